@@ -71,8 +71,8 @@ async def _processes(options: Options) -> list[Line]:
 
 
 READING = (
-    *(["sessions"], ["show", "read"], ["usage", "read"], ["log", "read"], ["history", "read"]),
-    *(["tree", "read"], ["path", "read"], ["context", "read"]),
+    *(["sessions"], ["show", "read"], ["usage", "read"], ["log", "read"], ["show", "read", "--history"]),
+    *(["tree", "read"], ["show", "read", "--path"], ["context", "read"]),
 )
 COUNTING = (["tree", "read", "--count"],)
 """Commands that read; and one that counts tokens, which brings the vocabulary of a tokenizer."""

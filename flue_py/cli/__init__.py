@@ -20,9 +20,7 @@ SECTIONS = {
     "Import and export": {
         "demo": "Show a real session: tree, path, context, usage, deletion.",
         "import": "Import session files of other programs.",
-        "export": "Export a session in the format of another program.",
-        "transcript": "Write a session as Markdown, or continue a transcript.",
-        "report": "Write a session as one HTML page: tree, contexts, costs.",
+        "export": "Export a session: for a program, or as a page.",
         "bundle": "Write whole trees to one file.",
         "unbundle": "Add the trees of a bundle to the database.",
     },
@@ -30,9 +28,8 @@ SECTIONS = {
         "sessions": "List sessions, most recently active first.",
         "browse": "Look at sessions, and change them, in the terminal.",
         "search": "Find what was said: in messages, tools, titles.",
-        "show": "Show a session's facts, or one entry in full.",
+        "show": "Show a session: facts, path, turns, or one entry.",
         "tree": "Draw a session's tree: branches, leaf, labels, costs.",
-        "path": "Show a session's active path, root to leaf.",
         "context": "Show what the model sees, with sizes in tokens.",
         "usage": "Show tokens and exact cost, of a session or of all.",
         "log": "Show the changes of a session: what, who and why.",
@@ -45,47 +42,30 @@ SECTIONS = {
         "append": "Append a message, as a text or as JSON.",
         "task": "Create a task session, or say how it ended.",
     },
-    "Continue a conversation": {
-        "resume": "Show the last turns of a session.",
-        "conversation": "List the turns of a session.",
-        "history": "Show what was said in a session, in full.",
-        "last": "Show the last answer in a session.",
-        "retry": "Take back the last user message, to send it again.",
-        "clear": "Drop all turns of a session.",
-        "save": "Save what was said in a session as Markdown.",
-        "snapshot": "Save the full state of a session as JSON.",
-    },
     "Branch and go back": {
         "fork": "Create a session that begins at an entry of another.",
-        "move": "Set the leaf of a session to any of its entries.",
-        "rewind": "Go back on the active path.",
-        "undo": "Undo the last operation of a session.",
+        "move": "Set the leaf to an entry, or back by some turns.",
+        "undo": "Undo the last operation, the last turn, or a line.",
         "redo": "Redo what was undone last.",
-        "back": "Go back to a line of the log.",
         "cherry-pick": "Copy entries of another branch or session to the leaf.",
         "merge-back": "Append a summary of a branch, a fork or a task.",
     },
     "Compact": {
         "plan": "Say what an edit of the context would cost.",
         "compact": "Replace the beginning of the context by a summary.",
-        "uncompact": "Take a compaction back, one layer.",
         "loss": "Show what a compaction lost.",
         "recall": "Find words in what a compaction stands for.",
     },
     "Mark entries, set budgets, remember": {
         "label": "Set or clear the label of an entry.",
-        "pin": "Keep an entry word for word in every later compaction.",
-        "unpin": "Let compactions summarize a pinned entry again.",
-        "exclude": "Leave an entry, or a part of it, out of the context.",
-        "include": "Put an excluded entry back into the context.",
+        "pin": "Keep an entry word for word in later compactions.",
+        "exclude": "Leave an entry out of the context, or put it back.",
         "budget": "Set, list, show and delete budgets of tokens or money.",
         "memory": "Keep, list, find and delete what agents remember.",
     },
     "Manage the database": {
         "store": "Add, list, show and remove files that agents read.",
-        "rm": "Delete a session and its task sessions.",
-        "prune": "Delete sessions whose configuration file is gone.",
-        "cleanup": "Delete sessions that have not been active for long.",
+        "rm": "Delete a session and its tasks, or all unused ones.",
         "reprice": "Price the calls whose cost is unknown.",
         "verify": "Check the database for errors.",
         "backup": "Copy the database to a file while it is in use.",
@@ -93,7 +73,6 @@ SECTIONS = {
         "copy": "Copy all sessions to another database, online.",
         "migrate": "Upgrade the database to the current format, or print SQL.",
         "info": "Show the database's location, format and size.",
-        "schema": "Print the JSON Schema of a message.",
         "completion": "Print the script for completion in a shell.",
     },
 }
@@ -103,7 +82,6 @@ MODULES = {
     "Import and export": "transfer",
     "Read sessions": "read",
     "Write": "write",
-    "Continue a conversation": "conversation",
     "Branch and go back": "branch",
     "Compact": "compact",
     "Mark entries, set budgets, remember": "marks",
@@ -111,9 +89,36 @@ MODULES = {
 }
 """The module of each section: a command is its function of that name."""
 
+FORMER = {
+    "transcript": "export markdown",
+    "save": "export markdown --words-only",
+    "report": "export html",
+    "snapshot": "export json",
+    "path": "show --path",
+    "conversation": "show --turns",
+    "history": "show --history",
+    "resume": "show --history --last 3",
+    "last": "show --answer",
+    "retry": "undo --turn --message",
+    "clear": "move --turns 0",
+    "rewind": "move --turns N",
+    "back": "undo --to REVISION",
+    "uncompact": "compact --undo",
+    "unpin": "pin --clear",
+    "include": "exclude --clear",
+    "prune": "rm --config-gone",
+    "cleanup": "rm --inactive-for AGE",
+    "schema": "append --schema",
+}
+"""Former commands, and the call that does the same."""
+
 
 @click.command(
-    cls=LazyGroup, sections=SECTIONS, modules=MODULES, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=LazyGroup,
+    sections=SECTIONS,
+    modules=MODULES,
+    former=FORMER,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option(
     "--db",

@@ -1,12 +1,13 @@
-"""The back command."""
+"""Commands that make branches, bring them together, and move the leaf."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from flue_py.cli.output import Answer, appended, look, moved, said, shown_leaf
+from flue_py.cli.output import Answer, appended, look, moved, plain_lines, said, shown_leaf
 from flue_py.cli.running import (
     BY,
     ENTRY,
@@ -23,11 +24,12 @@ from flue_py.cli.running import (
 )
 from flue_py.core.context import kept_turns
 from flue_py.core.json import JsonObject
-from flue_py.core.sessions import LeafChoice, LogLine, Moved
+from flue_py.core.kinds import message_text
+from flue_py.core.sessions import LeafChoice, LogLine
 from flue_py.errors import InvalidArgument
 from flue_py.lazy import lazy_module
 from flue_py.render.lines import counted, text_of
-from flue_py.render.views import log_lines, log_row, session_row
+from flue_py.render.views import log_lines, log_row, moved_row, session_row
 from flue_py.runtime.harness import redo_last, undo_last
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -38,29 +40,6 @@ if TYPE_CHECKING:
 else:
     settings = lazy_module("flue_py.compaction.settings")
     models = lazy_module("flue_py.models")
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The back command.
-
-
-@command()
-@session_argument
-@click.argument("revision", type=click.IntRange(min=0))
-@click.option("--before", is_flag=True, help="Restore what was there before that line instead.")
-@why_option
-async def back(session: Session, revision: int, before: bool, why: str | None) -> Answer:
-    """Restore what line REVISION of the log of SESSION set: the leaf, or a title, label or pin.
-
-    REVISION 0 is the session as it was created. With --json: an object: sessionId, changed, line (the new line, as
-    in log, or null).
-    """
-    line = await session.go_back(to=revision, before=before, by=BY, why=why)
-    shown = None if line is None else log_row(line)
-    row: JsonObject = {"sessionId": session.id, "changed": line is not None, "line": shown}
-    if line is None:
-        return said("nothing changed: it is like that already", row)
-    return Answer(lambda: [((text_of(each).strip(), ""),) for each in log_lines([line], look())], lambda: row)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -198,16 +177,22 @@ async def merge_back(
 def _move_check(
     entry: str | None,
     before_first: bool,
+    turns: str | None,
     summarize: bool,
     mode: str | None,
     model: str | None,
     instructions: str | None,
     **_: object,
 ) -> None:
-    if (entry is None) != before_first:
-        raise click.UsageError("name an ENTRY, or give --before-first")
-    if summarize and before_first:
+    if (entry is not None) + before_first + (turns is not None) != 1:
+        raise click.UsageError("name an ENTRY, or give --before-first or --turns N")
+    if summarize and entry is None:
         raise click.UsageError("--summarize goes to an ENTRY")
+    if turns is not None:
+        try:
+            kept_turns(turns, 0)
+        except InvalidArgument as error:
+            raise click.BadParameter(str(error), param_hint="--turns") from error
     if not summarize and (mode or model or instructions):
         raise click.UsageError("--mode, --model and --instructions are for --summarize")
 
@@ -216,6 +201,7 @@ def _move_check(
 @session_argument
 @click.argument("entry", type=ENTRY, required=False)
 @click.option("--before-first", is_flag=True, help="Move before the first entry: the next entry is a new root.")
+@click.option("--turns", metavar="N", help="Keep the first N turns of the active path; -N drops the last N.")
 @click.option("--summarize", is_flag=True, help="Append a summary of what is left below ENTRY.")
 @click.option("--mode", metavar="MODE", help="How the summary is made (default: llm with a model, else intent).")
 @click.option("--model", metavar="MODEL", help="The model that is asked, such as openai:gpt-5 (extra: models).")
@@ -225,13 +211,16 @@ async def move(
     session: Session,
     entry: str | None,
     before_first: bool,
+    turns: str | None,
     summarize: bool,
     mode: str | None,
     model: str | None,
     instructions: str | None,
     why: str | None,
 ) -> Answer:
-    """Set the leaf of SESSION to ENTRY, on any branch.
+    """Set the leaf of SESSION to ENTRY, on any branch, or go back over turns. Nothing is deleted, and undo reverses it.
+
+    --turns 0 drops all turns, -0 none; a number out of range is clamped. Entries before the first turn stay.
 
     With --summarize, what the path has below the common ancestor is summarized in one entry at the new leaf; if ENTRY
     is a message of the user, that is its parent. If the summary fails, nothing changes.
@@ -239,6 +228,10 @@ async def move(
     With --json: an object: sessionId, moved, reason, fromId, leafId; with --summarize sessionId, fromId, leafId,
     summaryId.
     """
+    if turns is not None:
+        kept = kept_turns(turns, len(await session.turns()))
+        done = await session.rewind(turns=kept, by=BY, why=why)
+        return moved(session, done, nothing="there is nothing to go back over")
     if not summarize or entry is None:
         return moved(session, await session.move_leaf(to=entry, by=BY, why=why))
     went = await session.navigate(
@@ -274,58 +267,63 @@ async def redo(session: Session, why: str | None) -> Answer:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The rewind command.
-
-
-def _rewind_check(to: str | None, turns: str | None, **_: object) -> None:
-    if (to is None) == (turns is None):
-        raise click.UsageError("give either --to ENTRY or --turns N")
-    if turns is not None:
-        try:
-            kept_turns(turns, 0)
-        except InvalidArgument as error:
-            raise click.BadParameter(str(error), param_hint="--turns") from error
-
-
-@command(check=_rewind_check)
-@session_argument
-@click.option("--to", metavar="ENTRY", type=ENTRY, help="Make this entry of the active path the leaf.")
-@click.option("--turns", metavar="N", help="Keep the first N turns; -N drops the last N.")
-@why_option
-async def rewind(session: Session, to: str | None, turns: str | None, why: str | None) -> Answer:
-    """Go back on the active path of SESSION. Nothing is deleted, and undo reverses it.
-
-    Either --to or --turns is needed. --turns 0 drops all, -0 none; a number out of range is clamped. With --json:
-    as move.
-    """
-    if to is not None:
-        done = await session.rewind(to=to, by=BY, why=why)
-    else:
-        done = await session.rewind(turns=kept_turns(turns or "", len(await session.turns())), by=BY, why=why)
-    return moved(session, done, nothing="there is nothing to go back over")
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # The undo command.
 
 
-@command()
+def _undo_check(turn: bool, message: bool, to: int | None, before: bool, **_: object) -> None:
+    if turn and to is not None:
+        raise click.UsageError("give either --turn or --to REVISION")
+    if message and not turn:
+        raise click.UsageError("--message is for --turn")
+    if before and to is None:
+        raise click.UsageError("--before is for --to REVISION")
+
+
+@command(check=_undo_check)
 @session_argument
 @click.option("--turn", is_flag=True, help="Undo the whole last turn: the last user message and what followed.")
+@click.option("--message", is_flag=True, help="With --turn: print the user message, to be sent again.")
+@click.option(
+    "--to",
+    metavar="REVISION",
+    type=click.IntRange(min=0),
+    help="Restore the leaf, title, label or pin that this line of the log set.",
+)
+@click.option("--before", is_flag=True, help="With --to: restore the state before that line instead.")
 @why_option
-async def undo(session: Session, turn: bool, why: str | None) -> Answer:
+async def undo(session: Session, turn: bool, message: bool, to: int | None, before: bool, why: str | None) -> Answer:
     """Take back what was done last to SESSION: a move of the leaf, or an edit of a title, label or pin.
 
-    Nothing is deleted. undo also reverses undo --turn, and redo reverses undo.
+    Nothing is deleted. undo also reverses undo --turn and undo --to, and redo reverses undo.
 
     An append, a move, a retraction or an import is undone by setting the leaf back; an edit of a title, the
     metadata, a label or a pin if somebody is named for it. undo --turn is one operation of the log, the same as
-    rewind --turns -1. With --json: as move; moved is false if there was nothing to undo, or if an edit was undone,
-    whose new line of the log is line.
+    move --turns -1. REVISION 0 is the session as it was created. With --json: as move; moved is false if there was
+    nothing to undo, or if an edit was undone, whose new line of the log is line. With --turn also message, the user
+    message whole (null if there was none). With --to an object: sessionId, changed, line (the new line, or null).
     """
-    done: Moved | LogLine | None
+    if to is not None:
+        return _restored(session, await session.go_back(to=to, before=before, by=BY, why=why))
     if not turn:
-        done = await undo_last(session, by=BY, why=why)
-    else:
-        done = await session.rewind(turns=-1, by=BY, why=why) if await session.turns() else None
-    return moved(session, done, nothing="there is nothing to undo")
+        return moved(session, await undo_last(session, by=BY, why=why), nothing="there is nothing to undo")
+    turns = await session.turns()
+    done = await session.rewind(turns=-1, by=BY, why=why) if turns else None
+    answer = moved(session, done, nothing="there is nothing to undo")
+    fields = None if done is None else turns[-1].fields
+    row = {**moved_row(session.id, done, session.leaf_id), "message": fields}
+    if not message:
+        return replace(answer, row=lambda: row)
+    if fields is None:
+        return Answer(row=lambda: row, notes=["there is no user message to take back"])
+    return Answer(lambda: plain_lines(message_text(fields)), lambda: row)
+
+
+def _restored(session: Session, line: LogLine | None) -> Answer:
+    row: JsonObject = {
+        "sessionId": session.id,
+        "changed": line is not None,
+        "line": None if line is None else log_row(line),
+    }
+    if line is None:
+        return said("nothing changed: it is like that already", row)
+    return Answer(lambda: [((text_of(shown).strip(), ""),) for shown in log_lines([line], look())], lambda: row)

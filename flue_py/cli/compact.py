@@ -12,7 +12,7 @@ from flue_py.cli.errors import CHANGED
 from flue_py.cli.output import Answer, context_change, said
 from flue_py.cli.running import ENTRY, ENTRY_NAME, command, expected_option, session_argument
 from flue_py.core.json import JsonObject
-from flue_py.core.sessions import LeafChoice
+from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.core.usage import picodollars_to_usd
 from flue_py.errors import InvalidArgument
 from flue_py.lazy import lazy_module
@@ -48,8 +48,15 @@ _MEANWHILE = ("elsewhere", "leaf_moved", "compacted_meanwhile")
 """The reasons that are somebody else's doing."""
 
 
-@command()
+def _check_compact(undo: bool, expected: LeafChoice, **options: object) -> None:
+    others = [value for name, value in options.items() if name not in ("session", "as_json")]
+    if undo and (expected is not STORED or any(value not in (None, False) for value in others)):
+        raise click.UsageError("--undo takes a compaction back, and goes with no other option")
+
+
+@command(check=_check_compact)
 @session_argument
+@click.option("--undo", is_flag=True, help="Take the compaction in effect back, one layer, instead.")
 @click.option("--mode", metavar="MODE", help="How the summary is made (default: llm with a model, else intent).")
 @click.option("--model", metavar="MODEL", help="The model that is asked, such as openai:gpt-5 (extra: models).")
 @click.option("--instructions", metavar="TEXT", help="What the summary is to attend to.")
@@ -62,6 +69,7 @@ _MEANWHILE = ("elsewhere", "leaf_moved", "compacted_meanwhile")
 @expected_option
 async def compact(
     session: Session,
+    undo: bool,
     mode: str | None,
     model: str | None,
     instructions: str | None,
@@ -73,7 +81,7 @@ async def compact(
     dry_run: bool,
     expected: LeafChoice,
 ) -> Answer:
-    """Replace the beginning of SESSION's context by a summary. Nothing is deleted: undo or uncompact brings it back.
+    """Replace the beginning of SESSION's context by a summary. Nothing is deleted: undo or --undo brings it back.
 
     With --from or --to it is a range instead, and what comes before and after it stays word for word.
 
@@ -86,7 +94,12 @@ async def compact(
 
     With --json: an object: sessionId, entryId (null if nothing was appended), reason (then why, else null), mode,
     counter, tokensBefore, tokensStaying, tokensAfter, leaving (entry ids), firstKeptEntryId, summary, calls, notes.
+    With --undo: sessionId, compactionId, restoredId (the compaction in effect again, or null), entryId, tokensBefore,
+    tokensAfter; all but sessionId are null if there was nothing to take back. Entries written since stay after those
+    that come back.
     """
+    if undo:
+        return await _uncompact(session)
     mode = mode or ("llm" if model else _WITHOUT_MODEL)
     settings = policy.settings_keeping(keep)
     asked = models.open_model(model) if model else None
@@ -117,6 +130,23 @@ async def compact(
         )
     answer = said(_told(done), _row(session, done))
     return replace(answer, code=CHANGED) if done.reason in _MEANWHILE else answer
+
+
+async def _uncompact(session: Session) -> Answer:
+    done = await session.uncompact()
+    names = ("compactionId", "restoredId", "entryId", "tokensBefore", "tokensAfter")
+    row: JsonObject = {"sessionId": session.id, **dict.fromkeys(names)}
+    if done is None:
+        return said("not compacted: there is nothing to take back", row)
+    row |= {
+        "compactionId": done.compaction_id,
+        "restoredId": done.restored_id,
+        "entryId": done.appended.entry_ids[0],
+        "tokensBefore": done.tokens_before,
+        "tokensAfter": done.tokens_after,
+    }
+    change = context_change(done.tokens_before, done.tokens_after)
+    return said(f"took compaction {done.compaction_id} back; {change}", row)
 
 
 def _told_by(mode: str, log: str, session: Session) -> Mode:
@@ -428,31 +458,3 @@ def _recall_lines(found: Recalled) -> Iterable[Line]:
         yield from (((f"  {line}", ""),) for line in hit.excerpt.splitlines())
     if found.left_out:
         yield ((f"({counted(found.left_out, 'more entry', 'more entries')} with some of these words)", "dim"),)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The uncompact command.
-
-
-@command()
-@session_argument
-async def uncompact(session: Session) -> Answer:
-    """Take the compaction in effect in SESSION back, one layer. What was written since stays after what comes back.
-
-    With --json: an object: sessionId, compactionId, restoredId (the compaction in effect again, or null), entryId,
-    tokensBefore, tokensAfter. All but sessionId are null if there was nothing to take back.
-    """
-    done = await session.uncompact()
-    names = ("compactionId", "restoredId", "entryId", "tokensBefore", "tokensAfter")
-    row: JsonObject = {"sessionId": session.id, **dict.fromkeys(names)}
-    if done is None:
-        return said("not compacted: there is nothing to take back", row)
-    row |= {
-        "compactionId": done.compaction_id,
-        "restoredId": done.restored_id,
-        "entryId": done.appended.entry_ids[0],
-        "tokensBefore": done.tokens_before,
-        "tokensAfter": done.tokens_after,
-    }
-    change = context_change(done.tokens_before, done.tokens_after)
-    return said(f"took compaction {done.compaction_id} back; {change}", row)

@@ -106,12 +106,15 @@ class HelpfulGroup(click.Group):
     """A group that takes --db after a command, too, and suggests a command for an unknown one."""
 
     synonyms: Mapping[str, str] = MappingProxyType({})
+    former: Mapping[str, str] = MappingProxyType({})
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the named command, with the option --db. Raises `click.UsageError` for an unknown one."""
         if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing and not args[0].startswith("-"):
+            if args[0] in self.former:
+                ctx.fail(f"there is no command {args[0]!r} any more; use {ctx.command_path} {self.former[args[0]]}")
             ctx.fail(f"No such command {args[0]!r}{self._meant(ctx, args[0])}")
         name, command, rest = super().resolve_command(ctx, args)
         return name, None if command is None else _with_database(command), rest
@@ -148,20 +151,26 @@ class LazyGroup(HelpfulGroup):
         "ls": "sessions", "list": "sessions", "session": "show", "cat": "show", "view": "show",
         "logs": "log", "reflog": "log", "delete": "rm", "remove": "rm", "del": "rm", "cost": "usage",
         "costs": "usage", "stats": "usage", "graph": "tree", "branch": "fork", "checkout": "move",
-        "switch": "move", "goto": "move", "revert": "undo", "messages": "history", "chat": "history",
-        "load": "import", "dump": "export", "html": "report", "md": "transcript", "markdown": "transcript",
+        "switch": "move", "goto": "move", "revert": "undo", "messages": "show", "chat": "show",
+        "load": "import", "dump": "export", "html": "export", "md": "export", "markdown": "export",
         "check": "verify", "fsck": "verify", "doctor": "verify", "status": "info", "repair": "salvage",
         "restore": "salvage", "upgrade": "migrate", "clone": "copy", "budgets": "budget", "memories": "memory",
-        "merge": "merge-back", "pick": "cherry-pick", "tag": "label", "continue": "resume",
+        "merge": "merge-back", "pick": "cherry-pick", "tag": "label", "continue": "show",
         "ui": "browse", "tui": "browse", "browser": "browse", "explore": "browse", "open": "browse",
         "find": "search", "grep": "search",
         "create": "new", "add": "append", "write": "append",
     })  # fmt: skip
 
     def __init__(
-        self, *args: object, sections: Mapping[str, Mapping[str, str]], modules: Mapping[str, str], **extra: object
+        self,
+        *args: object,
+        sections: Mapping[str, Mapping[str, str]],
+        modules: Mapping[str, str],
+        former: Mapping[str, str],
+        **extra: object,
     ) -> None:
         super().__init__(*args, **extra)  # type: ignore[arg-type]
+        self.former = former
         self._sections = sections
         self._names = [name for section in sections.values() for name in section]
         self._modules = {name: modules[title] for title, section in sections.items() for name in section}

@@ -20,7 +20,6 @@ from flue_py.cli.output import (
     name_of,
     plain_lines,
     print_document,
-    print_json,
     progress_bar,
     said,
 )
@@ -51,7 +50,7 @@ from flue_py.render.views import (
     store_row,
     verify_row,
 )
-from flue_py.runtime.housekeeping import DEFAULT_AGE, find_completed, find_older, find_prunable, parse_age
+from flue_py.runtime.housekeeping import find_completed, find_older, find_prunable, parse_age
 from flue_py.sessions.search import all_sessions
 from flue_py.sessions.store import Store
 from flue_py.system import in_full
@@ -86,31 +85,6 @@ async def backup(store: Store, target: Path, overwrite: bool, no_verify: bool) -
     holds = f"{counted(made.sessions, 'session')}, {counted(made.entries, 'entry', 'entries')}"
     checked = "verified" if made.is_verified else "not verified"
     return said(f"{made.path}: {holds}, {made.size_bytes:,} bytes, {checked}", row)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The cleanup command.
-
-
-def _parse(ctx: click.Context, param: click.Parameter, age: str) -> timedelta:
-    try:
-        return parse_age(age)
-    except InvalidArgument as error:
-        raise click.BadParameter(str(error), param_hint="AGE") from error
-
-
-@destructive()
-@click.argument("age", default=DEFAULT_AGE, callback=_parse)
-@scope_option
-async def cleanup(store: Store, age: timedelta) -> Plan:
-    """Delete sessions that were last active AGE ago or earlier: 30d (the default), 4w or 12h.
-
-    Task sessions are deleted with their parents only. At a terminal it asks first.
-
-    A session with a task session that was active since stays. Nothing is ever deleted by itself: run this by a
-    timer, with --yes. With --json: as prune.
-    """
-    return await plan_for(store, find_older(store, age, datetime.now(UTC)))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -369,26 +343,6 @@ def _sentence(done: Migrated) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The prune command.
-
-
-@destructive()
-@scope_option
-@click.option("--without-config", is_flag=True, help="Delete sessions that never had a configuration file, too.")
-async def prune(store: Store, without_config: bool) -> Plan:
-    """Delete sessions whose configuration file is gone, completed or not.
-
-    Sessions that never had one are kept. Task sessions are deleted with their parents only. At a terminal it asks
-    first.
-
-    A relative path is one in the session's folder. Of a program that gives its sessions no configuration file,
-    --without-config is all of them. With --json: an object: dryRun, sessionIds (task sessions that go along among
-    them), entriesDeleted (null with --dry-run).
-    """
-    return await plan_for(store, find_prunable(store, without_config=without_config))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # The reprice command.
 
 
@@ -440,22 +394,52 @@ async def reprice(store: Store, yes: bool) -> Answer:
 # The rm command.
 
 
-@destructive()
+def _age(ctx: click.Context, param: click.Parameter, age: str | None) -> timedelta | None:
+    try:
+        return None if age is None else parse_age(age)
+    except InvalidArgument as error:
+        raise click.BadParameter(str(error), param_hint="--inactive-for") from error
+
+
+def _check_rm(
+    session: str | None, inactive_for: timedelta | None, config_gone: bool, without_config: bool, **_: object
+) -> None:
+    if (session is not None) + (inactive_for is not None) + (config_gone or without_config) > 1:
+        raise click.UsageError("SESSION, --inactive-for, and --config-gone exclude each other; give one of them")
+
+
+@destructive(check=_check_rm)
 @click.argument("session", type=SESSION_NAME, required=False)
 @scope_option
-async def rm(store: Store, session: str | None) -> Plan:
+@click.option(
+    "--inactive-for", metavar="AGE", callback=_age, help="Delete sessions last active that long ago: 30d, 4w or 12h."
+)
+@click.option("--config-gone", is_flag=True, help="Delete sessions whose configuration file is gone, completed or not.")
+@click.option("--without-config", is_flag=True, help="Those that never had a configuration file, too.")
+async def rm(
+    store: Store, session: str | None, inactive_for: timedelta | None, config_gone: bool, without_config: bool
+) -> Plan:
     """Delete SESSION, its task sessions and theirs, and every entry that no other session sees.
 
     Forks are kept with all they see, and so is the record of costs. At a terminal it shows what would go, and asks; if
     SESSION changes meanwhile, it is kept.
     If SESSION is "all", and no session has that id or key, all completed sessions are deleted.
-    With --scope and without SESSION everything of that tenant or user is deleted: sessions, memories, files, budgets,
-    and from the record of costs folders and agents. What was paid stays.
+    With --scope and nothing else, all data of that tenant or user is deleted: sessions, memories, files, budgets,
+    and from the record of costs folders and agents. The amounts paid stay.
+
+    With --inactive-for and --config-gone, task sessions are deleted with their parents only, and a session with a task
+    session that was active since stays. A relative path of a configuration file is one in the session's folder; of a
+    program that gives its sessions none, --without-config is all of them. Nothing is ever deleted by itself: run it by
+    a timer, with --yes.
 
     With --json: an object: dryRun, sessionIds, missingIds (linked, but not there), entriesDeleted, entriesKept; of
-    all the object of prune; of a scope dryRun, sessionIds, entriesDeleted and entriesKept (null with --dry-run),
-    memories, files, budgets, callsKept.
+    several sessions dryRun, sessionIds, entriesDeleted (null with --dry-run); of a scope dryRun, sessionIds,
+    entriesDeleted and entriesKept (null with --dry-run), memories, files, budgets, callsKept.
     """
+    if inactive_for is not None:
+        return await plan_for(store, find_older(store, inactive_for, datetime.now(UTC)))
+    if config_gone or without_config:
+        return await plan_for(store, find_prunable(store, without_config=without_config))
     if session is None:
         return await _plan_for_scope(store)
     if session.lower() == "all" and not any(
@@ -562,18 +546,6 @@ def _loss_rows(losses: tuple[Loss, ...]) -> list[JsonValue]:
         {"what": loss.what, "sessionId": loss.session_id, "entryId": loss.entry_id, "detail": loss.detail}
         for loss in losses
     ]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The command that prints what a message is.
-
-
-@click.command()
-def schema() -> None:
-    """Print the JSON Schema of a message, as append_message takes it. No database is needed."""
-    from flue_py.core.messages import message_schema
-
-    print_json(message_schema())
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -203,34 +203,24 @@ for each in (set_, list_, show, rm):
 # The exclude command.
 
 
-@command()
-@session_argument
-@entry_argument
-@part_option
-@why_option
-async def exclude(session: Session, entry: str, part: int | str | None, why: str | None) -> Answer:
-    """Leave ENTRY of SESSION, or a part of it, out of the context. What follows stays, and undo reverses it.
-
-    A tool call goes with its results. It says how many tokens that saves. With --json: as pin.
-    """
-    return marked(session, "excluded", entry, await session.exclude(entry, part, by=BY, why=why))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The include command.
+clear_option = click.option("--clear", is_flag=True, help="Take it back.")
 
 
 @command()
 @session_argument
 @entry_argument
 @part_option
+@clear_option
 @why_option
-async def include(session: Session, entry: str, part: int | str | None, why: str | None) -> Answer:
-    """Put ENTRY of SESSION, or a part of it, back into the context.
+async def exclude(session: Session, entry: str, part: int | str | None, clear: bool, why: str | None) -> Answer:
+    """Leave ENTRY of SESSION, or a part of it, out of the context; with --clear put it back.
 
+    Later entries stay, and undo reverses it. A tool call goes with its results. It says how many tokens that saves.
     With --json: as pin.
     """
-    return marked(session, "included", entry, await session.include(entry, part, by=BY, why=why))
+    if clear:
+        return marked(session, "included", entry, await session.include(entry, part, by=BY, why=why))
+    return marked(session, "excluded", entry, await session.exclude(entry, part, by=BY, why=why))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -408,27 +398,14 @@ for memory_each in (add, memory_list_, search, memory_rm):
 @command()
 @session_argument
 @entry_argument
+@clear_option
 @why_option
-async def pin(session: Session, entry: str, why: str | None) -> Answer:
+async def pin(session: Session, entry: str, clear: bool, why: str | None) -> Answer:
     """Keep ENTRY word for word in every later compaction of SESSION, a tool call with its results.
 
-    It says how many tokens that is. With --json: an object: sessionId, entryId, entryIds, exclusionIds,
-    tokensBefore, tokensAfter (of the context), ownTokens (of the entries).
+    With --clear compactions may summarize it again. It says how many tokens that is. With --json: an object:
+    sessionId, entryId, entryIds, exclusionIds, tokensBefore, tokensAfter (of the context), ownTokens (of the entries).
     """
+    if clear:
+        return marked(session, "unpinned", entry, await session.unpin(entry, by=BY, why=why))
     return marked(session, "pinned", entry, await session.pin(entry, by=BY, why=why))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The unpin command.
-
-
-@command()
-@session_argument
-@entry_argument
-@why_option
-async def unpin(session: Session, entry: str, why: str | None) -> Answer:
-    """Let compactions of SESSION summarize ENTRY again.
-
-    With --json: as pin.
-    """
-    return marked(session, "unpinned", entry, await session.unpin(entry, by=BY, why=why))

@@ -96,7 +96,7 @@ async def _going_on(store: Store, sessions: int, latest: SessionInfo) -> Steps:
     def steps(flue: str) -> tuple[Line, Line, Line]:
         looking: Line = ((f"{flue} browse", "bold"),)
         if find_spec("textual") is None:
-            looking = (f"{flue} sessions", "bold"), (", then ", ""), (f"{flue} resume {session}", "bold")
+            looking = (f"{flue} sessions", "bold"), (", then ", ""), (f"{flue} show {session} --history", "bold")
         return (
             first,
             (("Look at them:  ", ""), *looking),

@@ -22,7 +22,6 @@ from flue_py.core.entries import Entry
 from flue_py.core.json import JsonObject, JsonValue, frozen
 from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.sessions import Appended, LogLine, Moved, SessionInfo
-from flue_py.db.files import write_private
 from flue_py.errors import InvalidArgument, shown
 from flue_py.lazy import lazy_module
 from flue_py.render.lines import (
@@ -223,8 +222,6 @@ def item_sizes(items: Iterable[ContextEntry], *, count: bool) -> dict[str, Token
 # The only place that prints: lines for people, through rich, and documents and JSON for programs.
 #
 # All output of commands goes through here, so that stored text cannot send control characters to a terminal.
-
-NO_TURNS = "there are no turns yet"
 
 _COLUMNS = 80
 
@@ -581,17 +578,3 @@ def _id_of(where: str, line: bytes) -> str:
     if not isinstance(found, dict) or not isinstance(found.get("id"), str):
         raise InvalidArgument(f"{where} is no event, but {shown(found)}")
     return str(found["id"])
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What commands share that write a text to a new file, or print it.
-
-file_argument = click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False))
-
-
-def saved(text: str, file: Path | None, *, is_json: bool = False) -> Answer:
-    """Write a text to a new file that only its owner can read, and return that as the answer; else the text."""
-    if file is None:
-        return Answer(document=text, is_json=is_json)
-    write_private(str(file), text)
-    return Answer(lambda: [((f"written to {file}", ""),)])

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import click
 
@@ -27,7 +27,6 @@ from flue_py.cli.output import (
     marks_of,
     models_of,
     plain_lines,
-    print_answer,
     print_line,
     said,
 )
@@ -47,13 +46,14 @@ from flue_py.cli.running import (
     moment,
     newest_argument,
     require_database,
+    schema_option,
     scope_option,
     session_argument,
 )
-from flue_py.core.context import entry_costs
+from flue_py.core.context import Turn, entry_costs
 from flue_py.core.entries import Artifact
 from flue_py.core.json import JsonObject, JsonValue, frozen
-from flue_py.core.kinds import Shape
+from flue_py.core.kinds import Shape, message_text
 from flue_py.core.ledger import BRANCH_STATES, DIMENSIONS, BranchState, Dimension
 from flue_py.core.sessions import ORDERS, STORED, LeafChoice, Scalar, SessionInfo, SessionKind, SessionOrder, TaskLink
 from flue_py.errors import AmbiguousId, ArtifactNotFound, InvalidArgument, SessionNotFound
@@ -71,6 +71,7 @@ from flue_py.render.views import (
     entry_row,
     event_row,
     facts_lines,
+    iso,
     log_lines,
     log_row,
     minute,
@@ -102,13 +103,18 @@ if TYPE_CHECKING:
     from flue_py.context import settings
     from flue_py.context.artifacts import ArtifactExcerpt
     from flue_py.context.request import ContextRequest
+    from flue_py.render import transcript
+    from flue_py.runtime import conversation
     from flue_py.search import SearchAnswer
 else:
     output = lazy_module("flue_py.cli.output")
     running = lazy_module("flue_py.cli.running")
     explained = lazy_module("flue_py.context.request")
     settings = lazy_module("flue_py.context.settings")
+    transcript = lazy_module("flue_py.render.transcript")
+    conversation = lazy_module("flue_py.runtime.conversation")
 
+_NO_TURNS = "there are no turns yet"
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The artifacts command.
@@ -231,12 +237,6 @@ _FIELDS = {"openai-responses": ("instructions", "input"), "gemini": ("systemInst
 """What a provider calls the system prompt and the messages, where it is not ``system`` and ``messages``."""
 
 
-def _print_schema(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
-    if wanted and not ctx.resilient_parsing:
-        print_answer(Answer(row=settings.context_schema), as_json=True)
-        ctx.exit()
-
-
 def _context_check(
     explain: bool,
     agent: str | None,
@@ -274,14 +274,7 @@ def _context_check(
 @click.option(
     "--target", type=click.Choice(get_args(Shape)), help="The request of this provider, and what is repaired for it."
 )
-@click.option(
-    "--schema",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_schema,
-    help="Print the JSON schema of the settings.",
-)
+@schema_option("Print the JSON schema of the settings.", lambda: settings.context_schema())  # noqa: PLW0108 - not imported before
 async def context(
     session: Session,
     leaf: LeafChoice,
@@ -448,48 +441,13 @@ async def _found(store: Store, name: str) -> Session | str:
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Show this many lines.")
 @click.option("--before", type=click.IntRange(min=1), metavar="REVISION", help="Show the lines before this one.")
 async def log(session: Session, limit: int, before: int | None) -> Answer:
-    """Show what was done to SESSION, newest first. Each line is a revision that `back` can go back to.
+    """Show what was done to SESSION, newest first. Each line is a revision that `undo --to` restores.
 
     With --json: a list of objects: sessionId, revision, what, at, fromId, toId, entryCount, entryIds (the first
     20), kinds, edits (what, entryId, before, after), refersTo, by, why, words.
     """
     lines = await session.log(limit=limit, before=before)
     return Answer(lambda: log_lines(lines, look()), lambda: [log_row(line) for line in lines])
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The path command.
-
-
-@command(bar="reading", paged=True)
-@session_argument
-@leaf_option("Read at this entry instead of the stored leaf.")
-@last_option
-@count_option
-async def path(session: Session, leaf: LeafChoice, last: int | None, count: bool, as_json: bool) -> Answer:
-    """Show the active path of SESSION, root to leaf, with sizes in tokens.
-
-    Of a very long one the last 10,000 entries are shown, unless --last says how many.
-
-    With --json: a list of whole entries: id, parentId, sessionId, kind, role, source, depth, createdAt, payload,
-    and extra if an imported row carried more.
-    """
-    most = max(last or 0, MOST_LINES)
-    entries = await session.get_active_path(leaf=leaf, limit=None if as_json else most)
-    labels = await session.labels()
-
-    def lines() -> Iterable[Line]:
-        shown = entries
-        if entries and entries[0].depth > 0:
-            shown = entries[-(last or 0) :]
-            yield (
-                (f"{shown[0].depth:,} earlier entries are not shown; --last N shows more, --json all", "dim italic"),
-            )
-        style = look(sizes=entry_sizes(shown, count=count), counted=count, labels=labels)
-        end = entries[-1].id if entries else None
-        yield from path_lines(shown, style, leaf=end, head=None if last is None else 0, tail=last or 0)
-
-    return Answer(lines, lambda: [entry_row(entry) for entry in entries[-(last or 0) :]])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -728,31 +686,139 @@ def _place_by_name(info: SessionInfo, sources: Mapping[str, SessionInfo]) -> tup
 # The show command.
 
 
-def _show_check(entry: str | None, print_leaf: bool, **_: object) -> None:
-    if print_leaf and entry is not None:
-        raise click.UsageError("--print-leaf is of a session; leave ENTRY out")
+View: TypeAlias = Literal["path", "turns", "history", "answer", "leaf"]
+
+
+def _show_check(
+    entry: str | None,
+    view: View | None,
+    leaf: str | None,
+    last: int | None,
+    count: bool,
+    show_all: bool,
+    **_: object,
+) -> None:
+    if view is not None and entry is not None:
+        raise click.UsageError("--path, --turns, --history, --answer and --print-leaf show a session; leave ENTRY out")
+    if view != "path" and (leaf is not None or count):
+        raise click.UsageError("--leaf and --count are for --path")
+    if view not in ("path", "history") and last is not None:
+        raise click.UsageError("--last is for --path and --history")
+    if view != "turns" and show_all:
+        raise click.UsageError("--all is for --turns")
 
 
 @command(check=_show_check, bar="reading", paged=True)
-@session_argument
+@newest_argument
 @click.argument("entry", type=ENTRY, required=False)
+@click.option("--path", "view", flag_value="path", help="Show the active path, root to leaf, with sizes in tokens.")
+@click.option("--turns", "view", flag_value="turns", help="List the turns that the model sees, numbered as by move.")
+@click.option("--history", "view", flag_value="history", help="Show the conversation in full, without tool calls.")
+@click.option("--answer", "view", flag_value="answer", help="Show the last answer.")
+@click.option("--print-leaf", "view", flag_value="leaf", help="Print the id of the leaf alone; an empty line for none.")
+@leaf_option("With --path: read at this entry instead of the stored leaf.")
 @click.option(
-    "--print-leaf", is_flag=True, help="Print the id of the leaf alone; an empty line before the first entry."
+    "--last", metavar="N", type=click.IntRange(min=1), help="Show only the last N: entries of --path, or turns."
 )
-async def show(store: Store, session: Session, entry: str | None, print_leaf: bool) -> Answer:
-    """Show the facts about SESSION, or one ENTRY of it in full.
+@click.option("--all", "show_all", is_flag=True, help="With --turns: list compacted turns, too.")
+@count_option
+async def show(
+    store: Store,
+    session: Session,
+    entry: str | None,
+    view: View | None,
+    leaf: LeafChoice,
+    last: int | None,
+    show_all: bool,
+    count: bool,
+    as_json: bool,
+) -> Answer:
+    """Show the facts about SESSION, by default the newest, one ENTRY of it in full, or a view of it.
 
-    "set to" is the model that is asked next, "model" the one of most calls. With --json: the object of sessions,
-    with settings (thinkingLevel, provider, model) and tasks (taskId, sessionId, entryId: the entry below which it
-    began, or null; status and summary: how it ended); or the object of path for ENTRY, with its label.
+    "set to" is the model that is asked next, "model" the one of most calls. Of a very long --path the last 10,000
+    entries are shown, unless --last says how many. --history --last N names the session first, to go on with it.
+
+    With --json: the object of sessions, with settings (thinkingLevel, provider, model) and tasks (taskId, sessionId,
+    entryId: the entry below which it began, or null; status and summary: how it ended). Of --path and --history a list
+    of whole entries: id, parentId, sessionId, kind, role, source, depth, createdAt, payload, and extra if an imported
+    row carried more; --history has tool calls, too. Of ENTRY such an object with its label, of --answer one, or null.
+    Of --turns a list of number, entryId, preview, compacted, createdAt.
     """
-    if print_leaf:
-        return said(session.leaf_id or "", session.leaf_id)
+    if view == "path":
+        return await _path(session, leaf, last, count=count, as_json=as_json)
+    if view is not None:
+        return await _view(store, session, view, last, show_all=show_all)
     if entry is None:
         return await _session(store, session)
-    found, label = await session.get_entry(entry), (await session.labels()).get(entry)
-    assert found is not None
-    return Answer(lambda: entry_block(found, label), lambda: {**entry_row(found), "label": label})
+    stored, label = await session.get_entry(entry), (await session.labels()).get(entry)
+    assert stored is not None
+    return Answer(lambda: entry_block(stored, label), lambda: {**entry_row(stored), "label": label})
+
+
+async def _path(session: Session, leaf: LeafChoice, last: int | None, *, count: bool, as_json: bool) -> Answer:
+    limit = None if as_json else max(last or 0, MOST_LINES)
+    entries = await session.get_active_path(leaf=leaf, limit=limit)
+    labels = await session.labels()
+
+    def lines() -> Iterable[Line]:
+        shown = entries
+        if entries and entries[0].depth > 0:
+            shown = entries[-(last or 0) :]
+            yield (
+                (f"{shown[0].depth:,} earlier entries are not shown; --last N shows more, --json all", "dim italic"),
+            )
+        style = look(sizes=entry_sizes(shown, count=count), counted=count, labels=labels)
+        end = entries[-1].id if entries else None
+        yield from path_lines(shown, style, leaf=end, head=None if last is None else 0, tail=last or 0)
+
+    return Answer(lines, lambda: [entry_row(entry) for entry in entries[-(last or 0) :]])
+
+
+async def _view(store: Store, session: Session, view: View, last: int | None, *, show_all: bool) -> Answer:
+    if view == "leaf":
+        return said(session.leaf_id or "", session.leaf_id)
+    if view == "turns":
+        return await _turns(store, session, show_all=show_all)
+    if view == "history":
+        return await _history(store, session, last)
+    return await _last_answer(session)
+
+
+async def _turns(store: Store, session: Session, *, show_all: bool) -> Answer:
+    turns = await conversation.Conversation(store, session).turns()
+
+    def row(turn: Turn) -> JsonObject:
+        return {
+            "number": turn.number,
+            "entryId": turn.entry.id,
+            "preview": turn.preview,
+            "compacted": turn.is_compacted,
+            "createdAt": iso(turn.entry.created_at),
+        }
+
+    return Answer(
+        lambda: transcript.turn_lines(turns, whole=show_all) or plain_lines(_NO_TURNS), lambda: [*map(row, turns)]
+    )
+
+
+async def _history(store: Store, session: Session, last: int | None) -> Answer:
+    talk = conversation.Conversation(store, session)
+    entries = await talk.history(turns=last)
+
+    def row() -> JsonValue:
+        return [entry_row(entry) for entry in entries]
+
+    if last is None:
+        return Answer(lambda: transcript.said_lines(entries) or plain_lines(_NO_TURNS), row)
+    text = await talk.resume_text(last)
+    return Answer(lambda: plain_lines(text), row)
+
+
+async def _last_answer(session: Session) -> Answer:
+    answer = await session.latest_assistant()
+    if answer is None:
+        return Answer(lambda: plain_lines("there is no answer yet"), lambda: None)
+    return Answer(lambda: plain_lines(message_text(answer.fields)), lambda: entry_row(answer))
 
 
 async def _session(store: Store, session: Session) -> Answer:

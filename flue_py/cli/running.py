@@ -149,6 +149,17 @@ def project_option(text: str) -> Callable[[Command], Command]:
     return click.option("--project", metavar="FOLDER", callback=_folder, help=text)
 
 
+def schema_option(text: str, schema: Callable[[], JsonValue]) -> Callable[[Command], Command]:
+    """Return the option --schema with this help, which prints the schema and ends the command."""
+
+    def show(ctx: click.Context, param: click.Parameter, is_wanted: bool) -> None:
+        if is_wanted and not ctx.resilient_parsing:
+            print_answer(Answer(row=schema), as_json=True)
+            ctx.exit()
+
+    return click.option("--schema", is_flag=True, is_eager=True, expose_value=False, callback=show, help=text)
+
+
 def _folder(ctx: click.Context, param: click.Parameter, folder: str | None) -> str | None:
     return None if folder is None else absolute(folder)
 
@@ -374,19 +385,21 @@ class Plan:
 
 
 def destructive(
-    name: str | None = None, *, bar: str | None = None
+    name: str | None = None, *, check: Check | None = None
 ) -> Callable[[Callable[..., Awaitable[Plan]]], click.Command]:
     """Make a command of a function that returns what would be deleted, and deletes nothing itself.
 
-    The function gets what a `command` gets. The command has --dry-run, --yes and --json. At a terminal it shows what
-    would go, and asks. Without a terminal it deletes only with --yes; without that, it does what
-    --dry-run does, and ends with exit code 2. The store is closed while it asks.
+    The function gets the parameters of a `command`, and so does ``check``. The command has --dry-run, --yes and
+    --json. At a terminal it shows what would go, and asks. Without a terminal it deletes only with --yes; without
+    that, it does what --dry-run does, and ends with exit code 2. The store is closed while it asks.
     """
 
     def made(find: Callable[..., Awaitable[Plan]]) -> click.Command:
         def callback(*, dry_run: bool, yes: bool, as_json: bool, **given: object) -> None:
+            if check is not None:
+                check(**given)
             place = click.get_current_context().obj
-            plan = run(place, on_store(find, given), bar=bar)
+            plan = run(place, on_store(find, given))
             if dry_run:
                 print_answer(plan.shown, as_json=as_json)
                 return

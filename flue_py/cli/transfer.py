@@ -1,11 +1,13 @@
-"""The bundle command."""
+"""Commands that import and export sessions, and carry whole trees elsewhere."""
 
 from __future__ import annotations
 
+import json
 import webbrowser
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from os.path import exists, isdir
 from pathlib import Path, PurePath
@@ -17,7 +19,7 @@ import flue_py
 from flue_py.cli.errors import in_commands
 from flue_py.cli.main import INTERRUPTED, Place
 from flue_py.cli.output import BYTES, Answer, Tell, joined, progress_bar, said
-from flue_py.cli.running import SESSION, command, leaf_option, newest_argument, run, scope_option, session_argument
+from flue_py.cli.running import SESSION, command, leaf_option, newest_argument, run, scope_option
 from flue_py.core.json import JsonObject
 from flue_py.core.kinds import Shape
 from flue_py.core.sessions import LeafChoice
@@ -45,8 +47,10 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from flue_py.cli import running
+    from flue_py.runtime import conversation
 else:
     running = lazy_module("flue_py.cli.running")
+    conversation = lazy_module("flue_py.runtime.conversation")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -96,51 +100,180 @@ def held_row(counts: BundleCounts) -> JsonObject:
 # ---------------------------------------------------------------------------------------------------------------------
 # The export command.
 
+_STDOUT = "-"
+_VIEWS = ("markdown", "html", "json", "snapshots")
+"""Exports for people, beside the formats of other programs."""
+
+_FORMATS_OF = {
+    "append": ("markdown",),
+    "tasks": ("markdown",),
+    "words_only": ("markdown",),
+    "open": ("html",),
+    "warn_at": ("html", "snapshots"),
+    "cutover_at": ("html", "snapshots"),
+    "sizes": ("html",),
+    "settings": ("html",),
+    "agent": ("html",),
+    "target": ("html",),
+    "no_time": ("html",),
+}
+"""Options, and the only formats that take them."""
+
 
 class _Format(click.Choice):  # type: ignore[type-arg, unused-ignore]
     """A format that can be exported."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the format. Raises `click.UsageError`, which says where it belongs."""
-        found = known_format(value)
-        if found is None or found.write is None or found.name != value:
+        if value not in self.choices:
             raise click.UsageError(
-                f"{value!r} is not a format that can be exported: {', '.join(export_names())}; "
+                f"{value!r} is not a format that can be exported: {', '.join((*export_names(), *_VIEWS))}; "
                 "FORMAT comes before SESSION",
                 ctx,
             )
         return value
 
 
-def _check(output: Path | None, **_: object) -> None:
-    if output is not None and output.exists():
+def _check(
+    form: str,
+    leaf: str | None,
+    output: str | None,
+    append: bool,
+    overwrite: bool,
+    tasks: bool,
+    words_only: bool,
+    as_json: bool,
+    **options: object,
+) -> None:
+    options |= {"append": append, "tasks": tasks, "words_only": words_only}
+    for name, formats in _FORMATS_OF.items():
+        is_default = options[name] in (None, False, 0) if name != "sizes" else options[name]
+        if form not in formats and not is_default:
+            raise click.UsageError(f"--{name.replace('_', '-')} is for {' and '.join(formats)}, not for {form}")
+    if leaf is not None and (form in ("html", "json", "snapshots") or words_only):
+        raise click.UsageError("--leaf is for the formats of other programs, and for markdown without --words-only")
+    is_printed = output == _STDOUT or (output is None and form != "html")
+    if is_printed and (append or overwrite or as_json or options["open"]):
+        raise click.UsageError("--append, --overwrite, --open and --json go with --output FILE")
+    if not is_printed and tasks:
+        raise click.UsageError("--tasks prints; give it without --output, and redirect the output")
+    if append and overwrite:
+        raise click.UsageError("give either --append or --overwrite")
+    if words_only and (append or tasks):
+        raise click.UsageError("--append and --tasks are of whole transcripts; leave out --words-only")
+    if output is not None and not is_printed and not (append or overwrite) and exists(output):
+        if isdir(output):
+            raise InvalidArgument(f"--output: {shown(output)} is a folder; name a file in it")
         raise InvalidArgument(f"{output} is there already; name another file, or remove it")
 
 
-@command(check=_check, json=False)
-@click.argument("wanted", metavar="FORMAT", type=_Format([each.name for each in FORMATS if each.write]))
-@session_argument
+@command(check=_check)
+@click.argument("form", metavar="FORMAT", type=_Format([*(form.name for form in FORMATS if form.write), *_VIEWS]))
+@newest_argument
 @leaf_option("Export at this entry instead of the stored leaf.")
-@click.option(
-    "--output",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a new file, readable by its owner only, instead of printing.",
-)
-async def export(session: Session, wanted: str, leaf: LeafChoice, output: Path | None) -> Answer:
-    """Export SESSION in the format of another program.
+@click.option("--output", metavar="FILE", help="Write a file, readable by its owner only; - prints.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists, once the new one is complete.")
+@click.option("--append", is_flag=True, help="Of markdown: continue the transcript in FILE with the new entries.")
+@click.option("--tasks", is_flag=True, help="Of markdown: print the transcripts of the task sessions, too.")
+@click.option("--words-only", is_flag=True, help="Of markdown: without tool calls and results.")
+@click.option("--open", is_flag=True, help="Of html: open the page in the browser.")
+@click.option("--warn-at", type=click.IntRange(min=0), default=0, help="Of html: a line at this many input tokens.")
+@click.option("--cutover-at", type=click.IntRange(min=0), default=0, help="Of html: a red line at this many.")
+@click.option("--sizes/--no-sizes", default=True, help="Of html: count tokens, or skip it to save time.")
+@click.option("--settings", metavar="FILE", help="Of html: the context that these settings leave, as `context` shows.")
+@click.option("--agent", metavar="NAME", help="Of html: the context that this agent is sent.")
+@click.option("--target", type=click.Choice(get_args(Shape)), help="Of html: the request of this provider, repaired.")
+@click.option("--no-time", is_flag=True, help="Of html: no time, so that the same session gives the same bytes.")
+async def export(
+    store: Store,
+    session: Session,
+    form: str,
+    leaf: LeafChoice,
+    output: str | None,
+    overwrite: bool,
+    append: bool,
+    tasks: bool,
+    words_only: bool,
+    open: bool,
+    warn_at: int,
+    cutover_at: int,
+    sizes: bool,
+    settings: str | None,
+    agent: str | None,
+    target: str | None,
+    no_time: bool,
+) -> Answer:
+    """Export SESSION, by default the newest, in the format of another program, or for people.
 
-    FORMAT is pi or flue (the whole tree), or openai-chat, openai-responses or anthropic (what the model sees). What
-    the format cannot hold is reported on stderr.
+    FORMAT is pi or flue (the whole tree), or openai-chat, openai-responses or anthropic (what the model sees);
+    markdown (the path with prices, tool calls folded), html (one page that needs no network: tree, contexts, costs of
+    SESSION and its tasks), json (the full state), or snapshots (the data of the chart of html, as JSON lines). What the
+    format cannot hold is reported on stderr.
 
-    A file that is there is not written over.
+    A file that is there is not written over. html is written to report-ID.html, unless --output is given. A dash in
+    markdown stands for a price that is not known. json is an object: session (as in sessions), entries (all of the
+    tree, as show --path), labels (by entry id), tasks. With --output and --json: an object: file, bytes; of markdown
+    file, outcome (new, continued, rewound, unchanged), entries, leafId.
     """
-    exported = await export_session(session, wanted, leaf=leaf)
-    notes = [str(note) for note in exported.notes]
-    if output is None:
-        return Answer(document=exported.text, is_json=True, notes=notes)
-    write_whole(output, exported.text.encode())
-    return Answer(notes=notes)
+    if form == "markdown" and not words_only:
+        if output is not None and output != _STDOUT:
+            return await _transcript_file(session, output, leaf, append=append, overwrite=overwrite)
+        parts = [await transcript_of(session, leaf=leaf)]
+        if tasks:
+            parts += [part async for part in transcripts_of_tasks(store, session)]
+        return Answer(document="\n".join(parts))
+    notes: list[str] = []
+    if form == "html":
+        text = await session.html_report(
+            warn_at=warn_at,
+            cutover_at=cutover_at,
+            made_at=None if no_time else datetime.now(UTC),
+            sizes=sizes,
+            settings=running.settings_in(settings),
+            agent=agent,
+            target=target,
+        )
+        output = f"report-{_safe(session.id)}.html" if output is None else output
+    elif form == "snapshots":
+        text = await session.context_snapshots(warn_at=warn_at, cutover_at=cutover_at)
+    elif form == "markdown":
+        text = await conversation.Conversation(store, session).save()
+    elif form == "json":
+        state = await conversation.Conversation(store, session).snapshot()
+        text = json.dumps(state, ensure_ascii=False, indent=2) + "\n"
+    else:
+        exported = await export_session(session, form, leaf=leaf)
+        text, notes = exported.text, [str(note) for note in exported.notes]
+    if output is None or output == _STDOUT:
+        return Answer(document=text, is_json=form not in ("html", "markdown"), notes=notes)
+    return _written(Path(output), text, notes, overwrite=overwrite, is_opened=open)
+
+
+def _safe(session_id: str) -> str:
+    """Return the beginning of an id as part of a file's name, whatever an imported id holds."""
+    return "".join(char if char.isascii() and char.isalnum() else "-" for char in session_id[:8])
+
+
+def _written(path: Path, text: str, notes: Sequence[str], *, overwrite: bool, is_opened: bool) -> Answer:
+    if isdir(path) or path.name in ("", ".."):
+        raise InvalidArgument(f"--output: {shown(str(path))} is a folder; name a file in it")
+    data = text.encode(errors="backslashreplace")
+    write_whole(path, data, overwrite=overwrite)
+    if is_opened:
+        webbrowser.open(path.resolve().as_uri())
+    row: JsonObject = {"file": str(path), "bytes": len(data)}
+    return replace(said(f"{path}: {len(data):,} bytes", row), notes=notes)
+
+
+async def _transcript_file(session: Session, output: str, leaf: LeafChoice, *, append: bool, overwrite: bool) -> Answer:
+    report = await write_transcript(session, output, leaf=leaf, append=append, overwrite=overwrite)
+    row: JsonObject = {
+        "file": str(report.path),
+        "outcome": report.outcome,
+        "entries": report.entries,
+        "leafId": report.leaf_id,
+    }
+    return said(f"{report.path}: {report.outcome}, {counted(report.entries, 'entry', 'entries')} written", row)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -451,141 +584,6 @@ def _shown_path(file: str) -> str:
         return f"~/{PurePath(file).relative_to(Path.home())}"
     except (ValueError, RuntimeError):
         return file
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The report command.
-
-_STDOUT = "-"
-_ENDINGS = {"html": "html", "snapshots": "jsonl"}
-
-
-def _report_check(output: str | None, show: bool, form: str, **_: object) -> None:
-    if show and (output == _STDOUT or form != "html"):
-        raise click.UsageError("--open needs a page in a file; leave out --output - and --format")
-
-
-@command(check=_report_check, json=False)
-@newest_argument
-@click.option("--output", metavar="FILE", help="Write to this file; - is standard output. [default: report-ID.html]")
-@click.option("--overwrite", is_flag=True, help="Replace an existing file, once the new one is complete.")
-@click.option("--open", "show", is_flag=True, help="Open the report in the browser.")
-@click.option("--warn-at", type=click.IntRange(min=0), default=0, help="Draw a line at this many input tokens.")
-@click.option("--cutover-at", type=click.IntRange(min=0), default=0, help="Draw a red line at this many input tokens.")
-@click.option("--sizes/--no-sizes", default=True, help="Count tokens, or skip it to save time.", show_default=True)
-@click.option("--settings", metavar="FILE", help="Show what these settings leave of the context, as `context` does.")
-@click.option("--agent", metavar="NAME", help="Show what this agent is sent of the context.")
-@click.option("--target", type=click.Choice(get_args(Shape)), help="Show what this provider is sent, repaired.")
-@click.option("--no-time", is_flag=True, help="Leave out the time, so that the same session gives the same bytes.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(list(_ENDINGS)),
-    default="html",
-    show_default=True,
-    help="The page, or the data of its chart as JSON lines.",
-)
-async def report(
-    session: Session,
-    output: str | None,
-    overwrite: bool,
-    show: bool,
-    warn_at: int,
-    cutover_at: int,
-    sizes: bool,
-    settings: str | None,
-    agent: str | None,
-    target: str | None,
-    no_time: bool,
-    form: str,
-) -> Answer:
-    """Write a report of SESSION, by default the newest, and its tasks: one HTML file that needs no network.
-
-    It shows the tree and its branches, what the model sees at each entry and what is stored, how the context of each
-    agent grew, and the cost by model. The file holds all messages, so only its owner can read it.
-    """
-    if form == "snapshots":
-        text = await session.context_snapshots(warn_at=warn_at, cutover_at=cutover_at)
-    else:
-        made_at = None if no_time else datetime.now(UTC)
-        text = await session.html_report(
-            warn_at=warn_at,
-            cutover_at=cutover_at,
-            made_at=made_at,
-            sizes=sizes,
-            settings=running.settings_in(settings),
-            agent=agent,
-            target=target,
-        )
-    if output == _STDOUT:
-        return Answer(document=text, is_json=form != "html")
-    name = f"report-{_safe(session.id)}.{_ENDINGS[form]}" if output is None else output
-    return _write(Path(name), text, overwrite=overwrite, show=show)
-
-
-def _safe(session_id: str) -> str:
-    """Return the beginning of an id as part of a file's name, whatever an imported id holds."""
-    return "".join(char if char.isascii() and char.isalnum() else "-" for char in session_id[:8])
-
-
-def _write(path: Path, text: str, *, overwrite: bool, show: bool) -> Answer:
-    if isdir(path) or path.name in ("", ".."):
-        raise InvalidArgument(f"--output: {shown(str(path))} is a folder; name a file in it")
-    write_whole(path, text.encode(), overwrite=overwrite)
-    if show:
-        webbrowser.open(path.resolve().as_uri())
-    return Answer(lambda: [((f"{printable(str(path))}: {len(text.encode()):,} bytes", ""),)])
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The transcript command.
-
-
-def _transcript_check(
-    output: Path | None, append: bool, overwrite: bool, tasks: bool, as_json: bool, **_: object
-) -> None:
-    if output is None and (append or overwrite or as_json):
-        raise click.UsageError("--append, --overwrite and --json go with --output FILE")
-    if output is not None and tasks:
-        raise click.UsageError("--tasks prints; give it without --output, and redirect what is printed")
-    if append and overwrite:
-        raise click.UsageError("give either --append or --overwrite")
-
-
-@command(check=_transcript_check)
-@session_argument
-@leaf_option("Write the path to this entry instead of the stored leaf.")
-@click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write to this file; otherwise print.")
-@click.option("--append", is_flag=True, help="Continue the transcript in FILE with what is new.")
-@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
-@click.option("--tasks", is_flag=True, help="Print the transcripts of the task sessions, too.")
-async def transcript(
-    store: Store,
-    session: Session,
-    leaf: LeafChoice,
-    output: Path | None,
-    append: bool,
-    overwrite: bool,
-    tasks: bool,
-) -> Answer:
-    """Write the path of SESSION as Markdown: who said what when, tokens and cost, tool calls folded.
-
-    A dash stands for a price that is not known. With --output and --json: an object: file, outcome (new, continued,
-    rewound, unchanged), entries, leafId.
-    """
-    if output is None:
-        parts = [await transcript_of(session, leaf=leaf)]
-        if tasks:
-            parts += [part async for part in transcripts_of_tasks(store, session)]
-        return Answer(document="\n".join(parts))
-    report = await write_transcript(session, output, leaf=leaf, append=append, overwrite=overwrite)
-    row: JsonObject = {
-        "file": str(report.path),
-        "outcome": report.outcome,
-        "entries": report.entries,
-        "leafId": report.leaf_id,
-    }
-    return said(f"{report.path}: {report.outcome}, {counted(report.entries, 'entry', 'entries')} written", row)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

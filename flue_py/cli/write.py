@@ -19,6 +19,7 @@ from flue_py.cli.running import (
     json_from_stdin,
     project_option,
     run,
+    schema_option,
     scope_option,
     session_argument,
     text_from_stdin,
@@ -35,6 +36,14 @@ from flue_py.sessions.write import incoming_messages
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The append command.
+
+
+def message_schema() -> JsonObject:
+    """Return the JSON Schema of a message."""
+    from flue_py.core import messages
+
+    return messages.message_schema()
+
 
 _ROLES = ("user", "assistant", "system", "developer")
 
@@ -62,6 +71,7 @@ def _check(text: str | None, role: str | None, create: bool, expected: LeafChoic
 )
 @click.option("--note-conflict", is_flag=True, help="Note in the log of SESSION that the append was refused.")
 @idempotency_option
+@schema_option("Print the JSON Schema of a message, without a database.", message_schema)
 @click.option("--source", metavar="TEXT", help="How it came in: prompt, skill, shell, task, retry.")
 @click.option("--create", is_flag=True, help="Create the session with this key, and the database, if missing.")
 def append(

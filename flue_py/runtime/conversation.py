@@ -601,7 +601,7 @@ async def _delete(conversation: Conversation, argument: str) -> str:
 
 
 async def _quit(conversation: Conversation, argument: str) -> Reply:
-    return Reply(f"flue-py resume {conversation.session.id}", is_over=True)
+    return Reply(f"flue-py show {conversation.session.id} --history", is_over=True)
 
 
 COMMANDS = {

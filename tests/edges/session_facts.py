@@ -92,8 +92,8 @@ def facts_of_all(flue: Flue) -> dict[str, Told]:
         _tell_bills(told, flue, session_id)
         _tell_tree(told, flue, session_id)
         _tell_paths(told, flue, session_id)
-        _tell_transcript(told, flue.run("transcript", session_id).stdout)
-        page = flue.run("report", session_id, "--no-sizes", "--output", "-").stdout
+        _tell_transcript(told, flue.run("export", "markdown", session_id).stdout)
+        page = flue.run("export", "html", session_id, "--no-sizes", "--output", "-").stdout
         _tell_report(told, data_of(page), session_id)
     return found
 
@@ -286,13 +286,13 @@ def _tell_tree(told: Told, flue: Flue, session_id: str) -> None:
 
 
 def _tell_paths(told: Told, flue: Flue, session_id: str) -> None:
-    path = flue.json("path", session_id)
+    path = flue.json("show", session_id, "--path")
     told.tell("path --json", path_entries=len(path), leaf=path[-1]["id"] if path else None)
-    told.tell("conversation --json", turns=len(flue.json("conversation", session_id, "--all")))
+    told.tell("conversation --json", turns=len(flue.json("show", session_id, "--turns", "--all")))
     told.tell("context --json", context_messages=len(flue.json("context", session_id)))
     if len(path) > _LONG:
         return
-    told.tell("path", path_entries=len(flue.run("path", session_id).stdout.splitlines()))
+    told.tell("path", path_entries=len(flue.run("show", session_id, "--path").stdout.splitlines()))
     head, *lines = flue.lines("context", session_id)
     told.tell("context", context_messages=_count(head.split()[0]))
     assert len(lines) == _count(head.split()[0])

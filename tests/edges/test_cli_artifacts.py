@@ -74,11 +74,11 @@ def test_the_entry_of_an_artifact_is_shown_by_its_text(flue: Flue, tmp_path: Pat
     assert f'  "artifact": "{artifact["id"]}",' in lines
     assert len(lines) > 2_000
     page = tmp_path / "page.html"
-    flue.run("report", "triage", "--output", str(page))
+    flue.run("export", "html", "triage", "--output", str(page))
     said = page.read_text(encoding="utf-8")
     assert "line 1999 of " in said
     assert b64encode(TEXT.encode()).decode()[:200] not in said
-    listed = [line for line in flue.lines("path", "triage") if "artifact" in line.split()[2:3]]
+    listed = [line for line in flue.lines("show", "triage", "--path") if "artifact" in line.split()[2:3]]
     assert [line.split()[2:] for line in listed] == [["artifact", "read"]] * 3
 
 

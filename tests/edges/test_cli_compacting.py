@@ -19,7 +19,7 @@ def flue(tmp_path: Path) -> Flue:
 def long_session(flue: Flue) -> str:
     """Return the real session, of which no compaction is in effect."""
     session = flue.import_real()
-    while flue.json("uncompact", session)["compactionId"] is not None:
+    while flue.json("compact", session, "--undo")["compactionId"] is not None:
         pass
     return session
 
@@ -44,7 +44,7 @@ def test_a_session_is_compacted_and_uncompacted(flue: Flue) -> None:
         "not compacted: there is nothing to compact beside what is kept"
     ]
 
-    back = flue.json("uncompact", session)
+    back = flue.json("compact", session, "--undo")
     assert back["compactionId"] == done["entryId"]
     assert flue.json("context", session) == before
 
@@ -78,9 +78,9 @@ def test_what_was_lost_is_shown_and_found(flue: Flue) -> None:
 
 def test_there_is_nothing_to_take_back(flue: Flue) -> None:
     session = flue.import_every_type()
-    while flue.json("uncompact", session)["compactionId"] is not None:
+    while flue.json("compact", session, "--undo")["compactionId"] is not None:
         pass
-    assert flue.lines("uncompact", session) == ["not compacted: there is nothing to take back"]
+    assert flue.lines("compact", session, "--undo") == ["not compacted: there is nothing to take back"]
 
 
 def test_a_model_that_cannot_be_had_is_one_line_of_error(flue: Flue) -> None:
@@ -96,14 +96,14 @@ def test_without_a_model_the_operations_are_listed(flue: Flue) -> None:
     assert (done["reason"], done["mode"], done["calls"]) == (None, "intent", [])
     assert "OPERATIONS" in done["summary"]
     assert done["firstKeptEntryId"] is not None
-    flue.run("uncompact", session)
+    flue.run("compact", session, "--undo")
     done = flue.json("compact", session, "--keep", "0")
     assert (done["reason"], done["firstKeptEntryId"], len(flue.json("context", session))) == (None, None, 1)
 
 
 def test_a_branch_that_is_left_is_summarized(flue: Flue) -> None:
     session = long_session(flue)
-    path = [entry["id"] for entry in flue.json("path", session) if entry.get("role") == "assistant"]
+    path = [entry["id"] for entry in flue.json("show", session, "--path") if entry.get("role") == "assistant"]
     went = flue.json("move", session, path[0], "--summarize")
     assert went["summaryId"] is not None
     assert flue.json("show", session)["leafId"] == went["summaryId"]
@@ -115,13 +115,13 @@ def test_a_branch_that_is_left_is_summarized(flue: Flue) -> None:
 def test_a_range_is_compacted(flue: Flue) -> None:
     session = long_session(flue)
     before = flue.json("context", session)
-    ids = [entry["id"] for entry in flue.json("path", session) if entry.get("role") is not None]
+    ids = [entry["id"] for entry in flue.json("show", session, "--path") if entry.get("role") is not None]
     done = flue.json("compact", session, "--from", ids[1], "--to", ids[-3])
     assert (done["reason"], done["mode"]) == (None, "intent")
     after = flue.json("context", session)
     assert (after[0], after[-1]) == (before[0], before[-1])
     assert len(after) < len(before)
-    flue.json("uncompact", session)
+    flue.json("compact", session, "--undo")
     assert flue.json("context", session) == before
     refused = flue.run("compact", session, "--from", ids[1], "--keep", "9", code=2)
     assert "--keep" in refused.stderr
@@ -131,7 +131,7 @@ def test_an_edit_is_priced_and_not_made(flue: Flue) -> None:
     session = long_session(flue)
     before = flue.json("show", session)
     sizes = flue.json("context", session, "--json")
-    ids = [entry["id"] for entry in flue.json("path", session) if entry.get("role") == "user"]
+    ids = [entry["id"] for entry in flue.json("show", session, "--path") if entry.get("role") == "user"]
 
     cold = flue.json("plan", session, "resume")
     assert (cold["edit"], cold["isWarm"], cold["kept"], cold["never"]) == ("resume", False, 0, "no_edit")

@@ -63,69 +63,81 @@ def listed(flue: Flue, *options: str) -> set[str]:
 
 def test_a_conversation_is_resumed_listed_and_shown(flue: Flue) -> None:
     talk(flue)
-    assert flue.lines("resume", "talk", "--turns", "1") == ["A talk: 3 turns", "> question 3", "answer 3\ufffd[2J"]
-    assert len(flue.lines("resume", "talk")) == 7
-    assert flue.lines("resume", "talk", "--turns", "0") == []
-    assert flue.lines("conversation", "talk")[0] == "   1  question 1"
-    assert [turn["number"] for turn in flue.json("conversation", "talk")] == [1, 2, 3]
-    assert flue.lines("history", "talk", "--turns", "1") == ["> question 3", "answer 3\ufffd[2J"]
-    assert [entry["role"] for entry in flue.json("history", "talk")][:2] == ["system", "user"]
-    assert flue.lines("last", "talk") == ["answer 3\ufffd[2J"]
-    assert flue.json("last", "talk")["role"] == "assistant"
+    assert flue.lines("show", "talk", "--history", "--last", "1") == [
+        "A talk: 3 turns",
+        "> question 3",
+        "answer 3\ufffd[2J",
+    ]
+    assert len(flue.lines("show", "talk", "--history", "--last", "3")) == 7
+    assert flue.lines("show", "talk", "--turns")[0] == "   1  question 1"
+    assert [turn["number"] for turn in flue.json("show", "talk", "--turns")] == [1, 2, 3]
+    assert flue.lines("show", "talk", "--history")[-2:] == ["> question 3", "answer 3\ufffd[2J"]
+    assert [entry["role"] for entry in flue.json("show", "talk", "--history")][:2] == ["system", "user"]
+    assert flue.lines("show", "talk", "--answer") == ["answer 3\ufffd[2J"]
+    assert flue.json("show", "talk", "--answer")["role"] == "assistant"
 
 
 def test_clearing_and_retrying_are_moves_that_undo_takes_back(flue: Flue) -> None:
     session = talk(flue)
-    assert flue.lines("retry", "talk") == ["question 3"]
-    retried = flue.json("retry", "talk")
+    assert flue.lines("undo", "talk", "--turn", "--message") == ["question 3"]
+    retried = flue.json("undo", "talk", "--turn", "--message")
     assert (retried["message"]["content"], retried["sessionId"], retried["reason"]) == ("question 2", session, "rewind")
-    assert flue.lines("clear", "talk", "--yes")[0] == "cleared: 1 turn dropped"
-    assert [entry["role"] for entry in flue.json("path", "talk")] == ["system"]
-    assert flue.lines("clear", "talk") == ["there is nothing to clear"]
-    assert flue.json("retry", "talk")["message"] is None
-    nothing = flue.run("retry", "talk")
-    assert (nothing.stdout, nothing.stderr) == ("", "there is nothing to retry\n")
+    assert flue.json("move", "talk", "--turns", "0")["moved"] is True
+    assert [entry["role"] for entry in flue.json("show", "talk", "--path")] == ["system"]
+    assert flue.lines("move", "talk", "--turns", "0")[0].startswith("there is nothing to go back over")
+    assert flue.json("undo", "talk", "--turn", "--message")["message"] is None
+    nothing = flue.run("undo", "talk", "--turn", "--message")
+    assert (nothing.stdout, nothing.stderr) == ("", "there is no user message to take back\n")
     for _ in range(3):
         flue.run("undo", "talk")
-    assert len(flue.json("conversation", "talk")) == 3
+    assert len(flue.json("show", "talk", "--turns")) == 3
 
 
 def test_rewinding_by_turns_takes_the_minus_at_its_word(flue: Flue) -> None:
     talk(flue)
-    assert flue.json("rewind", "talk", "--turns", "-0")["moved"] is False
-    assert "not a number of turns" in flue.run("rewind", "talk", "--turns", "--3", code=2).stderr
-    assert flue.json("rewind", "talk", "--turns", "-1")["moved"] is True
-    assert len(flue.json("conversation", "talk")) == 2
+    assert flue.json("move", "talk", "--turns", "-0")["moved"] is False
+    assert "not a number of turns" in flue.run("move", "talk", "--turns", "--3", code=2).stderr
+    assert flue.json("move", "talk", "--turns", "-1")["moved"] is True
+    assert len(flue.json("show", "talk", "--turns")) == 2
 
 
 def test_a_session_without_words_says_so(flue: Flue) -> None:
     make(flue, {"key": "empty"})
-    assert flue.lines("conversation", "empty") == ["there are no turns yet"]
-    assert flue.lines("history", "empty") == ["there are no turns yet"]
-    assert flue.lines("last", "empty") == ["there is no answer yet"]
-    assert flue.json("last", "empty") is None
-    assert flue.lines("resume", "empty") == ["empty: 0 turns"]
+    assert flue.lines("show", "empty", "--turns") == ["there are no turns yet"]
+    assert flue.lines("show", "empty", "--history") == ["there are no turns yet"]
+    assert flue.lines("show", "empty", "--answer") == ["there is no answer yet"]
+    assert flue.json("show", "empty", "--answer") is None
+    assert flue.lines("show", "empty", "--history", "--last", "3") == ["empty: 0 turns"]
 
 
 def test_saving_writes_a_private_file_or_prints(flue: Flue, tmp_path: Path) -> None:
     talk(flue)
-    assert flue.run("save", "talk").stdout.startswith("# REPL Transcript\n\n**Model:** -")
+    assert flue.run("export", "markdown", "talk", "--words-only").stdout.startswith("# REPL Transcript\n\n**Model:** -")
     file = tmp_path / "talk.md"
-    flue.run("save", "talk", str(file))
+    flue.run("export", "markdown", "talk", "--words-only", "--output", str(file))
     assert "answer 3\x1b[2J" in file.read_text()
     assert file.stat().st_mode & 0o777 == 0o600
-    assert "is there already" in flue.run("save", "talk", str(file), code=1).stderr
-    assert "No such file" in flue.run("save", "talk", str(tmp_path / "none" / "x"), code=1).stderr
-    state = json.loads(flue.run("snapshot", "talk").stdout)
+    assert (
+        "is there already"
+        in flue.run("export", "markdown", "talk", "--words-only", "--output", str(file), code=1).stderr
+    )
+    assert (
+        "No such file"
+        in flue.run(
+            "export", "markdown", "talk", "--words-only", "--output", str(tmp_path / "none" / "x"), code=1
+        ).stderr
+    )
+    state = json.loads(flue.run("export", "json", "talk").stdout)
     assert [len(state["entries"]), state["session"]["key"]] == [7, "talk"]
-    flue.run("snapshot", "talk", str(tmp_path / "talk.json"))
+    flue.run("export", "json", "talk", "--output", str(tmp_path / "talk.json"))
     assert json.loads((tmp_path / "talk.json").read_text()) == state
 
 
 def test_a_session_that_is_not_there_is_said_by_every_command(flue: Flue) -> None:
     make(flue, {"key": "there"})
-    for command in ("resume", "conversation", "history", "last", "clear", "retry", "save", "snapshot", "rm"):
-        assert "'nobody'" in flue.run(command, "nobody", code=4).stderr
+    calls = ["show", "show --turns", "show --history", "show --answer", "undo --turn", "export json", "rm"]
+    for call in calls:
+        assert "'nobody'" in flue.run(*call.split(), "nobody", code=4).stderr
 
 
 # -- listing ----------------------------------------------------------------------------------------------------------
@@ -169,15 +181,18 @@ def test_prune_deletes_sessions_whose_configuration_is_gone(flue: Flue, tmp_path
     kept, gone, never = make(
         flue, {"config_path": str(config)}, {"config_path": str(tmp_path / "none"), "completed": True}, {}
     )
-    planned = flue.json("prune", "--dry-run")
+    planned = flue.json("rm", "--config-gone", "--dry-run")
     assert planned == {"dryRun": True, "sessionIds": [gone], "entriesDeleted": None}
-    assert set(flue.json("prune", "--without-config", "--dry-run")["sessionIds"]) == {gone, never}
+    assert set(flue.json("rm", "--config-gone", "--without-config", "--dry-run")["sessionIds"]) == {gone, never}
     assert len(listed(flue, "--all")) == 3
-    assert flue.lines("prune", "--scope", "nobody") == ["0 sessions deleted, 0 entries with them"]
-    assert flue.lines("prune", "--yes") == ["1 session deleted, 0 entries with them", f"  {gone}  (empty)"]
+    assert flue.lines("rm", "--config-gone", "--scope", "nobody") == ["0 sessions deleted, 0 entries with them"]
+    assert flue.lines("rm", "--config-gone", "--yes") == [
+        "1 session deleted, 0 entries with them",
+        f"  {gone}  (empty)",
+    ]
     assert listed(flue) == {kept, never}
     config.unlink()
-    assert flue.lines("prune", "--yes")[0] == "1 session deleted, 0 entries with them"
+    assert flue.lines("rm", "--config-gone", "--yes")[0] == "1 session deleted, 0 entries with them"
     assert listed(flue) == {never}
 
 
@@ -189,7 +204,7 @@ def test_cleanup_goes_by_the_time_of_the_newest_entry_and_takes_no_task_alone(fl
             await store.import_session(NewSession(id="waiting", kind="task"), [entry], leaf="a")
 
     asyncio.run(work())
-    assert flue.json("cleanup", "--yes")["sessionIds"] == ["imported"]
+    assert flue.json("rm", "--inactive-for", "30d", "--yes")["sessionIds"] == ["imported"]
     assert listed(flue) == {"waiting"}
 
 
@@ -198,16 +213,19 @@ def test_cleanup_deletes_what_was_not_active_for_long(flue: Flue) -> None:
     (old,) = make(flue, {}, now=now - timedelta(days=31))
     (older,) = make(flue, {}, now=now - timedelta(days=80))
     (new,) = make(flue, {})
-    assert set(flue.json("cleanup", "--dry-run")["sessionIds"]) == {old, older}
-    assert flue.json("cleanup", "10w", "--yes")["sessionIds"] == [older]
+    assert set(flue.json("rm", "--inactive-for", "30d", "--dry-run")["sessionIds"]) == {old, older}
+    assert flue.json("rm", "--inactive-for", "10w", "--yes")["sessionIds"] == [older]
     assert listed(flue) == {old, new}
-    assert "is not an age" in flue.run("cleanup", "soon", code=2).stderr
-    assert flue.lines("cleanup", "--yes") == ["1 session deleted, 0 entries with them", f"  {old}  (empty)"]
+    assert "is not an age" in flue.run("rm", "--inactive-for", "soon", code=2).stderr
+    assert flue.lines("rm", "--inactive-for", "30d", "--yes") == [
+        "1 session deleted, 0 entries with them",
+        f"  {old}  (empty)",
+    ]
 
 
 def test_deleting_by_the_lot_asks_at_a_terminal(flue: Flue) -> None:
     make(flue, {"title": "Do not forget me"})
-    code, output = on_a_terminal("--db", str(flue.database), "prune", "--without-config", typed="n\n")
+    code, output = on_a_terminal("--db", str(flue.database), "rm", "--config-gone", "--without-config", typed="n\n")
     assert code == 1
     assert "Do not forget me" in output
     assert len(listed(flue)) == 1
@@ -215,5 +233,7 @@ def test_deleting_by_the_lot_asks_at_a_terminal(flue: Flue) -> None:
 
 def test_an_imported_session_is_a_conversation_too(flue: Flue) -> None:
     session = flue.import_rows(every_type())
-    assert [turn["preview"] for turn in flue.json("conversation", session)]
-    assert flue.run("save", session).stdout.count("**User**") == len(flue.json("conversation", session))
+    assert [turn["preview"] for turn in flue.json("show", session, "--turns")]
+    assert flue.run("export", "markdown", session, "--words-only").stdout.count("**User**") == len(
+        flue.json("show", session, "--turns")
+    )

@@ -81,7 +81,7 @@ def test_a_later_run_brings_what_is_new(flue: Flue, target: Path) -> None:
     append_to(flue.database, session)
     report = flue.json(*arguments)
     assert (report["treesCopied"], report["treesRefreshed"], report["treesUnchanged"]) == (0, 1, 1)
-    assert in_target(target).json("path", session) == flue.json("path", session)
+    assert in_target(target).json("show", session, "--path") == flue.json("show", session, "--path")
     assert flue.lines(*arguments)[0] == "trees: 2 unchanged"
 
 
@@ -147,7 +147,7 @@ def test_what_was_changed_in_the_target_is_refused_by_name_and_the_rest_is_copie
     assert [refusal["sessionId"] for refusal in report["refused"]] == [session]
     assert not report["complete"]
     assert there.json("tree", session) == before
-    assert there.json("path", other) == flue.json("path", other)
+    assert there.json("show", other, "--path") == flue.json("show", other, "--path")
 
 
 def test_what_only_the_target_has_is_named_and_stays(flue: Flue, target: Path) -> None:

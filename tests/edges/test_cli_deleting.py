@@ -19,7 +19,7 @@ from flue_py.runtime.conversation import Conversation
 from tests.edges.cli_runs import Flue, runner
 from tests.edges.every_command import CALLS, every_command, has_option, make_hostile
 
-DELETING = {"rm", "prune", "cleanup", "clear", "budget rm", "memory rm", "store rm"}
+DELETING = {"rm", "rm --config-gone", "rm --inactive-for 0h", "budget rm", "memory rm", "store rm"}
 
 
 async def made(database: Path) -> None:
@@ -55,8 +55,6 @@ def flue(tmp_path: Path) -> Flue:
 def call(flue: Flue, name: str) -> list[str]:
     arguments = {
         "rm": ["gone"],
-        "clear": ["gone"],
-        "cleanup": ["0h"],
         "memory rm": ["a fact"],
         "store rm": ["a file"],
         "budget rm": [flue.json("budget", "list")[0]["id"]] if name == "budget rm" else [],
@@ -67,7 +65,7 @@ def call(flue: Flue, name: str) -> list[str]:
 def test_the_commands_that_delete_are_these() -> None:
     asking = {name for name, command in every_command() if has_option(command, "--yes")}
     # Pricing writes costs where there are none, and deletes nothing.
-    assert asking - {"reprice"} == DELETING
+    assert asking - {"reprice"} == {name for name in DELETING if "--" not in name}
 
 
 @pytest.mark.parametrize("name", sorted(DELETING))
@@ -89,13 +87,13 @@ def test_off_a_terminal_nothing_is_deleted_unless_told(flue: Flue, name: str) ->
 
 
 def test_prune_takes_sessions_whose_configuration_is_gone_and_others_only_if_told(flue: Flue) -> None:
-    shown = flue.lines("prune", "--yes")
+    shown = flue.lines("rm", "--config-gone", "--yes")
     assert shown[0] == "2 sessions deleted, 1 entry with them"
     assert [line.split(maxsplit=1)[1] for line in shown[1:] if line.split()[0] == "gone"] == ["Gone one"]
     assert any(line.endswith("Its task") for line in shown)
     assert asyncio.run(held(flue.database))[0] == {"never", "done"}
-    assert flue.lines("prune", "--yes") == ["0 sessions deleted, 0 entries with them"]
-    assert set(flue.json("prune", "--without-config", "--yes")["sessionIds"]) == {"never", "done"}
+    assert flue.lines("rm", "--config-gone", "--yes") == ["0 sessions deleted, 0 entries with them"]
+    assert set(flue.json("rm", "--config-gone", "--without-config", "--yes")["sessionIds"]) == {"never", "done"}
 
 
 def test_rm_of_a_scope_asks_and_says_what_went_and_what_stays(flue: Flue) -> None:
@@ -127,7 +125,7 @@ def test_rm_of_a_scope_asks_and_says_what_went_and_what_stays(flue: Flue) -> Non
 
 
 def test_where_there_is_nothing_to_delete_nobody_is_refused(flue: Flue) -> None:
-    for arguments in (["prune", "--scope", "nobody"], ["cleanup", "90w"], ["clear", "never"]):
+    for arguments in (["rm", "--config-gone", "--scope", "nobody"], ["rm", "--inactive-for", "90w"]):
         flue.run(*arguments)
 
 
@@ -150,7 +148,7 @@ def test_no_command_takes_anything_away_off_a_terminal_without_being_told(tmp_pa
             assert result.exception is None or isinstance(result.exception, SystemExit), (name, result.exception)
             if "nothing was changed: this would" in result.stderr:
                 refused.add(name)
-    assert refused == DELETING
+    assert refused == {name for name in DELETING if "--" not in name}
     now, entries_now = asyncio.run(all_ids())
     assert rows <= now
     assert entries <= entries_now

@@ -74,8 +74,8 @@ def test_the_real_session_goes_out_and_in_again_with_the_same_contexts(flue: Flu
     other = Flue(tmp_path / "other")
     other.folder.mkdir()
     other.run("import", "pi", str(file))
-    ids = [item["id"] for item in flue.json("path", session_id)]
-    assert [item["id"] for item in other.json("path", session_id)] == ids
+    ids = [item["id"] for item in flue.json("show", session_id, "--path")]
+    assert [item["id"] for item in other.json("show", session_id, "--path")] == ids
     for leaf in (ids[300], ids[-1]):
         assert other.json("context", REAL_ID, "--leaf", leaf) == flue.json("context", REAL_ID, "--leaf", leaf)
     assert other.json("usage", REAL_ID) == flue.json("usage", REAL_ID)
@@ -115,7 +115,7 @@ def test_what_was_changed_here_goes_out_and_what_cannot_is_said(flue: Flue) -> N
     in_session(flue, change)
     file = flue.folder / "out.jsonl"
     result = flue.run("export", "pi", SESSION_ID, "--output", str(file))
-    assert result.stdout == ""
+    assert result.stdout == f"{file}: {file.stat().st_size:,} bytes\n"
     assert result.stderr.splitlines() == ["left out: a link to a task session", "left out: a retracted entry"]
     other = Flue(flue.folder / "other")
     other.folder.mkdir()

@@ -81,13 +81,18 @@ def test_moments_are_dates_times_or_how_long_ago() -> None:
             moment(wrong, "--since")
 
 
-@pytest.mark.parametrize("command", ["last", "resume", "tree", "report"])
+def _with_session(command: str, session: str) -> list[str]:
+    name, *rest = command.split()
+    return [name, session, *rest] if name != "export" else [name, *rest, session]
+
+
+@pytest.mark.parametrize("command", ["show --answer", "show --history", "tree", "export html"])
 def test_without_a_session_the_newest_is_shown_and_named_and_no_task(flue: Flue, command: str) -> None:
     newest = next(row["id"] for row in flue.json("sessions") if row["key"] == "dee")
-    words = ["--output", "-", "--no-time"] if command == "report" else []
-    seen = flue.run(command, *words)
+    words = ["--output", "-", "--no-time"] if command == "export html" else []
+    seen = flue.run(*command.split(), *words)
     assert seen.stderr == f"session {newest}: dee\n"
-    assert seen.stdout == flue.run(command, newest, *words).stdout
+    assert seen.stdout == flue.run(*_with_session(command, newest), *words).stdout
 
 
 def test_without_any_session_it_is_said_what_to_do(tmp_path: Path) -> None:

@@ -74,7 +74,13 @@ def test_no_command_lets_what_is_stored_write_to_a_terminal(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "arguments",
-    [["export", "pi", "h1"], ["snapshot", "h1"], ["show", "h1", "--json"], ["transcript", "h1"], ["save", "h1"]],
+    [
+        ["export", "pi", "h1"],
+        ["export", "json", "h1"],
+        ["show", "h1", "--json"],
+        ["export", "markdown", "h1"],
+        ["export", "markdown", "h1", "--words-only"],
+    ],
 )
 def test_a_pipe_gets_the_exact_text(tmp_path: Path, arguments: list[str]) -> None:
     store = make_hostile(tmp_path)

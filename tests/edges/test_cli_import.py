@@ -47,7 +47,7 @@ def test_the_real_file_is_imported_whole_and_importing_it_again_changes_nothing(
     assert (report["sessionId"], report["created"]) == (REAL_ID, True)
     assert (report["rows"], report["added"], report["alreadyThere"]) == (1019, 1018, 0)
     assert (report["skipped"], report["repaired"], report["unknownKinds"]) == ([], [], {})
-    assert len(flue.json("path", REAL_ID)) == facts["maxDepth"]
+    assert len(flue.json("show", REAL_ID, "--path")) == facts["maxDepth"]
     before = flue.json("sessions")
     (again,) = import_lines(flue, real_lines())
     assert (again["created"], again["changed"], again["added"], again["alreadyThere"]) == (False, False, 0, 1018)
@@ -98,7 +98,7 @@ def test_a_grown_version_1_file_continues_its_chain(flue: Flue) -> None:
     import_lines(flue, real_lines()[:100])
     (report,) = import_lines(flue, real_lines())
     assert (report["added"], report["alreadyThere"]) == (919, 99)
-    assert len(flue.json("path", REAL_ID)) == 1018
+    assert len(flue.json("show", REAL_ID, "--path")) == 1018
     assert flue.json("usage", REAL_ID)["cost"]["total"] == "30.3301977"
 
 

@@ -18,7 +18,7 @@ def test_the_log_tells_what_was_done_by_whom_and_why_and_can_be_gone_back_to(flu
     session = flue.import_every_type()
     leaf = flue.json("show", session)["leafId"]
     flue.run("label", session, "u0000001", "the question", "--why", "to find it")
-    flue.run("rewind", session, "--turns", "1", "--why", "a detour")
+    flue.run("move", session, "--turns", "1", "--why", "a detour")
     flue.run("undo", session, "--why", "it was none")
     shown = flue.lines("log", session, "--limit", "3")
     undone, moved, labelled = (int(line.split()[0]) for line in shown)
@@ -26,18 +26,20 @@ def test_the_log_tells_what_was_done_by_whom_and_why_and_can_be_gone_back_to(flu
     (label,) = flue.json("log", session, "--before", str(moved), "--limit", "1")
     assert (label["what"], label["by"], label["why"]) == ("label", "flue-py", "to find it")
     assert label["edits"] == [{"what": "label", "entryId": "u0000001", "before": None, "after": "the question"}]
-    assert flue.json("back", session, str(moved))["line"]["refersTo"] == moved
+    assert flue.json("undo", session, "--to", str(moved))["line"]["refersTo"] == moved
     assert flue.json("show", session)["leafId"] != leaf
-    assert flue.json("back", session, str(moved), "--before")["line"]["toId"] == leaf
-    assert flue.json("back", session, str(labelled), "--before")["changed"] is True
-    assert flue.lines("back", session, str(labelled), "--before") == ["nothing changed: it is like that already"]
+    assert flue.json("undo", session, "--to", str(moved), "--before")["line"]["toId"] == leaf
+    assert flue.json("undo", session, "--to", str(labelled), "--before")["changed"] is True
+    assert flue.lines("undo", session, "--to", str(labelled), "--before") == [
+        "nothing changed: it is like that already"
+    ]
     (newest,) = flue.json("log", session, "--limit", "1")
     assert newest["edits"] == [{"what": "label", "entryId": "u0000001", "before": "the question", "after": None}]
 
 
 def test_a_line_that_is_not_there_is_one_line_of_error(flue: Flue) -> None:
     session = flue.import_every_type()
-    result = flue.run("back", session, "99", code=1)
+    result = flue.run("undo", session, "--to", "99", code=1)
     (error,) = result.stderr.splitlines()
     assert "revision 99 is not in the log" in error
 
@@ -48,20 +50,20 @@ def test_pins_and_exclusions_say_what_they_do_to_the_context(flue: Flue) -> None
     assert pinned["tokensBefore"] == pinned["tokensAfter"]
     assert pinned["entryIds"] == ["u0000001"]
     leaf = flue.json("show", session)["leafId"]
-    shown = [entry for entry in flue.json("path", session) if entry["kind"] == "message"][-1]["id"]
+    shown = [entry for entry in flue.json("show", session, "--path") if entry["kind"] == "message"][-1]["id"]
     (said,) = flue.lines("exclude", session, shown, "--why", "too long")
     assert said.startswith("excluded entry")
     assert "(-" in said
     assert any("excluded" in line for line in flue.lines("tree", session, "--all"))
     assert any("pinned" in line for line in flue.lines("tree", session, "--all"))
-    assert flue.json("include", session, shown)["tokensAfter"] > 0
-    assert flue.json("unpin", session, "u0000001")["entryIds"] == ["u0000001"]
+    assert flue.json("exclude", session, shown, "--clear")["tokensAfter"] > 0
+    assert flue.json("pin", session, "u0000001", "--clear")["entryIds"] == ["u0000001"]
     before = flue.json("context", session)
     assert flue.json("exclude", session, shown)["exclusionIds"] != []
     assert flue.json("context", session) != before
     flue.run("undo", session)
     assert flue.json("context", session) == before
-    flue.run("back", session, "1")
+    flue.run("undo", session, "--to", "1")
     assert flue.json("show", session)["leafId"] == leaf
     told = [line["what"] for line in flue.json("log", session, "--limit", "7")]
     assert told == ["back", "undo", "exclusion", "pin", "inclusion", "exclusion", "pin"]
@@ -79,7 +81,7 @@ def test_undo_takes_back_the_last_thing_that_was_done_be_it_an_edit_or_a_move(fl
     for command in (
         ["label", session, "u0000001", "nice"],
         ["label", session, "u0000001", "nicer"],
-        ["rewind", session, "--turns", "1"],
+        ["move", session, "--turns", "1"],
         ["pin", session, "u0000001"],
     ):
         flue.run(*command)

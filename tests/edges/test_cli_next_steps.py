@@ -128,10 +128,10 @@ def test_with_sessions_it_names_the_last_active_one_and_how_to_look_at_it(tmp_pa
     found = lines(tmp_path, FLUE_PY_DB="sessions.db")
     assert found == [
         "2 sessions; last active 3d ago: Fix the build",
-        f"Look at them:  flue-py sessions, then flue-py resume {last[:8]}",
+        f"Look at them:  flue-py sessions, then flue-py show {last[:8]} --history",
         "Find words:    flue-py search WORDS    (all commands: flue-py --help)",
     ]
-    named = in_own_process("resume", last[:8], FLUE_PY_DB=str(tmp_path / "sessions.db"))
+    named = in_own_process("show", last[:8], "--history", FLUE_PY_DB=str(tmp_path / "sessions.db"))
     assert (named.returncode, "Hello" in named.stdout) == (0, True)
 
 
@@ -164,7 +164,7 @@ def test_an_id_that_cannot_be_typed_or_told_apart_is_not_offered(tmp_path: Path,
 
     asyncio.run(work())
     found = lines(tmp_path, FLUE_PY_DB="sessions.db")
-    assert found[1] == "Look at them:  flue-py sessions, then flue-py resume SESSION"
+    assert found[1] == "Look at them:  flue-py sessions, then flue-py show SESSION --history"
 
 
 def test_while_another_program_has_it_open_it_is_read_as_it_is_now(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_on_postgresql_nothing_is_made_and_sessions_are_named(tmp_path: Path, ne
     *_, last = make(url, "Older", "Fix the build", days=3, hours=9)
     assert lines(tmp_path, FLUE_PY_DB=url)[:2] == [
         "2 sessions; last active 3d ago: Fix the build",
-        f"Look at them:  flue-py sessions, then flue-py resume {last[:8]}",
+        f"Look at them:  flue-py sessions, then flue-py show {last[:8]} --history",
     ]
 
 

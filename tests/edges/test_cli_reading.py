@@ -62,7 +62,7 @@ def test_usage_since_an_entry_counts_only_what_follows(real: Flue) -> None:
 
 
 def test_the_real_session_is_readable_within_eighty_columns(real: Flue) -> None:
-    for command in (["tree"], ["tree", "--all"], ["path"], ["context"], ["path", "--last", "5"]):
+    for command in (["tree"], ["tree", "--all"], ["show", "--path"], ["context"], ["show", "--path", "--last", "5"]):
         lines = real.lines(*command, "d703")
         assert max(map(len, lines)) <= 80, command
     assert real.lines("context", "d703")[0] == "914 messages, size about 170,276 tokens"
@@ -73,7 +73,10 @@ def test_the_real_session_is_readable_within_eighty_columns(real: Flue) -> None:
     assert [len(tree), tree[-1].split()[:3]] == [2 + MOST_TURNS + 2, ["e15c32", "●", "assistant"]]
     assert "← leaf Σ 30.33" in tree[-1]
     assert len(real.lines("tree", "d703", "--all")) == 1_020
-    assert [len(real.lines("path", "d703", "--last", "5")), len(real.json("path", "d703", "--last", "5"))] == [6, 5]
+    assert [
+        len(real.lines("show", "d703", "--path", "--last", "5")),
+        len(real.json("show", "d703", "--path", "--last", "5")),
+    ] == [6, 5]
 
 
 def test_sessions_as_json_is_a_list_of_objects_with_ids(flue: Flue) -> None:
@@ -111,7 +114,7 @@ def test_sizes_are_estimates_and_marked_so_until_tokens_are_counted(flue: Flue) 
     sizes = [{row["id"]: row["size"] for row in found["entries"]} for found in (estimated, counted)]
     assert sizes[0].keys() == sizes[1].keys()
     assert sizes[0] != sizes[1]
-    for command in (["tree", "--all"], ["path"], ["context"]):
+    for command in (["tree", "--all"], ["show", "--path"], ["context"]):
         shown = [" ".join(flue.lines(*command, session, *count)) for count in ([], ["--count"])]
         assert [re.search(r" ~\d", text) is None for text in shown] == [False, True]
     assert "contradict" in flue.run("tree", session, "--count", "--no-sizes", code=2).stderr
@@ -119,7 +122,7 @@ def test_sizes_are_estimates_and_marked_so_until_tokens_are_counted(flue: Flue) 
 
 def test_path_as_json_has_whole_entries_root_to_leaf(flue: Flue) -> None:
     session = flue.import_every_type()
-    path = flue.json("path", session, "--leaf", "h000")
+    path = flue.json("show", session, "--path", "--leaf", "h000")
     assert [entry["id"] for entry in path][:3] == ["m0000001", "t0000001", "u0000001"]
     assert path[-1]["payload"]["customType"] == "hook"
     assert [entry["depth"] for entry in path] == list(range(len(path)))
@@ -176,7 +179,7 @@ def test_an_ambiguous_or_missing_entry_is_one_line_of_error(flue: Flue) -> None:
 def test_reading_makes_no_database(flue: Flue) -> None:
     for command in ("sessions", "info", "verify"):
         assert "there is no database" in flue.run(command, code=1).stderr
-    for command in ("tree", "path", "context", "usage", "show", "undo", "rm"):
+    for command in ("tree", "context", "usage", "show", "undo", "rm"):
         flue.run(command, "x", code=1)
     assert list(flue.folder.iterdir()) == []
 
@@ -226,24 +229,28 @@ def test_a_leaf_before_the_first_entry_is_said(flue: Flue) -> None:
     assert flue.json("context", session) == []
     assert flue.lines("context", session)[0] == "0 messages, size 0 tokens"
     assert flue.lines("tree", session)[-1] == "the leaf is before the first entry"
-    assert flue.lines("path", session) == []
+    assert flue.lines("show", session, "--path") == []
 
 
 def test_of_a_very_long_session_a_part_is_shown_and_said_to_be_one(real: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = real.lines("path", "d703")
+    whole = real.lines("show", "d703", "--path")
     for module in (context_command, path_command):
         monkeypatch.setattr(module, "MOST_LINES", 8)
     monkeypatch.setattr(context_command, "_HEAD", 3)
-    shown = real.lines("path", "d703")
+    shown = real.lines("show", "d703", "--path")
     assert shown[0].startswith(f"{len(whole) - len(shown) + 1:,} earlier entries are not shown; --last N shows more")
     assert [line.split()[1:] for line in shown[1:]] == [line.split()[1:] for line in whole[-len(shown) + 1 :]]
     assert len(shown) <= 9
-    last = real.lines("path", "d703", "--last", "3")
+    last = real.lines("show", "d703", "--path", "--last", "3")
     assert (len(last), last[0]) == (
         4,
         f"{len(whole) - 3:,} earlier entries are not shown; --last N shows more, --json all",
     )
-    assert len(real.lines("path", "d703", "--last", str(len(whole)))) == len(whole) == len(real.json("path", "d703"))
+    assert (
+        len(real.lines("show", "d703", "--path", "--last", str(len(whole))))
+        == len(whole)
+        == len(real.json("show", "d703", "--path"))
+    )
     summary, *messages = real.lines("context", "d703")
     assert summary.endswith("; the first 3 and the last 5 are shown (--last N shows more, --json all)")
     assert len(messages) == 9

@@ -22,7 +22,7 @@ def flue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flue:
 
 
 def test_a_report_is_written_for_its_owner_alone_under_the_sessions_id(flue: Flue) -> None:
-    printed = flue.run("report", SESSION_ID[:4]).stdout
+    printed = flue.run("export", "html", SESSION_ID[:4]).stdout
     file = flue.folder / f"report-{SESSION_ID[:8]}.html"
     assert printed == f"{file.name}: {file.stat().st_size:,} bytes\n"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -30,7 +30,7 @@ def test_a_report_is_written_for_its_owner_alone_under_the_sessions_id(flue: Flu
 
 
 def test_a_report_goes_to_standard_output_byte_for_byte(flue: Flue) -> None:
-    arguments = ("report", SESSION_ID, "--no-time", "--warn-at", "7", "--no-sizes")
+    arguments = ("export", "html", SESSION_ID, "--no-time", "--warn-at", "7", "--no-sizes")
     printed = flue.run(*arguments, "--output", "-").stdout
     flue.run(*arguments, "--output", "mine.html")
     assert printed.encode() == (flue.folder / "mine.html").read_bytes()
@@ -40,12 +40,12 @@ def test_a_report_goes_to_standard_output_byte_for_byte(flue: Flue) -> None:
 
 def test_a_file_that_is_there_is_only_replaced_on_request(flue: Flue) -> None:
     file = flue.write([b"mine"], "mine.html")
-    error = flue.run("report", SESSION_ID, "--output", "mine.html", code=1).stderr
+    error = flue.run("export", "html", SESSION_ID, "--output", "mine.html", code=1).stderr
     assert "mine.html is there already" in error
     assert file.read_bytes() == b"mine"
-    flue.run("report", SESSION_ID, "--output", "mine.html", "--overwrite")
+    flue.run("export", "html", SESSION_ID, "--output", "mine.html", "--overwrite")
     assert file.read_bytes() != b"mine"
-    error = flue.run("report", SESSION_ID, "--output", "no/such/folder.html", code=1).stderr
+    error = flue.run("export", "html", SESSION_ID, "--output", "no/such/folder.html", code=1).stderr
     assert "no/such/folder.html" in error
     assert len(error.splitlines()) == 1
 
@@ -53,18 +53,19 @@ def test_a_file_that_is_there_is_only_replaced_on_request(flue: Flue) -> None:
 def test_a_report_is_opened_in_the_browser_on_request(flue: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
-    flue.run("report", SESSION_ID, "--open")
+    flue.run("export", "html", SESSION_ID, "--open")
     assert opened == [(flue.folder / f"report-{SESSION_ID[:8]}.html").as_uri()]
-    for arguments in (("--output", "-"), ("--format", "snapshots")):
-        assert "--open needs a page in a file" in flue.run("report", SESSION_ID, "--open", *arguments, code=2).stderr
+    printed = flue.run("export", "html", SESSION_ID, "--open", "--output", "-", code=2)
+    assert "--open and --json go with --output FILE" in printed.stderr
+    assert "--open is for html, not for pi" in flue.run("export", "pi", SESSION_ID, "--open", code=2).stderr
 
 
 def test_snapshots_are_json_lines(flue: Flue) -> None:
     flue.run("move", SESSION_ID, "h0000001")
-    printed = flue.run("report", SESSION_ID, "--format", "snapshots", "--output", "-", "--cutover-at", "9").stdout
+    printed = flue.run("export", "snapshots", SESSION_ID, "--cutover-at", "9").stdout
     rows = [json.loads(line) for line in printed.splitlines()]
     assert [row["agent"] for row in rows] == ["INI parser session", "system"]
     assert {row["session"] for row in rows} == {SESSION_ID}
     assert {row["cutover_at"] for row in rows} == {9}
-    flue.run("report", SESSION_ID, "--format", "snapshots", "--cutover-at", "9")
-    assert (flue.folder / f"report-{SESSION_ID[:8]}.jsonl").read_text() == printed
+    flue.run("export", "snapshots", SESSION_ID, "--output", "chart.jsonl", "--cutover-at", "9")
+    assert (flue.folder / "chart.jsonl").read_text() == printed

@@ -83,7 +83,7 @@ def test_append_prints_the_leaf_that_the_next_one_expects(flue: Flue) -> None:
     first = flue.run("append", "talk", "Hello", "--expected", "").stdout.strip()
     assert flue.run("show", "talk", "--print-leaf").stdout.strip() == first
     second = given_to(flue, b"Well,\nhello.\n", "append", "talk", "-", "--role", "assistant", "--expected", first)
-    assert [entry["id"] for entry in flue.json("path", "talk")] == [first, second]
+    assert [entry["id"] for entry in flue.json("show", "talk", "--path")] == [first, second]
     assert flue.json("context", "talk")[1]["content"] == "Well,\nhello.\n"
     assert "--print-leaf" in flue.run("show", "talk", first, "--print-leaf", code=2).stderr
     verified(flue)
@@ -143,7 +143,7 @@ def test_input_is_read_up_to_a_bound(flue: Flue, monkeypatch: pytest.MonkeyPatch
     given_to(flue, b"x" * 101, "append", "talk", "-", code=BAD_INPUT)
     given_to(flue, b" " * 101, "append", "talk", code=BAD_INPUT)
     given_to(flue, b"x" * 101, "memory", "add", "a", "-", code=BAD_INPUT)
-    assert len(flue.json("path", "talk")) == 2
+    assert len(flue.json("show", "talk", "--path")) == 2
 
 
 def test_append_makes_nothing_unless_told(flue: Flue) -> None:
@@ -207,7 +207,7 @@ def test_a_key_is_done_once_and_other_content_is_code_6(flue: Flue) -> None:
     again = flue.json("append", "talk", "Hello", "--create", "--idempotency-key", "1")
     assert (once["entryId"], once["replayed"], again["replayed"]) == (again["entryId"], False, True)
     flue.run("append", "talk", "Other", "--idempotency-key", "1", code=TAKEN)
-    assert len(flue.json("path", "talk")) == 1
+    assert len(flue.json("show", "talk", "--path")) == 1
 
 
 def test_a_task_is_made_once_and_ends(flue: Flue) -> None:
@@ -269,7 +269,7 @@ def test_many_processes_make_one_session_and_append_each_its_own(flue: Flue) -> 
     assert len({process.communicate(timeout=60)[0] for process in made}) == 1
     writers = [started("append", "talk", f"message {number}") for number in range(4)]
     ids = [process.communicate(timeout=60)[0].strip() for process in writers]
-    assert {entry["id"] for entry in flue.json("path", "talk")} == set(ids)
+    assert {entry["id"] for entry in flue.json("show", "talk", "--path")} == set(ids)
     verified(flue)
 
 

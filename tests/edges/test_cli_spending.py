@@ -76,7 +76,7 @@ def test_what_nobody_recognised_is_a_dash_in_every_view(flue: Flue, tmp_path: Pa
     assert "spent        - tokens, -" in flue.lines("show", "k")
     assert "spent        100 + ? tokens, $0.10 + ?" in flue.lines("show", "both")
     assert flue.json("tree", "k")["unknownCalls"] == 1
-    assert "in:– out:–" in flue.run("transcript", "k").stdout
+    assert "in:– out:–" in flue.run("export", "markdown", "k").stdout
 
 
 def test_a_free_call_beside_one_without_a_price_costs_the_same_in_every_view(flue: Flue, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_the_whole_store_is_shown_for_thirty_days_and_a_session_always(spent: Fl
 
 
 def test_a_stretch_of_path_and_a_session_that_is_gone_are_answered_for(spent: Flue) -> None:
-    path = spent.json("path", "triage")
+    path = spent.json("show", "triage", "--path")
     since = spent.json("usage", "triage", "--since", path[1]["id"], "--by", "model")
     assert [row["model"] for row in since["rows"]] == ["local"]
     to = spent.json("usage", "triage", "--leaf", path[1]["id"], "--path")
@@ -187,7 +187,7 @@ def test_what_is_no_question_is_one_line(spent: Flue, asked: list[str]) -> None:
 
 
 PRINTED = (
-    "sessions", "show free", "tree free", "tree fork", "path free", "usage free", "usage nothing", "usage --all",
+    "sessions", "show free", "tree free", "tree fork", "show free --path", "usage free", "usage nothing", "usage --all",
     "usage free --path", "usage --by session", "diff free fork", "log free", "budget list", "context free",
     "verify",
 )  # fmt: skip

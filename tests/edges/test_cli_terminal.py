@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import flue_py
-from flue_py.cli import main
+from flue_py.cli import FORMER, main
 from flue_py.cli import read as tree
 from flue_py.cli import running as choosing
 from flue_py.cli.errors import CODES, NOT_FOUND
@@ -107,7 +107,7 @@ def completed(flue: Flue, line: str) -> list[str]:
 
 def test_commands_options_formats_and_shells_are_completed(flue: Flue) -> None:
     assert {"tree", "show", "sessions"} <= set(completed(flue, "flue-py "))
-    assert completed(flue, "flue-py tr") == ["transcript", "tree"]
+    assert completed(flue, "flue-py tr") == ["tree"]
     assert "--depth" in completed(flue, "flue-py tree --d")
     assert completed(flue, "flue-py import p") == ["pi"]
     assert completed(flue, "flue-py completion z") == ["zsh"]
@@ -238,12 +238,16 @@ def test_where_not_even_the_error_can_be_written_the_exit_code_says_so(flue: Flu
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["path"], "Error: Missing argument 'SESSION'; see flue-py path --help"),
+        (["log"], "Error: Missing argument 'SESSION'; see flue-py log --help"),
         (["tree", "x", "--depth", "y"], "--depth': 'y' is not a valid integer range; see flue-py tree --help"),
         (["completion"], "bash"),
+        *(
+            ([name, "x"], f"Error: there is no command {name!r} any more; use flue-py {call}; see flue-py --help")
+            for name, call in FORMER.items()
+        ),
         (["dance"], "Error: No such command 'dance'; see flue-py --help"),
         (["ls"], "Error: No such command 'ls'. Did you mean 'sessions'?; see flue-py --help"),
-        (["rewind", "x"], "Error: give either --to ENTRY or --turns N; see flue-py rewind --help"),
+        (["move", "x"], "Error: name an ENTRY, or give --before-first or --turns N; see flue-py move --help"),
     ],
     ids=" ".join,
 )
@@ -279,4 +283,4 @@ def test_the_exit_codes_are_those_of_the_page(flue: Flue) -> None:
     assert flue.json("redo", session)["moved"]
     assert not flue.json("redo", session)["moved"]  # nothing to do is no error
     flue.run("tree", "nobody", code=NOT_FOUND)
-    flue.run("path", code=2)
+    flue.run("show", code, "--path"=2)

@@ -16,16 +16,16 @@ def flue(tmp_path: Path) -> Flue:
 
 def test_a_transcript_is_printed_written_and_continued(flue: Flue, tmp_path: Path) -> None:
     session = flue.import_every_type()
-    printed = flue.run("transcript", session).stdout
+    printed = flue.run("export", "markdown", session).stdout
     assert printed.startswith("# Transcript: ")
     path = tmp_path / "t.md"
-    report = flue.json("transcript", session, "--output", str(path))
+    report = flue.json("export", "markdown", session, "--output", str(path))
     assert report["outcome"] == "new"
     assert path.read_text() == printed
-    assert "is there already" in flue.run("transcript", session, "--output", str(path), code=1).stderr
-    assert "unchanged" in flue.run("transcript", session, "--output", str(path), "--append").stdout
-    assert "new" in flue.run("transcript", session, "--output", str(path), "--overwrite").stdout
-    at_first = flue.run("transcript", session, "--leaf", "u0000001", "--tasks").stdout
+    assert "is there already" in flue.run("export", "markdown", session, "--output", str(path), code=1).stderr
+    assert "unchanged" in flue.run("export", "markdown", session, "--output", str(path), "--append").stdout
+    assert "new" in flue.run("export", "markdown", session, "--output", str(path), "--overwrite").stdout
+    at_first = flue.run("export", "markdown", session, "--leaf", "u0000001", "--tasks").stdout
     assert at_first.count("\n## ") == 1
 
 
@@ -41,4 +41,4 @@ def test_a_transcript_is_printed_written_and_continued(flue: Flue, tmp_path: Pat
 )
 def test_options_that_do_not_go_together_are_refused(flue: Flue, options: list[str]) -> None:
     session = flue.import_every_type()
-    assert "see flue-py transcript --help" in flue.run("transcript", session, *options, code=2).stderr
+    assert "see flue-py export --help" in flue.run("export", "markdown", session, *options, code=2).stderr

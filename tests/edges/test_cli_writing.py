@@ -81,13 +81,12 @@ def test_undo_says_when_there_is_nothing_left(flue: Flue) -> None:
     }
 
 
-def test_rewind_goes_back_by_turns_or_to_an_entry_on_the_path(flue: Flue) -> None:
+def test_the_leaf_goes_back_by_turns_or_to_an_entry(flue: Flue) -> None:
     session = flue.import_every_type()
-    assert flue.json("rewind", session, "--turns", "-1")["leafId"] == "i0000001"
-    assert flue.json("rewind", session, "--turns", "5")["moved"] is False
-    assert flue.json("rewind", session, "--to", "u0000001")["leafId"] == "u0000001"
-    assert "not on the path" in flue.run("rewind", session, "--to", "h0000001", code=1).stderr
-    assert flue.json("rewind", session, "--turns", "0")["leafId"] == "t0000001"
+    assert flue.json("move", session, "--turns", "-1")["leafId"] == "i0000001"
+    assert flue.json("move", session, "--turns", "5")["moved"] is False
+    assert flue.json("move", session, "u0000001")["leafId"] == "u0000001"
+    assert flue.json("move", session, "--turns", "0")["leafId"] == "t0000001"
 
 
 def test_labels_are_set_shown_and_cleared(flue: Flue) -> None:
@@ -104,16 +103,15 @@ def test_labels_are_set_shown_and_cleared(flue: Flue) -> None:
     [
         ["move", "S"],
         ["move", "S", "u0000001", "--before-first"],
-        ["rewind", "S"],
-        ["rewind", "S", "--turns", "1", "--to", "u0000001"],
-        ["rewind", "S", "--turns", "some"],
+        ["move", "S", "u0000001", "--turns", "1"],
+        ["move", "S", "--turns", "some"],
         ["label", "S", "u0000001"],
         ["label", "S", "u0000001", "text", "--clear"],
         ["sessions", "--kind", "odd"],
         ["sessions", "--limit", "0"],
-        ["path", "S", "--last", "0"],
+        ["show", "S", "--path", "--last", "0"],
         ["no-such-command"],
-        ["path"],
+        ["log"],
     ],
     ids=" ".join,
 )
@@ -139,7 +137,7 @@ def test_rm_deletes_the_session_with_its_tasks_and_keeps_forks(flue: Flue) -> No
         "sessionIds": set(done["sessionIds"]),
     }
     assert [each["id"] for each in flue.json("sessions")] == [fork]
-    assert len(flue.json("path", fork)) == 4
+    assert len(flue.json("show", fork, "--path")) == 4
     assert flue.json("verify")["problems"] == []
 
 

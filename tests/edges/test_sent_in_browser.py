@@ -88,7 +88,9 @@ def test_the_command_takes_the_settings_of_a_file(tmp_path: Path) -> None:
     _, ids = asyncio.run(written(tmp_path))
     flue = Flue(tmp_path)
     (tmp_path / "agents.json").write_text(json.dumps({"window": {"max_tail_messages": 1}}))
-    page = flue.run("report", "s1", "--settings", str(tmp_path / "agents.json"), "--no-time", "--output", "-").stdout
+    page = flue.run(
+        "export", "html", "s1", "--settings", str(tmp_path / "agents.json"), "--no-time", "--output", "-"
+    ).stdout
     data = json.loads(page.partition('id="report-data">')[2].partition("</script>")[0])
     sent = data["sessions"][0]["sent"]
     assert [each["how"] for each in sent["changed"]] == ["out"] * 3
