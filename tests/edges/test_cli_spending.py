@@ -209,7 +209,8 @@ def test_no_amount_is_printed_with_an_exponent(flue: Flue) -> None:
         assert [str(amount) for amount in amounts] == ["0"] * 3
     texts = [flue.run(*command.split(), *options).stdout for command in PRINTED for options in ([], ["--json"])]
     texts += [
-        flue.run(*command.split()).stdout for command in ("transcript free", "report free --output -", "history free")
+        flue.run(*command.split()).stdout
+        for command in ("export markdown free", "export html free --output -", "show free --history")
     ]
     assert not [found for text in texts for found in re.findall(r"\dE[-+]\d.*", text)]
     assert any("0.000000000001" in text for text in texts)

@@ -118,7 +118,7 @@ def test_sessions_and_entries_are_completed_from_the_database(flue: Flue) -> Non
     fork = flue.json("fork", session, "--key", "triage")["id"]
     assert set(completed(flue, "flue-py tree ")) == {"triage", session}
     assert completed(flue, f"flue-py tree {fork[:6]}") == [fork]
-    assert completed(flue, "flue-py rewind tri") == ["triage"]
+    assert completed(flue, "flue-py move tri") == ["triage"]
     assert completed(flue, "flue-py show triage m000") == ["m0000001"]
     assert completed(flue, "flue-py context triage --leaf u0000001") == ["u0000001"]
     assert completed(flue, f"flue-py --db {flue.database} tree tri") == ["triage"]
@@ -283,4 +283,4 @@ def test_the_exit_codes_are_those_of_the_page(flue: Flue) -> None:
     assert flue.json("redo", session)["moved"]
     assert not flue.json("redo", session)["moved"]  # nothing to do is no error
     flue.run("tree", "nobody", code=NOT_FOUND)
-    flue.run("show", code, "--path"=2)
+    flue.run("log", code=2)
