@@ -82,19 +82,9 @@ _COMMANDS = {
     "import_file": "import",
     "set_label": "label",
 }
-_SAME = {
-    "verify",
-    "salvage",
-    "backup",
-    "undo",
-    "redo",
-    "exclude",
-    "pin",
-    "fork",
-    "migrate",
-    "compact",
-    "recall",
-}
+_SAME = frozenset(
+    ["verify", "salvage", "backup", "undo", "redo", "exclude", "pin", "fork", "migrate", "compact", "recall"]
+)
 _CALL = re.compile(r"\b(?:store\.|session\.|flue_py\.|await )*([a-z_]+)\(\)")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from os.path import abspath, exists
+from os.path import exists
 from pathlib import Path
 from types import MappingProxyType
 
@@ -23,7 +23,7 @@ from flue_py.cli.output import (
     progress_bar,
     said,
 )
-from flue_py.cli.running import SESSION_NAME, Plan, command, destructive, plan_for, scope_option
+from flue_py.cli.running import SESSION_NAME, Plan, command, destructive, folder_named, plan_for, scope_option
 from flue_py.core.entries import from_microseconds
 from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.sessions import Deletion, DocumentInfo, Problem, ScopeDeletion
@@ -53,7 +53,6 @@ from flue_py.render.views import (
 from flue_py.runtime.housekeeping import find_completed, find_older, find_prunable, parse_age
 from flue_py.sessions.search import all_sessions
 from flue_py.sessions.store import Store
-from flue_py.system import in_full
 from flue_py.transfer.copy import CopyProgress, CopyReport, salvage_file
 from flue_py.transfer.export import FilesReport, add_files
 
@@ -567,10 +566,6 @@ def store() -> None:
 _project = click.option("--project", metavar="FOLDER", help="What is for this folder alone (default: for all).")
 
 
-def _in_full(project: str | None) -> str:
-    return "" if project is None else abspath(in_full(project))
-
-
 @command(create=True)
 @click.argument("path")
 @click.option("--name", metavar="NAME", help="The name it gets; of a folder, what its files' names begin with.")
@@ -585,7 +580,7 @@ async def add(store: Store, path: str, name: str | None, project: str | None) ->
     Everything else has to be text in UTF-8. Exit code 1 if a file of a folder was not added. With --json: an
     object: added (as in list), refused (a list of name, reason), notes.
     """
-    report = await add_files(store, path, name=name, project=_in_full(project))
+    report = await add_files(store, path, name=name, project=folder_named(project))
     return Answer(lambda: _report_lines(report), lambda: _report_json(report), code=1 if report.refused else 0)
 
 
@@ -598,7 +593,7 @@ async def list_(store: Store, project: str | None) -> Answer:
     With --json: a list of name, type, space (empty), project (null for all folders), scope, source, characters,
     createdAt, changedAt.
     """
-    found = await store.files(project=None if project is None else _in_full(project))
+    found = await store.files(project=None if project is None else folder_named(project))
     return Answer(lambda: _store_lines(found), lambda: [info_row(file) for file in found])
 
 
@@ -611,7 +606,7 @@ async def show(store: Store, name: str, project: str | None) -> Answer:
 
     With --json: an object as in list, with text.
     """
-    folder = _in_full(project)
+    folder = folder_named(project)
     found = await store.read_file(name, project=folder)
     if found is None:
         raise InvalidArgument(f"there is no file {_called(name, folder)}; list has their names")
@@ -627,7 +622,7 @@ async def store_rm(store: Store, name: str, project: str | None) -> Plan:
 
     With --json: an object: dryRun, and deleted, as in list, or null if there was none.
     """
-    folder = _in_full(project)
+    folder = folder_named(project)
     found = await store.read_file(name, project=folder)
 
     def answer(info: DocumentInfo | None, done: str, *, dry_run: bool) -> Answer:

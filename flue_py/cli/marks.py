@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from os.path import abspath
 from types import MappingProxyType
 from typing import Literal
 
@@ -18,6 +17,7 @@ from flue_py.cli.running import (
     command,
     destructive,
     entry_argument,
+    folder_named,
     scope_option,
     session_argument,
     text_from_stdin,
@@ -41,7 +41,6 @@ from flue_py.render.views import (
 )
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import REPL, Store
-from flue_py.system import in_full
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The budget command.
@@ -288,10 +287,6 @@ def _space(agent: str | None) -> str:
     return REPL if agent is None else f"agents/{agent}"
 
 
-def _project(folder: str | None) -> str:
-    return "" if folder is None else abspath(in_full(folder))
-
-
 @command(create=True)
 @click.argument("name")
 @click.argument("text")
@@ -305,7 +300,7 @@ async def add(store: Store, name: str, text: str, type_: str, agent: str | None,
     A WORD of --type is user, feedback, project, reference or another one. A database that is missing is made.
     """
     body = text_from_stdin("TEXT") if text == "-" else text
-    kept = await store.remember(name, body, type=type_, space=_space(agent), project=_project(project))
+    kept = await store.remember(name, body, type=type_, space=_space(agent), project=folder_named(project))
     return said(f"remembered {kept.name!r}{place_of(kept)}, {counted(kept.chars, 'character')}", info_row(kept))
 
 
@@ -319,7 +314,7 @@ async def memory_list_(store: Store, agent: str | None, project: str | None) -> 
         "memory",
         store.scope or "",
         None if agent is None else _space(agent),
-        None if project is None else _project(project),
+        None if project is None else folder_named(project),
     )
     return _listed(await _all(store, where), "nothing is remembered")
 
@@ -346,7 +341,7 @@ async def search(store: Store, words: tuple[str, ...], agent: str | None, projec
         page = await store.search_memories(
             " ".join(words),
             space=None if agent is None else _space(agent),
-            project=None if project is None else _project(project),
+            project=None if project is None else folder_named(project),
             after=after,
             limit=_PAGE,
         )
@@ -369,7 +364,7 @@ def _listed(found: Sequence[Document], nothing: str) -> Answer:
 @scope_option
 async def memory_rm(store: Store, name: str, agent: str | None, project: str | None) -> Plan:
     """Forget the memory NAME. Its text is kept nowhere."""
-    asked = DocumentName(store.scope or "", "memory", _space(agent), _project(project), name)
+    asked = DocumentName(store.scope or "", "memory", _space(agent), folder_named(project), name)
     found = await store.backend.get_document(asked)
 
     def answer(info: DocumentInfo | None, done: str, *, dry_run: bool) -> Answer:

@@ -164,6 +164,11 @@ def _folder(ctx: click.Context, param: click.Parameter, folder: str | None) -> s
     return None if folder is None else absolute(folder)
 
 
+def folder_named(folder: str | None) -> str:
+    """Return the path of a folder from the root, "" for none."""
+    return "" if folder is None else absolute(folder)
+
+
 def _asked(ctx: click.Context, ask: Callable[[Store], Awaitable[list[Found]]]) -> list[Found]:
     """Return what the database answers; nothing if there is none, or if it cannot be read."""
     with contextlib.suppress(FlueError, OSError):
