@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,10 +17,13 @@ from flue_py.errors import InvalidArgument, MissingExtra
 from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
+    import asyncio
+
     import sqlalchemy
 
     from flue_py.db.postgres import runner
 else:
+    asyncio = lazy_module("asyncio")
     # SQLAlchemy is needed for a URL only; PostgreSQL needs the extra.
     sqlalchemy = lazy_module("sqlalchemy")
     runner = lazy_module("flue_py.db.postgres.runner")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import re
@@ -40,11 +39,16 @@ from flue_py.errors import (
     WrongEventLoop,
     WrongProcess,
 )
+from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
+    import asyncio
+
     from flue_py.core.sessions import Problem
     from flue_py.core.trees import BackupReport
     from flue_py.db.words import WordIndex
+else:
+    asyncio = lazy_module("asyncio")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -56,9 +60,9 @@ class _Asyncio(Loop):
 
     name = "asyncio"
     waiting = ON_LOOP
-    cancelled = asyncio.CancelledError
 
     def __init__(self) -> None:
+        self.cancelled = asyncio.CancelledError
         self._loop = loop = asyncio.get_running_loop()
         self.promise = loop.create_future
         self.post = loop.call_soon_threadsafe

@@ -6,9 +6,7 @@ is driven by hand on the thread that asks.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, suppress
 from threading import RLock, get_ident
 from time import sleep
@@ -16,9 +14,17 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from flue_py.errors import InvalidArgument
+from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
+    import asyncio
+    from concurrent import futures
+
     from anyio import CancelScope
+else:
+    # A file that is opened without threads needs no event loop, and asyncio takes 20 ms to load.
+    asyncio = lazy_module("asyncio")
+    futures = lazy_module("concurrent.futures")
 
 
 Result = TypeVar("Result")
@@ -279,7 +285,7 @@ def _on_own_loop(function: Callable[[], Coroutine[object, object, Result]]) -> R
     """Return what a coroutine function returns, on a new event loop: on this thread, unless a loop runs here."""
     if asyncio._get_running_loop() is None:  # noqa: SLF001 - documented, and the only way to ask without an error
         return asyncio.run(function())
-    with ThreadPoolExecutor(1, thread_name_prefix="flue-ask") as thread:
+    with futures.ThreadPoolExecutor(1, thread_name_prefix="flue-ask") as thread:
         return thread.submit(lambda: asyncio.run(function())).result()
 
 

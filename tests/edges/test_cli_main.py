@@ -40,6 +40,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 NEEDED_BY_NONE = (
+    "asyncio",
     "aiosqlite",
     "alembic",
     "anyio",
