@@ -1,4 +1,4 @@
-"""The commands: a module for each, named as the command. The table of them is in `flue_py.cli`."""
+"""The commands that read sessions. The table of all commands is in `flue_py.cli`."""
 
 from __future__ import annotations
 
