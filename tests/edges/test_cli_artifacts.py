@@ -10,6 +10,7 @@ import pytest
 import flue_py.sync
 from flue_py import JsonObject, OffloadSettings
 from tests.edges.cli_runs import Flue
+from tests.tables import inputs
 
 TEXT = "".join(f"line {number} of \x1b[31mred\x1b[0m é\n" for number in range(2_000))
 
@@ -82,7 +83,7 @@ def test_the_entry_of_an_artifact_is_shown_by_its_text(flue: Flue, tmp_path: Pat
     assert [line.split()[2:] for line in listed] == [["artifact", "read"]] * 3
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("arguments", "code", "said"),
     [
         (["nothing"], 4, "sees no artifact 'nothing'"),

@@ -9,6 +9,7 @@ import pytest
 
 import flue_py
 from tests.edges.cli_runs import Flue
+from tests.tables import inputs
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def test_what_calls_hold_is_shown(flue: Flue) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("arguments", "code", "said"),
     [
         (["set"], 2, "name a SESSION, or give --scope"),

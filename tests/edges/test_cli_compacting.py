@@ -9,6 +9,7 @@ import pytest
 
 from flue_py.core.model import FunctionModel, ModelRequest
 from tests.edges.cli_runs import Flue
+from tests.tables import inputs
 
 
 @pytest.fixture
@@ -157,7 +158,7 @@ def test_an_edit_is_priced_and_not_made(flue: Flue) -> None:
     assert "pay" in lines[-1] or "paid" in lines[-1] or "cheaper" in lines[-1]
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("arguments", "error"),
     [
         (("rewind",), "plan rewind needs an ENTRY"),

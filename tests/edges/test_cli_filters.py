@@ -12,6 +12,7 @@ from flue_py.cli.running import moment
 from flue_py.errors import InvalidArgument
 from flue_py.formats.registry import find_format
 from tests.edges.cli_runs import Flue
+from tests.tables import inputs
 
 NOW = datetime(2026, 5, 4, 9, tzinfo=UTC)
 SESSIONS = {
@@ -39,7 +40,7 @@ def flue(tmp_path: Path) -> Flue:
     return flue
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("options", "keys"),
     [
         ("--program claude_code", "ada bob"),
@@ -86,7 +87,7 @@ def _with_session(command: str, session: str) -> list[str]:
     return [name, session, *rest] if name != "export" else [name, *rest, session]
 
 
-@pytest.mark.parametrize("command", ["show --answer", "show --history", "tree", "export html"])
+@inputs("command", ["show --answer", "show --history", "tree", "export html"])
 def test_without_a_session_the_newest_is_shown_and_named_and_no_task(flue: Flue, command: str) -> None:
     newest = next(row["id"] for row in flue.json("sessions") if row["key"] == "dee")
     words = ["--output", "-", "--no-time"] if command == "export html" else []

@@ -13,12 +13,12 @@ from keyword import iskeyword
 from pathlib import Path
 
 import click
-import pytest
 
 import flue_py
 import flue_py.cli
 from flue_py.cli import MODULES, SECTIONS, main
 from tests.edges.cli_runs import Flue, in_own_process, runner
+from tests.tables import inputs
 
 HEAVY = ("aiosqlite", "alembic", "asyncio", "pydantic", "pydantic_core", "rich", "sqlalchemy", "sqlite3", "tiktoken")
 
@@ -58,7 +58,7 @@ NEEDED_BY_NONE = (
 """What no command that reads has to import where its output is a pipe."""
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("command", "also"),
     [
         (["sessions"], ["tiktoken", "tempfile"]),
@@ -178,7 +178,7 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     assert "cannot be made" in result.stderr
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+@inputs("encoding", ["ascii", "utf-8"])
 def test_output_is_readable_in_any_encoding(tmp_path: Path, encoding: str) -> None:
     flue = Flue(tmp_path)
     session = flue.import_every_type()

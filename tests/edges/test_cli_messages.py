@@ -15,6 +15,7 @@ import flue_py.errors
 from flue_py.cli import main
 from flue_py.cli.errors import in_commands
 from tests.edges.cli_runs import Flue, runner
+from tests.tables import inputs
 
 PACKAGE = Path(flue_py.errors.__file__).parent
 
@@ -24,7 +25,7 @@ def flue(tmp_path: Path) -> Flue:
     return Flue(tmp_path)
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("typed", "meant"),
     [
         ("ls", "sessions"),

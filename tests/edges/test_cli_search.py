@@ -12,6 +12,7 @@ import flue_py.sync
 from flue_py.cli import running
 from flue_py.cli.output import Tell
 from tests.edges.cli_runs import Flue
+from tests.tables import inputs
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def test_no_hit_says_what_else_there_is(flue: Flue) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("arguments", "said", "code"),
     [
         (["x", "--in", "pictures"], "--in: 'pictures' is no part; give some of messages, tools", 1),

@@ -21,6 +21,7 @@ from flue_py.cli.main import INTERRUPTED, READER_GONE
 from flue_py.cli.manage import SOMETHING_LOST
 from tests.edges.cli_runs import COMMAND, Flue, runner, seen_at_a_terminal
 from tests.effort import first
+from tests.tables import inputs
 
 ESCAPE = re.compile(r"\x1b\[([0-9;]*)m")
 PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "README.md"
@@ -235,7 +236,7 @@ def test_where_not_even_the_error_can_be_written_the_exit_code_says_so(flue: Flu
         assert done.returncode == 1
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("arguments", "said"),
     [
         (["log"], "Error: Missing argument 'SESSION'; see flue-py log --help"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.edges.cli_runs import Flue
+from tests.tables import inputs
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def test_a_transcript_is_printed_written_and_continued(flue: Flue, tmp_path: Pat
     assert at_first.count("\n## ") == 1
 
 
-@pytest.mark.parametrize(
+@inputs(
     "options",
     [
         ["--append"],

@@ -10,6 +10,7 @@ import pytest
 import flue_py
 from tests.edges.cli_runs import Flue, on_a_terminal
 from tests.formats.pi_files import every_type
+from tests.tables import inputs
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ def test_labels_are_set_shown_and_cleared(flue: Flue) -> None:
     assert flue.json("show", session, "u0000001")["label"] is None
 
 
-@pytest.mark.parametrize(
+@inputs(
     "arguments",
     [
         ["move", "S"],
