@@ -10,15 +10,17 @@ import copy
 import datetime
 import decimal
 import ipaddress
+import json
 import os
 import pathlib
 import sys
+import threading
 import uuid
 import zoneinfo
 from base64 import b64decode, b64encode
-from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, is_dataclass, replace
 from dataclasses import field as dataclasse_field
 from enum import Enum
 from functools import cache, lru_cache, partial
@@ -26,7 +28,7 @@ from hashlib import sha256
 from importlib import import_module
 from math import isfinite
 from types import NoneType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 import ormsgpack
 from langchain_core.messages import (
@@ -44,18 +46,32 @@ from langchain_core.messages import (
 )
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
+from flue_py.adapters.common import FRAMEWORK_ID, PROMPT, context, id_of, is_plain, key_of, metadata_of
+from flue_py.core.context import latest_compaction, project_kept, uncompaction
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.kinds import COMPACTION, EXCLUSION, SHOWN_KINDS
 from flue_py.core.usage import billed_by
-from flue_py.errors import CorruptStore, InvalidEntry, shown
+from flue_py.errors import (
+    CorruptStore,
+    InvalidArgument,
+    InvalidEntry,
+    RevisionConflict,
+    SessionExists,
+    SessionNotFound,
+    shown,
+)
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
+    from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
 
-# --- Safe deserialisation: values only, no call of a function
+# Safe deserialisation: values only, no call of a function
 #
 # LangGraph's serializer imports what a stored value names, and calls it, whatever it is. Whoever can write to a
 # database could have a program run any command so. What is read here names classes of which the serializer writes
@@ -129,7 +145,7 @@ def _makes_values(module: str, name: str) -> bool:
     return is_framework or is_dataclass(found) or any(callable(getattr(found, each, None)) for each in _METHODS)
 
 
-# --- Values of a graph: plain JSON if possible, else serialised by the framework
+# Values of a graph: plain JSON if possible, else serialised by the framework
 
 _STRICT = ("1", "true", "yes")
 _LARGEST = 2**63
@@ -148,7 +164,7 @@ class Values:
 
     def stored(self, value: object) -> JsonObject:
         """Return a value as an entry has it. Raises what the serializer raises. O(size)."""
-        if self.may_show and is_plain(value):
+        if self.may_show and is_plain_json(value):
             return {"json": _copied(value)}  # type: ignore[dict-item]
         return self.serialized(value)
 
@@ -170,13 +186,13 @@ class Values:
         raise CorruptStore("a value of a checkpoint is in no form that is known; run verify()")
 
 
-def is_plain(value: object, depth: int = 0) -> bool:
+def is_plain_json(value: object, depth: int = 0) -> bool:
     """Return whether JSON in UTF-8 gives a value back exactly: no subclass, no tuple, no number it would change."""
     if type(value) is list:
-        return depth < _DEEPEST and all(is_plain(each, depth + 1) for each in value)
+        return depth < _DEEPEST and all(is_plain_json(each, depth + 1) for each in value)
     if type(value) is dict:
         return depth < _DEEPEST and all(
-            type(key) is str and is_text(key) and is_plain(each, depth + 1) for key, each in value.items()
+            type(key) is str and is_text(key) and is_plain_json(each, depth + 1) for key, each in value.items()
         )
     check = _SCALARS.get(type(value))
     return check is not None and check(value)
@@ -216,7 +232,7 @@ _SCALARS: Mapping[type, Callable[[object], bool]] = {
 """The types that JSON has, and which of their values it gives back."""
 
 
-# --- Messages of LangChain as our messages, and back, value for value
+# Messages of LangChain as our messages, and back, value for value
 #
 # What our form has no place for is in the entry's ``extra``, as the difference between what our message alone would
 # give back and the original. A message that JSON cannot hold, and one of a class that is not LangChain's, is there as
@@ -264,14 +280,14 @@ def entry_of(message: BaseMessage, values: Values, *, id: str, parent_id: str | 
     name = type(message).__name__
     ours = _ours(message, fields)
     extra: JsonObject | None = None
-    if _CLASSES.get(name) is type(message) and is_plain(fields):
+    if _CLASSES.get(name) is type(message) and is_plain_json(fields):
         extra = _difference(name, ours, cast("JsonObject", fields))
         if not same(_rebuilt(ours, extra), message):
             extra = None
     if extra is None:
         extra = values.serialized(message)
-    if not is_plain(ours):
-        ours = {"role": str(ours["role"]), "content": message.text if is_plain(str(message.text)) else ""}
+    if not is_plain_json(ours):
+        ours = {"role": str(ours["role"]), "content": message.text if is_plain_json(str(message.text)) else ""}
         if ours["role"] == "toolResult":
             ours["toolCallId"] = ""
     calls = _calls(message, ours, call_scope)
@@ -503,13 +519,13 @@ def _defaults(name: str) -> tuple[dict[str, object], tuple[tuple[str, Callable[[
 
 def _calls(message: BaseMessage, ours: JsonObject, call_scope: str) -> list[JsonObject]:
     usage = ours.get("usage")
-    if not isinstance(usage, dict) or not message.id or not is_plain(message.id):
+    if not isinstance(usage, dict) or not message.id or not is_plain_json(message.id):
         return []
     # A program may number its messages from 1 in each thread, so an id alone does not tell two calls apart.
     return [{**usage, "callId": f"{call_scope}:{message.id}"}]
 
 
-# --- Entries of a thread: checkpoints, task writes, values and their ids
+# Entries of a thread: checkpoints, task writes, values and their ids
 #
 # A checkpoint is found by its id alone, so its entry has that id, and the writes below it have it with a number. An id
 # that is taken in the tree (a checkpoint that is put again, or in a copy of its thread) gets a number of its own.
@@ -648,3 +664,678 @@ def number_of_writes(writes_id: str) -> tuple[str, int] | None:
     """Return what an id of an entry with writes was made of; None if it is none."""
     base, colon, number = writes_id.rpartition(":w")
     return (base, int(number)) if colon and number.isdecimal() else None
+
+
+class Place(Protocol):
+    """What checkpoints are put into."""
+
+    recent: dict[str, Record]
+    """The checkpoints that were put here while nobody else wrote, by their ids."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def leaf_id(self) -> str | None: ...
+
+    @property
+    def metadata(self) -> Mapping[str, JsonValue]: ...
+
+    def new_id(self) -> str: ...
+
+    async def get_entry(self, entry_id: str) -> Entry | None: ...
+
+    async def get_entries(self, ids: Sequence[str]) -> list[Entry | None]: ...
+
+    async def get_active_path(self, *, leaf: str) -> Sequence[Entry]: ...
+
+    async def add(self, entries: Sequence[NewEntry], leaf: str | None) -> None:
+        """Add entries and set the leaf. Raises `InvalidEntry` for an id that is taken, and a conflict after others."""
+
+    async def taken(self, ids: Sequence[str]) -> frozenset[str]:
+        """Return which of the ids are taken, by entries that are seen here and by others."""
+
+    async def note(self, fields: Mapping[str, JsonValue]) -> None:
+        """Set fields of the metadata."""
+
+
+# Entries of other programs since the last checkpoint, as a checkpoint
+
+MESSAGES = "messages"
+"""The channel whose value is the conversation."""
+
+_FIRST = "00000000-0000-6000-8000-"
+_AFTER = "-ffff-"
+"""What comes after every id that the framework makes at the same time."""
+
+
+async def begun_by_hand(session: Session | Place, last: Record | None, values: Values) -> Record | None:
+    """Return the checkpoint that stands for the context at the leaf; None where others have added nothing to it.
+
+    It is ``last``, the one above, with the context as its messages. Its id follows from the leaf: it is greater than
+    that of ``last``, and less than any that the framework makes later. Raises `InvalidArgument` where ``last`` has its
+    messages in a form that cannot be gone on with. O(path).
+    """
+    leaf = session.leaf_id
+    if leaf is None:
+        return None
+    path = await session.get_active_path(leaf=leaf)
+    since = next((at for at, entry in enumerate(path, 1) if last is not None and entry.id == last.entry_id), 0)
+    added = [entry.id for entry in path[since:] if _is_of_others(entry)]
+    if not added:
+        return None
+    ids = tuple(entry.id for entry in context(path))
+    line = Line(len(ids), None, ids, added[-1], None if all(map(is_plain, path)) else leaf)
+    number = int(sha256(added[-1].encode()).hexdigest()[:10], 16) + 1
+    if last is None:
+        id = f"{_FIRST}{number:012x}"
+        checkpoint: dict[str, Any] = {"v": 4, "versions_seen": {}, "channel_versions": {}}
+        metadata: dict[str, Any] = {"parents": {}}
+        last = Record(id, id, None, None, None, {}, {})
+    else:
+        base, node = last.high[:18] + _AFTER, last.high[24:]
+        id = f"{base}{number + (int(node, 16) if last.high.startswith(base) else 0):012x}"
+        checkpoint = cast("dict[str, Any]", values.loaded(last.checkpoint))
+        metadata = cast("dict[str, Any]", values.loaded(last.metadata))
+        is_delta = MESSAGES in (metadata.get("counters_since_delta_snapshot") or ())
+        if is_delta or last.values.get(MESSAGES, LINE) not in (LINE, values.stored([])):
+            raise InvalidArgument(
+                f"session {session.id!r}: messages were added to a thread whose own ones are in no form that these can "
+                "be added to (another serializer, or a delta channel); undo that, or move the leaf to a checkpoint"
+            )
+        # It is of no run: to delete one leaves it.
+        metadata.pop("run_id", None)
+    versions = checkpoint["channel_versions"]
+    numbers = [int(str(each).partition(".")[0]) for each in versions.values()]
+    version = f"{max(numbers, default=0) + 1:032}"
+    versions = {**versions, MESSAGES: version}
+    checkpoint |= {"ts": path[-1].created_at.isoformat(), "channel_versions": versions, "updated_channels": None}
+    metadata |= {"source": "update", "step": metadata.get("step", -2) + 1}
+    return replace(
+        last,
+        entry_id=id,
+        id=id,
+        parent=None if last.id == id else last.id,
+        checkpoint=values.stored(checkpoint),
+        metadata=values.stored(metadata),
+        versions={**last.versions, MESSAGES: version},
+        values={**last.values, MESSAGES: LINE},
+        line=line,
+        high=max(last.high, id),
+    )
+
+
+def _is_of_others(entry: Entry) -> bool:
+    if entry.kind == EXCLUSION:
+        return entry.fields.get("by") != "langgraph"
+    return entry.kind in SHOWN_KINDS
+
+
+# Cache of entries; never stale, since entries never change
+
+Value = TypeVar("Value")
+
+
+class Known(Generic[Value]):
+    """The values that were used last, up to a number of them. Any thread may use it."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._values: OrderedDict[Hashable, Value] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable) -> Value | None:
+        """Return a value, or None. O(1)."""
+        with self._lock:
+            found = self._values.get(key)
+            if found is not None:
+                self._values.move_to_end(key)
+            return found
+
+    def get_or_put(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """Return a value, made if it is not there. O(1)."""
+        with self._lock:
+            found = self._values.get(key)
+            if found is None:
+                found = make()
+            self._put(key, found)
+            return found
+
+    def put(self, key: Hashable, value: Value) -> None:
+        """Remember a value, and forget the one that was not used for the longest time. O(1)."""
+        with self._lock:
+            self._put(key, value)
+
+    def _put(self, key: Hashable, value: Value) -> None:
+        self._values[key] = value
+        self._values.move_to_end(key)
+        if len(self._values) > self._most:
+            self._values.popitem(last=False)
+
+
+# Gaps in the ids of a checkpoint's entries
+#
+# An id is taken in a whole tree of forks, so that of a session which sees only some of it, the ids have gaps. What is
+# beyond the usual ones is noted in the session's metadata.
+
+NUMBERS = "checkpointNumbers"
+"""The field of a session's metadata with what is noted."""
+
+_PAGE = 1000
+_AHEAD = 32
+"""So many more numbers are noted at once than are used, since each note is a transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """``puts`` is the largest number that a checkpoint's entry has, ``writes`` that of the writes at an entry."""
+
+    puts: int = PUTS
+    writes: Mapping[str, int] = dataclasse_field(default_factory=dict)
+
+    def with_put(self, number: int) -> Numbers:
+        return Numbers(max(self.puts, number), self.writes)
+
+    def with_writes(self, entry_id: str, number: int) -> Numbers:
+        return Numbers(self.puts, {**self.writes, entry_id: number + _AHEAD})
+
+    def window(self, entry_id: str) -> int:
+        """Return how many writes of a checkpoint to ask for at first."""
+        return max(WINDOW, self.writes.get(entry_id, 0) + 1)
+
+    def to_metadata(self) -> JsonObject:
+        """Return the fields of the metadata; none where nothing is out of the usual."""
+        if self == Numbers():
+            return {}
+        return {NUMBERS: {"puts": self.puts, "writes": dict(self.writes)}}
+
+
+def numbers_in(metadata: Mapping[str, JsonValue]) -> Numbers:
+    """Return what a session's metadata note."""
+    noted = metadata.get(NUMBERS)
+    if not isinstance(noted, dict):
+        return Numbers()
+    puts, writes = noted.get("puts"), noted.get("writes")
+    found = writes.items() if isinstance(writes, dict) else ()
+    return Numbers(
+        max(PUTS, puts) if isinstance(puts, int) else PUTS,
+        {entry_id: number for entry_id, number in found if isinstance(number, int)},
+    )
+
+
+async def counted(session: Session) -> Numbers:
+    """Return what the metadata of a session should note, that was forked by hand. O(its entries)."""
+    puts = PUTS
+    found: dict[str, list[int]] = {}
+    for kind in (CHECKPOINT, WRITES):
+        after = None
+        while True:
+            page = await session.entries(kind=kind, after=after, limit=_PAGE)
+            for entry in page:
+                puts = max(puts, number_of_put(entry.id)) if kind == CHECKPOINT else puts
+                if (at := number_of_writes(entry.id)) is not None:
+                    found.setdefault(at[0], []).append(at[1])
+            if len(page) < _PAGE:
+                break
+            after = page[-1].id
+    gaps = {at: max(numbers) for at, numbers in found.items() if max(numbers) >= max(WINDOW, len(numbers))}
+    return Numbers(puts, gaps)
+
+
+async def numbers_of(session: Session | Place) -> Numbers:
+    """Return what is noted of a session; counted where nobody has noted anything. O(1), or O(checkpoints)."""
+    metadata = session.metadata
+    # Nobody has noted anything of a session that was forked by hand, until a checkpoint is put into it.
+    if FRAMEWORK not in metadata and isinstance(session, Session):
+        return await counted(session)
+    return numbers_in(metadata)
+
+
+# Checkpoint lookup and its cache
+
+_RECORDS = 512
+
+
+class Finding:
+    """The checkpoints of all threads of a store, as they are found."""
+
+    def __init__(self) -> None:
+        self._records: Known[Record] = Known(_RECORDS)
+        self._above: Known[str] = Known(_RECORDS)
+        """The entry of the checkpoint above an entry with writes."""
+
+    async def find(self, session: Session | Place, checkpoint_id: str) -> Record | None:
+        """Return a checkpoint by its id, as it was put last; None if there is none. One read."""
+        most = (await numbers_of(session)).puts
+        ids = [entry_id(checkpoint_id, number) for number in range(1, most + 1)]
+        found = [entry for entry in await session.get_entries(ids) if entry is not None and entry.kind == CHECKPOINT]
+        return self._record(session, found[-1]) if found else None
+
+    async def newest(self, session: Session, values: Values) -> Record | None:
+        """Return the checkpoint at the leaf, or the last one above it; None if there is none.
+
+        A leaf between an input and the message that it brought is where a turn was taken back: the newest checkpoint
+        is then the last one of the turn before.
+        """
+        record = await self._at_leaf(session)
+        if record is None or session.leaf_id is None:
+            return await begun_by_hand(session, None, values)
+        if not await self._is_right_below(session, record):
+            added = await begun_by_hand(session, record, values)
+            if added is not None:
+                return added
+        metadata = values.loaded(record.metadata)
+        if not isinstance(metadata, dict) or metadata.get("source") != "input":
+            return record
+        if not await session.children(session.leaf_id):
+            return record
+        return None if record.parent is None else await self.find(session, record.parent)
+
+    async def _at_leaf(self, session: Session | Place) -> Record | None:
+        return None if session.leaf_id is None else await self._above_or_at(session, session.leaf_id)
+
+    async def _is_right_below(self, session: Session | Place, record: Record) -> bool:
+        """Return whether nothing between a checkpoint and the leaf concerns the context.
+
+        One read, if any; where others have added entries, O(path).
+        """
+        leaf = session.leaf_id
+        if leaf is None or record.entry_id in (leaf, self._above.get((session.id, leaf))):
+            return leaf is not None
+        entry = await session.get_entry(leaf)
+        if entry is not None and entry.kind == WRITES:
+            return record.entry_id == entry.fields.get("after")
+        path = await session.get_active_path(leaf=leaf)
+        above = next((at for at, each in enumerate(path, 1) if each.id == record.entry_id), None)
+        return above is not None and not any(each.kind in {*SHOWN_KINDS, EXCLUSION} for each in path[above:])
+
+    async def page(self, session: Session, *, after: str | None, limit: int) -> list[Record]:
+        """Return a page of the checkpoints of a session, the last one first, behind the entry ``after``."""
+        entries = await session.entries(kind=CHECKPOINT, newest_first=True, after=after, limit=limit)
+        return [self._record(session, entry) for entry in entries]
+
+    async def all(self, session: Session) -> list[Record]:
+        """Return every checkpoint of a session, each as it was put last, in the order of their ids. O(checkpoints)."""
+        found: dict[str, Record] = {}
+        after = None
+        while True:
+            page = await session.entries(kind=CHECKPOINT, after=after, limit=_PAGE)
+            found.update((record.id, record) for record in (self._record(session, entry) for entry in page))
+            if len(page) < _PAGE:
+                return [found[id] for id in sorted(found)]
+            after = page[-1].id
+
+    def _record(self, session: Session | Place, entry: Entry) -> Record:
+        found = self._records.get((session.id, entry.id))
+        if found is None:
+            found = Record.of(entry)
+            self._records.put((session.id, entry.id), found)
+        return found
+
+    async def _above_or_at(self, session: Session | Place, entry_id: str) -> Record | None:
+        at = self._above.get((session.id, entry_id)) or entry_id
+        known = self._records.get((session.id, at))
+        if known is not None:
+            return known
+        entry = await session.get_entry(at)
+        if entry is not None and entry.kind == WRITES:
+            above = entry.fields.get("after")
+            entry = await session.get_entry(above) if isinstance(above, str) else None
+        if entry is None or entry.kind != CHECKPOINT:
+            # Entries that somebody else has added, or the middle of what was put at once.
+            path = await session.get_active_path(leaf=entry_id)
+            entry = next((each for each in reversed(path) if each.kind == CHECKPOINT), None)
+        return None if entry is None else self._record(session, entry)
+
+
+# The messages of a graph: each is stored once, however many checkpoints have it
+#
+# A checkpoint names the messages that came last, and a listing with those before them; a new listing is written from
+# time to time, so that neither grows with each turn. Where a message was changed or removed, exclusions take it out of
+# the context, and a listing names those that are left.
+
+Kept: TypeAlias = "tuple[BaseMessage, str]"
+"""A message that is stored, which nobody else has, and the id of its entry."""
+
+Message = TypeVar("Message")
+
+_LINES = 64
+_TAIL = 16
+"""So many messages a checkpoint names by itself, and one more for each so many that there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewLine(Generic[Message]):
+    """The entries to write for a new value of the channel, one below the other, and where it then is."""
+
+    entries: list[NewEntry]
+    line: Line
+    kept: tuple[tuple[Message, str], ...]
+
+
+class Lines:
+    """The lines of messages that this process knows."""
+
+    def __init__(self) -> None:
+        self._known: Known[tuple[Kept, ...]] = Known(_LINES)
+
+    def note(self, session: Session | Place, entry_id: str, kept: tuple[Kept, ...]) -> None:
+        """Remember the line of a checkpoint."""
+        self._known.put((session.id, entry_id), kept)
+
+    def known(self, session: Session | Place, record: Record) -> tuple[Kept, ...] | None:
+        """Return the line of a checkpoint if it is remembered."""
+        return self._known.get((session.id, record.entry_id))
+
+    async def of(self, session: Session | Place, record: Record, values: Values) -> tuple[Kept, ...]:
+        """Return the line of a checkpoint. O(messages), and O(1) where it is known. Raises `CorruptStore`."""
+        if not record.line.count:
+            return ()
+        found = self.known(session, record)
+        if found is None:
+            entries = await entries_of(session, record)
+            found = tuple((message_of(entry, values), entry.id) for entry in entries)
+            self.note(session, record.entry_id, found)
+        return found
+
+
+async def entries_of(session: Session | Place, record: Record) -> list[Entry]:
+    """Return the entries of a checkpoint's messages. Raises `CorruptStore`. O(messages)."""
+    line = record.line
+    ids = [*([] if line.listing is None else await _listed(session, line.listing)), *line.tail]
+    shown = (
+        {} if line.base is None else {each.id: each for each in context(await session.get_active_path(leaf=line.base))}
+    )
+    found = zip(ids, await session.get_entries(ids), strict=True)
+    entries = [entry for id, stored in found if (entry := shown.get(id, stored)) is not None]
+    if len(entries) != line.count:
+        raise CorruptStore(
+            f"checkpoint {record.id!r} has {line.count} messages, and {len(entries)} are there; run verify()"
+        )
+    return entries
+
+
+async def path_behind(session: Session | Place, line: Line, below: str | None) -> Sequence[Entry]:
+    """Return the path to an entry where a summary may be among the messages of its line, else nothing. O(path)."""
+    return () if line.base is None or below is None else await session.get_active_path(leaf=below)
+
+
+async def _listed(session: Session | Place, listing: str) -> list[str]:
+    (entry,) = await session.get_entries([listing])
+    ids = None if entry is None else entry.fields.get("ids")
+    if not isinstance(ids, list):
+        raise CorruptStore(f"the listing {listing!r} of a checkpoint's messages is missing; run verify()")
+    return [str(id) for id in ids]
+
+
+def new_line(
+    old: tuple[Kept, ...],
+    line: Line,
+    messages: Sequence[BaseMessage],
+    *,
+    path: Sequence[Entry],
+    below: str | None,
+    new_id: Callable[[], str],
+    values: Values,
+    call_scope: str,
+) -> NewLine[BaseMessage]:
+    """Return what to write below an entry whose line is ``old``, so that it becomes ``messages``. O(messages)."""
+
+    def build(
+        message: BaseMessage, gone: Sequence[BaseMessage], id: str, parent: str | None
+    ) -> tuple[BaseMessage, NewEntry]:
+        # A copy, since the graph may change the message that it holds.
+        held = fresh(message)
+        entry = entry_of(held, values, id=id, parent_id=parent, call_scope=call_scope)
+        if message.id is not None and any(message.id == each.id for each in gone):
+            # It only changes its place, or was paid for as it was before.
+            entry = replace(entry, calls=(), unpaid=True)
+        return held, entry
+
+    return changed_line(old, line, messages, path=path, below=below, new_id=new_id, is_same=same, build=build)
+
+
+def changed_line(
+    old: Sequence[tuple[Message, str]],
+    line: Line,
+    wanted: Sequence[Message],
+    *,
+    path: Sequence[Entry],
+    below: str | None,
+    new_id: Callable[[], str],
+    is_same: Callable[[Message, Message], bool],
+    build: Callable[[Message, Sequence[Message], str, str | None], tuple[Message, NewEntry]],
+) -> NewLine[Message]:
+    """Return what makes one line of another. ``build`` is given a message, and those that go. O(messages).
+
+    ``path`` is that of `path_behind`. Where a summary goes, its compaction is taken back, and what it stood for is left
+    out: no exclusion leaves out a summary.
+    """
+    kept, gone = _kept_and_gone(old, wanted, is_same)
+    entries: list[NewEntry] = []
+
+    def place() -> tuple[str, str | None]:
+        return new_id(), entries[-1].id if entries else below
+
+    gone_ids = [id for _, id in gone]
+    summaries = {each.id for each in path if each.kind == COMPACTION}
+    compaction = latest_compaction(path)
+    if compaction is not None and any(id.removesuffix(PROMPT) in summaries for id in gone_ids):
+        # The other summaries go with it, and come back as messages with what is behind them.
+        first = next((at for at, (_, id) in enumerate(kept) if id.removesuffix(PROMPT) in summaries), len(kept))
+        kept, gone = kept[:first], [*kept[first:], *gone]
+        stays = {id for _, id in kept}
+        gone_ids = [each.entry_id for each in project_kept(path) if each.entry_id not in stays]
+        id, parent = place()
+        tokens = compaction.fields.get("tokensBefore")
+        taken_back = uncompaction(compaction, None, path[0].id, tokens if isinstance(tokens, int) else 0)
+        entries.append(replace(taken_back, id=id, parent_id=parent))
+    for gone_id in gone_ids:
+        id, parent = place()
+        entries.append(NewEntry.exclusion(gone_id, by="langgraph", id=id, parent_id=parent))
+    stayed = len(kept)
+    for message in wanted[stayed:]:
+        id, parent = place()
+        held, entry = build(message, [each for each, _ in gone], id, parent)
+        entries.append(entry)
+        kept.append((held, id))
+    tail = (*line.tail, *(id for _, id in kept[stayed:]))
+    line = replace(line, count=len(kept), tail=tail)
+    if gone or len(tail) > _TAIL + len(kept) // _TAIL:
+        id, parent = place()
+        ids: list[JsonValue] = [each for _, each in kept]
+        entries.append(NewEntry.custom(LISTING, {"ids": ids}, id=id, parent_id=parent))
+        line = Line(len(kept), id, (), id if gone else line.epoch, line.base)
+    return NewLine(entries, line, tuple(kept))
+
+
+def _kept_and_gone(
+    old: Sequence[tuple[Message, str]], wanted: Sequence[Message], is_same: Callable[[Message, Message], bool]
+) -> tuple[list[tuple[Message, str]], list[tuple[Message, str]]]:
+    stays = 0
+    # As a rule all old ones stay, and looking at each of them takes most of the time.
+    for (one, _), other in zip(old, wanted, strict=False):
+        if not is_same(one, other):
+            break
+        stays += 1
+    kept, gone = list(old[:stays]), []
+    for each in old[stays:]:
+        if len(kept) < len(wanted) and is_same(each[0], wanted[len(kept)]):
+            kept.append(each)
+        else:
+            gone.append(each)
+    return kept, gone
+
+
+# Threads: a session each, and a task session for each namespace of a subgraph
+
+NAMESPACE = "checkpointNamespace"
+OWNER = "owner"
+CALLS = "callScope"
+"""The field of a session's metadata that tells its calls from those of other threads, if its own id does not."""
+UNORDERED = "unordered"
+"""The field of a session's metadata that says it has a checkpoint whose id is less than that of an earlier one."""
+
+_THREADS_PAGE = 500
+
+
+class ThreadOwned(InvalidArgument):
+    """The thread is another writer's: it was begun or claimed by a saver with another ``owner``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A namespace of a thread, and perhaps one checkpoint in it."""
+
+    thread: str
+    namespace: str = ""
+    checkpoint: str | None = None
+
+    @property
+    def key(self) -> str:
+        """The key of the session."""
+        return key_of(self._name)
+
+    @property
+    def _name(self) -> str:
+        # A tab parts the two. A thread whose own id has one is named in another way, so that no two share a key.
+        if "\t" in self.thread:
+            return f"\0{json.dumps([self.thread, self.namespace])}"
+        return f"{self.thread}\t{self.namespace}" if self.namespace else self.thread
+
+    def metadata(self) -> JsonObject:
+        """Return what the metadata of the session say of it."""
+        said: JsonObject = {FRAMEWORK: "langgraph", **metadata_of(self._name)}
+        if self.namespace:
+            said[NAMESPACE] = self.namespace
+        return said
+
+    def at(self, checkpoint_id: str) -> RunnableConfig:
+        """Return the configuration that names a checkpoint of this namespace."""
+        named = {"thread_id": self.thread, "checkpoint_ns": self.namespace, "checkpoint_id": checkpoint_id}
+        return {"configurable": named}
+
+
+def address_of(config: RunnableConfig) -> Address:
+    """Return what a configuration names. Raises `InvalidArgument` without a ``thread_id``."""
+    configurable = configurable_of(config)
+    thread = configurable.get("thread_id")
+    if thread is None:
+        raise InvalidArgument("config: names no thread; give it {'configurable': {'thread_id': ...}}")
+    checkpoint = configurable.get("checkpoint_id")
+    return Address(str(thread), str(configurable.get("checkpoint_ns") or ""), str(checkpoint) if checkpoint else None)
+
+
+def configurable_of(config: RunnableConfig) -> Mapping[str, object]:
+    """Return the fields of a configuration that name a checkpoint."""
+    configurable = config.get("configurable") if isinstance(config, Mapping) else None
+    if not isinstance(configurable, Mapping):
+        raise InvalidArgument(f"config: {shown(config)} has no 'configurable' that names a thread")
+    return cast("Mapping[str, object]", configurable)
+
+
+def address_of_session(key: str, metadata: Mapping[str, JsonValue]) -> Address:
+    """Return the address that a session has, from its key and its metadata."""
+    name = id_of(key, metadata)
+    if name.startswith("\0") and FRAMEWORK_ID in metadata:
+        thread, namespace = json.loads(name[1:])
+        return Address(str(thread), str(namespace))
+    namespace = str(metadata.get(NAMESPACE) or "")
+    return Address(name.removesuffix(f"\t{namespace}") if namespace else name, namespace)
+
+
+async def session_to_read(store: Store, address: Address) -> Session | None:
+    """Return the session of a namespace; None if there is none."""
+    try:
+        return await store.open_session(address.key)
+    except SessionNotFound:
+        return None
+
+
+async def session_to_write(store: Store, address: Address, owner: str | None) -> Session:
+    """Return the session of a namespace, made if need be, and claimed for the owner. Raises `ThreadOwned`."""
+    session = await session_to_read(store, address) or await _new_session(store, address, owner)
+    while True:
+        metadata = session.metadata
+        found = metadata.get(OWNER)
+        if found is not None and found != owner:
+            raise ThreadOwned(
+                f"thread {address.thread!r} is owned by {found!r}, and this saver writes as {owner!r}; wait until that "
+                "writer releases it, or take it with FlueSaver.release"
+            )
+        if metadata.get(FRAMEWORK) is not None and found == owner:
+            return session
+        # A session that was begun by hand, or forked, becomes a thread with the first checkpoint put into it.
+        claim = address.metadata() | ({} if owner is None else {OWNER: owner})
+        if metadata.get(FRAMEWORK) is None and session.leaf_id is not None:
+            claim |= (await counted(session)).to_metadata()
+        try:
+            await session.set_metadata(claim, merge=True, expected_revision=session.revision)
+        except RevisionConflict:
+            await session.refresh()
+        else:
+            return session
+
+
+async def _new_session(store: Store, address: Address, owner: str | None) -> Session:
+    metadata = address.metadata() | ({} if owner is None else {OWNER: owner})
+    if not address.namespace:
+        return await store.open_session(address.key, mode="get_or_create", metadata=metadata)
+    thread = await session_to_write(store, Address(address.thread), owner)
+    metadata[CALLS] = call_scope(thread)
+    try:
+        task = await thread.create_task(
+            task_id=address.namespace, key=address.key, title=address.namespace, metadata=metadata
+        )
+    except SessionExists:
+        # Another task of the same subgraph has made it meanwhile.
+        return await store.open_session(address.key)
+    await task.refresh()
+    return task
+
+
+async def sessions_of_thread(store: Store, thread: str) -> list[tuple[Address, Session]]:
+    """Return the sessions of a thread, that of the graph itself first; none if it has no session. O(namespaces)."""
+    main = await session_to_read(store, Address(thread))
+    if main is None:
+        return []
+    found = [(Address(thread), main)]
+    for link in await main.task_links():
+        task = await store.get_session(link.child_id)
+        if task is not None and task.metadata.get(NAMESPACE) is not None:
+            found.append((Address(thread, str(task.metadata[NAMESPACE])), task))
+    return found
+
+
+async def all_sessions(store: Store) -> AsyncIterator[tuple[Address, Session]]:
+    """Yield the sessions of all threads, oldest first. O(sessions of the store)."""
+    cursor: str | None = None
+    while True:
+        page = await store.list_sessions(
+            metadata={FRAMEWORK: "langgraph"},
+            scope=store.scope or "",
+            order_by="created",
+            descending=False,
+            limit=_THREADS_PAGE,
+            cursor=cursor,
+        )
+        for info in page.sessions:
+            session = await store.get_session(info.id)
+            if session is not None and info.key is not None:
+                yield address_of_session(info.key, info.metadata), session
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+async def release(store: Store, *, thread: str) -> None:
+    """Take the name of its owner from a thread and its namespaces."""
+    for _, session in await sessions_of_thread(store, thread):
+        if session.metadata.get(OWNER) is not None:
+            await session.set_metadata({OWNER: None}, merge=True)
+
+
+def call_scope(session: Session | Place) -> str:
+    """Return what the calls of a thread are told by, in whichever of its namespaces they were made."""
+    scope = session.metadata.get(CALLS)
+    return scope if isinstance(scope, str) else session.id

@@ -1,761 +1,88 @@
-"""`FlueSaver`, the checkpointer."""
+"""Reading and writing the checkpoints of a thread, whole threads, and listings of checkpoints."""
 
 from __future__ import annotations
 
-import json
-import threading
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from hashlib import sha256
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
-    BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
     DeltaChannelHistory,
     PendingWrite,
-    get_checkpoint_metadata,
 )
 
-from flue_py.adapters.common import FRAMEWORK_ID, PROMPT, Access, Target, context, id_of, is_plain, key_of, metadata_of
 from flue_py.adapters.langgraph.entries import (
+    CALLS,
     CHECKPOINT,
-    FRAMEWORK,
     LINE,
-    LISTING,
+    MESSAGES,
     PUTS,
+    UNORDERED,
     VALUE,
     WINDOW,
     WRITES,
+    Address,
+    Finding,
+    Kept,
+    Known,
     Line,
+    Lines,
+    NewLine,
+    Place,
     Record,
     Values,
+    address_of,
+    all_sessions,
     are_messages,
+    begun_by_hand,
+    call_scope,
+    changed_line,
+    entries_of,
     entry_id,
-    entry_of,
     fresh,
-    message_of,
+    new_line,
     number_of_put,
-    number_of_writes,
-    same,
+    numbers_of,
+    path_behind,
+    session_to_read,
+    session_to_write,
+    sessions_of_thread,
     writes_id,
 )
-from flue_py.core.context import latest_compaction, project_kept, uncompaction
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.json import JsonObject, JsonValue, decode_object, encode_json
-from flue_py.core.kinds import COMPACTION, EXCLUSION, SHOWN_KINDS
 from flue_py.errors import (
-    CorruptStore,
     InvalidArgument,
     InvalidEntry,
     LeafConflict,
     RevisionConflict,
     SessionExists,
     SessionNotFound,
-    shown,
 )
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
-    from types import TracebackType
+    from collections.abc import Awaitable, Callable, Sequence
 
     from langchain_core.messages import BaseMessage
     from langchain_core.runnables import RunnableConfig
-    from langgraph.checkpoint.serde.base import SerializerProtocol
 
     from flue_py.core.sessions import OnConflict
     from flue_py.sessions.batch import Atomic
 
 
-# --- Entries of other programs since the last checkpoint, as a checkpoint
-
-MESSAGES = "messages"
-"""The channel whose value is the conversation."""
-
-_FIRST = "00000000-0000-6000-8000-"
-_AFTER = "-ffff-"
-"""What comes after every id that the framework makes at the same time."""
-
-
-async def begun_by_hand(session: Session | Place, last: Record | None, values: Values) -> Record | None:
-    """Return the checkpoint that stands for the context at the leaf; None where others have added nothing to it.
-
-    It is ``last``, the one above, with the context as its messages. Its id follows from the leaf: it is greater than
-    that of ``last``, and less than any that the framework makes later. Raises `InvalidArgument` where ``last`` has its
-    messages in a form that cannot be gone on with. O(path).
-    """
-    leaf = session.leaf_id
-    if leaf is None:
-        return None
-    path = await session.get_active_path(leaf=leaf)
-    since = next((at for at, entry in enumerate(path, 1) if last is not None and entry.id == last.entry_id), 0)
-    added = [entry.id for entry in path[since:] if _is_of_others(entry)]
-    if not added:
-        return None
-    ids = tuple(entry.id for entry in context(path))
-    line = Line(len(ids), None, ids, added[-1], None if all(map(is_plain, path)) else leaf)
-    number = int(sha256(added[-1].encode()).hexdigest()[:10], 16) + 1
-    if last is None:
-        id = f"{_FIRST}{number:012x}"
-        checkpoint: dict[str, Any] = {"v": 4, "versions_seen": {}, "channel_versions": {}}
-        metadata: dict[str, Any] = {"parents": {}}
-        last = Record(id, id, None, None, None, {}, {})
-    else:
-        base, node = last.high[:18] + _AFTER, last.high[24:]
-        id = f"{base}{number + (int(node, 16) if last.high.startswith(base) else 0):012x}"
-        checkpoint = cast("dict[str, Any]", values.loaded(last.checkpoint))
-        metadata = cast("dict[str, Any]", values.loaded(last.metadata))
-        is_delta = MESSAGES in (metadata.get("counters_since_delta_snapshot") or ())
-        if is_delta or last.values.get(MESSAGES, LINE) not in (LINE, values.stored([])):
-            raise InvalidArgument(
-                f"session {session.id!r}: messages were added to a thread whose own ones are in no form that these can "
-                "be added to (another serializer, or a delta channel); undo that, or move the leaf to a checkpoint"
-            )
-        # It is of no run: to delete one leaves it.
-        metadata.pop("run_id", None)
-    versions = checkpoint["channel_versions"]
-    numbers = [int(str(each).partition(".")[0]) for each in versions.values()]
-    version = f"{max(numbers, default=0) + 1:032}"
-    versions = {**versions, MESSAGES: version}
-    checkpoint |= {"ts": path[-1].created_at.isoformat(), "channel_versions": versions, "updated_channels": None}
-    metadata |= {"source": "update", "step": metadata.get("step", -2) + 1}
-    return replace(
-        last,
-        entry_id=id,
-        id=id,
-        parent=None if last.id == id else last.id,
-        checkpoint=values.stored(checkpoint),
-        metadata=values.stored(metadata),
-        versions={**last.versions, MESSAGES: version},
-        values={**last.values, MESSAGES: LINE},
-        line=line,
-        high=max(last.high, id),
-    )
-
-
-def _is_of_others(entry: Entry) -> bool:
-    if entry.kind == EXCLUSION:
-        return entry.fields.get("by") != "langgraph"
-    return entry.kind in SHOWN_KINDS
-
-
-# --- Cache of entries; never stale, since entries never change
-
-Value = TypeVar("Value")
-
-
-class Known(Generic[Value]):
-    """The values that were used last, up to a number of them. Any thread may use it."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._values: OrderedDict[Hashable, Value] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: Hashable) -> Value | None:
-        """Return a value, or None. O(1)."""
-        with self._lock:
-            found = self._values.get(key)
-            if found is not None:
-                self._values.move_to_end(key)
-            return found
-
-    def get_or_put(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """Return a value, made if it is not there. O(1)."""
-        with self._lock:
-            found = self._values.get(key)
-            if found is None:
-                found = make()
-            self._put(key, found)
-            return found
-
-    def put(self, key: Hashable, value: Value) -> None:
-        """Remember a value, and forget the one that was not used for the longest time. O(1)."""
-        with self._lock:
-            self._put(key, value)
-
-    def _put(self, key: Hashable, value: Value) -> None:
-        self._values[key] = value
-        self._values.move_to_end(key)
-        if len(self._values) > self._most:
-            self._values.popitem(last=False)
-
-
-# --- Gaps in the ids of a checkpoint's entries
-#
-# An id is taken in a whole tree of forks, so that of a session which sees only some of it, the ids have gaps. What is
-# beyond the usual ones is noted in the session's metadata.
-
-NUMBERS = "checkpointNumbers"
-"""The field of a session's metadata with what is noted."""
-
-_PAGE = 1000
-_AHEAD = 32
-"""So many more numbers are noted at once than are used, since each note is a transaction."""
-
-
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """``puts`` is the largest number that a checkpoint's entry has, ``writes`` that of the writes at an entry."""
-
-    puts: int = PUTS
-    writes: Mapping[str, int] = field(default_factory=dict)
-
-    def with_put(self, number: int) -> Numbers:
-        return Numbers(max(self.puts, number), self.writes)
-
-    def with_writes(self, entry_id: str, number: int) -> Numbers:
-        return Numbers(self.puts, {**self.writes, entry_id: number + _AHEAD})
-
-    def window(self, entry_id: str) -> int:
-        """Return how many writes of a checkpoint to ask for at first."""
-        return max(WINDOW, self.writes.get(entry_id, 0) + 1)
-
-    def to_metadata(self) -> JsonObject:
-        """Return the fields of the metadata; none where nothing is out of the usual."""
-        if self == Numbers():
-            return {}
-        return {NUMBERS: {"puts": self.puts, "writes": dict(self.writes)}}
-
-
-def numbers_in(metadata: Mapping[str, JsonValue]) -> Numbers:
-    """Return what a session's metadata note."""
-    noted = metadata.get(NUMBERS)
-    if not isinstance(noted, dict):
-        return Numbers()
-    puts, writes = noted.get("puts"), noted.get("writes")
-    found = writes.items() if isinstance(writes, dict) else ()
-    return Numbers(
-        max(PUTS, puts) if isinstance(puts, int) else PUTS,
-        {entry_id: number for entry_id, number in found if isinstance(number, int)},
-    )
-
-
-async def counted(session: Session) -> Numbers:
-    """Return what the metadata of a session should note, that was forked by hand. O(its entries)."""
-    puts = PUTS
-    found: dict[str, list[int]] = {}
-    for kind in (CHECKPOINT, WRITES):
-        after = None
-        while True:
-            page = await session.entries(kind=kind, after=after, limit=_PAGE)
-            for entry in page:
-                puts = max(puts, number_of_put(entry.id)) if kind == CHECKPOINT else puts
-                if (at := number_of_writes(entry.id)) is not None:
-                    found.setdefault(at[0], []).append(at[1])
-            if len(page) < _PAGE:
-                break
-            after = page[-1].id
-    gaps = {at: max(numbers) for at, numbers in found.items() if max(numbers) >= max(WINDOW, len(numbers))}
-    return Numbers(puts, gaps)
-
-
-async def numbers_of(session: Session | Place) -> Numbers:
-    """Return what is noted of a session; counted where nobody has noted anything. O(1), or O(checkpoints)."""
-    metadata = session.metadata
-    # Nobody has noted anything of a session that was forked by hand, until a checkpoint is put into it.
-    if FRAMEWORK not in metadata and isinstance(session, Session):
-        return await counted(session)
-    return numbers_in(metadata)
-
-
-# --- Checkpoint lookup and its cache
-
-_RECORDS = 512
-
-
-class Finding:
-    """The checkpoints of all threads of a store, as they are found."""
-
-    def __init__(self) -> None:
-        self._records: Known[Record] = Known(_RECORDS)
-        self._above: Known[str] = Known(_RECORDS)
-        """The entry of the checkpoint above an entry with writes."""
-
-    async def find(self, session: Session | Place, checkpoint_id: str) -> Record | None:
-        """Return a checkpoint by its id, as it was put last; None if there is none. One read."""
-        most = (await numbers_of(session)).puts
-        ids = [entry_id(checkpoint_id, number) for number in range(1, most + 1)]
-        found = [entry for entry in await session.get_entries(ids) if entry is not None and entry.kind == CHECKPOINT]
-        return self._record(session, found[-1]) if found else None
-
-    async def newest(self, session: Session, values: Values) -> Record | None:
-        """Return the checkpoint at the leaf, or the last one above it; None if there is none.
-
-        A leaf between an input and the message that it brought is where a turn was taken back: the newest checkpoint
-        is then the last one of the turn before.
-        """
-        record = await self._at_leaf(session)
-        if record is None or session.leaf_id is None:
-            return await begun_by_hand(session, None, values)
-        if not await self._is_right_below(session, record):
-            added = await begun_by_hand(session, record, values)
-            if added is not None:
-                return added
-        metadata = values.loaded(record.metadata)
-        if not isinstance(metadata, dict) or metadata.get("source") != "input":
-            return record
-        if not await session.children(session.leaf_id):
-            return record
-        return None if record.parent is None else await self.find(session, record.parent)
-
-    async def _at_leaf(self, session: Session | Place) -> Record | None:
-        return None if session.leaf_id is None else await self._above_or_at(session, session.leaf_id)
-
-    async def _is_right_below(self, session: Session | Place, record: Record) -> bool:
-        """Return whether nothing between a checkpoint and the leaf concerns the context.
-
-        One read, if any; where others have added entries, O(path).
-        """
-        leaf = session.leaf_id
-        if leaf is None or record.entry_id in (leaf, self._above.get((session.id, leaf))):
-            return leaf is not None
-        entry = await session.get_entry(leaf)
-        if entry is not None and entry.kind == WRITES:
-            return record.entry_id == entry.fields.get("after")
-        path = await session.get_active_path(leaf=leaf)
-        above = next((at for at, each in enumerate(path, 1) if each.id == record.entry_id), None)
-        return above is not None and not any(each.kind in {*SHOWN_KINDS, EXCLUSION} for each in path[above:])
-
-    async def page(self, session: Session, *, after: str | None, limit: int) -> list[Record]:
-        """Return a page of the checkpoints of a session, the last one first, behind the entry ``after``."""
-        entries = await session.entries(kind=CHECKPOINT, newest_first=True, after=after, limit=limit)
-        return [self._record(session, entry) for entry in entries]
-
-    async def all(self, session: Session) -> list[Record]:
-        """Return every checkpoint of a session, each as it was put last, in the order of their ids. O(checkpoints)."""
-        found: dict[str, Record] = {}
-        after = None
-        while True:
-            page = await session.entries(kind=CHECKPOINT, after=after, limit=_PAGE)
-            found.update((record.id, record) for record in (self._record(session, entry) for entry in page))
-            if len(page) < _PAGE:
-                return [found[id] for id in sorted(found)]
-            after = page[-1].id
-
-    def _record(self, session: Session | Place, entry: Entry) -> Record:
-        found = self._records.get((session.id, entry.id))
-        if found is None:
-            found = Record.of(entry)
-            self._records.put((session.id, entry.id), found)
-        return found
-
-    async def _above_or_at(self, session: Session | Place, entry_id: str) -> Record | None:
-        at = self._above.get((session.id, entry_id)) or entry_id
-        known = self._records.get((session.id, at))
-        if known is not None:
-            return known
-        entry = await session.get_entry(at)
-        if entry is not None and entry.kind == WRITES:
-            above = entry.fields.get("after")
-            entry = await session.get_entry(above) if isinstance(above, str) else None
-        if entry is None or entry.kind != CHECKPOINT:
-            # Entries that somebody else has added, or the middle of what was put at once.
-            path = await session.get_active_path(leaf=entry_id)
-            entry = next((each for each in reversed(path) if each.kind == CHECKPOINT), None)
-        return None if entry is None else self._record(session, entry)
-
-
-# --- The messages of a graph: each is stored once, however many checkpoints have it
-#
-# A checkpoint names the messages that came last, and a listing with those before them; a new listing is written from
-# time to time, so that neither grows with each turn. Where a message was changed or removed, exclusions take it out of
-# the context, and a listing names those that are left.
-
-Kept: TypeAlias = "tuple[BaseMessage, str]"
-"""A message that is stored, which nobody else has, and the id of its entry."""
-
-Message = TypeVar("Message")
-
-_LINES = 64
-_TAIL = 16
-"""So many messages a checkpoint names by itself, and one more for each so many that there are."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewLine(Generic[Message]):
-    """The entries to write for a new value of the channel, one below the other, and where it then is."""
-
-    entries: list[NewEntry]
-    line: Line
-    kept: tuple[tuple[Message, str], ...]
-
-
-class Lines:
-    """The lines of messages that this process knows."""
-
-    def __init__(self) -> None:
-        self._known: Known[tuple[Kept, ...]] = Known(_LINES)
-
-    def note(self, session: Session | Place, entry_id: str, kept: tuple[Kept, ...]) -> None:
-        """Remember the line of a checkpoint."""
-        self._known.put((session.id, entry_id), kept)
-
-    def known(self, session: Session | Place, record: Record) -> tuple[Kept, ...] | None:
-        """Return the line of a checkpoint if it is remembered."""
-        return self._known.get((session.id, record.entry_id))
-
-    async def of(self, session: Session | Place, record: Record, values: Values) -> tuple[Kept, ...]:
-        """Return the line of a checkpoint. O(messages), and O(1) where it is known. Raises `CorruptStore`."""
-        if not record.line.count:
-            return ()
-        found = self.known(session, record)
-        if found is None:
-            entries = await entries_of(session, record)
-            found = tuple((message_of(entry, values), entry.id) for entry in entries)
-            self.note(session, record.entry_id, found)
-        return found
-
-
-async def entries_of(session: Session | Place, record: Record) -> list[Entry]:
-    """Return the entries of a checkpoint's messages. Raises `CorruptStore`. O(messages)."""
-    line = record.line
-    ids = [*([] if line.listing is None else await _listed(session, line.listing)), *line.tail]
-    shown = (
-        {} if line.base is None else {each.id: each for each in context(await session.get_active_path(leaf=line.base))}
-    )
-    found = zip(ids, await session.get_entries(ids), strict=True)
-    entries = [entry for id, stored in found if (entry := shown.get(id, stored)) is not None]
-    if len(entries) != line.count:
-        raise CorruptStore(
-            f"checkpoint {record.id!r} has {line.count} messages, and {len(entries)} are there; run verify()"
-        )
-    return entries
-
-
-async def path_behind(session: Session | Place, line: Line, below: str | None) -> Sequence[Entry]:
-    """Return the path to an entry where a summary may be among the messages of its line, else nothing. O(path)."""
-    return () if line.base is None or below is None else await session.get_active_path(leaf=below)
-
-
-async def _listed(session: Session | Place, listing: str) -> list[str]:
-    (entry,) = await session.get_entries([listing])
-    ids = None if entry is None else entry.fields.get("ids")
-    if not isinstance(ids, list):
-        raise CorruptStore(f"the listing {listing!r} of a checkpoint's messages is missing; run verify()")
-    return [str(id) for id in ids]
-
-
-def new_line(
-    old: tuple[Kept, ...],
-    line: Line,
-    messages: Sequence[BaseMessage],
-    *,
-    path: Sequence[Entry],
-    below: str | None,
-    new_id: Callable[[], str],
-    values: Values,
-    call_scope: str,
-) -> NewLine[BaseMessage]:
-    """Return what to write below an entry whose line is ``old``, so that it becomes ``messages``. O(messages)."""
-
-    def build(
-        message: BaseMessage, gone: Sequence[BaseMessage], id: str, parent: str | None
-    ) -> tuple[BaseMessage, NewEntry]:
-        # A copy, since the graph may change the message that it holds.
-        held = fresh(message)
-        entry = entry_of(held, values, id=id, parent_id=parent, call_scope=call_scope)
-        if message.id is not None and any(message.id == each.id for each in gone):
-            # It only changes its place, or was paid for as it was before.
-            entry = replace(entry, calls=(), unpaid=True)
-        return held, entry
-
-    return changed_line(old, line, messages, path=path, below=below, new_id=new_id, is_same=same, build=build)
-
-
-def changed_line(
-    old: Sequence[tuple[Message, str]],
-    line: Line,
-    wanted: Sequence[Message],
-    *,
-    path: Sequence[Entry],
-    below: str | None,
-    new_id: Callable[[], str],
-    is_same: Callable[[Message, Message], bool],
-    build: Callable[[Message, Sequence[Message], str, str | None], tuple[Message, NewEntry]],
-) -> NewLine[Message]:
-    """Return what makes one line of another. ``build`` is given a message, and those that go. O(messages).
-
-    ``path`` is that of `path_behind`. Where a summary goes, its compaction is taken back, and what it stood for is left
-    out: no exclusion leaves out a summary.
-    """
-    kept, gone = _kept_and_gone(old, wanted, is_same)
-    entries: list[NewEntry] = []
-
-    def place() -> tuple[str, str | None]:
-        return new_id(), entries[-1].id if entries else below
-
-    gone_ids = [id for _, id in gone]
-    summaries = {each.id for each in path if each.kind == COMPACTION}
-    compaction = latest_compaction(path)
-    if compaction is not None and any(id.removesuffix(PROMPT) in summaries for id in gone_ids):
-        # The other summaries go with it, and come back as messages with what is behind them.
-        first = next((at for at, (_, id) in enumerate(kept) if id.removesuffix(PROMPT) in summaries), len(kept))
-        kept, gone = kept[:first], [*kept[first:], *gone]
-        stays = {id for _, id in kept}
-        gone_ids = [each.entry_id for each in project_kept(path) if each.entry_id not in stays]
-        id, parent = place()
-        tokens = compaction.fields.get("tokensBefore")
-        taken_back = uncompaction(compaction, None, path[0].id, tokens if isinstance(tokens, int) else 0)
-        entries.append(replace(taken_back, id=id, parent_id=parent))
-    for gone_id in gone_ids:
-        id, parent = place()
-        entries.append(NewEntry.exclusion(gone_id, by="langgraph", id=id, parent_id=parent))
-    stayed = len(kept)
-    for message in wanted[stayed:]:
-        id, parent = place()
-        held, entry = build(message, [each for each, _ in gone], id, parent)
-        entries.append(entry)
-        kept.append((held, id))
-    tail = (*line.tail, *(id for _, id in kept[stayed:]))
-    line = replace(line, count=len(kept), tail=tail)
-    if gone or len(tail) > _TAIL + len(kept) // _TAIL:
-        id, parent = place()
-        ids: list[JsonValue] = [each for _, each in kept]
-        entries.append(NewEntry.custom(LISTING, {"ids": ids}, id=id, parent_id=parent))
-        line = Line(len(kept), id, (), id if gone else line.epoch, line.base)
-    return NewLine(entries, line, tuple(kept))
-
-
-def _kept_and_gone(
-    old: Sequence[tuple[Message, str]], wanted: Sequence[Message], is_same: Callable[[Message, Message], bool]
-) -> tuple[list[tuple[Message, str]], list[tuple[Message, str]]]:
-    stays = 0
-    # As a rule all old ones stay, and looking at each of them takes most of the time.
-    for (one, _), other in zip(old, wanted, strict=False):
-        if not is_same(one, other):
-            break
-        stays += 1
-    kept, gone = list(old[:stays]), []
-    for each in old[stays:]:
-        if len(kept) < len(wanted) and is_same(each[0], wanted[len(kept)]):
-            kept.append(each)
-        else:
-            gone.append(each)
-    return kept, gone
-
-
-# --- Threads: a session each, and a task session for each namespace of a subgraph
-
-NAMESPACE = "checkpointNamespace"
-OWNER = "owner"
-CALLS = "callScope"
-"""The field of a session's metadata that tells its calls from those of other threads, if its own id does not."""
-UNORDERED = "unordered"
-"""The field of a session's metadata that says it has a checkpoint whose id is less than that of an earlier one."""
-
-_THREADS_PAGE = 500
-
-
-class ThreadOwned(InvalidArgument):
-    """The thread is another writer's: it was begun or claimed by a saver with another ``owner``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A namespace of a thread, and perhaps one checkpoint in it."""
-
-    thread: str
-    namespace: str = ""
-    checkpoint: str | None = None
-
-    @property
-    def key(self) -> str:
-        """The key of the session."""
-        return key_of(self._name)
-
-    @property
-    def _name(self) -> str:
-        # A tab parts the two. A thread whose own id has one is named in another way, so that no two share a key.
-        if "\t" in self.thread:
-            return f"\0{json.dumps([self.thread, self.namespace])}"
-        return f"{self.thread}\t{self.namespace}" if self.namespace else self.thread
-
-    def metadata(self) -> JsonObject:
-        """Return what the metadata of the session say of it."""
-        said: JsonObject = {FRAMEWORK: "langgraph", **metadata_of(self._name)}
-        if self.namespace:
-            said[NAMESPACE] = self.namespace
-        return said
-
-    def at(self, checkpoint_id: str) -> RunnableConfig:
-        """Return the configuration that names a checkpoint of this namespace."""
-        named = {"thread_id": self.thread, "checkpoint_ns": self.namespace, "checkpoint_id": checkpoint_id}
-        return {"configurable": named}
-
-
-def address_of(config: RunnableConfig) -> Address:
-    """Return what a configuration names. Raises `InvalidArgument` without a ``thread_id``."""
-    configurable = configurable_of(config)
-    thread = configurable.get("thread_id")
-    if thread is None:
-        raise InvalidArgument("config: names no thread; give it {'configurable': {'thread_id': ...}}")
-    checkpoint = configurable.get("checkpoint_id")
-    return Address(str(thread), str(configurable.get("checkpoint_ns") or ""), str(checkpoint) if checkpoint else None)
-
-
-def configurable_of(config: RunnableConfig) -> Mapping[str, object]:
-    """Return the fields of a configuration that name a checkpoint."""
-    configurable = config.get("configurable") if isinstance(config, Mapping) else None
-    if not isinstance(configurable, Mapping):
-        raise InvalidArgument(f"config: {shown(config)} has no 'configurable' that names a thread")
-    return cast("Mapping[str, object]", configurable)
-
-
-def address_of_session(key: str, metadata: Mapping[str, JsonValue]) -> Address:
-    """Return the address that a session has, from its key and its metadata."""
-    name = id_of(key, metadata)
-    if name.startswith("\0") and FRAMEWORK_ID in metadata:
-        thread, namespace = json.loads(name[1:])
-        return Address(str(thread), str(namespace))
-    namespace = str(metadata.get(NAMESPACE) or "")
-    return Address(name.removesuffix(f"\t{namespace}") if namespace else name, namespace)
-
-
-async def session_to_read(store: Store, address: Address) -> Session | None:
-    """Return the session of a namespace; None if there is none."""
-    try:
-        return await store.open_session(address.key)
-    except SessionNotFound:
-        return None
-
-
-async def session_to_write(store: Store, address: Address, owner: str | None) -> Session:
-    """Return the session of a namespace, made if need be, and claimed for the owner. Raises `ThreadOwned`."""
-    session = await session_to_read(store, address) or await _made(store, address, owner)
-    while True:
-        metadata = session.metadata
-        found = metadata.get(OWNER)
-        if found is not None and found != owner:
-            raise ThreadOwned(
-                f"thread {address.thread!r} is owned by {found!r}, and this saver writes as {owner!r}; wait until that "
-                "writer releases it, or take it with FlueSaver.release"
-            )
-        if metadata.get(FRAMEWORK) is not None and found == owner:
-            return session
-        # A session that was begun by hand, or forked, becomes a thread with the first checkpoint put into it.
-        claim = address.metadata() | ({} if owner is None else {OWNER: owner})
-        if metadata.get(FRAMEWORK) is None and session.leaf_id is not None:
-            claim |= (await counted(session)).to_metadata()
-        try:
-            await session.set_metadata(claim, merge=True, expected_revision=session.revision)
-        except RevisionConflict:
-            await session.refresh()
-        else:
-            return session
-
-
-async def _made(store: Store, address: Address, owner: str | None) -> Session:
-    metadata = address.metadata() | ({} if owner is None else {OWNER: owner})
-    if not address.namespace:
-        return await store.open_session(address.key, mode="get_or_create", metadata=metadata)
-    thread = await session_to_write(store, Address(address.thread), owner)
-    metadata[CALLS] = call_scope(thread)
-    try:
-        task = await thread.create_task(
-            task_id=address.namespace, key=address.key, title=address.namespace, metadata=metadata
-        )
-    except SessionExists:
-        # Another task of the same subgraph has made it meanwhile.
-        return await store.open_session(address.key)
-    await task.refresh()
-    return task
-
-
-async def sessions_of_thread(store: Store, thread: str) -> list[tuple[Address, Session]]:
-    """Return the sessions of a thread, that of the graph itself first; none if it has no session. O(namespaces)."""
-    main = await session_to_read(store, Address(thread))
-    if main is None:
-        return []
-    found = [(Address(thread), main)]
-    for link in await main.task_links():
-        task = await store.get_session(link.child_id)
-        if task is not None and task.metadata.get(NAMESPACE) is not None:
-            found.append((Address(thread, str(task.metadata[NAMESPACE])), task))
-    return found
-
-
-async def all_sessions(store: Store) -> AsyncIterator[tuple[Address, Session]]:
-    """Yield the sessions of all threads, oldest first. O(sessions of the store)."""
-    cursor: str | None = None
-    while True:
-        page = await store.list_sessions(
-            metadata={FRAMEWORK: "langgraph"},
-            scope=store.scope or "",
-            order_by="created",
-            descending=False,
-            limit=_THREADS_PAGE,
-            cursor=cursor,
-        )
-        for info in page.sessions:
-            session = await store.get_session(info.id)
-            if session is not None and info.key is not None:
-                yield address_of_session(info.key, info.metadata), session
-        cursor = page.next_cursor
-        if cursor is None:
-            return
-
-
-async def release(store: Store, *, thread: str) -> None:
-    """Take the name of its owner from a thread and its namespaces."""
-    for _, session in await sessions_of_thread(store, thread):
-        if session.metadata.get(OWNER) is not None:
-            await session.set_metadata({OWNER: None}, merge=True)
-
-
-def call_scope(session: Session | Place) -> str:
-    """Return what the calls of a thread are told by, in whichever of its namespaces they were made."""
-    scope = session.metadata.get(CALLS)
-    return scope if isinstance(scope, str) else session.id
-
-
-# --- The target of writes: a session as last read or written
+# The target of writes: a session as last read or written
 
 _PLACES = 256
 _RETRIES = 2000
 """Whoever has to try again was overtaken by one who is done, so of many at once each has its turn."""
-
-
-class Place(Protocol):
-    """What checkpoints are put into."""
-
-    recent: dict[str, Record]
-    """The checkpoints that were put here while nobody else wrote, by their ids."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def leaf_id(self) -> str | None: ...
-
-    @property
-    def metadata(self) -> Mapping[str, JsonValue]: ...
-
-    def new_id(self) -> str: ...
-
-    async def get_entry(self, entry_id: str) -> Entry | None: ...
-
-    async def get_entries(self, ids: Sequence[str]) -> list[Entry | None]: ...
-
-    async def get_active_path(self, *, leaf: str) -> Sequence[Entry]: ...
-
-    async def add(self, entries: Sequence[NewEntry], leaf: str | None) -> None:
-        """Add entries and set the leaf. Raises `InvalidEntry` for an id that is taken, and a conflict after others."""
-
-    async def taken(self, ids: Sequence[str]) -> frozenset[str]:
-        """Return which of the ids are taken, by entries that are seen here and by others."""
-
-    async def note(self, fields: Mapping[str, JsonValue]) -> None:
-        """Set fields of the metadata."""
 
 
 class Live(Place):
@@ -858,7 +185,7 @@ async def _has_checkpoint(store: Store, address: Address) -> bool:
     return any(await session.get_entries(ids))
 
 
-# --- Task writes at a checkpoint, under ids derived from its id
+# Task writes at a checkpoint, under ids derived from its id
 
 Writes: TypeAlias = "list[tuple[str, str, int, str, JsonValue]]"
 """Path of the task, its id, number, channel and the stored value, in the order in which a graph applies them."""
@@ -926,7 +253,7 @@ def applied(entries: Sequence[Entry]) -> Writes:
     return sorted(applied.values(), key=lambda write: write[:3])
 
 
-# --- Checkpoint tuples of the framework
+# Checkpoint tuples of the framework
 
 Below: TypeAlias = dict[str, tuple[Line, tuple[Any, ...]]]
 """The line of a checkpoint's child, by the checkpoint's id: it begins with that of the checkpoint."""
@@ -990,7 +317,7 @@ async def _loaded(session: Session, records: Sequence[Record]) -> Mapping[JsonVa
     return {id: None if entry is None else entry.data for id, entry in zip(wanted, found, strict=True)}
 
 
-# --- Writing checkpoints and task writes
+# Writing checkpoints and task writes
 
 _SMALL = 120
 """A value of so many characters is written again where it is the same: naming where it is would take as much."""
@@ -1271,7 +598,7 @@ class Checkpoints(Finding):
             return
 
 
-# --- Copies of checkpoints for another session, in one transaction
+# Copies of checkpoints for another session, in one transaction
 #
 # Nothing is deserialised: what only another program can read is copied like the rest.
 
@@ -1432,7 +759,7 @@ def _built(message: Entry, gone: Sequence[Entry], id: str, parent: str | None) -
     return message, replace(built, calls=(), unpaid=True)
 
 
-# --- The history of delta channels: the writes since the last stored value
+# The history of delta channels: the writes since the last stored value
 
 
 async def delta_history(
@@ -1493,7 +820,7 @@ async def ancestors(
     return chain
 
 
-# --- Whole threads: delete, copy, prune
+# Whole threads: delete, copy, prune
 
 _OVERTAKEN = (LeafConflict, RevisionConflict, SessionExists, SessionNotFound)
 """What is raised where somebody else has changed a thread since it was read."""
@@ -1691,7 +1018,7 @@ async def _on_branches(session: Session, draft: Draft, checkpoints: Checkpoints)
     return [record for record in records if not seen.issuperset((record.entry_id, *writes[record.entry_id]))]
 
 
-# --- Import from another checkpointer
+# Import from another checkpointer
 
 
 def place_of(found: CheckpointTuple, parent: CheckpointTuple | None) -> tuple[RunnableConfig, ChannelVersions]:
@@ -1714,7 +1041,7 @@ def tasks_of(found: CheckpointTuple) -> Iterator[tuple[str, str, list[tuple[str,
         yield task_id, f"{number:06}", writes
 
 
-# --- Listing of checkpoints, the largest id first, in pages
+# Listing of checkpoints, the largest id first, in pages
 
 _LISTING_PAGE = 50
 _MOST = 1000
@@ -1838,362 +1165,3 @@ class Listing:
             tuples = await self._checkpoints.tuples(session, address, records, self._values)
             made.update(zip(places, tuples, strict=True))
         return [made[place] for place in sorted(made)]
-
-
-# --- `FlueSaver`, the checkpointer
-
-Result = TypeVar("Result")
-
-
-class FlueSaver(BaseCheckpointSaver[str]):
-    """A LangGraph checkpointer on a store of ours: for `invoke` and `ainvoke`, in any event loop and thread.
-
-    A thread is the session whose key is its id; a namespace of a subgraph is a task session of that. The newest
-    checkpoint of a thread is the one at the session's leaf. Values are stored once for each version, and the messages
-    of the channel ``messages`` once, as messages of ours.
-
-    ``target`` is a path, a URL or an open store. ``serde`` is the framework's serializer, by default its own, with
-    which nothing is read that would call anything but a class of values (`CorruptStore`). With
-    ``owner``, a thread belongs to the first writer that puts a checkpoint into it: every other one gets `ThreadOwned`.
-    """
-
-    def __init__(self, target: Target, *, serde: SerializerProtocol | None = None, owner: str | None = None) -> None:
-        """Note which store is meant; it is opened when it is first used. Raises `InvalidArgument`. O(1)."""
-        super().__init__(serde=serde)
-        if owner is not None and (not isinstance(owner, str) or not owner):
-            raise InvalidArgument(f"owner: should be the name of a writer, not {shown(owner)}")
-        self._access = Access(target)
-        self._checkpoints = Checkpoints()
-        self._owner = owner
-
-    @classmethod
-    def from_conn_string(
-        cls, conn_string: Target, *, serde: SerializerProtocol | None = None, owner: str | None = None
-    ) -> FlueSaver:
-        """Return a saver, for ``with``, for ``async with`` or for neither. Raises `InvalidArgument`. O(1)."""
-        return cls(conn_string, serde=serde, owner=owner)
-
-    def __enter__(self) -> FlueSaver:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> FlueSaver:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    def close(self) -> None:
-        """Let go of the store, which is closed with its last user. A store that was given open stays open."""
-        self._access.close()
-
-    async def aclose(self) -> None:
-        """Do what `close` does."""
-        await self._access.aclose()
-
-    def setup(self) -> None:
-        """Do nothing: the store is made when it is first used. For programs that call it."""
-
-    async def asetup(self) -> None:
-        """Do nothing, as `setup`."""
-
-    # -- reading --------------------------------------------------------------------------------------------
-
-    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return a checkpoint with the writes at it; the newest of its namespace if none is named; None without one.
-
-        Raises `InvalidArgument` for a configuration without a thread. O(its values), three reads.
-        """
-        return self._blocking(self._got(config))
-
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return what `get_tuple` does."""
-        return await self._access.run(self._got(config))
-
-    def list(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,  # noqa: A002 - the framework's name
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> Iterator[CheckpointTuple]:
-        """Yield checkpoints, newest first: of a thread or a namespace of it, of all threads where none is named.
-
-        ``filter`` names fields of their metadata and what these are, ``before`` a checkpoint that they are older than.
-        Read in pages: O(checkpoints that are yielded), and O(checkpoints) with a filter.
-        """
-        listing = self._listing(config, filter, before, limit)
-        while page := self._access.run_blocking(listing.next_page):
-            yield from page
-
-    async def alist(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,  # noqa: A002 - the framework's name
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[CheckpointTuple]:
-        """Yield what `list` does."""
-        listing = self._listing(config, filter, before, limit)
-        while page := await self._access.run(listing.next_page):
-            for found in page:
-                yield found
-
-    def get_delta_channel_history(
-        self, *, config: RunnableConfig, channels: Sequence[str]
-    ) -> Mapping[str, DeltaChannelHistory]:
-        """Return, for each channel, the writes on the way to a checkpoint, and the last value stored before them.
-
-        O(checkpoints back to that value).
-        """
-        return self._blocking(self._history(config, channels))
-
-    async def aget_delta_channel_history(
-        self, *, config: RunnableConfig, channels: Sequence[str]
-    ) -> Mapping[str, DeltaChannelHistory]:
-        """Return what `get_delta_channel_history` does."""
-        return await self._access.run(self._history(config, channels))
-
-    # -- writing --------------------------------------------------------------------------------------------
-
-    def put(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        """Store a checkpoint below the one that the configuration names, and return where it is.
-
-        One transaction. Raises `ThreadOwned`, and what the serializer raises. O(what is new in it).
-        """
-        self._blocking(self._put(config, checkpoint, metadata, new_versions))
-        return self._stored_at(config, checkpoint)
-
-    async def aput(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        """Do what `put` does."""
-        await self._access.run(self._put(config, checkpoint, metadata, new_versions))
-        return self._stored_at(config, checkpoint)
-
-    def put_writes(
-        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
-    ) -> None:
-        """Store what a task has written at the checkpoint that the configuration names.
-
-        What it wrote there before stays, errors and interrupts apart. One transaction. Raises as `put`. O(size).
-        """
-        if writes:
-            self._blocking(self._put_writes(config, writes, task_id, task_path))
-
-    async def aput_writes(
-        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
-    ) -> None:
-        """Do what `put_writes` does."""
-        if writes:
-            await self._access.run(self._put_writes(config, writes, task_id, task_path))
-
-    def get_next_version(self, current: str | int | float | None, channel: None = None) -> str:  # type: ignore[override]
-        """Return the version of a channel that follows another, in the form that the framework's savers have. O(1)."""
-        number = 0 if current is None else current if isinstance(current, int) else int(str(current).partition(".")[0])
-        return f"{number + 1:032}"
-
-    def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread with all namespaces; what it cost stays in the ledger, and copies of it stay whole."""
-        self._blocking(partial(delete_thread, thread=str(thread_id)))
-
-    async def adelete_thread(self, thread_id: str) -> None:
-        """Do what `delete_thread` does."""
-        await self._access.run(partial(delete_thread, thread=str(thread_id)))
-
-    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Delete the checkpoints of runs, with the writes at them, in whichever thread. O(checkpoints of the store)."""
-        self._blocking(self._deleted_runs(run_ids))
-
-    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Do what `delete_for_runs` does."""
-        await self._access.run(self._deleted_runs(run_ids))
-
-    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy a thread by forking it: nothing on the way to its newest checkpoint is stored again.
-
-        Raises `SessionNotFound` without a source, `InvalidArgument` if the target is there. O(branches).
-        """
-        self._blocking(self._copied(source_thread_id, target_thread_id))
-
-    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Do what `copy_thread` does."""
-        await self._access.run(self._copied(source_thread_id, target_thread_id))
-
-    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Delete all but the newest checkpoint of each namespace, or with ``strategy="delete"`` the threads.
-
-        What the newest needs to make the value of a delta channel stays. Raises `InvalidArgument`. O(what stays).
-        """
-        self._blocking(self._pruned(thread_ids, strategy))
-
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Do what `prune` does."""
-        await self._access.run(self._pruned(thread_ids, strategy))
-
-    def import_from(self, source: BaseCheckpointSaver[Any]) -> int:
-        """Put every checkpoint of another checkpointer here, oldest first, and return how many were new.
-
-        Their writes come along, in their order. What is here already stays as it is. O(checkpoints).
-        """
-        count = 0
-        for found in sorted(source.list(None), key=lambda each: each.checkpoint["id"]):
-            if self.get_tuple(found.config) is None:
-                parent = None if found.parent_config is None else self.get_tuple(found.parent_config)
-                below, new_versions = place_of(found, parent)
-                self.put(below, found.checkpoint, found.metadata, new_versions)
-                for task_id, task_path, writes in tasks_of(found):
-                    self.put_writes(found.config, writes, task_id, task_path)
-                count += 1
-        return count
-
-    async def aimport_from(self, source: BaseCheckpointSaver[Any]) -> int:
-        """Do what `import_from` does, with the asynchronous calls of both."""
-        count = 0
-        for found in sorted([each async for each in source.alist(None)], key=lambda each: each.checkpoint["id"]):
-            if await self.aget_tuple(found.config) is None:
-                parent = None if found.parent_config is None else await self.aget_tuple(found.parent_config)
-                below, new_versions = place_of(found, parent)
-                await self.aput(below, found.checkpoint, found.metadata, new_versions)
-                for task_id, task_path, writes in tasks_of(found):
-                    await self.aput_writes(found.config, writes, task_id, task_path)
-                count += 1
-        return count
-
-    def release(self, thread_id: str) -> None:
-        """Let the next writer have a thread, whoever owns it (see ``owner``). A thread that is not there is none."""
-        self._blocking(partial(release, thread=str(thread_id)))
-
-    async def arelease(self, thread_id: str) -> None:
-        """Do what `release` does."""
-        await self._access.run(partial(release, thread=str(thread_id)))
-
-    # -- what both kinds of calls do --------------------------------------------------------------------------
-
-    @property
-    def _values(self) -> Values:
-        return Values(self.serde, is_default=self.serde is BaseCheckpointSaver.serde)
-
-    def _blocking(self, work: Callable[[Store], Coroutine[object, object, Result]]) -> Result:
-        return self._access.run_blocking(work)
-
-    def _got(self, config: RunnableConfig) -> Callable[[Store], Coroutine[object, object, CheckpointTuple | None]]:
-        address = address_of(config)
-
-        async def got(store: Store) -> CheckpointTuple | None:
-            session = await session_to_read(store, address)
-            if session is None:
-                return None
-            id = address.checkpoint
-            record = None if id is None else await self._checkpoints.find(session, id)
-            if record is None:
-                record = await self._checkpoints.newest(session, self._values)
-            if record is None or id not in (None, record.id):
-                return None
-            (found,) = await self._checkpoints.tuples(session, address, [record], self._values)
-            return found._replace(config=config) if id is not None else found
-
-        return got
-
-    def _listing(
-        self,
-        config: RunnableConfig | None,
-        filter: dict[str, Any] | None,  # noqa: A002 - the framework's name
-        before: RunnableConfig | None,
-        limit: int | None,
-    ) -> Listing:
-        namespace = None if config is None else configurable_of(config).get("checkpoint_ns")
-        return Listing(
-            self._checkpoints,
-            self._values,
-            None if config is None else address_of(config),
-            has_namespace=namespace is not None,
-            filter=filter or {},
-            before=None if before is None else str(configurable_of(before).get("checkpoint_id") or "") or None,
-            limit=limit,
-        )
-
-    def _history(
-        self, config: RunnableConfig, channels: Sequence[str]
-    ) -> Callable[[Store], Coroutine[object, object, Mapping[str, DeltaChannelHistory]]]:
-        return partial(
-            delta_history,
-            checkpoints=self._checkpoints,
-            values=self._values,
-            address=address_of(config),
-            channels=tuple(channels),
-        )
-
-    def _put(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> Callable[[Store], Coroutine[object, object, None]]:
-        address = address_of(config)
-        put = Put(checkpoint, get_checkpoint_metadata(config, metadata), address.checkpoint, new_versions)
-        return partial(self._checkpoints.put, address=address, put=put, values=self._values, owner=self._owner)
-
-    def _stored_at(self, config: RunnableConfig, checkpoint: Checkpoint) -> RunnableConfig:
-        return address_of(config).at(checkpoint["id"])
-
-    def _put_writes(
-        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
-    ) -> Callable[[Store], Coroutine[object, object, None]]:
-        address = address_of(config)
-        if address.checkpoint is None:
-            raise InvalidArgument("config: names no checkpoint; writes belong to one ('checkpoint_id')")
-        return partial(
-            self._checkpoints.put_writes,
-            address=address,
-            writes=list(writes),
-            task=(task_id, task_path),
-            values=self._values,
-            owner=self._owner,
-        )
-
-    def _deleted_runs(self, run_ids: Sequence[str]) -> Callable[[Store], Coroutine[object, object, None]]:
-        return partial(
-            delete_runs,
-            runs=frozenset(run_ids),
-            checkpoints=self._checkpoints,
-            values=self._values,
-        )
-
-    def _copied(self, source: str, target: str) -> Callable[[Store], Coroutine[object, object, None]]:
-        return partial(
-            copy_thread,
-            source=str(source),
-            target=str(target),
-            checkpoints=self._checkpoints,
-        )
-
-    def _pruned(self, thread_ids: Sequence[str], strategy: str) -> Callable[[Store], Coroutine[object, object, None]]:
-        if strategy not in ("keep_latest", "delete"):
-            raise InvalidArgument(f"strategy: should be 'keep_latest' or 'delete', not {shown(strategy)}")
-        return partial(
-            prune,
-            threads=[str(each) for each in thread_ids],
-            keep_latest=strategy == "keep_latest",
-            checkpoints=self._checkpoints,
-            values=self._values,
-        )
