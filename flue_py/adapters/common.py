@@ -33,7 +33,7 @@ from flue_py.sessions.store import Store
 from flue_py.sync import OnThisThread, Way, parts_of
 from flue_py.system import in_full
 
-# --- Sessions of a store in another event loop
+# Sessions of a store in another event loop
 
 Result = TypeVar("Result")
 
@@ -88,7 +88,7 @@ class _BackendElsewhere:
             await sleep(POLL_SECONDS)
 
 
-# --- Access to a store: a path, a URL or an open store, from any event loop or thread
+# Access to a store: a path, a URL or an open store, from any event loop or thread
 #
 # Frameworks make their sessions by a plain call, use another event loop for each run, and never say that they are done.
 # So a path or a URL is opened when it is first used, shared by all adapters of the process that name it, and closed
@@ -283,7 +283,7 @@ async def _on_worker(function: Callable[[], Result]) -> Result:
         raise cancelled from running.exception() or CommittedBeforeCancellation(running.result())
 
 
-# --- The key of a session: the framework's id, if that can be a key
+# The key of a session: the framework's id, if that can be a key
 
 FRAMEWORK_ID = "frameworkId"
 """The field of a session's metadata that has the id, as JSON text in ASCII, if the key differs from it."""
@@ -330,7 +330,7 @@ def _can_be_key(id: str) -> bool:
     return True
 
 
-# --- The context an adapter shows: the items the model is sent at the leaf, as messages
+# The context an adapter shows: the items the model is sent at the leaf, as messages
 #
 # A summary, of a compaction or of a branch, is the message of the user that the model reads; excluded parts are left
 # out. So a framework goes on with the context that flue_py itself would send, whoever has changed it.

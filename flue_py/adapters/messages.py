@@ -69,7 +69,7 @@ __all__ = [
 ]
 
 
-# --- Times, bytes and usage, for objects of frameworks and our parts
+# Times, bytes and usage, for objects of frameworks and our parts
 
 
 def text_of(message: Mapping[str, JsonValue]) -> str:
@@ -116,7 +116,7 @@ def decoded(data: JsonValue) -> bytes | None:
         return None
 
 
-# --- Arguments and results
+# Arguments and results
 
 Item = TypeVar("Item")
 
@@ -187,7 +187,7 @@ def _checked(message: object, where: str) -> JsonObject:
     return dict(message)
 
 
-# --- LangChain
+# LangChain
 #
 # For a context, not for keeping histories: what a graph stores comes back value for value from
 # `flue_py.adapters.langgraph`.
@@ -238,7 +238,7 @@ def _kit() -> Any:  # noqa: ANN401 - the module, which need not be installed
     return messages
 
 
-# --- From ours ---------------------------------------------------------------------------------------------------
+# From ours
 
 
 def _made(message: JsonObject, kit: Any, left: Leftovers) -> Any:  # noqa: ANN401 - a message of any class
@@ -328,7 +328,7 @@ def _their_usage(message: JsonObject) -> dict[str, Any] | None:
     return known
 
 
-# --- Back --------------------------------------------------------------------------------------------------------
+# Back
 
 
 def _from_answer(message: Any, left: Leftovers) -> JsonObject:  # noqa: ANN401 - an AIMessage
@@ -397,7 +397,7 @@ def _media(block: Any, extras: Any, left: Leftovers) -> list[JsonValue]:  # noqa
     return [part]
 
 
-# --- pydantic-ai
+# pydantic-ai
 #
 # For a context, not for keeping histories: what an agent of pydantic-ai stores comes back value for value from
 # `flue_py.adapters.pydantic_ai`.
@@ -463,7 +463,7 @@ def _pydantic_ai_kit() -> Any:  # noqa: ANN401 - the module, which need not be i
     return messages
 
 
-# --- From ours ---------------------------------------------------------------------------------------------------
+# From ours
 
 
 class _Maker:
@@ -613,7 +613,7 @@ def _pydantic_ai_their_usage(message: JsonObject) -> RequestUsage | None:
     )
 
 
-# --- Back --------------------------------------------------------------------------------------------------------
+# Back
 
 
 def _from_asked(part: Any, left: Leftovers) -> list[JsonObject]:  # noqa: ANN401 - a part of any request
@@ -748,7 +748,7 @@ def _object_or_text(text: str) -> JsonValue:
     return value if isinstance(value, dict) else text
 
 
-# --- Callbacks that apply context settings before each request
+# Callbacks that apply context settings before each request
 #
 #     shorten = sent_to_pydantic_ai(ContextSettings(microcompact=Microcompacting()))
 #     agent = Agent("openai:gpt-5", capabilities=[ProcessHistory(shorten)])
@@ -916,9 +916,9 @@ def _reshaping(settings: ContextSettings | Mapping[str, object], agent: str | No
     return Reshaping(settings, checked_text(agent, "agent"), checked_text(model, "model"))
 
 
-# --- Plain objects of OpenAI, Anthropic and Gemini
+# Plain objects of OpenAI, Anthropic and Gemini
 
-# --- From ours ---------------------------------------------------------------------------------------------------
+# From ours
 
 
 def to_openai(context: Context) -> ProviderList:
@@ -970,7 +970,7 @@ def to_gemini(context: Context) -> ProviderList:
     return ProviderList(contents, system, left.notes())
 
 
-# --- Back --------------------------------------------------------------------------------------------------------
+# Back
 
 
 def from_openai(messages: Iterable[Mapping[str, JsonValue]]) -> OurMessages:

@@ -35,7 +35,6 @@ from flue_py.formats.kit import (
     with_call,
 )
 
-# ---------------------------------------------------------------------------------------------------------------------
 # The rows of a Claude Code transcript: how a file of them begins, and what every row may have.
 
 FORMAT = "claude-code"
@@ -193,7 +192,6 @@ def kind_of(row: ClaudeRow) -> str:
     return entry_kind(PREFIX, name)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # The sessions that the rows of one Claude Code transcript belong to: the main one, and those of its sub-agents.
 
 REMEMBERED = 50_000
@@ -361,7 +359,6 @@ def task_session_id(session_id: str, agent: str) -> str:
     return whole if len(whole.encode()) <= 500 else f"{session_id[:100]}:{derived_id(whole)}"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What stands in the rows of a Claude Code transcript, as messages in the engine's own shape.
 #
 # Parts become text, thinking, toolCall and image; a part of any other type is kept as it is. Usage becomes the
@@ -526,7 +523,6 @@ def is_answer(messages: Sequence[JsonObject]) -> bool:
     return isinstance(content, str)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # The entries of a Claude Code transcript while they are made: their ids, their times, and what stands beside them.
 
 _PLACED = frozenset({"type", "uuid", "parentUuid", "logicalParentUuid", "timestamp", "isSidechain", "message"})
@@ -545,7 +541,7 @@ class Entries:
         self._branch_titles: Recent[tuple[Chain, TitleChange]] = Recent(1000)
         self.ready = 0
 
-    # -- which rows became what ---------------------------------------------------------------------------------
+    # which rows became what
 
     def meet(self, uuid: str) -> bool:
         """Take down a row; return whether there was one with its uuid before."""
@@ -606,7 +602,7 @@ class Entries:
         node = self._nodes.get(uuid)
         return node.first if node is not None and node.chain is chain else None
 
-    # -- handing over -------------------------------------------------------------------------------------------
+    # handing over
 
     def emit(
         self,
@@ -676,7 +672,7 @@ class Entries:
             chain.title_rank = rank
             chain.titles.append(change)
 
-    # -- what they hold -----------------------------------------------------------------------------------------
+    # what they hold
 
     def user_message(self, row: ClaudeRow, message: JsonObject) -> Content:
         """Return a message that the model did not write."""
@@ -714,7 +710,6 @@ class Entries:
         }
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # The messages of the model in a Claude Code transcript, each of several rows, and what they cost.
 
 _COUNTS = ("input", "output", "cacheRead", "cacheWrite", "totalTokens")
@@ -890,7 +885,6 @@ def dated(calls: Iterable[PaidCall], row: ClaudeRow) -> Iterable[PaidCall]:
     return [replace(call, at_us=at) for call in calls]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What a Claude Code transcript tells of calls that no row of it is the answer of.
 
 _BILLS_COUNTS = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens",
@@ -1023,7 +1017,6 @@ def _beyond(now: _Tokens, before: _Tokens, spent: Iterable[int]) -> _Tokens:
     return tuple(max(0, new - old - own) for new, old, own in zip(now, start, spent, strict=True))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Claude Code transcripts: from the rows of a file to sessions ready to be stored.
 #
 # One message of the model lies in several rows, a row for each of its parts, and each repeats the usage so far. They
@@ -1060,7 +1053,7 @@ class ClaudeCodeReader:
         self._answers = Answers(self._notes, self._entries, self._chains)
         self._bills = Bills(self._notes, self._answers, self._chains)
 
-    # -- the interface ------------------------------------------------------------------------------------------
+    # the interface
 
     @property
     def ready(self) -> int:
@@ -1126,7 +1119,7 @@ class ClaudeCodeReader:
         """Return what came of the rows."""
         return self._notes.report()
 
-    # -- rows ---------------------------------------------------------------------------------------------------
+    # rows
 
     def _read(self, row: ClaudeRow) -> None:
         chain = self._chains.of(row)

@@ -62,7 +62,6 @@ from flue_py.providers.openai_responses import (
 )
 from flue_py.system import open_if_plain
 
-# ---------------------------------------------------------------------------------------------------------------------
 # The rows of a Codex rollout: how a file of them begins, and what is in their envelopes.
 
 FORMAT = "codex"
@@ -214,7 +213,6 @@ def read_codex_row(number: int, raw: bytes, notes: Notes, *, is_first: bool) -> 
     return CodexRow(number, raw, name, fields, fields.get("timestamp"), _kind(fields))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # The entries of a Codex rollout while they are made, one below the other: their ids, and when they were.
 
 
@@ -310,7 +308,7 @@ class Entries:
         if to is not None:
             self.draft.leaves.append(to)
 
-    # -- what they hold -----------------------------------------------------------------------------------------
+    # what they hold
 
     def message(self, row: CodexRow, message: JsonObject, items: Sequence[JsonObject]) -> Content:
         """Return a message; where it cannot be one, the items it was made of."""
@@ -338,7 +336,6 @@ class Entries:
         return Content(kind, text, surrogates_replaced=replaced)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What the model says between two results of tools in a Codex rollout, and the tokens it took.
 
 _NOTHING: Counts = (None,) * len(TOKEN_KINDS)
@@ -557,7 +554,6 @@ def _is_refusal(row: CodexRow, total: Counts, before: Counts) -> bool:
     return bool(total[4]) and not any(parts) and (total[4] == window or any(parts_before))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Codex rollouts: from the rows of a file to a session ready to be stored.
 #
 # A rollout is a line of items without ids and parents. An entry's id is derived from the session's id, the number of
@@ -600,7 +596,7 @@ class CodexReader:
         self._before_user: str | None = None
         self._turns: deque[str | None] = deque(maxlen=_MAX_TURNS)
 
-    # -- the interface ------------------------------------------------------------------------------------------
+    # the interface
 
     @property
     def ready(self) -> int:
@@ -738,7 +734,7 @@ class CodexReader:
         """Return what came of the rows."""
         return self._notes.report()
 
-    # -- rows ---------------------------------------------------------------------------------------------------
+    # rows
 
     def _read(self, entries: Entries, row: CodexRow) -> None:
         if row.is_repeating:
@@ -786,7 +782,7 @@ class CodexReader:
         for row in step.pending:
             self._place(entries, row)
 
-    # -- other rows ---------------------------------------------------------------------------------------------
+    # other rows
 
     def _place(self, entries: Entries, row: CodexRow) -> None:
         """Store a row that the model did not say."""
@@ -909,7 +905,6 @@ def _metadata(imported: JsonObject, payload: JsonObject, parent: TaskOf | None) 
     return text
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # The files beside a Codex rollout: those that it goes on from, and the names of threads.
 #
 # Since Codex 0.171 a fork, and what comes after a revert, is a file with new rows only. Its first row names the rollout

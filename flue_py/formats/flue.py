@@ -30,7 +30,6 @@ from flue_py.formats.kit import (
 )
 from flue_py.providers.base import Leftovers
 
-# ---------------------------------------------------------------------------------------------------------------------
 # The reference's stored session document, version 3, from and to values.
 #
 #     {"version": 3, "leafId": ..., "metadata": {...}, "createdAt": ..., "updatedAt": ..., "entries": [...]}
@@ -218,7 +217,6 @@ def _object(value: JsonValue, where: str) -> JsonObject:
     return value
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # The reference's stored session documents as a format to import (see `flue`).
 
 FORMAT = "flue"
@@ -304,7 +302,6 @@ def _refuse_constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is not a JSON number")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # A session as the reference's stored document, version 3.
 
 _KINDS = frozenset({MESSAGE, COMPACTION, BRANCH_SUMMARY})

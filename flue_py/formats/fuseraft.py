@@ -31,7 +31,6 @@ from flue_py.formats.kit import (
 )
 from flue_py.providers.openai_chat import arguments_from_text, calls_in
 
-# ---------------------------------------------------------------------------------------------------------------------
 # fuseraft REPL snapshots: one object with the whole history, written anew after every turn.
 #
 # What the program leaves out when it restores a snapshot (``skip`` contents, messages without contents) makes no entry.
@@ -188,7 +187,6 @@ def _result_text(text: JsonValue) -> str:
     return value if isinstance(value, str) else text
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # fuseraft run checkpoints: one object with the messages of every agent, written anew after every turn.
 #
 # A compaction replaces the messages before it by a summary at the beginning of the list. Here the history stays: the

@@ -22,7 +22,6 @@ from flue_py.core.usage import NO_USAGE, Cost, PaidCall, UsageTotals, by_model, 
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.providers.base import ExportNote, Leftovers
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What a parser says about the rows of a file: which it left out, which it repaired, and why.
 
 
@@ -87,7 +86,6 @@ def joined(reports: Sequence[ParseReport]) -> ParseReport:
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Rows of a JSONL file: reading them, and the report on what came of them.
 #
 # No fault of a row is fatal: a row that cannot be used is left out, and noted by its line number.
@@ -244,7 +242,6 @@ def unusable_id(value: object) -> str:
     return "has no usable id" if value in (None, "") else f"has the id {shown(value)}, which cannot be used"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Documents that are one JSON value: the value, and the items of a list in it, whatever state it is in.
 #
 # A list is read item by item where it cannot be read whole, so that one bad item, or a torn end, costs that item only.
@@ -341,7 +338,7 @@ def _reason(error: Exception) -> str:
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
-# --- JSON that others print ---------------------------------------------------------------------------------
+# JSON that others print
 
 
 def _decoder(notes: Notes, index: Callable[[], int]) -> json.JSONDecoder:
@@ -424,7 +421,6 @@ def _line_by_line(text: str, notes: Notes) -> Iterator[tuple[int, JsonValue]]:
         index += 1
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Entries made from JSON that was just decoded: the checks of values that JSON text cannot hold are not made again.
 
 _CONTENT = {"user": (str, list), "assistant": (str, list, type(None)), "toolResult": (str, list, type(None))}
@@ -519,7 +515,6 @@ def with_call(
     return content._replace(calls=by_model(call, usage))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What an exporter gets, and what it returns: the text of a file, and what the format had no place for.
 
 
@@ -592,7 +587,6 @@ def json_line(value: JsonValue) -> str:
     return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029").replace("\u0085", "\\u0085")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What a parser returns: sessions to create, with their entries, in terms that no foreign format knows.
 
 
@@ -638,7 +632,6 @@ class ParsedSession:
     restates: bool = False
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Texts and times as files of other programs have them, and as they are stored.
 
 
@@ -680,7 +673,6 @@ def entry_kind(prefix: str, name: str) -> str:
     return (prefix + re.sub(r"[^A-Za-z0-9_.:-]", "_", name))[:64]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Histories that are plain lists: their messages as a chain of entries, each with an id that stays the same.
 #
 # An entry without an id of its own gets one made from the session's id, the entry before it and its content. The same
@@ -827,7 +819,6 @@ def imported_session(
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Plain lists of messages: what tells the three formats of them apart, and the session that a list is.
 #
 # They are told apart by types of items and parts that only one of them has. Text inside a message does not mislead: the
@@ -917,7 +908,6 @@ def with_response(entry: NewEntry, format_name: str, response: JsonValue) -> New
     return replace(entry, calls=tuple(replace(call, call_id=made_id(format_name, response)) for call in entry.calls))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Reading a file: what a reader returns, and how it remembers ids without remembering rows.
 #
 # A reader is fed the lines of a file in order. What is ready can be taken at any time, as parts of sessions, parents
@@ -1146,7 +1136,7 @@ _NAMING = {"session_info": False, "custom-title": False, "title": False, "ai-tit
 """The kinds of entries that name a session, and whether a program made the name."""
 
 
-# -- remembering ids ----------------------------------------------------------------------------------------------
+# remembering ids
 
 
 class IdTable:
@@ -1226,7 +1216,7 @@ class Recent(Generic[Value]):
         return self._values.get(name)
 
 
-# -- small things that rows of all formats have ---------------------------------------------------------------------
+# small things that rows of all formats have
 
 
 def first_rows(first_bytes: bytes) -> Iterable[bytes]:

@@ -35,7 +35,6 @@ from flue_py.providers.lists import anthropic_list, chat_list, responses_list, s
 from flue_py.providers.openai_chat import calls_in, chat_difference, message_from_chat
 from flue_py.providers.openai_responses import message_from_item, responses_difference
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Anthropic message lists: what the Messages API is sent, as a list or as the whole body of a request.
 #
 # A user message with results of tools becomes one message for each result, and one for the rest. The list has no
@@ -89,7 +88,6 @@ def _system_parts(system: JsonValue) -> JsonValue:
     return [part_from_block(block) for block in system] if isinstance(system, list) else system
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # A context as a list of Anthropic messages.
 
 
@@ -105,7 +103,6 @@ def export_anthropic(context: Iterable[ContextEntry]) -> Exported:
     return exported_json(FORMAT, value if system is None else {"system": system, "messages": value}, left)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # OpenAI chat messages, as they are sent to and kept by many programs: a list, or an object that has one.
 #
 # The list has no session and no ids: docs/formats/openai-chat.md says how they are made.
@@ -158,7 +155,6 @@ def _session(name: str, items: Items, notes: Notes) -> ParsedSession:
     return list_session(READ_CHAT_FORMAT, name, items, chain)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # OpenAI Responses items: what the Responses API is sent and gives back, as a list or in an object that has one.
 #
 # Every item is one entry, so that a list that grows adds entries only. docs/formats/openai-responses.md says how ids
@@ -216,7 +212,6 @@ def _count(response: JsonObject, output: Sequence[JsonObject], messages: Sequenc
         answers[-1]["model"] = response["model"]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # A context as a list of OpenAI chat messages.
 
 
@@ -226,7 +221,6 @@ def export_openai_chat(context: Iterable[ContextEntry]) -> Exported:
     return exported_json(READ_CHAT_FORMAT, [*chat_list(said_in(context), left)], left)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # A context as a list of OpenAI Responses items.
 
 

@@ -29,7 +29,6 @@ from flue_py.formats.kit import (
 )
 from flue_py.providers.openai_chat import calls_in, message_from_chat
 
-# ---------------------------------------------------------------------------------------------------------------------
 # noumen session files: one row a line, in the order in which things happened.
 #
 # Rows name parents that are always null, so that the order of the file is the history: a chain of entries. A boundary

@@ -61,7 +61,6 @@ from flue_py.providers.base import Leftovers, difference, restored
 from flue_py.providers.lists import bash_text
 from flue_py.providers.openai_chat import calls_in
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What pi itself makes of a context: the messages that go to the model.
 
 
@@ -89,7 +88,6 @@ def _from_user(content: str | list[JsonValue], message: JsonObject) -> JsonObjec
     return {"role": "user", "content": parts, "timestamp": message.get("timestamp")}
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What pi asks of every message, put into messages that do not have it, and taken out again when the file comes back.
 #
 # A row of such a message has a field that says what was put in. Without it the zeros that pi asks for would come back
@@ -189,7 +187,6 @@ def _dollars(picodollars: int) -> float:
     return picodollars / PICODOLLARS_PER_DOLLAR if picodollars else 0
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # The entries that the rows of a pi session file become.
 #
 # Ids, parents, times, kinds and messages are the file's own. What has no place in an entry's payload goes to its
@@ -468,7 +465,6 @@ def _printable(value: JsonValue) -> JsonValue:
         return shown(value)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # pi session files, versions 1 to 3, row by row: files of any length, in little memory.
 #
 # Version 1 has no ids: an entry's id is then derived from the session's id and the number of its line, so that the same
@@ -525,7 +521,7 @@ class PiReader:
 
         self._draft = Draft()
 
-    # -- the interface ------------------------------------------------------------------------------------------
+    # the interface
 
     def scan(self, number: int, raw: bytes) -> None:
         """Take down the id of a row, to know which entries come later."""
@@ -613,7 +609,7 @@ class PiReader:
         """Return what came of the rows."""
         return self._notes.report()
 
-    # -- where rows stand in the tree ---------------------------------------------------------------------------
+    # where rows stand in the tree
 
     def _place(self, row: Row, file: PiFile) -> None:
         entry_id, parent = row.fields.get("id"), row.fields.get("parentId")
@@ -695,7 +691,7 @@ class PiReader:
         elif row.type == LABEL:
             self._label(row)
 
-    # -- titles and labels: the last one in the file counts -------------------------------------------------------
+    # titles and labels: the last one in the file counts
 
     def _retitle(self, row: Row) -> None:
         title = (one_text(row.fields.get("name")) or "").strip()
@@ -762,7 +758,6 @@ def _on_cycles(by_id: Mapping[str, Row]) -> list[Row]:
     return cyclic
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # A session as a pi session file, version 3: every branch, the active path last.
 #
 # pi stores no leaf: it takes the last row. What came from a pi file goes back as it was, fields kept in ``extra``
@@ -837,7 +832,7 @@ def _active_path_last(session: SessionTree) -> list[Entry]:
     return [entry for entry in entries if entry.id not in path] + [entry for entry in entries if entry.id in path]
 
 
-# --- Rows ---------------------------------------------------------------------------------------------------
+# Rows
 
 
 def _row(entry: Entry, file: _File) -> JsonObject | str:
@@ -981,7 +976,7 @@ def _add_known_cost(entry: Entry, holder: JsonObject, file: _File) -> None:
     holder["usage"] = with_cost(holder.get("usage"), known, file.cost_parts(entry, known.picodollars))
 
 
-# --- Title and labels ---------------------------------------------------------------------------------------
+# Title and labels
 
 
 def _set_names(

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from flue_py.formats.kit import Exported, Reader, SessionTree
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Programs whose sessions no format reads: where they keep them, and how such files begin, so that each is named.
 #
 # A line of a program is dropped when it gets a format.
@@ -165,7 +164,6 @@ def programs_seen() -> Iterator[tuple[str, int, str]]:
             yield each.name, len(set(files)), min(files)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # The formats of files: how one is recognised, who reads and writes it, and where such files usually are.
 #
 # Naming a format costs nothing: its module is imported when it is used. A new format is one more line here, or in

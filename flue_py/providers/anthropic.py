@@ -12,7 +12,6 @@ from flue_py.core.usage import read_beside, usage_json
 from flue_py.providers.base import Leftovers, difference
 from flue_py.providers.openai_chat import arguments_object, image_from_url, parts_of
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What a provider says it left out of a request itself.
 
 APPLIED_EDITS = "appliedEdits"
@@ -78,7 +77,6 @@ def _amount(value: JsonValue) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Messages of the Anthropic API, from and to ours. One of a user that has results of tools is several of ours.
 
 PROVIDER = "anthropic"
@@ -118,7 +116,7 @@ SERVER_KINDS = frozenset({*SERVER_CALLS, *(kind for kind in _PASSED if kind.ends
 BLANK = "a text without characters other than white space, which the API refuses"
 
 
-# --- Reading ---------------------------------------------------------------------------------------------------
+# Reading
 
 
 def messages_from_anthropic(
@@ -279,7 +277,7 @@ _READERS: dict[str, Callable[[JsonObject], JsonValue]] = {
 }
 
 
-# --- Printing --------------------------------------------------------------------------------------------------
+# Printing
 
 
 def block_from_part(part: Mapping[str, JsonValue], left: Leftovers, *, provider: JsonValue) -> list[JsonValue]:
@@ -400,7 +398,7 @@ def printed_blocks(message: Mapping[str, JsonValue], left: Leftovers) -> list[Js
     return [block for part in parts_of(message) for block in block_from_part(part, left, provider=provider)]
 
 
-# --- What the API refuses --------------------------------------------------------------------------------------
+# What the API refuses
 
 
 def is_blank(text: JsonValue) -> bool:

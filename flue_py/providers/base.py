@@ -23,7 +23,6 @@ from flue_py.core.kinds import Shape, shape_of
 from flue_py.core.usage import RESPONSE_ID, billed_by
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What printing a message again would not give back, so that a list goes out as it came in.
 #
 # A difference has the fields to ``set``, the names of those to ``unset``, and, from `close_difference`, what differs
@@ -157,7 +156,6 @@ def _same(one: JsonValue, other: JsonValue) -> bool:
         return False
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What a format has no place for: counted while it is printed, so that nothing is left out silently.
 
 _LEFT_OUT = "left out: "
@@ -220,7 +218,6 @@ class Leftovers:
         return tuple(ExportNote(what, counts[what]) for what in ordered)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What the bytes of a picture or a document are, whatever they are said to be.
 
 _HEAD_CHARS = 64
@@ -256,7 +253,6 @@ def bare_type(mime_type: JsonValue) -> str | None:
     return mime_type.partition(";")[0].strip().lower() if isinstance(mime_type, str) else None
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # A provider's whole response: the messages in it, and the paid call that it is.
 #
 # `_RESPONSES` is the table of their forms. An answer of Anthropic's is a message and a response at once.
@@ -412,7 +408,6 @@ def _objects(rows: JsonValue | Sequence[JsonValue | JsonObject]) -> Iterator[Map
     return (row for row in (rows if isinstance(rows, (list, tuple)) else ()) if isinstance(row, Mapping))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # How much of what a provider takes in one request, with the source of each number.
 #
 # Where two sources differ, the smaller number stands: what fits it is taken by either.
@@ -622,7 +617,6 @@ def checked_target(target: object) -> Shape:
     return found
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # A rule of a provider's API, and a request that breaks one.
 
 
@@ -726,7 +720,6 @@ def is_blank(text: JsonValue) -> bool:
     return not isinstance(text, str) or not text or text.isspace()
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # The pictures of a request: how many, how large, of what type.
 
 _HEADER_CHARS = 128 * 1024

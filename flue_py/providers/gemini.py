@@ -44,7 +44,7 @@ _MADE_ID = re.compile(r"call:.*:\d+", re.DOTALL)
 _Pair = tuple[JsonObject, JsonObject]
 
 
-# --- Checking ----------------------------------------------------------------------------------------------------
+# Checking
 
 
 def check_content(value: JsonObject, where: str) -> None:
@@ -83,7 +83,7 @@ def _check_part(part: JsonValue, role: JsonValue, where: str) -> None:
                 raise InvalidEntry(f"{where}.{kind}.{field}: should be a string, not {shown(found)}")
 
 
-# --- Reading -----------------------------------------------------------------------------------------------------
+# Reading
 
 
 def messages_from_gemini(value: JsonObject, own: Container[str] = ()) -> Iterator[_Pair]:
@@ -226,7 +226,7 @@ def _plain(held: JsonObject) -> JsonObject:
     return {_CAMEL.get(name, name): item for name, item in held.items() if item is not None}
 
 
-# --- Printing ----------------------------------------------------------------------------------------------------
+# Printing
 
 
 def printed_content(message: Mapping[str, JsonValue], left: Leftovers) -> JsonObject:

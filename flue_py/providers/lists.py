@@ -38,7 +38,6 @@ from flue_py.providers.openai_responses import (
 )
 from flue_py.providers.rules import is_known, kind_of
 
-# ---------------------------------------------------------------------------------------------------------------------
 # A context on its way into a list that a provider takes: every call of a tool answered, every result called for.
 
 NO_RESULT = "No result: this tool call was never answered."
@@ -401,7 +400,6 @@ def bash_text(message: JsonObject) -> str:
     return text
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What the model sees as a list of Anthropic messages, and the system prompt that a request has beside it.
 
 LAST_REASONING = "reasoning that nothing of its answer follows, which the API refuses"
@@ -573,7 +571,6 @@ def _content(said: Said, left: Leftovers) -> JsonValue:
     return without_blanks(content, left) if isinstance(content, (str, list)) else blocks
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What the model sees as a list of Gemini contents, and the system instruction that a request has beside it.
 
 
@@ -665,7 +662,6 @@ def with_signature(content: JsonObject, left: Leftovers) -> JsonObject:
     return {**content, "parts": [*parts[:at], signed, *parts[at + 1 :]]}
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What the model sees as a list of OpenAI chat messages.
 
 _ALSO = frozenset({"developer", "function"})
@@ -719,7 +715,6 @@ def _flush(messages: list[JsonObject], images: list[JsonValue]) -> None:
         images.clear()
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What the model sees as a list of OpenAI Responses items.
 
 _BOUND = frozenset({"message", "function_call", "custom_tool_call"})

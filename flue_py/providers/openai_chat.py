@@ -219,7 +219,7 @@ def _file_from_chat(part: JsonObject) -> JsonValue:
     return {"type": "file", **found, "filename": held["filename"]}
 
 
-# --- Printing -----------------------------------------------------------------------------------------------
+# Printing
 
 
 def printed_chat(message: Mapping[str, JsonValue], left: Leftovers) -> JsonObject:

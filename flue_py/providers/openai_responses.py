@@ -27,7 +27,6 @@ else:
     pydantic_core = lazy_module("pydantic_core")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Items of a Codex rollout, from and to our messages.
 
 CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call"})
@@ -230,7 +229,7 @@ def call_ids(items: Sequence[JsonObject]) -> list[tuple[str, str]]:
     return found
 
 
-# --- Printing --------------------------------------------------------------------------------------------------
+# Printing
 
 
 _CALL_FIELDS = frozenset({"type", "id", "name", "arguments", ITEM, ITEM_ID})
@@ -293,7 +292,7 @@ def json_text(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-# --- Tokens ----------------------------------------------------------------------------------------------------
+# Tokens
 
 
 Counts: TypeAlias = "tuple[int | None, ...]"
@@ -329,7 +328,6 @@ def counted_usage(counts: Counts) -> JsonObject:
     return usage_json(read_reported(dict(zip(TOKEN_KINDS, counts, strict=True))))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # One item of the OpenAI Responses API, from and to our messages.
 
 EXTRA = "openaiResponses"
@@ -473,7 +471,7 @@ def _result(item: JsonObject, names: Mapping[str, str], *, is_custom: bool) -> J
     return {**message, CUSTOM: True} if is_custom else message
 
 
-# --- Printing -----------------------------------------------------------------------------------------------
+# Printing
 
 
 def printed_items(message: Mapping[str, JsonValue], left: Leftovers) -> list[JsonObject]:

@@ -75,7 +75,6 @@ from flue_py.providers.rules import (
     torn_server_calls,
 )
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Signed reasoning is sent only behind the beginning of a request that it was produced under.
 #
 # A provider binds reasoning to system, tools and messages before it, and refuses or drops it where one of these has
@@ -270,7 +269,7 @@ class _Walk:
             are_sent.append(made is not None)
         return Kept(kept, places, are_sent, self.digest.text)
 
-    # -- messages that are made of parts -------------------------------------------------------------------------
+    # messages that are made of parts
 
     def _in_parts(self, message: JsonObject, field: str) -> JsonObject | None:
         role = message.get("role")
@@ -326,7 +325,7 @@ class _Walk:
                 return True
         return False
 
-    # -- messages, and items, that are one whole -----------------------------------------------------------------
+    # messages, and items, that are one whole
 
     def _whole(self, message: JsonObject) -> JsonObject | None:
         is_answer = is_of_the_model(message) if self._target == "openai-responses" else message.get("role") == ASSISTANT
@@ -417,7 +416,6 @@ def _unmarked(part: JsonValue) -> JsonValue:
     return part
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Messages of OpenAI chat, OpenAI Responses, Anthropic and Gemini, one at a time, from and to ours.
 #
 # `shape_of` finds the form of a message by features that only one provider has. `convert` makes ours of it, with what
@@ -493,7 +491,7 @@ def to_provider(message: JsonObject, shape: Shape, beside: Mapping[str, JsonValu
     return Printed((restored(printed[0] if len(printed) == 1 else {}, found),), ())
 
 
-# --- The forms ----------------------------------------------------------------------------------------------------
+# The forms
 
 
 def _from_chat(value: JsonObject, names: Mapping[str, str]) -> _Pairs:
@@ -517,7 +515,7 @@ def _from_gemini(value: JsonObject, names: Mapping[str, str]) -> _Pairs:
     yield from gemini.messages_from_gemini(value, own=_CONVERSION_OURS)
 
 
-# --- Checking -----------------------------------------------------------------------------------------------------
+# Checking
 
 
 def _check_chat(value: JsonObject, where: str) -> None:
@@ -665,7 +663,6 @@ def _form(shape: str) -> _Form:
     return _FORMS[shape]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Files as providers take them: in base64. As Anthropic does: a PDF, a plain text as its text; of others, a text.
 
 FILES = frozenset({"file", "document"})
@@ -795,7 +792,6 @@ def _document(part: JsonObject, text: str) -> JsonObject:
     return {"type": "document", "source": source, **named, **marked}
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Marks for Anthropic's cache, put where they help the next request: the API writes, and reads, what ends at a mark.
 
 _MARKED = frozenset({
@@ -917,7 +913,6 @@ def _without_marks(value: JsonObject) -> JsonObject:
     return made if is_same else {**made, "content": kept}
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What has to be changed in messages of ours before a provider takes them: ids, names, pictures, foreign reasoning.
 #
 # Each repair takes the messages of a context and returns them; what it changed is noted with the entry. A message is
@@ -1207,7 +1202,6 @@ def _repairs_held(part: JsonValue) -> tuple[str | None, str | None]:
     return data if isinstance(data, str) else None, mime_type if isinstance(mime_type, str) else None
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # A request that a provider takes, made of a context: repaired, converted, and checked against the provider's rules.
 
 CONTINUE = "(continue)"
@@ -1501,7 +1495,6 @@ _ENDS: Mapping[Shape, _End] = {
 }
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What a provider would refuse of a context as it is: each message in the provider's form, and none of it repaired.
 
 _PLACE = re.compile(r"\w+\[(\d+)\]")

@@ -38,7 +38,6 @@ from flue_py.providers.openai_chat import image_from_url, is_text_of_object
 __all__ = ["LIMITS", "RULES", "Broken", "RequestLimits", "Rule", "broken_rules", "checked_target", "limits_of"]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What Anthropic's Messages API refuses.
 
 _SIDES = ("user", "assistant")
@@ -306,7 +305,6 @@ ANTHROPIC_RULES = (
 )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What the Gemini API refuses.
 
 _GEMINI_SIDES = ("user", "model")
@@ -442,7 +440,6 @@ GEMINI_RULES = (
 )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What OpenAI's Chat Completions API refuses.
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
@@ -556,7 +553,6 @@ OPENAI_CHAT_RULES = (
 )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What OpenAI's Responses API refuses.
 
 _OPENAI_RESPONSES_ROLES = frozenset({"system", "developer", "user", "assistant"})
@@ -694,7 +690,6 @@ OPENAI_RESPONSES_RULES = (
 )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What every provider refuses above a number of its own: texts, files, tools, messages, the whole request.
 
 _SHORT = 100_000
@@ -758,7 +753,6 @@ TOOLS = Rule("tools", "There are not too many tools, and their names match the p
 SIZE = Rule("size", "The request is not larger than the API takes.", _size)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What providers refuse: a table of rules and one of limits for each, and the check of a request.
 #
 #     broken_rules("anthropic", messages, system)

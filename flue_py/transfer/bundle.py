@@ -91,7 +91,7 @@ class UnbundleReport:
         return self.trees_added + self.trees_refreshed > 0
 
 
-# -- writing -----------------------------------------------------------------------------------------------------------
+# writing
 
 
 async def write_bundle(
@@ -211,7 +211,7 @@ async def _counts(bundle: Store, trees: int) -> BundleCounts:
     return BundleCounts(trees, info.sessions, info.entries, info.ledger_rows)
 
 
-# -- reading -----------------------------------------------------------------------------------------------------------
+# reading
 
 
 async def read_bundle(

@@ -19,7 +19,6 @@ from flue_py.errors import InvalidArgument, SessionExists
 from flue_py.sessions.arguments import checked_flag, checked_function, checked_limits, checked_path
 from flue_py.sessions.store import Store
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Copying all trees of a store to another one, while both are in use.
 
 CopyPhase: TypeAlias = Literal["copying", "verifying"]
@@ -411,7 +410,6 @@ def _count_problems(source: StoreInfo, target: StoreInfo, extra: int) -> list[Pr
     return problems
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Rescuing what is readable from a damaged SQLite file.
 
 

@@ -38,7 +38,6 @@ from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.system import read_beginning
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Exporting a session of a store into the format of another program.
 
 _PAGE = 1000
@@ -88,7 +87,6 @@ async def _retracted(session: Session, seen: set[str]) -> int:
     return len(gone)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Adding files of the disk to a store, for agents to read: texts as they are, and of documents the text.
 
 MOST_FILES = 1_000
@@ -214,7 +212,6 @@ def _content(file: Path) -> bytes:
     return data
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Transcripts of sessions: as text, and as files that are continued as the session grows.
 
 
@@ -327,7 +324,7 @@ async def _where_it_goes_on(session: Session, known: WrittenUpTo, leaf: str | No
         ) from error
 
 
-# -- files ------------------------------------------------------------------------------------------------------------
+# files
 
 
 def _write_new(target: Path, text: str, overwrite: bool) -> None:

@@ -48,7 +48,6 @@ from flue_py.sessions.store import Store
 from flue_py.sessions.write import oddities_of
 from flue_py.system import collector_held, in_full, open_if_plain
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What an import did, file by file and session by session.
 
 
@@ -188,7 +187,6 @@ def _notes_json(notes: tuple[LineNote, ...]) -> list[JsonValue]:
     return [{"line": note.line, "text": note.text} for note in notes]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Opening a file that somebody else has made, and refusing pipes and devices, which may have no end.
 
 
@@ -205,7 +203,6 @@ def open_plain(path: Path) -> BinaryIO:
     return opened
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # A file that is being imported: recognised, opened, and read a batch at a time.
 
 AUTO = "auto"
@@ -467,7 +464,6 @@ def checked_format(name: str) -> str:
     return AUTO if name == AUTO else find_format(name).name
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # A session while the parts of a file are stored in it, and what is done to it at the end.
 
 _ODDITIES = 1_000
@@ -826,7 +822,6 @@ def began_of(metadata: JsonObject) -> dict[str, str]:
     return {name: at for name, at in began.items() if isinstance(at, str)} if isinstance(began, dict) else {}
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Paid calls that a file counts before their entries are complete: booked at once, and once.
 
 
@@ -909,7 +904,6 @@ async def _known(store: Store, target: Target, names: Sequence[CallId]) -> dict[
     return {CallId(row.provider, row.call_id): row for row in rows}
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Where files to import are: in folders that were named, and in the usual places of the programs that write them.
 
 
@@ -982,7 +976,6 @@ def _is_one_of(first: bytes, path: Path, format: str) -> bool:  # noqa: A002
     return find_format(format).recognizes(first, str(path))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Importing files of other programs, once and again.
 #
 # A session keeps the id its file gives it, and entries keep theirs. That makes an import idempotent: the same file
@@ -1146,7 +1139,7 @@ class _FileImport:
             raise SessionExists(session.id, detail=f"{self._path.name}: {error}") from error
         return await self._store.find_session(session.id)
 
-    # -- a new session ------------------------------------------------------------------------------------------
+    # a new session
 
     async def _create(self, part: SessionPart) -> Target:
         most = self._store.limits.batch_entries
@@ -1168,7 +1161,7 @@ class _FileImport:
         target.note_names(part, None)
         return target
 
-    # -- a session that is there --------------------------------------------------------------------------------
+    # a session that is there
 
     async def _check_unchanged(self, target: Target) -> None:
         """Raise `UnreadableFile` if the file does not begin any more with what was imported before."""
@@ -1340,7 +1333,7 @@ class _FileImport:
                 entries.append(entry)
         return replace(part, entries=tuple(entries)), follows
 
-    # -- both ---------------------------------------------------------------------------------------------------
+    # both
 
     async def _store_entries(
         self, target: Target, entries: Sequence[NewEntry], leaves: Sequence[str], leaf: str | None
@@ -1416,7 +1409,6 @@ def _last(names: Sequence[str]) -> str | None:
     return names[-1] if names else None
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Files that are as they were when they were imported last, so that they need not be read again.
 #
 # What a store remembers of them is a document, which no list of documents shows and no copy takes along. It is believed

@@ -10,7 +10,7 @@ import json
 import logging
 import math
 import re
-from base64 import b64decode, b64encode, urlsafe_b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import pairwise
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from google.adk.events.event import Event
 
 
-# --- Parts of Gemini's contents as parts of our messages, and back
+# Parts of Gemini's contents as parts of our messages, and back
 #
 # What a message would not give back is written beside it, by `events`. The parts are those of `flue_py.providers`;
 # results of tools are written here, since ADK has its own way to put what a tool returned into an object.
@@ -113,15 +113,12 @@ def with_usual_base64(content: JsonValue) -> JsonValue:
     for part in parts if isinstance(parts, list) else ():
         data = part.get("inlineData") if isinstance(part, dict) else None
         if isinstance(data, dict) and isinstance(data.get("data"), str):
-            data["data"] = b64encode(_from_base64(str(data["data"]))).decode()
+            standard = str(data["data"]).replace("-", "+").replace("_", "/")
+            data["data"] = b64encode(b64decode(standard)).decode()
     return content
 
 
-def _from_base64(text: str) -> bytes:
-    return urlsafe_b64decode(text) if "-" in text or "_" in text else b64decode(text)
-
-
-# --- Events of ADK as entries, and back, value for value
+# Events of ADK as entries, and back, value for value
 #
 # An event with content is one message, or several: each response of a function is the result of a tool. What such
 # messages would not give back stands beside the last of them, in its ``extra``, as a difference (`BESIDE`). An event
@@ -312,7 +309,7 @@ def timestamp_of(entry: Entry) -> float:
     return told if isinstance(told, (int, float)) else entry.created_us / 1_000_000
 
 
-# --- An event as messages ---------------------------------------------------------------------------------------------
+# An event as messages
 
 
 def _messages_of(event: JsonObject) -> list[JsonObject]:
@@ -372,7 +369,7 @@ def _answered(event: JsonObject, message: JsonObject) -> JsonObject:
     return fields
 
 
-# --- And back ---------------------------------------------------------------------------------------------------------
+# And back
 
 
 def _printed(messages: Sequence[JsonObject], entry_id: str) -> JsonObject:
@@ -495,7 +492,7 @@ def _usage(reported: JsonValue) -> JsonObject:
     return {name: count for name, count in counts.items() if count is not None}
 
 
-# --- What JSON in UTF-8 can hold ----------------------------------------------------------------------------------
+# What JSON in UTF-8 can hold
 
 
 def _storable(event: JsonObject) -> tuple[JsonObject, bool]:
@@ -539,7 +536,7 @@ def _extra(beside: JsonObject) -> JsonObject:
     return {BESIDE: beside}
 
 
-# --- Compactions of ADK as our compactions
+# Compactions of ADK as our compactions
 #
 # ADK's stands for the events of a span of time, and leaves the others as they are. Ours stands for all that comes
 # before the first kept entry. So the summary of ours is that of all of ADK's that count, one below the other; where
@@ -591,7 +588,7 @@ def _text(parts: JsonValue) -> str:
     return "\n".join(str(part["text"]) for part in said if part.get("text") and not part.get("thought"))
 
 
-# --- Scope and keys of the sessions of an app and a user
+# Scope and keys of the sessions of an app and a user
 #
 # The scope is ``app/user``, with a slash, a percent sign and what no scope may hold written as ``%`` and two
 # hexadecimal digits for each byte, so that it can be read, typed and split again. State that the sessions of a user
@@ -671,7 +668,7 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-# --- Events and state of ADK as JSON, with the values that ADK's own JSON loses
+# Events and state of ADK as JSON, with the values that ADK's own JSON loses
 #
 # That JSON has null for NaN and infinities, and other names for those with half of a surrogate pair. Here they stay as
 # they are; how they are stored is said in `events`.

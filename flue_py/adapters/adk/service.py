@@ -92,7 +92,7 @@ if TYPE_CHECKING:
     from google.adk.models.llm_request import LlmRequest
 
 
-# --- State folded from the entries of a path
+# State folded from the entries of a path
 #
 # So a rewind, an undo and a fork have the state of their place. An entry that changes the state has the state in full
 # beside it (``is``), or names the entries to fold, the first of which has it in full (``in``). An entry that changes
@@ -194,7 +194,7 @@ def _there(entries: Sequence[Entry | None], entry: Entry) -> list[Entry]:
     return found
 
 
-# --- The view of ADK: the events of a session in order, and its state
+# The view of ADK: the events of a session in order, and its state
 #
 # To ADK, going back to before an invocation is an event like any other, and the events before it stay. Here, that event
 # is on a branch of its own, below what came before that invocation; it names the leaf that was left (`LEFT`), and what
@@ -328,7 +328,7 @@ def split_state(state: JsonObject) -> tuple[JsonObject, JsonObject, JsonObject]:
     return app, user, session
 
 
-# --- Cache of recent leaves; never stale, since the path to an entry never changes
+# Cache of recent leaves; never stale, since the path to an entry never changes
 
 _PLACES_MOST = 2_000
 _PLAIN = frozenset((str, int, float, bool, type(None)))
@@ -413,7 +413,7 @@ def fresh(values: JsonObject) -> JsonObject:
     return dict(values) if all(type(value) in _PLAIN for value in values.values()) else copy.deepcopy(values)
 
 
-# --- State shared by the sessions of a user or of an app
+# State shared by the sessions of a user or of an app
 #
 # Each is in a session of its own, without messages, so that it is written in one transaction with the event that
 # changes it. Two that change it at the same time are one after the other: the second reads what the first made.
@@ -524,7 +524,7 @@ async def _change(store: Store, places: Places, app_name: str, user_id: str | No
     return _Change(scope, key, title, session.id, session.leaf_id, place.state, delta, uuid4().hex)
 
 
-# --- Append an event and its state change in one transaction, below the leaf its session has seen
+# Append an event and its state change in one transaction, below the leaf its session has seen
 
 
 class Below(NamedTuple):
@@ -725,7 +725,7 @@ def _timestamp(event: JsonObject) -> float:
     return told
 
 
-# --- Calls on one session in order, from any event loop or thread
+# Calls on one session in order, from any event loop or thread
 
 
 class Turns:
@@ -769,7 +769,7 @@ class Turns:
             del self._waiting[name]
 
 
-# --- The session service
+# The session service
 
 _OBJECTS_OF_AN_EVENT = 10
 
@@ -788,7 +788,7 @@ class FlueSessionService(BaseSessionService):
         self._turns = Turns()
         self._places = Places()
 
-    # -- what ADK calls ------------------------------------------------------------------------------------------
+    # what ADK calls
 
     async def create_session(
         self,
@@ -920,7 +920,7 @@ class FlueSessionService(BaseSessionService):
         await super().append_event(session, event)
         session.last_update_time = event.timestamp
 
-    # -- what is ours --------------------------------------------------------------------------------------------
+    # what is ours
 
     async def session_for(self, *, app_name: str, user_id: str, session_id: str) -> Session | None:
         """Return the session of ours: for undo, forks, usage and reports. None if it is missing. O(1).
@@ -1009,7 +1009,7 @@ def _service_session(whose: Whose, info: SessionInfo, state: JsonObject, timesta
     return session
 
 
-# --- Import from another session service of ADK
+# Import from another session service of ADK
 
 _SHARED = ("app:", "user:")
 
@@ -1047,7 +1047,7 @@ async def copy_sessions(source: BaseSessionService, target: FlueSessionService, 
     return copied
 
 
-# --- Parts of Gemini's contents that a step has shortened
+# Parts of Gemini's contents that a step has shortened
 
 _TOLD_AS = ("output", "result", "error")
 """The fields by which tools say one text."""
@@ -1126,7 +1126,7 @@ def _key(value: JsonValue) -> str:
     return encode_json(value, "part")[0]
 
 
-# --- Context settings as a callback of ADK before each request
+# Context settings as a callback of ADK before each request
 #
 #     agent = LlmAgent(name="Coder", model="gemini-2.5-flash", before_model_callback=sent_to_adk(SETTINGS))
 #
@@ -1239,10 +1239,6 @@ def _add(sent: list[_Going], messages: Sequence[JsonObject]) -> None:
         is_response = message.get("role") == "toolResult"
         for content in providers.to_provider(message, "gemini").messages:
             made = types.Content.model_validate_json(encode_json(content, "content")[0])
-            if not sent or not is_response or not _ends_with_response(sent[-1].parts):
+            if not is_response or not sent or not sent[-1].parts or sent[-1].parts[-1].function_response is None:
                 sent.append(_Going(made))
             sent[-1].parts += made.parts or []
-
-
-def _ends_with_response(parts: Sequence[types.Part]) -> bool:
-    return bool(parts) and parts[-1].function_response is not None

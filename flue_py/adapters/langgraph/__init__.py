@@ -11,7 +11,7 @@ except ImportError as error:
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver, get_checkpoint_metadata
 
@@ -35,6 +35,7 @@ from flue_py.adapters.langgraph.saver import (
     place_of,
     prune,
     tasks_of,
+    tuples_of,
 )
 from flue_py.errors import InvalidArgument, shown
 from flue_py.sessions.store import Store
@@ -53,8 +54,6 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
 __all__ = ["FlueSaver", "ThreadOwned"]
-
-Result = TypeVar("Result")
 
 
 class FlueSaver(BaseCheckpointSaver[str]):
@@ -115,14 +114,14 @@ class FlueSaver(BaseCheckpointSaver[str]):
     async def asetup(self) -> None:
         """Do nothing, as `setup`."""
 
-    # -- reading --------------------------------------------------------------------------------------------
+    # reading
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return a checkpoint with the writes at it; the newest of its namespace if none is named; None without one.
 
         Raises `InvalidArgument` for a configuration without a thread. O(its values), three reads.
         """
-        return self._blocking(self._got(config))
+        return self._access.run_blocking(self._got(config))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return what `get_tuple` does."""
@@ -166,7 +165,7 @@ class FlueSaver(BaseCheckpointSaver[str]):
 
         O(checkpoints back to that value).
         """
-        return self._blocking(self._history(config, channels))
+        return self._access.run_blocking(self._history(config, channels))
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -174,7 +173,7 @@ class FlueSaver(BaseCheckpointSaver[str]):
         """Return what `get_delta_channel_history` does."""
         return await self._access.run(self._history(config, channels))
 
-    # -- writing --------------------------------------------------------------------------------------------
+    # writing
 
     def put(
         self,
@@ -187,8 +186,8 @@ class FlueSaver(BaseCheckpointSaver[str]):
 
         One transaction. Raises `ThreadOwned`, and what the serializer raises. O(what is new in it).
         """
-        self._blocking(self._put(config, checkpoint, metadata, new_versions))
-        return self._stored_at(config, checkpoint)
+        self._access.run_blocking(self._put(config, checkpoint, metadata, new_versions))
+        return address_of(config).at(checkpoint["id"])
 
     async def aput(
         self,
@@ -199,7 +198,7 @@ class FlueSaver(BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         """Do what `put` does."""
         await self._access.run(self._put(config, checkpoint, metadata, new_versions))
-        return self._stored_at(config, checkpoint)
+        return address_of(config).at(checkpoint["id"])
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -209,7 +208,7 @@ class FlueSaver(BaseCheckpointSaver[str]):
         What it wrote there before stays, errors and interrupts apart. One transaction. Raises as `put`. O(size).
         """
         if writes:
-            self._blocking(self._put_writes(config, writes, task_id, task_path))
+            self._access.run_blocking(self._put_writes(config, writes, task_id, task_path))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -225,7 +224,7 @@ class FlueSaver(BaseCheckpointSaver[str]):
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete a thread with all namespaces; what it cost stays in the ledger, and copies of it stay whole."""
-        self._blocking(partial(delete_thread, thread=str(thread_id)))
+        self._access.run_blocking(partial(delete_thread, thread=str(thread_id)))
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Do what `delete_thread` does."""
@@ -233,7 +232,7 @@ class FlueSaver(BaseCheckpointSaver[str]):
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints of runs, with the writes at them, in whichever thread. O(checkpoints of the store)."""
-        self._blocking(self._deleted_runs(run_ids))
+        self._access.run_blocking(self._deleted_runs(run_ids))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Do what `delete_for_runs` does."""
@@ -244,7 +243,7 @@ class FlueSaver(BaseCheckpointSaver[str]):
 
         Raises `SessionNotFound` without a source, `InvalidArgument` if the target is there. O(branches).
         """
-        self._blocking(self._copied(source_thread_id, target_thread_id))
+        self._access.run_blocking(self._copied(source_thread_id, target_thread_id))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Do what `copy_thread` does."""
@@ -255,7 +254,7 @@ class FlueSaver(BaseCheckpointSaver[str]):
 
         What the newest needs to make the value of a delta channel stays. Raises `InvalidArgument`. O(what stays).
         """
-        self._blocking(self._pruned(thread_ids, strategy))
+        self._access.run_blocking(self._pruned(thread_ids, strategy))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Do what `prune` does."""
@@ -292,20 +291,17 @@ class FlueSaver(BaseCheckpointSaver[str]):
 
     def release(self, thread_id: str) -> None:
         """Let the next writer have a thread, whoever owns it (see ``owner``). A thread that is not there is none."""
-        self._blocking(partial(release, thread=str(thread_id)))
+        self._access.run_blocking(partial(release, thread=str(thread_id)))
 
     async def arelease(self, thread_id: str) -> None:
         """Do what `release` does."""
         await self._access.run(partial(release, thread=str(thread_id)))
 
-    # -- what both kinds of calls do --------------------------------------------------------------------------
+    # what both kinds of calls do
 
     @property
     def _values(self) -> Values:
         return Values(self.serde, is_default=self.serde is BaseCheckpointSaver.serde)
-
-    def _blocking(self, work: Callable[[Store], Coroutine[object, object, Result]]) -> Result:
-        return self._access.run_blocking(work)
 
     def _got(self, config: RunnableConfig) -> Callable[[Store], Coroutine[object, object, CheckpointTuple | None]]:
         address = address_of(config)
@@ -320,7 +316,7 @@ class FlueSaver(BaseCheckpointSaver[str]):
                 record = await self._checkpoints.newest(session, self._values)
             if record is None or id not in (None, record.id):
                 return None
-            (found,) = await self._checkpoints.tuples(session, address, [record], self._values)
+            (found,) = await tuples_of(session, address, [record], self._values, self._checkpoints.lines)
             return found._replace(config=config) if id is not None else found
 
         return got
@@ -365,9 +361,6 @@ class FlueSaver(BaseCheckpointSaver[str]):
         put = Put(checkpoint, get_checkpoint_metadata(config, metadata), address.checkpoint, new_versions)
         return partial(self._checkpoints.put, address=address, put=put, values=self._values, owner=self._owner)
 
-    def _stored_at(self, config: RunnableConfig, checkpoint: Checkpoint) -> RunnableConfig:
-        return address_of(config).at(checkpoint["id"])
-
     def _put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
     ) -> Callable[[Store], Coroutine[object, object, None]]:
@@ -384,20 +377,10 @@ class FlueSaver(BaseCheckpointSaver[str]):
         )
 
     def _deleted_runs(self, run_ids: Sequence[str]) -> Callable[[Store], Coroutine[object, object, None]]:
-        return partial(
-            delete_runs,
-            runs=frozenset(run_ids),
-            checkpoints=self._checkpoints,
-            values=self._values,
-        )
+        return partial(delete_runs, runs=frozenset(run_ids), checkpoints=self._checkpoints, values=self._values)
 
     def _copied(self, source: str, target: str) -> Callable[[Store], Coroutine[object, object, None]]:
-        return partial(
-            copy_thread,
-            source=str(source),
-            target=str(target),
-            checkpoints=self._checkpoints,
-        )
+        return partial(copy_thread, source=str(source), target=str(target), checkpoints=self._checkpoints)
 
     def _pruned(self, thread_ids: Sequence[str], strategy: str) -> Callable[[Store], Coroutine[object, object, None]]:
         if strategy not in ("keep_latest", "delete"):

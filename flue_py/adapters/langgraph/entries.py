@@ -433,15 +433,15 @@ def _difference(name: str, ours: JsonObject, fields: JsonObject) -> JsonObject:
     extra: JsonObject = {}
     if _USUAL.get(str(ours["role"])) != name:
         extra["class"] = name
-    other = {field: value for field, value in fields.items() if field not in told or _differ(told[field], value)}
+    # 1, 1.0 and True are equal, and are not the same value.
+    other = {
+        field: value
+        for field, value in fields.items()
+        if field not in told or told[field] != value or repr(told[field]) != repr(value)
+    }
     if other:
         extra["fields"] = other
     return extra
-
-
-def _differ(one: JsonValue, other: JsonValue) -> bool:
-    # 1, 1.0 and True are equal, and are not the same value.
-    return one != other or repr(one) != repr(other)
 
 
 def _told(ours: JsonObject) -> JsonObject:
@@ -782,7 +782,7 @@ class Known(Generic[Value]):
     def __init__(self, most: int) -> None:
         self._most = most
         self._values: OrderedDict[Hashable, Value] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def get(self, key: Hashable) -> Value | None:
         """Return a value, or None. O(1)."""
@@ -795,22 +795,19 @@ class Known(Generic[Value]):
     def get_or_put(self, key: Hashable, make: Callable[[], Value]) -> Value:
         """Return a value, made if it is not there. O(1)."""
         with self._lock:
-            found = self._values.get(key)
-            if found is None:
-                found = make()
-            self._put(key, found)
-            return found
+            value = self.get(key)
+            if value is None:
+                value = make()
+                self.put(key, value)
+            return value
 
     def put(self, key: Hashable, value: Value) -> None:
         """Remember a value, and forget the one that was not used for the longest time. O(1)."""
         with self._lock:
-            self._put(key, value)
-
-    def _put(self, key: Hashable, value: Value) -> None:
-        self._values[key] = value
-        self._values.move_to_end(key)
-        if len(self._values) > self._most:
-            self._values.popitem(last=False)
+            self._values[key] = value
+            self._values.move_to_end(key)
+            if len(self._values) > self._most:
+                self._values.popitem(last=False)
 
 
 # Gaps in the ids of a checkpoint's entries

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -85,7 +86,7 @@ _RETRIES = 2000
 """Whoever has to try again was overtaken by one who is done, so of many at once each has its turn."""
 
 
-class Live(Place):
+class Live:
     """A session of a store. What was written by others since it was read is a conflict."""
 
     def __init__(self, store: Store, session: Session) -> None:
@@ -189,17 +190,6 @@ async def _has_checkpoint(store: Store, address: Address) -> bool:
 
 Writes: TypeAlias = "list[tuple[str, str, int, str, JsonValue]]"
 """Path of the task, its id, number, channel and the stored value, in the order in which a graph applies them."""
-
-
-async def write_ids(session: Session, entry_ids: Sequence[str]) -> dict[str, list[str]]:
-    """Return the ids of the entries with the writes at checkpoints, by the ids of their entries."""
-    found = await entries_of_writes(session, entry_ids)
-    return {entry_id: [entry.id for entry in entries] for entry_id, entries in found.items()}
-
-
-async def writes_at(session: Session, record: Record) -> list[JsonObject]:
-    """Return the writes at a checkpoint as they are stored, in the order in which they came."""
-    return [entry.fields for entry in (await entries_of_writes(session, [record.entry_id]))[record.entry_id]]
 
 
 async def entries_of_writes(session: Session, entry_ids: Sequence[str]) -> dict[str, list[Entry]]:
@@ -349,15 +339,9 @@ class Checkpoints(Finding):
     def __init__(self) -> None:
         super().__init__()
         self._desks = Desks()
-        self._lines = Lines()
+        self.lines = Lines()
         self._free: Known[int] = Known(_NUMBERS)
         """The number of the next writes of a checkpoint."""
-
-    async def tuples(
-        self, session: Session, address: Address, records: Sequence[Record], values: Values
-    ) -> list[CheckpointTuple]:
-        """Return checkpoints with their values and the writes at them: a few reads, however many they are."""
-        return await tuples_of(session, address, records, values, self._lines)
 
     async def put(self, store: Store, address: Address, put: Put, values: Values, owner: str | None) -> None:
         """Store a checkpoint. One transaction. Raises `ThreadOwned`, and what the serializer raises. O(what is new)."""
@@ -371,7 +355,7 @@ class Checkpoints(Finding):
 
         record, line = await self.put_at(place, put.checkpoint["id"], put.parent, filled)
         if line is not None:
-            self._lines.note(place, record.entry_id, line)
+            self.lines.note(place, record.entry_id, line)
 
     async def put_at(
         self,
@@ -502,7 +486,7 @@ class Checkpoints(Finding):
                 stored[channel], kept_versions[channel] = old_values[channel], version
                 continue
             if channel == MESSAGES and values.may_show and are_messages(value):
-                old = () if under is None else await self._lines.of(place, under, values)
+                old = () if under is None else await self.lines.of(place, under, values)
                 made = new_line(
                     old,
                     line,
@@ -534,7 +518,7 @@ class Checkpoints(Finding):
         )
         if made is not None:
             return Filled(entries, record, made.kept)
-        return Filled(entries, record, None if under is None else self._lines.known(place, under))
+        return Filled(entries, record, None if under is None else self.lines.known(place, under))
 
     async def put_writes(
         self,
@@ -603,30 +587,18 @@ class Checkpoints(Finding):
 # Nothing is deserialised: what only another program can read is copied like the rest.
 
 
-class Draft(Place):
+class Draft:
     """A session that is still to be made: a fork of ``base``, or one with an empty history."""
 
     def __init__(self, store: Store, base: Session | None, metadata: JsonObject) -> None:
         self.recent: dict[str, Record] = {}
         self._store = store
         self._base = base
-        self._metadata = dict(metadata)
-        self._id = f"draft:{store.backend.new_entry_id()}"
-        self._begin = self._leaf = None if base is None else base.leaf_id
+        self.metadata: dict[str, JsonValue] = dict(metadata)
+        self.id = f"draft:{store.backend.new_entry_id()}"
+        self.leaf_id = self._begin = None if base is None else base.leaf_id
         self._path: frozenset[str] | None = None
         self._entries: dict[str, NewEntry] = {}
-
-    @property
-    def id(self) -> str:
-        return self._id
-
-    @property
-    def leaf_id(self) -> str | None:
-        return self._leaf
-
-    @property
-    def metadata(self) -> dict[str, JsonValue]:
-        return self._metadata
 
     def new_id(self) -> str:
         return self._store.backend.new_entry_id()
@@ -658,7 +630,7 @@ class Draft(Place):
         if taken := await self.taken([str(entry.id) for entry in entries]):
             raise InvalidEntry(f"entry ids {sorted(taken)} are taken")
         self._entries.update((str(entry.id), entry) for entry in entries)
-        self._leaf = leaf
+        self.leaf_id = leaf
 
     async def taken(self, ids: Sequence[str]) -> frozenset[str]:
         found = {id for id in ids if id in self._entries}
@@ -667,7 +639,7 @@ class Draft(Place):
         return frozenset(found)
 
     async def note(self, fields: Mapping[str, JsonValue]) -> None:
-        self._metadata.update(fields)
+        self.metadata.update(fields)
 
     async def overtaken(self) -> bool:
         """Return whether somebody else has taken an id meanwhile, that was free when this was prepared."""
@@ -688,8 +660,8 @@ class Draft(Place):
                 chain = []
             if entry is not None:
                 chain.append(entry)
-        if leaf != self._leaf:
-            batch.move_leaf(made, self._leaf, expected_leaf=leaf)
+        if leaf != self.leaf_id:
+            batch.move_leaf(made, self.leaf_id, expected_leaf=leaf)
 
 
 def _entry(new: NewEntry) -> Entry:
@@ -732,7 +704,7 @@ async def _add_copy(
                 path=await path_behind(draft, line, below),
                 below=entries[-1].id if entries else below,
                 new_id=draft.new_id,
-                is_same=_is_same,
+                is_same=lambda entry, copy: (entry.payload, entry.extra) == (copy.payload, copy.extra),
                 build=_built,
             )
             entries += made.entries
@@ -743,12 +715,8 @@ async def _add_copy(
 
     made, _ = await checkpoints.put_at(draft, record.id, record.parent, filled)
     origins[made.entry_id] = record
-    for data in await writes_at(source, record):
-        await checkpoints.put_writes_into(draft, record.id, data)
-
-
-def _is_same(one: Entry, other: Entry) -> bool:
-    return one.payload == other.payload and one.extra == other.extra
+    for entry in (await entries_of_writes(source, [record.entry_id]))[record.entry_id]:
+        await checkpoints.put_writes_into(draft, record.id, entry.fields)
 
 
 def _built(message: Entry, gone: Sequence[Entry], id: str, parent: str | None) -> tuple[Entry, NewEntry]:
@@ -780,7 +748,7 @@ async def delta_history(
     chain = await ancestors(checkpoints, session, target, channels)
     writes: dict[str, list[PendingWrite]] = {channel: [] for channel in channels}
     remaining = set(channels)
-    for each in await checkpoints.tuples(session, address, chain, values):
+    for each in await tuples_of(session, address, chain, values, checkpoints.lines):
         _take(each, remaining, writes, found)
     for channel in channels:
         found[channel]["writes"] = writes[channel][::-1]
@@ -877,21 +845,13 @@ async def delete_runs(store: Store, *, runs: frozenset[str], checkpoints: Checkp
 
 
 async def prune(
-    store: Store,
-    *,
-    threads: Sequence[str],
-    keep_latest: bool,
-    checkpoints: Checkpoints,
-    values: Values,
+    store: Store, *, threads: Sequence[str], keep_latest: bool, checkpoints: Checkpoints, values: Values
 ) -> None:
     """Keep the newest checkpoint of each namespace of the threads, or nothing."""
-
-    async def left(session: Session) -> list[Record]:
-        return await _newest_and_needed(checkpoints, session, values)
-
+    newest = partial(_newest_and_needed, checkpoints, values)
     for thread in threads:
         if keep_latest:
-            await _keep(store, thread, left, checkpoints)
+            await _keep(store, thread, newest, checkpoints)
         else:
             await delete_thread(store, thread=thread)
 
@@ -919,7 +879,7 @@ async def _keep(
             return
 
 
-async def _newest_and_needed(checkpoints: Checkpoints, session: Session, values: Values) -> list[Record]:
+async def _newest_and_needed(checkpoints: Checkpoints, values: Values, session: Session) -> list[Record]:
     newest = await checkpoints.newest(session, values)
     if newest is None:
         return []
@@ -967,7 +927,10 @@ async def copy_thread(store: Store, *, source: str, target: str, checkpoints: Ch
         forks = []
         for address, session in parts:
             place, revision = Address(target, address.namespace), session.revision
-            draft = await _forked(store, place, session)
+            metadata = place.metadata() | (await numbers_of(session)).to_metadata()
+            if session.metadata.get(UNORDERED):
+                metadata[UNORDERED] = True
+            draft = Draft(store, session, metadata)
             await add_copies(checkpoints, session, draft, await _on_branches(session, draft, checkpoints))
             forks.append(_Fork(place, session, revision, draft))
         try:
@@ -1001,21 +964,14 @@ async def _write_forks(store: Store, forks: Sequence[_Fork]) -> None:
                 batch.link_task(main, made, task_id=fork.place.namespace)
 
 
-async def _forked(store: Store, place: Address, session: Session) -> Draft:
-    numbers = await numbers_of(session)
-    metadata = place.metadata() | numbers.to_metadata()
-    if session.metadata.get(UNORDERED):
-        metadata[UNORDERED] = True
-    return Draft(store, session, metadata)
-
-
 async def _on_branches(session: Session, draft: Draft, checkpoints: Checkpoints) -> list[Record]:
     """Return the checkpoints of a session that its fork does not see, or of which it does not see all writes."""
     records = await checkpoints.all(session)
-    writes = await write_ids(session, [record.entry_id for record in records])
-    asked = [id for record in records for id in (record.entry_id, *writes[record.entry_id])]
-    seen = {entry.id for entry in await draft.get_entries(asked) if entry is not None}
-    return [record for record in records if not seen.issuperset((record.entry_id, *writes[record.entry_id]))]
+    writes = await entries_of_writes(session, [record.entry_id for record in records])
+    ids = {record.id: [record.entry_id, *(entry.id for entry in writes[record.entry_id])] for record in records}
+    entries = await draft.get_entries([entry_id for record_ids in ids.values() for entry_id in record_ids])
+    seen = {entry.id for entry in entries if entry is not None}
+    return [record for record in records if not seen.issuperset(ids[record.id])]
 
 
 # Import from another checkpointer
@@ -1122,7 +1078,9 @@ class Listing:
             stream.found = [record] if record is not None and self._is_asked(record) else []
             return
         if session.metadata.get(UNORDERED):
-            await self._read_all(session, stream)
+            stream.is_read = True
+            records = filter(self._is_asked, await self._checkpoints.all(session))
+            stream.found = sorted(records, key=lambda record: record.id, reverse=True)
             return
         if not stream.is_begun and self._before is not None:
             record = await self._checkpoints.find(session, self._before)
@@ -1135,11 +1093,6 @@ class Listing:
             if page:
                 stream.after = page[-1].entry_id
             stream.found = [record for record in page if self._is_asked(record)]
-
-    async def _read_all(self, session: Session, stream: _Stream) -> None:
-        stream.is_read = True
-        records = await self._checkpoints.all(session)
-        stream.found = sorted(filter(self._is_asked, records), key=lambda record: record.id, reverse=True)
 
     def _is_asked(self, record: Record) -> bool:
         if self._before is not None and record.id >= self._before:
@@ -1162,6 +1115,6 @@ class Listing:
                 continue
             records = [chosen[place][1] for place in places]
             address = chosen[places[0]][0].address
-            tuples = await self._checkpoints.tuples(session, address, records, self._values)
+            tuples = await tuples_of(session, address, records, self._values, self._checkpoints.lines)
             made.update(zip(places, tuples, strict=True))
         return [made[place] for place in sorted(made)]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from agents import TResponseInputItem
 
 
-# --- Common item forms, converted without the general way through `flue_py.providers`
+# Common item forms, converted without the general way through `flue_py.providers`
 #
 # A text of a role, a call of a function, its output as text, an answer of texts: of these the message and what stands
 # beside it are known beforehand, and both ways give what the general one gives, for a fraction of its time. What is in
@@ -183,7 +183,7 @@ def _beside_parts(inside: JsonValue) -> JsonObject | None:
     return {**parts} if type(parts) is dict else None
 
 
-# --- Any input item as an entry, and back, value for value
+# Any input item as an entry, and back, value for value
 #
 # Items are those of the Responses API, so `flue_py.providers` makes our messages of them. What differs from what it
 # would print again stands beside the message, where exports find it, too. An item that is in no form of that API, such

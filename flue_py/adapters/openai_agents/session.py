@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from agents.usage import Usage as their_Usage
 
 
-# --- Session ids and branches: a branch of the SDK is a fork
+# Session ids and branches: a branch of the SDK is a fork
 
 MAIN = "main"
 """The branch that every session begins on."""
@@ -185,7 +185,7 @@ def _free(name: str, taken: dict[str, str]) -> str:
     return free
 
 
-# --- Usage of a run since the last write
+# Usage of a run since the last write
 #
 # A run counts its calls in one `Usage`, which grows until it ends and is passed along with each write. Of a run that is
 # resumed in another process, that has been booked up to where it was interrupted.
@@ -328,7 +328,7 @@ def _details(details: object) -> JsonValue:
     return {name: value for name, value in found.items() if value is not None} if isinstance(found, Mapping) else {}
 
 
-# --- Turns of a branch, as `AdvancedSQLiteSession` has them
+# Turns of a branch, as `AdvancedSQLiteSession` has them
 #
 # A turn begins with an item of the user. Turns are counted from 1 along the whole path, also those that a compaction
 # has summed up, so that a branch can begin before any of them; what comes before the first is turn 0.
@@ -478,7 +478,7 @@ def _tool_of(item: Mapping[str, object]) -> str | None:
     return f"{space}.{name}" if name and space and space != name else str(name)
 
 
-# --- Branches and usage, as `AdvancedSQLiteSession` has them, from forks and the ledger
+# Branches and usage, as `AdvancedSQLiteSession` has them, from forks and the ledger
 
 _NAME = re.compile(r"[^\0\ud800-\udfff]+")
 
@@ -650,7 +650,7 @@ async def _turns(store: Store, session: Session) -> list[TurnUsage]:
     return found
 
 
-# --- Compaction by a model of the caller
+# Compaction by a model of the caller
 
 Told: TypeAlias = "Callable[[Usage], None]"
 
@@ -720,14 +720,11 @@ async def planned(
     latest, pins = await session.latest_compaction(), await session.pins()
     found = plan_session_compaction(items, latest, compaction.settings, pinned=pins)
     if isinstance(found, NoCompaction) and force:
-        settings = replace(compaction.settings, keep_recent_tokens=_last_turn_tokens(items))
+        starts = [number for number, item in enumerate(items) if item.role == "user" and item.kind == MESSAGE]
+        last_turn_tokens = sum(estimate_tokens(item.data) for item in items[starts[-1] if starts else 0 :])
+        settings = replace(compaction.settings, keep_recent_tokens=last_turn_tokens)
         found = plan_session_compaction(items, latest, settings, pinned=pins)
     return None if isinstance(found, NoCompaction) else (leaf, found)
-
-
-def _last_turn_tokens(items: Sequence[ContextEntry]) -> int:
-    starts = [number for number, item in enumerate(items) if item.role == "user" and item.kind == MESSAGE]
-    return sum(estimate_tokens(item.data) for item in items[starts[-1] if starts else 0 :])
 
 
 async def append_compaction(
@@ -763,7 +760,7 @@ def _text_of(response: ModelResponse) -> str:
     return "".join(part.text for part in parts if part.type == "output_text")
 
 
-# --- Import of files of the SDK (`SQLiteSession`, `AdvancedSQLiteSession`)
+# Import of files of the SDK (`SQLiteSession`, `AdvancedSQLiteSession`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -980,7 +977,7 @@ def _microseconds(text: object) -> int | None:
         return None
 
 
-# --- Context settings, as items of the Responses API
+# Context settings, as items of the Responses API
 
 
 class Sent:
@@ -1045,7 +1042,7 @@ def _sending_call_id(item: JsonObject) -> object:
     return item.get("call_id", item.get("id"))
 
 
-# --- The last items: read and pop
+# The last items: read and pop
 
 Shown: TypeAlias = "tuple[ContextEntry, list[TResponseInputItem]]"
 
@@ -1134,7 +1131,7 @@ async def _is_divided(session: Session, last: ContextEntry, leaf: str | None) ->
     return last.kind == COMPACTION or any(each.kind in (COMPACTION, EXCLUSION) for each in behind)
 
 
-# --- The session: `agents.SQLiteSession` on a tree that forgets nothing
+# The session: `agents.SQLiteSession` on a tree that forgets nothing
 
 _Told = TypeVar("_Told")
 
@@ -1312,7 +1309,7 @@ class FlueSession:
             raise
         await self._run(lambda _: append_compaction(session, leaf, plan, summary))
 
-    # -- the names of AdvancedSQLiteSession -----------------------------------------------------------------------
+    # the names of AdvancedSQLiteSession
 
     async def create_branch_from_turn(self, turn_number: int, branch_name: str | None = None) -> str:
         """Begin a branch before a turn of the branch in use, counted from 1; use it, and return its name.
@@ -1404,7 +1401,7 @@ class FlueSession:
         self._below.forget()
         self._access.close()
 
-    # -- the session below ----------------------------------------------------------------------------------------
+    # the session below
 
     async def _run(self, work: Work[_Told]) -> _Told:
         """Return what is done with the store. Who named a file of the SDK is told how its sessions come over."""

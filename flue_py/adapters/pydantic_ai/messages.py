@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pydantic_ai.conversation_store import ConversationEntry
 
 
-# --- Usage of a response, and the calls paid for it
+# Usage of a response, and the calls paid for it
 
 
 def our_usage(response: Mapping[str, JsonValue]) -> JsonObject:
@@ -169,7 +169,7 @@ def identity_of(response: JsonObject) -> str:
     return call_id("pydantic-ai", json_to_json(told))
 
 
-# --- Messages as JSON, theirs as ours and ours as theirs
+# Messages as JSON, theirs as ours and ours as theirs
 #
 # The second need not be exact: what it gets wrong is stored beside the message as a difference (see `stored`).
 
@@ -189,7 +189,7 @@ class Said(NamedTuple):
     source: str | None = None
 
 
-# --- From theirs --------------------------------------------------------------------------------------------------
+# From theirs
 
 
 def said_in(message: JsonObject) -> tuple[list[Said], dict[int, JsonObject]]:
@@ -340,7 +340,7 @@ def _spaced_text(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-# --- To theirs ----------------------------------------------------------------------------------------------------
+# To theirs
 
 
 _NAMED: JsonObject = {"id": None, "provider_name": None, "provider_details": None}
@@ -511,7 +511,7 @@ def form_of_arguments(theirs: JsonValue, read: JsonValue) -> bool | None:
     return next((spaced for spaced in (False, True) if theirs == (_spaced_text, _json_text)[not spaced](read)), None)
 
 
-# --- Messages from other programs, as messages of the framework
+# Messages from other programs, as messages of the framework
 
 _BY_HAND_FINISHES = ("stop", "length", "content_filter", "toolUse", "error", "aborted")
 
@@ -561,7 +561,7 @@ def _text_of(content: JsonValue) -> str:
     return "\n\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
 
 
-# --- Values that JSON cannot hold: tuples, bytes, NaN, lone surrogates, keys that are no strings
+# Values that JSON cannot hold: tuples, bytes, NaN, lone surrogates, keys that are no strings
 #
 # `repairs` compares a value with what reading its JSON gave, and returns the places that differ, each with what was
 # there, as JSON. `repaired` puts it back. Objects of an application's own classes stay what their JSON says.
@@ -741,7 +741,7 @@ def _empty(name: str) -> object:
     return object.__new__(cast("type", kind))
 
 
-# --- A message as entries of a session, and back
+# A message as entries of a session, and back
 #
 # All entries of one message lie behind each other. The last has the id of the message's entry in the conversation, and,
 # in its ``extra``, what makes the framework's message of ours again: the places where that differs from what ours would
@@ -767,7 +767,7 @@ class Group(NamedTuple):
         return named if isinstance(named, str) else self.entries[-1].id
 
 
-# --- Writing ------------------------------------------------------------------------------------------------------
+# Writing
 
 
 def entries_of(new: Sequence[ConversationEntry], state: JsonObject | None) -> list[list[NewEntry]]:
@@ -876,7 +876,7 @@ def told(value: JsonValue) -> JsonObject:
     return read
 
 
-# --- Reading ------------------------------------------------------------------------------------------------------
+# Reading
 
 
 def beside(entry: Entry) -> JsonObject | None:
@@ -946,7 +946,7 @@ def _validated(dumped: Sequence[JsonObject]) -> list[ModelMessage]:
     return read
 
 
-# --- The state of a conversation beside its messages
+# The state of a conversation beside its messages
 #
 # It is the state at a leaf: a save writes it beside the last entry that it adds, so that whoever goes back to that
 # entry, by an undo or a fork, has what held there. What changes without an entry (a branch, a fork, a save of no
@@ -989,7 +989,7 @@ class Current(NamedTuple):
     session: Session | None = None
 
 
-# --- Writing ------------------------------------------------------------------------------------------------------
+# Writing
 
 
 def state_of(record: ConversationRecord) -> JsonObject:
@@ -1028,7 +1028,7 @@ def scope_of(store: Store, scope: str | None) -> str:
     return store.scope or "" if scope is None else key_of(scope)
 
 
-# --- Reading ------------------------------------------------------------------------------------------------------
+# Reading
 
 
 def kept_in(info: SessionInfo) -> JsonObject | None:

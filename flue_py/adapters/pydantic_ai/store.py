@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from pydantic_ai.conversation import Conversation
 
 
-# --- Reading conversations
+# Reading conversations
 
 Known: TypeAlias = Callable[[SessionInfo], "Current | None"]
 """Returns a conversation as it was seen last."""
@@ -131,11 +131,8 @@ def _is_known(known: Current | None, info: SessionInfo) -> bool:
 
 def _says_all(info: SessionInfo, kept: JsonObject | None) -> bool:
     """Return whether the metadata have the state at the leaf, whose id is that of its message's entry."""
-    return kept is not None and "state" in kept and kept.get("leaf") == info.leaf_id and not _is_made(info.leaf_id)
-
-
-def _is_made(leaf_id: str | None) -> bool:
-    return leaf_id is not None and leaf_id.startswith("sha256:")
+    has_state = kept is not None and "state" in kept and kept.get("leaf") == info.leaf_id
+    return has_state and not (info.leaf_id or "").startswith("sha256:")
 
 
 async def records(store: Store, scope: str | None, limit: int | None, known: Known) -> list[Current]:
@@ -294,7 +291,7 @@ async def _parent_of(store: Store, child: Entry) -> Entry:
     return found
 
 
-# --- Writing conversations
+# Writing conversations
 
 LOST = "pydantic_ai.unsaved"
 """The kind of the entry that stands for calls whose conversation is not there, while they are recorded."""
@@ -558,7 +555,7 @@ async def _record_without_session(store: Store, id: str | None, scope: str, call
         batch.delete_session_tree(made)
 
 
-# --- The conversation store
+# The conversation store
 
 _KNOWN = 1_000
 
@@ -620,7 +617,7 @@ class FlueConversationStore(ConversationStore):
             raise SessionNotFound(conversation_id, detail=detail if scope is None else f"{detail} in that scope")
         return session
 
-    # -- what the framework calls ---------------------------------------------------------------------------------
+    # what the framework calls
 
     async def save(
         self, conversation: Conversation | AgentRunResult[Any], *, scope: str | None = None
