@@ -114,8 +114,8 @@ async def _mixed(options: Options) -> list[Line]:
 
                 async def singly(number: int) -> None:
                     said = await session.append_message(answer)
-                    await session.set_label(said.entry_id, "handed out")
-                    task = await session.create_task(task_id=f"t{number}")
+                    await session.marks.set_label(said.entry_id, "handed out")
+                    task = await session.tasks.create(task_id=f"t{number}")
                     await task.append_message({"role": "user", "content": "Look at it."})
                     await session.set_title(f"Handed out {number}")
 

@@ -85,9 +85,9 @@ async def _lost(store: Store, count: int, options: Options) -> list[Line]:
         return [_timed(lambda: [item.data for item in items])]
 
     asked = {
-        "loss_report": session.loss_report,
-        f"recall of {PATH!r}": lambda: session.recall(None, PATH),
-        f"recall of {WORDS!r}": lambda: session.recall(None, WORDS),
+        "loss_report": session.compactions.loss_report,
+        f"recall of {PATH!r}": lambda: session.compactions.recall(None, PATH),
+        f"recall of {WORDS!r}": lambda: session.compactions.recall(None, WORDS),
     }
     decoded, *taken = await in_rounds(options.rounds, raw, *(lambda ask=ask: _asked(ask) for ask in asked.values()))
     return [
@@ -133,11 +133,11 @@ async def _decoded(store: Store, times: int) -> list[float]:
 
 async def _planned(store: Store, times: int) -> list[float]:
     session = await store.open_session("long")
-    await session.plan_compaction(settings=SETTINGS)
+    await session.compactions.plan(settings=SETTINGS)
     taken = []
     for _ in range(times):
         start = process_time()
-        await session.plan_compaction(settings=SETTINGS)
+        await session.compactions.plan(settings=SETTINGS)
         taken.append(process_time() - start)
     return taken
 
@@ -146,7 +146,7 @@ async def _made(store: Store, mode: str, times: int, *, is_known: bool = True) -
     session = await store.open_session("long")
     taken = []
     for _ in range(times):
-        found = await session.plan_compaction(settings=SETTINGS)
+        found = await session.compactions.plan(settings=SETTINGS)
         assert found.planned is not None
         leaving = found.tokens_before - found.tokens_staying
         material = Material(found.planned, counter_for(MODEL).count, window=WINDOW, tokens_leaving=leaving)

@@ -31,7 +31,7 @@ from flue_py.core.kinds import Shape
 from flue_py.prices import CallPricer, PriceBook
 from flue_py.providers.lists import Said
 from flue_py.providers.request import WireRequest, wire_request
-from flue_py.sessions.compact import epoch_rules
+from flue_py.sessions.request import epoch_rules
 
 READERS = ["read", "bash", "edit", "write", "grep"]
 PARTS: dict[str, dict[str, Any]] = {

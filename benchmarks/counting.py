@@ -43,9 +43,9 @@ async def _sampled(store: Store, times: int, model: str, *, is_cold: bool) -> Sa
         if is_cold:
             ENTRY_COUNTS.clear()
         else:
-            await session.measure_context(model, use_reported=False)
+            await session.context.measure(model, use_reported=False)
         start = process_time()
-        await session.measure_context(model, use_reported=False)
+        await session.context.measure(model, use_reported=False)
         samples.append(process_time() - start)
     return samples
 

@@ -198,7 +198,7 @@ async def _reads(options: Options, places: Places) -> list[Line]:
         async def once() -> float:
             long = await store.get_session(session_id)
             assert long is not None
-            return await timed_async(lambda: long.aggregate_usage_since(middle))
+            return await timed_async(lambda: long.money.aggregate_usage_since(middle))
 
         return _repeat(once, times)
 

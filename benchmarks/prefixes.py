@@ -52,8 +52,8 @@ async def _sampled(store: Store, times: int, one: str, other: str, known: tuple[
     for _ in range(times):
         session = await store.open_session("long")
         for leaf in known:
-            await session.common_prefix(leaf, leaf)
-        samples.append(await timed_async(lambda session=session: session.common_prefix(one, other)))
+            await session.context.common_prefix(leaf, leaf)
+        samples.append(await timed_async(lambda session=session: session.context.common_prefix(one, other)))
     return samples
 
 

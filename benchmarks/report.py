@@ -28,13 +28,13 @@ async def measure(options: Options) -> list[Line]:
         await _fill(session, length)
 
         async def made() -> Samples:
-            return [await timed_async(lambda: session.html_report(warn_at=50_000)) for _ in range(options.count(3, 1))]
+            return [await timed_async(lambda: session.reports.html(warn_at=50_000)) for _ in range(options.count(3, 1))]
 
         async def unsized() -> Samples:
-            return [await timed_async(lambda: session.html_report(sizes=False)) for _ in range(options.count(3, 1))]
+            return [await timed_async(lambda: session.reports.html(sizes=False)) for _ in range(options.count(3, 1))]
 
         whole, quick = await in_rounds(options.rounds, made, unsized)
-        page = (await session.html_report(warn_at=50_000)).encode()
+        page = (await session.reports.html(warn_at=50_000)).encode()
     file = options.directory / "report.html"
     file.write_bytes(page)
     return [

@@ -39,7 +39,7 @@ async def _at(options: Options, length: int, messages: list[dict[str, object]]) 
         times = options.count(300, 3)
 
         async def ours() -> Samples:
-            return [await timed_async(lambda: session.aggregate_usage_since(middle)) for _ in range(times)]
+            return [await timed_async(lambda: session.money.aggregate_usage_since(middle)) for _ in range(times)]
 
         async def raw() -> Samples:
             return [timed(lambda: floor.tokens_since(length // 2)) for _ in range(times)]

@@ -83,10 +83,10 @@ if TYPE_CHECKING:
     from flue_py.search import SearchAnswer, Searched, SearchHit, SessionHits, Snippet
     from flue_py.sessions.batch import Atomic, Pending
     from flue_py.sessions.compact import BranchSummary, Compact, Exclude, Fork, Leaving, Resume, Rewind
+    from flue_py.sessions.marks import MarkEffect
     from flue_py.sessions.money import BudgetedCall
     from flue_py.sessions.session import Session
     from flue_py.sessions.store import Store, open
-    from flue_py.sessions.write import MarkEffect
     from flue_py.transfer import *
 __all__ = [
     "STORED",
@@ -265,7 +265,7 @@ else:
             "flue_py.sessions.money": ("BudgetedCall",),
             "flue_py.sessions.session": ("Session",),
             "flue_py.sessions.store": ("open", "Store"),
-            "flue_py.sessions.write": ("MarkEffect",),
+            "flue_py.sessions.marks": ("MarkEffect",),
             "flue_py.transfer": (
                 "BudgetLeft",
                 "BundleCounts",

@@ -230,7 +230,7 @@ class PublishedPrices:
     def rates_for(self, call: PaidCall, at_us: int) -> ModelRates | None:
         """Return the rates for a call at its time; None if the model is unknown or has no price for its tokens."""
         model = self._model(call.provider, call.model)
-        price = None if model is None else _price(model, _moment(at_us), dict(call.terms))
+        price = None if model is None else _price(model, from_microseconds(at_us), dict(call.terms))
         if price is None:
             return None
         usage = call.usage
@@ -303,10 +303,6 @@ def _price(model: ModelInfo, at: datetime, terms: dict[str, str]) -> ModelPrice 
         if holds and variant.when.items() <= context.items():
             met.update(variant.when)
     return model.get_prices(at, context) if met == context.keys() else None
-
-
-def _moment(at_us: int) -> datetime:
-    return from_microseconds(at_us)
 
 
 def _amount(price: object, read: int) -> Decimal | None:

@@ -101,14 +101,10 @@ def as_terms(word: str) -> tuple[tuple[str, ...], str]:
 def _parts(word: str) -> tuple[tuple[str, int, int], ...]:
     """Return the terms of a word with their places in it (see `_begins_word`)."""
     # What is longer comes once, and would be remembered for as long as the process lives.
-    return _known_parts(word) if len(word) <= _LONGEST_KNOWN else _cut(word)
+    return _cut(word) if len(word) <= _LONGEST_KNOWN else _cut.__wrapped__(word)
 
 
 @lru_cache(maxsize=100_000)
-def _known_parts(word: str) -> tuple[tuple[str, int, int], ...]:
-    return _cut(word)
-
-
 def _cut(word: str) -> tuple[tuple[str, int, int], ...]:
     cuts = [0]
     if not (word.islower() or word.isupper()):
@@ -140,23 +136,15 @@ def _folded(word: str) -> str:
     """Return a word as it is compared: without case, width and marks."""
     if word.isascii():
         return word[:LONGEST_TERM].lower()
-    return _known_plain(word) if len(word) <= _LONGEST_KNOWN else _plain(word)
+    return _plain(word) if len(word) <= _LONGEST_KNOWN else _plain.__wrapped__(word)
 
 
 @lru_cache(maxsize=100_000)
-def _known_plain(word: str) -> str:
-    return _plain(word)
-
-
 def _plain(word: str) -> str:
     plain = unicodedata.normalize("NFKD", word).casefold()
-    kept = "".join(each for each in plain if not unicodedata.combining(each) and _is_of_term(each))
+    kept = "".join(c for c in plain if not unicodedata.combining(c) and (c.isalnum() or not c.isascii()))
     # A letter that stands for signs alone, as a mark on a space, is itself: an index takes terms apart at those.
     return unicodedata.normalize("NFC", kept or word)[:LONGEST_TERM]
-
-
-def _is_of_term(char: str) -> bool:
-    return char.isalnum() or not char.isascii()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -218,7 +206,7 @@ def bits_of(text: str) -> bytes:
 
 def _pairs_in(words: Sequence[str]) -> set[Pair]:
     """Return the terms that are one behind the other in a text of these words, and the same of its words as wholes."""
-    numbers = [_known(word) if len(word) <= _LONGEST_KNOWN else _word(word) for word in words]
+    numbers = [_word(word) if len(word) <= _LONGEST_KNOWN else _word.__wrapped__(word) for word in words]
     pairs = {_pair(before.last, after.first) for before, after in pairwise(numbers)}
     # Few words are written as several.
     if any(each.inner for each in numbers):
@@ -232,14 +220,10 @@ def _number(term: str) -> int:
     return crc32(term.encode("utf-8", "surrogatepass"))
 
 
+@lru_cache(maxsize=100_000)
 def _word(word: str) -> _Word:
     terms, whole = as_terms(word)
     return _Word(_number(terms[0]), _number(terms[-1]), _number(whole), pairs_of(terms))
-
-
-@lru_cache(maxsize=100_000)
-def _known(word: str) -> _Word:
-    return _word(word)
 
 
 def may_have(bits: bytes, wanted: Pairs) -> bool:

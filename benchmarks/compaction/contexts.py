@@ -108,7 +108,7 @@ def _kept(transcript: Transcript, window: int) -> int:
     with flue_py.sync.open(":memory:", prices=False) as store:
         session = store.create_session()
         session.append_messages(list(transcript.messages))
-        planned = session.plan_compaction(mode="intent", window=window).planned
+        planned = session.compactions.plan(mode="intent", window=window).planned
     return 0 if planned is None else planned.plan.first_kept_index
 
 

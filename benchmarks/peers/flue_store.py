@@ -61,7 +61,7 @@ class FlueSession:
         await self.own.fork(at=str(at))
 
     async def usage_since(self, since: Place) -> int:
-        return (await self.own.aggregate_usage_since(str(since))).usage.output
+        return (await self.own.money.aggregate_usage_since(str(since))).usage.output
 
     async def compact(self, summary: str, kept: Sequence[Message]) -> None:
         first = (await self.own.append_messages(kept)).entry_ids[0]

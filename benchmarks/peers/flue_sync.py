@@ -61,7 +61,7 @@ class TwinSession:
         self.own.fork(at=str(at))
 
     async def usage_since(self, since: Place) -> int:
-        return self.own.aggregate_usage_since(str(since)).usage.output
+        return self.own.money.aggregate_usage_since(str(since)).usage.output
 
     async def compact(self, summary: str, kept: Sequence[Message]) -> None:
         first = self.own.append_messages(kept).entry_ids[0]

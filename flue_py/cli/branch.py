@@ -65,7 +65,7 @@ async def cherry_pick(session: Session, entries: tuple[str, ...], source: Sessio
     were there already).
     """
     there = source or session
-    done = await session.cherry_pick([await there.resolve_entry_id(entry) for entry in entries], source=there)
+    done = await session.branches.cherry_pick([await there.resolve_entry_id(entry) for entry in entries], source=there)
     copies = counted(len(done.entry_ids), "entry", "entries")
     what = "were there already; nothing was changed" if done.replayed else "copied"
     return appended(session, f"{copies} {what}; the leaf is {done.leaf_id}", done)
@@ -101,7 +101,7 @@ async def fork(
     else:
         made = await session.fork(at=at, key=key, title=title, cwd=project)
     info = made.info
-    return said(f"session {info.id} begins at {shown_leaf(info.leaf_id)}", session_row(info, await made.name()))
+    return said(f"session {info.id} begins at {shown_leaf(info.leaf_id)}", session_row(info, await made.reports.name()))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ async def merge_back(
     If the summary that --summarize asks for fails, nothing changes. With --json: as cherry-pick.
     """
     there, leaf = await end_of(store, source, session)
-    done = await session.merge_back(
+    done = await session.branches.merge_back(
         summary,
         source=there,
         source_leaf=leaf,

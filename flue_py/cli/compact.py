@@ -117,7 +117,7 @@ async def compact(
     else:
         if keep is not None:
             raise click.UsageError("--keep says where a compaction ends; leave it out with --from and --to")
-        done = await session.compact_range(
+        done = await session.compactions.compact_range(
             None if first is None else await session.resolve_entry_id(first),
             None if last is None else await session.resolve_entry_id(last),
             asked,
@@ -133,7 +133,7 @@ async def compact(
 
 
 async def _uncompact(session: Session) -> Answer:
-    done = await session.uncompact()
+    done = await session.compactions.uncompact()
     names = ("compactionId", "restoredId", "entryId", "tokensBefore", "tokensAfter")
     row: JsonObject = {"sessionId": session.id, **dict.fromkeys(names)}
     if done is None:
@@ -218,7 +218,7 @@ async def loss(session: Session, compaction: str | None, most: int) -> Answer:
     many it stands for), firstEntryId, lastEntryId, kinds: a list of kind, total, covered, share (0 to 1, null of
     none), lost (a list of text, entryIds, count), leftOut.
     """
-    report = await session.loss_report(compaction, limit=most)
+    report = await session.compactions.loss_report(compaction, limit=most)
     if report is None:
         return said("not compacted: nothing is lost", {"sessionId": session.id, "compactionId": None})
     return Answer(lambda: _lines(report), lambda: {"sessionId": session.id, **report.json})
@@ -319,7 +319,7 @@ async def plan(
         wanted: Edit = Compact(mode, settings, first=ends[0], last=ends[1])
     else:
         wanted = _edit(edit, ids)
-    planned = await session.plan(wanted, model=model, cached=cached)
+    planned = await session.compactions.price(wanted, model=model, cached=cached)
     return Answer(lambda: _plan_lines(planned), lambda: _plan_row(session, planned))
 
 
@@ -445,7 +445,7 @@ async def recall(session: Session, words: tuple[str, ...], compaction: str | Non
     --json: an object: sessionId, compactionId, hits (a list of entryId, role, excerpt, words: how many of them it
     has, isWhole: as they were given), leftOut.
     """
-    found = await session.recall(compaction, " ".join(words), limit=most)
+    found = await session.compactions.recall(compaction, " ".join(words), limit=most)
     row = {"sessionId": session.id, **found.json}
     if found.compaction_id is None:
         return said("not compacted: all of the conversation is in the context", row)

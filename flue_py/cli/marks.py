@@ -139,7 +139,7 @@ def _check_list(session: str | None, scope: str | None, scope_prefix: str | None
 @click.option("--scope-prefix", help="Only the budgets of scopes that begin with this.")
 async def list_(store: Store, session: Session | None, scope_prefix: str | None) -> Answer:
     """List all budgets, oldest first, or those that cover SESSION."""
-    found = await _all_budgets(store, scope_prefix) if session is None else await session.budgets()
+    found = await _all_budgets(store, scope_prefix) if session is None else await session.money.budgets()
     return Answer(lambda: budget_lines(found), lambda: [budget_row(each) for each in found])
 
 
@@ -218,8 +218,8 @@ async def exclude(session: Session, entry: str, part: int | str | None, clear: b
     With --json: as pin.
     """
     if clear:
-        return marked(session, "included", entry, await session.include(entry, part, by=BY, why=why))
-    return marked(session, "excluded", entry, await session.exclude(entry, part, by=BY, why=why))
+        return marked(session, "included", entry, await session.marks.include(entry, part, by=BY, why=why))
+    return marked(session, "excluded", entry, await session.marks.exclude(entry, part, by=BY, why=why))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ async def label(session: Session, entry: str, text: str | None, clear: bool, why
 
     With --json: an object: sessionId, entryId, label.
     """
-    await session.set_label(entry, text, by=BY, why=why)
+    await session.marks.set_label(entry, text, by=BY, why=why)
     from flue_py.context.tokens import count_tokens
 
     tokens = 0 if as_json else count_tokens(await session.build_context()).tokens
@@ -402,5 +402,5 @@ async def pin(session: Session, entry: str, clear: bool, why: str | None) -> Ans
     sessionId, entryId, entryIds, exclusionIds, tokensBefore, tokensAfter (of the context), ownTokens (of the entries).
     """
     if clear:
-        return marked(session, "unpinned", entry, await session.unpin(entry, by=BY, why=why))
-    return marked(session, "pinned", entry, await session.pin(entry, by=BY, why=why))
+        return marked(session, "unpinned", entry, await session.marks.unpin(entry, by=BY, why=why))
+    return marked(session, "pinned", entry, await session.marks.pin(entry, by=BY, why=why))

@@ -39,9 +39,9 @@ from flue_py.render.lines import (
     text_of,
 )
 from flue_py.render.views import log_lines, log_row, moved_row
+from flue_py.sessions.marks import MarkEffect
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
-from flue_py.sessions.write import MarkEffect
 from flue_py.system import in_full, open_if_plain
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ count_option = click.option(
 async def name_of(store: Store, session_id: str) -> str:
     """Return what people know a session by; "" if it is missing."""
     session = await store.get_session(session_id)
-    return "" if session is None else await session.name()
+    return "" if session is None else await session.reports.name()
 
 
 async def models_of(store: Store, listed: Sequence[SessionInfo]) -> dict[str, str]:
@@ -193,10 +193,10 @@ async def models_of(store: Store, listed: Sequence[SessionInfo]) -> dict[str, st
 
 async def marks_of(session: Session) -> dict[str, str]:
     """Return the marks of a session's entries as a tree shows them: the label, and whether pinned or excluded."""
-    marks = {entry_id: [text] for entry_id, text in (await session.labels()).items()}
-    for entry_id in await session.pins():
+    marks = {entry_id: [text] for entry_id, text in (await session.marks.labels()).items()}
+    for entry_id in await session.marks.pins():
         marks.setdefault(entry_id, []).append("pinned")
-    for exclusion in await session.exclusions():
+    for exclusion in await session.marks.exclusions():
         if exclusion.in_effect:
             marks.setdefault(exclusion.entry_id, []).append(exclusion_text(exclusion))
     return {entry_id: ", ".join(words) for entry_id, words in marks.items()}

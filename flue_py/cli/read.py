@@ -136,7 +136,7 @@ async def list_(session: Session) -> Answer:
 
     With --json: a list of id, tool, hint, characters, callId, entryId, createdAt.
     """
-    found = await session.artifacts()
+    found = await session.artifacts.all()
     return Answer(lambda: _lines(found), lambda: [artifact.json for artifact in found])
 
 
@@ -167,7 +167,7 @@ async def artifacts_show(session: Session, artifact: str, start: int, length: in
     With --grep, --length counts the characters of those lines. With --json: an object: artifact (as in list), text,
     start, end, firstLine, found (a list of number, text), leftOut.
     """
-    found = await session.read_artifact(await _named(session, artifact), start=start, length=length, grep=grep)
+    found = await session.artifacts.read(await _named(session, artifact), start=start, length=length, grep=grep)
     if grep is None:
         return Answer(lambda: plain_lines(found.text), lambda: found.json)
     return Answer(lambda: _found_lines(found), lambda: found.json)
@@ -175,7 +175,7 @@ async def artifacts_show(session: Session, artifact: str, start: int, length: in
 
 async def _named(session: Session, name: str) -> str:
     """Return the one id that is, or begins with, ``name``. Raises `ArtifactNotFound`, `AmbiguousId`."""
-    ids = list(dict.fromkeys(artifact.id for artifact in await session.artifacts()))
+    ids = list(dict.fromkeys(artifact.id for artifact in await session.artifacts.all()))
     fitting = [each for each in ids if name and each.startswith(name.lower())]
     if not fitting:
         raise ArtifactNotFound(session.id, name)
@@ -374,9 +374,9 @@ async def diff(store: Store, a: str, b: str, show_all: bool) -> Answer:
     """
     left, leaf = await end_of(store, a)
     right, other_leaf = await end_of(store, b, left)
-    found = await left.diff(right, leaf=leaf, other_leaf=other_leaf)
+    found = await left.branches.diff(right, leaf=leaf, other_leaf=other_leaf)
     ancestor = None if found.ancestor_id is None else await left.get_entry(found.ancestor_id)
-    names = {each.id: await each.name() for each in (left, right)}
+    names = {each.id: await each.reports.name() for each in (left, right)}
     return Answer(lambda: diff_lines(found, ancestor, names, look(), show_all=show_all), lambda: diff_row(found))
 
 
@@ -750,7 +750,7 @@ async def show(
         return await _view(store, session, view, last, show_all=show_all)
     if entry is None:
         return await _session(store, session)
-    stored, label = await session.get_entry(entry), (await session.labels()).get(entry)
+    stored, label = await session.get_entry(entry), (await session.marks.labels()).get(entry)
     assert stored is not None
     return Answer(lambda: entry_block(stored, label), lambda: {**entry_row(stored), "label": label})
 
@@ -758,7 +758,7 @@ async def show(
 async def _path(session: Session, leaf: LeafChoice, last: int | None, *, count: bool, as_json: bool) -> Answer:
     limit = None if as_json else max(last or 0, MOST_LINES)
     entries = await session.get_active_path(leaf=leaf, limit=limit)
-    labels = await session.labels()
+    labels = await session.marks.labels()
 
     def lines() -> Iterable[Line]:
         shown = entries
@@ -827,7 +827,7 @@ async def _session(store: Store, session: Session) -> Answer:
     thinking = settings.thinking_level or "off"
     info = await session.refresh()
     model = (await models_of(store, [info])).get(info.id)
-    name, tasks, parents = await session.name(), await session.task_links(), await session.task_parents()
+    name, tasks, parents = await session.reports.name(), await session.tasks.links(), await session.tasks.parents()
 
     def lines() -> list[Line]:
         facts = session_facts(info, name)
@@ -906,12 +906,12 @@ async def tree(
     knows it, or nothing was called), costIsWhole (false if some calls have no known cost); forks (as in sessions)
     and tasks (as in show).
     """
-    info, name = await session.refresh(), await session.name()
+    info, name = await session.refresh(), await session.reports.name()
     entries = await session.get_tree()
-    labels = await session.labels() if as_json else await marks_of(session)
+    labels = await session.marks.labels() if as_json else await marks_of(session)
     forks = await forks_seen(store.backend, info, {entry.id for entry in entries})
     forked = [fork for begun in forks.values() for fork in begun]
-    links = await session.task_links()
+    links = await session.tasks.links()
     tasks = {}
     for link in links[:_MOST_TASKS]:
         child = await store.get_session(link.child_id)
@@ -923,7 +923,7 @@ async def tree(
         prefixes = tuple(f"{form.name.replace('-', '_')}." for form in FORMATS)
         drawn = without_program_rows(entries, prefixes, {*ends, *labels, *([info.leaf_id] if info.leaf_id else [])})
     plan = plan_tree(drawn, info.leaf_id, fold=not show_all, depth=depth, landmarks=labels, ends=ends)
-    costs = entry_costs(entries, await session.entry_costs())
+    costs = entry_costs(entries, await session.money.entry_costs())
     line_costs, branch_costs = plan_costs(plan, drawn, costs, whole=as_json)
     sources = await sources_of(store.backend, [info, *forked]) if as_json else {}
 
@@ -1147,7 +1147,7 @@ async def usage(
         after = None if since is None else await found.resolve_entry_id(since)
         end = STORED if leaf is None else await found.resolve_entry_id(leaf)
         if not asks_ledger:
-            window = await found.aggregate_usage_since(after, leaf=end, told=True)
+            window = await found.money.aggregate_usage_since(after, leaf=end, told=True)
             return Answer(lambda: usage_lines(window), lambda: usage_row(window))
     if session is None:
         first_day, last_day = _days_between(since, until, first_day, last_day)

@@ -325,7 +325,7 @@ def narrowed(store: Store, scope: object) -> Store:
 async def _newest(store: Store) -> Session:
     """Return the session that was active last, and say on stderr which one it is."""
     session = await newest_session(store)
-    tell(f"session {session.id}: {await session.name()}")
+    tell(f"session {session.id}: {await session.reports.name()}")
     return session
 
 

@@ -224,7 +224,7 @@ async def export(
         return Answer(document="\n".join(parts))
     notes: list[str] = []
     if form == "html":
-        text = await session.html_report(
+        text = await session.reports.html(
             warn_at=warn_at,
             cutover_at=cutover_at,
             made_at=None if no_time else datetime.now(UTC),
@@ -235,7 +235,7 @@ async def export(
         )
         output = f"report-{_safe(session.id)}.html" if output is None else output
     elif form == "snapshots":
-        text = await session.context_snapshots(warn_at=warn_at, cutover_at=cutover_at)
+        text = await session.reports.snapshots(warn_at=warn_at, cutover_at=cutover_at)
     elif form == "markdown":
         text = await conversation.Conversation(store, session).save()
     elif form == "json":

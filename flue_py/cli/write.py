@@ -204,7 +204,7 @@ async def new(store: Store, key: str | None, title: str | None, project: str | N
         made = await store.open_session(key, mode="get_or_create", title=title, cwd=project)
     else:
         made = await store.create_session(key=key, title=title, cwd=project)
-    return said(made.id, session_row(made.info, await made.name()))
+    return said(made.id, session_row(made.info, await made.reports.name()))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -243,15 +243,15 @@ async def task(
     With --json: the task session, as in sessions.
     """
     if end is None:
-        made = await session.create_task(task_id=task_id, key=key, title=title, expected_leaf=expected)
+        made = await session.tasks.create(task_id=task_id, key=key, title=title, expected_leaf=expected)
     else:
         made = await _task_of(store, session, task_id)
-        await made.end_task(end, summary=summary, by="flue-py", expected_leaf=expected)
-    return said(made.id, session_row(made.info, await made.name()))
+        await made.tasks.end(end, summary=summary, by="flue-py", expected_leaf=expected)
+    return said(made.id, session_row(made.info, await made.reports.name()))
 
 
 async def _task_of(store: Store, session: Session, task_id: str) -> Session:
-    for link in await session.task_links():
+    for link in await session.tasks.links():
         if link.task_id == task_id:
             found = await store.get_session(link.child_id)
             if found is not None:

@@ -675,7 +675,7 @@ RECALL_TOOL: JsonObject = {
         "additionalProperties": False,
     },
 }
-"""The tool to declare to a model, as in `ModelRequest.tools`; `Session.answer_recall` answers its calls."""
+"""The tool to declare to a model, as in `ModelRequest.tools`; `Session.compactions.answer_recall` answers its calls."""
 
 
 @frozen
@@ -748,7 +748,8 @@ class _Found(NamedTuple):
 
 
 def recall(compaction_id: str, source: Sequence[ContextItem], words: str, *, limit: int = LIMIT) -> Recalled:
-    """Return the items of ``source`` that have ``words``, with excerpts, as `Session.recall` says. O(text)."""
+    """Return the items of ``source`` that have ``words``, with excerpts, as `Session.compactions.recall` says.
+    O(text)."""
     sought = alike(words).removesuffix("…").rstrip()
     sought_words = list(dict.fromkeys(sought.split()))[:MOST_WORDS]
     if not sought_words:

@@ -1721,7 +1721,7 @@ def live_callers(
     """Return the entries whose calls of tools a running task session is to answer, or whose id something waits for.
 
     These are messages with a call that has no result, below which the task began, or one of whose calls has the task's
-    id, or that of one of ``waiting``, which begin with it. Once the task has ended (`Session.end_task`), or nobody
+    id, or that of one of ``waiting``, which begin with it. Once the task has ended (`Session.tasks.end`), or nobody
     names the call any more, it is no longer among them: a call without a result does not hold a compaction up for ever.
     O(messages) where anything is waited for, else O(links).
     """

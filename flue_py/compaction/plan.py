@@ -1164,17 +1164,16 @@ def plan_session_compaction(
 ) -> SessionCompactionPlan | NoCompaction:
     """Return the plan for a session's context, or why there is none.
 
-    ``items`` is the context as the session projects it, ``latest`` the result of `Session.latest_compaction`. If there
+    ``items`` is the context as the session projects it, ``latest`` the result of `Session.compactions.latest`. If there
     is one, its item comes first, and each item after it is pinned by it (``carried``, which is read from its entry),
     kept by it, or newer. The entry of the first kept item is always a message. ``pinned`` are the entries that are kept
-    wherever they are (`Session.pins`): they are not summarized, and count as kept. Entries that ``latest`` had pinned
-    and that are no longer pinned are summarized now. ``counts`` says how many tokens each item takes, by default by
-    `estimate_tokens`. ``live`` are entries that must not be summarized: everything from the first of them on is
+    wherever they are (`Session.marks.pins`): they are not summarized, and count as kept. Entries that ``latest`` had
+    pinned and that are no longer pinned are summarized now. ``counts`` says how many tokens each item takes, by default
+    by `estimate_tokens`. ``live`` are entries that must not be summarized: everything from the first of them on is
     kept, however much that is. ``most`` is how many tokens may stay: if the message that uses up the budget makes it
-    more, the cut is made after it, if there is one. ``split`` are exchanges of which a part is not among the items:
-    no cut separates them. With ``whole_turns``, the kept part begins with a message of the user, if it has one.
-    Each item's ``data`` is read once. Cost: as
-    `prepare_compaction`.
+    more, the cut is made after it, if there is one. ``split`` are exchanges of which a part is not among the items: no
+    cut separates them. With ``whole_turns``, the kept part begins with a message of the user, if it has one. Each
+    item's ``data`` is read once. Cost: as `prepare_compaction`.
     """
     silent = latest.depth if isinstance(latest, Entry) and is_silent(latest) else None
     messages = Messages(items, made_at=silent)

@@ -108,10 +108,10 @@ class CompactionSettings:
     ``include_symbols`` put excerpts of the model's thinking, and the definitions in source files, before a summary;
     ``include_files`` puts up to five files behind it, as they were read last.
 
-    ``registered_item_tokens`` is how much of one registered text a compaction brings back (`Session.register`), and
-    ``registered_tokens`` of all of them. ``summary_timeout`` is the number of seconds after which a model that has not
-    answered is given up, ``rate_limit_wait`` how many seconds one compaction waits in all where a provider says when to
-    call again; 0 waits for none. Raises `InvalidArgument` naming each field that is wrong.
+    ``registered_item_tokens`` is how much of one registered text a compaction brings back (`Session.marks.register`),
+    and ``registered_tokens`` of all of them. ``summary_timeout`` is the number of seconds after which a model that has
+    not answered is given up, ``rate_limit_wait`` how many seconds one compaction waits in all where a provider says
+    when to call again; 0 waits for none. Raises `InvalidArgument` naming each field that is wrong.
     """
 
     reserve_tokens: int = 16_384

@@ -244,7 +244,7 @@ READ_ARTIFACT_TOOL: JsonObject = {
         "additionalProperties": False,
     },
 }
-"""The tool to declare to a model, as in `ModelRequest.tools`; `Session.answer_read_artifact` answers its calls."""
+"""The tool to declare to a model, as in `ModelRequest.tools`; `Session.artifacts.answer_read` answers its calls."""
 
 
 @frozen
@@ -286,14 +286,14 @@ class ArtifactExcerpt:
 
 
 def read_range(artifact: Artifact, text: str, start: int, length: int | None) -> ArtifactExcerpt:
-    """Return a range of a text, as `Session.read_artifact` says. O(size)."""
+    """Return a range of a text, as `Session.artifacts.read` says. O(size)."""
     start = min(start, len(text))
     end = len(text) if length is None else min(start + length, len(text))
     return ArtifactExcerpt(artifact, text[start:end], start, end, text.count("\n", 0, start) + 1)
 
 
 def read_lines(artifact: Artifact, text: str, start: int, length: int | None, words: str) -> ArtifactExcerpt:
-    """Return the lines of a text with some words, from a place on, as `Session.read_artifact` says. O(size)."""
+    """Return the lines of a text with some words, from a place on, as `Session.artifacts.read` says. O(size)."""
     start = min(start, len(text))
     first_line = text.count("\n", 0, start) + 1
     sought, room = words.casefold(), length

@@ -712,8 +712,8 @@ class Attempts:
 async def ask_fitting(attempts: Attempts, model: Model, request: ModelRequest) -> ModelReply:
     """Return the answer of a model to the first attempt that fits, with ``request`` but for its messages.
 
-    The attempts are those of messages of ours (`Session.attempts` without a target). Signed answers come back with the
-    digest of their prefix. Raises the errors of the model, and `ContextOverflow` if no attempt fits.
+    The attempts are those of messages of ours (`Session.context.attempts` without a target). Signed answers come back
+    with the digest of their prefix. Raises the errors of the model, and `ContextOverflow` if no attempt fits.
     """
     async for attempt in attempts:
         with attempt:

@@ -286,7 +286,7 @@ class AgentContext(SettingsModel):
     prompt. Where none was appended, results that are all there are those of a round of tools.
 
     ``spec`` gives the agent the texts of sources in place of the history; ``window`` is passed over then.
-    ``handoff`` are the sources of its text when a session goes on with it (`Session.append_handoff`).
+    ``handoff`` are the sources of its text when a session goes on with it (`Session.context.append_handoff`).
 
     ``epoch_tokens``: steps that rewrite messages which were sent before (``superseded``, ``microcompact``, ``trim``)
     do so at epochs alone, after a compaction and whenever the context has grown by so many tokens, and a request
@@ -294,7 +294,7 @@ class AgentContext(SettingsModel):
 
     With ``rewriting`` an epoch that is due waits until the rewriting pays, and one begins when the cache is cold.
 
-    ``fitting`` is for `Session.attempts`, which shrinks a request that does not fit.
+    ``fitting`` is for `Session.context.attempts`, which shrinks a request that does not fit.
 
     ``addresses`` puts the entry, or the artifact, that has the whole content behind every note about content that is
     missing.

@@ -30,7 +30,8 @@ from flue_py.core.context import (
 from flue_py.core.entries import Entry, is_silent
 from flue_py.core.json import JsonValue, changed, encode_json, frozen
 from flue_py.core.kinds import ASSISTANT, COMPACTION, EXCLUSION, MESSAGE, faithful_tokens
-from flue_py.errors import InvalidArgument
+from flue_py.core.sessions import check_label
+from flue_py.errors import InvalidArgument, shown
 from flue_py.lazy import lazy_module
 from flue_py.providers.anthropic import cleared_tokens
 from flue_py.providers.base import type_of_bytes
@@ -655,3 +656,31 @@ def _read_report(entry: Entry) -> ReportedSize | None:
         model if isinstance(model, str) and model else None,
         cleared_tokens(message),
     )
+
+
+def checked_request(
+    model: str | None, provider: str | None, system: str | None, tools: Sequence[Mapping[str, JsonValue]] | None
+) -> list[Mapping[str, JsonValue]] | None:
+    """Check what a request is known by beside its messages, and return the tools. Raises `InvalidArgument`."""
+    _check_name(model, "model")
+    _check_name(provider, "provider")
+    if system is not None and not isinstance(system, str):
+        raise InvalidArgument(f"system: {shown(system)} is not the text of a system prompt")
+    return None if tools is None else _checked_tool_list(tools)
+
+
+def _check_name(name: str | None, what: str) -> None:
+    check_label(name, what)
+    if name == "":
+        raise InvalidArgument(f"{what}: must not be empty; leave it out if it is unknown")
+
+
+def _checked_tool_list(tools: Sequence[Mapping[str, JsonValue]]) -> list[Mapping[str, JsonValue]]:
+    """Return definitions of tools as a list. Raises `InvalidArgument` for what is not one, `InvalidEntry` in one."""
+    if isinstance(tools, (str, bytes, Mapping)) or not isinstance(tools, Sequence):
+        raise InvalidArgument(f"tools: {shown(tools)} is not a list of the tools' definitions")
+    for tool in tools:
+        if not isinstance(tool, Mapping):
+            raise InvalidArgument(f"tools: {shown(tool)} is not the definition of a tool, a JSON object")
+    texts_of(tools)
+    return list(tools)

@@ -123,7 +123,7 @@ async def _work_with(session: Session) -> tuple[str | None, Session]:
 
     await session.rewind(turns=-1)
     if session.leaf_id is not None:
-        await session.set_label(session.leaf_id, "before the release")
+        await session.marks.set_label(session.leaf_id, "before the release")
     await session.append_messages(
         [
             _user("Before we release: is everything in the interface package committed?"),
@@ -142,9 +142,9 @@ async def _work_with(session: Session) -> tuple[str | None, Session]:
     asked = await session.append_message(_user("Commit them, and start a task that checks the changelog."))
     await session.append_message(_assistant("Committed. The task is running.", 12, 41, 4_310))
 
-    task = await session.create_task(task_id="changelog", title="Check the changelog")
+    task = await session.tasks.create(task_id="changelog", title="Check the changelog")
     await task.append_message(_user("Does CHANGELOG.md name every new theme token?"), source="task")
-    part = await task.create_task(task_id="tokens", title="List the theme tokens")
+    part = await task.tasks.create(task_id="tokens", title="List the theme tokens")
     await part.append_message(_user("List the tokens in theme.ts."), source="task")
     await part.append_message(_assistant("userMessageText, toolTitle, toolOutput.", 2, 19, 812))
     await task.append_message(_assistant("It names all three.", 2, 11, 1_090))
@@ -178,16 +178,16 @@ def _usage(fresh: int, output: int, cached: int) -> JsonObject:
 
 async def _show(store: Store, session: Session, before_call: str | None, look: Look) -> list[Section]:
     entries = await session.get_tree()
-    look = replace(look, sizes=_sizes(entries), labels=await session.labels())
+    look = replace(look, sizes=_sizes(entries), labels=await session.marks.labels())
     path = await session.get_active_path()
     items = await session.build_context_entries()
     count = count_tokens(item.data for item in items)
-    window = await session.aggregate_usage_since(before_call, told=True)
+    window = await session.money.aggregate_usage_since(before_call, told=True)
     summary = context_summary(items, count.tokens, is_estimate=count.is_estimate)
     return [
         Section(
             "The tree, with its branches and its leaf",
-            tree_lines(entries, session.leaf_id, look, costs=entry_costs(entries, await session.entry_costs())),
+            tree_lines(entries, session.leaf_id, look, costs=entry_costs(entries, await session.money.entry_costs())),
         ),
         Section("The active path", path_lines(path, look, leaf=session.leaf_id, head=3, tail=7)),
         Section("The context the model sees", [_say(summary), *context_lines(items, look, head=4, tail=6)]),

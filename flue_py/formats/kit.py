@@ -526,7 +526,7 @@ def _no_parts(_entry: Entry, _picodollars: int) -> Cost | None:
 class SessionTree:
     """A session to be exported: its row, every entry it sees (`Session.get_tree`), a leaf, and what stands beside them.
 
-    ``labels`` are by entry. ``costs`` are what the ledger knows of the entries (`Session.entry_costs`), and
+    ``labels`` are by entry. ``costs`` are what the ledger knows of the entries (`Session.money.entry_costs`), and
     ``cost_parts`` returns such a cost by kind of token, None where only its total is known.
     """
 

@@ -425,13 +425,12 @@ def _calls(body: JsonObject, place: Place) -> list[JsonObject]:
     # What changes the price of the request does so for each of its steps.
     beside = {**context_of(body), **context_of(usage)}
     return [
-        {**usage_json(read_reported({**beside, **step})), **_named({**body, **_model_of(step)}, place, f":{number}")}
+        {
+            **usage_json(read_reported({**beside, **step})),
+            **_named({**body, **({"model": step["model"]} if step.get("model") else {})}, place, f":{number}"),
+        }
         for number, step in enumerate(listed)
     ]
-
-
-def _model_of(step: JsonObject) -> JsonObject:
-    return {"model": step["model"]} if step.get("model") else {}
 
 
 def _named(body: JsonObject, place: Place, suffix: str) -> JsonObject:

@@ -32,9 +32,8 @@ from flue_py.runtime.harness import redo_last, undo_last
 from flue_py.runtime.housekeeping import delete_all, find_completed
 from flue_py.sessions.arguments import checked_flag, checked_patience, checked_text
 from flue_py.sessions.compact import checked_hook
-from flue_py.sessions.handle import stored_row
+from flue_py.sessions.handle import shown_context, stored_row
 from flue_py.sessions.money import model_of
-from flue_py.sessions.read import shown_context
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.sessions.write import PATIENCE, checked_offload
@@ -195,7 +194,9 @@ class Conversation:
         found: list[Listed] = []
         cursor = None
         while len(found) < limit:
-            page = await self.store.list_sessions(scope=self.session.scope, limit=min(limit * 2, 200), cursor=cursor)
+            page = await self.store.list_sessions(
+                scope=self.session.info.scope, limit=min(limit * 2, 200), cursor=cursor
+            )
             for info in page.sessions:
                 if info.kind != "task" and len(found) < limit:
                     session = await self.store.get_session(info.id)
@@ -217,10 +218,10 @@ class Conversation:
         """Return the full state as JSON: the session's row, every entry of its tree, labels, task links."""
         info = await stored_row(self.session)
         return {
-            "session": session_row(info, await self.session.name()),
+            "session": session_row(info, await self.session.reports.name()),
             "entries": [entry_row(entry) for entry in await self.session.get_tree()],
-            "labels": {**await self.session.labels()},
-            "tasks": [task_row(link) for link in await self.session.task_links()],
+            "labels": {**await self.session.marks.labels()},
+            "tasks": [task_row(link) for link in await self.session.tasks.links()],
         }
 
     # -- going back -------------------------------------------------------------------------------------------
@@ -259,15 +260,14 @@ class Conversation:
         """Append a user message, call ``model`` with the context, append its answers, and return them.
 
         ``blocks`` that have changed are appended first, and stay whatever comes of the turn. A `ContextOverflow` of the
-        model is met by calling it again with less of what tools gave back (`Session.attempts`), as far as there is
-        less; the session keeps all of it.
-        The user message is stored before the model is called. If the call fails or is cancelled, the message is
-        retracted, and the error raised; if `compact` ends it, the message stays, unanswered, and `AbortedToCompact` is
-        raised: `retry` takes it back. Raises `LeafConflict` if another writer has changed the session: nothing
-        is appended, and the next turn builds on what is there now. If that happens while the model answers, the
-        answers become a branch, so that what was paid for is kept. Raises `InvalidArgument`, with nothing stored, for
-        a model that cannot be called, and for one that answers with anything but a list of messages; `InvalidEntry`,
-        with nothing stored, for a message in it that is none.
+        model is met by calling it again with less of what tools gave back (`Session.context.attempts`), as far as there
+        is less; the session keeps all of it. The user message is stored before the model is called. If the call fails
+        or is cancelled, the message is retracted, and the error raised; if `compact` ends it, the message stays,
+        unanswered, and `AbortedToCompact` is raised: `retry` takes it back. Raises `LeafConflict` if another writer has
+        changed the session: nothing is appended, and the next turn builds on what is there now. If that happens while
+        the model answers, the answers become a branch, so that what was paid for is kept. Raises `InvalidArgument`,
+        with nothing stored, for a model that cannot be called, and for one that answers with anything but a list of
+        messages; `InvalidEntry`, with nothing stored, for a message in it that is none.
 
         An answer with signed reasoning is stored with what it was produced under, and a later turn whose context begins
         otherwise is without that reasoning.
@@ -371,7 +371,7 @@ class Conversation:
         """
         if name.lower() == self.session.id.lower():
             return self.session
-        return await self.store.find_session(name, scope=self.session.scope)
+        return await self.store.find_session(name, scope=self.session.info.scope)
 
     async def switch(self, name: str) -> bool:
         """Go on in another session; False if it is the current one already.
@@ -543,13 +543,13 @@ async def _memory(conversation: Conversation, argument: str) -> str:
     if argument and (action.lower() != "rm" or not name):
         return _usage("memory")
     store, session = conversation.store, conversation.session
-    found = await store.memories(project=session.info.cwd or "", scope=session.scope)
+    found = await store.memories(project=session.info.cwd or "", scope=session.info.scope)
     if not argument:
         return _shown(memory_lines(found)) or "Nothing is remembered."
     places = [memory.info.project for memory in found if memory.name == name.strip()]
     if not places:
         return f"There is no memory {name.strip()!r}."
-    await store.forget(name.strip(), project=places[0], scope=session.scope)
+    await store.forget(name.strip(), project=places[0], scope=session.info.scope)
     return f"Forgot {name.strip()!r}."
 
 
@@ -588,7 +588,7 @@ def _in_a_name(session_id: str) -> str:
 async def _delete(conversation: Conversation, argument: str) -> str:
     if not argument:
         return _usage("delete")
-    store = conversation.store.in_scope(conversation.session.scope)
+    store = conversation.store.in_scope(conversation.session.info.scope)
     if argument.lower() == "all":
         deleted = await delete_all(store, await find_completed(store), spare=conversation.session.id)
         return f"{counted(len(deleted.session_ids), 'session')} deleted, of those that were completed."

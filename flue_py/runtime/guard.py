@@ -31,6 +31,7 @@ from flue_py.compaction.settings import (
     window_above,
 )
 from flue_py.compaction.triggers import Decision, Facts, GuardState, Moment, decide
+from flue_py.context.tokens import checked_request
 from flue_py.core.context import ContextEntry, ContextSize, Turns, begins_turn, last_turns, part_of
 from flue_py.core.entries import Entry
 from flue_py.core.json import JsonObject, JsonValue, changed, frozen
@@ -61,9 +62,8 @@ from flue_py.sessions.arguments import (
     optional,
 )
 from flue_py.sessions.compact import Claim, checked_hook, compacting_under
-from flue_py.sessions.handle import stored_row
+from flue_py.sessions.handle import shown_context, stored_row
 from flue_py.sessions.money import book, model_of, window_of
-from flue_py.sessions.read import checked_request, shown_context
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -182,7 +182,7 @@ class RunningCalls:
         paid = None if failure is None else failure.call
         if paid is not None:
             # The task may be cancelled at the same time, and what was paid is known nowhere else.
-            paid = (await self._waiting.finish(book(session, paid, self._new_id, _PURPOSE, _OUTCOME))).call
+            paid = (await self._waiting.finish(book(session.money, paid, self._new_id, _PURPOSE, _OUTCOME))).call
         call.was_ended = True
         raise AbortedToCompact(
             f"session {session.id!r}: the call of the model was ended, so that the session could be compacted; call "
@@ -307,7 +307,7 @@ async def find_out(
 ) -> Found:
     """Return what a decision needs. The cost of the context, and of counting what was not counted before."""
     found = await shown_context(session)
-    size = await session.measure_context(model, system=system, tools=tools, window=window)
+    size = await session.context.measure(model, system=system, tools=tools, window=window)
     return Found(found.items, found.compaction, size)
 
 
@@ -324,7 +324,7 @@ async def input_since(
     if agent:
         sent = input_tokens((await store.usage(session, path=True, since=cycle, agent=agent)).total)
     else:
-        sent = input_tokens((await session.aggregate_usage_since(cycle)).usage)
+        sent = input_tokens((await session.money.aggregate_usage_since(cycle)).usage)
     if window and settings.budget_of(agent).is_reached_by(sent):
         sent -= await _disbelieved(session, cycle, agent, window)
     return sent
@@ -332,7 +332,7 @@ async def input_since(
 
 async def _disbelieved(session: Session, cycle: str | None, agent: str, window: int) -> int:
     """Return the tokens that answers of an agent, or of all, have reported above the window since a compaction."""
-    entries = await session.get_active_path_since(cycle)
+    entries = await session.get_active_path(since=cycle)
     answers = [each for each in entries if is_answer(each.kind, each.role)]
     reports = [input_tokens(each.usage) for each in answers if not agent or agent_of(each.fields) == agent]
     return sum(tokens for tokens in reports if tokens > window)
@@ -357,9 +357,9 @@ async def goes_on(session: Session, agent: str) -> bool:
 async def has_gone_on(session: Session, since: str) -> bool:
     """Return whether a user said anything, or the model gave an answer, after an entry. True if it is off the path."""
     leaf = (await stored_row(session)).leaf_id
-    if leaf is None or await session.get_entry(since) is None or not await session.is_ancestor(since, of=leaf):
+    if leaf is None or await session.get_entry(since) is None or not await session.branches.is_ancestor(since, of=leaf):
         return True
-    later = await session.get_active_path_since(since)
+    later = await session.get_active_path(since=since)
     return any(begins_turn(entry) or _is_good(entry) for entry in later)
 
 
@@ -513,8 +513,8 @@ class Sending:
 
         The first overflow, also one that the limits of `Fitting` find before anything is sent, is put to ``recover``,
         which returns whether the context is smaller now; the others are met with less of what tools gave back
-        (`Session.attempts`), as far as there is less. Raises the last of them. An error of a client that tells of one
-        is an overflow, too.
+        (`Session.context.attempts`), as far as there is less. Raises the last of them. An error of a client that tells
+        of one is an overflow, too.
         """
         overflow: ContextOverflow | None = None
         sent: list[JsonObject] | None = None
@@ -553,7 +553,7 @@ class Sending:
             yield await self.messages(session, agent, leaf=leaf, system=system, tools=tools)
         else:
             gathered = await self._of_turn(session, self.settings, agent or None, leaf)
-        async for attempt in await session.attempts(
+        async for attempt in await session.context.attempts(
             leaf=leaf, agent=agent or None, settings=self.settings, gathered=gathered, system=system, tools=tools or ()
         ):
             attempt.overflowed()
@@ -603,7 +603,7 @@ class Sending:
         known = self._gathered.get(agent)
         if known is not None and known[0] == turn:
             return known[1]
-        gathered = await session.gather_context(leaf=leaf, agent=agent, settings=settings, sources=self._sources)
+        gathered = await session.context.gather(leaf=leaf, agent=agent, settings=settings, sources=self._sources)
         self._gathered[agent] = (turn, gathered)
         return gathered
 
@@ -660,7 +660,7 @@ class CompactionGuard:
     else who compacts the session. ``blocks`` are told before each `call` where the context does not show what they say
     now (`Session.append_blocks`), so that a compaction takes none away; ``block_failures`` are those of the latest
     call, which they do not break. With ``stop_over_budget``, no turn begins once the ledger has more than a budget
-    allows (`Session.check_budgets`).
+    allows (`Session.money.check_budgets`).
 
     Raises `InvalidArgument`, also for a mode that needs a model where there is none, and for a budget with a
     ``cutover_at`` where compaction by itself is off.
@@ -750,7 +750,7 @@ class CompactionGuard:
         """
         _check_agent(agent)
         if self.stop_over_budget and not await goes_on(self.session, agent):
-            await self.session.check_budgets()
+            await self.session.money.check_budgets()
         return await self._ask("before", agent)
 
     async def after_call(self, agent: str = "") -> GuardAnswer:
@@ -812,9 +812,9 @@ class CompactionGuard:
 
         It is asked `before_call`. If the window overflows all the same, `recover` is called, and ``ask`` again with the
         smaller context. Where that does not help or nothing could be compacted, it is asked with less of what tools
-        gave back, as by `Session.attempts`. Raises what ``ask`` raises, `ContextOverflow` if nothing helped, and
-        `AbortedToCompact` if `compact` was called meanwhile: ``ask`` is cancelled then. What it has cost is booked if
-        it raises a `ModelError` that says so. A `ModelReply` comes back with what its signed reasoning was produced
+        gave back, as by `Session.context.attempts`. Raises what ``ask`` raises, `ContextOverflow` if nothing helped,
+        and `AbortedToCompact` if `compact` was called meanwhile: ``ask`` is cancelled then. What it has cost is booked
+        if it raises a `ModelError` that says so. A `ModelReply` comes back with what its signed reasoning was produced
         under, so that no later call sends that behind another beginning.
         """
         _check_agent(agent)
@@ -825,7 +825,7 @@ class CompactionGuard:
     async def _call(self, ask: Callable[[list[JsonObject]], Awaitable[Result]], agent: str) -> Result:
         await self.before_call(agent)
         await self._append_blocks()
-        latest = await self.session.latest_compaction()
+        latest = await self.session.compactions.latest()
         is_recovered, why = False, ""
 
         async def recover(error: ContextOverflow) -> bool:
@@ -877,7 +877,7 @@ class CompactionGuard:
         if not isinstance(error, ContextOverflow):
             raise InvalidArgument(f"error: {shown(error)} is not a ContextOverflow; nothing else is recovered from")
         _check_agent(agent)
-        latest = await self.session.latest_compaction()
+        latest = await self.session.compactions.latest()
         return await self._recover(error, agent, None if latest is None else latest.id)
 
     async def _recover(self, error: ContextOverflow, agent: str, cycle: str | None) -> GuardAnswer:
@@ -938,7 +938,7 @@ class CompactionGuard:
         turns = bool(self.triggers.trigger_turns or self.triggers.has_budget)
         facts = found.facts(moment, state, agent, sent, instructions, turns=turns)
         if self._budget:
-            counted = await self.session.measure_context(faithful=True, system="", tools=(), use_reported=False)
+            counted = await self.session.context.measure(faithful=True, system="", tools=(), use_reported=False)
             facts = changed(facts, above_budget=max(counted.tokens - self._budget, 0))
         return decide(facts, self.triggers, self.settings)
 
@@ -983,7 +983,7 @@ class CompactionGuard:
     async def _compact(self, found: Found, decision: Decision, overflow: ContextOverflow | None) -> GuardAnswer:
         window = self._room(found, overflow)
         settings = await self._sizes(found, decision, overflow)
-        planned = await self.session.plan_compaction(
+        planned = await self.session.compactions.plan(
             mode=self.mode, settings=settings, window=window, system=self.system, tools=self.tools
         )
         freed = 1 - planned.tokens_staying / max(1, planned.tokens_before)
@@ -1088,7 +1088,7 @@ class CompactionGuard:
             settings = replace(settings, prefer_deterministic=True)
         if decision.keep_turns is None:
             return settings
-        kept = found.kept_turns(decision.keep_turns, await self.session.pins())
+        kept = found.kept_turns(decision.keep_turns, await self.session.marks.pins())
         return replace(settings, keep_recent_messages=max(kept, 1), keep_recent_tokens=sys.maxsize)
 
     def _is_too_much(self, found: Found, overflow: ContextOverflow) -> bool:

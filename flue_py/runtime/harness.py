@@ -73,7 +73,7 @@ class HarnessSession:
         """
         self.harness.check_role(role)
         name = task_session_name(self.name, checked_id(task_id, "task_id"))
-        child = await self.session.create_task(
+        child = await self.session.tasks.create(
             task_id=task_id,
             key=self.harness.storage_key(name),
             title=title,
@@ -99,7 +99,7 @@ class HarnessSession:
             task_id = str(metadata.get("taskId", ""))
             metadata["parentSession"] = self.name.removeprefix("task:").removesuffix(f":{task_id}")
             metadata["cwd"] = info.cwd
-        tasks = self._task_sessions(await self.session.task_links())
+        tasks = self._task_sessions(await self.session.tasks.links())
         if tasks:
             metadata["taskSessions"] = [*tasks]
         return metadata

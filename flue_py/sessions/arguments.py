@@ -292,3 +292,12 @@ def checked_patience(seconds: float) -> float:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= sys.float_info.max:
         raise InvalidArgument(f"patience: should be a number of seconds, 0 or more, not {shown(seconds)}")
     return seconds
+
+
+def check_rewind(to: LeafChoice, turns: int | None) -> None:
+    """Check where to rewind to: either an entry or a number of turns. Raises `InvalidArgument`."""
+    if isinstance(to, Stored) == (turns is None):
+        raise InvalidArgument("rewind takes either to= or turns=")
+    checked_leaf(to, "to")
+    if turns is not None and (isinstance(turns, bool) or not isinstance(turns, int)):
+        raise InvalidArgument(f"turns: {shown(turns)} is not a whole number of turns")

@@ -74,15 +74,7 @@ from flue_py.sessions.arguments import (
     checked_text,
 )
 from flue_py.sessions.compact import BranchSummary, summary_entry
-from flue_py.sessions.handle import (
-    Handle,
-    is_of,
-    refuse_others,
-    take_over,
-    take_over_revision,
-    take_over_task,
-    turns_of,
-)
+from flue_py.sessions.handle import Handle, refuse_others, turns_of
 from flue_py.sessions.session import Session
 from flue_py.sessions.write import (
     Ground,
@@ -278,7 +270,7 @@ class Collector:
         """Return the id of a session, and the handle that was given, if it was one."""
         self._require_open()
         if isinstance(session, Handle):
-            if not is_of(session, self.backend):
+            if session._backend is not self.backend:
                 raise InvalidArgument(f"session {session.id!r} is of another store; a batch is on the sessions of one")
             # One that is only being made has no key yet that its id could be told apart by.
             return (session.id if session.id in self._made else session.ref), session
@@ -429,16 +421,16 @@ class Collector:
             handles.setdefault(handle.id, {})[id(handle)] = handle
         for each, outcome in zip(self._planned, committed.outcomes, strict=True):
             if each.made is not None and isinstance(outcome, SessionInfo):
-                take_over(each.made, outcome)
+                each.made._note_outcome(outcome)
                 if isinstance(each.operation, CreateTask):
                     for handle in handles.get(each.operation.session_id, {}).values():
-                        take_over_task(handle, each.operation.task_id, outcome)
+                        handle._note_task(each.operation.task_id, outcome)
             elif not isinstance(each.operation, (CreateSession, ForkSession, CreateTask)):
                 for handle in handles.get(each.operation.session_id, {}).values():
-                    take_over(handle, outcome)
+                    handle._note_outcome(outcome)
             each.pending.settle(_told(each, outcome))
         for handle in taking_part:
-            take_over_revision(handle, committed.left.get(handle.id))
+            handle._note_left(committed.left.get(handle.id))
 
 
 async def _with_stubs(each: _Planned, operation: AppendEntries, ground: Ground) -> AppendEntries:
@@ -567,7 +559,12 @@ class Atomic:
         seen = checked_seen(expected_leaf, expected_revision)
         if isinstance(entries, NewEntry) or not all(isinstance(entry, NewEntry) and entry.built for entry in entries):
             raise InvalidArgument("entries: should be a sequence of what NewEntry.message, .custom and the others made")
-        chain = [changed(each, parent_id=None, created_us=None) if _is_placed(each) else each for each in entries]
+        chain = [
+            changed(each, parent_id=None, created_us=None)
+            if each.parent_id is not None or each.created_us is not None
+            else each
+            for each in entries
+        ]
         return self._append(session, as_incoming(chain), offload, on_conflict, idempotency_key, seen)
 
     def _append(
@@ -660,7 +657,7 @@ class Atomic:
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
     ) -> Session:
-        """Start a task session, as `Session.create_task` does; return the handle on it."""
+        """Start a task session, as `Session.tasks.create` does; return the handle on it."""
         check_name(idempotency_key, "idempotency_key")
         seen = checked_seen(expected_leaf, expected_revision)
         session_id, handle = self._batch.handle_of(session)
@@ -700,7 +697,7 @@ class Atomic:
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
     ) -> Pending[SessionInfo]:
-        """Note how a task ended, as `Session.end_task` does."""
+        """Note how a task ended, as `Session.tasks.end` does."""
         check_task_end(status, summary)
         seen, note = checked_seen(expected_leaf, expected_revision), Note(by, why)
         session_id, handle = self._batch.named(session)
@@ -877,7 +874,7 @@ class Atomic:
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
     ) -> None:
-        """Label an entry, as `Session.set_label` does; it may be one that this batch appends."""
+        """Label an entry, as `Session.marks.set_label` does; it may be one that this batch appends."""
         checked_id(entry_id, "entry_id")
         check_entry_label(label)
         seen = checked_seen(expected_leaf, expected_revision)
@@ -894,7 +891,8 @@ class Atomic:
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
     ) -> Pending[tuple[str, ...]]:
-        """Pin an entry, as `Session.pin` does; the result are the ids of what was pinned with it, in path order."""
+        """Pin an entry, as `Session.marks.pin` does; the result are the ids of what was pinned with it, in path
+        order."""
         seen = checked_seen(expected_leaf, expected_revision)
         return self._set_pin(session, entry_id, Note(by, why), seen, pinned=True)
 
@@ -908,7 +906,7 @@ class Atomic:
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
     ) -> Pending[tuple[str, ...]]:
-        """Let go of a pinned entry, as `Session.unpin` does; the result is as for `pin`."""
+        """Let go of a pinned entry, as `Session.marks.unpin` does; the result is as for `pin`."""
         seen = checked_seen(expected_leaf, expected_revision)
         return self._set_pin(session, entry_id, Note(by, why), seen, pinned=False)
 
@@ -920,8 +918,3 @@ class Atomic:
         pending = Pending[tuple[str, ...]]()
         self._batch.collect(SetPin(session_id, entry_id, pinned, seen, note), handle, pending)
         return pending
-
-
-def _is_placed(entry: NewEntry) -> bool:
-    """Return whether an entry brings a place of its own along."""
-    return entry.parent_id is not None or entry.created_us is not None

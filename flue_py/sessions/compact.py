@@ -1,4 +1,4 @@
-"""The request that a session's model was sent last: what a provider still has in its cache."""
+"""How a session is compacted, and what its branches have in common."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from flue_py.core.context import (
     context_of,
     copy_of,
     entry_costs,
-    is_editable,
     is_same_model,
     provenance_of,
     range_key,
@@ -33,20 +32,10 @@ from flue_py.core.context import (
     total_cost,
     uncompaction,
 )
-from flue_py.core.entries import SHELL, Entry, NewEntry, PathSettings, entry_prefix, leaving, referred_artifact
+from flue_py.core.entries import SHELL, Entry, NewEntry, PathSettings, entry_prefix, referred_artifact
 from flue_py.core.json import JsonObject, JsonValue, changed, frozen
 from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, MESSAGE, is_answer, message_text
-from flue_py.core.sessions import (
-    GUARD_KEY,
-    STORED,
-    Appended,
-    LeafChoice,
-    Navigated,
-    Note,
-    Seen,
-    Stored,
-    check_entry_label,
-)
+from flue_py.core.sessions import GUARD_KEY, STORED, Appended, LeafChoice, Note, Seen, Stored
 from flue_py.core.usage import PaidCall, UsageTotals
 from flue_py.db.waiting import Waiting
 from flue_py.errors import (
@@ -60,10 +49,10 @@ from flue_py.errors import (
     shown,
 )
 from flue_py.lazy import lazy_module
-from flue_py.prices import CallPricer
 from flue_py.sessions.arguments import (
     ChangedMetadata,
     HasId,
+    check_rewind,
     checked_count,
     checked_flag,
     checked_function,
@@ -78,19 +67,11 @@ from flue_py.sessions.arguments import (
     checked_text,
     optional,
 )
-from flue_py.sessions.handle import Handle, KnownContext, waiting_of
-from flue_py.sessions.money import BookingAsker, Budgeting, Patience, Usage, book, model_of, window_of
-from flue_py.sessions.read import Contexts, Measuring, checked_request
-from flue_py.sessions.write import (
-    Excluding,
-    Moving,
-    Registering,
-    artifact_entry,
-    check_rewind,
-    pins_in,
-    with_oddities,
-    write_what_fits,
-)
+from flue_py.sessions.handle import Group, KnownContext, waiting_of
+from flue_py.sessions.marks import Marks
+from flue_py.sessions.money import BookingAsker, Patience, Spending, book, model_of, window_of
+from flue_py.sessions.request import Context
+from flue_py.sessions.write import Writing, artifact_entry, pins_in, with_oddities, write_what_fits
 
 if TYPE_CHECKING:
     import platform
@@ -119,16 +100,14 @@ if TYPE_CHECKING:
         Uncompacted,
     )
     from flue_py.compaction.settings import CompactionSettings
-    from flue_py.context import items, pipeline, sources, tokens
-    from flue_py.context.pipeline import EpochRules, Rewritten
-    from flue_py.context.settings import AgentContext
+    from flue_py.context import items, sources, tokens
     from flue_py.context.tokens import ModelCounter
     from flue_py.core.model import Model
     from flue_py.prices import CacheRules, CallSize, EditKind, EditPlan, ModelRates
 else:
+    platform = lazy_module("platform")
     # Few sessions are compacted by a guard, and fewer where there is no /proc.
     # Most sessions are never compacted, and a command should start without this.
-    platform = lazy_module("platform")
     blocks = lazy_module("flue_py.compaction.blocks")
     facts = lazy_module("flue_py.compaction.facts")
     hooks = lazy_module("flue_py.compaction.material")
@@ -136,69 +115,15 @@ else:
     plan = lazy_module("flue_py.compaction.plan")
     policy = lazy_module("flue_py.compaction.settings")
     items = lazy_module("flue_py.context.items")
-    pipeline = lazy_module("flue_py.context.pipeline")
     sources = lazy_module("flue_py.context.sources")
     tokens = lazy_module("flue_py.context.tokens")
     prices = lazy_module("flue_py.prices")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The request that a session's model was sent last: what a provider still has in its cache.
-
 bound = lazy_module("flue_py.providers.request")
 
+
 _HOUR = 3_600
-
-
-class Aligning(Contexts):
-    """What was sent last of a `Session`."""
-
-    __slots__ = ()
-
-    async def _last_answer_by(self, model: str | None, provider: str | None, leaf: str | None) -> Entry | None:
-        """Return the newest answer of the kept path that a model gave to a request of its own; None for none.
-
-        Not one that another model or provider gave, that was copied from elsewhere, or that failed: its request is in
-        no cache, or in another's. The cost of the context.
-        """
-        tail = (await self._read_context(leaf)).tail
-        return next((entry for entry in reversed(tail) if _was_given_by(entry, model, provider)), None)
-
-    def _seconds_too_old(self, answer: Entry, model: str | None, provider: str | None) -> tuple[int, int] | None:
-        """Return how old an answer is and how long a provider keeps what it was sent, if that is over; else None."""
-        kept = prices.cache_rules(model, provider).lifetime_seconds
-        usage = answer.fields.get("usage")
-        # Who asked for writes of an hour has the cache for that long.
-        if isinstance(usage, dict) and usage.get("cacheWrite1h"):
-            kept = max(kept, _HOUR)
-        age = self._pricer.now_us() - answer.created_us
-        return (age // 1_000_000, kept) if age > kept * 1_000_000 else None
-
-    async def _sent_for(self, answer: Entry | None) -> list[ContextEntry]:
-        """Return the context that an answer was given to; nothing for None."""
-        return [] if answer is None else (await self._read_context(answer.parent_id)).items
-
-    async def _last_request(
-        self,
-        items: Sequence[ContextEntry],
-        answer: Entry,
-        counter: ModelCounter,
-        system: str,
-        tools: tuple[JsonObject, ...],
-    ) -> LastRequest:
-        """Return the request of a context, and how much of it was in the request of an answer on the path."""
-        sent = await self._sent_for(answer)
-
-        def counted() -> LastRequest:
-            around = tokens_around(system, tools, counter)
-            counts = counter.count_entries(items)
-            common = chain_of(items).common_items(chain_of(sent))
-            cached = around + sum(counts[:common])
-            # As it was sent: no reasoning behind another beginning, whose signature the provider would refuse.
-            messages = tuple(bound.ours_without_stale([item.data for item in items], system, tools))
-            return hooks.LastRequest(messages, system, tools, around + sum(counts), cached)
-
-        return await self._backend.waiting.call(counted)
 
 
 def _was_given_by(entry: Entry, model: str | None, provider: str | None) -> bool:
@@ -231,14 +156,12 @@ def why_not_the_same(model: Model, settings: PathSettings) -> str | None:
     return None
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What a compaction of a session is to be made of, before anything is made.
-
 Planned: TypeAlias = "SessionCompactionPlan | NoCompaction"
+
+
 Finding: TypeAlias = (
     "Callable[[KnownContext, CompactionSettings, Sequence[str], Sequence[int], frozenset[str]], Planned]"
 )
-"""Plans a compaction of a context, with its settings, the pins, the size of each item, and what must not leave."""
 
 
 @frozen
@@ -319,11 +242,7 @@ class Basis:
             yield f"the context still takes {after:,} tokens, {after - most:,} more than leave the reserve: {staying}"
 
     def material(
-        self,
-        planned: SessionCompactionPlan,
-        instructions: str | None,
-        model: Model | None,
-        registered: Block,
+        self, planned: SessionCompactionPlan, instructions: str | None, model: Model | None, registered: Block
     ) -> hooks.Material:
         """Return what a mode makes its text of, beside what is registered."""
         beside = self.tokens_staying + (self.counter.count(said(registered.text)) if registered.text else 0)
@@ -401,13 +320,14 @@ def said(text: str) -> JsonObject:
 
 ELSEWHERE_SECONDS = 600
 
+
 _SPARE_SECONDS = 60
 
+
 _under: ContextVar[Claim | None] = ContextVar("_under", default=None)
-"""The claim under which a task compacts a session."""
+
 
 _held: set[str] = set()
-"""The tokens of the claims that this process holds."""
 
 
 @frozen
@@ -529,60 +449,7 @@ def _born_by_proc(pid: int) -> str | None:
     return None if fields[0] in ("Z", "X") else fields[19]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# One compaction of a session at a time, in all processes: who compacts it by hand respects the claim of a guard.
-
 BY = "compaction guard"
-
-
-class Claiming(Handle):
-    """What a `Session` knows of who compacts it now."""
-
-    __slots__ = ()
-
-    async def _is_claimed_elsewhere(self) -> bool:
-        """Return whether somebody else has claimed the session for a compaction that still runs. One point read."""
-        self._note_row(await self._stored_info())
-        found = Claim.from_json(self._guarded.get("claim"))
-        return found is not None and found.holds(self.id, self._pricer.now_us() // 1_000_000)
-
-    async def _renew_claim(self, claim: Claim, seconds: float) -> None:
-        """Have a claim hold for as long as a call of a model may take.
-
-        One point read, and a write where the claim would end before.
-        """
-        while True:
-            info = await self._stored_info()
-            self._note_row(info)
-            stored = Claim.from_json(self._guarded.get("claim"))
-            if stored is None or stored.token != claim.token:
-                return
-            renewed = stored.renewed(self._pricer.now_us() // 1_000_000, seconds)
-            if renewed is None:
-                return
-            try:
-                await self._store_claim(renewed, info.revision)
-            except RevisionConflict:
-                continue
-            return
-
-    @property
-    def _guarded(self) -> JsonObject:
-        stored = self.metadata.get(GUARD_KEY)
-        return {**stored} if isinstance(stored, dict) else {}
-
-    async def _store_claim(self, claim: Claim, revision: int) -> None:
-        fields = checked_metadata({GUARD_KEY: {**self._guarded, "claim": claim.to_json()}}, self._limits)
-        update = partial(
-            self._backend.update_session, self._ref, note=Note(BY, "still compacting: the claim is renewed")
-        )
-        change = ChangedMetadata(fields, merge=True, limits=self._limits)
-        seen = Seen(STORED, revision)
-        await self._commit(partial(update, metadata_text=change, expected=seen), self._note_row)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Asking a hook before a session is compacted.
 
 
 def checked_hook(hook: BeforeCompaction | None) -> BeforeCompaction | None:
@@ -614,10 +481,6 @@ async def _of(answer: Awaitable[HookAnswer]) -> HookAnswer:
     return await answer
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Compacting a session: plan, let a mode make the text, append it; in one call.
-
-
 class Around(NamedTuple):
     """What goes with each request of a session, and whether a request is the context as it is, beside that."""
 
@@ -636,390 +499,6 @@ def _own_window(had: PathSettings, asked: Model | None) -> int | None:
     if had.model is None or (asked is not None and own and why_not_the_same(asked, had) is None):
         return own
     return prices.published_window(had.model, had.provider) or own
-
-
-class Compacting(Registering, Aligning, Usage, Budgeting, Claiming):
-    """How a `Session` is compacted."""
-
-    __slots__ = ()
-
-    async def compact(
-        self,
-        model: Model | None = None,
-        *,
-        mode: str | Mode | None = None,
-        settings: CompactionSettings | None = None,
-        instructions: str | None = None,
-        window: int | None = None,
-        dry_run: bool = False,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-        system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] | None = None,
-        aligned: bool = True,
-        before_compaction: BeforeCompaction | None = None,
-    ) -> CompactionResult:
-        """Replace the beginning of the context by a text that stands for it, and return what was done, or why not.
-
-        The end of the context stays word for word (``settings.keep_recent_tokens``; without ``settings``, where a model
-        is asked, only what the last turn owes). The text of what comes before it is made by ``mode``, by default that
-        of the settings (``llm``), which asks ``model``, with ``instructions`` in place of ours, which only the system
-        prompt has then. ``window`` is the context window of the session's own model in tokens, by default that of the
-        model of its latest answer, as far as it is known, and otherwise that of ``model``; what is kept and reserved is
-        made to fit into it, beside ``system`` and ``tools``. One entry is appended when the text is there, and nothing
-        before: a failure changes nothing but the ledger, which has what each call cost as soon as it is answered.
-        Messages that were appended meanwhile stay in the context. If the leaf was moved elsewhere, or somebody else
-        compacted, nothing is appended. With ``dry_run``, no model is asked.
-        `undo` takes it back. While a guard compacts the session, in whatever process, nothing is made, for the reason
-        ``elsewhere``. ``expected_leaf`` and ``expected_revision`` are compared before anything is planned.
-
-        ``system`` and ``tools`` are what goes with the session's own requests ("" and () for none). If both are given,
-        and ``model`` is the session's, a summary is asked for by the last request with one message more, so that most
-        of it is read from the provider's cache; where that cannot be, ``notes`` say why, and a transcript is sent. Who
-        sends something else than the context as it is, for example what settings leave of it, says ``aligned=False``.
-
-        ``before_compaction`` is asked when there is a plan, before anything is made: it returns None to go on,
-        `Cancelled`, or the text itself (`flue_py.compaction.material`), which is appended as one of a mode would be.
-        What it raises is raised, and nothing is changed.
-
-        Where budgets cover the session, they are asked for each call before it is made, and charged with what it used.
-
-        Raises `SummaryFailed`, whose cause is `BudgetExceeded` or the model's error, `LeafConflict`,
-        `RevisionConflict`, and `InvalidArgument` for a mode that needs a model where there is none. The cost of the
-        context, and of the model.
-        """
-        checked_flag(dry_run, "dry_run")
-        checked_flag(aligned, "aligned")
-        checked_text(instructions, "instructions")
-        checked_request(None, None, system, tools)
-        checked_hook(before_compaction)
-        asked = None if model is None else model_of(model)
-        chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
-        await self._compare(checked_seen(expected_leaf, expected_revision))
-        basis = await self._basis_of(chosen, settings, window, asked=asked, system=system, tools=tools)
-        around = None if system is None or tools is None else Around(system, tools, aligned)
-        return await self._compact(basis, asked, instructions, dry_run=dry_run, around=around, hook=before_compaction)
-
-    async def _compact(
-        self,
-        basis: Basis,
-        asked: Model | None,
-        instructions: str | None,
-        *,
-        dry_run: bool,
-        around: Around | None = None,
-        hook: BeforeCompaction | None = None,
-    ) -> CompactionResult:
-        """Make the text for what was planned, and append it. ``around`` is what goes with the session's requests."""
-        if isinstance(basis.found, plan.NoCompaction):
-            return basis.nothing(basis.found.reason)
-        if dry_run:
-            return basis.nothing("dry_run")
-        claim = claim_of_this_task(self.id)
-        if claim is None and await self._is_claimed_elsewhere():
-            return basis.nothing("elsewhere")
-        # It is the claim of this one compaction, and not of what a model or a hook may begin.
-        with compacting_under(None):
-            return await self._compact_now(basis, basis.found, asked, instructions, around, hook, claim)
-
-    async def _compact_now(
-        self,
-        basis: Basis,
-        planned: SessionCompactionPlan,
-        asked: Model | None,
-        instructions: str | None,
-        around: Around | None,
-        hook: BeforeCompaction | None,
-        claim: Claim | None,
-    ) -> CompactionResult:
-        registered = await self._registered_block(basis, basis.leaf)
-        material = basis.material(planned, instructions, asked, registered)
-        answer = None if hook is None else await ask_hook(hook, basis.about(material), self._backend.waiting)
-        if isinstance(answer, hooks.Cancelled):
-            return basis.cancelled(answer)
-        if answer is not None:
-            return await self._append_supplied(basis, planned, material, answer)
-        asker = None if asked is None else self._asker_of(asked, basis.settings, claim=claim)
-        if asked is not None and around is not None:
-            material = await self._aligned(material, basis, asked, around)
-        if asker is not None and not isinstance(basis.mode, modes.Window):
-            material = replace(material, changes=await self._changes(basis, planned))
-        made = await modes.make_text(basis.mode, material, asker)
-        if not made.text.strip() and not isinstance(basis.mode, modes.Window):
-            raise SummaryFailed(basis.mode.name, "it made no text")
-        return await self._append_made(basis, planned, made, () if asker is None else tuple(asker.calls))
-
-    async def _changes(self, basis: Basis, planned: SessionCompactionPlan) -> str:
-        """Return what the calls stored on the path have changed up to the last item that leaves. O(path)."""
-        last = planned.leaving[-1].entry_id
-        first = planned.first_entry_id if isinstance(planned, plan.RangePlan) and planned.head is not None else None
-        path = await self.get_active_path(leaf=basis.leaf)
-        ids = [entry.id for entry in path]
-        stretch = path[0 if first is None else ids.index(first) : ids.index(last) + 1]
-
-        def read() -> str:
-            messages = [ContextEntry(entry) for entry in stretch if entry.kind == MESSAGE]
-            return sources.changes_text(sources.changes_of(list(map(items.Item, messages, count())))) or ""
-
-        return await self._backend.waiting.call(read)
-
-    async def _append_supplied(
-        self, basis: Basis, planned: SessionCompactionPlan, material: hooks.Material, answer: HookSummary
-    ) -> CompactionResult:
-        """Append the text that a hook gave. What it paid is in the ledger first, also where nothing is appended."""
-        calls = [(await book(self, call, self._backend.new_entry_id, COMPACTION)).call for call in answer.calls]
-        if not answer.text.strip():
-            raise SummaryFailed(modes.HOOK, "it gave no text")
-        made = modes.supplied(material, answer.text, answer.details)
-        done = await self._append_made(basis, planned, made, tuple(calls), from_hook=True)
-        return replace(done, from_hook=True)
-
-    def _asker_of(
-        self, model: Model, settings: CompactionSettings, purpose: str | None = None, claim: Claim | None = None
-    ) -> BookingAsker:
-        patience = Patience(settings.summary_timeout, settings.rate_limit_wait)
-        before = None if claim is None else partial(self._renew_claim, claim)
-        waiting, new_id = self._backend.waiting, self._backend.new_entry_id
-        return BookingAsker(model, self, waiting, new_id, patience, purpose, before)
-
-    async def plan_compaction(
-        self,
-        *,
-        mode: str | Mode | None = None,
-        settings: CompactionSettings | None = None,
-        window: int | None = None,
-        system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] | None = None,
-    ) -> CompactionResult:
-        """Return what `compact` would do, without doing it: ``planned`` is None where there is nothing to do.
-
-        Without ``window``, that of the model of the session's latest answer counts, as far as it is known. Raises
-        `InvalidArgument`. The cost of the context.
-        """
-        checked_request(None, None, system, tools)
-        basis = await self._basis_of(mode, settings, window, system=system, tools=tools)
-        return basis.nothing(basis.found.reason if isinstance(basis.found, plan.NoCompaction) else "dry_run")
-
-    async def uncompact(
-        self, *, expected_leaf: LeafChoice = STORED, expected_revision: int | None = None
-    ) -> Uncompacted | None:
-        """Take the compaction in effect back, so that the model sees again what it stood for; None where there is none.
-
-        One layer is peeled off: an earlier compaction is in effect again, or else none. What was appended after the
-        compaction stays, after what comes back. One entry is appended; nothing is removed, and `undo` takes it back.
-        Raises `LeafConflict`, `RevisionConflict`. The cost of the context that comes back.
-        """
-        seen = checked_seen(expected_leaf, expected_revision)
-        await self._compare(seen)
-        read = await self._read_context(STORED)
-        peeled = read.compaction
-        if peeled is None:
-            return None
-        earlier = await self.latest_compaction(leaf=peeled.parent_id)
-        first = (await self.get_active_path(leaf=peeled.parent_id))[0].id if earlier is None else ""
-        counter = await self._counter_at(read.stamp.leaf_id)
-        before = await self._size_of(read.items, counter)
-        entry = uncompaction(peeled, earlier, first, before)
-        base = self._leaf_id
-        appended = await self._append([entry], "raise", None, Seen(read.stamp.leaf_id, seen.revision))
-        self._keep_base(base, read.stamp.leaf_id)
-        after = await self._size_of((await self._read_context(appended.entry_ids[-1])).items, counter)
-        return plan.Uncompacted(peeled.id, None if earlier is None else earlier.id, before, after, appended)
-
-    async def _basis_of(
-        self,
-        mode: str | Mode | None,
-        settings: CompactionSettings | None,
-        window: int | None,
-        find: Finding | None = None,
-        *,
-        asked: Model | None = None,
-        system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] | None = None,
-    ) -> Basis:
-        """Return what a compaction is to be made of; ``find`` says what to summarize, by default the beginning.
-
-        What goes with the messages, ``system`` and ``tools``, is taken off the window. Without one, it is that of the
-        session's own model, as far as it is known, and else that of ``asked``.
-        """
-        chosen = modes.checked_mode(mode, settings)
-        is_whole = settings is None and find is None and chosen.needs_model
-        settings = policy.WHOLE if is_whole else policy.checked_settings(settings)
-        optional(checked_count, window, "window")
-        read = await self._read_context(STORED)
-        async with self._turn:
-            marks = await self._backend.read_marks(self._ref)
-            links = await self._backend.task_links(self._ref)
-        pins = pins_in(marks, read.compaction, read.tail)
-        had = await self._settings_of(read)
-        counter = tokens.counter_for(had.model)
-        path = await self._path_of_hidden(read, pins)
-        is_window = find is None and isinstance(chosen, modes.Window)
-        texts = await self.registered(leaf=read.stamp.leaf_id) if is_window else ()
-        waiting = modes.waited_for(chosen)
-
-        def worked_out() -> Basis:
-            fitting = _own_window(had, asked) if window is None else window
-            counts = read.counts.get(counter.name)
-            if counts is None:
-                counts = read.counts[counter.name] = counter.count_entries(read.items)
-            live = modes.live_callers(read.items, links, waiting)
-            hidden = modes.Hidden(path, read.compaction, pins, read.items) if path else None
-            back = 0 if hidden is None else sum(counter.count_entries(hidden.items))
-            around = tokens_around(system, tools, counter)
-            sized, room = policy.sized_for(settings, fitting, around), policy.window_of_messages(fitting, around)
-            most = policy.most_kept(sized, room)
-            if is_window:
-                beside = blocks.registered_block(texts, settings, room, lambda text: counter.count(said(text))).text
-                most = within_budget(read.items, counts, settings, sized, room, counter, beside)
-                sized = replace(
-                    sized, keep_recent_tokens=most or 0, keep_recent_messages=sized.keep_recent_messages or None
-                )
-            fits = is_window and most is None
-            most = None if most is None else most - back
-            planning = find or partial(beginning, most=most, whole_turns=is_window)
-            found = (
-                plan.NoCompaction("no_cut_point")
-                if fits
-                else planning(read, policy.keeping_less(sized, back), pins, counts, live)
-            )
-            before = sum(counts)
-            leaving, staying = 0, before
-            if isinstance(found, plan.SessionCompactionPlan):
-                leaving = sum(found.plan.content.those_of(counts))
-                # The summaries of earlier compactions that are taken over neither leave nor stay.
-                staying -= leaving + sum(map(counts.__getitem__, found.taken_over))
-                if hidden is not None and (more := hidden.coming_back(plan.entry_of(found, "", {}, ()))):
-                    found = replace(found, staying=(*more, *found.staying))
-                    staying += sum(counter.count_entries(more))
-            sizes = before, leaving, staying
-            tasks = modes.running_tasks(links)
-            return Basis(
-                read.stamp.leaf_id, read.items, read.compaction, chosen, sized, room, tasks, counter, *sizes, found
-            )
-
-        # Counting ten thousand messages takes a second the first time: other tasks go on meanwhile.
-        return await self._backend.waiting.call(worked_out)
-
-    async def _path_of_hidden(self, read: KnownContext, pins: Sequence[str]) -> Sequence[Entry]:
-        """Return the path where something on it is pinned that the context does not show, else nothing."""
-        leaf = read.stamp.leaf_id
-        if leaf is None or not pins or not (hidden := set(pins) - {item.entry_id for item in read.items}):
-            return ()
-        found = [each.id for each in await self.get_entries(hidden) if each is not None]
-        is_on_path = any([await self.is_ancestor(each, of=leaf) for each in found])
-        return await self.get_active_path(leaf=leaf) if is_on_path else ()
-
-    async def _counter_at(self, leaf: str | None) -> ModelCounter:
-        """Return the counter of the model that the path has at a leaf."""
-        return tokens.counter_for((await self.settings(leaf=leaf)).model)
-
-    async def _size_of(self, items: Sequence[ContextEntry], counter: ModelCounter) -> int:
-        """Return how many tokens the items of a context take; other tasks go on meanwhile."""
-        return await self._backend.waiting.call(lambda: sum(counter.count_entries(items)))
-
-    async def _append_made(
-        self,
-        basis: Basis,
-        planned: SessionCompactionPlan,
-        made: Made,
-        calls: tuple[JsonObject, ...],
-        *,
-        from_hook: bool = False,
-    ) -> CompactionResult:
-        """Append what was made below the stored leaf, where that still is the end of the path that was planned on."""
-        while True:
-            leaf = (await self._stored_info()).leaf_id
-            moved = None if leaf == basis.leaf else await self._overtaken(basis, leaf)
-            # What is registered is that of the path which is appended to: it may have changed while the text was made.
-            whole = made if moved is not None else await self._with_registered(basis, made, leaf)
-            outcome = basis.made(whole, calls)
-            if moved is not None or outcome.reason is not None:
-                return replace(outcome, reason=moved or outcome.reason)
-            base = self._leaf_id
-            with suppress(LeafConflict):
-                appended = await self._append_summary(planned, whole, calls, leaf, basis.leaf, from_hook=from_hook)
-                self._keep_base(base, leaf)
-                return replace(outcome, appended=appended)
-
-    async def _with_registered(self, basis: Basis, made: Made, leaf: str | None) -> Made:
-        block = await self._registered_block(basis, leaf)
-        staying = basis.found.staying if isinstance(basis.found, plan.SessionCompactionPlan) else ()
-        stays = any(block.text in message_text(item.data) for item in staying if item.kind == COMPACTION)
-        return modes.with_block(made, replace(block, text="") if stays else block)
-
-    async def _registered_block(self, basis: Basis, leaf: str | None) -> Block:
-        texts = await self.registered(leaf=leaf)
-        return blocks.registered_block(
-            texts, basis.settings, basis.window, lambda text: basis.counter.count(said(text))
-        )
-
-    async def _aligned(
-        self,
-        material: hooks.Material,
-        basis: Basis,
-        model: Model,
-        around: Around,
-    ) -> hooks.Material:
-        """Return the material with what goes with requests.
-
-        It has the last request, too, where the model that is asked is the one that was sent it.
-        """
-        offered = tuple(cast("JsonObject", dict(tool)) for tool in around.tools)
-        material = replace(material, system=around.system, tools=offered)
-        if not around.is_whole:
-            return replace(material, unaligned="what is sent is not the context as it is")
-        settings = await self.settings(leaf=basis.leaf)
-        if (why := why_not_the_same(model, settings)) is not None:
-            return replace(material, unaligned=why)
-        provider = model.provider or settings.provider
-        answer = await self._last_answer_by(model.name, provider, basis.leaf)
-        if answer is None:
-            return replace(material, unaligned=f"{model.name} has answered nothing that is still in the context")
-        if (too_old := self._seconds_too_old(answer, model.name, provider)) is not None:
-            age, kept = (seconds // 60 for seconds in too_old)
-            return replace(material, unaligned=f"what was sent last is kept for {kept} minutes, and {age} have passed")
-        last = await self._last_request(basis.items, answer, basis.counter, around.system, offered)
-        return replace(material, last_request=last)
-
-    async def _overtaken(self, basis: Basis, leaf: str | None) -> NotCompacted | None:
-        """Return why a leaf that is not the one planned on cannot be built on; None where only turns were added."""
-        if leaf is None or basis.leaf is None or not await self.is_ancestor(basis.leaf, of=leaf):
-            return "leaf_moved"
-        latest = await self.latest_compaction(leaf=leaf)
-        known = None if basis.latest is None else basis.latest.id
-        return None if (None if latest is None else latest.id) == known else "compacted_meanwhile"
-
-    async def _append_summary(
-        self,
-        planned: SessionCompactionPlan,
-        made: Made,
-        calls: tuple[JsonObject, ...],
-        leaf: str | None,
-        planned_on: str | None,
-        *,
-        from_hook: bool,
-    ) -> Appended:
-        first_kept, is_range = planned.first_kept_entry_id, isinstance(planned, plan.RangePlan)
-        if not first_kept and not is_range and leaf != planned_on:
-            # What was appended meanwhile stays, though nothing else does.
-            first_kept = (await self.get_active_path_since(planned_on, leaf=leaf))[0].id
-        if is_range or not first_kept or not made.text:
-            entry = plan.entry_of(planned, made.text, made.details, calls, from_hook=from_hook)
-            return await self._append([entry], "raise", None, Seen(leaf, None))
-        return await self.append_compaction(
-            made.text,
-            first_kept_entry_id=first_kept,
-            tokens_before=planned.plan.tokens_before,
-            details=made.details,
-            calls=calls,
-            from_hook=from_hook,
-            expected_leaf=leaf,
-        )
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Having a mode of compaction summarize a branch: one that is left, or one that is brought back.
 
 
 class BranchMaking:
@@ -1051,58 +530,6 @@ class ToldBranch:
     calls: tuple[JsonObject, ...]
 
 
-class Branching(Compacting):
-    """How a branch of a `Session` is summarized."""
-
-    __slots__ = ()
-
-    async def _told_branch(
-        self,
-        making: BranchMaking,
-        items: Sequence[ContextEntry],
-        common: str | None,
-        *,
-        shown_at: str | None,
-        preamble: str,
-    ) -> ToldBranch | None:
-        """Return the summary of what a context has of what comes after ``common``, behind a preamble.
-
-        It is counted by the model that this session has at the leaf ``shown_at``. None where there is nothing to
-        summarize. Raises `SummaryFailed`, whose cause is the model's error.
-        """
-        entry = None if common is None else await self.get_entry(common)
-        above = -1 if entry is None else entry.depth
-        counter = await self._counter_at(shown_at)
-        planned = modes.plan_branch([item for item in items if item.entry.depth > above], making.settings)
-        if planned is None:
-            return None
-        made, calls = await self._made_of(making, planned, counter, preamble)
-        notes: JsonObject = {"notes": [*made.notes]} if made.notes else {}
-        return ToldBranch(preamble + made.text, {**made.details, **notes}, calls)
-
-    async def _made_of(
-        self, making: BranchMaking, planned: SessionCompactionPlan, counter: ModelCounter, preamble: str
-    ) -> tuple[Made, tuple[JsonObject, ...]]:
-        """Return what a mode makes of a branch for behind a preamble, and the paid calls that it took."""
-        asker = None if making.model is None else self._asker_of(making.model, making.settings, BRANCH_SUMMARY)
-        material = hooks.Material(
-            planned,
-            counter.count,
-            None if planned.previous is None else planned.previous.details,
-            making.instructions,
-            making.window,
-            None if making.model is None else making.model.context_window,
-            summarizer_output=None if making.model is None else making.model.max_output_tokens,
-        )
-        material = modes.within_budget(material, preamble)
-        if not planned.leaving:
-            return modes.held_to_budget(modes.told_by_summaries(planned), material, preamble), ()
-        made = await modes.make_text(making.mode, material, asker)
-        if not made.text.strip():
-            raise SummaryFailed(making.mode.name, "it made no text")
-        return modes.held_to_budget(made, material, preamble), () if asker is None else tuple(asker.calls)
-
-
 def checked_making(
     model: Model | None,
     mode: str | Mode | None,
@@ -1120,13 +547,10 @@ def checked_making(
     return BranchMaking(model, mode, settings, instructions, window)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The edits of a context that `Session.plan` puts a price on.
-
-
 @frozen
 class Compact:
-    """`Session.compact`, with the same arguments; with ``first`` or ``last``, `Session.compact_range` between these.
+    """`Session.compact`, with the same arguments; with ``first`` or ``last``, `Session.compactions.compact_range`
+    between these.
 
     ``summary_tokens`` is how long the summary is taken to be that a model would write; None for a usual length. A mode
     that asks no model makes its text, and that is counted: functions that it was given are called. Raises
@@ -1160,7 +584,7 @@ class Rewind:
 
 @frozen
 class Exclude:
-    """`Session.exclude` of one or more entries. Raises `InvalidArgument` for no id."""
+    """`Session.marks.exclude` of one or more entries. Raises `InvalidArgument` for no id."""
 
     entry_ids: Sequence[str]
 
@@ -1187,6 +611,8 @@ class Resume:
 
 
 Edit: TypeAlias = Compact | Rewind | Exclude | Fork | Resume
+
+
 EditChoice: TypeAlias = Edit | Literal["compact", "rewind", "exclude", "fork", "resume"]
 
 
@@ -1218,364 +644,8 @@ _NAMED: dict[str, Callable[..., Edit]] = {
 }
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Making the context of a session fit into the window of another model.
-
-
-class Fitting(Compacting, Measuring):
-    """How a `Session` goes on with another model."""
-
-    __slots__ = ()
-
-    async def fit_to(
-        self,
-        model: Model,
-        *,
-        compactor: Model | None = None,
-        mode: str | Mode | None = None,
-        settings: CompactionSettings | None = None,
-        instructions: str | None = None,
-        window: int | None = None,
-        system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] | None = None,
-    ) -> Fitted:
-        """Make the context fit into the window of ``model``, which is to go on with the session, and say if it does.
-
-        Call it before the first request to the other model. Nothing is done where the context, as the counter for that
-        model counts it, leaves ``settings.reserve_tokens`` free. Otherwise it is compacted by ``compactor``, which
-        should be the larger model that the session had so far, or else by ``model`` itself, in parts; with less of the
-        end kept word for word each time, three times at most. ``window`` is by default that of ``model``, ``system``
-        and ``tools`` are counted in. One message alone that is larger than the window does not fit, whatever is done.
-
-        Raises `InvalidArgument` where the window is unknown, and otherwise as `compact`; what was compacted until then
-        stays.
-        """
-        target = model_of(model)
-        asked = target if compactor is None else model_of(compactor, "compactor")
-        window = target.context_window if window is None else checked_count(window, "window")
-        if not window:
-            raise InvalidArgument(f"window: the context window of model {target.name!r} is not known; give it")
-        settings = policy.checked_settings(settings)
-        modes.checked_mode(mode, settings, has_model=True)
-        checked_text(instructions, "instructions")
-        sized = policy.sized_for(settings, window)
-        room, keep = window - sized.reserve_tokens, sized.keep_recent_tokens
-        measure = partial(self.measure_context, target.name, system=system, tools=tools, use_reported=False)
-        made: list[CompactionResult] = []
-        size = await measure()
-        for kept in (keep, keep // 4, 0):
-            if size.tokens <= room:
-                break
-            less = replace(settings, keep_recent_tokens=kept)
-            done = await self.compact(
-                asked,
-                mode=mode,
-                settings=less,
-                instructions=instructions,
-                window=window,
-                system=system,
-                tools=tools,
-            )
-            made.append(done)
-            size = await measure()
-        return plan.Fitted(size.tokens <= room, size.tokens, room, tuple(made))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Taking entries over from other leaves, and comparing two leaves.
-
-
-class Merging(Branching):
-    """The half of a `Session` that looks at, and takes from, other leaves: its own branches, forks, task sessions."""
-
-    __slots__ = ()
-
-    async def common_ancestor(
-        self, other: HasId | str | None = None, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
-    ) -> str | None:
-        """Return the deepest entry on the path to ``leaf`` and on that to ``other_leaf``; None without one.
-
-        ``other`` is the session that ``other_leaf`` is read in: this one where it is left out. A session of another
-        tree, such as a task session, has nothing in common. Raises `SessionNotFound`, `EntryNotFound`. O(forks on
-        the paths).
-        """
-        checked_leaf(leaf)
-        checked_leaf(other_leaf, "other_leaf")
-        other_id = self.ref if other is None else checked_session(other)
-        async with self._turn:
-            return await self._backend.common_ancestor(self._ref, other_id, leaf=leaf, other_leaf=other_leaf)
-
-    async def diff(
-        self, other: HasId | str | None = None, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
-    ) -> LeafDiff:
-        """Return what the path to ``leaf`` has that the one to ``other_leaf`` has not, and the reverse.
-
-        Arguments and errors are those of `common_ancestor`. The leaves are those stored as it begins. O(entries that
-        differ + forks on the paths + calls of the trees).
-        """
-        checked_leaf(leaf)
-        checked_leaf(other_leaf, "other_leaf")
-        other_id = self.ref if other is None else checked_session(other)
-        async with self._turn:
-            mine = await self._resolved(self._ref, leaf)
-            theirs = await self._resolved(other_id, other_leaf)
-            ancestor = await self._backend.common_ancestor(self._ref, other_id, leaf=mine, other_leaf=theirs)
-            left = await self._side(self._ref, mine, ancestor)
-            return LeafDiff(ancestor, left, await self._side(other_id, theirs, ancestor))
-
-    async def _resolved(self, session_id: str, leaf: LeafChoice) -> str | None:
-        """Return a leaf to read at as an id: where another writer moves the stored one, all reads stay with this."""
-        if not isinstance(leaf, Stored):
-            return leaf
-        info = await self._backend.get_session(session_id)
-        if info is None:
-            raise SessionNotFound(session_id)
-        return info.leaf_id
-
-    async def _side(self, session_id: str, leaf: str | None, ancestor: str | None) -> DiffSide:
-        read = await self._backend.read_path_since(session_id, ancestor, leaf=leaf)
-        window = await self._backend.read_usage(session_id, ancestor, leaf=leaf)
-        entries = read.entries or ()
-        paid = await self._backend.read_entry_costs(session_id) if entries else {}
-        return DiffSide(session_id, leaf, entries, window.usage, total_cost(entry_costs(entries, paid).values()))
-
-    async def cherry_pick(
-        self,
-        entry_ids: Sequence[str],
-        *,
-        source: HasId | str | None = None,
-        whole: bool = True,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Appended:
-        """Append copies of chosen entries of a branch, a fork or a task session below the leaf, in order of depth.
-
-        ``source`` is the session that sees them: this one where it is left out. They have to lie on one path. A copy
-        has an id of its own, the same payload, and in its ``extra`` where it comes from (`provenance_of`); what it
-        cost is counted where it was paid, and nowhere else. The artifact that a message refers to is copied before it.
-        Done once: where the path already has the copies of these entries, the first result comes back (``replayed``).
-        With ``whole`` a tool call and its result come together or not at all. Raises `EntryNotFound`, `LeafConflict`,
-        and `InvalidArgument` for no entries, entries on different paths, compactions, exclusions, and half an exchange.
-        O(entries).
-        """
-        checked_flag(whole, "whole")
-        seen = checked_seen(expected_leaf, expected_revision)
-        source_id = self.ref if source is None else checked_session(source)
-        if isinstance(entry_ids, (str, bytes)) or not isinstance(entry_ids, Sequence) or not entry_ids:
-            raise InvalidArgument(f"entry_ids: {shown(entry_ids)} is not a list of entry ids; name at least one")
-        wanted = list(dict.fromkeys(checked_id(entry_id, "entry_ids") for entry_id in entry_ids))
-
-        async def pick() -> Appended:
-            chosen = await self._chosen(source_id, wanted)
-            if whole:
-                await self._check_whole(source_id, chosen)
-            await self._check_elsewhere(chosen, self._built_on(seen))
-            names = [name for entry in chosen for name in (entry.session_id or source_id, entry.id)]
-            copies = [copy for entry in chosen for copy in await self._copies_of(entry, source_id)]
-            return await self._append_once(range_key("pick", *names), seen, copies)
-
-        return await self._commit(pick, self._note_append)
-
-    async def _chosen(self, source_id: str, wanted: Sequence[str]) -> list[Entry]:
-        found = []
-        for entry_id in wanted:
-            entry = await self._backend.get_entry(source_id, entry_id)
-            if entry is None:
-                raise EntryNotFound(source_id, entry_id)
-            found.append(entry)
-        found.sort(key=lambda entry: entry.depth)
-        for entry in found[:-1]:
-            if not await self._backend.is_ancestor(source_id, entry.id, found[-1].id):
-                raise InvalidArgument(
-                    f"entry_ids: {entry.id!r} is not on the path to {found[-1].id!r}; pick from one path at a time"
-                )
-        return found
-
-    async def _copies_of(self, entry: Entry, source_id: str) -> list[NewEntry]:
-        """Return the copy of an entry, after that of the artifact to which it refers."""
-        copies = [copy_of(entry, source_id)]
-        artifact_id = referred_artifact(entry.fields) if entry.kind == MESSAGE else None
-        if artifact_id is not None:
-            found = await artifact_entry(self._backend, source_id, artifact_id)
-            if found is not None:
-                entry_id = entry_prefix(artifact_id) + self._backend.new_entry_id()
-                copies.insert(0, changed(copy_of(found, source_id), id=entry_id))
-        return copies
-
-    async def _check_whole(self, source_id: str, chosen: Sequence[Entry]) -> None:
-        """Raise `InvalidArgument` for half an exchange. Pairing depends on all entries in between."""
-        if all(entry.kind != MESSAGE for entry in chosen):
-            return
-        read = await self._backend.read_path_since(source_id, chosen[0].parent_id, leaf=chosen[-1].id)
-        check_whole_exchanges(read.entries or (), {entry.id for entry in chosen})
-
-    async def _check_elsewhere(self, chosen: Sequence[Entry], leaf: str | None) -> None:
-        """Raise `InvalidArgument` if the path has one of the entries themselves."""
-        for entry in chosen:
-            there = await self._backend.get_entry(self._ref, entry.id)
-            if there != entry or leaf is None:
-                continue
-            if await self._backend.is_ancestor(self._ref, entry.id, leaf):
-                raise InvalidArgument(f"entry_ids: entry {entry.id!r} is on the path to {leaf!r} already")
-
-    async def merge_back(
-        self,
-        summary: str | None = None,
-        *,
-        source: HasId | str | None = None,
-        source_leaf: LeafChoice = STORED,
-        details: Mapping[str, JsonValue] | None = None,
-        usage: Mapping[str, JsonValue] | None = None,
-        calls: Sequence[Mapping[str, JsonValue]] = (),
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-        model: Model | None = None,
-        mode: str | Mode | None = None,
-        settings: CompactionSettings | None = None,
-        instructions: str | None = None,
-        window: int | None = None,
-    ) -> Appended:
-        """Append a summary of what a branch, a fork or a task session has done since it parted from the leaf.
-
-        The summary is a branch summary whose ``fromId`` is the leaf it sums up, and whose details say which stretch of
-        which session it stands for (`merged_range_of`): what comes after the common ancestor, or all of a session of
-        another tree. Done once for each stretch: where the path already has it, the first result comes back
-        (``replayed``), whatever the summary says. Nothing is counted again: what the branch cost stays where it was
-        paid. ``usage`` and ``calls`` are what it took to write the summary, as for `append_branch_summary`: the ledger
-        counts them under the purpose ``branch_summary``, unless the summary was there already (what was paid for all
-        that is for `record_call`). ``oddities`` say what of them cannot be counted, which refuses nothing.
-
-        With ``model``, ``mode`` or ``settings`` in place of a summary, it is made as `compact` makes one, of what the
-        context at the source's leaf has of the stretch, with ``instructions`` about what to attend to; of a stretch
-        that the path has already, none is made. Each call is in the ledger, for ``branch_summary``, before its answer
-        is used. If the summary fails, nothing is appended.
-
-        Raises `EntryNotFound`, `LeafConflict`, `InvalidEntry`, `CallConflict`, `SummaryFailed`, whose cause is the
-        model's error, and `InvalidArgument` if there is nothing to bring back. O(forks on the paths), and with a model
-        or a mode, the cost of the source's context.
-        """
-        checked_leaf(source_leaf, "source_leaf")
-        seen = checked_seen(expected_leaf, expected_revision)
-        source_id = self.ref if source is None else checked_session(source)
-        if details is not None and (not isinstance(details, Mapping) or MERGED in details):
-            raise InvalidArgument(f"details: should be an object without {MERGED!r}, which the summary brings along")
-        making = checked_making(model, mode, settings, instructions, window)
-        if making is not None and (summary is not None or usage is not None or calls):
-            raise InvalidArgument(
-                "summary, usage and calls: are those of a summary that you give; leave them out with a model or a mode"
-            )
-        if making is not None:
-            return await self._merge_made(making, source_id, source_leaf, seen, dict(details or {}))
-        if summary is None:
-            raise InvalidArgument("summary: give one, or the model or mode that makes it")
-        NewEntry.branch_summary(
-            summary, from_id=None, details=None if details is None else dict(details), usage=usage, calls=calls
-        )
-
-        async def merge() -> Appended:
-            merged = await self._range(source_id, source_leaf, self._built_on(seen))
-            beside: JsonObject = {**(details or {}), MERGED: merged.as_json}
-            entry = NewEntry.branch_summary(summary, from_id=merged.leaf_id, details=beside, usage=usage, calls=calls)
-            return await self._append_merged(merged, entry, seen)
-
-        return await self._commit(merge, self._note_append)
-
-    async def _merge_made(
-        self, making: BranchMaking, source_id: str, source_leaf: LeafChoice, seen: Seen, details: JsonObject
-    ) -> Appended:
-        """Have a summary made and append it, unless the path has one of the stretch already."""
-        async with self._turn:
-            into = self._built_on(seen)
-            merged = await self._range(source_id, source_leaf, into)
-            _, first = await self._recalled(_key_of(merged), seen)
-            if first is not None:
-                return first
-            await self._compare(seen)
-            read = await self._backend.read_context(source_id, leaf=merged.leaf_id)
-        told = await self._told_branch(
-            making,
-            context_of(read.entries or (), read.compaction),
-            merged.after,
-            shown_at=into,
-            preamble=modes.MERGED_PREAMBLE,
-        )
-        if told is None:
-            raise InvalidArgument(
-                f"session {source_id!r}: there is nothing to bring back: its context has nothing of what comes after "
-                f"{merged.after!r}"
-            )
-        beside: JsonObject = {**told.details, **details, MERGED: merged.as_json}
-        entry = NewEntry.branch_summary(told.text, from_id=merged.leaf_id, details=beside, calls=told.calls)
-
-        async def merge() -> Appended:
-            now = self._built_on(seen)
-            if now != into and await self._range(source_id, merged.leaf_id, now) != merged:
-                # The leaf was moved meanwhile to where another stretch would have to be summarized.
-                raise LeafConflict(self.id, into, now)
-            return await self._append_merged(merged, entry, seen)
-
-        return await self._commit(merge, self._note_append)
-
-    async def _append_merged(self, merged: MergedRange, summary: NewEntry, seen: Seen) -> Appended:
-        """Append the summary of a stretch, once."""
-        priced = self._pricer.price_entries([summary])
-        appended, written = await write_what_fits(partial(self._append_once, _key_of(merged), seen), priced)
-        return appended if appended.replayed else with_oddities(appended, written)
-
-    async def _range(self, source_id: str, source_leaf: LeafChoice, into: str | None) -> MergedRange:
-        leaf = await self._resolved(source_id, source_leaf)
-        after = await self._backend.common_ancestor(self._ref, source_id, leaf=into, other_leaf=leaf)
-        if leaf is None or leaf == after:
-            raise InvalidArgument(
-                f"session {source_id!r}: there is nothing to bring back: its leaf {leaf!r} is on the path already"
-            )
-        entry = await self._backend.get_entry(source_id, leaf)
-        if entry is None:
-            raise EntryNotFound(source_id, leaf)
-        before = None if after is None else await self._backend.get_entry(source_id, after)
-        return MergedRange(source_id, after, leaf, entry.depth - (-1 if before is None else before.depth))
-
-    async def _append_once(self, key: str, seen: Seen, entries: Sequence[NewEntry]) -> Appended:
-        """Append, unless the path to the leaf has what was appended under this key before; return the first result.
-
-        What was undone, or lies on another branch, does not count: it is appended anew, under the next key.
-        """
-        while True:
-            numbered, first = await self._recalled(key, seen)
-            if first is not None:
-                return first
-            # Another writer may just have brought the same stretch, in other words.
-            with suppress(IdempotencyConflict):
-                return await self._backend.append(
-                    self._ref, entries, expected=self._expected(seen), idempotency_key=numbered
-                )
-
-    async def _recalled(self, key: str, seen: Seen) -> tuple[str, Appended | None]:
-        """Return the first result of what was appended under a key, where the path to the leaf has it, else None.
-
-        Before it comes the name under which it was appended, or is to be.
-        """
-        number = 0
-        while (first := await self._backend.recall_append(self._ref, f"{key}:{number}")) is not None:
-            leaf = self._built_on(seen)
-            if leaf is not None and await self._is_on_path(first, leaf):
-                return f"{key}:{number}", replace(first, leaf_id=leaf, revision=self._revision)
-            number += 1
-        return f"{key}:{number}", None
-
-    async def _is_on_path(self, first: Appended, leaf: str) -> bool:
-        try:
-            return await self._backend.is_ancestor(self._ref, first.entry_id, leaf)
-        except EntryNotFound:
-            return False
-
-
 def _key_of(merged: MergedRange) -> str:
     return range_key("summary", merged.session_id, merged.after, merged.leaf_id)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Going to another entry of a session, with a summary of the branch that is left.
 
 
 @frozen
@@ -1602,115 +672,9 @@ class BranchSummary:
 
 
 SummaryAnswer: TypeAlias = str | BranchSummary | Literal[False] | None
-"""A summary; None to go without one; False to stay."""
+
 
 Summarizing: TypeAlias = Callable[[Leaving], SummaryAnswer | Awaitable[SummaryAnswer]]
-
-
-class Navigating(Branching):
-    """How a `Session` goes to another of its entries."""
-
-    __slots__ = ()
-
-    async def navigate(
-        self,
-        entry_id: str,
-        *,
-        summary: str | BranchSummary | Summarizing | None = None,
-        label: str | None = None,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-        model: Model | None = None,
-        mode: str | Mode | None = None,
-        settings: CompactionSettings | None = None,
-        instructions: str | None = None,
-        window: int | None = None,
-    ) -> Navigated:
-        """Go to an entry that the session sees, and return where that led.
-
-        If it is a message of the user or a ``custom_message``, its parent becomes the leaf, and its text the ``draft``,
-        to be changed and sent again. Any other entry becomes the leaf itself. If it is the leaf already, nothing
-        changes. It is one step of `undo`.
-
-        With ``summary``, a branch summary is appended below the new leaf, in the same transaction. It names that leaf
-        (``fromId``; "root" before the first entry) and the one that was left (``abandonedLeafId``). A callback gets
-        what is left (`Leaving`), and returns the summary, None to go without one, or False to stay: then the result is
-        ``cancelled``. If it raises, nothing has changed. ``label`` is put on the summary, or else on the entry.
-
-        With ``model``, ``mode`` or ``settings`` in its place, the summary is made as `compact` makes one, of what the
-        context at the leaf has below the common ancestor, with ``instructions`` about what to attend to; without
-        anything there, none. Each call is in the ledger, for ``branch_summary``, before its answer is used. If the
-        summary fails, the leaf stays where it was.
-
-        Raises `EntryNotFound`, `InvalidArgument`, `SummaryFailed`, whose cause is the model's error, and `LeafConflict`
-        if the leaf was moved meanwhile, also by a message that was appended. O(1), and with a callback or a model,
-        O(what is left).
-        """
-        checked_id(entry_id, "entry_id")
-        check_entry_label(label)
-        if not (summary is None or isinstance(summary, str | BranchSummary) or callable(summary)):
-            raise _no_summary(summary)
-        making = checked_making(model, mode, settings, instructions, window)
-        if making is not None:
-            if summary is not None:
-                raise InvalidArgument("summary: give either a summary, or the model or mode that makes it")
-            summary = self._made_by(making)
-        note = Note(by, why)
-        seen = checked_seen(expected_leaf, expected_revision)
-        async with self._turn:
-            await self._compare(seen)
-            left, expected = self._built_on(seen), self._expected(seen)
-            entry = await self._backend.get_entry(self._ref, entry_id)
-        if entry is None:
-            raise EntryNotFound(self.id, entry_id)
-        if entry_id == left:
-            return Navigated(left, left, self.revision)
-        to, draft = (entry.parent_id, message_text(entry.fields)) if is_editable(entry) else (entry_id, None)
-        answer = await self._answer(summary, left, to) if callable(summary) else summary
-        if answer is False:
-            return Navigated(left, left, self.revision, cancelled=True)
-        made = None if answer is None else leaving(summary_entry(answer), to, left)
-
-        async def write(priced: Sequence[NewEntry]) -> Navigated:
-            return await self._commit(
-                lambda: self._backend.navigate(
-                    self._ref,
-                    to,
-                    summary=priced[0] if priced else None,
-                    label=label,
-                    labelled=entry_id,
-                    expected=expected,
-                    note=note,
-                ),
-                lambda went: self._note(went.to_id, went.revision),
-            )
-
-        entries = [] if made is None else [made]
-        self._limits.check_entries(entries)
-        went, _ = await write_what_fits(write, self._pricer.price_entries(entries))
-        return replace(went, draft=draft)
-
-    def _made_by(self, making: BranchMaking) -> Summarizing:
-        """Return a callback that has a summary made of what is left."""
-
-        async def summarize(leaving: Leaving) -> BranchSummary | None:
-            items = (await self._read_context(leaving.from_id)).items
-            told = await self._told_branch(
-                making, items, leaving.common_id, shown_at=leaving.from_id, preamble=modes.PREAMBLE
-            )
-            return None if told is None else BranchSummary(told.text, told.details, calls=told.calls)
-
-        return summarize
-
-    async def _answer(self, ask: Summarizing, left: str | None, to: str | None) -> SummaryAnswer:
-        """Return what the callback says of what is left. The session may be read and written meanwhile."""
-        async with self._turn:
-            common = await self._backend.common_ancestor(self._ref, self._ref, leaf=left, other_leaf=to)
-            read = await self._backend.read_path_since(self._ref, common, leaf=left)
-        answer = ask(Leaving(left, to, common, tuple(read.entries or ())))
-        return await answer if isawaitable(answer) else answer
 
 
 def summary_entry(answer: object) -> NewEntry:
@@ -1718,229 +682,20 @@ def summary_entry(answer: object) -> NewEntry:
     if isinstance(answer, str):
         answer = BranchSummary(answer)
     if not isinstance(answer, BranchSummary):
-        raise _no_summary(answer)
+        raise no_summary(answer)
     return NewEntry.branch_summary(
         answer.text, from_id=None, details=answer.details, usage=answer.usage, calls=answer.calls
     )
 
 
-def _no_summary(given: object) -> InvalidArgument:
+def no_summary(given: object) -> InvalidArgument:
     return InvalidArgument(f"summary: should be a text, a BranchSummary or None, not {type(given).__name__}")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Compacting a part of the context that the caller chooses, with both ends kept word for word.
-
-
-class Ranging(Compacting):
-    """How a range of the context of a `Session` is compacted."""
-
-    __slots__ = ()
-
-    async def compact_range(
-        self,
-        first: str | None,
-        last: str | None,
-        model: Model | None = None,
-        *,
-        mode: str | Mode | None = None,
-        settings: CompactionSettings | None = None,
-        instructions: str | None = None,
-        window: int | None = None,
-        dry_run: bool = False,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-        system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] | None = None,
-        before_compaction: BeforeCompaction | None = None,
-    ) -> CompactionResult:
-        """Replace a range of the context by a text that stands for it, and return what was done, or why not.
-
-        ``first`` and ``last`` are the entries of its first and last item; None for ``last`` summarizes from ``first``
-        to the end, None for ``first`` everything up to ``last``. What comes before and after stays word for word. A
-        range that would separate a tool call from its results is made wider, which the ``notes`` say; one without
-        ``last`` ends before a call whose result is still to come. What is pinned in the range stays, after the summary;
-        summaries of earlier compactions in it are taken over. Ranges can stand beside each other, and inside of what
-        is compacted later. One entry is appended, and nothing removed: `undo` and `uncompact` take it back. The text
-        is made to fit beside ``system`` and ``tools``, what goes with the session's own requests; a model is shown a
-        transcript of the range. Everything else, also what failures do, is as `compact` says;
-        ``settings.keep_recent_tokens`` does not count here.
-
-        Raises `EntryNotFound`, and `InvalidArgument` for an entry that is not in the context, for ends that are the
-        wrong way round or both None, for an explicit end within an exchange that is not over, and for a pinned summary
-        in the range; otherwise as `compact`. The cost of the context, and of the model.
-        """
-        for entry_id, name in ((first, "first"), (last, "last")):
-            optional(checked_id, entry_id, name)
-        if first is None and last is None:
-            raise InvalidArgument("first and last are both None; use compact() for the beginning of the context")
-        checked_flag(dry_run, "dry_run")
-        checked_text(instructions, "instructions")
-        checked_request(None, None, system, tools)
-        checked_hook(before_compaction)
-        asked = None if model is None else model_of(model)
-        chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
-        await self._compare(checked_seen(expected_leaf, expected_revision))
-        basis = await self._range_basis(first, last, chosen, settings, window, asked=asked, system=system, tools=tools)
-        return await self._compact(basis, asked, instructions, dry_run=dry_run, hook=before_compaction)
-
-    async def _range_basis(
-        self,
-        first: str | None,
-        last: str | None,
-        mode: str | Mode | None,
-        settings: CompactionSettings | None,
-        window: int | None,
-        *,
-        asked: Model | None = None,
-        system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] | None = None,
-    ) -> Basis:
-        """Return what the compaction of a range is to be made of. Raises as `compact_range` for its ends."""
-        for entry_id in (first, last):
-            if entry_id is not None and await self.get_entry(entry_id) is None:
-                raise EntryNotFound(self.id, entry_id)
-
-        def find(
-            read: KnownContext,
-            sized: CompactionSettings,
-            pins: Sequence[str],
-            counts: Sequence[int],
-            live: frozenset[str],
-        ) -> Planned:
-            return plan.plan_range(read.items, read.compaction, read.tail, sized, first, last, pinned=pins, live=live)
-
-        return await self._basis_of(mode, settings, window, find, asked=asked, system=system, tools=tools)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What a compaction lost, and finding it again in what is stored.
-
-
-class Recalling(Contexts):
-    """What the compactions of a `Session` lost."""
-
-    __slots__ = ()
-
-    async def loss_report(self, compaction: str | None = None, *, limit: int = 50) -> LossReport | None:
-        """Return what the summary of a compaction no longer says; by default of the one in effect, None without one.
-
-        ``compaction`` is the id of its entry, also of one that was taken back. Files, identifiers, error messages, the
-        user's instructions, questions, decisions and results of tools are found by the rules of
-        `flue_py.compaction.facts`, in all that it stands for: what earlier compactions summarized included. Lost is
-        what neither the summary nor what it kept says word for word; of a tool's result its errors and its first and
-        last line are looked for, not those between. Of each kind it has the share that is still said
-        and up to ``limit`` lost facts, the most often said first, with the ids of their entries. The same history gives
-        the same report. Raises `EntryNotFound`, and `InvalidArgument` for another entry. O(path).
-        """
-        checked_limit(limit)
-        found = await self._stands_for(compaction)
-        if found is None:
-            return None
-        return await waiting_of(self).call(lambda: facts.report_on(found, limit=limit))
-
-    async def recall(self, compaction: str | None, words: str, *, limit: int = 10) -> Recalled:
-        """Return where words stand in the entries that a compaction stands for, the best match first, with excerpts.
-
-        ``compaction`` is the id of its entry, or None for all that are in effect; without any nothing is found.
-        ``words`` are taken literally, whatever they are; case, white space and emphasis do not matter. What has them as
-        they were given comes first, then what has most of them, then the newest. At most ``limit`` entries, each with
-        up to 400 characters. Every fact of `loss_report` is found by its text. Raises `EntryNotFound`, and
-        `InvalidArgument` for another entry. O(path).
-        """
-        if not isinstance(words, str):
-            raise InvalidArgument(f"words: should be a text, not {shown(words)}")
-        checked_limit(limit)
-        found = await self._gone() if compaction is None else await self._stands_for(compaction)
-        if found is None:
-            return facts.Recalled(None)
-        return await waiting_of(self).call(
-            lambda: facts.recall(found.compaction_id, found.source, words, limit=min(limit, facts.MOST_HITS))
-        )
-
-    async def answer_recall(self, call: Mapping[str, JsonValue]) -> JsonObject:
-        """Return the result of a model's call of the tool `flue_py.compaction.facts.RECALL_TOOL`, as a message.
-
-        ``call`` is the part of the model's answer: ``id``, ``name``, ``arguments``. What the arguments lack is said in
-        a result that failed, so that the model can mend it. Nothing is appended. Raises `InvalidArgument` for a call
-        without an id. The cost of `recall` for the compactions in effect.
-        """
-        call_id = call.get("id") if isinstance(call, Mapping) else None
-        if not isinstance(call_id, str):
-            raise InvalidArgument(f"call: should be a tool call with an id, not {shown(call)}")
-        asked = facts.asked_words(call.get("arguments"))
-        text = asked if isinstance(asked, str) else (await self.recall(None, asked[0], limit=asked[1])).text
-        return {
-            "role": "toolResult",
-            "toolCallId": call_id,
-            "toolName": facts.RECALL_TOOL["name"],
-            "content": [{"type": "text", "text": text}],
-            "isError": isinstance(asked, str),
-        }
-
-    async def _stands_for(self, compaction: str | None) -> StandsFor | None:
-        """Return what a compaction stands for; None for none in effect."""
-        checked_place(compaction, "compaction")
-        entry = await self.latest_compaction() if compaction is None else await self._compaction(compaction)
-        if entry is None:
-            return None
-        return facts.stands_for(entry, await self.get_active_path(leaf=entry.id))
-
-    async def _gone(self) -> StandsFor | None:
-        """Return all that the context no longer has, as what the latest compaction stands for; None without any."""
-        read = await self._read_context(STORED)
-        if read.compaction is None:
-            return None
-        path = await self.get_active_path(leaf=read.stamp.leaf_id)
-        return facts.left_context(read.compaction, path, read.items)
-
-    async def _compaction(self, entry_id: str) -> Entry:
-        entry = await self.get_entry(entry_id)
-        if entry is None:
-            raise EntryNotFound(self.id, entry_id)
-        if entry.kind != COMPACTION or RESTORES in entry.fields:
-            what = "takes one back" if entry.kind == COMPACTION else f"is a {entry.kind}"
-            raise InvalidArgument(f"compaction: entry {shown(entry_id)} is no compaction, it {what}")
-        return entry
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Whether rewriting a context pays: by the prices of the model, and by what its provider's cache keeps.
-
-_AN_HOUR = 3_600
-
-
-def epoch_rules(settings: AgentContext, model: str | None, provider: str | None, pricer: CallPricer) -> EpochRules:
-    """Return when an epoch begins for a model. Where its price is not known, rewriting does not have to pay."""
-    asked = settings.rewriting
-    if asked is None:
-        return pipeline.EpochRules(settings.epoch_tokens)
-    rules = prices.cache_rules(model, provider)
-    marks = settings.cache_breakpoints
-    kept = _AN_HOUR if marks is not None and marks.ttl == "1h" else rules.lifetime_seconds
-    pays = partial(_pays, asked.pays_within_turns, rules, partial(_rates, model, provider, pricer))
-    return pipeline.EpochRules(settings.epoch_tokens, asked.cold_after_seconds or kept, pays)
-
-
-def _rates(model: str | None, provider: str | None, pricer: CallPricer, usage: UsageTotals) -> ModelRates | None:
-    return pricer.rates(PaidCall(usage, provider=provider or "", model=model or ""))
-
-
-def _pays(within: int, rules: CacheRules, rates: prices.RatesFor, found: Rewritten) -> bool:
-    after = prices.next_request(found.tokens, found.common, rules, is_warm=True)
-    unedited = prices.next_request(found.unedited, found.cached, rules, is_warm=True)
-    price = prices.price_edit(None, after, unedited, rules, rates)
-    turns, _ = prices.turns_to_pay(price)
-    return price is None or (turns is not None and turns <= within)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What an edit of the context would cost, before it is made.
-
 USUAL_SUMMARY_TOKENS = 2_000
-"""How long a model's summary is taken to be where there is nothing to tell by."""
+
+
 PROMPT_TOKENS = 600
-"""What the instruction of a summary takes, about."""
 
 
 @frozen
@@ -2009,12 +764,677 @@ class _Edited:
         return prices.CallSize(input=self.summarized + PROMPT_TOKENS, output=self.summary_tokens)
 
 
-class Weighing(Ranging, Moving, Excluding, Measuring):
-    """What edits of a `Session` would cost."""
+def _items_before(items: Sequence[ContextEntry], planned: SessionCompactionPlan) -> int:
+    """Return how many items of a context stay before the new summary: those before a range."""
+    if not isinstance(planned, plan.RangePlan):
+        return 0
+    return next(at for at, item in enumerate(items) if item.entry_id == planned.first_entry_id)
 
-    __slots__ = ()
+
+_KINDS: dict[type[Edit], EditKind] = {
+    Compact: "compact",
+    Rewind: "rewind",
+    Exclude: "exclude",
+    Fork: "fork",
+    Resume: "resume",
+}
+
+
+class Compactions(Group[Writing]):
+    """The compactions of a session."""
+
+    async def _last_answer_by(self, model: str | None, provider: str | None, leaf: str | None) -> Entry | None:
+        """Return the newest answer of the kept path that a model gave to a request of its own; None for none.
+
+        Not one that another model or provider gave, that was copied from elsewhere, or that failed: its request is in
+        no cache, or in another's. The cost of the context.
+        """
+        tail = (await self._session._read_context(leaf)).tail
+        return next((entry for entry in reversed(tail) if _was_given_by(entry, model, provider)), None)
+
+    def _seconds_too_old(self, answer: Entry, model: str | None, provider: str | None) -> tuple[int, int] | None:
+        """Return how old an answer is and how long a provider keeps what it was sent, if that is over; else None."""
+        kept = prices.cache_rules(model, provider).lifetime_seconds
+        usage = answer.fields.get("usage")
+        # Who asked for writes of an hour has the cache for that long.
+        if isinstance(usage, dict) and usage.get("cacheWrite1h"):
+            kept = max(kept, _HOUR)
+        age = self._session._pricer.now_us() - answer.created_us
+        return (age // 1_000_000, kept) if age > kept * 1_000_000 else None
+
+    async def _sent_for(self, answer: Entry | None) -> list[ContextEntry]:
+        """Return the context that an answer was given to; nothing for None."""
+        return [] if answer is None else (await self._session._read_context(answer.parent_id)).items
+
+    async def _last_request(
+        self,
+        items: Sequence[ContextEntry],
+        answer: Entry,
+        counter: ModelCounter,
+        system: str,
+        tools: tuple[JsonObject, ...],
+    ) -> LastRequest:
+        """Return the request of a context, and how much of it was in the request of an answer on the path."""
+        sent = await self._sent_for(answer)
+
+        def counted() -> LastRequest:
+            around = tokens_around(system, tools, counter)
+            counts = counter.count_entries(items)
+            common = chain_of(items).common_items(chain_of(sent))
+            cached = around + sum(counts[:common])
+            # As it was sent: no reasoning behind another beginning, whose signature the provider would refuse.
+            messages = tuple(bound.ours_without_stale([item.data for item in items], system, tools))
+            return hooks.LastRequest(messages, system, tools, around + sum(counts), cached)
+
+        return await self._session._backend.waiting.call(counted)
+
+    async def _is_claimed_elsewhere(self) -> bool:
+        """Return whether somebody else has claimed the session for a compaction that still runs. One point read."""
+        self._session._note_row(await self._session._stored_info())
+        found = Claim.from_json(self._guarded.get("claim"))
+        return found is not None and found.holds(self._session.id, self._session._pricer.now_us() // 1_000_000)
+
+    async def _renew_claim(self, claim: Claim, seconds: float) -> None:
+        """Have a claim hold for as long as a call of a model may take.
+
+        One point read, and a write where the claim would end before.
+        """
+        while True:
+            info = await self._session._stored_info()
+            self._session._note_row(info)
+            stored = Claim.from_json(self._guarded.get("claim"))
+            if stored is None or stored.token != claim.token:
+                return
+            renewed = stored.renewed(self._session._pricer.now_us() // 1_000_000, seconds)
+            if renewed is None:
+                return
+            try:
+                await self._store_claim(renewed, info.revision)
+            except RevisionConflict:
+                continue
+            return
+
+    @property
+    def _guarded(self) -> JsonObject:
+        stored = self._session.metadata.get(GUARD_KEY)
+        return {**stored} if isinstance(stored, dict) else {}
+
+    async def _store_claim(self, claim: Claim, revision: int) -> None:
+        fields = checked_metadata({GUARD_KEY: {**self._guarded, "claim": claim.to_json()}}, self._session._limits)
+        update = partial(
+            self._session._backend.update_session,
+            self._session._ref,
+            note=Note(BY, "still compacting: the claim is renewed"),
+        )
+        change = ChangedMetadata(fields, merge=True, limits=self._session._limits)
+        seen = Seen(STORED, revision)
+        await self._session._commit(partial(update, metadata_text=change, expected=seen), self._session._note_row)
+
+    async def _compact(
+        self,
+        basis: Basis,
+        asked: Model | None,
+        instructions: str | None,
+        *,
+        dry_run: bool,
+        around: Around | None = None,
+        hook: BeforeCompaction | None = None,
+    ) -> CompactionResult:
+        """Make the text for what was planned, and append it. ``around`` is what goes with the session's requests."""
+        if isinstance(basis.found, plan.NoCompaction):
+            return basis.nothing(basis.found.reason)
+        if dry_run:
+            return basis.nothing("dry_run")
+        claim = claim_of_this_task(self._session.id)
+        if claim is None and await self._is_claimed_elsewhere():
+            return basis.nothing("elsewhere")
+        # It is the claim of this one compaction, and not of what a model or a hook may begin.
+        with compacting_under(None):
+            return await self._compact_now(basis, basis.found, asked, instructions, around, hook, claim)
+
+    async def _compact_now(
+        self,
+        basis: Basis,
+        planned: SessionCompactionPlan,
+        asked: Model | None,
+        instructions: str | None,
+        around: Around | None,
+        hook: BeforeCompaction | None,
+        claim: Claim | None,
+    ) -> CompactionResult:
+        registered = await self._registered_block(basis, basis.leaf)
+        material = basis.material(planned, instructions, asked, registered)
+        answer = None if hook is None else await ask_hook(hook, basis.about(material), self._session._backend.waiting)
+        if isinstance(answer, hooks.Cancelled):
+            return basis.cancelled(answer)
+        if answer is not None:
+            return await self._append_supplied(basis, planned, material, answer)
+        asker = None if asked is None else self._asker_of(asked, basis.settings, claim=claim)
+        if asked is not None and around is not None:
+            material = await self._aligned(material, basis, asked, around)
+        if asker is not None and not isinstance(basis.mode, modes.Window):
+            material = replace(material, changes=await self._changes(basis, planned))
+        made = await modes.make_text(basis.mode, material, asker)
+        if not made.text.strip() and not isinstance(basis.mode, modes.Window):
+            raise SummaryFailed(basis.mode.name, "it made no text")
+        return await self._append_made(basis, planned, made, () if asker is None else tuple(asker.calls))
+
+    async def _changes(self, basis: Basis, planned: SessionCompactionPlan) -> str:
+        """Return what the calls stored on the path have changed up to the last item that leaves. O(path)."""
+        last = planned.leaving[-1].entry_id
+        first = planned.first_entry_id if isinstance(planned, plan.RangePlan) and planned.head is not None else None
+        path = await self._session.get_active_path(leaf=basis.leaf)
+        ids = [entry.id for entry in path]
+        stretch = path[0 if first is None else ids.index(first) : ids.index(last) + 1]
+
+        def read() -> str:
+            messages = [ContextEntry(entry) for entry in stretch if entry.kind == MESSAGE]
+            return sources.changes_text(sources.changes_of(list(map(items.Item, messages, count())))) or ""
+
+        return await self._session._backend.waiting.call(read)
+
+    async def _append_supplied(
+        self, basis: Basis, planned: SessionCompactionPlan, material: hooks.Material, answer: HookSummary
+    ) -> CompactionResult:
+        """Append the text that a hook gave. What it paid is in the ledger first, also where nothing is appended."""
+        calls = [
+            (await book(Spending(self._session), call, self._session._backend.new_entry_id, COMPACTION)).call
+            for call in answer.calls
+        ]
+        if not answer.text.strip():
+            raise SummaryFailed(modes.HOOK, "it gave no text")
+        made = modes.supplied(material, answer.text, answer.details)
+        done = await self._append_made(basis, planned, made, tuple(calls), from_hook=True)
+        return replace(done, from_hook=True)
+
+    def _asker_of(
+        self, model: Model, settings: CompactionSettings, purpose: str | None = None, claim: Claim | None = None
+    ) -> BookingAsker:
+        patience = Patience(settings.summary_timeout, settings.rate_limit_wait)
+        before = None if claim is None else partial(self._renew_claim, claim)
+        waiting, new_id = self._session._backend.waiting, self._session._backend.new_entry_id
+        return BookingAsker(model, Spending(self._session), waiting, new_id, patience, purpose, before)
 
     async def plan(
+        self,
+        *,
+        mode: str | Mode | None = None,
+        settings: CompactionSettings | None = None,
+        window: int | None = None,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] | None = None,
+    ) -> CompactionResult:
+        """Return what `compact` would do, without doing it: ``planned`` is None where there is nothing to do.
+
+        Without ``window``, that of the model of the session's latest answer counts, as far as it is known. Raises
+        `InvalidArgument`. The cost of the context.
+        """
+        tokens.checked_request(None, None, system, tools)
+        basis = await self._basis_of(mode, settings, window, system=system, tools=tools)
+        return basis.nothing(basis.found.reason if isinstance(basis.found, plan.NoCompaction) else "dry_run")
+
+    async def uncompact(
+        self, *, expected_leaf: LeafChoice = STORED, expected_revision: int | None = None
+    ) -> Uncompacted | None:
+        """Take the compaction in effect back, so that the model sees again what it stood for; None where there is none.
+
+        One layer is peeled off: an earlier compaction is in effect again, or else none. What was appended after the
+        compaction stays, after what comes back. One entry is appended; nothing is removed, and `undo` takes it back.
+        Raises `LeafConflict`, `RevisionConflict`. The cost of the context that comes back.
+        """
+        seen = checked_seen(expected_leaf, expected_revision)
+        await self._session._compare(seen)
+        read = await self._session._read_context(STORED)
+        peeled = read.compaction
+        if peeled is None:
+            return None
+        earlier = await self.latest(leaf=peeled.parent_id)
+        first = (await self._session.get_active_path(leaf=peeled.parent_id))[0].id if earlier is None else ""
+        counter = await self._counter_at(read.stamp.leaf_id)
+        before = await self._size_of(read.items, counter)
+        entry = uncompaction(peeled, earlier, first, before)
+        base = self._session._leaf_id
+        appended = await self._session._append([entry], "raise", None, Seen(read.stamp.leaf_id, seen.revision))
+        self._session._keep_base(base, read.stamp.leaf_id)
+        after = await self._size_of((await self._session._read_context(appended.entry_ids[-1])).items, counter)
+        return plan.Uncompacted(peeled.id, None if earlier is None else earlier.id, before, after, appended)
+
+    async def _basis_of(
+        self,
+        mode: str | Mode | None,
+        settings: CompactionSettings | None,
+        window: int | None,
+        find: Finding | None = None,
+        *,
+        asked: Model | None = None,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] | None = None,
+    ) -> Basis:
+        """Return what a compaction is to be made of; ``find`` says what to summarize, by default the beginning.
+
+        What goes with the messages, ``system`` and ``tools``, is taken off the window. Without one, it is that of the
+        session's own model, as far as it is known, and else that of ``asked``.
+        """
+        chosen = modes.checked_mode(mode, settings)
+        is_whole = settings is None and find is None and chosen.needs_model
+        settings = policy.WHOLE if is_whole else policy.checked_settings(settings)
+        optional(checked_count, window, "window")
+        read = await self._session._read_context(STORED)
+        async with self._session._turn:
+            marks = await self._session._backend.read_marks(self._session._ref)
+            links = await self._session._backend.task_links(self._session._ref)
+        pins = pins_in(marks, read.compaction, read.tail)
+        had = await self._session._settings_of(read)
+        counter = tokens.counter_for(had.model)
+        path = await self._path_of_hidden(read, pins)
+        is_window = find is None and isinstance(chosen, modes.Window)
+        texts = await Marks(self._session).registered(leaf=read.stamp.leaf_id) if is_window else ()
+        waiting = modes.waited_for(chosen)
+
+        def worked_out() -> Basis:
+            fitting = _own_window(had, asked) if window is None else window
+            counts = read.counts.get(counter.name)
+            if counts is None:
+                counts = read.counts[counter.name] = counter.count_entries(read.items)
+            live = modes.live_callers(read.items, links, waiting)
+            hidden = modes.Hidden(path, read.compaction, pins, read.items) if path else None
+            back = 0 if hidden is None else sum(counter.count_entries(hidden.items))
+            around = tokens_around(system, tools, counter)
+            sized, room = policy.sized_for(settings, fitting, around), policy.window_of_messages(fitting, around)
+            most = policy.most_kept(sized, room)
+            if is_window:
+                beside = blocks.registered_block(texts, settings, room, lambda text: counter.count(said(text))).text
+                most = within_budget(read.items, counts, settings, sized, room, counter, beside)
+                sized = replace(
+                    sized, keep_recent_tokens=most or 0, keep_recent_messages=sized.keep_recent_messages or None
+                )
+            fits = is_window and most is None
+            most = None if most is None else most - back
+            planning = find or partial(beginning, most=most, whole_turns=is_window)
+            found = (
+                plan.NoCompaction("no_cut_point")
+                if fits
+                else planning(read, policy.keeping_less(sized, back), pins, counts, live)
+            )
+            before = sum(counts)
+            leaving, staying = 0, before
+            if isinstance(found, plan.SessionCompactionPlan):
+                leaving = sum(found.plan.content.those_of(counts))
+                # The summaries of earlier compactions that are taken over neither leave nor stay.
+                staying -= leaving + sum(map(counts.__getitem__, found.taken_over))
+                if hidden is not None and (more := hidden.coming_back(plan.entry_of(found, "", {}, ()))):
+                    found = replace(found, staying=(*more, *found.staying))
+                    staying += sum(counter.count_entries(more))
+            sizes = before, leaving, staying
+            tasks = modes.running_tasks(links)
+            return Basis(
+                read.stamp.leaf_id, read.items, read.compaction, chosen, sized, room, tasks, counter, *sizes, found
+            )
+
+        # Counting ten thousand messages takes a second the first time: other tasks go on meanwhile.
+        return await self._session._backend.waiting.call(worked_out)
+
+    async def _path_of_hidden(self, read: KnownContext, pins: Sequence[str]) -> Sequence[Entry]:
+        """Return the path where something on it is pinned that the context does not show, else nothing."""
+        leaf = read.stamp.leaf_id
+        if leaf is None or not pins or not (hidden := set(pins) - {item.entry_id for item in read.items}):
+            return ()
+        found = [each.id for each in await self._session.get_entries(hidden) if each is not None]
+        is_on_path = any([await Branches(self._session).is_ancestor(each, of=leaf) for each in found])
+        return await self._session.get_active_path(leaf=leaf) if is_on_path else ()
+
+    async def _counter_at(self, leaf: str | None) -> ModelCounter:
+        """Return the counter of the model that the path has at a leaf."""
+        return tokens.counter_for((await self._session.settings(leaf=leaf)).model)
+
+    async def _size_of(self, items: Sequence[ContextEntry], counter: ModelCounter) -> int:
+        """Return how many tokens the items of a context take; other tasks go on meanwhile."""
+        return await self._session._backend.waiting.call(lambda: sum(counter.count_entries(items)))
+
+    async def _append_made(
+        self,
+        basis: Basis,
+        planned: SessionCompactionPlan,
+        made: Made,
+        calls: tuple[JsonObject, ...],
+        *,
+        from_hook: bool = False,
+    ) -> CompactionResult:
+        """Append what was made below the stored leaf, where that still is the end of the path that was planned on."""
+        while True:
+            leaf = (await self._session._stored_info()).leaf_id
+            moved = None if leaf == basis.leaf else await self._overtaken(basis, leaf)
+            # What is registered is that of the path which is appended to: it may have changed while the text was made.
+            whole = made if moved is not None else await self._with_registered(basis, made, leaf)
+            outcome = basis.made(whole, calls)
+            if moved is not None or outcome.reason is not None:
+                return replace(outcome, reason=moved or outcome.reason)
+            base = self._session._leaf_id
+            with suppress(LeafConflict):
+                appended = await self._append_summary(planned, whole, calls, leaf, basis.leaf, from_hook=from_hook)
+                self._session._keep_base(base, leaf)
+                return replace(outcome, appended=appended)
+
+    async def _with_registered(self, basis: Basis, made: Made, leaf: str | None) -> Made:
+        block = await self._registered_block(basis, leaf)
+        staying = basis.found.staying if isinstance(basis.found, plan.SessionCompactionPlan) else ()
+        stays = any(block.text in message_text(item.data) for item in staying if item.kind == COMPACTION)
+        return modes.with_block(made, replace(block, text="") if stays else block)
+
+    async def _registered_block(self, basis: Basis, leaf: str | None) -> Block:
+        texts = await Marks(self._session).registered(leaf=leaf)
+        return blocks.registered_block(
+            texts, basis.settings, basis.window, lambda text: basis.counter.count(said(text))
+        )
+
+    async def _aligned(self, material: hooks.Material, basis: Basis, model: Model, around: Around) -> hooks.Material:
+        """Return the material with what goes with requests.
+
+        It has the last request, too, where the model that is asked is the one that was sent it.
+        """
+        offered = tuple(cast("JsonObject", dict(tool)) for tool in around.tools)
+        material = replace(material, system=around.system, tools=offered)
+        if not around.is_whole:
+            return replace(material, unaligned="what is sent is not the context as it is")
+        settings = await self._session.settings(leaf=basis.leaf)
+        if (why := why_not_the_same(model, settings)) is not None:
+            return replace(material, unaligned=why)
+        provider = model.provider or settings.provider
+        answer = await self._last_answer_by(model.name, provider, basis.leaf)
+        if answer is None:
+            return replace(material, unaligned=f"{model.name} has answered nothing that is still in the context")
+        if (too_old := self._seconds_too_old(answer, model.name, provider)) is not None:
+            age, kept = (seconds // 60 for seconds in too_old)
+            return replace(material, unaligned=f"what was sent last is kept for {kept} minutes, and {age} have passed")
+        last = await self._last_request(basis.items, answer, basis.counter, around.system, offered)
+        return replace(material, last_request=last)
+
+    async def _overtaken(self, basis: Basis, leaf: str | None) -> NotCompacted | None:
+        """Return why a leaf that is not the one planned on cannot be built on; None where only turns were added."""
+        if leaf is None or basis.leaf is None or not await Branches(self._session).is_ancestor(basis.leaf, of=leaf):
+            return "leaf_moved"
+        latest = await self.latest(leaf=leaf)
+        known = None if basis.latest is None else basis.latest.id
+        return None if (None if latest is None else latest.id) == known else "compacted_meanwhile"
+
+    async def _append_summary(
+        self,
+        planned: SessionCompactionPlan,
+        made: Made,
+        calls: tuple[JsonObject, ...],
+        leaf: str | None,
+        planned_on: str | None,
+        *,
+        from_hook: bool,
+    ) -> Appended:
+        first_kept, is_range = planned.first_kept_entry_id, isinstance(planned, plan.RangePlan)
+        if not first_kept and not is_range and leaf != planned_on:
+            # What was appended meanwhile stays, though nothing else does.
+            first_kept = (await self._session.get_active_path(since=planned_on, leaf=leaf))[0].id
+        if is_range or not first_kept or not made.text:
+            entry = plan.entry_of(planned, made.text, made.details, calls, from_hook=from_hook)
+            return await self._session._append([entry], "raise", None, Seen(leaf, None))
+        return await self._session.append_compaction(
+            made.text,
+            first_kept_entry_id=first_kept,
+            tokens_before=planned.plan.tokens_before,
+            details=made.details,
+            calls=calls,
+            from_hook=from_hook,
+            expected_leaf=leaf,
+        )
+
+    async def _told_branch(
+        self,
+        making: BranchMaking,
+        items: Sequence[ContextEntry],
+        common: str | None,
+        *,
+        shown_at: str | None,
+        preamble: str,
+    ) -> ToldBranch | None:
+        """Return the summary of what a context has of what comes after ``common``, behind a preamble.
+
+        It is counted by the model that this session has at the leaf ``shown_at``. None where there is nothing to
+        summarize. Raises `SummaryFailed`, whose cause is the model's error.
+        """
+        entry = None if common is None else await self._session.get_entry(common)
+        above = -1 if entry is None else entry.depth
+        counter = await self._counter_at(shown_at)
+        planned = modes.plan_branch([item for item in items if item.entry.depth > above], making.settings)
+        if planned is None:
+            return None
+        made, calls = await self._made_of(making, planned, counter, preamble)
+        notes: JsonObject = {"notes": [*made.notes]} if made.notes else {}
+        return ToldBranch(preamble + made.text, {**made.details, **notes}, calls)
+
+    async def _made_of(
+        self, making: BranchMaking, planned: SessionCompactionPlan, counter: ModelCounter, preamble: str
+    ) -> tuple[Made, tuple[JsonObject, ...]]:
+        """Return what a mode makes of a branch for behind a preamble, and the paid calls that it took."""
+        asker = None if making.model is None else self._asker_of(making.model, making.settings, BRANCH_SUMMARY)
+        material = hooks.Material(
+            planned,
+            counter.count,
+            None if planned.previous is None else planned.previous.details,
+            making.instructions,
+            making.window,
+            None if making.model is None else making.model.context_window,
+            summarizer_output=None if making.model is None else making.model.max_output_tokens,
+        )
+        material = modes.within_budget(material, preamble)
+        if not planned.leaving:
+            return modes.held_to_budget(modes.told_by_summaries(planned), material, preamble), ()
+        made = await modes.make_text(making.mode, material, asker)
+        if not made.text.strip():
+            raise SummaryFailed(making.mode.name, "it made no text")
+        return modes.held_to_budget(made, material, preamble), () if asker is None else tuple(asker.calls)
+
+    async def fit_to(
+        self,
+        model: Model,
+        *,
+        compactor: Model | None = None,
+        mode: str | Mode | None = None,
+        settings: CompactionSettings | None = None,
+        instructions: str | None = None,
+        window: int | None = None,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] | None = None,
+    ) -> Fitted:
+        """Make the context fit into the window of ``model``, which is to go on with the session, and say if it does.
+
+        Call it before the first request to the other model. Nothing is done where the context, as the counter for that
+        model counts it, leaves ``settings.reserve_tokens`` free. Otherwise it is compacted by ``compactor``, which
+        should be the larger model that the session had so far, or else by ``model`` itself, in parts; with less of the
+        end kept word for word each time, three times at most. ``window`` is by default that of ``model``, ``system``
+        and ``tools`` are counted in. One message alone that is larger than the window does not fit, whatever is done.
+
+        Raises `InvalidArgument` where the window is unknown, and otherwise as `compact`; what was compacted until then
+        stays.
+        """
+        target = model_of(model)
+        asked = target if compactor is None else model_of(compactor, "compactor")
+        window = target.context_window if window is None else checked_count(window, "window")
+        if not window:
+            raise InvalidArgument(f"window: the context window of model {target.name!r} is not known; give it")
+        settings = policy.checked_settings(settings)
+        modes.checked_mode(mode, settings, has_model=True)
+        checked_text(instructions, "instructions")
+        sized = policy.sized_for(settings, window)
+        room, keep = window - sized.reserve_tokens, sized.keep_recent_tokens
+        measure = partial(Context(self._session).measure, target.name, system=system, tools=tools, use_reported=False)
+        around = None if system is None or tools is None else Around(system, tools, is_whole=True)
+        made: list[CompactionResult] = []
+        size = await measure()
+        for kept in (keep, keep // 4, 0):
+            if size.tokens <= room:
+                break
+            less = replace(settings, keep_recent_tokens=kept)
+            chosen = modes.checked_mode(mode, less, has_model=True)
+            basis = await self._basis_of(chosen, less, window, asked=asked, system=system, tools=tools)
+            done = await self._compact(basis, asked, instructions, dry_run=False, around=around)
+            made.append(done)
+            size = await measure()
+        return plan.Fitted(size.tokens <= room, size.tokens, room, tuple(made))
+
+    async def compact_range(
+        self,
+        first: str | None,
+        last: str | None,
+        model: Model | None = None,
+        *,
+        mode: str | Mode | None = None,
+        settings: CompactionSettings | None = None,
+        instructions: str | None = None,
+        window: int | None = None,
+        dry_run: bool = False,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] | None = None,
+        before_compaction: BeforeCompaction | None = None,
+    ) -> CompactionResult:
+        """Replace a range of the context by a text that stands for it, and return what was done, or why not.
+
+        ``first`` and ``last`` are the entries of its first and last item; None for ``last`` summarizes from ``first``
+        to the end, None for ``first`` everything up to ``last``. What comes before and after stays word for word. A
+        range that would separate a tool call from its results is made wider, which the ``notes`` say; one without
+        ``last`` ends before a call whose result is still to come. What is pinned in the range stays, after the summary;
+        summaries of earlier compactions in it are taken over. Ranges can stand beside each other, and inside of what
+        is compacted later. One entry is appended, and nothing removed: `undo` and `uncompact` take it back. The text
+        is made to fit beside ``system`` and ``tools``, what goes with the session's own requests; a model is shown a
+        transcript of the range. Everything else, also what failures do, is as `compact` says;
+        ``settings.keep_recent_tokens`` does not count here.
+
+        Raises `EntryNotFound`, and `InvalidArgument` for an entry that is not in the context, for ends that are the
+        wrong way round or both None, for an explicit end within an exchange that is not over, and for a pinned summary
+        in the range; otherwise as `compact`. The cost of the context, and of the model.
+        """
+        for entry_id, name in ((first, "first"), (last, "last")):
+            optional(checked_id, entry_id, name)
+        if first is None and last is None:
+            raise InvalidArgument("first and last are both None; use compact() for the beginning of the context")
+        checked_flag(dry_run, "dry_run")
+        checked_text(instructions, "instructions")
+        tokens.checked_request(None, None, system, tools)
+        checked_hook(before_compaction)
+        asked = None if model is None else model_of(model)
+        chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
+        await self._session._compare(checked_seen(expected_leaf, expected_revision))
+        basis = await self._range_basis(first, last, chosen, settings, window, asked=asked, system=system, tools=tools)
+        return await self._compact(basis, asked, instructions, dry_run=dry_run, hook=before_compaction)
+
+    async def _range_basis(
+        self,
+        first: str | None,
+        last: str | None,
+        mode: str | Mode | None,
+        settings: CompactionSettings | None,
+        window: int | None,
+        *,
+        asked: Model | None = None,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] | None = None,
+    ) -> Basis:
+        """Return what the compaction of a range is to be made of. Raises as `compact_range` for its ends."""
+        for entry_id in (first, last):
+            if entry_id is not None and await self._session.get_entry(entry_id) is None:
+                raise EntryNotFound(self._session.id, entry_id)
+
+        def find(
+            read: KnownContext,
+            sized: CompactionSettings,
+            pins: Sequence[str],
+            counts: Sequence[int],
+            live: frozenset[str],
+        ) -> Planned:
+            return plan.plan_range(read.items, read.compaction, read.tail, sized, first, last, pinned=pins, live=live)
+
+        return await self._basis_of(mode, settings, window, find, asked=asked, system=system, tools=tools)
+
+    async def loss_report(self, compaction: str | None = None, *, limit: int = 50) -> LossReport | None:
+        """Return what the summary of a compaction no longer says; by default of the one in effect, None without one.
+
+        ``compaction`` is the id of its entry, also of one that was taken back. Files, identifiers, error messages, the
+        user's instructions, questions, decisions and results of tools are found by the rules of
+        `flue_py.compaction.facts`, in all that it stands for: what earlier compactions summarized included. Lost is
+        what neither the summary nor what it kept says word for word; of a tool's result its errors and its first and
+        last line are looked for, not those between. Of each kind it has the share that is still said
+        and up to ``limit`` lost facts, the most often said first, with the ids of their entries. The same history gives
+        the same report. Raises `EntryNotFound`, and `InvalidArgument` for another entry. O(path).
+        """
+        checked_limit(limit)
+        found = await self._stands_for(compaction)
+        if found is None:
+            return None
+        return await waiting_of(self._session).call(lambda: facts.report_on(found, limit=limit))
+
+    async def recall(self, compaction: str | None, words: str, *, limit: int = 10) -> Recalled:
+        """Return where words stand in the entries that a compaction stands for, the best match first, with excerpts.
+
+        ``compaction`` is the id of its entry, or None for all that are in effect; without any nothing is found.
+        ``words`` are taken literally, whatever they are; case, white space and emphasis do not matter. What has them as
+        they were given comes first, then what has most of them, then the newest. At most ``limit`` entries, each with
+        up to 400 characters. Every fact of `loss_report` is found by its text. Raises `EntryNotFound`, and
+        `InvalidArgument` for another entry. O(path).
+        """
+        if not isinstance(words, str):
+            raise InvalidArgument(f"words: should be a text, not {shown(words)}")
+        checked_limit(limit)
+        found = await self._gone() if compaction is None else await self._stands_for(compaction)
+        if found is None:
+            return facts.Recalled(None)
+        return await waiting_of(self._session).call(
+            lambda: facts.recall(found.compaction_id, found.source, words, limit=min(limit, facts.MOST_HITS))
+        )
+
+    async def answer_recall(self, call: Mapping[str, JsonValue]) -> JsonObject:
+        """Return the result of a model's call of the tool `flue_py.compaction.facts.RECALL_TOOL`, as a message.
+
+        ``call`` is the part of the model's answer: ``id``, ``name``, ``arguments``. What the arguments lack is said in
+        a result that failed, so that the model can mend it. Nothing is appended. Raises `InvalidArgument` for a call
+        without an id. The cost of `recall` for the compactions in effect.
+        """
+        call_id = call.get("id") if isinstance(call, Mapping) else None
+        if not isinstance(call_id, str):
+            raise InvalidArgument(f"call: should be a tool call with an id, not {shown(call)}")
+        asked = facts.asked_words(call.get("arguments"))
+        text = asked if isinstance(asked, str) else (await self.recall(None, asked[0], limit=asked[1])).text
+        return {
+            "role": "toolResult",
+            "toolCallId": call_id,
+            "toolName": facts.RECALL_TOOL["name"],
+            "content": [{"type": "text", "text": text}],
+            "isError": isinstance(asked, str),
+        }
+
+    async def _stands_for(self, compaction: str | None) -> StandsFor | None:
+        """Return what a compaction stands for; None for none in effect."""
+        checked_place(compaction, "compaction")
+        entry = await self.latest() if compaction is None else await self._compaction(compaction)
+        if entry is None:
+            return None
+        return facts.stands_for(entry, await self._session.get_active_path(leaf=entry.id))
+
+    async def _gone(self) -> StandsFor | None:
+        """Return all that the context no longer has, as what the latest compaction stands for; None without any."""
+        read = await self._session._read_context(STORED)
+        if read.compaction is None:
+            return None
+        path = await self._session.get_active_path(leaf=read.stamp.leaf_id)
+        return facts.left_context(read.compaction, path, read.items)
+
+    async def _compaction(self, entry_id: str) -> Entry:
+        entry = await self._session.get_entry(entry_id)
+        if entry is None:
+            raise EntryNotFound(self._session.id, entry_id)
+        if entry.kind != COMPACTION or RESTORES in entry.fields:
+            what = "takes one back" if entry.kind == COMPACTION else f"is a {entry.kind}"
+            raise InvalidArgument(f"compaction: entry {shown(entry_id)} is no compaction, it {what}")
+        return entry
+
+    async def price(
         self,
         edit: EditChoice,
         *,
@@ -2050,11 +1470,11 @@ class Weighing(Ranging, Moving, Excluding, Measuring):
         compacting = {"mode": mode, "settings": settings, "window": window, "summary_tokens": summary_tokens}
         compacting |= {"first": first, "last": last}
         wanted = checked_edit(edit, {"to": to, "turns": turns, "entry_ids": entry_ids, "at": at, **compacting})
-        checked_request(model, provider, system, tools)
+        tokens.checked_request(model, provider, system, tools)
         optional(checked_flag, cached, "cached")
         basis = await self._weighed_against(model, provider, system, tools, cached)
         edited = await self._edited(wanted, basis)
-        return await self._backend.waiting.call(partial(self._weighed, wanted, basis, edited))
+        return await self._session._backend.waiting.call(partial(self._weighed, wanted, basis, edited))
 
     async def _weighed_against(
         self,
@@ -2064,17 +1484,17 @@ class Weighing(Ranging, Moving, Excluding, Measuring):
         tools: Sequence[Mapping[str, JsonValue]] | None,
         cached: bool | None,
     ) -> _Basis:
-        read = await self._read_context(STORED)
+        read = await self._session._read_context(STORED)
         leaf = read.stamp.leaf_id
         if model is None:
-            settings = await self._settings_of(read)
+            settings = await self._session._settings_of(read)
             model, provider = settings.model, provider or settings.provider
         rules = prices.cache_rules(model, provider)
         if cached is None:
             answer = await self._last_answer_by(model, provider, leaf)
             is_warm = answer is not None and self._seconds_too_old(answer, model, provider) is None
         else:
-            answer = await self.latest_assistant(leaf=leaf)
+            answer = await self._session.latest_assistant(leaf=leaf)
             is_warm = cached and answer is not None
         sent = await self._sent_for(answer if is_warm else None)
         counter = tokens.counter_for(model)
@@ -2086,15 +1506,15 @@ class Weighing(Ranging, Moving, Excluding, Measuring):
         if isinstance(edit, Compact):
             return await self._compacted(edit, basis)
         if isinstance(edit, Exclude):
-            async with self._turn:
-                return _Edited(await self._context_without(edit.entry_ids, basis.leaf))
+            async with self._session._turn:
+                return _Edited(await Marks(self._session)._context_without(edit.entry_ids, basis.leaf))
         leaf: LeafChoice = basis.leaf
         if isinstance(edit, Rewind):
-            async with self._turn:
-                leaf = await self._rewind_target(edit.to, edit.turns, basis.leaf)
+            async with self._session._turn:
+                leaf = await self._session._rewind_target(edit.to, edit.turns, basis.leaf)
         elif isinstance(edit, Fork) and edit.at is not STORED:
             leaf = edit.at
-        return _Edited(basis.now if leaf == basis.leaf else (await self._read_context(leaf)).items)
+        return _Edited(basis.now if leaf == basis.leaf else (await self._session._read_context(leaf)).items)
 
     async def _compacted(self, edit: Compact, basis: _Basis) -> _Edited:
         is_range = edit.first is not None or edit.last is not None
@@ -2157,20 +1577,312 @@ class Weighing(Ranging, Moving, Excluding, Measuring):
         )
 
     def _rates(self, basis: _Basis, usage: UsageTotals) -> ModelRates | None:
-        return self._pricer.rates(PaidCall(usage, provider=basis.provider or "", model=basis.model or ""))
+        return self._session._pricer.rates(PaidCall(usage, provider=basis.provider or "", model=basis.model or ""))
+
+    async def latest(self, *, leaf: LeafChoice = STORED) -> Entry | None:
+        """Return the last compaction on the path, or None. The cost of the context."""
+        return (await self._session._read_context(leaf)).compaction
 
 
-def _items_before(items: Sequence[ContextEntry], planned: SessionCompactionPlan) -> int:
-    """Return how many items of a context stay before the new summary: those before a range."""
-    if not isinstance(planned, plan.RangePlan):
-        return 0
-    return next(at for at, item in enumerate(items) if item.entry_id == planned.first_entry_id)
+class Branches(Group[Writing]):
+    """What a session has in common with others and with its own branches, and takes over from them."""
 
+    async def common_ancestor(
+        self, other: HasId | str | None = None, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
+    ) -> str | None:
+        """Return the deepest entry on the path to ``leaf`` and on that to ``other_leaf``; None without one.
 
-_KINDS: dict[type[Edit], EditKind] = {
-    Compact: "compact",
-    Rewind: "rewind",
-    Exclude: "exclude",
-    Fork: "fork",
-    Resume: "resume",
-}
+        ``other`` is the session that ``other_leaf`` is read in: this one where it is left out. A session of another
+        tree, such as a task session, has nothing in common. Raises `SessionNotFound`, `EntryNotFound`. O(forks on
+        the paths).
+        """
+        checked_leaf(leaf)
+        checked_leaf(other_leaf, "other_leaf")
+        other_id = self._session.ref if other is None else checked_session(other)
+        async with self._session._turn:
+            return await self._session._backend.common_ancestor(
+                self._session._ref, other_id, leaf=leaf, other_leaf=other_leaf
+            )
+
+    async def diff(
+        self, other: HasId | str | None = None, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
+    ) -> LeafDiff:
+        """Return what the path to ``leaf`` has that the one to ``other_leaf`` has not, and the reverse.
+
+        Arguments and errors are those of `common_ancestor`. The leaves are those stored as it begins. O(entries that
+        differ + forks on the paths + calls of the trees).
+        """
+        checked_leaf(leaf)
+        checked_leaf(other_leaf, "other_leaf")
+        other_id = self._session.ref if other is None else checked_session(other)
+        async with self._session._turn:
+            mine = await self._resolved(self._session._ref, leaf)
+            theirs = await self._resolved(other_id, other_leaf)
+            ancestor = await self._session._backend.common_ancestor(
+                self._session._ref, other_id, leaf=mine, other_leaf=theirs
+            )
+            left = await self._side(self._session._ref, mine, ancestor)
+            return LeafDiff(ancestor, left, await self._side(other_id, theirs, ancestor))
+
+    async def _resolved(self, session_id: str, leaf: LeafChoice) -> str | None:
+        """Return a leaf to read at as an id: where another writer moves the stored one, all reads stay with this."""
+        if not isinstance(leaf, Stored):
+            return leaf
+        info = await self._session._backend.get_session(session_id)
+        if info is None:
+            raise SessionNotFound(session_id)
+        return info.leaf_id
+
+    async def _side(self, session_id: str, leaf: str | None, ancestor: str | None) -> DiffSide:
+        read = await self._session._backend.read_path_since(session_id, ancestor, leaf=leaf)
+        window = await self._session._backend.read_usage(session_id, ancestor, leaf=leaf)
+        entries = read.entries or ()
+        paid = await self._session._backend.read_entry_costs(session_id) if entries else {}
+        return DiffSide(session_id, leaf, entries, window.usage, total_cost(entry_costs(entries, paid).values()))
+
+    async def cherry_pick(
+        self,
+        entry_ids: Sequence[str],
+        *,
+        source: HasId | str | None = None,
+        whole: bool = True,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Appended:
+        """Append copies of chosen entries of a branch, a fork or a task session below the leaf, in order of depth.
+
+        ``source`` is the session that sees them: this one where it is left out. They have to lie on one path. A copy
+        has an id of its own, the same payload, and in its ``extra`` where it comes from (`provenance_of`); what it
+        cost is counted where it was paid, and nowhere else. The artifact that a message refers to is copied before it.
+        Done once: where the path already has the copies of these entries, the first result comes back (``replayed``).
+        With ``whole`` a tool call and its result come together or not at all. Raises `EntryNotFound`, `LeafConflict`,
+        and `InvalidArgument` for no entries, entries on different paths, compactions, exclusions, and half an exchange.
+        O(entries).
+        """
+        checked_flag(whole, "whole")
+        seen = checked_seen(expected_leaf, expected_revision)
+        source_id = self._session.ref if source is None else checked_session(source)
+        if isinstance(entry_ids, (str, bytes)) or not isinstance(entry_ids, Sequence) or not entry_ids:
+            raise InvalidArgument(f"entry_ids: {shown(entry_ids)} is not a list of entry ids; name at least one")
+        wanted = list(dict.fromkeys(checked_id(entry_id, "entry_ids") for entry_id in entry_ids))
+
+        async def pick() -> Appended:
+            chosen = await self._chosen(source_id, wanted)
+            if whole:
+                await self._check_whole(source_id, chosen)
+            await self._check_elsewhere(chosen, self._session._built_on(seen))
+            names = [name for entry in chosen for name in (entry.session_id or source_id, entry.id)]
+            copies = [copy for entry in chosen for copy in await self._copies_of(entry, source_id)]
+            return await self._append_once(range_key("pick", *names), seen, copies)
+
+        return await self._session._commit(pick, self._session._note_append)
+
+    async def _chosen(self, source_id: str, wanted: Sequence[str]) -> list[Entry]:
+        found = []
+        for entry_id in wanted:
+            entry = await self._session._backend.get_entry(source_id, entry_id)
+            if entry is None:
+                raise EntryNotFound(source_id, entry_id)
+            found.append(entry)
+        found.sort(key=lambda entry: entry.depth)
+        for entry in found[:-1]:
+            if not await self._session._backend.is_ancestor(source_id, entry.id, found[-1].id):
+                raise InvalidArgument(
+                    f"entry_ids: {entry.id!r} is not on the path to {found[-1].id!r}; pick from one path at a time"
+                )
+        return found
+
+    async def _copies_of(self, entry: Entry, source_id: str) -> list[NewEntry]:
+        """Return the copy of an entry, after that of the artifact to which it refers."""
+        copies = [copy_of(entry, source_id)]
+        artifact_id = referred_artifact(entry.fields) if entry.kind == MESSAGE else None
+        if artifact_id is not None:
+            found = await artifact_entry(self._session._backend, source_id, artifact_id)
+            if found is not None:
+                entry_id = entry_prefix(artifact_id) + self._session._backend.new_entry_id()
+                copies.insert(0, changed(copy_of(found, source_id), id=entry_id))
+        return copies
+
+    async def _check_whole(self, source_id: str, chosen: Sequence[Entry]) -> None:
+        """Raise `InvalidArgument` for half an exchange. Pairing depends on all entries in between."""
+        if all(entry.kind != MESSAGE for entry in chosen):
+            return
+        read = await self._session._backend.read_path_since(source_id, chosen[0].parent_id, leaf=chosen[-1].id)
+        check_whole_exchanges(read.entries or (), {entry.id for entry in chosen})
+
+    async def _check_elsewhere(self, chosen: Sequence[Entry], leaf: str | None) -> None:
+        """Raise `InvalidArgument` if the path has one of the entries themselves."""
+        for entry in chosen:
+            there = await self._session._backend.get_entry(self._session._ref, entry.id)
+            if there != entry or leaf is None:
+                continue
+            if await self._session._backend.is_ancestor(self._session._ref, entry.id, leaf):
+                raise InvalidArgument(f"entry_ids: entry {entry.id!r} is on the path to {leaf!r} already")
+
+    async def merge_back(
+        self,
+        summary: str | None = None,
+        *,
+        source: HasId | str | None = None,
+        source_leaf: LeafChoice = STORED,
+        details: Mapping[str, JsonValue] | None = None,
+        usage: Mapping[str, JsonValue] | None = None,
+        calls: Sequence[Mapping[str, JsonValue]] = (),
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+        model: Model | None = None,
+        mode: str | Mode | None = None,
+        settings: CompactionSettings | None = None,
+        instructions: str | None = None,
+        window: int | None = None,
+    ) -> Appended:
+        """Append a summary of what a branch, a fork or a task session has done since it parted from the leaf.
+
+        The summary is a branch summary whose ``fromId`` is the leaf it sums up, and whose details say which stretch of
+        which session it stands for (`merged_range_of`): what comes after the common ancestor, or all of a session of
+        another tree. Done once for each stretch: where the path already has it, the first result comes back
+        (``replayed``), whatever the summary says. Nothing is counted again: what the branch cost stays where it was
+        paid. ``usage`` and ``calls`` are what it took to write the summary, as for `append_branch_summary`: the ledger
+        counts them under the purpose ``branch_summary``, unless the summary was there already (what was paid for all
+        that is for `record_call`). ``oddities`` say what of them cannot be counted, which refuses nothing.
+
+        With ``model``, ``mode`` or ``settings`` in place of a summary, it is made as `compact` makes one, of what the
+        context at the source's leaf has of the stretch, with ``instructions`` about what to attend to; of a stretch
+        that the path has already, none is made. Each call is in the ledger, for ``branch_summary``, before its answer
+        is used. If the summary fails, nothing is appended.
+
+        Raises `EntryNotFound`, `LeafConflict`, `InvalidEntry`, `CallConflict`, `SummaryFailed`, whose cause is the
+        model's error, and `InvalidArgument` if there is nothing to bring back. O(forks on the paths), and with a model
+        or a mode, the cost of the source's context.
+        """
+        checked_leaf(source_leaf, "source_leaf")
+        seen = checked_seen(expected_leaf, expected_revision)
+        source_id = self._session.ref if source is None else checked_session(source)
+        if details is not None and (not isinstance(details, Mapping) or MERGED in details):
+            raise InvalidArgument(f"details: should be an object without {MERGED!r}, which the summary brings along")
+        making = checked_making(model, mode, settings, instructions, window)
+        if making is not None and (summary is not None or usage is not None or calls):
+            raise InvalidArgument(
+                "summary, usage and calls: are those of a summary that you give; leave them out with a model or a mode"
+            )
+        if making is not None:
+            return await self._merge_made(making, source_id, source_leaf, seen, dict(details or {}))
+        if summary is None:
+            raise InvalidArgument("summary: give one, or the model or mode that makes it")
+        NewEntry.branch_summary(
+            summary, from_id=None, details=None if details is None else dict(details), usage=usage, calls=calls
+        )
+
+        async def merge() -> Appended:
+            merged = await self._range(source_id, source_leaf, self._session._built_on(seen))
+            beside: JsonObject = {**(details or {}), MERGED: merged.as_json}
+            entry = NewEntry.branch_summary(summary, from_id=merged.leaf_id, details=beside, usage=usage, calls=calls)
+            return await self._append_merged(merged, entry, seen)
+
+        return await self._session._commit(merge, self._session._note_append)
+
+    async def _merge_made(
+        self, making: BranchMaking, source_id: str, source_leaf: LeafChoice, seen: Seen, details: JsonObject
+    ) -> Appended:
+        """Have a summary made and append it, unless the path has one of the stretch already."""
+        async with self._session._turn:
+            into = self._session._built_on(seen)
+            merged = await self._range(source_id, source_leaf, into)
+            _, first = await self._recalled(_key_of(merged), seen)
+            if first is not None:
+                return first
+            await self._session._compare(seen)
+            read = await self._session._backend.read_context(source_id, leaf=merged.leaf_id)
+        told = await Compactions(self._session)._told_branch(
+            making,
+            context_of(read.entries or (), read.compaction),
+            merged.after,
+            shown_at=into,
+            preamble=modes.MERGED_PREAMBLE,
+        )
+        if told is None:
+            raise InvalidArgument(
+                f"session {source_id!r}: there is nothing to bring back: its context has nothing of what comes after "
+                f"{merged.after!r}"
+            )
+        beside: JsonObject = {**told.details, **details, MERGED: merged.as_json}
+        entry = NewEntry.branch_summary(told.text, from_id=merged.leaf_id, details=beside, calls=told.calls)
+
+        async def merge() -> Appended:
+            now = self._session._built_on(seen)
+            if now != into and await self._range(source_id, merged.leaf_id, now) != merged:
+                # The leaf was moved meanwhile to where another stretch would have to be summarized.
+                raise LeafConflict(self._session.id, into, now)
+            return await self._append_merged(merged, entry, seen)
+
+        return await self._session._commit(merge, self._session._note_append)
+
+    async def _append_merged(self, merged: MergedRange, summary: NewEntry, seen: Seen) -> Appended:
+        """Append the summary of a stretch, once."""
+        priced = self._session._pricer.price_entries([summary])
+        appended, written = await write_what_fits(partial(self._append_once, _key_of(merged), seen), priced)
+        return appended if appended.replayed else with_oddities(appended, written)
+
+    async def _range(self, source_id: str, source_leaf: LeafChoice, into: str | None) -> MergedRange:
+        leaf = await self._resolved(source_id, source_leaf)
+        after = await self._session._backend.common_ancestor(self._session._ref, source_id, leaf=into, other_leaf=leaf)
+        if leaf is None or leaf == after:
+            raise InvalidArgument(
+                f"session {source_id!r}: there is nothing to bring back: its leaf {leaf!r} is on the path already"
+            )
+        entry = await self._session._backend.get_entry(source_id, leaf)
+        if entry is None:
+            raise EntryNotFound(source_id, leaf)
+        before = None if after is None else await self._session._backend.get_entry(source_id, after)
+        return MergedRange(source_id, after, leaf, entry.depth - (-1 if before is None else before.depth))
+
+    async def _append_once(self, key: str, seen: Seen, entries: Sequence[NewEntry]) -> Appended:
+        """Append, unless the path to the leaf has what was appended under this key before; return the first result.
+
+        What was undone, or lies on another branch, does not count: it is appended anew, under the next key.
+        """
+        while True:
+            numbered, first = await self._recalled(key, seen)
+            if first is not None:
+                return first
+            # Another writer may just have brought the same stretch, in other words.
+            with suppress(IdempotencyConflict):
+                return await self._session._backend.append(
+                    self._session._ref, entries, expected=self._session._expected(seen), idempotency_key=numbered
+                )
+
+    async def _recalled(self, key: str, seen: Seen) -> tuple[str, Appended | None]:
+        """Return the first result of what was appended under a key, where the path to the leaf has it, else None.
+
+        Before it comes the name under which it was appended, or is to be.
+        """
+        number = 0
+        while (first := await self._session._backend.recall_append(self._session._ref, f"{key}:{number}")) is not None:
+            leaf = self._session._built_on(seen)
+            if leaf is not None and await self._is_on_path(first, leaf):
+                return f"{key}:{number}", replace(first, leaf_id=leaf, revision=self._session._revision)
+            number += 1
+        return f"{key}:{number}", None
+
+    async def _is_on_path(self, first: Appended, leaf: str) -> bool:
+        try:
+            return await self._session._backend.is_ancestor(self._session._ref, first.entry_id, leaf)
+        except EntryNotFound:
+            return False
+
+    async def is_ancestor(self, entry_id: str, *, of: str) -> bool:
+        """Return whether ``entry_id`` is ``of`` or an ancestor of it. Raises `EntryNotFound` for either."""
+        checked_id(entry_id, "entry_id")
+        checked_id(of, "of")
+        async with self._session._turn:
+            return await self._session._backend.is_ancestor(self._session._ref, entry_id, of)
+
+    async def children(self, entry_id: str | None) -> list[Entry]:
+        """Return the entries that the session sees whose parent is ``entry_id``, in the order of `get_tree`.
+
+        For None, the roots. Retracted entries are left out. O(children, those that only other sessions see included).
+        Raises `EntryNotFound` for an entry the session does not see.
+        """
+        checked_place(entry_id, "entry_id")
+        async with self._session._turn:
+            return await self._session._backend.children(self._session._ref, entry_id)

@@ -1,61 +1,63 @@
-"""A handle on one session: its lock, the leaf it builds on, and how a change is committed."""
+"""A handle on one session: its turn, the leaf it builds on, how a change is committed, and how it is read."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import field, replace
-from datetime import datetime
-from functools import partial
-from typing import TypeVar, cast
+from typing import Generic, TypeVar, cast
 
-from flue_py.core.context import ContextEntry, ContextRead, PrefixChain
+from flue_py.core.context import ContextEntry, ContextRead, PendingTurn, PrefixChain, context_of, pending_in
 from flue_py.core.entries import Entry, PathSettings
-from flue_py.core.json import JsonObject, JsonValue, changed, frozen
+from flue_py.core.json import JsonObject, changed, frozen
+from flue_py.core.kinds import MESSAGE
 from flue_py.core.operations import Left, Outcome
 from flue_py.core.sessions import (
     DEFAULT_LIMITS,
     NOTHING_SEEN,
     STORED,
     Appended,
-    Change,
     Expected,
     LeafChoice,
     Limits,
     MessagesRead,
     Moved,
     Navigated,
-    Note,
     PathRead,
     ReadStamp,
     Seen,
     SessionInfo,
-    SessionKind,
     SessionRef,
     Stored,
     check_scope,
-    checked_title,
     scope_meant,
 )
 from flue_py.db.backend import Backend
 from flue_py.db.runner import committed_before
 from flue_py.db.waiting import Waiting
-from flue_py.errors import InvalidArgument, SessionNotFound, StoreClosed
+from flue_py.errors import AmbiguousId, EntryNotFound, InvalidArgument, SessionNotFound, shown
 from flue_py.prices import NO_PRICER, CallPricer
 from flue_py.sessions.arguments import (
-    ChangedMetadata,
     HasId,
+    checked_end,
     checked_flag,
+    checked_id,
+    checked_ids,
+    checked_kind_name,
+    checked_leaf,
     checked_limit,
-    checked_metadata,
-    checked_moment,
-    checked_revision,
-    checked_seen,
+    checked_place,
+    checked_prefix,
     checked_session,
+    optional,
 )
 
-# ---------------------------------------------------------------------------------------------------------------------
-# A handle on one session: its lock, the leaf it builds on, and how a change is committed.
+_AMBIGUOUS = 6
+
+
+_MATCHES = 64
+
 
 Result = TypeVar("Result")
 
@@ -94,12 +96,12 @@ class KnownChain:
 
 def waiting_of(handle: Handle) -> Waiting:
     """Return how the calls of a session wait: for what reads and writes files beside them."""
-    return handle._backend.waiting  # noqa: SLF001 - a public attribute would be a name of every session
+    return handle._backend.waiting
 
 
 async def stored_row(handle: Handle) -> SessionInfo:
     """Return the session's row as it is stored. The handle builds on what it built on before. One point read."""
-    return await handle._stored_info()  # noqa: SLF001 - as above
+    return await handle._stored_info()
 
 
 class Handle:
@@ -157,19 +159,9 @@ class Handle:
         return self._ref
 
     @property
-    def scope(self) -> str:
-        """Whose session it is."""
-        return self._info.scope
-
-    @property
     def key(self) -> str | None:
         """What an application opens it by; unique in its scope."""
         return self._info.key
-
-    @property
-    def kind(self) -> SessionKind:
-        """``root``, ``fork`` or ``task``."""
-        return self._info.kind
 
     @property
     def title(self) -> str | None:
@@ -276,6 +268,11 @@ class Handle:
     def _note_task(self, task_id: str, child: SessionInfo) -> None:
         self._info = replace(self._info, task_names=self._info.task_names.with_task(task_id, child.id))
 
+    def _note_left(self, left: Left | None) -> None:
+        # A leaf that this handle has not seen is not built on.
+        if left is not None and left.leaf_id == self._leaf_id:
+            self._note(left.leaf_id, max(left.revision, self._revision))
+
     def _note_outcome(self, outcome: Outcome) -> None:
         if isinstance(outcome, Appended):
             self._note_append(outcome)
@@ -290,16 +287,265 @@ class Handle:
             self._info, self._ref = outcome, outcome.ref
             self._note(outcome.leaf_id, outcome.revision)
 
+    # -- reading ----------------------------------------------------------------------------------------------------
 
-def is_of(handle: Handle, backend: Backend) -> bool:
-    """Return whether a handle is on a session of this store."""
-    return handle._backend is backend  # noqa: SLF001 - public, it would be a method of every session
+    async def get_active_path(
+        self, *, leaf: LeafChoice = STORED, since: str | None = None, limit: int | None = None
+    ) -> list[Entry]:
+        """Return the entries from root to leaf; with ``limit``, the last of them, at most so many.
+
+        With ``since``, those after that entry, and none if it is not on the path. A ``limit`` counts entries of every
+        kind, and never takes a tool's result without its call: where it would cut in between, fewer entries are
+        returned, from the next place on that divides no call and result. Only where there is no such place, because
+        what the path ends with is longer than ``limit``, that is returned whole.
+
+        O(path); one point read where nothing changed. With ``limit``: O(limit + forks on the path), however long the
+        path, plus what lies between its results and their calls. With ``since``: O(entries returned + forks on the
+        path). Raises `EntryNotFound` for a ``leaf`` the session does not see, `InvalidArgument` for a ``limit`` below 1
+        or beside ``since``.
+        """
+        checked_leaf(leaf)
+        checked_place(since, "since")
+        if since is not None and limit is not None:
+            raise InvalidArgument("get_active_path takes either since= or limit=")
+        if limit is not None:
+            checked_end(limit)
+        async with self._turn:
+            if limit is not None:
+                return list((await self._backend.read_path_end(self._ref, limit, leaf=leaf)).entries or ())
+            if since is not None:
+                return list((await self._backend.read_path_since(self._ref, since, leaf=leaf)).entries or ())
+            known = self._path
+            read = await self._backend.read_path(self._ref, leaf=leaf, unless=None if known is None else known.stamp)
+            if read.entries is None:
+                return list(known.entries) if known else []
+            entries = list(read.entries)
+            if isinstance(leaf, Stored):
+                self._path = KnownPath(read.stamp, entries)
+            return list(entries)
+
+    async def turns(self, *, leaf: LeafChoice = STORED) -> list[Entry]:
+        """Return the user messages of the path, root to leaf: the turns that `rewind` counts.
+
+        What programs wrote in the user's name (commands, contexts, reminders) begins no turn.
+        """
+        checked_leaf(leaf)
+        async with self._turn:
+            return await self._backend.read_turns(self._ref, leaf=leaf)
+
+    async def settings(self, *, leaf: LeafChoice = STORED) -> PathSettings:
+        """Return the model and the thinking level that the path has at its leaf, or at another; a branch has its own.
+
+        The thinking level is that of the last ``thinking_level_change``; the model, with its provider, that of the last
+        answer or ``model_change``, whichever came later. None where the path says nothing. O(entries since the last
+        answer or change of model + forks on the path). Raises `EntryNotFound`.
+        """
+        checked_leaf(leaf)
+        async with self._turn:
+            return await self._backend.read_settings(self._ref, leaf=leaf)
+
+    async def get_entry(self, entry_id: str) -> Entry | None:
+        """Return an entry the session sees, on the path or off it, or None. One point read."""
+        checked_id(entry_id, "entry_id")
+        async with self._turn:
+            return await self._backend.get_entry(self._ref, entry_id)
+
+    async def get_entries(self, ids: Iterable[str]) -> list[Entry | None]:
+        """Return the entries with these ids, in the order given, as many as ids; None for one it does not see.
+
+        An id that is given twice is answered twice. O(ids), a statement for every 5,000. Raises `InvalidArgument` for
+        what is not a list of ids.
+        """
+        asked = checked_ids(ids)
+        async with self._turn:
+            return await self._backend.get_entries(self._ref, asked)
+
+    async def entries(
+        self, *, kind: str | None = None, after: str | None = None, newest_first: bool = False, limit: int = 100
+    ) -> list[Entry]:
+        """Return a page of up to ``limit`` (1 to 1000) of the entries of `get_tree`: of all, or of one kind.
+
+        They come in its order, or from the end with ``newest_first``. A page begins behind ``after``, the id of the
+        last entry of the page before, which may have been retracted since; one that is not full is the last. Entries
+        that are added meanwhile are met at the end.
+
+        O(limit) for each branch the session made, however long it is. With ``kind``, O(entries behind ``after``),
+        though not their payloads; compactions and exclusions are found by an index. Raises `EntryNotFound` for an
+        ``after`` that the session never saw, `InvalidArgument` for what is no kind, and for another ``limit``.
+        """
+        optional(checked_kind_name, kind, "kind")
+        checked_place(after, "after")
+        checked_flag(newest_first, "newest_first")
+        checked_limit(limit)
+        async with self._turn:
+            return await self._backend.read_entries(
+                self._ref, kind=kind, after=after, newest_first=newest_first, limit=limit
+            )
+
+    async def resolve_entry_id(self, prefix: str) -> str:
+        """Return the id of the one entry the session sees whose id is, or begins with, ``prefix``.
+
+        Of the parts of an imported row, ``7ce96d:1`` is the entry ``7ce96d...:1``, and ``7ce96d`` the one without a
+        number. Raises `EntryNotFound`, `AmbiguousId`.
+        """
+        checked_prefix(prefix)
+        row, colon, part = prefix.rpartition(":")
+        async with self._turn:
+            matches = await self._backend.match_entry_ids(self._ref, prefix, _MATCHES)
+            if not matches and row and part.isdecimal():
+                parts = await self._backend.match_entry_ids(self._ref, row, _MATCHES)
+                matches = [entry_id for entry_id in parts if entry_id.endswith(colon + part)]
+        if not matches:
+            raise EntryNotFound(self.id, prefix)
+        if len(matches) > 1 and matches[0] != prefix and not _is_row_of(matches[0], matches[1:]):
+            raise AmbiguousId(prefix, tuple(matches[:_AMBIGUOUS]))
+        return matches[0]
+
+    async def get_tree(self) -> list[Entry]:
+        """Return every entry the session sees, all branches: inherited ones root first, then its own as added.
+
+        Retracted entries are left out. O(entries).
+        """
+        async with self._turn:
+            return await self._backend.read_tree(self._ref)
+
+    async def build_context_entries(self, *, leaf: LeafChoice = STORED, limit: int | None = None) -> list[ContextEntry]:
+        """Return what the model sees, in order, with the entry behind each item.
+
+        The faithful projection of the active path, and of nothing else: the same leaf gives the same items, in
+        every process. With ``limit``, the last of these items, at most so many: the summary of a compaction, which
+        comes first, is among them only where all the others are. As in `get_active_path`, they never begin between a
+        tool call and its result.
+
+        O(kept entries + forks on the path); one point read and a list copy where nothing changed. With ``limit``:
+        O(entries behind the items + forks on the path), plus what lies between its results and their calls. Raises
+        `EntryNotFound` for a ``leaf`` the session does not see, `InvalidArgument` for a ``limit`` below 1.
+        """
+        if limit is not None:
+            return list(await self._context_end(limit, leaf))
+        return list((await self._read_context(leaf, is_base=True)).items)
+
+    async def build_context(self, *, leaf: LeafChoice = STORED, limit: int | None = None) -> list[JsonObject]:
+        """Return the messages the model sees as JSON objects, fresh at each call and the caller's to change.
+
+        With ``limit``, the last of them, at most so many, which begin and cost as `build_context_entries` says. Raises
+        as that does.
+        """
+        checked_leaf(leaf)
+        if limit is not None:
+            return [item.data for item in await self._context_end(limit, leaf)]
+        async with self._turn:
+            read = await self._backend.read_messages(self._ref, leaf=leaf)
+            self._note_read(read, leaf)
+            return read.messages
+
+    async def _context_end(self, limit: int, leaf: LeafChoice) -> Sequence[ContextEntry]:
+        checked_leaf(leaf)
+        checked_end(limit)
+        async with self._turn:
+            read = await self._backend.read_context_end(self._ref, limit, leaf=leaf)
+            self._note_read(read, leaf)
+            return read.items
+
+    async def latest_assistant(self, *, leaf: LeafChoice = STORED) -> Entry | None:
+        """Return the last assistant message on the path, or None. Usually the cost of the context."""
+        context = await self._read_context(leaf)
+        found = _last_assistant(context.tail)
+        if found is None and context.compaction is not None:
+            found = _last_assistant(await self.get_active_path(leaf=context.stamp.leaf_id))
+        return found
+
+    async def pending(self, *, leaf: LeafChoice = STORED) -> PendingTurn:
+        """Return what the last turn of the context owes: the results of tool calls, an answer of the model, or nothing.
+
+        For a program that goes on after another one died: it runs ``calls``, by their ids, names and arguments, or asks
+        the model to answer ``unanswered``. A failed or aborted answer counts as none. Raises `EntryNotFound`. The cost
+        of the context.
+        """
+        return pending_in((await self._read_context(leaf)).items)
+
+    async def _settings_of(self, known: KnownContext) -> PathSettings:
+        """Return what `settings` does at the leaf of a context: once, since the path to it never changes."""
+        if not known.settings:
+            known.settings.append(await self.settings(leaf=known.stamp.leaf_id))
+        return known.settings[0]
+
+    async def _read_context(self, leaf: LeafChoice, *, is_base: bool = False) -> KnownContext:
+        """Return the context; ``is_base`` says that the caller is about to answer it, and builds on it from here on."""
+        checked_leaf(leaf)
+        async with self._turn:
+            known = self._context
+            read = await self._backend.read_context(self._ref, leaf=leaf, unless=None if known is None else known.stamp)
+            if is_base:
+                self._note_read(read, leaf)
+            if read.entries is None and known is not None:
+                return known
+            tail = read.entries or ()
+            items = context_of(tail, read.compaction)
+            context = KnownContext(read.stamp, items, read.compaction, tail)
+            if isinstance(leaf, Stored):
+                self._context = context
+            return context
+
+    async def _rewind_target(self, to: LeafChoice, turns: int | None, leaf: str | None) -> str | None:
+        """Return the leaf that `rewind` goes to. Raises `InvalidArgument` where ``to`` is not on the path."""
+        if turns is not None:
+            started = await self._backend.read_turns(self._ref, leaf=leaf)
+            kept = max(0, min(turns if turns >= 0 else len(started) + turns, len(started)))
+            return started[kept].parent_id if kept < len(started) else leaf
+        target = cast("str | None", to)
+        await self._check_on_path(target, leaf)
+        return target
+
+    async def _check_on_path(self, entry_id: str | None, leaf: str | None) -> None:
+        if entry_id is None or entry_id == leaf:
+            return
+        if leaf is None:
+            if await self._backend.get_entry(self._ref, entry_id) is None:
+                raise EntryNotFound(self.id, entry_id)
+        elif await self._backend.is_ancestor(self._ref, entry_id, leaf):
+            return
+        raise InvalidArgument(f"to: entry {shown(entry_id)} is not on the path to {leaf!r}; move_leaf() goes anywhere")
+
+
+Of_co = TypeVar("Of_co", bound=Handle, covariant=True)
+
+
+class Group(Generic[Of_co]):
+    """A group of the methods of a session, such as ``session.marks``."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Of_co) -> None:
+        self._session = session
+
+
+def _is_row_of(row: str, others: Sequence[str]) -> bool:
+    """Return whether the other ids, of which none was left out, are of parts of the same imported row."""
+    return len(others) < _MATCHES - 1 and all(re.fullmatch(rf"{re.escape(row)}:\d+", other) for other in others)
+
+
+async def shown_context(session: Handle) -> KnownContext:
+    """Return the context for who looks at it and answers nothing: the session builds on what it built on before."""
+    return await session._read_context(STORED)
+
+
+def _last_assistant(entries: Sequence[Entry]) -> Entry | None:
+    """Return the last assistant message of the end of a path; pinned entries from before the end do not count."""
+    depth = None
+    for entry in reversed(entries):
+        if depth is not None and entry.depth != depth - 1:
+            break
+        depth = entry.depth
+        if entry.kind == MESSAGE and entry.role == "assistant":
+            return entry
+    return None
 
 
 def reach_by(handle: Handle, backend: Backend) -> None:
     """Let a handle reach its session by another backend of the same store."""
-    handle._backend = backend  # noqa: SLF001 - as above
-    handle._turn = backend.waiting.turn()  # noqa: SLF001 - as above
+    handle._backend = backend
+    handle._turn = backend.waiting.turn()
 
 
 @asynccontextmanager
@@ -307,100 +553,8 @@ async def turns_of(handles: Iterable[Handle]) -> AsyncIterator[None]:
     """Wait for the turns of several handles, in one order for everybody, so that no two wait for each other."""
     async with AsyncExitStack() as turns:
         for handle in sorted(handles, key=lambda handle: (handle.id, id(handle))):
-            await turns.enter_async_context(handle._turn)  # noqa: SLF001 - as above
+            await turns.enter_async_context(handle._turn)
         yield
-
-
-def take_over(handle: Handle, outcome: Outcome) -> None:
-    """Let a handle know what an operation on its session came to, or which session it is a handle on."""
-    handle._note_outcome(outcome)  # noqa: SLF001 - as above
-
-
-def take_over_task(handle: Handle, task_id: str, child: SessionInfo) -> None:
-    """Let a handle know of a task session that its session was given."""
-    handle._note_task(task_id, child)  # noqa: SLF001 - as above
-
-
-def take_over_revision(handle: Handle, left: Left | None) -> None:
-    """Let a handle know the revision of its session, unless that has a leaf which the handle has not seen."""
-    if left is not None and left.leaf_id == handle.leaf_id:
-        handle._note(left.leaf_id, max(left.revision, handle.revision))  # noqa: SLF001 - as above
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Title, metadata and completion of a session. Each change is a line of its log.
-
-
-class Editing(Handle):
-    """What a `Session` changes of its own row."""
-
-    __slots__ = ()
-
-    async def set_title(
-        self,
-        title: str | None,
-        *,
-        auto: bool = False,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> SessionInfo:
-        """Set or clear the title, and return the session's row. O(1).
-
-        A title of white space only is none. With ``auto`` it is the title that a program made. It is kept apart: a
-        title that was given is shown before it, whichever came later (`SessionInfo.shown_title`).
-        """
-        title = checked_title(title)
-        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
-        update = partial(self._backend.update_session, self._ref, expected=seen, note=note)
-        change = partial(update, auto_title=title) if checked_flag(auto, "auto") else partial(update, title=title)
-        return await self._commit(change, self._note_row)
-
-    async def set_metadata(
-        self,
-        metadata: Mapping[str, JsonValue],
-        *,
-        merge: bool = False,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> SessionInfo:
-        """Replace the metadata, and return the session's row.
-
-        With ``merge`` only the top-level keys given are replaced, in one transaction: of two handles that merge at
-        the same time, neither loses what the other gave. What links say is passed over, so that `metadata` may be
-        changed and given back: a ``parentSession``, ``taskId`` or ``depth`` that the link has, too, and such items of
-        ``taskSessions``. Anything else under these names is stored, and stands before what links say. What a
-        `CompactionGuard` remembers stays, unless its key is given. Raises `InvalidArgument`, `InvalidEntry`.
-        """
-        if metadata is None:
-            raise InvalidArgument("metadata: should be an object, not None; {} takes all of yours away")
-        text = checked_metadata(metadata, self._limits)
-        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
-        change = ChangedMetadata(text, checked_flag(merge, "merge"), self._limits)
-        work = partial(self._backend.update_session, self._ref, metadata_text=change, expected=seen, note=note)
-        return await self._commit(work, self._note_row)
-
-    async def set_completed(
-        self,
-        at: datetime | None,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> SessionInfo:
-        """Note when the session's work was completed, or with None that it goes on; return the session's row."""
-        moment = None if at is None else checked_moment(at)
-        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
-        work = partial(self._backend.update_session, self._ref, completed_us=moment, expected=seen, note=note)
-        return await self._commit(work, self._note_row)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The scope that a store is narrowed to: what it means where a call leaves the scope out, and what is not there.
 
 
 async def refuse_others(backend: Backend, scope: str | None, ids: Iterable[str]) -> None:
@@ -437,46 +591,3 @@ class Scoped:
         session_id = checked_session(session)
         await refuse_others(self._backend, self._scope, [session_id])
         return session_id
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The change feed of a session.
-
-_WATCH_PAGE = 100
-
-
-class Watching(Handle):
-    """The changes of a `Session`, as they come."""
-
-    __slots__ = ()
-
-    async def changes(self, *, after: int = 0, limit: int = 100) -> list[Change]:
-        """Return up to ``limit`` (1 to 1000) revisions after ``after``, in order and gap-free.
-
-        Each is whole. The append of an entry that was retracted later is kept. A fork's feed begins at its
-        creation. Leaves the handle alone. Raises `InvalidArgument`.
-        """
-        checked_limit(limit)
-        checked_revision(after)
-        async with self._turn:
-            return await self._backend.changes(self._ref, after, limit)
-
-    async def watch(self, *, after: int | None = None) -> AsyncGenerator[Change, None]:
-        """Yield every change after a revision (default: the handle's), then each as it comes, from any process.
-
-        Resume with the ``revision`` of the last change seen. Runs beside the handle's other calls, and leaves
-        the handle alone. Ends when the store is closed; raises `SessionNotFound` once the session is deleted.
-        """
-        seen = self._revision if after is None else checked_revision(after)
-        has_begun = False
-        try:
-            async with aclosing(self._backend.notifications(self._ref)) as woken:
-                async for _ in woken:
-                    has_begun = True
-                    while page := await self._backend.changes(self._ref, seen, _WATCH_PAGE):
-                        for change in page:
-                            seen = change.revision
-                            yield change
-        except StoreClosed:
-            if not has_begun:
-                raise

@@ -1,4 +1,4 @@
-"""Budgets: what a store sets, and what a session reserves before a call and books after it."""
+"""Budgets and paid calls: what a store sets, and what a session reserves, books and has paid."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import date, datetime
 from functools import partial
 from os.path import normpath
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from flue_py.core.context import EntryCost, told_by
 from flue_py.core.entries import Entry, NewEntry, derived_from_payload
@@ -106,7 +106,7 @@ from flue_py.sessions.arguments import (
     checked_session,
     checked_text,
 )
-from flue_py.sessions.handle import Handle, Scoped
+from flue_py.sessions.handle import Group, Handle, Scoped
 from flue_py.system import async_once
 
 if TYPE_CHECKING:
@@ -119,12 +119,8 @@ else:
     model_seam = lazy_module("flue_py.core.model")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Budgets: what a store sets, and what a session reserves before a call and books after it.
-
-
 class BudgetedCall:
-    """A call that is being made on what was reserved for it (see `Session.budgeted`)."""
+    """A call that is being made on what was reserved for it (see `Session.money.budgeted`)."""
 
     __slots__ = ("_is_made", "_reservation", "_used")
 
@@ -166,138 +162,6 @@ class BudgetedCall:
             self._used.picodollars if said.picodollars is None else said.picodollars,
         )
         self._is_made = True
-
-
-class Budgeting(Handle):
-    """The half of a `Session` that reserves and books. It leaves the session and its leaf alone, and awaits no turn."""
-
-    __slots__ = ()
-
-    async def budgets(self, *, by_ledger: bool = False) -> list[Budget]:
-        """Return the budgets that cover this session, in the order they were made.
-
-        Its own, those with tasks of every session that it is a task of, however far above, and those of its scope.
-        With ``by_ledger``, ``spent`` is what the ledger has of what each covers, reserved or not. O(budgets), or
-        O(calls).
-        """
-        return await self._backend.covering_budgets(self._ref, by_ledger=checked_flag(by_ledger, "by_ledger"))
-
-    async def check_budgets(self) -> None:
-        """Raise `BudgetExceeded` if the ledger has more of what a budget of this session covers than that allows.
-
-        To be asked before a turn: it counts every call, also those that nothing was reserved for, and one that has
-        reached what is allowed may still be made. A call whose cost is unknown counts no money. O(calls).
-        """
-        for budget in await self.budgets(by_ledger=True):
-            check_spent(budget, self.id)
-
-    async def reserve(
-        self, *, tokens: int | None = None, cost: Money | None = None, ttl: float | None = None
-    ) -> Reservation:
-        """Set an amount aside in every budget that covers this session, all or nothing, before a call is made.
-
-        ``cost`` is in US dollars. A budget whose unit is not named sets nothing aside, and refuses only if nothing
-        is left in it. After ``ttl`` seconds (default 900) what is held is given back, so that what a dead process
-        reserved comes free; `prolong` a call that takes longer. If no budget covers the session, everything is
-        allowed and there is nothing to settle. Raises `BudgetExceeded` with nothing changed. One transaction.
-        """
-        return await self._reserve(_said(tokens, cost), ttl_us(ttl))
-
-    async def _reserve(self, asked: Amounts, ttl: int) -> Reservation:
-        try:
-            return await self._backend.reserve(self._ref, asked, ttl)
-        except BaseException as error:
-            if (committed := committed_before(error)) is not None:
-                # The caller never gets the reservation, so it could not settle it.
-                made = cast("Reservation", committed.result)
-                if made.budget_ids:
-                    with suppress(FlueError):
-                        await self._backend.waiting.finish(self._backend.release_reservation(made.id))
-            raise
-
-    async def commit(
-        self, reservation: Reservation | str, *, tokens: int | None = None, cost: Money | None = None
-    ) -> Reservation:
-        """Book what a call used, and give back what was set aside for it.
-
-        What was used may be more or less than was reserved, and is booked in full; where it is not said, what was
-        reserved was used. What has expired can be committed (``was_late``): the money is gone all the same. The same
-        commit again changes nothing. Raises `ReservationSettled` if it was released, or committed with other
-        amounts, and `ReservationNotFound`. One transaction.
-        """
-        used = amounts_of(tokens, cost)
-        reservation_id = self._settling(reservation)
-        if isinstance(reservation, Reservation) and not reservation.budget_ids:
-            return replace(reservation, state="committed")
-        return await self._backend.commit_reservation(reservation_id, used)
-
-    async def release(self, reservation: Reservation | str) -> Reservation:
-        """Give back what was set aside for a call that is not made. One transaction.
-
-        Raises `ReservationSettled` if it was released or committed before, or has expired; `ReservationNotFound`.
-        """
-        reservation_id = self._settling(reservation)
-        if isinstance(reservation, Reservation) and not reservation.budget_ids:
-            return replace(reservation, state="released")
-        return await self._backend.release_reservation(reservation_id)
-
-    async def prolong(self, reservation: Reservation | str, *, ttl: float | None = None) -> Reservation:
-        """Hold what was set aside for at least ``ttl`` seconds (default 900) from now. Raises as `release` does."""
-        hold = ttl_us(ttl)
-        reservation_id = self._settling(reservation)
-        if isinstance(reservation, Reservation) and not reservation.budget_ids:
-            return reservation
-        return await self._backend.prolong_reservation(reservation_id, hold)
-
-    def _settling(self, reservation: Reservation | str) -> str:
-        if isinstance(reservation, Reservation):
-            if reservation.session_id != self.id:
-                raise InvalidArgument(
-                    f"reservation {reservation.id!r} is of session {reservation.session_id!r}, not of {self.id!r}; "
-                    "settle it there"
-                )
-            return reservation.id
-        return checked_id(reservation, "reservation")
-
-    def budgeted(
-        self, *, tokens: int | None = None, cost: Money | None = None, ttl: float | None = None
-    ) -> AbstractAsyncContextManager[BudgetedCall]:
-        """Reserve for the length of an ``async with``, and settle at its end: the way to make a call.
-
-        The block says what the call used with ``call.used(...)``; that is booked, also if the block then fails or
-        is cancelled. Without it, a block that ends well books what was reserved, and one that raises gives it back,
-        unless it has said ``call.made()``: then something may have been spent, and what was reserved is booked.
-        Raises as `reserve` does, before the block is entered.
-        """
-        return self._budgeted(_said(tokens, cost), ttl_us(ttl))
-
-    @async_once("budgeted()")
-    async def _budgeted(self, asked: Amounts, ttl: int) -> AsyncIterator[BudgetedCall]:
-        call = BudgetedCall(await self._reserve(asked, ttl))
-        try:
-            yield call
-        except BaseException as error:
-            await self._settle_failed(call, error)
-            raise
-        await self._book(call)
-
-    async def _book(self, call: BudgetedCall) -> None:
-        if call.reservation.budget_ids:
-            # Where the budgets have been deleted meanwhile, there is nothing left to book it in.
-            with suppress(ReservationNotFound):
-                await self._backend.waiting.finish(self._backend.commit_reservation(call.reservation.id, call.amounts))
-
-    async def _settle_failed(self, call: BudgetedCall, error: BaseException) -> None:
-        """Settle after an error, which stays the one that is raised."""
-        if call.is_made:
-            try:
-                await self._book(call)
-            except FlueError as failure:
-                error.add_note(f"what the call used could not be booked: {failure}")
-        elif call.reservation.budget_ids:
-            # It would have expired by itself.
-            with suppress(FlueError):
-                await self._backend.waiting.finish(self._backend.release_reservation(call.reservation.id))
 
 
 class StoreBudgets(Scoped):
@@ -367,12 +231,7 @@ class StoreBudgets(Scoped):
         return checked_id(budget_id, "budget_id")
 
     async def list_budgets(
-        self,
-        *,
-        scope: str | None = None,
-        scope_prefix: str | None = None,
-        after: str | None = None,
-        limit: int = 100,
+        self, *, scope: str | None = None, scope_prefix: str | None = None, after: str | None = None, limit: int = 100
     ) -> list[Budget]:
         """Return up to ``limit`` (1 to 1000) budgets in the order they were made; those of a scope and its sessions.
 
@@ -416,28 +275,13 @@ def _amount(value: Money | None, unit: Unit, what: str) -> int:
     return cast("int", value)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Asking a model for a session: budgets are asked first, and what a call cost is in the ledger before anybody sees its
-# answer.
-
 _MARGIN_SECONDS = 5.0
+
+
 _LEAST_WAIT_SECONDS = 1.0
+
+
 _UNPAID = (ContextOverflow, ModelDenied, ModelRefused, RateLimited)
-"""What a provider answers instead of working: it costs nothing, unless the error says what it has used."""
-
-
-class Books(Protocol):
-    """What writes a paid call into the ledger, and asks budgets for it: a session."""
-
-    async def record_call(
-        self, usage: JsonObject, *, provider: str, model: str, call_id: str, purpose: str, outcome: str | None
-    ) -> Recorded: ...
-
-    async def budgets(self) -> list[Budget]: ...
-
-    def budgeted(
-        self, *, tokens: int | None = None, cost: Money | None = None, ttl: float | None = None
-    ) -> AbstractAsyncContextManager[BudgetedCall]: ...
 
 
 class Booked(NamedTuple):
@@ -477,7 +321,7 @@ NO_PATIENCE = Patience()
 
 
 async def book(
-    books: Books, call: Mapping[str, object], new_id: Callable[[], str], purpose: str, outcome: str | None = None
+    books: Spending, call: Mapping[str, object], new_id: Callable[[], str], purpose: str, outcome: str | None = None
 ) -> Booked:
     """Write a paid call into the ledger, and return it with its id there.
 
@@ -513,7 +357,7 @@ class BookingAsker:
     def __init__(
         self,
         model: Model,
-        books: Books,
+        books: Spending,
         waiting: Waiting,
         new_id: Callable[[], str],
         patience: Patience = NO_PATIENCE,
@@ -579,7 +423,9 @@ class BookingAsker:
     async def _answer(self, request: ModelRequest, booked: list[Booked]) -> ModelReply:
         """Return the answer; what was paid for is booked in the ledger, and added to ``booked``."""
         try:
-            reply = await self._waiting.ask(lambda: self._model.complete(request), _patience(request.timeout))
+            # A model that does not keep to the timeout itself is given up; one that does knows what it has cost.
+            patience = None if request.timeout is None else request.timeout + _MARGIN_SECONDS
+            reply = await self._waiting.ask(lambda: self._model.complete(request), patience)
         except TimeoutError as error:
             raise ModelUnavailable(
                 f"no answer within {request.timeout} seconds; ask again, or give it a longer timeout",
@@ -627,9 +473,6 @@ def _patience(timeout: float | None) -> float | None:
 def _name(value: object) -> str:
     return value if isinstance(value, str) else ""
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Pricing the calls of a ledger whose cost is unknown, at the prices of their day.
 
 _AT_ONCE = 500
 
@@ -720,99 +563,7 @@ def _of_row(row: CallRow) -> PaidCall:
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What was paid: the calls of a session, and what the ledger of a store has of them.
-
 _CALLS_AT_ONCE = 500
-
-
-class Usage(Handle):
-    """The paid calls of a `Session`."""
-
-    __slots__ = ()
-
-    async def record_call(
-        self,
-        usage: Mapping[str, JsonValue],
-        *,
-        provider: str = "",
-        model: str = "",
-        call_id: str | None = None,
-        purpose: str = "turn",
-        outcome: str | None = None,
-        agent: str | None = None,
-        at: datetime | None = None,
-    ) -> Recorded:
-        """Write a paid call that made no entry into the ledger: one that failed or was aborted, a title, a probe.
-
-        ``usage`` is what it used, as messages report it. ``purpose`` (turn, compaction, branch_summary, title, task
-        ...) and ``outcome`` (failed, aborted ...) are names of your own, and so is ``agent``, who made it; ``at`` is
-        when it was made, by default now.
-        With a ``call_id`` a second report of the same call changes nothing; without one each report is another call.
-        Where steps of it name other models (``iterations``), each of these is a call of its own, all are written or
-        none, and the cost that is returned is that of all. Raises `InvalidEntry` naming the field, and `CallConflict`
-        for a call that was reported with other numbers. O(1).
-        """
-        call, *steps = map(
-            self._pricer.price_call, checked_calls(usage, provider, model, call_id, purpose, outcome, agent, at)
-        )
-        async with self._turn:
-            return await self._backend.record_call(self._ref, call, steps)
-
-    async def import_call(self, call: PaidCall) -> Recorded:
-        """Write a paid call that a file counts without an entry for it, as `record_call` does for one of your own.
-
-        What the call ``replaces`` of this session's is taken out. Raises `InvalidEntry`, and `CallConflict` for a call
-        that was reported with other numbers. O(1).
-        """
-        check_imported_call(call)
-        priced = self._pricer.price_call(replace(call, agent=call.agent or program_of(self.metadata)))
-        async with self._turn:
-            return await self._backend.record_call(self._ref, priced)
-
-    async def aggregate_usage_since(
-        self, before: str | None, *, leaf: LeafChoice = STORED, told: bool = False
-    ) -> UsageWindow:
-        """Return what the entries after ``before`` up to the leaf used; None is the whole path.
-
-        Where ``before`` is not on the path, ``on_path`` is False and the usage zero, never that of the whole
-        history. Assistant messages and compactions count. O(forks on the path), whatever the window. With ``told``
-        the window also knows which kinds of tokens were reported (`UsageWindow.known`): O(calls of the tree), and
-        O(window) where another session paid for what the window has.
-        """
-        checked_place(before, "before")
-        checked_leaf(leaf)
-        checked_flag(told, "told")
-        async with self._turn:
-            window = await self._backend.read_usage(self._ref, before, leaf=leaf)
-            return replace(window, told=await self._told(window)) if told else window
-
-    async def _told(self, window: UsageWindow) -> frozenset[str]:
-        """Return which numbers of tokens of a window are 0 because somebody reported it, or nothing was called."""
-        found: frozenset[str] = frozenset()
-        if not window.on_path:
-            return told_by(())
-        is_whole = False
-        if window.calls:
-            asked = LedgerQuery(self._ref, on_path=True, leaf=window.leaf, since=window.since)
-            paid = (await self._backend.read_ledger(asked)).total.known
-            found = frozenset(name for name, count in paid.items() if count is not None)
-            is_whole = all((paid[name] or 0) >= (count or 0) for name, count in window.known.items())
-        if is_whole or None not in window.usage.known(found).values():
-            return found
-        # What another session paid for, its ledger has elsewhere: the entries say it themselves.
-        read = await self._backend.read_path_since(self._ref, window.since, leaf=window.leaf)
-        return found | told_by(read.entries or ())
-
-    async def entry_costs(self) -> dict[str, EntryCost]:
-        """Return what the calls of each entry the session sees cost, by entry id, as the ledger knows it.
-
-        That is what was reported, or what was priced at the time of the call: every branch, retries and compactions,
-        whichever session paid. Left out are entries that paid for nothing, copies, and entries whose call another
-        session reported first. O(calls of the tree).
-        """
-        async with self._turn:
-            return await self._backend.read_entry_costs(self._ref)
 
 
 class StoreUsage(Scoped):
@@ -1013,3 +764,223 @@ def _checked_day(day: date | None, what: str) -> int | None:
     if not isinstance(day, date) or isinstance(day, datetime):
         raise InvalidArgument(f"{what}: {shown(day)} is not a day; use a datetime.date (days are in UTC)")
     return number_of(day)
+
+
+class Spending(Group[Handle]):
+    """Budgets and paid calls of a session."""
+
+    async def budgets(self, *, by_ledger: bool = False) -> list[Budget]:
+        """Return the budgets that cover this session, in the order they were made.
+
+        Its own, those with tasks of every session that it is a task of, however far above, and those of its scope.
+        With ``by_ledger``, ``spent`` is what the ledger has of what each covers, reserved or not. O(budgets), or
+        O(calls).
+        """
+        return await self._session._backend.covering_budgets(
+            self._session._ref, by_ledger=checked_flag(by_ledger, "by_ledger")
+        )
+
+    async def check_budgets(self) -> None:
+        """Raise `BudgetExceeded` if the ledger has more of what a budget of this session covers than that allows.
+
+        To be asked before a turn: it counts every call, also those that nothing was reserved for, and one that has
+        reached what is allowed may still be made. A call whose cost is unknown counts no money. O(calls).
+        """
+        for budget in await self.budgets(by_ledger=True):
+            check_spent(budget, self._session.id)
+
+    async def reserve(
+        self, *, tokens: int | None = None, cost: Money | None = None, ttl: float | None = None
+    ) -> Reservation:
+        """Set an amount aside in every budget that covers this session, all or nothing, before a call is made.
+
+        ``cost`` is in US dollars. A budget whose unit is not named sets nothing aside, and refuses only if nothing
+        is left in it. After ``ttl`` seconds (default 900) what is held is given back, so that what a dead process
+        reserved comes free; `prolong` a call that takes longer. If no budget covers the session, everything is
+        allowed and there is nothing to settle. Raises `BudgetExceeded` with nothing changed. One transaction.
+        """
+        return await self._reserve(_said(tokens, cost), ttl_us(ttl))
+
+    async def _reserve(self, asked: Amounts, ttl: int) -> Reservation:
+        try:
+            return await self._session._backend.reserve(self._session._ref, asked, ttl)
+        except BaseException as error:
+            if (committed := committed_before(error)) is not None:
+                # The caller never gets the reservation, so it could not settle it.
+                made = cast("Reservation", committed.result)
+                if made.budget_ids:
+                    with suppress(FlueError):
+                        await self._session._backend.waiting.finish(self._session._backend.release_reservation(made.id))
+            raise
+
+    async def commit(
+        self, reservation: Reservation | str, *, tokens: int | None = None, cost: Money | None = None
+    ) -> Reservation:
+        """Book what a call used, and give back what was set aside for it.
+
+        What was used may be more or less than was reserved, and is booked in full; where it is not said, what was
+        reserved was used. What has expired can be committed (``was_late``): the money is gone all the same. The same
+        commit again changes nothing. Raises `ReservationSettled` if it was released, or committed with other
+        amounts, and `ReservationNotFound`. One transaction.
+        """
+        used = amounts_of(tokens, cost)
+        reservation_id = self._settling(reservation)
+        if isinstance(reservation, Reservation) and not reservation.budget_ids:
+            return replace(reservation, state="committed")
+        return await self._session._backend.commit_reservation(reservation_id, used)
+
+    async def release(self, reservation: Reservation | str) -> Reservation:
+        """Give back what was set aside for a call that is not made. One transaction.
+
+        Raises `ReservationSettled` if it was released or committed before, or has expired; `ReservationNotFound`.
+        """
+        reservation_id = self._settling(reservation)
+        if isinstance(reservation, Reservation) and not reservation.budget_ids:
+            return replace(reservation, state="released")
+        return await self._session._backend.release_reservation(reservation_id)
+
+    async def prolong(self, reservation: Reservation | str, *, ttl: float | None = None) -> Reservation:
+        """Hold what was set aside for at least ``ttl`` seconds (default 900) from now. Raises as `release` does."""
+        hold = ttl_us(ttl)
+        reservation_id = self._settling(reservation)
+        if isinstance(reservation, Reservation) and not reservation.budget_ids:
+            return reservation
+        return await self._session._backend.prolong_reservation(reservation_id, hold)
+
+    def _settling(self, reservation: Reservation | str) -> str:
+        if isinstance(reservation, Reservation):
+            if reservation.session_id != self._session.id:
+                raise InvalidArgument(
+                    f"reservation {reservation.id!r} is of session {reservation.session_id!r}, "
+                    f"not of {self._session.id!r}; settle it there"
+                )
+            return reservation.id
+        return checked_id(reservation, "reservation")
+
+    def budgeted(
+        self, *, tokens: int | None = None, cost: Money | None = None, ttl: float | None = None
+    ) -> AbstractAsyncContextManager[BudgetedCall]:
+        """Reserve for the length of an ``async with``, and settle at its end: the way to make a call.
+
+        The block says what the call used with ``call.used(...)``; that is booked, also if the block then fails or
+        is cancelled. Without it, a block that ends well books what was reserved, and one that raises gives it back,
+        unless it has said ``call.made()``: then something may have been spent, and what was reserved is booked.
+        Raises as `reserve` does, before the block is entered.
+        """
+        return self._budgeted(_said(tokens, cost), ttl_us(ttl))
+
+    @async_once("budgeted()")
+    async def _budgeted(self, asked: Amounts, ttl: int) -> AsyncIterator[BudgetedCall]:
+        call = BudgetedCall(await self._reserve(asked, ttl))
+        try:
+            yield call
+        except BaseException as error:
+            await self._settle_failed(call, error)
+            raise
+        await self._book(call)
+
+    async def _book(self, call: BudgetedCall) -> None:
+        if call.reservation.budget_ids:
+            # Where the budgets have been deleted meanwhile, there is nothing left to book it in.
+            with suppress(ReservationNotFound):
+                await self._session._backend.waiting.finish(
+                    self._session._backend.commit_reservation(call.reservation.id, call.amounts)
+                )
+
+    async def _settle_failed(self, call: BudgetedCall, error: BaseException) -> None:
+        """Settle after an error, which stays the one that is raised."""
+        if call.is_made:
+            try:
+                await self._book(call)
+            except FlueError as failure:
+                error.add_note(f"what the call used could not be booked: {failure}")
+        elif call.reservation.budget_ids:
+            # It would have expired by itself.
+            with suppress(FlueError):
+                await self._session._backend.waiting.finish(
+                    self._session._backend.release_reservation(call.reservation.id)
+                )
+
+    async def record_call(
+        self,
+        usage: Mapping[str, JsonValue],
+        *,
+        provider: str = "",
+        model: str = "",
+        call_id: str | None = None,
+        purpose: str = "turn",
+        outcome: str | None = None,
+        agent: str | None = None,
+        at: datetime | None = None,
+    ) -> Recorded:
+        """Write a paid call that made no entry into the ledger: one that failed or was aborted, a title, a probe.
+
+        ``usage`` is what it used, as messages report it. ``purpose`` (turn, compaction, branch_summary, title, task
+        ...) and ``outcome`` (failed, aborted ...) are names of your own, and so is ``agent``, who made it; ``at`` is
+        when it was made, by default now.
+        With a ``call_id`` a second report of the same call changes nothing; without one each report is another call.
+        Where steps of it name other models (``iterations``), each of these is a call of its own, all are written or
+        none, and the cost that is returned is that of all. Raises `InvalidEntry` naming the field, and `CallConflict`
+        for a call that was reported with other numbers. O(1).
+        """
+        call, *steps = map(
+            self._session._pricer.price_call,
+            checked_calls(usage, provider, model, call_id, purpose, outcome, agent, at),
+        )
+        async with self._session._turn:
+            return await self._session._backend.record_call(self._session._ref, call, steps)
+
+    async def import_call(self, call: PaidCall) -> Recorded:
+        """Write a paid call that a file counts without an entry for it, as `record_call` does for one of your own.
+
+        What the call ``replaces`` of this session's is taken out. Raises `InvalidEntry`, and `CallConflict` for a call
+        that was reported with other numbers. O(1).
+        """
+        check_imported_call(call)
+        priced = self._session._pricer.price_call(replace(call, agent=call.agent or program_of(self._session.metadata)))
+        async with self._session._turn:
+            return await self._session._backend.record_call(self._session._ref, priced)
+
+    async def aggregate_usage_since(
+        self, before: str | None, *, leaf: LeafChoice = STORED, told: bool = False
+    ) -> UsageWindow:
+        """Return what the entries after ``before`` up to the leaf used; None is the whole path.
+
+        Where ``before`` is not on the path, ``on_path`` is False and the usage zero, never that of the whole
+        history. Assistant messages and compactions count. O(forks on the path), whatever the window. With ``told``
+        the window also knows which kinds of tokens were reported (`UsageWindow.known`): O(calls of the tree), and
+        O(window) where another session paid for what the window has.
+        """
+        checked_place(before, "before")
+        checked_leaf(leaf)
+        checked_flag(told, "told")
+        async with self._session._turn:
+            window = await self._session._backend.read_usage(self._session._ref, before, leaf=leaf)
+            return replace(window, told=await self._told(window)) if told else window
+
+    async def _told(self, window: UsageWindow) -> frozenset[str]:
+        """Return which numbers of tokens of a window are 0 because somebody reported it, or nothing was called."""
+        found: frozenset[str] = frozenset()
+        if not window.on_path:
+            return told_by(())
+        is_whole = False
+        if window.calls:
+            asked = LedgerQuery(self._session._ref, on_path=True, leaf=window.leaf, since=window.since)
+            paid = (await self._session._backend.read_ledger(asked)).total.known
+            found = frozenset(name for name, count in paid.items() if count is not None)
+            is_whole = all((paid[name] or 0) >= (count or 0) for name, count in window.known.items())
+        if is_whole or None not in window.usage.known(found).values():
+            return found
+        # What another session paid for, its ledger has elsewhere: the entries say it themselves.
+        read = await self._session._backend.read_path_since(self._session._ref, window.since, leaf=window.leaf)
+        return found | told_by(read.entries or ())
+
+    async def entry_costs(self) -> dict[str, EntryCost]:
+        """Return what the calls of each entry the session sees cost, by entry id, as the ledger knows it.
+
+        That is what was reported, or what was priced at the time of the call: every branch, retries and compactions,
+        whichever session paid. Left out are entries that paid for nothing, copies, and entries whose call another
+        session reported first. O(calls of the tree).
+        """
+        async with self._session._turn:
+            return await self._session._backend.read_entry_costs(self._session._ref)

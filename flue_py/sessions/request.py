@@ -1,4 +1,4 @@
-"""What the sources of an agent have to say about a session."""
+"""What a model is sent of a session, how large that is, and reports on a session."""
 
 from __future__ import annotations
 
@@ -11,37 +11,56 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from flue_py import context, render
-from flue_py.core.context import ContextEntry
+from flue_py.core.context import (
+    CommonPrefix,
+    ContextEntry,
+    ContextSize,
+    PrefixChain,
+    chain_of,
+    context_of,
+    project_kept,
+)
 from flue_py.core.entries import Entry, NewEntry, from_microseconds
 from flue_py.core.json import JsonObject, JsonValue, changed, frozen
-from flue_py.core.kinds import COMPACTION, CUSTOM_MESSAGE, MESSAGE, SHOWN_KINDS
+from flue_py.core.kinds import COMPACTION, CUSTOM_MESSAGE, EXCLUSION, MESSAGE, SHOWN_KINDS
 from flue_py.core.ledger import LedgerQuery, UsageRow
-from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict, SessionInfo, check_name
-from flue_py.core.usage import MAX_AMOUNT
+from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict, SessionInfo, Stored, check_name
+from flue_py.core.usage import MAX_AMOUNT, PaidCall, UsageTotals
 from flue_py.db.backend import Backend
 from flue_py.errors import IdempotencyConflict, InvalidArgument, SessionNotFound, shown
 from flue_py.lazy import lazy_module
-from flue_py.sessions import compact
-from flue_py.sessions.arguments import checked_flag, checked_moment, checked_on_conflict, checked_seen, checked_text
-from flue_py.sessions.handle import KnownContext
-from flue_py.sessions.read import checked_request
-from flue_py.sessions.write import Appending, Registered
+from flue_py.prices import CallPricer
+from flue_py.sessions.arguments import (
+    checked_flag,
+    checked_leaf,
+    checked_moment,
+    checked_on_conflict,
+    checked_seen,
+    checked_text,
+)
+from flue_py.sessions.handle import Group, KnownChain, KnownContext, waiting_of
+from flue_py.sessions.marks import Marks
+from flue_py.sessions.write import Writing
 from flue_py.system import collector_held
 
 if TYPE_CHECKING:
+    from flue_py import prices
     from flue_py.compaction import facts
     from flue_py.context import pipeline, request, steps, tokens
     from flue_py.context import settings as context_settings
     from flue_py.context import sources as gathering
     from flue_py.context.items import Step
+    from flue_py.context.pipeline import EpochRules, Rewritten
     from flue_py.context.request import Attempts, ContextRequest
     from flue_py.context.settings import AgentContext, ContextSettings, ContextSource
     from flue_py.context.sources import GatheredContext, SourceReader
+    from flue_py.prices import CacheRules, ModelRates
     from flue_py.providers import base, lists, rules
     from flue_py.providers import request as wire_requests
     from flue_py.providers.request import Validity
     from flue_py.render.report import ReportedSession, Thresholds
 else:
+    prices = lazy_module("flue_py.prices")
     facts = lazy_module("flue_py.compaction.facts")
     pipeline = lazy_module("flue_py.context.pipeline")
     request = lazy_module("flue_py.context.request")
@@ -55,16 +74,133 @@ else:
     rules = lazy_module("flue_py.providers.rules")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What the sources of an agent have to say about a session.
+MOST_CHAINS = 16
 
 
-class Gathering(Registered):
-    """How a `Session` asks sources."""
+HANDOFF = "handoff"
 
-    __slots__ = ()
 
-    async def gather_context(
+@frozen
+class Handoff:
+    """A handoff: what the sources said, and the append, None if they said nothing.
+
+    For a retry by its key the append is the first one, and ``gathered`` None: no source was asked again.
+    """
+
+    gathered: GatheredContext | None
+    appended: Appended | None
+
+
+class Context(Group[Writing]):
+    """The size, the beginning, the sources and the requests of the context of a session."""
+
+    async def measure(
+        self,
+        model: str | None = None,
+        *,
+        provider: str | None = None,
+        leaf: LeafChoice = STORED,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] | None = None,
+        window: int | None = None,
+        faithful: bool = False,
+        use_reported: bool = True,
+    ) -> ContextSize:
+        """Return how many tokens the context takes for ``model``; by default for the one that the path has at its leaf.
+
+        What the provider reported counts where it is fresh, and our own count for what follows; `ContextSize` has both.
+        ``provider`` leaves out what other providers reported. ``system`` is the system prompt, ``tools`` are the tools'
+        definitions, as JSON: "" and () if there are none, None if they are unknown. A report above ``window``, the
+        model's, is not believed. ``faithful`` counts as the reference does, ``use_reported=False`` counts everything.
+
+        The cost of the context, and O(size) of what this process has not counted before, which other tasks do not wait
+        for. Raises `EntryNotFound`, `InvalidArgument`.
+        """
+        offered = tokens.checked_request(model, provider, system, tools)
+        if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
+            raise InvalidArgument(f"window: {shown(window)} is not a number of tokens >= 1; leave it out if unknown")
+        checked_flag(faithful, "faithful")
+        checked_flag(use_reported, "use_reported")
+        found = await self._session._read_context(checked_leaf(leaf))
+        if model is None:
+            model = (await self._session._settings_of(found)).model
+        counter = context.tokens.counter_for(model, faithful=faithful)
+        measure = partial(
+            context.tokens.measure_context,
+            found.items,
+            counter,
+            model=model,
+            provider=provider,
+            system=system,
+            tools=offered,
+            window=window,
+            use_reported=use_reported,
+            changed_at=context.tokens.changed_depth(found.tail),
+        )
+        try:
+            return measure(only_known=True)
+        except context.tokens.NotCounted:
+            return await waiting_of(self._session).call(measure)
+
+    async def common_prefix(self, leaf_a: LeafChoice, leaf_b: LeafChoice = STORED) -> CommonPrefix:
+        """Return what the contexts at two leaves begin with, byte for byte: what a provider can read from its cache.
+
+        Exact, whatever lies between the two: a compaction, an exclusion or a pin shortens it from where it changes the
+        context, and equal messages on different branches count. Raises `EntryNotFound`.
+
+        What was read is remembered: two point reads and O(log items) for leaves that were asked for before, O(forks on
+        the paths + entries since the common ancestor) for a leaf beside one of those, else O(kept entries + forks).
+        """
+        checked_leaf(leaf_a, "leaf_a")
+        checked_leaf(leaf_b, "leaf_b")
+        async with self._session._turn:
+            mine = await self._chain_at(leaf_a)
+            other = await self._chain_at(leaf_b)
+        return mine.common(other)
+
+    async def _chain_at(self, leaf: LeafChoice) -> PrefixChain:
+        """Return the running digests of the context at a leaf. The caller has the turn."""
+        if isinstance(leaf, Stored):
+            leaf = (await self._session._stored_info()).leaf_id
+        known = self._session._chains.get(leaf)
+        if known is not None:
+            read = await self._session._backend.read_context(self._session._ref, leaf=leaf, unless=known.stamp)
+            if read.entries is None:
+                return known.chain
+        else:
+            grown = await self._chain_beside(leaf)
+            if grown is not None:
+                return self._remembered(leaf, grown)
+            read = await self._session._backend.read_context(self._session._ref, leaf=leaf)
+        entries = read.entries or ()
+        return self._remembered(leaf, KnownChain(read.stamp, chain_of(context_of(entries, read.compaction), entries)))
+
+    async def _chain_beside(self, leaf: str | None) -> KnownChain | None:
+        """Return the digests at a leaf made of those that are known at another, where nothing since changes them."""
+        base_leaf, base = next(reversed(self._session._chains.items()), (None, None))
+        if base is None or base_leaf is None or leaf is None or not base.chain.can_grow:
+            return None
+        common = await self._session._backend.common_ancestor(
+            self._session._ref, self._session._ref, leaf=base_leaf, other_leaf=leaf
+        )
+        ancestor = None if common is None else await self._session._backend.get_entry(self._session._ref, common)
+        if ancestor is None or ancestor.depth < base.chain.changed_at:
+            return None
+        since = await self._session._backend.read_path_since(self._session._ref, ancestor.id, leaf=leaf)
+        added = since.entries or ()
+        # Another epoch: what was remembered may have been erased since.
+        if since.stamp.epoch != base.stamp.epoch or any(entry.kind in (COMPACTION, EXCLUSION) for entry in added):
+            return None
+        return KnownChain(since.stamp, base.chain.grown(ancestor.depth, project_kept(added)))
+
+    def _remembered(self, leaf: str | None, known: KnownChain) -> PrefixChain:
+        self._session._chains.pop(leaf, None)
+        if len(self._session._chains) >= MOST_CHAINS:
+            del self._session._chains[next(iter(self._session._chains))]
+        self._session._chains[leaf] = known
+        return known.chain
+
+    async def gather(
         self,
         *,
         leaf: LeafChoice = STORED,
@@ -82,7 +218,7 @@ class Gathering(Registered):
         checked_text(agent, "agent")
         chosen = context_settings.context_settings(settings).of(agent)
         known = self._checked_gathering(sources)
-        found = await self._read_context(leaf)
+        found = await self._session._read_context(leaf)
         return await self._gathered(() if chosen.spec is None else chosen.spec.sources, found, agent, known)
 
     def _checked_gathering(
@@ -104,41 +240,19 @@ class Gathering(Registered):
         """Return what sources say; ``sources`` are those that were checked."""
         if not wanted:
             return gathering.GatheredContext(agent)
-        registered = await self.registered(leaf=found.stamp.leaf_id)
+        registered = await Marks(self._session).registered(leaf=found.stamp.leaf_id)
         # What the turn in progress does is sent behind this, and must not change it.
         history = found.items[: pipeline.turn_in(found.items, agent)]
         whole: list[ContextEntry] | None = None
         if any(each.kind == "changes_recent" for each in wanted) and found.compaction is not None:
-            path = await self.get_active_path(leaf=found.stamp.leaf_id)
+            path = await self._session.get_active_path(leaf=found.stamp.leaf_id)
             turn = found.items[len(history)].entry_id if len(history) < len(found.items) else None
             before = takewhile(lambda entry: entry.id != turn, path)
             whole = [ContextEntry(entry) for entry in before if entry.kind == MESSAGE]
-        asked = gathering.Asked(None, agent, history, registered, self.info, whole)
-        return await gathering.gather(wanted, asked, {**gathering.STORED_SOURCES, **sources}, self._backend.waiting)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Handoffs: what an agent is told when a session goes on with it.
-
-HANDOFF = "handoff"
-"""The ``customType`` of such a message."""
-
-
-@frozen
-class Handoff:
-    """A handoff: what the sources said, and the append, None if they said nothing.
-
-    For a retry by its key the append is the first one, and ``gathered`` None: no source was asked again.
-    """
-
-    gathered: GatheredContext | None
-    appended: Appended | None
-
-
-class Handing(Gathering, Appending):
-    """How a `Session` goes on with another agent."""
-
-    __slots__ = ()
+        asked = gathering.Asked(None, agent, history, registered, self._session.info, whole)
+        return await gathering.gather(
+            wanted, asked, {**gathering.STORED_SOURCES, **sources}, self._session._backend.waiting
+        )
 
     async def append_handoff(
         self,
@@ -167,8 +281,8 @@ class Handing(Gathering, Appending):
         known = self._checked_gathering(sources)
         if idempotency_key is not None and (first := await self._first_try(agent, idempotency_key)) is not None:
             return Handoff(None, first)
-        await self._compare(seen)
-        found = await self._read_context(await self._leaf_before(idempotency_key, on_conflict, seen))
+        await self._session._compare(seen)
+        found = await self._session._read_context(await self._session._leaf_before(idempotency_key, on_conflict, seen))
         gathered = await self._gathered(wanted, found, agent, known)
         text = gathered.text(steps.handoff_heading(agent))
         if not text:
@@ -181,82 +295,24 @@ class Handing(Gathering, Appending):
                 "details": {"agent": agent, "sources": [each.source for each in gathered.sections]},
             },
         )
-        return Handoff(gathered, await self._append([entry], on_conflict, idempotency_key, seen))
+        return Handoff(gathered, await self._session._append([entry], on_conflict, idempotency_key, seen))
 
     async def _first_try(self, agent: str, idempotency_key: str) -> Appended | None:
         """Return the handoff to an agent that was appended by this key, None if there was none.
 
         Raises `IdempotencyConflict` if something else was appended by it.
         """
-        first = await self._backend.recall_append(self._ref, idempotency_key)
+        first = await self._session._backend.recall_append(self._session._ref, idempotency_key)
         if first is None:
             return None
-        entry = await self.get_entry(first.entry_ids[0]) if first.entry_ids else None
+        entry = await self._session.get_entry(first.entry_ids[0]) if first.entry_ids else None
         fields = None if entry is None or entry.kind != CUSTOM_MESSAGE else entry.data
         details = fields.get("details") if isinstance(fields, dict) and fields.get("customType") == HANDOFF else None
         if not isinstance(details, dict) or details.get("agent") != agent:
-            raise IdempotencyConflict(self.id, idempotency_key)
+            raise IdempotencyConflict(self._session.id, idempotency_key)
         appended = changed(first, replayed=True)
-        self._note_append(appended)
+        self._session._note_append(appended)
         return appended
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What one provider is sent of a session.
-
-
-class Requesting(Gathering):
-    """The requests of a `Session`."""
-
-    __slots__ = ()
-
-    async def request(
-        self,
-        target: str | None = None,
-        *,
-        leaf: LeafChoice = STORED,
-        agent: str | None = None,
-        settings: ContextSettings | Mapping[str, object] | None = None,
-        steps: Sequence[Step] = (),
-        model: str | None = None,
-        account: str | None = None,
-        system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] = (),
-        sources: Mapping[str, SourceReader] | None = None,
-        gathered: GatheredContext | None = None,
-    ) -> ContextRequest:
-        """Return what an agent is sent of the context, as ``target`` takes it, with a report of what was done to it.
-
-        A target is ``anthropic``, ``openai-chat``, ``openai-responses`` or ``gemini``; without one the messages are
-        ours, as `build_context` has them. The steps that ``settings`` ask for ``agent`` come first, then ``steps`` of
-        your own; by default there are none. `ContextRequest.report` says of each what it left out, cut or replaced, by
-        entry, with the tokens.
-
-        Then what a target would refuse is mended, and each repair is named: every call of a tool gets its result,
-        every result has its call, ids and names fit, images are within the limits, users and answers take turns where
-        that is asked for. With ``model``, the one that is asked, tokens are counted as it does, and reasoning of any
-        other is left out; without, tokens are those of the model that the path has. ``account`` is whose a compaction
-        by the provider itself has to be. What the session stores is not changed, and the same leaf gives the same
-        bytes.
-
-        ``system`` is a prompt that the session does not have, and goes before all else; ``tools`` are those that are
-        sent beside the messages, in whatever form. Both count in `ContextRequest.tokens`, and in its ``prefix_digest``:
-        an answer that is appended with that (``produced_under``) has its signed reasoning in later requests as long as
-        system, tools and the messages before it stay the same bytes.
-
-        If the settings have a ``spec``, its sources are read now: ``sources`` are functions of yours by their names,
-        beside those that come with the package. ``gathered``, from `gather_context`, is taken in their place, so that
-        all requests of a turn say the same.
-
-        `ContextRequest.broken` has what could not be mended: a request that is too large, or has no message. Raises
-        `EntryNotFound`, and `InvalidArgument`, for settings with the path of each field that is wrong. The cost of the
-        context, and O(its size); other tasks go on meanwhile.
-        """
-        offered = _checked_tools(system, tools)
-        _, make = await self._requests(
-            target, leaf, agent, settings, steps, model, account, system, offered, sources, gathered
-        )
-        return await self._backend.waiting.call(partial(make, ()))
 
     async def attempts(
         self,
@@ -284,11 +340,11 @@ class Requesting(Gathering):
         The other arguments, what is raised and what it costs are as in `request`; all attempts are of the context that
         was read when this was called.
         """
-        offered = _checked_tools(system, tools)
+        offered = offered_tools(system, tools)
         chosen, make = await self._requests(
             target, leaf, agent, settings, steps, model, account, system, offered, sources, gathered
         )
-        return request.Attempts(make, chosen.fitting, offered, self._backend.waiting.call)
+        return request.Attempts(make, chosen.fitting, offered, self._session._backend.waiting.call)
 
     async def validate(
         self,
@@ -310,8 +366,8 @@ class Requesting(Gathering):
         name = base.checked_target(target)
         checked_text(model, "model")
         checked_text(account, "account")
-        offered = _checked_tools(system, tools)
-        found = await self._read_context(leaf)
+        offered = offered_tools(system, tools)
+        found = await self._session._read_context(leaf)
 
         def check() -> Validity:
             said = [*lists.said_in(found.items)]
@@ -321,7 +377,7 @@ class Requesting(Gathering):
             as_it_is = wire_requests.broken_as_it_is(name, said, account=account, model=model)
             return wire_requests.Validity(name, as_it_is, sent.repairs, sent.broken)
 
-        return await self._backend.waiting.call(check)
+        return await self._session._backend.waiting.call(check)
 
     async def _requests(
         self,
@@ -350,13 +406,13 @@ class Requesting(Gathering):
             raise InvalidArgument(f"steps: {shown(steps)} is not a list of steps")
         own = [*map(pipeline.checked_step, steps)]
         known = self._checked_gathering(sources, gathered)
-        found = await self._read_context(leaf, is_base=True)
+        found = await self._session._read_context(leaf, is_base=True)
         counted_as, provider = model, None
         if (counted_as is None and not chosen.faithful) or chosen.rewriting is not None:
-            had = await self._settings_of(found)
+            had = await self._session._settings_of(found)
             counted_as, provider = model or had.model, None if model else had.provider
         counter = tokens.counter_for(counted_as, faithful=chosen.faithful)
-        when = compact.epoch_rules(chosen, counted_as, provider, self._pricer)
+        when = epoch_rules(chosen, counted_as, provider, self._session._pricer)
         said = gathered
         if said is None:
             wanted = () if chosen.spec is None else chosen.spec.sources
@@ -382,22 +438,45 @@ class Requesting(Gathering):
         return chosen, make
 
 
-def _checked_tools(system: str | None, tools: Sequence[Mapping[str, JsonValue]]) -> list[JsonObject]:
-    return [dict(tool) for tool in checked_request(None, None, system, tools) or ()]
+_AN_HOUR = 3_600
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What a session is called, and reports on it and its task sessions.
+def epoch_rules(settings: AgentContext, model: str | None, provider: str | None, pricer: CallPricer) -> EpochRules:
+    """Return when an epoch begins for a model. Where its price is not known, rewriting does not have to pay."""
+    asked = settings.rewriting
+    if asked is None:
+        return pipeline.EpochRules(settings.epoch_tokens)
+    rules = prices.cache_rules(model, provider)
+    marks = settings.cache_breakpoints
+    kept = _AN_HOUR if marks is not None and marks.ttl == "1h" else rules.lifetime_seconds
+    pays = partial(_pays, asked.pays_within_turns, rules, partial(_rates, model, provider, pricer))
+    return pipeline.EpochRules(settings.epoch_tokens, asked.cold_after_seconds or kept, pays)
+
+
+def _rates(model: str | None, provider: str | None, pricer: CallPricer, usage: UsageTotals) -> ModelRates | None:
+    return pricer.rates(PaidCall(usage, provider=provider or "", model=model or ""))
+
+
+def _pays(within: int, rules: CacheRules, rates: prices.RatesFor, found: Rewritten) -> bool:
+    after = prices.next_request(found.tokens, found.common, rules, is_warm=True)
+    unedited = prices.next_request(found.unedited, found.cached, rules, is_warm=True)
+    price = prices.price_edit(None, after, unedited, rules, rates)
+    turns, _ = prices.turns_to_pay(price)
+    return price is None or (turns is not None and turns <= within)
+
+
+def offered_tools(system: str | None, tools: Sequence[Mapping[str, JsonValue]]) -> list[JsonObject]:
+    return [dict(tool) for tool in tokens.checked_request(None, None, system, tools) or ()]
+
 
 _MOST_COMPACTIONS = 20
-"""Of so many of the newest compactions a report says what they lost: of each, that takes as long as its path."""
+
+
 _MOST_LOST = 20
 
 
-class Reporting(Requesting):
-    """The name and the reports of a `Session`."""
-
-    __slots__ = ()
+class Reports(Group[Writing]):
+    """Reports on a session and its task sessions."""
 
     async def name(self) -> str:
         """Return what the session is known by in every list, tree, report and transcript, on one line.
@@ -405,11 +484,11 @@ class Reporting(Requesting):
         That is its title, given or else made, else its key, else how it begins; of a fork that has none of the first
         three, also what it was forked from: ``(fork of …)``. "(empty)" where there is nothing to tell. O(1).
         """
-        async with self._turn:
-            info = await self._stored_info()
-            return render.views.session_name(info, await source_of(self._backend, info))
+        async with self._session._turn:
+            info = await self._session._stored_info()
+            return render.views.session_name(info, await source_of(self._session._backend, info))
 
-    async def html_report(
+    async def html(
         self,
         *,
         warn_at: int = 0,
@@ -434,23 +513,27 @@ class Reporting(Requesting):
         thresholds = checked_thresholds(warn_at, cutover_at)
         checked_flag(sizes, "sizes")
         made = None if made_at is None else from_microseconds(checked_moment(made_at))
-        first, *tasks = await read_reported(self._backend, self._ref, sizes=sizes, lost=True)
+        first, *tasks = await read_reported(self._session._backend, self._session._ref, sizes=sizes, lost=True)
         if settings is not None or agent is not None or target is not None:
-            items = await self.build_context_entries(leaf=first.info.leaf_id)
-            sent = await self.request(target, leaf=first.info.leaf_id, agent=agent, settings=settings)
+            items = await self._session.build_context_entries(leaf=first.info.leaf_id)
+            leaf, context = first.info.leaf_id, Context(self._session)
+            _, make = await context._requests(target, leaf, agent, settings, (), None, None, None, (), None, None)
+            sent = await self._session._backend.waiting.call(partial(make, ()))
             first = replace(first, sent=request.explained_row(items, sent))
         found = [first, *sorted(tasks, key=lambda task: task.info.active_us, reverse=True)]
-        bill = await read_bill(self._backend, self._ref)
+        bill = await read_bill(self._session._backend, self._session._ref)
         return render.report.html_report(found, thresholds, bill=bill, made_at=made)
 
-    async def context_snapshots(self, *, warn_at: int = 0, cutover_at: int = 0) -> str:
+    async def snapshots(self, *, warn_at: int = 0, cutover_at: int = 0) -> str:
         """Return what the chart of `html_report` shows, as JSON lines: one a turn, one a compaction.
 
         Session by session, tasks after what started them, each in the order of its active path. ``warn_at`` and
         ``cutover_at`` are repeated in each line, and left out where 0. O(entries). Raises `InvalidArgument`.
         """
         thresholds = checked_thresholds(warn_at, cutover_at)
-        return render.report.context_snapshots(await read_reported(self._backend, self._ref, sizes=False), thresholds)
+        return render.report.context_snapshots(
+            await read_reported(self._session._backend, self._session._ref, sizes=False), thresholds
+        )
 
 
 async def read_reported(

@@ -483,14 +483,14 @@ def _gone_and_heirs(known: Mapping[int, KnownSession], heads: Sequence[SessionHe
     """Return the known sessions that are gone from the store, and the forks that a deleted one left its own to."""
     present = {head.session_key: head for head in heads}
     # Somebody was killed between deleting a session and this, or has put an older store in place of this one.
-    gone = {key for key, session in known.items() if _is_gone(session, present.get(key))}
+    gone = {
+        key
+        for key, session in known.items()
+        if (head := present.get(key)) is None or head.id != session.id or head.revision < session.revision
+    }
     # What a deleted session has left to its forks is theirs from now on.
     forks = {key: session.source_key for key, session in known.items() if session.source_key is not None}
     return gone, {key for key, source in forks.items() if source not in present} - gone
-
-
-def _is_gone(known: KnownSession, head: SessionHead | None) -> bool:
-    return head is None or head.id != known.id or head.revision < known.revision
 
 
 def _put_back(known: Mapping[int, KnownSession], heads: Sequence[SessionHead]) -> str | None:
@@ -1043,16 +1043,11 @@ async def _grouped(
                 place=place,
                 snippet=snippet(each.text.text, each.spans),
                 is_cut=each.text.is_cut,
-                go=_command_to(each.session.id, each.entry),
+                go=shlex.join(["flue-py", "show", each.session.id, *([] if each.entry is None else [each.entry.id])]),
                 by_id=each.by_id,
             )
         )
     return tuple(SessionHits(session, revisions[session.id], tuple(hits)) for session, hits in groups.values())
-
-
-def _command_to(session_id: str, entry: Entry | None) -> str:
-    """Return the command line that shows an entry, or a session."""
-    return shlex.join(["flue-py", "show", session_id, *([] if entry is None else [entry.id])])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

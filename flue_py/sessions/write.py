@@ -1,69 +1,51 @@
-"""Messages on their way in: checked, and those of a provider converted into ours."""
+"""How entries come into a session: messages and their long results, sessions to be made, and artifacts."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from flue_py import context, providers
-from flue_py.core.context import PROVENANCE, ContextEntry, context_of, effective_pins, is_editable, same_entry
+from flue_py import providers
+from flue_py.core.context import effective_pins
 from flue_py.core.entries import (
     SHELL_SOURCE,
-    WHOLE,
     Artifact,
     Entry,
-    Exclusion,
     NewEntry,
     Pairing,
-    ToolGroup,
     artifact_ids,
     artifact_of,
     checked_source,
     entry_of_message,
     entry_prefix,
     exchange_of,
-    excluded_parts,
-    has_part,
     is_of_text,
     kept_from,
     message_as_artifact,
-    messages_of,
     new_artifact,
     shell_exchange,
     tail_start,
     text_of_artifact,
 )
-from flue_py.core.json import JsonObject, JsonValue, changed, decode_object, encode_json, frozen
-from flue_py.core.kinds import ARTIFACT, COMPACTION, CONTEXT_KINDS, EXCLUSION, MESSAGE, SHOWN_KINDS, message_text
+from flue_py.core.json import JsonObject, JsonValue, changed, decode_object, encode_json
+from flue_py.core.kinds import ARTIFACT, EXCLUSION, MESSAGE
 from flue_py.core.sessions import (
-    NOTHING_SEEN,
     STORED,
     Appended,
     ConvertedMessage,
-    Expected,
     LeafChoice,
     Limits,
-    LogLine,
     Mark,
-    Moved,
     NewSession,
-    Note,
     OnConflict,
-    PathRead,
     Seen,
     SessionInfo,
-    Stored,
-    TaskEnd,
-    TaskLink,
-    check_entry_label,
     check_label,
     check_name,
     check_new_name,
-    check_task_end,
     checked_imported_entries,
     derived_id,
     retracted_in,
@@ -83,23 +65,17 @@ from flue_py.errors import (
 from flue_py.lazy import lazy_module
 from flue_py.providers.base import Response, response_in
 from flue_py.sessions.arguments import (
-    checked_choice,
     checked_flag,
     checked_id,
-    checked_leaf,
-    checked_limit,
     checked_messages,
     checked_metadata,
     checked_on_conflict,
-    checked_part,
     checked_patience,
     checked_place,
-    checked_revision,
     checked_seen,
     checked_text,
 )
-from flue_py.sessions.handle import Handle, Result, waiting_of
-from flue_py.sessions.read import Contexts, Reading
+from flue_py.sessions.handle import Group, Handle, Result, waiting_of
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -109,7 +85,6 @@ if TYPE_CHECKING:
     from flue_py.context.artifacts import ArtifactExcerpt, LongResult, OffloadSettings
     from flue_py.context.blocks import Block, BlocksAppended
     from flue_py.core import entries
-    from flue_py.core.entries import RegisteredKind, RegisteredText
     from flue_py.core.kinds import Shape
     from flue_py.core.messages import Message
 else:
@@ -122,11 +97,12 @@ else:
     entries = lazy_module("flue_py.core.entries")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Messages on their way in: checked, and those of a provider converted into ours.
-
 _NEUTRAL = frozenset({"role", "content", "name"})
+
+
 _OUR_MODELS = "flue_py.core.messages"
+
+
 _SPEAKERS = frozenset({"user", "assistant", "system", "developer"})
 
 
@@ -276,164 +252,7 @@ def _is_neutral(message: Mapping[str, JsonValue] | Message) -> bool:
     return all(isinstance(part, dict) and part.get("type") == "text" for part in parts)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Labels and pins of a session.
-
-
-@frozen
-class MarkEffect:
-    """What pinning, excluding or taking back in did.
-
-    ``entry_ids`` are the entries it was done to, in path order: the one that was named, and what belongs to it (a tool
-    call and its results). ``before`` and ``after`` are the context at the leaf; a pin leaves it as it is, and acts when
-    a compaction comes. ``items`` are those of the entries that a context would show, as they are.
-    ``exclusion_ids`` are the entries that were appended for it. Tokens are counted when they are asked for, with the
-    encoding of current models (see `flue_py.context.tokens`): O(text).
-    """
-
-    entry_ids: tuple[str, ...]
-    before: tuple[ContextEntry, ...]
-    after: tuple[ContextEntry, ...]
-    items: tuple[ContextEntry, ...] = ()
-    exclusion_ids: tuple[str, ...] = ()
-
-    @property
-    def tokens_before(self) -> int:
-        """How many tokens the context took before."""
-        return _tokens_of(self.before)
-
-    @property
-    def tokens_after(self) -> int:
-        """How many tokens the context takes now."""
-        return self.tokens_before if self.after == self.before else _tokens_of(self.after)
-
-    @property
-    def own_tokens(self) -> int:
-        """How many tokens the entries take by themselves: what a pin makes every later compaction keep."""
-        return _tokens_of(self.items)
-
-
-def _tokens_of(items: Iterable[ContextEntry]) -> int:
-    return context.tokens.count_tokens(item.data for item in items).tokens
-
-
-class Marking(Handle):
-    """What a `Session` labels and pins."""
-
-    __slots__ = ()
-
-    async def set_label(
-        self,
-        entry_id: str,
-        label: str | None,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> None:
-        """Label an entry the session sees; None or "" clears. Raises `EntryNotFound`. O(1).
-
-        What a fork labels or clears is its own: its source is left alone.
-        """
-        checked_id(entry_id, "entry_id")
-        check_entry_label(label)
-        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
-        async with self._turn:
-            await self._backend.set_label(self._ref, entry_id, label, expected=seen, note=note)
-
-    async def labels(self) -> dict[str, str]:
-        """Return the labels that this session sees, by entry id; not of entries it has retracted.
-
-        A fork sees those of its source on the path they share, too. O(marks), and of a fork, O(forks above it).
-        """
-        async with self._turn:
-            marks = await self._backend.read_marks(self._ref)
-        retracted = retracted_in(marks)
-        return {
-            mark.entry_id: mark.value or "" for mark in marks if mark.kind == "label" and mark.entry_id not in retracted
-        }
-
-    async def pin(
-        self,
-        entry_id: str,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> MarkEffect:
-        """Have every later compaction keep an entry word for word.
-
-        With a tool call its results are pinned, and the reverse. The context stays as it is; a compaction
-        appended from now on has the pinned entries of its path after its summary, ahead of what it keeps. Forks see a
-        pin on the path they share, and what a compaction has pinned, until it is let go of there. Raises
-        `EntryNotFound`, and `InvalidArgument` for an entry of a kind that no context has. The cost of the context.
-        """
-        seen = checked_seen(expected_leaf, expected_revision)
-        return await self._set_pin(entry_id, Note(by, why), seen, pinned=True)
-
-    async def unpin(
-        self,
-        entry_id: str,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> MarkEffect:
-        """Let go of a pinned entry, with what belongs to it: the next compaction no longer keeps it.
-
-        What a compaction has pinned before stays in the context until then. Otherwise as `pin`.
-        """
-        seen = checked_seen(expected_leaf, expected_revision)
-        return await self._set_pin(entry_id, Note(by, why), seen, pinned=False)
-
-    async def _set_pin(self, entry_id: str, note: Note, seen: Seen, *, pinned: bool) -> MarkEffect:
-        checked_id(entry_id, "entry_id")
-        async with self._turn:
-            ids = await self._backend.set_pin(self._ref, entry_id, pinned, expected=seen, note=note)
-            read = await self._backend.read_context(self._ref)
-            items = tuple(context_of(read.entries or (), read.compaction))
-            there = {item.entry_id: item for item in items}
-            found = [there.get(each) or await self._lone_item(each) for each in ids]
-            return MarkEffect(ids, items, items, tuple(item for item in found if item is not None))
-
-    async def _lone_item(self, entry_id: str) -> ContextEntry | None:
-        entry = await self._backend.get_entry(self._ref, entry_id)
-        return None if entry is None or entry.kind not in SHOWN_KINDS else ContextEntry(entry)
-
-    async def pins(self) -> list[str]:
-        """Return the ids of the entries that the next compaction keeps, if they lie on its path.
-
-        The session's own pins, and those of the latest compaction on the path to the stored leaf; first those in the
-        context, in its order. The cost of the context.
-        """
-        async with self._turn:
-            marks = await self._backend.read_marks(self._ref)
-            known = self._context
-            read = await self._backend.read_context(self._ref, unless=None if known is None else known.stamp)
-        compaction, tail = read.compaction, read.entries or ()
-        if read.entries is None and known is not None:
-            # It is as it was when this handle last read it.
-            compaction, tail = known.compaction, known.tail
-        return pins_in(marks, compaction, tail)
-
-
-def pins_in(marks: Sequence[Mark], compaction: Entry | None, tail: Sequence[Entry]) -> list[str]:
-    """Return what `Marking.pins` does, of the marks of a session, the compaction in effect, and what it keeps."""
-    retracted = retracted_in(marks)
-    own = {mark.entry_id: mark.value or "on" for mark in marks if mark.kind == "pin" and mark.entry_id not in retracted}
-    pinned = effective_pins(own, None if compaction is None else compaction.fields)
-    order = {entry.id: number for number, entry in enumerate(tail)} if len(pinned) > 1 else {}
-    return sorted(pinned, key=lambda entry_id: (order.get(entry_id, len(order)), entry_id))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Putting long results of tools aside as artifacts, on their way into a session.
-
 _NEAR = 32
-"""How many of the last messages are looked through for the call that a result answers, from which its hint is."""
 
 
 class Ground(NamedTuple):
@@ -599,15 +418,218 @@ def _messages(entries: Sequence[NewEntry]) -> list[JsonObject | None]:
     return [decode_object(entry.payload) if entry.kind == MESSAGE else None for entry in entries]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Appending to a session: messages, compactions, summaries, entries that come from elsewhere.
-
 _SINGLY = 8
-"""After how many entries that are left out one by one the others are left out together."""
 
 
-class Appending(Contexts, Marking):
-    """What a `Session` adds to its history."""
+def _pinned_callers(pairing: Pairing, ids: Sequence[str], pins: Sequence[str]) -> set[int]:
+    places = {entry_id: at for at, entry_id in enumerate(ids)}
+    groups = [pairing.group_of(places[pin]) for pin in pins if pin in places]
+    return {group.caller for group in groups if group is not None and group.caller is not None}
+
+
+async def write_what_fits(
+    write: Callable[[Sequence[NewEntry]], Awaitable[Result]], entries: Sequence[NewEntry]
+) -> tuple[Result, Sequence[NewEntry]]:
+    """Write entries; return the result, and the entries as they were written.
+
+    An answer is not refused for a number that is too large to be added up: the entry that reports the most is written
+    without being counted, which its ``oddities`` say, and so on until the rest fits. Nor is it refused for an id of its
+    provider's that another call has, too. Raises what ``write`` raises.
+    """
+    tries = 0
+    while True:
+        try:
+            return await write(entries), entries
+        except (SumTooLarge, CallConflict) as error:
+            fitting = fitting_entries(entries, tries, error)
+            if fitting is None:
+                raise
+            entries, tries = fitting, tries + 1
+
+
+def fitting_entries(
+    entries: Sequence[NewEntry], tries: int, error: SumTooLarge | CallConflict
+) -> Sequence[NewEntry] | None:
+    """Return entries without what kept them from being written; None if that cannot be left out."""
+    return with_another_id(entries, error) if isinstance(error, CallConflict) else without_largest(entries, tries)
+
+
+def with_another_id(entries: Sequence[NewEntry], conflict: CallConflict) -> list[NewEntry] | None:
+    """Return entries of which the last answer whose response has the id of another call goes by an id of its own.
+
+    Some servers number their answers anew at each start, or at random among a thousand. None if a caller gave the id.
+    """
+    for place, entry in reversed([*enumerate(entries)]):
+        if conflict.call_id not in [call.call_id for call in entry.calls] or entry.kind != MESSAGE:
+            continue
+        name = ledger_name(decode_object(entry.payload).get(RESPONSE_ID))
+        if name == entry.calls[0].call_id:
+            # The calls of other models in it are named after the answer's.
+            own = derived_id(name, repr([(call.usage, call.model) for call in entry.calls]))
+            calls = tuple(replace(call, call_id=f"{own}{(call.call_id or '')[len(name) :]}") for call in entry.calls)
+            told = (
+                f"{RESPONSE_ID}: call {shown(conflict.call_id)} was reported before with other numbers "
+                f"({', '.join(conflict.differences)}); this answer is counted as another call"
+            )
+            named = replace(entry, calls=calls, oddities=(*entry.oddities, told))
+            return [*entries[:place], named, *entries[place + 1 :]]
+    return None
+
+
+def without_largest(entries: Sequence[NewEntry], tries: int) -> list[NewEntry] | None:
+    """Return entries of which the one that reports the most is not counted; after several tries, all of them are not.
+
+    None if none of them is counted.
+    """
+    counted = [place for place, entry in enumerate(entries) if entry.counted and _most(entry)]
+    if not counted:
+        return None
+    largest = max(counted, key=lambda place: _most(entries[place]))
+    left_out = {largest} if tries < _SINGLY else set(counted)
+    return [_uncounted(entry) if place in left_out else entry for place, entry in enumerate(entries)]
+
+
+def with_oddities(appended: Appended, entries: Sequence[NewEntry]) -> Appended:
+    """Return the result of writing entries with what was odd about them."""
+    oddities = oddities_of(entries)
+    return replace(appended, oddities=oddities) if oddities else appended
+
+
+def oddities_of(entries: Sequence[NewEntry]) -> tuple[str, ...]:
+    """Return what is odd about entries."""
+    return tuple(oddity for entry in entries for oddity in entry.oddities)
+
+
+def _most(entry: NewEntry) -> int:
+    numbers = [*entry.usage, *(number for call in entry.calls for number in (*call.usage, call.known_cost or 0))]
+    return max(numbers)
+
+
+def _uncounted(entry: NewEntry) -> NewEntry:
+    where = "usage" if entry.id is None else f"entry {entry.id!r}: usage"
+    return replace(entry, counted=False, oddities=(*entry.oddities, f"{where}: {TOO_LARGE}"))
+
+
+_PAGE = 200
+
+
+def _read(session_id: str, artifact_id: str, entry: Entry | None, said: Entry | None) -> tuple[Artifact, str]:
+    """Return an artifact and its text, from the entry that has it, or from the message of that id."""
+    artifact = None if entry is None else artifact_of(entry)
+    if entry is not None and artifact is not None:
+        return artifact, text_of_artifact(entry)
+    found = None if said is None else message_as_artifact(said)
+    if found is None:
+        raise ArtifactNotFound(session_id, artifact_id)
+    return found
+
+
+async def artifact_entry(backend: Backend, session_id: str, artifact_id: str) -> Entry | None:
+    """Return an entry that has an artifact and that a session sees, with its text; None if there is none.
+
+    Two point reads; O(entries) where the ids of the entries are others, because they were copied or imported.
+    """
+    ids = await backend.match_entry_ids(session_id, entry_prefix(artifact_id), 1)
+    found = await backend.get_entry(session_id, ids[0]) if ids else None
+    if found is not None and _has(found, artifact_id):
+        return found
+    after = None
+    while True:
+        page = await _page(backend, session_id, after)
+        for entry in page:
+            if _has(entry, artifact_id):
+                return await backend.get_entry(session_id, entry.id)
+        if len(page) < _PAGE:
+            return None
+        after = page[-1].id
+
+
+async def _page(backend: Backend, session_id: str, after: str | None) -> list[Entry]:
+    return await backend.read_entries(session_id, kind=ARTIFACT, after=after, limit=_PAGE, contents=False)
+
+
+def _has(entry: Entry, artifact_id: str) -> bool:
+    artifact = artifact_of(entry)
+    return artifact is not None and artifact.id == artifact_id
+
+
+def _check_range(start: int, length: int | None) -> None:
+    if isinstance(start, bool) or not isinstance(start, int) or start < 0:
+        raise InvalidArgument(f"start: {shown(start)} is no place in a text; give a whole number >= 0")
+    if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
+        raise InvalidArgument(f"length: {shown(length)} is no number of characters; give one >= 1, or None for all")
+
+
+def checked_root(new: NewSession) -> NewSession:
+    """Return a session of its own unchanged. Raises `InvalidArgument` for a key or scope that none can have."""
+    check_new_name(new.key, "key")
+    check_new_name(new.scope, "scope")
+    return new
+
+
+def new_fork(
+    source: SessionInfo,
+    limits: Limits,
+    *,
+    id: str | None,
+    scope: str | None,
+    key: str | None,
+    title: str | None,
+    metadata: Mapping[str, JsonValue] | None,
+    cwd: str | None,
+) -> NewSession:
+    """Return a fork: scope and working directory are those of its source unless given.
+
+    Raises `InvalidArgument`, and `InvalidEntry` for metadata that JSON cannot hold.
+    """
+    check_new_name(key, "key")
+    check_new_name(id, "id")
+    check_name(scope, "scope")
+    check_label(cwd, "cwd")
+    return NewSession(
+        key,
+        title,
+        source.scope if scope is None else scope,
+        checked_metadata(metadata, limits),
+        source.cwd if cwd is None else cwd,
+        source.config_path,
+        id,
+    )
+
+
+def new_task(
+    parent: SessionInfo,
+    limits: Limits,
+    *,
+    task_id: str,
+    key: str | None,
+    title: str | None,
+    metadata: Mapping[str, JsonValue] | None,
+    cwd: str | None,
+) -> NewSession:
+    """Return a task session, in the scope of its parent. Raises as `new_fork`, and if ``task_id`` is not a name."""
+    check_new_name(task_id, "task_id")
+    check_new_name(key, "key")
+    if task_id is None:
+        raise InvalidArgument("task_id: should be a string, not None")
+    check_label(cwd, "cwd")
+    return NewSession(key, title, parent.scope, checked_metadata(metadata, limits), cwd or parent.cwd)
+
+
+PATIENCE = 10.0
+
+
+def pins_in(marks: Sequence[Mark], compaction: Entry | None, tail: Sequence[Entry]) -> list[str]:
+    """Return what `Marks.pins` does, of the marks of a session, the compaction in effect, and what it keeps."""
+    retracted = retracted_in(marks)
+    own = {mark.entry_id: mark.value or "on" for mark in marks if mark.kind == "pin" and mark.entry_id not in retracted}
+    pinned = effective_pins(own, None if compaction is None else compaction.fields)
+    order = {entry.id: number for number, entry in enumerate(tail)} if len(pinned) > 1 else {}
+    return sorted(pinned, key=lambda entry_id: (order.get(entry_id, len(order)), entry_id))
+
+
+class Writing(Handle):
+    """What a `Session` appends."""
 
     __slots__ = ()
 
@@ -784,7 +806,18 @@ class Appending(Contexts, Marking):
         pairing, at = Pairing(messages), ids.index(first_kept)
         if pairing.whole_cut(at) == at:
             return first_kept
-        return ids[pairing.whole_cut(at, _pinned_callers(pairing, ids, await self.pins()))]
+        return ids[pairing.whole_cut(at, _pinned_callers(pairing, ids, await self._pins()))]
+
+    async def _pins(self) -> list[str]:
+        async with self._turn:
+            marks = await self._backend.read_marks(self._ref)
+            known = self._context
+            read = await self._backend.read_context(self._ref, unless=None if known is None else known.stamp)
+        compaction, tail = read.compaction, read.entries or ()
+        if read.entries is None and known is not None:
+            # It is as it was when this handle last read it.
+            compaction, tail = known.compaction, known.tail
+        return pins_in(marks, compaction, tail)
 
     async def _leaf_before(self, idempotency_key: str | None, on_conflict: OnConflict, seen: Seen) -> str | None:
         """Return the leaf that an append builds on; for a retry, the one that the first try built on."""
@@ -892,1009 +925,6 @@ class Appending(Contexts, Marking):
 
         return await self._write(write, entries)
 
-
-def _pinned_callers(pairing: Pairing, ids: Sequence[str], pins: Sequence[str]) -> set[int]:
-    places = {entry_id: at for at, entry_id in enumerate(ids)}
-    groups = [pairing.group_of(places[pin]) for pin in pins if pin in places]
-    return {group.caller for group in groups if group is not None and group.caller is not None}
-
-
-async def write_what_fits(
-    write: Callable[[Sequence[NewEntry]], Awaitable[Result]], entries: Sequence[NewEntry]
-) -> tuple[Result, Sequence[NewEntry]]:
-    """Write entries; return the result, and the entries as they were written.
-
-    An answer is not refused for a number that is too large to be added up: the entry that reports the most is written
-    without being counted, which its ``oddities`` say, and so on until the rest fits. Nor is it refused for an id of its
-    provider's that another call has, too. Raises what ``write`` raises.
-    """
-    tries = 0
-    while True:
-        try:
-            return await write(entries), entries
-        except (SumTooLarge, CallConflict) as error:
-            fitting = fitting_entries(entries, tries, error)
-            if fitting is None:
-                raise
-            entries, tries = fitting, tries + 1
-
-
-def fitting_entries(
-    entries: Sequence[NewEntry], tries: int, error: SumTooLarge | CallConflict
-) -> Sequence[NewEntry] | None:
-    """Return entries without what kept them from being written; None if that cannot be left out."""
-    return with_another_id(entries, error) if isinstance(error, CallConflict) else without_largest(entries, tries)
-
-
-def with_another_id(entries: Sequence[NewEntry], conflict: CallConflict) -> list[NewEntry] | None:
-    """Return entries of which the last answer whose response has the id of another call goes by an id of its own.
-
-    Some servers number their answers anew at each start, or at random among a thousand. None if a caller gave the id.
-    """
-    for place, entry in reversed([*enumerate(entries)]):
-        if conflict.call_id not in [call.call_id for call in entry.calls] or entry.kind != MESSAGE:
-            continue
-        name = ledger_name(decode_object(entry.payload).get(RESPONSE_ID))
-        if name == entry.calls[0].call_id:
-            # The calls of other models in it are named after the answer's.
-            own = derived_id(name, repr([(call.usage, call.model) for call in entry.calls]))
-            calls = tuple(replace(call, call_id=f"{own}{(call.call_id or '')[len(name) :]}") for call in entry.calls)
-            told = (
-                f"{RESPONSE_ID}: call {shown(conflict.call_id)} was reported before with other numbers "
-                f"({', '.join(conflict.differences)}); this answer is counted as another call"
-            )
-            named = replace(entry, calls=calls, oddities=(*entry.oddities, told))
-            return [*entries[:place], named, *entries[place + 1 :]]
-    return None
-
-
-def without_largest(entries: Sequence[NewEntry], tries: int) -> list[NewEntry] | None:
-    """Return entries of which the one that reports the most is not counted; after several tries, all of them are not.
-
-    None if none of them is counted.
-    """
-    counted = [place for place, entry in enumerate(entries) if entry.counted and _most(entry)]
-    if not counted:
-        return None
-    largest = max(counted, key=lambda place: _most(entries[place]))
-    left_out = {largest} if tries < _SINGLY else set(counted)
-    return [_uncounted(entry) if place in left_out else entry for place, entry in enumerate(entries)]
-
-
-def with_oddities(appended: Appended, entries: Sequence[NewEntry]) -> Appended:
-    """Return the result of writing entries with what was odd about them."""
-    oddities = oddities_of(entries)
-    return replace(appended, oddities=oddities) if oddities else appended
-
-
-def oddities_of(entries: Sequence[NewEntry]) -> tuple[str, ...]:
-    """Return what is odd about entries."""
-    return tuple(oddity for entry in entries for oddity in entry.oddities)
-
-
-def _most(entry: NewEntry) -> int:
-    numbers = [*entry.usage, *(number for call in entry.calls for number in (*call.usage, call.known_cost or 0))]
-    return max(numbers)
-
-
-def _uncounted(entry: NewEntry) -> NewEntry:
-    where = "usage" if entry.id is None else f"entry {entry.id!r}: usage"
-    return replace(entry, counted=False, oddities=(*entry.oddities, f"{where}: {TOO_LARGE}"))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The artifacts of a session: results of tools that are stored whole, beside the conversation.
-
-_PAGE = 200
-
-
-class Artifacts(Reading):
-    """What a `Session` has put aside."""
-
-    __slots__ = ()
-
-    async def artifacts(self) -> tuple[Artifact, ...]:
-        """Return the artifacts that the session sees, on the path or off it, in the order of `get_tree`.
-
-        A result that came twice is there twice, with one id and an entry each. O(entries), though not their payloads,
-        and nothing of the texts.
-        """
-        found: list[Artifact] = []
-        after = None
-        while True:
-            page = await self._artifact_entries(after)
-            found += [artifact for entry in page if (artifact := artifact_of(entry)) is not None]
-            if len(page) < _PAGE:
-                return tuple(found)
-            after = page[-1].id
-
-    async def read_artifact(
-        self, artifact_id: str, *, start: int = 0, length: int | None = 20_000, grep: str | None = None
-    ) -> ArtifactExcerpt:
-        """Return a part of an artifact that the session sees, on the path or off it: in forks, after a rewind.
-
-        The id of a message's entry, which the notes in a request have (`Session.request`), stands for its text: what a
-        tool's result says, and the JSON of any other message.
-
-        The ``length`` characters from ``start`` on, of which there may be fewer; None for all. With ``grep``, the lines
-        from ``start`` on that have these words, taken literally and in any case, with their numbers: as many as
-        ``length`` has room for, and one at least; of a long line 400 characters. Raises `ArtifactNotFound`,
-        `InvalidArgument`, and `CorruptStore` where its text is lost. O(size of the artifact).
-        """
-        checked_id(artifact_id, "artifact_id")
-        _check_range(start, length)
-        if grep is not None and not artifacts.is_one_line(checked_text(grep, "grep") or ""):
-            raise InvalidArgument(f"grep: {shown(grep)} is not words of one line")
-        async with self._turn:
-            entry = await artifact_entry(self._backend, self._ref, artifact_id)
-            said = await self._backend.get_entry(self._ref, artifact_id) if entry is None else None
-
-        def read() -> ArtifactExcerpt:
-            artifact, text = _read(self.id, artifact_id, entry, said)
-            if grep is None:
-                return artifacts.read_range(artifact, text, start, length)
-            return artifacts.read_lines(artifact, text, start, length, grep)
-
-        return await waiting_of(self).call(read)
-
-    async def answer_read_artifact(self, call: Mapping[str, JsonValue]) -> JsonObject:
-        """Return the result of a model's call of `flue_py.context.artifacts.READ_ARTIFACT_TOOL`, as a message.
-
-        ``call`` is the part of the model's answer: ``id``, ``name``, ``arguments``. What the arguments lack, and an
-        artifact that the session does not see, is said in a result that failed. Nothing is appended. Raises
-        `InvalidArgument` for a call without an id, and `CorruptStore`. The cost of `read_artifact`.
-        """
-        call_id = call.get("id") if isinstance(call, Mapping) else None
-        if not isinstance(call_id, str):
-            raise InvalidArgument(f"call: should be a tool call with an id, not {shown(call)}")
-        asked = artifacts.asked_excerpt(call.get("arguments"))
-        text, failed = "", isinstance(asked, str)
-        if isinstance(asked, str):
-            text = asked
-        else:
-            try:
-                read = await self.read_artifact(
-                    asked.artifact_id, start=asked.start, length=asked.length, grep=asked.grep
-                )
-                text = artifacts.excerpt_text(read, asked.grep)
-            except (ArtifactNotFound, InvalidArgument) as error:
-                text, failed = str(error), True
-        return {
-            "role": "toolResult",
-            "toolCallId": call_id,
-            "toolName": artifacts.READ_ARTIFACT_TOOL["name"],
-            "content": [{"type": "text", "text": text}],
-            "isError": failed,
-        }
-
-    async def _artifact_entries(self, after: str | None) -> list[Entry]:
-        async with self._turn:
-            return await _page(self._backend, self._ref, after)
-
-
-def _read(session_id: str, artifact_id: str, entry: Entry | None, said: Entry | None) -> tuple[Artifact, str]:
-    """Return an artifact and its text, from the entry that has it, or from the message of that id."""
-    artifact = None if entry is None else artifact_of(entry)
-    if entry is not None and artifact is not None:
-        return artifact, text_of_artifact(entry)
-    found = None if said is None else message_as_artifact(said)
-    if found is None:
-        raise ArtifactNotFound(session_id, artifact_id)
-    return found
-
-
-async def artifact_entry(backend: Backend, session_id: str, artifact_id: str) -> Entry | None:
-    """Return an entry that has an artifact and that a session sees, with its text; None if there is none.
-
-    Two point reads; O(entries) where the ids of the entries are others, because they were copied or imported.
-    """
-    ids = await backend.match_entry_ids(session_id, entry_prefix(artifact_id), 1)
-    found = await backend.get_entry(session_id, ids[0]) if ids else None
-    if found is not None and _has(found, artifact_id):
-        return found
-    after = None
-    while True:
-        page = await _page(backend, session_id, after)
-        for entry in page:
-            if _has(entry, artifact_id):
-                return await backend.get_entry(session_id, entry.id)
-        if len(page) < _PAGE:
-            return None
-        after = page[-1].id
-
-
-async def _page(backend: Backend, session_id: str, after: str | None) -> list[Entry]:
-    return await backend.read_entries(session_id, kind=ARTIFACT, after=after, limit=_PAGE, contents=False)
-
-
-def _has(entry: Entry, artifact_id: str) -> bool:
-    artifact = artifact_of(entry)
-    return artifact is not None and artifact.id == artifact_id
-
-
-def _check_range(start: int, length: int | None) -> None:
-    if isinstance(start, bool) or not isinstance(start, int) or start < 0:
-        raise InvalidArgument(f"start: {shown(start)} is no place in a text; give a whole number >= 0")
-    if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
-        raise InvalidArgument(f"length: {shown(length)} is no number of characters; give one >= 1, or None for all")
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Leaving entries, or parts of them, out of the context of a session.
-
-_Part = int | str | None
-
-
-@frozen
-class _Done:
-    """What was done, for the caller and for the handle."""
-
-    effect: MarkEffect
-    appended: Appended | None = None
-
-
-class Excluding(Handle):
-    """What a `Session` leaves out of its context."""
-
-    __slots__ = ()
-
-    async def exclude(
-        self,
-        entry_id: str,
-        part: int | str | None = None,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> MarkEffect:
-        """Leave an entry of the path, or one part of a message's content, out of the context; what follows stays.
-
-        ``part`` is a position in the content (from 0) or the id of a part. It is done by appending ``exclusion``
-        entries, in one batch, so that `undo`, `rewind`, forks and other readers know of it, and `include` takes it
-        back. A tool call leaves with its result, and a result with its call: a provider refuses one without the other.
-        What is out already changes nothing. Raises `EntryNotFound`, `LeafConflict`, and `InvalidArgument` for an entry
-        that is not on the path, of a kind that no context has, or is a compaction; for a part that is not there; and
-        for a tool call whose result is still to come. The cost of the context.
-        """
-        seen = checked_seen(expected_leaf, expected_revision)
-        return await self._set_excluded(entry_id, part, Note(by, why), seen, excluded=True)
-
-    async def include(
-        self,
-        entry_id: str,
-        part: int | str | None = None,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> MarkEffect:
-        """Take back in what `exclude` left out: an entry with all its parts, or one part. Appends the reverse.
-
-        What is not left out changes nothing. Otherwise as `exclude`.
-        """
-        seen = checked_seen(expected_leaf, expected_revision)
-        return await self._set_excluded(entry_id, part, Note(by, why), seen, excluded=False)
-
-    async def _set_excluded(self, entry_id: str, part: _Part, note: Note, seen: Seen, *, excluded: bool) -> MarkEffect:
-        checked_id(entry_id, "entry_id")
-        checked_part(part)
-        work = partial(self._exclude_now, entry_id, part, note, seen, excluded)
-        done = await self._commit(work, self._note_exclusions)
-        return done.effect
-
-    def _note_exclusions(self, done: _Done) -> None:
-        if done.appended is not None:
-            self._note(done.appended.leaf_id, done.appended.revision)
-
-    async def _exclude_now(self, entry_id: str, part: _Part, note: Note, seen: Seen, excluded: bool) -> _Done:
-        await self._compare(seen)
-        leaf = self._built_on(seen)
-        read = await self._backend.read_context(self._ref, leaf=leaf)
-        before = tuple(context_of(read.entries or (), read.compaction))
-        path, wanted, new = await self._exclusions_for(entry_id, part, note, read, leaf, excluded=excluded)
-        ids = tuple(dict.fromkeys(each for each, _ in wanted))
-        items = tuple(ContextEntry(entry) for entry in path if entry.id in ids)
-        if not new:
-            return _Done(MarkEffect(ids, before, before, items))
-        appended = await self._append_exclusions(new, self._expected(seen))
-        read = await self._backend.read_context(self._ref, leaf=appended.leaf_id)
-        after = tuple(context_of(read.entries or (), read.compaction))
-        return _Done(MarkEffect(ids, before, after, items, appended.entry_ids), appended)
-
-    async def _exclusions_for(
-        self, entry_id: str, part: _Part, note: Note, read: PathRead, leaf: str | None, *, excluded: bool
-    ) -> tuple[Sequence[Entry], list[tuple[str, _Part]], list[NewEntry]]:
-        """Return the path around an entry, what is to be left out or taken in, and the entries that would say so."""
-        path = await self._path_around(entry_id, read.entries or (), leaf)
-        index = next(number for number, entry in enumerate(path) if entry.id == entry_id)
-        now = {named: set(parts) for named, parts in excluded_parts(path[index:]).items()}
-        wanted = _wanted(path, index, part, now, excluded=excluded)
-        new = [
-            NewEntry.exclusion(each, of, excluded=excluded, by=note.by, why=note.why)
-            for each, of in wanted
-            if _changes(now.get(each, set()), of, excluded=excluded)
-        ]
-        return path, wanted, new
-
-    async def _context_without(self, entry_ids: Sequence[str], leaf: str | None) -> list[ContextEntry]:
-        """Return the context at a leaf as it would be if these entries were excluded. Appends nothing."""
-        read = await self._backend.read_context(self._ref, leaf=leaf)
-        entries = list(read.entries or ())
-        depth = entries[-1].depth if entries else -1
-        for entry_id in entry_ids:
-            _, _, new = await self._exclusions_for(entry_id, WHOLE, Note(), read, leaf, excluded=True)
-            for each in new:
-                depth += 1
-                entries.append(Entry("", None, None, each.kind, None, None, depth, 0, 0, 0, each.payload))
-        return context_of(entries, read.compaction)
-
-    async def _append_exclusions(self, new: Sequence[NewEntry], expected: Expected) -> Appended:
-        self._limits.check_entries(new)
-        return await self._backend.append(self._ref, new, expected=expected)
-
-    async def _path_around(self, entry_id: str, kept: Sequence[Entry], leaf: str | None) -> Sequence[Entry]:
-        """Return the kept part of the path where the entry is in it, else the whole path."""
-        start = _start_of_end(kept)
-        if any(entry.id == entry_id for entry in kept[start:]):
-            return kept[start:]
-        path = (await self._backend.read_path(self._ref, leaf=leaf)).entries or ()
-        if any(entry.id == entry_id for entry in path):
-            return path
-        if await self._backend.get_entry(self._ref, entry_id) is None:
-            raise EntryNotFound(self.id, entry_id)
-        raise InvalidArgument(
-            f"entry {entry_id!r} is not on the path to {leaf!r}, so it is not in the context; move_leaf() first"
-        )
-
-    async def exclusions(self) -> list[Exclusion]:
-        """Return what the exclusions on the path to the stored leaf leave out, in the order they were made.
-
-        Also those that leave nothing out (``in_effect``): of an entry that is not on the path, as an imported file may
-        have them, or was compacted away. Those before the kept part of a compaction are returned only if it has
-        pinned entries: they can leave out nothing else. Costs as much as the context.
-        """
-        async with self._turn:
-            known = self._context
-            read = await self._backend.read_context(self._ref, unless=None if known is None else known.stamp)
-        path = known.tail if read.entries is None and known is not None else read.entries or ()
-        kept = {entry.id: entry for entry in path if entry.kind in CONTEXT_KINDS}
-        found = []
-        for entry_id, parts in excluded_parts(path).items():
-            for part, by in parts.items():
-                entry = kept.get(entry_id)
-                works = entry is not None and entry.depth < by.depth and _excluding_has(ContextEntry(entry).data, part)
-                fields = by.fields
-                who, why = fields.get("by"), fields.get("why")
-                exclusion = Exclusion(entry_id, part, by.id, in_effect=works)
-                if isinstance(who, str):
-                    exclusion = replace(exclusion, by=who)
-                if isinstance(why, str):
-                    exclusion = replace(exclusion, why=why)
-                found.append((by.depth, exclusion))
-        return [exclusion for _, exclusion in sorted(found, key=lambda each: each[0])]
-
-
-def _excluding_has(message: JsonObject, part: _Part) -> bool:
-    return part is WHOLE or has_part(message, part)
-
-
-def _start_of_end(entries: Sequence[Entry]) -> int:
-    """Return where the unbroken end of a path begins among what a context was read from."""
-    start = len(entries)
-    while start > 0 and (start == len(entries) or entries[start - 1].depth == entries[start].depth - 1):
-        start -= 1
-    return start
-
-
-def _changes(now: set[_Part], part: _Part, *, excluded: bool) -> bool:
-    if excluded:
-        return part not in now and WHOLE not in now
-    return bool(now) if part is WHOLE else part in now
-
-
-def _wanted(
-    path: Sequence[Entry], index: int, part: _Part, now: dict[str, set[_Part]], *, excluded: bool
-) -> list[tuple[str, _Part]]:
-    """Return what has to be left out, or taken back in, for one entry or part: by entry and part, in path order."""
-    entry = path[index]
-    _check_can_be_left_out(entry)
-    messages = messages_of(path)
-    if part is not None:
-        part = _named_part(entry, messages[index], part)
-    group = Pairing(messages).group_of(index)
-    if group is None or group.caller is None:
-        return [(entry.id, part)]
-    if index == group.caller:
-        if part is not WHOLE:
-            return _call_and_result(path, group, part, excluded=excluded)
-        if excluded and group.is_open:
-            raise _still_open(entry)
-        return [(path[member].id, WHOLE) for member in group.members]
-    if part is not WHOLE:
-        return [(entry.id, part)]
-    caller = path[group.caller]
-    if not excluded and WHOLE in now.get(caller.id, ()):
-        return [(path[member].id, WHOLE) for member in group.members]
-    # A result that only repeats an answer leaves alone: the call is answered without it.
-    answered = [call for call, answer in group.answers.items() if answer == index]
-    named = [(caller.id, _named_part(caller, messages[group.caller], call.part)) for call in answered]
-    return [*named, (entry.id, WHOLE)]
-
-
-def _call_and_result(
-    path: Sequence[Entry], group: ToolGroup, part: int | str, *, excluded: bool
-) -> list[tuple[str, _Part]]:
-    assert group.caller is not None
-    caller = path[group.caller]
-    named = [call for call in group.calls if part in (call.id, call.part)]
-    if excluded and group.is_open and any(call not in group.answers for call in named):
-        raise _still_open(caller)
-    answers = sorted(group.answers[call] for call in named if call in group.answers)
-    return [(caller.id, part), *((path[answer].id, WHOLE) for answer in answers)]
-
-
-def _still_open(entry: Entry) -> InvalidArgument:
-    return InvalidArgument(
-        f"entry {entry.id!r} calls a tool whose result is still to come; exclude it when that is there, or rewind()"
-    )
-
-
-def _check_can_be_left_out(entry: Entry) -> None:
-    if entry.kind == COMPACTION:
-        raise InvalidArgument(
-            f"entry {entry.id!r} is a compaction, which stands for what came before it; undo it, or rewind()"
-        )
-    if entry.kind not in CONTEXT_KINDS:
-        raise InvalidArgument(f"entry {entry.id!r} is of kind {entry.kind}, which is never part of a context")
-
-
-def _named_part(entry: Entry, message: JsonObject | None, part: int | str) -> int | str:
-    """Return how to name a part: by its id where it has one that no other has, else by its position."""
-    content = (message or {}).get("content")
-    parts = content if isinstance(content, list) else []
-    if not has_part({"content": parts}, part):
-        there = f"it has {len(parts)}, counted from 0" if parts else "its content is one text"
-        raise InvalidArgument(f"entry {entry.id!r} has no part {shown(part)}; {there}")
-    if isinstance(part, str):
-        return part
-    ids = [each.get("id") if isinstance(each, dict) else None for each in parts]
-    part_id = ids[part]
-    return part_id if isinstance(part_id, str) and ids.count(part_id) == 1 else part
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Sessions that are to be made, from what callers pass: alike for `Store`, `Session` and a batch.
-
-
-def checked_root(new: NewSession) -> NewSession:
-    """Return a session of its own unchanged. Raises `InvalidArgument` for a key or scope that none can have."""
-    check_new_name(new.key, "key")
-    check_new_name(new.scope, "scope")
-    return new
-
-
-def new_fork(
-    source: SessionInfo,
-    limits: Limits,
-    *,
-    id: str | None,
-    scope: str | None,
-    key: str | None,
-    title: str | None,
-    metadata: Mapping[str, JsonValue] | None,
-    cwd: str | None,
-) -> NewSession:
-    """Return a fork: scope and working directory are those of its source unless given.
-
-    Raises `InvalidArgument`, and `InvalidEntry` for metadata that JSON cannot hold.
-    """
-    check_new_name(key, "key")
-    check_new_name(id, "id")
-    check_name(scope, "scope")
-    check_label(cwd, "cwd")
-    return NewSession(
-        key,
-        title,
-        source.scope if scope is None else scope,
-        checked_metadata(metadata, limits),
-        source.cwd if cwd is None else cwd,
-        source.config_path,
-        id,
-    )
-
-
-def new_task(
-    parent: SessionInfo,
-    limits: Limits,
-    *,
-    task_id: str,
-    key: str | None,
-    title: str | None,
-    metadata: Mapping[str, JsonValue] | None,
-    cwd: str | None,
-) -> NewSession:
-    """Return a task session, in the scope of its parent. Raises as `new_fork`, and if ``task_id`` is not a name."""
-    check_new_name(task_id, "task_id")
-    check_new_name(key, "key")
-    if task_id is None:
-        raise InvalidArgument("task_id: should be a string, not None")
-    check_label(cwd, "cwd")
-    return NewSession(key, title, parent.scope, checked_metadata(metadata, limits), cwd or parent.cwd)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Forks and task sessions.
-
-
-class Forking(Handle):
-    """How a `Session` makes others."""
-
-    __slots__ = ()
-
-    async def fork(
-        self,
-        *,
-        at: LeafChoice = STORED,
-        before: str | None = None,
-        id: str | None = None,
-        scope: str | None = None,
-        key: str | None = None,
-        title: str | None = None,
-        metadata: Mapping[str, JsonValue] | None = None,
-        cwd: str | None = None,
-        idempotency_key: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Self:
-        """Return a new session of the same tree whose leaf is ``at`` (default: the stored leaf). It copies nothing.
-
-        With ``before``, an entry that a person wrote (a message of the user, or a ``custom_message``), its leaf is that
-        entry's parent, and its `draft` the text of the entry, to be changed and sent again. Scope, working directory
-        and configuration path are those of this session unless given; it takes over no metadata. It sees the labels and
-        pins of this session on the path they share, as they are at any time: those of its own win, and what it sees
-        stays when this session is deleted. Raises `EntryNotFound`, `SessionExists`, `IdempotencyConflict`, and
-        `InvalidArgument` for ``at`` with ``before`` and for an entry that no person wrote. O(1): one row; with ``id``,
-        O(sessions of the tree).
-        """
-        checked_leaf(at, "at")
-        seen = checked_seen(expected_leaf, expected_revision)
-        check_name(idempotency_key, "idempotency_key")
-        new = new_fork(self._info, self._limits, id=id, scope=scope, key=key, title=title, metadata=metadata, cwd=cwd)
-        draft = None
-        async with self._turn:
-            if before is not None:
-                if not isinstance(at, Stored):
-                    raise InvalidArgument("fork takes either at= or before=")
-                at, draft = await self._before(checked_id(before, "before"))
-            info = await self._backend.fork(
-                self._ref, at, new, scope=scope, expected=seen, idempotency_key=idempotency_key
-            )
-        return type(self)(self._backend, info, self._limits, self._pricer, draft)
-
-    async def copy(
-        self,
-        *,
-        id: str | None = None,
-        scope: str | None = None,
-        key: str | None = None,
-        title: str | None = None,
-        metadata: Mapping[str, JsonValue] | None = None,
-        cwd: str | None = None,
-    ) -> Self:
-        """Return a new session with all that this one sees, the branches beside the path, too, in a tree of its own.
-
-        Its entries have the same ids, parents and times, and its leaf, labels and pins are those of this session.
-        Scope, working directory and configuration path are, too, unless given. Its metadata name this session as
-        ``copiedFrom``. Nothing is paid again, and what the copied entries have cost is this session's. Raises
-        `SessionExists`, and then nothing is made. One transaction, O(entries).
-        """
-        new = new_fork(self._info, self._limits, id=id, scope=scope, key=key, title=title, metadata=metadata, cwd=cwd)
-        about = {**decode_object(new.metadata_text), PROVENANCE: self.id}
-        new = replace(new, metadata_text=checked_metadata(about, self._limits))
-        async with self._turn:
-            marks = await self._backend.read_marks(self._ref)
-            leaf = (await self._stored_info()).leaf_id
-            entries = await self._backend.read_tree(self._ref)
-            copies = [same_entry(entry, self.id) for entry in entries]
-            there = {entry.id for entry in entries}
-            seen = [mark for mark in marks if mark.kind != "retracted" and mark.entry_id in there]
-            info = await self._backend.import_session(new, copies, leaf=leaf, marks=seen)
-        return type(self)(self._backend, info, self._limits, self._pricer)
-
-    async def _before(self, entry_id: str) -> tuple[str | None, str]:
-        """Return the parent of an entry that a person wrote, and its text."""
-        entry = await self._backend.get_entry(self._ref, entry_id)
-        if entry is None:
-            raise EntryNotFound(self.id, entry_id)
-        if not is_editable(entry):
-            raise InvalidArgument(
-                f"before: entry {entry_id!r} is not a message of the user; fork(at=...) takes any entry"
-            )
-        return entry.parent_id, message_text(entry.fields)
-
-    async def create_task(
-        self,
-        *,
-        task_id: str,
-        key: str | None = None,
-        title: str | None = None,
-        metadata: Mapping[str, JsonValue] | None = None,
-        cwd: str | None = None,
-        idempotency_key: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Self:
-        """Return a task session of its own history, linked to this one; the same ``task_id``, the same session.
-
-        Its metadata name its ``parentSession`` (this session's id), ``taskId`` and ``depth``, whatever is given under
-        these names; those of this session name it among their ``taskSessions`` (see `SessionInfo.metadata`). The link
-        says ``running`` until `end_task`. The task is deleted with its parent. Raises `TaskDepthExceeded` at more than
-        4 levels (see `Limits`) below a session that is no task, `SessionExists`, `IdempotencyConflict`. O(1).
-        """
-        check_name(idempotency_key, "idempotency_key")
-        seen = checked_seen(expected_leaf, expected_revision)
-        new = new_task(self._info, self._limits, task_id=task_id, key=key, title=title, metadata=metadata, cwd=cwd)
-        depth = self._limits.task_depth
-        create = partial(self._backend.create_task, self._ref, task_id, new, expected=seen, max_depth=depth)
-        info = await self._commit(partial(create, idempotency_key=idempotency_key), partial(self._note_task, task_id))
-        return type(self)(self._backend, info, self._limits, self._pricer)
-
-    async def end_task(
-        self,
-        status: TaskEnd,
-        *,
-        summary: str | None = None,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> SessionInfo:
-        """Note how this task ended, ``"done"`` or ``"failed"``, and what came of it; return the session's row.
-
-        The links of its parents say so from then on (`task_links`), and ``completed_us`` when, in one transaction. The
-        same call again changes nothing; another end takes the place of the first, whose words the parents' logs keep.
-        Raises `InvalidArgument` for a session that is no session's task, and for a summary of more than 20,000
-        characters. O(parents).
-        """
-        check_task_end(status, summary)
-        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
-        work = partial(self._backend.end_task, self._ref, status, summary=summary, expected=seen, note=note)
-        return await self._commit(work, self._note_row)
-
-    async def task_links(self) -> list[TaskLink]:
-        """Return the links to task sessions, in the order they were made. A link outlives its child."""
-        async with self._turn:
-            return await self._backend.task_links(self._ref)
-
-    async def task_parents(self) -> list[TaskLink]:
-        """Return the links that point to this session, by parent id."""
-        async with self._turn:
-            return await self._backend.task_parents(self._ref)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Moving the leaf of a session, and the log of what was done.
-
-
-class Moving(Handle):
-    """How a `Session` goes back and forth."""
-
-    __slots__ = ()
-
-    async def move_leaf(
-        self,
-        to: str | None,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        idempotency_key: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Moved:
-        """Set the leaf to any entry the session sees, or to None: before the first entry.
-
-        ``by`` and ``why`` say who did it and why, for the `log`. Raises `LeafConflict`, `EntryNotFound`,
-        `IdempotencyConflict`. O(1).
-        """
-        checked_place(to, "to")
-        note = Note(by, why)
-        check_name(idempotency_key, "idempotency_key")
-        seen = checked_seen(expected_leaf, expected_revision)
-        return await self._commit(
-            lambda: self._backend.move(
-                self._ref, to, expected=self._expected(seen), note=note, idempotency_key=idempotency_key
-            ),
-            self._note_move,
-        )
-
-    async def rewind(
-        self,
-        *,
-        to: LeafChoice = STORED,
-        turns: int | None = None,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Moved | None:
-        """Go back on the active path, and return the move; None if there is nothing to go back over.
-
-        ``to`` names the entry that becomes the leaf (None: before the first). ``turns`` counts the turns of the path,
-        as `turns` does: n keeps turns 1 to n, -n drops the last n, 0 drops all; what is out of range is clamped.
-        A turn ends where the next user message begins. Nothing is deleted, and `undo` takes it back.
-        Raises `InvalidArgument` for anything but exactly one of the two, and where ``to`` is not on the path;
-        `EntryNotFound`, `LeafConflict`. O(1) with ``to``; with ``turns`` it reads the path's user messages.
-        """
-        check_rewind(to, turns)
-        seen = checked_seen(expected_leaf, expected_revision)
-        return await self._commit(partial(self._rewind_now, to, turns, seen, Note(by, why)), self._note_move)
-
-    async def _rewind_now(self, to: LeafChoice, turns: int | None, seen: Seen, note: Note) -> Moved | None:
-        await self._compare(seen)
-        leaf = self._built_on(seen)
-        target = await self._rewind_target(to, turns, leaf)
-        if target == leaf:
-            return None
-        return await self._backend.move(self._ref, target, expected=self._expected(seen), reason="rewind", note=note)
-
-    async def _rewind_target(self, to: LeafChoice, turns: int | None, leaf: str | None) -> str | None:
-        """Return the leaf that `rewind` goes to. Raises `InvalidArgument` where ``to`` is not on the path."""
-        if turns is not None:
-            started = await self._backend.read_turns(self._ref, leaf=leaf)
-            kept = max(0, min(turns if turns >= 0 else len(started) + turns, len(started)))
-            return started[kept].parent_id if kept < len(started) else leaf
-        target = cast("str | None", to)
-        await self._check_on_path(target, leaf)
-        return target
-
-    async def _check_on_path(self, entry_id: str | None, leaf: str | None) -> None:
-        if entry_id is None or entry_id == leaf:
-            return
-        if leaf is None:
-            if await self._backend.get_entry(self._ref, entry_id) is None:
-                raise EntryNotFound(self.id, entry_id)
-        elif await self._backend.is_ancestor(self._ref, entry_id, leaf):
-            return
-        raise InvalidArgument(f"to: entry {shown(entry_id)} is not on the path to {leaf!r}; move_leaf() goes anywhere")
-
-    async def undo(
-        self,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Moved | None:
-        """Return the leaf to where it was before the last operation not yet undone; None if there is none.
-
-        Operations are appends (a batch is one), moves, retractions, imports and going back, of this session, by
-        any handle. Nothing is deleted. Raises `LeafConflict`, and `EntryNotFound` if the entry to return to
-        has been deleted. O(1).
-        """
-        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
-        return await self._commit(
-            lambda: self._backend.undo(self._ref, expected=self._expected(seen), note=note), self._note_move
-        )
-
-    async def redo(
-        self,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Moved | None:
-        """Do again what was undone last; None if nothing was, or a new operation came since. O(1)."""
-        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
-        return await self._commit(
-            lambda: self._backend.redo(self._ref, expected=self._expected(seen), note=note), self._note_move
-        )
-
-    async def remove_leaf_message(
-        self,
-        entry_id: str,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> bool:
-        """Retract a failed leaf: it leaves every view of this session, and the leaf steps back.
-
-        True only where the entry is the session's leaf, a message, and childless; otherwise nothing changes.
-        The row, its cost and the move stay for the log and the ledger; `undo` brings it back. Where another
-        session sees the entry, it stays visible there.
-        """
-        checked_id(entry_id, "entry_id")
-        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
-        retract = partial(self._backend.retract, self._ref, entry_id, expected=seen, note=note)
-        moved = await self._commit(retract, self._note_move)
-        return moved is not None
-
-    async def log(self, *, limit: int = 50, before: int | None = None) -> list[LogLine]:
-        """Return what the last ``limit`` (1 to 1000) revisions did, newest first; with ``before``, those below it.
-
-        One line for each revision: appends, moves, retractions, imports, compactions, exclusions, and what was changed
-        of title, metadata, completion and marks, with who did it and why. A fork's log begins at its creation. Leaves
-        the handle alone. O(limit), whatever the history. Raises `InvalidArgument`.
-        """
-        checked_limit(limit)
-        if before is not None:
-            checked_revision(before, "before")
-        async with self._turn:
-            return await self._backend.read_log(self._ref, before=before, limit=limit)
-
-    async def go_back(
-        self,
-        *,
-        to: int,
-        before: bool = False,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> LogLine | None:
-        """Bring back what line ``to`` of the log says, and return the new line; None if it is so already.
-
-        Of a line that set the title, the metadata, the completion, a label or a pin: that value. Of every other line:
-        the leaf, as it was after that revision; 0 is the session as it was created. With ``before``, both as they were
-        before the line, which takes back what it did. Nothing else comes along: a move leaves titles and marks, an edit
-        leaves the leaf. A move can be undone; an edit is a line of the log that can be gone back to. Entries on the
-        way to the leaf that were retracted since come back, and `undo` retracts them again. Raises `InvalidArgument`
-        for a revision that was not yet, `EntryNotFound` where what the line names has been deleted, `LeafConflict`.
-        O(1), and with retracted entries, O(these).
-        """
-        checked_revision(to, "to")
-        checked_flag(before, "before")
-        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
-        return await self._commit(partial(self._go_back_now, to, before and to > 0, seen, note), self._note_line)
-
-    async def _go_back_now(self, to: int, before: bool, seen: Seen, note: Note) -> LogLine | None:
-        # Left to the handle, the leaf is compared only where it is moved.
-        expected = self._leaf_id if seen == NOTHING_SEEN else Seen(self._built_on(seen), seen.revision)
-        return await self._backend.go_back(self._ref, to, before=before, expected=expected, note=note)
-
-    def _note_line(self, line: LogLine | None) -> None:
-        """Take over what the new line says: the leaf, or what was edited of the session's row."""
-        if line is None:
-            return
-        if line.moved_leaf:
-            self._note(line.to_id, line.revision)
-        for edit in line.edits:
-            if edit.what == "title":
-                self._info = replace(self._info, title=edit.after)
-            elif edit.what == "auto_title":
-                self._info = replace(self._info, auto_title=edit.after)
-            elif edit.what == "metadata":
-                self._info = replace(self._info, metadata_text=edit.after or "{}")
-            elif edit.what == "completed":
-                self._info = replace(self._info, completed_us=None if edit.after is None else int(edit.after))
-
-
-def check_rewind(to: LeafChoice, turns: int | None) -> None:
-    """Check where to rewind to: either an entry or a number of turns. Raises `InvalidArgument`."""
-    if isinstance(to, Stored) == (turns is None):
-        raise InvalidArgument("rewind takes either to= or turns=")
-    checked_leaf(to, "to")
-    if turns is not None and (isinstance(turns, bool) or not isinstance(turns, int)):
-        raise InvalidArgument(f"turns: {shown(turns)} is not a whole number of turns")
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Registering texts that every compaction of a session brings back word for word.
-
-
-class Registered(Contexts):
-    """What a `Session` has registered."""
-
-    __slots__ = ()
-
-    async def registered(self, *, leaf: LeafChoice = STORED) -> tuple[RegisteredText, ...]:
-        """Return the registered texts of the path, in the order in which their names were first registered.
-
-        Whole, however a cap may have cut them in the summary: a program that resumes the session can show them again.
-        The cost of the context; after a compaction that `compact` did not make, once that of the path. Raises
-        `EntryNotFound`.
-        """
-        read = await self._read_context(leaf)
-        if read.compaction is None:
-            return entries.texts_in_force(read.tail)
-        noted = entries.noted_ids(read.compaction.fields.get("details"))
-        if noted is not None:
-            found = [entry for entry in await self.get_entries(noted) if entry is not None]
-            if len(found) == len(noted):
-                return entries.texts_in_force(read.tail, found)
-        return entries.texts_in_force(await self.get_active_path(leaf=read.stamp.leaf_id))
-
-
-class Registering(Registered, Appending):
-    """How a `Session` registers texts."""
-
-    __slots__ = ()
-
-    async def register(
-        self,
-        name: str,
-        text: str,
-        *,
-        kind: RegisteredKind = "instructions",
-        idempotency_key: str | None = None,
-        on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Appended | None:
-        """Have every later compaction bring a text back word for word, under a name; None if it is registered already.
-
-        ``kind`` is what it is: ``instructions``, ``plan``, ``todo`` or ``skill``. A text of the same name is replaced.
-        It is an entry of its own that no model sees: what the model is to read now, tell it in a message. It holds on
-        this path, and in forks of it. How long it may be, `CompactionSettings` says. Raises `InvalidArgument`, and
-        `InvalidEntry` for what cannot be stored; otherwise as `append_message`. The cost of `registered`.
-        """
-        _check_name(name)
-        if not isinstance(text, str) or not text.strip():
-            raise InvalidArgument("text: is not a text with words in it; take a text off the register by unregister()")
-        checked_text(text, "text")
-        checked_choice(kind, "kind", entries.REGISTERED_KINDS)
-        seen = _checked(idempotency_key, on_conflict, expected_leaf, expected_revision)
-        await self._compare(seen)
-        if idempotency_key is None and any(
-            (each.name, each.kind, each.text) == (name, kind, text)
-            for each in await self.registered(leaf=self._built_on(seen))
-        ):
-            return None
-        entry = NewEntry.custom(entries.REGISTERED, entries.registration(name, kind, text))
-        return await self._append([entry], on_conflict, idempotency_key, seen)
-
-    async def unregister(
-        self,
-        name: str,
-        *,
-        idempotency_key: str | None = None,
-        on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Appended | None:
-        """Take a text off the register, so that later compactions leave it out; None where there is none of this name.
-
-        Otherwise as `register`.
-        """
-        _check_name(name)
-        seen = _checked(idempotency_key, on_conflict, expected_leaf, expected_revision)
-        await self._compare(seen)
-        known = await self.registered(leaf=self._built_on(seen))
-        if idempotency_key is None and all(each.name != name for each in known):
-            return None
-        entry = NewEntry.custom(entries.REGISTERED, entries.registration(name, None, None))
-        return await self._append([entry], on_conflict, idempotency_key, seen)
-
-
-def _check_name(name: str) -> None:
-    check_new_name(name, "name")
-    if not isinstance(name, str) or name.splitlines() != [name] or not name.strip():
-        raise InvalidArgument("name: should be one line, by which the text is replaced and taken off the register")
-
-
-def _checked(key: str | None, on_conflict: OnConflict, leaf: LeafChoice, revision: int | None) -> Seen:
-    """Check what an append takes, also where there turns out to be nothing to append."""
-    check_name(key, "idempotency_key")
-    checked_on_conflict(on_conflict)
-    return checked_seen(leaf, revision)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Telling a model what is beside the conversation: blocks, appended where they have changed.
-
-PATIENCE = 10.0
-"""For how many seconds a block is waited for."""
-
-
-class Telling(Appending):
-    """The blocks of a `Session`."""
-
-    __slots__ = ()
-
     async def append_blocks(
         self,
         blocks: Iterable[Block],
@@ -1954,3 +984,83 @@ class Telling(Appending):
             if entry is not None and block is not None:
                 told.append(protocol.BlockTold(block.name, entry.id, not block.same))
         return protocol.BlocksAppended(tuple(told), appended=appended)
+
+
+class Artifacts(Group[Handle]):
+    """The artifacts of a session: results of tools that are stored whole, beside the conversation."""
+
+    async def all(self) -> tuple[Artifact, ...]:
+        """Return the artifacts that the session sees, on the path or off it, in the order of `get_tree`.
+
+        A result that came twice is there twice, with one id and an entry each. O(entries), though not their payloads,
+        and nothing of the texts.
+        """
+        found: list[Artifact] = []
+        after = None
+        while True:
+            page = await self._artifact_entries(after)
+            found += [artifact for entry in page if (artifact := artifact_of(entry)) is not None]
+            if len(page) < _PAGE:
+                return tuple(found)
+            after = page[-1].id
+
+    async def read(
+        self, artifact_id: str, *, start: int = 0, length: int | None = 20_000, grep: str | None = None
+    ) -> ArtifactExcerpt:
+        """Return a part of an artifact that the session sees, on the path or off it: in forks, after a rewind.
+
+        The id of a message's entry, which the notes in a request have (`Session.request`), stands for its text: what a
+        tool's result says, and the JSON of any other message.
+
+        The ``length`` characters from ``start`` on, of which there may be fewer; None for all. With ``grep``, the lines
+        from ``start`` on that have these words, taken literally and in any case, with their numbers: as many as
+        ``length`` has room for, and one at least; of a long line 400 characters. Raises `ArtifactNotFound`,
+        `InvalidArgument`, and `CorruptStore` where its text is lost. O(size of the artifact).
+        """
+        checked_id(artifact_id, "artifact_id")
+        _check_range(start, length)
+        if grep is not None and not artifacts.is_one_line(checked_text(grep, "grep") or ""):
+            raise InvalidArgument(f"grep: {shown(grep)} is not words of one line")
+        async with self._session._turn:
+            entry = await artifact_entry(self._session._backend, self._session._ref, artifact_id)
+            said = await self._session._backend.get_entry(self._session._ref, artifact_id) if entry is None else None
+
+        def read() -> ArtifactExcerpt:
+            artifact, text = _read(self._session.id, artifact_id, entry, said)
+            if grep is None:
+                return artifacts.read_range(artifact, text, start, length)
+            return artifacts.read_lines(artifact, text, start, length, grep)
+
+        return await waiting_of(self._session).call(read)
+
+    async def answer_read(self, call: Mapping[str, JsonValue]) -> JsonObject:
+        """Return the result of a model's call of `flue_py.context.artifacts.READ_ARTIFACT_TOOL`, as a message.
+
+        ``call`` is the part of the model's answer: ``id``, ``name``, ``arguments``. What the arguments lack, and an
+        artifact that the session does not see, is said in a result that failed. Nothing is appended. Raises
+        `InvalidArgument` for a call without an id, and `CorruptStore`. The cost of `read_artifact`.
+        """
+        call_id = call.get("id") if isinstance(call, Mapping) else None
+        if not isinstance(call_id, str):
+            raise InvalidArgument(f"call: should be a tool call with an id, not {shown(call)}")
+        asked = artifacts.asked_excerpt(call.get("arguments"))
+        text, failed = "", isinstance(asked, str)
+        if isinstance(asked, str):
+            text = asked
+        else:
+            try:
+                read = await self.read(asked.artifact_id, start=asked.start, length=asked.length, grep=asked.grep)
+                text = artifacts.excerpt_text(read, asked.grep)
+            except (ArtifactNotFound, InvalidArgument) as error:
+                text, failed = str(error), True
+        return {
+            "role": "toolResult",
+            "toolCallId": call_id,
+            "toolName": artifacts.READ_ARTIFACT_TOOL["name"],
+            "content": [{"type": "text", "text": text}],
+            "isError": failed,
+        }
+
+    async def _artifact_entries(self, after: str | None) -> list[Entry]:
+        async with self._session._turn:
+            return await _page(self._session._backend, self._session._ref, after)

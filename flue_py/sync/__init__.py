@@ -25,6 +25,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, Exit
 from functools import partial, update_wrapper
 from importlib import import_module
 from inspect import iscoroutinefunction
+from itertools import chain
 from os import PathLike
 from sys import exc_info, get_asyncgen_hooks, set_asyncgen_hooks
 from threading import Thread, current_thread
@@ -32,16 +33,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from flue_py.core.json import JsonObject
-from flue_py.core.sessions import Change, Limits, SessionInfo, SessionKind, SessionRef
+from flue_py.core.sessions import Change, Limits, SessionInfo, SessionRef
 from flue_py.core.trees import SalvageReport
 from flue_py.db.backend import Backend
 from flue_py.db.runner import Opener, starting_threads
 from flue_py.db.waiting import OnCaller, Waiting, run_here, shielded
 from flue_py.errors import InvalidArgument, StoreClosed, WrongEventLoop, shown
-from flue_py.sessions import store
+from flue_py.sessions import compact, marks, money, request, store, write
 from flue_py.sessions.arguments import HasId
 from flue_py.sessions.batch import Atomic as AsyncAtomic
 from flue_py.sessions.session import Session as AsyncSession
+from flue_py.sessions.session import Tasks as AsyncTasks
 from flue_py.sessions.store import Store as AsyncStore
 from flue_py.system import once
 from flue_py.transfer import copy
@@ -337,38 +339,26 @@ if TYPE_CHECKING:
     write_bundle = blocking(bundle.write_bundle)
     read_bundle = blocking(bundle.read_bundle)
 else:
+    _RUNTIME = ("CompactionGuard", "Conversation", "copy_store", "run_command", "summarize")
     _FUNCTIONS = {
-        "add_files": "flue_py.transfer.export",
-        "import_file": "flue_py.transfer.importing",
-        "export_session": "flue_py.transfer.export",
-        "transcript": "flue_py.transfer.export",
-        "write_transcript": "flue_py.transfer.export",
-        "write_bundle": "flue_py.transfer.bundle",
-        "read_bundle": "flue_py.transfer.bundle",
-    }
-    _TWINS = {
-        "copy_store": "flue_py.sync.runtime",
-        "CompactionGuard": "flue_py.sync.runtime",
-        "summarize": "flue_py.sync.runtime",
-        "Conversation": "flue_py.sync.runtime",
-        "run_command": "flue_py.sync.runtime",
+        "flue_py.transfer.bundle": ("read_bundle", "write_bundle"),
+        "flue_py.transfer.export": ("add_files", "export_session", "transcript", "write_transcript"),
+        "flue_py.transfer.importing": ("import_file",),
     }
 
     def __getattr__(name):
-        if name in _FUNCTIONS:
-            made = blocking(getattr(import_module(_FUNCTIONS[name]), name))
-        elif name in _TWINS:
-            made = getattr(import_module(_TWINS[name]), name)
+        home = next((module for module, names in _FUNCTIONS.items() if name in names), None)
+        if home is not None:
+            value = blocking(getattr(import_module(home), name))
+        elif name in _RUNTIME:
+            value = getattr(import_module("flue_py.sync.runtime"), name)
         else:
             raise AttributeError(f"module 'flue_py.sync' has no attribute {name!r}")
-        globals()[name] = made
-        return made
+        globals()[name] = value
+        return value
 
     def __dir__():
-        return sorted({*globals(), *_FUNCTIONS, *_TWINS})
-
-
-Told = TypeVar("Told")
+        return sorted({*globals(), *_RUNTIME, *chain(*_FUNCTIONS.values())})
 
 
 def _session(way: Way, session: AsyncSession) -> Session:
@@ -383,15 +373,11 @@ def _store(way: Way, store: AsyncStore) -> Store:
     return Store(way, store)
 
 
-def _atomic(way: Way, batch: AsyncAtomic) -> Atomic:
-    return Atomic(way, batch)
-
-
-def _told(way: Way, told: AsyncGenerator[Told, None]) -> Iterator[Told]:
+def _told(way: Way, told: AsyncGenerator[Returned, None]) -> Iterator[Returned]:
     """Yield what an asynchronous generator yields, each when it is asked for."""
     has_begun = False
 
-    async def following() -> Told | None:
+    async def following() -> Returned | None:
         return await anext(told, None)
 
     try:
@@ -406,6 +392,99 @@ def _told(way: Way, told: AsyncGenerator[Told, None]) -> Iterator[Told]:
         way.close(told)
 
 
+class Marks(Twin[marks.Marks]):
+    """The blocking twin of ``session.marks``."""
+
+    set_label = blocking(marks.Marks.set_label)
+    labels = blocking(marks.Marks.labels)
+    pin = blocking(marks.Marks.pin)
+    unpin = blocking(marks.Marks.unpin)
+    pins = blocking(marks.Marks.pins)
+    exclude = blocking(marks.Marks.exclude)
+    include = blocking(marks.Marks.include)
+    exclusions = blocking(marks.Marks.exclusions)
+    register = blocking(marks.Marks.register)
+    unregister = blocking(marks.Marks.unregister)
+    registered = blocking(marks.Marks.registered)
+
+
+class Spending(Twin[money.Spending]):
+    """The blocking twin of ``session.money``."""
+
+    record_call = blocking(money.Spending.record_call)
+    import_call = blocking(money.Spending.import_call)
+    aggregate_usage_since = blocking(money.Spending.aggregate_usage_since)
+    entry_costs = blocking(money.Spending.entry_costs)
+    budgets = blocking(money.Spending.budgets)
+    check_budgets = blocking(money.Spending.check_budgets)
+    reserve = blocking(money.Spending.reserve)
+    commit = blocking(money.Spending.commit)
+    release = blocking(money.Spending.release)
+    prolong = blocking(money.Spending.prolong)
+    budgeted = entering(money.Spending.budgeted, same)
+
+
+class Compactions(Twin[compact.Compactions]):
+    """The blocking twin of ``session.compactions``."""
+
+    plan = blocking(compact.Compactions.plan)
+    compact_range = blocking(compact.Compactions.compact_range)
+    fit_to = blocking(compact.Compactions.fit_to)
+    price = blocking(compact.Compactions.price)
+    loss_report = blocking(compact.Compactions.loss_report)
+    recall = blocking(compact.Compactions.recall)
+    answer_recall = blocking(compact.Compactions.answer_recall)
+    latest = blocking(compact.Compactions.latest)
+    uncompact = blocking(compact.Compactions.uncompact)
+
+
+class Context(Twin[request.Context]):
+    """The blocking twin of ``session.context``."""
+
+    measure = blocking(request.Context.measure)
+    common_prefix = blocking(request.Context.common_prefix)
+    gather = blocking(request.Context.gather)
+    validate = blocking(request.Context.validate)
+    attempts = blocking(request.Context.attempts)
+    append_handoff = blocking(request.Context.append_handoff)
+
+
+class Reports(Twin[request.Reports]):
+    """The blocking twin of ``session.reports``."""
+
+    name = blocking(request.Reports.name)
+    snapshots = blocking(request.Reports.snapshots)
+    html = blocking(request.Reports.html)
+
+
+class Tasks(Twin[AsyncTasks]):
+    """The blocking twin of ``session.tasks``."""
+
+    create = adapting(AsyncTasks.create, _session)
+    end = blocking(AsyncTasks.end)
+    links = blocking(AsyncTasks.links)
+    parents = blocking(AsyncTasks.parents)
+
+
+class Branches(Twin[compact.Branches]):
+    """The blocking twin of ``session.branches``."""
+
+    is_ancestor = blocking(compact.Branches.is_ancestor)
+    children = blocking(compact.Branches.children)
+    common_ancestor = blocking(compact.Branches.common_ancestor)
+    diff = blocking(compact.Branches.diff)
+    cherry_pick = blocking(compact.Branches.cherry_pick)
+    merge_back = blocking(compact.Branches.merge_back)
+
+
+class Artifacts(Twin[write.Artifacts]):
+    """The blocking twin of ``session.artifacts``."""
+
+    all = blocking(write.Artifacts.all)
+    read = blocking(write.Artifacts.read)
+    answer_read = blocking(write.Artifacts.answer_read)
+
+
 class Session(Twin[AsyncSession]):
     """The blocking twin of `flue_py.Session`."""
 
@@ -417,31 +496,10 @@ class Session(Twin[AsyncSession]):
     append_blocks = blocking(AsyncSession.append_blocks)
     append_compaction = blocking(AsyncSession.append_compaction)
     compact = blocking(AsyncSession.compact)
-    compact_range = blocking(AsyncSession.compact_range)
-    uncompact = blocking(AsyncSession.uncompact)
-    loss_report = blocking(AsyncSession.loss_report)
-    recall = blocking(AsyncSession.recall)
-    answer_recall = blocking(AsyncSession.answer_recall)
-    artifacts = blocking(AsyncSession.artifacts)
-    read_artifact = blocking(AsyncSession.read_artifact)
-    answer_read_artifact = blocking(AsyncSession.answer_read_artifact)
-    plan_compaction = blocking(AsyncSession.plan_compaction)
     request = blocking(AsyncSession.request)
-    attempts = blocking(AsyncSession.attempts)
-    validate = blocking(AsyncSession.validate)
-    gather_context = blocking(AsyncSession.gather_context)
-    append_handoff = blocking(AsyncSession.append_handoff)
-    fit_to = blocking(AsyncSession.fit_to)
-    register = blocking(AsyncSession.register)
-    unregister = blocking(AsyncSession.unregister)
-    registered = blocking(AsyncSession.registered)
-    plan = blocking(AsyncSession.plan)
-    common_prefix = blocking(AsyncSession.common_prefix)
     append_branch_summary = blocking(AsyncSession.append_branch_summary)
     append_custom = blocking(AsyncSession.append_custom)
     import_entries = blocking(AsyncSession.import_entries)
-    record_call = blocking(AsyncSession.record_call)
-    import_call = blocking(AsyncSession.import_call)
 
     move_leaf = blocking(AsyncSession.move_leaf)
     navigate = blocking(AsyncSession.navigate)
@@ -454,58 +512,23 @@ class Session(Twin[AsyncSession]):
 
     fork = adapting(AsyncSession.fork, _session)
     copy = adapting(AsyncSession.copy, _session)
-    create_task = adapting(AsyncSession.create_task, _session)
-    end_task = blocking(AsyncSession.end_task)
-    task_links = blocking(AsyncSession.task_links)
-    task_parents = blocking(AsyncSession.task_parents)
 
     get_active_path = blocking(AsyncSession.get_active_path)
-    get_active_path_since = blocking(AsyncSession.get_active_path_since)
     turns = blocking(AsyncSession.turns)
     pending = blocking(AsyncSession.pending)
     settings = blocking(AsyncSession.settings)
     latest_assistant = blocking(AsyncSession.latest_assistant)
-    is_ancestor = blocking(AsyncSession.is_ancestor)
     build_context_entries = blocking(AsyncSession.build_context_entries)
     build_context = blocking(AsyncSession.build_context)
-    measure_context = blocking(AsyncSession.measure_context)
-    latest_compaction = blocking(AsyncSession.latest_compaction)
-    aggregate_usage_since = blocking(AsyncSession.aggregate_usage_since)
-    entry_costs = blocking(AsyncSession.entry_costs)
     get_entry = blocking(AsyncSession.get_entry)
     get_entries = blocking(AsyncSession.get_entries)
     entries = blocking(AsyncSession.entries)
-    children = blocking(AsyncSession.children)
     resolve_entry_id = blocking(AsyncSession.resolve_entry_id)
     get_tree = blocking(AsyncSession.get_tree)
-    name = blocking(AsyncSession.name)
-    html_report = blocking(AsyncSession.html_report)
-    context_snapshots = blocking(AsyncSession.context_snapshots)
 
-    cherry_pick = blocking(AsyncSession.cherry_pick)
-    merge_back = blocking(AsyncSession.merge_back)
-    common_ancestor = blocking(AsyncSession.common_ancestor)
-    diff = blocking(AsyncSession.diff)
-
-    set_label = blocking(AsyncSession.set_label)
-    labels = blocking(AsyncSession.labels)
-    pin = blocking(AsyncSession.pin)
-    unpin = blocking(AsyncSession.unpin)
-    pins = blocking(AsyncSession.pins)
-    exclude = blocking(AsyncSession.exclude)
-    include = blocking(AsyncSession.include)
-    exclusions = blocking(AsyncSession.exclusions)
     set_title = blocking(AsyncSession.set_title)
     set_metadata = blocking(AsyncSession.set_metadata)
     set_completed = blocking(AsyncSession.set_completed)
-
-    budgets = blocking(AsyncSession.budgets)
-    check_budgets = blocking(AsyncSession.check_budgets)
-    reserve = blocking(AsyncSession.reserve)
-    commit = blocking(AsyncSession.commit)
-    release = blocking(AsyncSession.release)
-    prolong = blocking(AsyncSession.prolong)
-    budgeted = entering(AsyncSession.budgeted, same)
 
     changes = blocking(AsyncSession.changes)
 
@@ -525,16 +548,8 @@ class Session(Twin[AsyncSession]):
         return self._original.ref
 
     @property
-    def scope(self) -> str:
-        return self._original.scope
-
-    @property
     def key(self) -> str | None:
         return self._original.key
-
-    @property
-    def kind(self) -> SessionKind:
-        return self._original.kind
 
     @property
     def title(self) -> str | None:
@@ -559,6 +574,38 @@ class Session(Twin[AsyncSession]):
     @property
     def info(self) -> SessionInfo:
         return self._original.info
+
+    @property
+    def marks(self) -> Marks:
+        return Marks(self._way, self._original.marks)
+
+    @property
+    def money(self) -> Spending:
+        return Spending(self._way, self._original.money)
+
+    @property
+    def compactions(self) -> Compactions:
+        return Compactions(self._way, self._original.compactions)
+
+    @property
+    def context(self) -> Context:
+        return Context(self._way, self._original.context)
+
+    @property
+    def reports(self) -> Reports:
+        return Reports(self._way, self._original.reports)
+
+    @property
+    def tasks(self) -> Tasks:
+        return Tasks(self._way, self._original.tasks)
+
+    @property
+    def branches(self) -> Branches:
+        return Branches(self._way, self._original.branches)
+
+    @property
+    def artifacts(self) -> Artifacts:
+        return Artifacts(self._way, self._original.artifacts)
 
 
 class Atomic(Twin[AsyncAtomic]):
@@ -625,7 +672,7 @@ class Store(Twin[AsyncStore]):
         """
         return _told(self._way, self._original.events(sessions=sessions, scope=scope, after=after, follow=follow))
 
-    atomic = entering(AsyncStore.atomic, _atomic)
+    atomic = entering(AsyncStore.atomic, Atomic)
 
     usage = blocking(AsyncStore.usage)
     reprice = blocking(AsyncStore.reprice)
@@ -676,8 +723,7 @@ _take_over_docstrings(Store, AsyncStore)
 
 def _shown(target: object) -> str:
     """Return how to name a store in a message: by its path, while a URL may hold a password."""
-    is_path = isinstance(target, (str, PathLike)) and "://" not in str(target)
-    return str(target) if is_path else "the store"
+    return str(target) if isinstance(target, (str, PathLike)) and "://" not in str(target) else "the store"
 
 
 @once("flue_py.sync.open(...)")
@@ -742,15 +788,14 @@ salvage.__doc__ = copy.salvage.__doc__
 # ---------------------------------------------------------------------------------------------------------------------
 # What callers of the blocking twins pass: plain functions for what awaits them, and stores that block.
 
-Given = TypeVar("Given")
 PlainHook: TypeAlias = "Callable[[AboutToCompact], HookAnswer]"
 """A hook before a compaction that is a plain function."""
 
 
-def awaited(waiting: Waiting, function: Callable[[Given], Result]) -> Callable[[Given], Awaitable[Result]]:
+def awaited(waiting: Waiting, function: Callable[[Made], Result]) -> Callable[[Made], Awaitable[Result]]:
     """Return an async function that calls a plain one where it may block, and call the store."""
 
-    async def called(given: Given) -> Result:
+    async def called(given: Made) -> Result:
         if not waiting.has_loop:
             return function(given)
         # Nothing can end the thread that it runs on: who wants it to end has to wait, and its result is not lost.
@@ -776,7 +821,7 @@ def hook_of(waiting: Waiting, hook: PlainHook | None) -> BeforeCompaction | None
     return awaited(waiting, plain) if waiting.has_loop else plain
 
 
-def checked_plain(function: Callable[[Given], Result], what: str) -> Callable[[Given], Result]:
+def checked_plain(function: Callable[[Made], Result], what: str) -> Callable[[Made], Result]:
     """Return a plain function unchanged. Raises `InvalidArgument` for async ones, classes and no functions."""
     if not callable(function) or isinstance(function, type) or iscoroutinefunction(function):
         raise InvalidArgument(f"{what}: {shown(function)} is not a plain function; flue_py.runtime takes async ones")

@@ -59,8 +59,8 @@ async def export_session(session: Session, format: str, *, leaf: LeafChoice = ST
     entries = await session.get_tree()
     if at is not None and all(entry.id != at for entry in entries):
         raise EntryNotFound(session.id, at)
-    labels, tasks = await session.labels(), await session.task_links()
-    costs = await session.entry_costs()
+    labels, tasks = await session.marks.labels(), await session.tasks.links()
+    costs = await session.money.entry_costs()
     parts = partial(price_parts, session._pricer)  # noqa: SLF001 - public, it would be a method of every session
     tree = SessionTree(info, entries, at, labels, tasks, costs, parts)
     exported = found.written(tree)
@@ -231,17 +231,17 @@ class TranscriptReport:
 async def transcript(session: Session, *, leaf: LeafChoice = STORED) -> str:
     """Return the path to a leaf as Markdown: all that is stored, compactions marked where they are. O(path)."""
     path = await session.get_active_path(leaf=checked_leaf(leaf))
-    return await _head(session) + transcript_body(session.id, path, costs=await session.entry_costs())
+    return await _head(session) + transcript_body(session.id, path, costs=await session.money.entry_costs())
 
 
 async def _head(session: Session, *, task_of: str | None = None) -> str:
-    return transcript_head(await session.refresh(), await session.name(), task_of=task_of)
+    return transcript_head(await session.refresh(), await session.reports.name(), task_of=task_of)
 
 
 async def transcripts_of_tasks(store: Store, session: Session) -> AsyncIterator[str]:
     """Yield the transcripts of a session's task sessions, and of theirs, each once, in the order they were started."""
     seen = {session.id}
-    waiting = [(session.id, link.child_id) for link in await session.task_links()]
+    waiting = [(session.id, link.child_id) for link in await session.tasks.links()]
     while waiting:
         parent_id, child_id = waiting.pop(0)
         child = None if child_id in seen else await store.get_session(child_id)
@@ -249,8 +249,8 @@ async def transcripts_of_tasks(store: Store, session: Session) -> AsyncIterator[
             continue
         seen.add(child_id)
         head = await _head(child, task_of=parent_id)
-        yield head + transcript_body(child.id, await child.get_active_path(), costs=await child.entry_costs())
-        waiting = [(child.id, link.child_id) for link in await child.task_links()] + waiting
+        yield head + transcript_body(child.id, await child.get_active_path(), costs=await child.money.entry_costs())
+        waiting = [(child.id, link.child_id) for link in await child.tasks.links()] + waiting
 
 
 async def write_transcript(
@@ -276,7 +276,7 @@ async def write_transcript(
     if there is not None:
         return await _continue(session, target, there, leaf)
     entries = await session.get_active_path(leaf=leaf)
-    text = await _head(session) + transcript_body(session.id, entries, costs=await session.entry_costs())
+    text = await _head(session) + transcript_body(session.id, entries, costs=await session.money.entry_costs())
     await waiting_of(session).call(partial(_write_new, target, text, overwrite))
     return TranscriptReport(target, "new", len(entries), entries[-1].id if entries else None)
 
@@ -290,13 +290,13 @@ async def _continue(session: Session, target: Path, there: str, leaf: LeafChoice
     if known is not None:
         since = await _where_it_goes_on(session, known, at)
         rewound = since != known.entry_id
-    entries: list[Entry] = await session.get_active_path_since(since, leaf=at)
+    entries: list[Entry] = await session.get_active_path(since=since, leaf=at)
     if not entries:
         # A session that went back is noted when it goes on: until then there is nowhere to say so from.
         return TranscriptReport(target, "unchanged", 0, known.entry_id if known else at)
     before = [] if since is None else await session.get_active_path(leaf=since)
     note = rewound_note(max(turn_numbers(map(part_of, before)), default=0)) if rewound else ""
-    body = transcript_body(session.id, entries, before=before, costs=await session.entry_costs())
+    body = transcript_body(session.id, entries, before=before, costs=await session.money.entry_costs())
     await waiting_of(session).call(partial(_append_text, target, note + body))
     return TranscriptReport(target, "rewound" if rewound else "continued", len(entries), at)
 
@@ -316,7 +316,7 @@ def _last_marker(session: Session, target: Path, text: str) -> WrittenUpTo | Non
 async def _where_it_goes_on(session: Session, known: WrittenUpTo, leaf: str | None) -> str | None:
     """Return the deepest entry that the transcript ends at or after, and that is on the path to the leaf."""
     try:
-        return await session.common_ancestor(leaf=known.entry_id, other_leaf=leaf)
+        return await session.branches.common_ancestor(leaf=known.entry_id, other_leaf=leaf)
     except EntryNotFound as error:
         raise InvalidArgument(
             f"the transcript ends at entry {known.entry_id!r}, which session {session.id!r} does not see any more; "

@@ -555,11 +555,11 @@ class Target:
             await session.set_title(self.auto_title, auto=True)
         if self.title is not None and self.title != session.title:
             await session.set_title(self.title)
-        there = await session.labels() if self.labels else {}
+        there = await session.marks.labels() if self.labels else {}
         for entry_id, label in self.labels.items():
             if there.get(entry_id) != label:
                 try:
-                    await session.set_label(entry_id, label)
+                    await session.marks.set_label(entry_id, label)
                 except EntryNotFound as error:
                     notes.append(LineNote(0, f"no label was set: {error}"))
         if "names" in (self.recorded or {}) or self.name is not None:
@@ -769,12 +769,12 @@ async def link_tasks(store: Store, scope: str, targets: Iterable[Target]) -> Non
             await store.link_task(session, task.session_id, task_id=task.task_id)
         await target.remember_tasks()
         began = target.tasks_began()
-        linked = {link.child_id: link for link in await session.task_links()}
+        linked = {link.child_id: link for link in await session.tasks.links()}
         placed = [each for each in linked.values() if each.entry_id is None and each.task_id in began]
         for link in placed:
             await store.link_task(session, link.child_id, task_id=link.task_id, entry_id=began[link.task_id])
         waiting = await _waiting(store, scope, target)
-        unplaced = {link.child_id for link in await session.task_links() if link.entry_id is None}
+        unplaced = {link.child_id for link in await session.tasks.links() if link.entry_id is None}
         await _link_children(store, session, [info for info in waiting if info.id not in linked or info.id in unplaced])
 
 
@@ -869,7 +869,7 @@ async def book_calls(store: Store, target: Target) -> list[CallDifference]:
         if call is None:
             continue
         try:
-            target.booked += (await target.session.import_call(call)).is_new
+            target.booked += (await target.session.money.import_call(call)).is_new
         except CallConflict as error:
             conflicts.append(CallDifference(error.provider, error.call_id, error.differences))
         except SumTooLarge:
@@ -900,7 +900,7 @@ async def _with_entries(store: Store, target: Target) -> dict[CallId, CallRow]:
 
 
 async def _known(store: Store, target: Target, names: Sequence[CallId]) -> dict[CallId, CallRow]:
-    rows = await store.backend.find_calls(target.session.scope, names) if names else []
+    rows = await store.backend.find_calls(target.session.info.scope, names) if names else []
     return {CallId(row.provider, row.call_id): row for row in rows}
 
 
@@ -1108,10 +1108,12 @@ class _FileImport:
     async def _is_elsewhere(self, session_id: str, part: SessionPart) -> bool:
         """Return whether the session that asked for what the file repeats is in another scope: it stays as it is."""
         session = await self._store.get_session(session_id) if part.is_payer else None
-        if session is None or session.scope == self._scope:
+        if session is None or session.info.scope == self._scope:
             return False
         names = [CallId(call.provider, call.call_id or "") for call in part.calls]
-        paid = {CallId(row.provider, row.call_id) for row in await self._store.backend.find_calls(session.scope, names)}
+        paid = {
+            CallId(row.provider, row.call_id) for row in await self._store.backend.find_calls(session.info.scope, names)
+        }
         self._repeated += [call for call, name in zip(part.calls, names, strict=True) if name not in paid]
         return True
 
@@ -1121,7 +1123,7 @@ class _FileImport:
             session = await self._store.get_session(session_id)
             if session is None:
                 return await self._create(part)
-            if session.scope != self._scope:
+            if session.info.scope != self._scope:
                 session = await self._adopted(session)
             target = self._targets[session_id] = Target(session, created=False)
             target.parent = part.parent.session_id if part.parent else None

@@ -626,7 +626,7 @@ class BeforeScreen(BrowserScreen[None]):
     async def load(self) -> None:
         """Read what the compaction stands for, and what it lost."""
         compaction = self._entries[0]
-        report = await self.tried(self._opened.session.loss_report(compaction.id, limit=_LISTED))
+        report = await self.tried(self._opened.session.compactions.loss_report(compaction.id, limit=_LISTED))
         if report is None:
             return
         found = await self._opened.session.get_entries(report.entry_ids)
@@ -885,7 +885,7 @@ class ChangingScreen(BrowserScreen[None]):
         )
         if label is not None:
             await self._do(
-                opened.session.set_label(entry.id, label.strip() or None, by=BY),
+                opened.session.marks.set_label(entry.id, label.strip() or None, by=BY),
                 "labelled" if label.strip() else "no label",
             )
 
@@ -895,10 +895,10 @@ class ChangingScreen(BrowserScreen[None]):
         entry, opened = self.chosen_entry(), self.opened
         if entry is not None and opened is not None and self.may_write():
             if entry.id in opened.pinned:
-                await self._do(opened.session.unpin(entry.id, by=BY), "unpinned")
+                await self._do(opened.session.marks.unpin(entry.id, by=BY), "unpinned")
             else:
                 await self._do(
-                    opened.session.pin(entry.id, by=BY), "pinned: every later compaction keeps it word for word"
+                    opened.session.marks.pin(entry.id, by=BY), "pinned: every later compaction keeps it word for word"
                 )
 
     @work
@@ -907,10 +907,10 @@ class ChangingScreen(BrowserScreen[None]):
         entry, opened = self.chosen_entry(), self.opened
         if entry is not None and opened is not None and self.may_write():
             if entry.id in opened.excluded:
-                await self._do(opened.session.include(entry.id, by=BY), "included in the context again")
+                await self._do(opened.session.marks.include(entry.id, by=BY), "included in the context again")
             else:
                 await self._do(
-                    opened.session.exclude(entry.id, by=BY), "excluded from the context; x includes it again"
+                    opened.session.marks.exclude(entry.id, by=BY), "excluded from the context; x includes it again"
                 )
 
     @work
@@ -998,7 +998,7 @@ class CompareScreen(BrowserScreen[None]):
     async def load(self) -> None:
         """Compare the leaves, and show it."""
         session = self._opened.session
-        self._diff = await self.tried(session.diff(leaf=self._left, other_leaf=self._right))
+        self._diff = await self.tried(session.branches.diff(leaf=self._left, other_leaf=self._right))
         if self._diff is None:
             return
         if self._diff.ancestor_id is not None:
@@ -1425,7 +1425,7 @@ class SessionScreen(ChangingScreen):
             return
         source, entry_id = opened.info.forked_from_session, opened.info.forked_from_entry
         if source is None:
-            parents = await self.tried(opened.session.task_parents()) or []
+            parents = await self.tried(opened.session.tasks.parents()) or []
             source, entry_id = (parents[0].parent_id, parents[0].entry_id) if parents else (None, None)
         if source is None:
             self.say("this session was forked from none, and is no task")

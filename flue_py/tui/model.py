@@ -91,7 +91,7 @@ async def plan_deletion(store: Store, session_id: str) -> Planned | None:
         facts.insert(0, f"{counted(tasks, 'task session goes', 'task sessions go')} with it.")
     if would.entries_kept:
         facts.append(f"{counted(would.entries_kept, 'entry', 'entries')} stay, because other sessions see them.")
-    question = f"Delete {clip(await session.name(), 100)!r}?"
+    question = f"Delete {clip(await session.reports.name(), 100)!r}?"
     return Planned(store, session_id, session.revision, question, tuple(facts), would)
 
 
@@ -790,9 +790,9 @@ class OpenedSession:
     async def load_end(self) -> None:
         """Read the newest entries, which are shown first. O(`FIRST_PAGE`)."""
         self.info = await self.session.refresh()
-        self.name = await self.session.name()
+        self.name = await self.session.reports.name()
         newest = await self.session.entries(newest_first=True, limit=FIRST_PAGE)
-        self.labels = await self.session.labels()
+        self.labels = await self.session.marks.labels()
         self.outline = Outline.of(newest[::-1], self.info.leaf_id)
 
     async def load_all(self) -> None:
@@ -807,7 +807,7 @@ class OpenedSession:
         async with self._turn:
             before = self.info
             self.info = await self.session.refresh()
-            self.name = await self.session.name()
+            self.name = await self.session.reports.name()
             added = [entry for change in changes for entry in change.entries]
             reasons = {change.reason for change in changes}
             if reasons <= _LEAVE_ENTRIES and self.is_whole:
@@ -827,7 +827,7 @@ class OpenedSession:
     async def load_costs(self) -> None:
         """Read what every entry cost. O(calls of the tree)."""
         self._costs_are_new = True
-        paid = await self.session.entry_costs()
+        paid = await self.session.money.entry_costs()
         self._costs = await asyncio.to_thread(entry_costs, list(self.outline.entries), paid)
 
     @property
@@ -868,17 +868,17 @@ class OpenedSession:
         self.outline = grown
 
     async def _load_marks(self) -> None:
-        self.labels = await self.session.labels()
-        self.pinned = frozenset(await self.session.pins())
+        self.labels = await self.session.marks.labels()
+        self.pinned = frozenset(await self.session.marks.pins())
         excluded: dict[str, str] = {}
-        for each in await self.session.exclusions():
+        for each in await self.session.marks.exclusions():
             if each.in_effect:
                 excluded[each.entry_id] = exclusion_text(each)
         self.excluded = excluded
 
     async def load_begun(self) -> None:
         """Read which tasks and forks begin here. O(tasks and forks of the store)."""
-        links = await self.session.task_links()
+        links = await self.session.tasks.links()
         tasks: dict[str, SessionInfo] = {}
         if links:
             tasks = {each.id: each for each in await all_sessions(self.store.backend, kind="task")}

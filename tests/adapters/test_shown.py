@@ -141,7 +141,7 @@ async def _compact_and_undo(session: flue_py.Session) -> None:
 
 
 async def _pin(session: flue_py.Session) -> None:
-    await session.pin((await session.build_context_entries())[0].entry_id)
+    await session.marks.pin((await session.build_context_entries())[0].entry_id)
 
 
 async def _compact_with_a_prompt(session: flue_py.Session) -> None:
@@ -157,17 +157,17 @@ async def _compact_with_a_prompt(session: flue_py.Session) -> None:
 async def _merge_back(session: flue_py.Session) -> None:
     fork = await session.fork()
     await fork.append_message({"role": "user", "content": "elsewhere"})
-    await session.merge_back("It works.", source=fork)
+    await session.branches.merge_back("It works.", source=fork)
 
 
 async def _exclude(session: flue_py.Session) -> None:
-    await session.exclude((await session.build_context_entries())[1].entry_id)
+    await session.marks.exclude((await session.build_context_entries())[1].entry_id)
 
 
 async def _exclude_a_part(session: flue_py.Session) -> None:
     parts = [{"type": "text", "text": "long"}, {"type": "text", "text": "short"}]
     await session.append_messages([{"role": "user", "content": parts}, {"role": "assistant", "content": "so"}])
-    await session.exclude((await session.build_context_entries())[-2].entry_id, 0)
+    await session.marks.exclude((await session.build_context_entries())[-2].entry_id, 0)
 
 
 def _says(role: str) -> Callable[[flue_py.Session], Awaitable[object]]:
@@ -179,7 +179,7 @@ CHANGES: dict[str, tuple[list[Callable[[flue_py.Session], Awaitable[object]]], l
     "a turn of another writer": ([_says("user"), _says("assistant")], [*_TWO, "Be brief.", "Be brief."]),
     "a compaction": ([_compact], ["[Context Summary]\n\nThey asked a.", "b", "re b"]),
     "a compaction, undone": ([_compact_and_undo], _TWO),
-    "a compaction, taken back": ([_compact, lambda session: session.uncompact()], _TWO),
+    "a compaction, taken back": ([_compact, lambda session: session.compactions.uncompact()], _TWO),
     "a compaction, with a pin": ([_pin, _compact], ["[Context Summary]\n\nThey asked a.", "a", "b", "re b"]),
     "a compaction with a prompt": (
         [_compact_with_a_prompt],

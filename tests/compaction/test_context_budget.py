@@ -88,11 +88,11 @@ async def test_the_window_since_the_latest_compaction_is_a_cycle() -> None:
         session = await store.create_session()
         first = await session.append_message({"role": "user", "content": "x"})
         await session.append_message(answer(150))
-        cycle = await session.aggregate_usage_since(None)
+        cycle = await session.money.aggregate_usage_since(None)
         assert context_signal(budget, cycle) == "warn"
         compaction = await session.append_compaction("s", first_kept_entry_id=first.entry_id, tokens_before=150)
-        begun = await session.aggregate_usage_since(compaction.entry_id)
+        begun = await session.money.aggregate_usage_since(compaction.entry_id)
         assert (begun.usage, context_signal(budget, begun, before=cycle)) == (Usage(), "ok")
         await session.append_message(answer(100))
-        after = await session.aggregate_usage_since(compaction.entry_id)
+        after = await session.money.aggregate_usage_since(compaction.entry_id)
         assert context_signal(budget, after, before=cycle) == "warn"

@@ -124,7 +124,7 @@ def test_a_text_stands_beside_what_cannot_be_read_and_the_next_mode_takes_that_o
             assert second.summary is not None
             assert "Question 0" in second.summary
             assert "native" not in (await session.build_context())[0]
-            await session.uncompact()
+            await session.compactions.uncompact()
             assert (await session.build_context())[0]["native"]
             assert (await store.verify()).problems == []
 

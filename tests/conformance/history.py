@@ -138,7 +138,7 @@ class History:
             return canned_reply(op["replies"], len(calls) - 1)
 
         tree_before = self.symbols(await self.session.get_tree())
-        latest = await self.session.latest_compaction()
+        latest = await self.session.compactions.latest()
         planned = plan_session(
             await self.session.build_context_entries(),
             None if latest is None else latest.fields,
@@ -176,7 +176,7 @@ class History:
         check(op["expect"], self.symbols(await self.session.get_active_path()))
 
     async def active_path_since(self, op: Op) -> None:
-        check(op["expect"], self.symbols(await self.session.get_active_path_since(self.real(op["since"]))))
+        check(op["expect"], self.symbols(await self.session.get_active_path(since=self.real(op["since"]))))
 
     async def build_context(self, op: Op) -> None:
         items = await self.session.build_context_entries()
@@ -198,7 +198,7 @@ class History:
         check(expected, [{name: item[name] for name in like} for item, like in zip(actual, expected, strict=True)])
 
     async def latest_compaction(self, op: Op) -> None:
-        entry = await self.session.latest_compaction()
+        entry = await self.session.compactions.latest()
         fields = None if entry is None else entry.fields
         check(
             op["expect"],
@@ -213,7 +213,7 @@ class History:
         )
 
     async def aggregate_usage_since(self, op: Op) -> None:
-        window = await self.session.aggregate_usage_since(self.real(op["since"]))
+        window = await self.session.money.aggregate_usage_since(self.real(op["since"]))
         check(op["expect"], window.usage.to_json())
 
     async def latest_assistant(self, op: Op) -> None:

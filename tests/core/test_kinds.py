@@ -140,11 +140,11 @@ async def main():
         assert set(entry_sizes(item.entry for item in items)) == {asked, decided}
         assert entry_text(items[1].entry) == "the second"
         assert "[Decision]" in transcript_body("s", [items[1].entry])
-        await session.pin(decided)
+        await session.marks.pin(decided)
         kept = (await session.append_message({"role": "user", "content": "go on"})).leaf_id
         await session.append_compaction("so far", first_kept_entry_id=kept, tokens_before=9)
         assert [item.kind for item in await session.build_context_entries()] == ["compaction", "decision", "message"]
-        await session.exclude(decided)
+        await session.marks.exclude(decided)
         assert [item.kind for item in await session.build_context_entries()] == ["compaction", "message"]
         assert not (await store.verify()).problems
 

@@ -374,7 +374,7 @@ def _tell_library(told: Told, store: Store, session_id: str) -> None:
     info = session.refresh()
     told.tell(
         "library",
-        name=session.name(),
+        name=session.reports.name(),
         title=info.title or "",
         made_title=info.auto_title or "",
         kind=info.kind,
@@ -391,12 +391,12 @@ def _tell_library(told: Told, store: Store, session_id: str) -> None:
         path_entries=len(session.get_active_path()),
         context_messages=len(session.build_context()),
         turns=len(session.turns()),
-        tasks=len(session.task_links()),
+        tasks=len(session.tasks.links()),
     )
     own, path, bill = store.usage(session), store.usage(session, path=True), store.usage(session, tasks=True)
     for prefix, report in (("own_", own), ("path_", path), ("bill_", bill)):
         told.tell("library's usage", **_named(prefix, _bill(report.total.to_json())))
-    window = session.aggregate_usage_since(None, told=True).known
+    window = session.money.aggregate_usage_since(None, told=True).known
     told.tell(
         "library's window", path_input=window["input"], path_output=window["output"],
         path_cache_read=window["cacheRead"], path_cache_write=window["cacheWrite"], path_tokens=window["totalTokens"],

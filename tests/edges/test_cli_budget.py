@@ -21,7 +21,7 @@ def flue(tmp_path: Path) -> Flue:
             session = await store.create_session(id="alpha", key="triage", scope="team")
             usage: flue_py.JsonObject = {"totalTokens": 40, "cost": {"total": 0.25}}
             await session.append_message({"role": "assistant", "content": "x", "usage": usage})
-            await session.create_task(task_id="t", key="child")
+            await session.tasks.create(task_id="t", key="child")
 
     asyncio.run(work())
     return flue
@@ -72,7 +72,7 @@ def test_what_calls_hold_is_shown(flue: Flue) -> None:
 
     async def work() -> flue_py.Reservation:
         async with flue_py.open(flue.database) as store:
-            return await (await store.find_session("alpha")).reserve(tokens=100, ttl=10**6)
+            return await (await store.find_session("alpha")).money.reserve(tokens=100, ttl=10**6)
 
     held = asyncio.run(work())
     shown = flue.json("budget", "show", made["id"])

@@ -28,7 +28,7 @@ async def made(database: Path) -> None:
             id="gone", config_path=str(database.parent / "no-such.yaml"), title="Gone one"
         )
         await gone.append_message({"role": "user", "content": "question"})
-        await gone.create_task(task_id="t", title="Its task")
+        await gone.tasks.create(task_id="t", title="Its task")
         await store.create_session(id="never", title="Never had one")
         await (await store.create_session(id="done")).set_completed(datetime.now(UTC))
         await store.set_budget(gone, tokens=10)

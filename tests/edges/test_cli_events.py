@@ -154,7 +154,7 @@ def test_each_event_is_written_once_however_often_the_follower_is_killed(target:
                         other.append_message({"role": "assistant", "content": f"{number}.{each}"})
                         if each == 5:
                             store.delete_session_tree(doomed[-1])
-                            with first.budgeted(tokens=1):
+                            with first.money.budgeted(tokens=1):
                                 pass
                     if number < rounds - 1:
                         wait_until(has(f'"words":"{number}.5"'))

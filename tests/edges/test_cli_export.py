@@ -106,11 +106,11 @@ def test_what_was_changed_here_goes_out_and_what_cannot_is_said(flue: Flue) -> N
 
     async def change(session: Session) -> None:
         await session.set_title("Renamed")
-        await session.set_label("u0000002", "second")
+        await session.marks.set_label("u0000002", "second")
         await session.append_message({"role": "user", "content": "one more"})
         await session.append_message({"role": "assistant", "content": "a slip"})
         await session.remove_leaf_message(str(session.leaf_id))
-        await session.create_task(task_id="t1", title="part")
+        await session.tasks.create(task_id="t1", title="part")
 
     in_session(flue, change)
     file = flue.folder / "out.jsonl"

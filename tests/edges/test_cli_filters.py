@@ -36,7 +36,7 @@ def flue(tmp_path: Path) -> Flue:
             answer = {"role": "assistant", "content": "fixed it", "model": model, "provider": "x", "usage": usage}
             session.append_messages([{"role": "user", "content": f"{key} says fix it"}, answer])
         days += 1
-        session.create_task(task_id="t1").append_message({"role": "user", "content": "a task"})
+        session.tasks.create(task_id="t1").append_message({"role": "user", "content": "a task"})
     return flue
 
 

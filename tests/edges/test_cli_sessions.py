@@ -142,7 +142,7 @@ def test_the_listing_the_facts_and_the_tree_agree_on_what_a_session_has_paid(flu
         session = store.create_session(key="paid")
         priced = {"role": "assistant", "content": "ok", "provider": "p", "model": "m", "usage": {"input": 1250}}
         session.append_messages([said("hello"), priced, {**priced, "model": "unknown"}])
-        session.record_call({"input": 1, "cost": {"total": 0.5}}, purpose="title")
+        session.money.record_call({"input": 1, "cost": {"total": 0.5}}, purpose="title")
         fork = session.fork(key="fork")
         fork.append_message(priced)
         store.create_session(key="free").append_messages([said("hello"), {"role": "assistant", "content": "ok"}])

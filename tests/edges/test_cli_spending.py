@@ -35,8 +35,10 @@ def spent(flue: Flue) -> Flue:
         session.append_message(answer("large", 0.1))
         session.rewind(to=asked)
         session.append_messages([answer("large", 0.2), answer("local")])
-        session.record_call({"input": 5, "cost": {"total": 0.05}}, model="large", purpose="title", outcome="failed")
-        session.create_task(task_id="t").append_message(answer("large", 0.4))
+        session.money.record_call(
+            {"input": 5, "cost": {"total": 0.05}}, model="large", purpose="title", outcome="failed"
+        )
+        session.tasks.create(task_id="t").append_message(answer("large", 0.4))
     return flue
 
 
@@ -127,7 +129,7 @@ def test_it_answers_what_it_is_asked(spent: Flue, asked: list[str], cost: str | 
 
 def test_the_whole_store_is_shown_for_thirty_days_and_a_session_always(spent: Flue) -> None:
     with flue_py.sync.open(spent.database, prices=False) as store:
-        store.create_session(id="old").record_call({"input": 5}, at=datetime(1970, 1, 1, tzinfo=UTC))
+        store.create_session(id="old").money.record_call({"input": 5}, at=datetime(1970, 1, 1, tzinfo=UTC))
     shown, ever = spent.json("usage"), spent.json("usage", "--all")
     first, last = date.fromisoformat(shown["firstDay"]), date.fromisoformat(shown["lastDay"])
     assert (last - first).days == 29
@@ -158,7 +160,7 @@ def test_it_is_summed_up_by_project_and_agent(flue: Flue, monkeypatch: pytest.Mo
             session = store.create_session(cwd=str(folder))
             session.append_message(answer("m", 0.5) | ({"agentName": agent} if agent else {}))
         store.create_session().append_message(answer("m"))
-        store.create_session(cwd=str(home)).record_call({"input": 1}, agent="Titler")
+        store.create_session(cwd=str(home)).money.record_call({"input": 1}, agent="Titler")
     lines = [line.split() for line in flue.lines("usage", "--by", "project")]
     shown = ["-", "~", "~/app", "~/app/sub", "…" + ("long" * 20)[-35:]]
     assert sorted(line[:2] for line in lines[2:7]) == sorted([name, "1"] for name in shown)
@@ -205,7 +207,7 @@ def test_no_amount_is_printed_with_an_exponent(flue: Flue) -> None:
         fork = session.fork(key="fork", at=asked)
         fork.append_message({"role": "assistant", "content": "yes", "usage": free})
         store.create_session(key="nothing")
-        amounts = (store.usage(fork).total.cost, fork.info.spent, fork.aggregate_usage_since(None).usage.cost.usd)
+        amounts = (store.usage(fork).total.cost, fork.info.spent, fork.money.aggregate_usage_since(None).usage.cost.usd)
         assert [str(amount) for amount in amounts] == ["0"] * 3
     texts = [flue.run(*command.split(), *options).stdout for command in PRINTED for options in ([], ["--json"])]
     texts += [

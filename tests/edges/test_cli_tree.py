@@ -65,7 +65,7 @@ async def story(store: flue_py.Store) -> dict[str, str]:
     await fork.append_message(answer("so", 2.0))
     await fork.fork(at=main.entry_ids[3], title="A fork of the fork")
     await session.fork(at=None, title="From the beginning")
-    await session.create_task(task_id="t1", title="Look it up")
+    await session.tasks.create(task_id="t1", title="Look it up")
     return {"fork": fork.id, "end": main.entry_ids[-1], "where": main.entry_ids[9]}
 
 

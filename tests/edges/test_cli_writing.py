@@ -31,9 +31,9 @@ def with_tasks(flue: Flue, session: str) -> list[str]:
         async with flue_py.open(flue.database) as store:
             parent = await store.get_session(session)
             assert parent is not None
-            child = await parent.create_task(task_id="t1", title="Check it")
+            child = await parent.tasks.create(task_id="t1", title="Check it")
             await child.append_message({"role": "user", "content": "check"})
-            return [child.id, (await child.create_task(task_id="t2")).id]
+            return [child.id, (await child.tasks.create(task_id="t2")).id]
 
     return asyncio.run(work())
 

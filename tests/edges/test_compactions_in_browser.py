@@ -30,10 +30,10 @@ async def written(folder: Path) -> tuple[Path, str, str, str, str]:
                 answer = {"role": "assistant", "content": "Fine. " + "and " * 80}
                 ids += (await session.append_messages([{"role": "user", "content": text}, answer])).entry_ids
             made.append((await session.compact(mode="window", settings=settings)).entry_id or "")
-        back = await session.uncompact()
+        back = await session.compactions.uncompact()
         assert back is not None
         file = folder / "report.html"
-        file.write_bytes((await session.html_report()).encode())
+        file.write_bytes((await session.reports.html()).encode())
         return file, ids[0], made[0], made[1], back.appended.entry_ids[0]
 
 

@@ -157,7 +157,7 @@ async def test_task_sessions_are_linked_in_whichever_order_files_come(parent_fir
             assert not (await import_lines(store, tmp_path, lines, name)).changed
         parent = await store.get_session(SESSION)
         assert parent is not None
-        assert [(link.child_id, link.task_id) for link in await parent.task_links()] == [(f"{SESSION}:abc", "abc")]
+        assert [(link.child_id, link.task_id) for link in await parent.tasks.links()] == [(f"{SESSION}:abc", "abc")]
         (task,) = (await store.list_sessions(kind="task")).sessions
         assert task.id == f"{SESSION}:abc"
         deleted = await store.delete_session_tree(parent)
@@ -199,13 +199,13 @@ async def test_threads_of_sub_agents_are_tasks_that_began_where_they_were_spawne
         tasks = (await store.list_sessions(kind="task")).sessions
         assert {info.id for info in tasks} == {"child", "grandchild"}
         top = await found(store, "top")
-        (link,) = await top.task_links()
+        (link,) = await top.tasks.links()
         (call,) = [entry for entry in await top.get_tree() if entry.role == "assistant"]
         assert (link.child_id, link.entry_id) == ("child", call.id)
-        assert [link.parent_id for link in await (await found(store, "grandchild")).task_parents()] == ["child"]
+        assert [link.parent_id for link in await (await found(store, "grandchild")).tasks.parents()] == ["child"]
         # As deep as it is nested, whichever came first: a task of the grandchild is the third one down.
         grandchild = await found(store, "grandchild")
-        third = await grandchild.create_task(task_id="third")
+        third = await grandchild.tasks.create(task_id="third")
         assert third.metadata["depth"] == 3
         deleted = await store.delete_session_tree("top")
         assert set(deleted.session_ids) == {"top", "child", "grandchild", third.id}
@@ -230,7 +230,7 @@ async def test_a_side_chain_began_at_the_message_that_called_its_agent(parent_fi
             await import_lines(store, tmp_path, lines, name)
         await import_lines(store, tmp_path, *reversed(files[0]))
         parent = await found(store, SESSION)
-        assert [(link.task_id, link.entry_id) for link in await parent.task_links()] == [("abc", "a1")]
+        assert [(link.task_id, link.entry_id) for link in await parent.tasks.links()] == [("abc", "a1")]
 
 
 @pytest.mark.anyio
@@ -244,7 +244,7 @@ async def test_an_agent_that_goes_on_below_a_row_of_its_parent_began_there(order
         for name in order:
             report = await import_lines(store, tmp_path, files[name], names.get(name, "main.jsonl"))
             assert report.repaired == ()
-        (link,) = await (await found(store, SESSION)).task_links()
+        (link,) = await (await found(store, SESSION)).tasks.links()
         assert (link.child_id, link.entry_id) == (f"{SESSION}:acompact-5f", "u2")
         before = await all_seen(store)
         for name in order:

@@ -67,7 +67,7 @@ async def test_a_call_is_of_the_agent_that_a_message_names_or_of_the_program(tmp
         answer = {"role": "assistant", "content": "ok", "usage": usage}
         await session.import_entries([placed(NewEntry.message(answer), "later")], leaf="later")
         await session.append_messages([answer, {**answer, "agentName": " Reviewer "}])
-        await session.record_call(usage, agent="Titler")
+        await session.money.record_call(usage, agent="Titler")
         rows = (await store.usage(group_by=["agent"])).rows
         assert [row.group["agent"] for row in rows] == [None, "Reviewer", "Tester", "Titler", "fuseraft-run"]
         assert (await store.usage(agent="Reviewer")).total.calls == 1

@@ -163,5 +163,5 @@ async def undisturbed(path: Path, folder: Path, lines: list[bytes]) -> Any:
         for info in (await store.list_sessions(kind=None)).sessions:
             session = await store.get_session(info.id)
             assert session is not None
-            beside.append((session.metadata, await session.labels(), info.auto_title, info.completed_us))
+            beside.append((session.metadata, await session.marks.labels(), info.auto_title, info.completed_us))
         return await all_seen(store), await ledger(store), beside

@@ -31,7 +31,7 @@ def written(folder: Path, make: Callable[[flue_py.Store], Any], **settings: Any)
     async def page() -> str:
         async with flue_py.open(folder / "sessions.db", prices=False) as store:
             session = await make(store)
-            text: str = await session.html_report(**settings)
+            text: str = await session.reports.html(**settings)
             return text
 
     file = folder / "report.html"
@@ -519,7 +519,7 @@ def test_two_leaves_are_compared_as_the_command_line_does(chromium: Chromium, tm
                 {"role": "assistant", "content": "so", "provider": "p", "model": answers[0].id, "usage": usage},
             ]
         )
-        diff = await session.diff(other_leaf=path[-1].id)
+        diff = await session.branches.diff(other_leaf=path[-1].id)
         told.update(diff=diff, leaf=session.leaf_id, other=path[-1].id)
         return session
 

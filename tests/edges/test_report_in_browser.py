@@ -90,7 +90,7 @@ async def real_session_with_branches(store: flue_py.Store) -> flue_py.Session:
         await session.append_compaction(f"until {place}", first_kept_entry_id=kept, tokens_before=9000)
         await session.append_custom("note", {"n": place})
         await session.append_message(ask("go on"))
-    compacted = await session.latest_compaction()
+    compacted = await session.compactions.latest()
     assert compacted is not None
     await session.move_leaf(compacted.id)
     await session.append_branch_summary("went astray", from_id=None)
@@ -108,7 +108,7 @@ def test_every_leaf_of_the_real_session_shows_what_the_model_sees_there(chromium
             contexts = {
                 leaf: [item.entry_id for item in await session.build_context_entries(leaf=leaf)] for leaf in leaves
             }
-            return await session.html_report(sizes=False), contexts, session.leaf_id
+            return await session.reports.html(sizes=False), contexts, session.leaf_id
 
     text, contexts, leaf_of_the_session = asyncio.run(made())
     assert len(contexts) == 5
@@ -170,8 +170,8 @@ async def hostile_session(store: flue_py.Store) -> flue_py.Session:
     await session.append_branch_summary(image, from_id=script)
     await session.append_custom("custom_message", {"content": script})
     await session.append_custom("other", {script: image})
-    await session.set_label(session.leaf_id or "", image)
-    task = await session.create_task(task_id=script, title=image)
+    await session.marks.set_label(session.leaf_id or "", image)
+    task = await session.tasks.create(task_id=script, title=image)
     await task.append_messages([ask(script), answer(image, 50)])
     return session
 
@@ -179,7 +179,7 @@ async def hostile_session(store: flue_py.Store) -> flue_py.Session:
 def test_hostile_content_is_text_and_nothing_else(chromium: Chromium, tmp_path: Path) -> None:
     async def made() -> str:
         async with flue_py.open(tmp_path / "sessions.db") as store:
-            return await (await hostile_session(store)).html_report(warn_at=90)
+            return await (await hostile_session(store)).reports.html(warn_at=90)
 
     file = write(tmp_path, asyncio.run(made()))
 
@@ -249,7 +249,7 @@ async def session_with_a_task(store: flue_py.Store) -> flue_py.Session:
     await session.move_leaf(path[6].id)
     await session.append_messages([ask("another way"), answer("dead end", 300, "0.5")])
     await session.move_leaf(leaf)
-    task = await session.create_task(task_id="changelog")
+    task = await session.tasks.create(task_id="changelog")
     await task.append_messages([ask("check it"), {**answer("fine", 200), "provider": "openai", "model": "gpt-5"}])
     return session
 
@@ -261,7 +261,7 @@ def tasked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     async def made() -> str:
         async with flue_py.open(folder / "sessions.db", prices=False) as store:
-            return await (await session_with_a_task(store)).html_report(warn_at=4000, cutover_at=8000)
+            return await (await session_with_a_task(store)).reports.html(warn_at=4000, cutover_at=8000)
 
     return write(folder, asyncio.run(made()))
 

@@ -38,11 +38,11 @@ async def written(folder: Path) -> tuple[Path, list[str]]:
         ]
         ids = [(await session.append_message(message)).entry_id for message in said]
         file = folder / "report.html"
-        page = await session.html_report(settings=SETTINGS, agent=HOSTILE, target="anthropic")
+        page = await session.reports.html(settings=SETTINGS, agent=HOSTILE, target="anthropic")
         file.write_bytes(page.encode())
-        assert await session.html_report(settings=SETTINGS, agent=HOSTILE, target="anthropic") == page
+        assert await session.reports.html(settings=SETTINGS, agent=HOSTILE, target="anthropic") == page
         with pytest.raises(InvalidArgument, match="target: should be one of"):
-            await session.html_report(target="nobody")
+            await session.reports.html(target="nobody")
         return file, ids
 
 
@@ -79,7 +79,7 @@ def test_a_report_without_settings_says_nothing_of_what_is_sent(tmp_path: Path) 
         async with flue_py.open(tmp_path / "sessions.db") as store:
             session = await store.create_session()
             await session.append_message({"role": "user", "content": "Hi."})
-            return await session.html_report()
+            return await session.reports.html()
 
     assert '"sent":null' in asyncio.run(made())
 

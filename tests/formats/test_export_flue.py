@@ -118,7 +118,7 @@ async def test_documents_keep_their_links_and_go_out_as_they_came_in(order: tupl
             assert (await export_session(session, "flue")).value == documents[name]
         parent = await store.get_session("parent")
         assert parent is not None
-        assert [(link.child_id, link.task_id) for link in await parent.task_links()] == [("child", "t")]
+        assert [(link.child_id, link.task_id) for link in await parent.tasks.links()] == [("child", "t")]
         assert [info.id for info in (await store.list_sessions(kind="task")).sessions] == ["child"]
         await parent.append_message({"role": "user", "content": "more"})
         grown: Any = (await export_session(parent, "flue")).value

@@ -83,7 +83,7 @@ async def test_a_document_goes_out_as_it_came_in(store: flue_py.Store) -> None:
     assert parsed.notes == ()
     session = await stored(store, parsed)
     assert await printed(session, parsed) == original
-    window = await session.aggregate_usage_since(None)
+    window = await session.money.aggregate_usage_since(None)
     assert window.usage.total_tokens == 8
     assert [entry.source for entry in await session.get_tree()] == ["prompt", None, None, None, None, None]
 

@@ -41,7 +41,7 @@ async def went_through_pi(folder: Path, messages: dict[str, dict[str, Any]]) -> 
         for name, fields in messages.items():
             answer = {"role": "assistant", "content": name, "provider": "p", **fields}
             ids[name] = (await session.append_message(answer)).entry_id
-        before = await session.entry_costs()
+        before = await session.money.entry_costs()
         exported = await flue_py.export_session(session, "pi")
         said = {name: (await session.get_entry(ids[name])).fields for name in messages}  # type: ignore[union-attr]
     file = folder / "out.jsonl"
@@ -49,7 +49,7 @@ async def went_through_pi(folder: Path, messages: dict[str, dict[str, Any]]) -> 
     async with flue_py.open(":memory:", prices=False) as store:
         await flue_py.import_file(store, file)
         session = await opened(store, session.id)
-        costs = await session.entry_costs()
+        costs = await session.money.entry_costs()
         back = {name: (await session.get_entry(ids[name])).fields for name in messages}  # type: ignore[union-attr]
         twice = (await flue_py.export_session(session, "pi")).text
     rows = {row["message"]["content"][0]["text"]: row for row in map(json.loads, file.read_text().splitlines()[1:])}
@@ -159,7 +159,7 @@ async def test_a_compaction_that_was_priced_goes_out_with_its_price(tmp_path: Pa
     file.write_text(exported.text)
     async with flue_py.open(":memory:", prices=False) as store:
         await flue_py.import_file(store, file)
-        costs = await (await opened(store, session.id)).entry_costs()
+        costs = await (await opened(store, session.id)).money.entry_costs()
     assert costs[done.entry_id].usd == Decimal("8.21")
     assert [str(note) for note in exported.notes] == [
         "a cost that the ledger has by a price stands as one that was reported"

@@ -71,7 +71,7 @@ async def seen(store: Store, session_id: str) -> Seen:
         entry.id: (entry.parent_id, entry.kind, entry.role, entry.created_us, entry.payload, entry.extra)
         for entry in await session.get_tree()
     }
-    window = await session.aggregate_usage_since(None)
+    window = await session.money.aggregate_usage_since(None)
     return Seen(
         entries, session.leaf_id, session.title, await session.build_context(), window.usage, session.info.spent_tokens
     )

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import fields, replace
 from datetime import datetime, timedelta, tzinfo
+from operator import attrgetter
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from flue_py.core.sessions import NewSession
 from flue_py.core.usage import PaidCall, UsageTotals
 from flue_py.errors import EntryNotFound, FlueError, InvalidArgument, InvalidEntry, SessionNotFound
 from tests.fuzz.hostile import ARGUMENTS, FEW, Drawn, Unprintable, check_refusal, note_refusal, odd_arguments
-from tests.samples import store_snapshot
+from tests.samples import session_methods, store_snapshot
 from tests.strategies import hostile_texts
 
 USER: JsonObject = {"role": "user", "content": "x"}
@@ -52,79 +53,80 @@ def usual_of_session(first: str, last: str) -> Usual:
         "navigate": {"entry_id": "zz"},
         "fork": {},
         "copy": {},
-        "create_task": {"task_id": "t"},
-        "end_task": {"status": "done"},
-        "task_links": {},
-        "name": {},
-        "task_parents": {},
+        "tasks.create": {"task_id": "t"},
+        "tasks.end": {"status": "done"},
+        "tasks.links": {},
+        "reports.name": {},
+        "tasks.parents": {},
         "get_active_path": {},
-        "get_active_path_since": {"since": first},
         "turns": {},
         "settings": {},
         "latest_assistant": {},
         "pending": {},
-        "is_ancestor": {"entry_id": first, "of": last},
+        "branches.is_ancestor": {"entry_id": first, "of": last},
         "build_context_entries": {},
         "build_context": {},
-        "measure_context": {},
+        "context.measure": {},
         "request": {"target": "anthropic"},
-        "attempts": {"target": "anthropic"},
-        "validate": {"target": "anthropic"},
-        "gather_context": {"settings": {"spec": {"sources": ["brief_field:owner"]}}},
-        "append_handoff": {"agent": "Coder", "settings": {"handoff": ["brief_field:owner"]}},
-        "latest_compaction": {},
-        "aggregate_usage_since": {"before": first},
-        "html_report": {},
-        "context_snapshots": {},
+        "context.attempts": {"target": "anthropic"},
+        "context.validate": {"target": "anthropic"},
+        "context.gather": {"settings": {"spec": {"sources": ["brief_field:owner"]}}},
+        "context.append_handoff": {"agent": "Coder", "settings": {"handoff": ["brief_field:owner"]}},
+        "compactions.latest": {},
+        "money.aggregate_usage_since": {"before": first},
+        "reports.html": {},
+        "reports.snapshots": {},
         "compact": {"mode": "window"},
-        "plan_compaction": {},
-        "compact_range": {"first": first, "last": last, "mode": "window"},
-        "plan": {"edit": "resume"},
-        "common_prefix": {"leaf_a": first},
-        "uncompact": {},
-        "fit_to": {"model": FunctionModel(lambda _: "s", "m", context_window=100_000)},
-        "loss_report": {},
-        "recall": {"compaction": None, "words": "x"},
-        "answer_recall": {"call": {"type": "toolCall", "id": "c", "name": "recall", "arguments": {"words": "x"}}},
-        "artifacts": {},
-        "read_artifact": {"artifact_id": "zz"},
-        "answer_read_artifact": {"call": {"id": "c", "arguments": {"id": "zz"}}},
-        "register": {"name": "n", "text": "t"},
-        "unregister": {"name": "n"},
-        "registered": {},
-        "common_ancestor": {},
-        "diff": {},
-        "cherry_pick": {"entry_ids": [first], "source": "s"},
-        "merge_back": {"summary": "s", "source_leaf": last},
-        "record_call": {"usage": {}},
-        "import_call": {"call": PaidCall(UsageTotals(), call_id="imported")},
+        "compactions.plan": {},
+        "compactions.compact_range": {"first": first, "last": last, "mode": "window"},
+        "compactions.price": {"edit": "resume"},
+        "context.common_prefix": {"leaf_a": first},
+        "compactions.uncompact": {},
+        "compactions.fit_to": {"model": FunctionModel(lambda _: "s", "m", context_window=100_000)},
+        "compactions.loss_report": {},
+        "compactions.recall": {"compaction": None, "words": "x"},
+        "compactions.answer_recall": {
+            "call": {"type": "toolCall", "id": "c", "name": "recall", "arguments": {"words": "x"}}
+        },
+        "artifacts.all": {},
+        "artifacts.read": {"artifact_id": "zz"},
+        "artifacts.answer_read": {"call": {"id": "c", "arguments": {"id": "zz"}}},
+        "marks.register": {"name": "n", "text": "t"},
+        "marks.unregister": {"name": "n"},
+        "marks.registered": {},
+        "branches.common_ancestor": {},
+        "branches.diff": {},
+        "branches.cherry_pick": {"entry_ids": [first], "source": "s"},
+        "branches.merge_back": {"summary": "s", "source_leaf": last},
+        "money.record_call": {"usage": {}},
+        "money.import_call": {"call": PaidCall(UsageTotals(), call_id="imported")},
         "get_entry": {"entry_id": first},
         "get_entries": {"ids": [first, last]},
         "entries": {},
-        "children": {"entry_id": first},
+        "branches.children": {"entry_id": first},
         "resolve_entry_id": {"prefix": first},
         "get_tree": {},
-        "labels": {},
-        "entry_costs": {},
-        "set_label": {"entry_id": first, "label": "l"},
-        "pin": {"entry_id": first},
-        "unpin": {"entry_id": first},
-        "pins": {},
-        "exclude": {"entry_id": first},
-        "include": {"entry_id": first},
-        "exclusions": {},
+        "marks.labels": {},
+        "money.entry_costs": {},
+        "marks.set_label": {"entry_id": first, "label": "l"},
+        "marks.pin": {"entry_id": first},
+        "marks.unpin": {"entry_id": first},
+        "marks.pins": {},
+        "marks.exclude": {"entry_id": first},
+        "marks.include": {"entry_id": first},
+        "marks.exclusions": {},
         "log": {},
         "go_back": {"to": 0},
         "set_title": {"title": "t"},
         "set_metadata": {"metadata": {}},
         "set_completed": {"at": None},
-        "budgets": {},
-        "check_budgets": {},
-        "reserve": {"tokens": 1},
-        "commit": {"reservation": "zz"},
-        "release": {"reservation": "zz"},
-        "prolong": {"reservation": "zz"},
-        "budgeted": {"tokens": 1},
+        "money.budgets": {},
+        "money.check_budgets": {},
+        "money.reserve": {"tokens": 1},
+        "money.commit": {"reservation": "zz"},
+        "money.release": {"reservation": "zz"},
+        "money.prolong": {"reservation": "zz"},
+        "money.budgeted": {"tokens": 1},
         "changes": {},
         "watch": {"after": 0},
         "append_shell": {"command": "ls", "output": "", "exit_code": 0},
@@ -174,6 +176,8 @@ def usual_of_store(session_id: str) -> Usual:
 
 def public_methods(owner: object) -> set[str]:
     # A backup has tests of its own: in memory it is always refused.
+    if isinstance(owner, flue_py.Session):
+        return session_methods()
     return {
         name
         for name in dir(owner)
@@ -231,7 +235,7 @@ async def all_outcomes(where: str, names: tuple[str, ...]) -> dict[tuple[str, st
         for owner, methods in ((session, usual_of_session(first, last)), (store, usual_of_store("s"))):
             assert public_methods(owner) == set(methods)
             for method, usual in methods.items():
-                call = getattr(owner, method)
+                call = attrgetter(method)(owner)
                 for parameter in inspect.signature(call).parameters:
                     for name in names:
                         given = with_odd_argument(method, usual, parameter, ARGUMENTS[name])
@@ -268,16 +272,17 @@ def test_what_is_no_id_is_never_taken_for_one(tmp_path: Path) -> None:
         *((read, "limit") for read in ("get_active_path", "build_context", "build_context_entries", "entries")),
         ("append_shell", "exit_code"), ("append_blocks", "patience"),
         ("append_compaction", "tokens_before"), ("rewind", "turns"), ("changes", "after"), ("changes", "limit"),
-        ("list_sessions", "limit"), ("watch", "after"), ("html_report", "warn_at"), ("html_report", "cutover_at"),
-        ("context_snapshots", "warn_at"), ("context_snapshots", "cutover_at"),
-        ("compact", "window"), ("plan_compaction", "window"), ("fit_to", "window"),
-        ("loss_report", "limit"), ("recall", "limit"),
-        ("compact_range", "window"),
-        ("list_sessions", "limit"), ("watch", "after"), ("reserve", "tokens"), ("reserve", "cost"), ("reserve", "ttl"),
-        ("budgeted", "tokens"), ("budgeted", "cost"), ("budgeted", "ttl"), ("list_budgets", "limit"),
+        ("list_sessions", "limit"), ("watch", "after"), ("reports.html", "warn_at"), ("reports.html", "cutover_at"),
+        ("reports.snapshots", "warn_at"), ("reports.snapshots", "cutover_at"),
+        ("compact", "window"), ("compactions.plan", "window"), ("compactions.fit_to", "window"),
+        ("compactions.loss_report", "limit"), ("compactions.recall", "limit"),
+        ("compactions.compact_range", "window"),
+        ("list_sessions", "limit"), ("watch", "after"), ("money.reserve", "tokens"), ("money.reserve", "cost"),
+        ("money.reserve", "ttl"),
+        ("money.budgeted", "tokens"), ("money.budgeted", "cost"), ("money.budgeted", "ttl"), ("list_budgets", "limit"),
         ("search", "limit"),
         ("search_memories", "limit"),
-        ("set_budget", "tokens"), ("set_budget", "spent_so_far"), ("measure_context", "window"),
+        ("set_budget", "tokens"), ("set_budget", "spent_so_far"), ("context.measure", "window"),
         # Of a session that is not there, no revision is compared.
         ("delete_session_tree", "expected_revision"),
         ("list_sessions", "limit"), ("watch", "after"), ("log", "limit"), ("log", "before"), ("go_back", "to"),
@@ -293,14 +298,14 @@ def test_the_blocking_twin_refuses_alike() -> None:
         first, last = session.append_messages([USER, {"role": "assistant", "content": "y"}]).entry_ids
         for owner, methods in ((session, usual_of_session(first, last)), (store, usual_of_store("s"))):
             for method, usual in methods.items():
-                for parameter in inspect.signature(getattr(owner, method)).parameters:
+                for parameter in inspect.signature(attrgetter(method)(owner)).parameters:
                     for name in names:
                         given = with_odd_argument(method, usual, parameter, ARGUMENTS[name])
                         try:
-                            result = getattr(owner, method)(**given)
+                            result = attrgetter(method)(owner)(**given)
                             if method in ("watch", "events"):
                                 next(result, None)
-                            elif method in ("budgeted", "atomic"):
+                            elif method in ("money.budgeted", "atomic"):
                                 with result:
                                     pass
                             outcome = "accepted"
@@ -323,7 +328,7 @@ def test_several_odd_arguments_at_once_are_refused_like_one(data: st.DataObject)
                     st.sampled_from([(session, usual_of_session(first, last)), (store, usual_of_store("s"))])
                 )
                 method = data.draw(st.sampled_from(sorted(methods)))
-                call = getattr(owner, method)
+                call = attrgetter(method)(owner)
                 parameters = [name for name in inspect.signature(call).parameters if method not in ("watch", "events")]
                 chosen = data.draw(st.sets(st.sampled_from(parameters))) if parameters else set()
                 given = {**methods[method], **{name: data.draw(odd_or_text).value for name in chosen}}
@@ -341,7 +346,7 @@ async def test_a_wrong_name_of_an_argument_is_a_type_error() -> None:
         for owner, methods in ((session, usual_of_session(first, last)), (store, usual_of_store("s"))):
             for method, usual in methods.items():
                 with pytest.raises(TypeError, match="no_such_argument"):
-                    getattr(owner, method)(**usual, no_such_argument=1)
+                    attrgetter(method)(owner)(**usual, no_such_argument=1)
 
 
 # --- Opening ------------------------------------------------------------------------------------------------
@@ -515,20 +520,20 @@ def test_any_text_as_a_place_names_an_entry_or_is_not_found(text: str, key: str)
             reads: list[Callable[[], Any]] = [
                 lambda: session.get_active_path(leaf=text),
                 lambda: session.build_context(leaf=text),
-                lambda: session.aggregate_usage_since(None, leaf=text),
+                lambda: session.money.aggregate_usage_since(None, leaf=text),
                 lambda: session.fork(at=text),
-                lambda: session.set_label(text, "x"),
+                lambda: session.marks.set_label(text, "x"),
                 lambda: session.append_compaction("s", first_kept_entry_id=text, tokens_before=1),
                 lambda: session.move_leaf(text),
                 lambda: session.rewind(to=text),
-                lambda: session.is_ancestor(text, of=text),
+                lambda: session.branches.is_ancestor(text, of=text),
             ]
             for read in reads:
                 with pytest.raises(EntryNotFound) as caught:
                     await read()
                 check_refusal(caught.value)
-            assert await session.get_active_path_since(text) == []
-            assert not (await session.aggregate_usage_since(text)).on_path
+            assert await session.get_active_path(since=text) == []
+            assert not (await session.money.aggregate_usage_since(text)).on_path
             assert await session.get_entry(text) is None
             assert not await session.remove_leaf_message(text)
             keyed: list[Callable[[], Any]] = [

@@ -91,12 +91,12 @@ async def _fill(database: Path) -> list[str]:
         await session.append_messages(_messages())
         first = session.leaf_id
         assert first is not None
-        await session.set_label(first, "l\x1b[0m\n\u202e")
+        await session.marks.set_label(first, "l\x1b[0m\n\u202e")
         await session.append_branch_summary("", from_id="\ud800", details=None)
         await session.append_compaction("\x1b", first_kept_entry_id=first, tokens_before=2**80)
         await session.append_message({"role": "user", "content": "x"})
         await session.set_completed(datetime.max.replace(tzinfo=UTC))
-        await session.create_task(task_id="\x1b[1m\n", title="\n")
+        await session.tasks.create(task_id="\x1b[1m\n", title="\n")
         await store.link_task(session, "missing\u202e", task_id="q")
         return [entry.id for entry in await session.get_tree()]
 

@@ -151,7 +151,7 @@ async def test_a_window_of_zero_is_unknown_and_one_beyond_all_counts_is_said_to_
         guard = CompactionGuard(store, session, window=0, settings=settings)
         assert guard.window is None
         assert (await guard.before_call()).outcome == "nothing"
-        for call in (session.plan_compaction, session.compact):
+        for call in (session.compactions.plan, session.compact):
             with pytest.raises(
                 InvalidArgument, match=r"^window: .* is too large; use a whole number from 0 to 461\d+$"
             ):

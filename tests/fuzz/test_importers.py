@@ -332,7 +332,7 @@ async def test_a_label_that_is_too_long_is_cut_and_said_so(target: str, tmp_path
     async with flue_py.open(target, durability="normal") as store:
         session = await check_import(lines, store, tmp_path)
         assert session is not None
-        assert await session.labels() == {"a": "é" * 200}
+        assert await session.marks.labels() == {"a": "é" * 200}
 
 
 @pytest.mark.anyio

@@ -444,7 +444,7 @@ def test_no_more_is_asked_for_than_the_model_can_answer() -> None:
 def test_what_is_registered_goes_with_the_block() -> None:
     async def run(provider: Provider, store: flue_py.Store) -> None:
         session = await filled(store)
-        await session.register("rules", "Never push to main.", kind="instructions")
+        await session.marks.register("rules", "Never push to main.", kind="instructions")
         provider.answers = [Answer(compaction_of(ANTHROPIC))]
         model = opened(ANTHROPIC, provider)
         done = await session.compact(model, mode="native", settings=KEEP_LITTLE)

@@ -215,7 +215,7 @@ async def open_call(session: Session) -> None:
 
 
 async def early_exclusion(session: Session) -> None:
-    await session.exclude((await session.get_active_path())[4].id)
+    await session.marks.exclude((await session.get_active_path())[4].id)
 
 
 async def large_question(session: Session) -> None:
@@ -239,7 +239,7 @@ async def copies(session: Session) -> None:
     source = await session.fork()
     await session.rewind(to=answers[0].id)
     path = [entry.id for entry in await source.get_active_path()]
-    await session.cherry_pick(path[path.index(answers[0].id) + 1 :], source=source)
+    await session.branches.cherry_pick(path[path.index(answers[0].id) + 1 :], source=source)
 
 
 async def failure(session: Session) -> None:
@@ -300,7 +300,9 @@ async def test_what_the_provider_no_longer_keeps_is_not_counted_on(
         done = await compacting(asked, session)
         why = f"what was sent last is kept for 5 minutes, and {minutes} have passed"
         assert done.notes == ((f"the summary was made from a transcript: {why}",) if is_cold else ())
-        assert (await session.plan("compact", system=SYSTEM, tools=TOOLS, settings=SETTINGS)).is_warm is not is_cold
+        assert (
+            await session.compactions.price("compact", system=SYSTEM, tools=TOOLS, settings=SETTINGS)
+        ).is_warm is not is_cold
         assert (await store.verify()).problems == []
 
 

@@ -17,7 +17,7 @@ async def test_an_answer_keeps_what_was_cleared_and_the_next_request_tells_it(se
     answered = (await session.append_message(RESPONSE)).entry_id
     message = (await session.build_context())[-1]
     assert message["appliedEdits"] == EDITS
-    measured = await session.measure_context(model="claude-sonnet-4-5")
+    measured = await session.context.measure(model="claude-sonnet-4-5")
     assert measured.reported is not None
     assert (measured.reported.tokens, measured.reported.cleared) == (25_020, 65_000)
     settings = {"provider_editing": {"clear_tool_uses": {"trigger_tokens": 50_000}, "keep_thinking_turns": 1}}

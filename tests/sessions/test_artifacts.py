@@ -44,15 +44,15 @@ def result(text: str = LONG, call_id: str = "c") -> JsonObject:
 async def put_aside(session: Session, text: str = LONG, call_id: str = "c") -> str:
     """Append a call and its result, which is long; return the id of the artifact."""
     await session.append_message(call(call_id))
-    before = {artifact.entry_id for artifact in await session.artifacts()}
+    before = {artifact.entry_id for artifact in await session.artifacts.all()}
     appended = await session.append_message(result(text, call_id), offload=OFFLOAD)
-    (made,) = [artifact for artifact in await session.artifacts() if artifact.entry_id not in before]
+    (made,) = [artifact for artifact in await session.artifacts.all() if artifact.entry_id not in before]
     assert appended.entry_ids[0] == made.entry_id
     return made.id
 
 
 async def whole(session: Session, artifact_id: str) -> str:
-    return (await session.read_artifact(artifact_id, length=None)).text
+    return (await session.artifacts.read(artifact_id, length=None)).text
 
 
 async def stored_bytes(store: Store) -> int:
@@ -80,7 +80,7 @@ def stub_of(artifact_id: str, chars: str = "52,000") -> str:
 async def test_the_history_has_the_stub_and_the_store_the_whole_result(session: Session) -> None:
     await session.append_messages([user("read it"), call()])
     appended = await session.append_message(result(), offload=OFFLOAD)
-    (artifact,) = await session.artifacts()
+    (artifact,) = await session.artifacts.all()
     entry = await session.get_entry(appended.entry_id)
     assert entry is not None
     assert entry.fields == {
@@ -105,20 +105,20 @@ async def test_nothing_is_offloaded_that_nobody_asked_for(session: Session) -> N
     appended = await session.append_message(result())
     assert len(appended.entry_ids) == 1
     assert (await session.build_context())[1] == result()
-    assert await session.artifacts() == ()
+    assert await session.artifacts.all() == ()
 
 
 @pytest.mark.parametrize("length", [40_000, 40_001])
 async def test_exactly_the_threshold_stays(session: Session, length: int) -> None:
     await session.append_message(call())
     appended = await session.append_message(result("é" * length), offload=OFFLOAD)
-    assert len(await session.artifacts()) == len(appended.entry_ids) - 1 == length - 40_000
+    assert len(await session.artifacts.all()) == len(appended.entry_ids) - 1 == length - 40_000
 
 
 async def test_several_messages_at_once_and_results_without_a_known_call(session: Session) -> None:
     messages = [call("a"), result("a" * 40_001, "a"), user("go on"), result("b" * 50_000, "lost"), result("short", "x")]
     appended = await session.append_messages(messages, offload=OFFLOAD)
-    first, second = await session.artifacts()
+    first, second = await session.artifacts.all()
     assert len(appended.entry_ids) == 7
     assert (first.hint, first.call_id, first.characters) == ("path=src/X", "a", 40_001)
     assert (second.tool, second.hint, second.call_id) == ("read_file", "", "lost")
@@ -142,7 +142,7 @@ async def test_messages_of_a_provider_are_offloaded_too(session: Session) -> Non
         {"role": "tool", "tool_call_id": "c", "content": LONG}, offload=OffloadSettings(tools={"READ_FILE": 50_000})
     )
     assert appended.converted[0].entry_ids == appended.entry_ids
-    (artifact,) = await session.artifacts()
+    (artifact,) = await session.artifacts.all()
     assert (artifact.tool, artifact.hint) == ("read_file", "path=src/X")
     assert await whole(session, artifact.id) == LONG
     request = await session.request("openai-chat")
@@ -159,7 +159,7 @@ async def test_a_retry_returns_the_first_result(session: Session, store: Store) 
     assert (again.entry_ids, again.replayed) == (first.entry_ids, True)
     with pytest.raises(flue_py.IdempotencyConflict):
         await session.append_message(result(), idempotency_key="k")
-    assert len(await session.artifacts()) == 1
+    assert len(await session.artifacts.all()) == 1
 
 
 async def test_a_conflict_is_told_as_in_any_append(session: Session, store: Store) -> None:
@@ -171,7 +171,7 @@ async def test_a_conflict_is_told_as_in_any_append(session: Session, store: Stor
         await session.append_message(result(), offload=OFFLOAD)
     branched = await session.append_message(result(), offload=OFFLOAD, on_conflict="branch")
     assert branched.on_branch
-    (artifact,) = await session.artifacts()
+    (artifact,) = await session.artifacts.all()
     assert (artifact.hint, await whole(other, artifact.id)) == ("path=src/X", LONG)
     await session.refresh()
     await session.remove_leaf_message(str(session.leaf_id))
@@ -205,7 +205,7 @@ async def test_lone_surrogates_are_replaced_as_in_any_message(session: Session) 
     await session.append_message(call())
     appended = await session.append_message(result("\ud800" + "x" * 50_000), offload=OFFLOAD)
     assert appended.surrogates_replaced == 1
-    (artifact,) = await session.artifacts()
+    (artifact,) = await session.artifacts.all()
     assert await whole(session, artifact.id) == "\ufffd" + "x" * 50_000
 
 
@@ -219,7 +219,7 @@ async def test_texts_of_every_kind_come_back_as_they_were(session: Session) -> N
 async def test_short_results_may_be_offloaded_as_well(session: Session) -> None:
     await session.append_message(call())
     await session.append_message(result("four"), offload=OffloadSettings(above=3))
-    (artifact,) = await session.artifacts()
+    (artifact,) = await session.artifacts.all()
     assert await whole(session, artifact.id) == "four"
 
 
@@ -234,7 +234,7 @@ async def test_the_same_result_twice_is_stored_once(session: Session, store: Sto
     third = await put_aside(fork, call_id="e")
     assert first == second == third
     assert await stored_bytes(store) == size
-    assert [artifact.call_id for artifact in await fork.artifacts()] == ["c", "d", "e"]
+    assert [artifact.call_id for artifact in await fork.artifacts.all()] == ["c", "d", "e"]
 
 
 async def test_a_result_whose_id_another_has_gets_a_longer_one(session: Session) -> None:
@@ -254,16 +254,16 @@ async def test_a_result_whose_id_another_has_gets_a_longer_one(session: Session)
 
 async def test_it_is_read_in_parts_and_by_lines(session: Session) -> None:
     artifact_id = await put_aside(session)
-    part = await session.read_artifact(artifact_id, start=10, length=30)
+    part = await session.artifacts.read(artifact_id, start=10, length=30)
     assert (part.text, part.start, part.end, part.first_line) == (LONG[10:40], 10, 40, 1)
-    assert (await session.read_artifact(artifact_id)).text == LONG[:20_000]
-    assert (await session.read_artifact(artifact_id, start=51_990)).text == LONG[51_990:]
-    assert (await session.read_artifact(artifact_id, start=99_999)).text == ""
-    found = await session.read_artifact(artifact_id, grep="LINE 7: É")
+    assert (await session.artifacts.read(artifact_id)).text == LONG[:20_000]
+    assert (await session.artifacts.read(artifact_id, start=51_990)).text == LONG[51_990:]
+    assert (await session.artifacts.read(artifact_id, start=99_999)).text == ""
+    found = await session.artifacts.read(artifact_id, grep="LINE 7: É")
     assert [(line.number, line.text) for line in found.found] == [(8, LONG.split("\n")[7].removesuffix("\r"))]
-    some = await session.read_artifact(artifact_id, grep="line", length=100)
+    some = await session.artifacts.read(artifact_id, grep="line", length=100)
     assert (len(some.found), some.left_out) == (4, LONG.count("line") - 4)
-    rest = await session.read_artifact(artifact_id, grep="line", start=some.end, length=None)
+    rest = await session.artifacts.read(artifact_id, grep="line", start=some.end, length=None)
     assert rest.found[0].number == 5
     assert len(rest.found) == some.left_out
 
@@ -276,20 +276,20 @@ async def test_it_is_read_in_parts_and_by_lines(session: Session) -> None:
 async def test_what_cannot_be_read_is_refused(session: Session, odd: JsonObject) -> None:
     artifact_id = await put_aside(session)
     with pytest.raises(InvalidArgument, match=next(iter(odd))):
-        await session.read_artifact(artifact_id, **odd)  # type: ignore[arg-type]
+        await session.artifacts.read(artifact_id, **odd)  # type: ignore[arg-type]
     for unknown in ("", "0" * 12, artifact_id[:8], artifact_id.upper() + "x"):
         with pytest.raises(ArtifactNotFound, match="sees no artifact"):
-            await session.read_artifact(unknown)
+            await session.artifacts.read(unknown)
 
 
 async def test_a_model_reads_it_by_the_tool(session: Session) -> None:
     artifact_id = await put_aside(session)
-    answer = await session.answer_read_artifact(
+    answer = await session.artifacts.answer_read(
         {"type": "toolCall", "id": "r", "name": "read_artifact", "arguments": {"id": artifact_id, "grep": "line 1234:"}}
     )
     assert (answer["toolCallId"], answer["toolName"], answer["isError"]) == ("r", "read_artifact", False)
     assert "1235: line 1234: é🚨" in str(answer["content"])
-    whole_part = await session.answer_read_artifact({"id": "r", "arguments": {"id": artifact_id, "length": 30_000}})
+    whole_part = await session.artifacts.answer_read({"id": "r", "arguments": {"id": artifact_id, "length": 30_000}})
     appended = await session.append_messages([call("r"), whole_part], offload=OFFLOAD)
     assert len(appended.entry_ids) == 2
     for arguments in (
@@ -298,10 +298,10 @@ async def test_a_model_reads_it_by_the_tool(session: Session) -> None:
         {"id": artifact_id, "length": 10**6},
         {"id": artifact_id, "grep": "\ud800"},
     ):
-        failed = await session.answer_read_artifact({"id": "r", "arguments": arguments})  # type: ignore[dict-item]
+        failed = await session.artifacts.answer_read({"id": "r", "arguments": arguments})  # type: ignore[dict-item]
         assert failed["isError"] is True
     with pytest.raises(InvalidArgument, match="call"):
-        await session.answer_read_artifact({"arguments": {"id": artifact_id}})
+        await session.artifacts.answer_read({"arguments": {"id": artifact_id}})
 
 
 async def test_it_is_found_after_rewinds_compactions_and_in_forks(session: Session) -> None:
@@ -315,11 +315,11 @@ async def test_it_is_found_after_rewinds_compactions_and_in_forks(session: Sessi
     await session.rewind(to=first)
     assert artifact_id not in str(await session.build_context())
     assert await whole(session, artifact_id) == LONG
-    assert len(await session.artifacts()) == 1
+    assert len(await session.artifacts.all()) == 1
     early = await session.fork(at=first)
-    assert await early.artifacts() == ()
+    assert await early.artifacts.all() == ()
     with pytest.raises(ArtifactNotFound):
-        await early.read_artifact(artifact_id)
+        await early.artifacts.read(artifact_id)
     assert await whole(fork, artifact_id) == LONG
 
 
@@ -329,8 +329,8 @@ async def test_it_is_found_by_another_process(target: str, store: Store, session
         "import sys, flue_py.sync\n"
         "with flue_py.sync.open(sys.argv[1]) as store:\n"
         "    session = store.find_session(sys.argv[2])\n"
-        "    print(session.read_artifact(sys.argv[3], length=None).text.encode().hex())\n"
-        "    print([artifact.id for artifact in session.artifacts()])\n"
+        "    print(session.artifacts.read(sys.argv[3], length=None).text.encode().hex())\n"
+        "    print([artifact.id for artifact in session.artifacts.all()])\n"
     )
     done = await anyio.run_process([sys.executable, "-c", script, target, session.id, artifact_id], stderr=None)
     text, ids = done.stdout.decode().split("\n")[:2]
@@ -339,11 +339,11 @@ async def test_it_is_found_by_another_process(target: str, store: Store, session
 
 
 async def test_copies_of_a_stub_bring_their_artifact_along(session: Session, store: Store) -> None:
-    task = await session.create_task(task_id="t")
+    task = await session.tasks.create(task_id="t")
     artifact_id = await put_aside(task)
     path = await task.get_active_path()
-    picked = await session.cherry_pick([path[0].id, path[2].id], source=task)
-    again = await session.cherry_pick([path[0].id, path[2].id], source=task)
+    picked = await session.branches.cherry_pick([path[0].id, path[2].id], source=task)
+    again = await session.branches.cherry_pick([path[0].id, path[2].id], source=task)
     assert (again.entry_ids, again.replayed) == (picked.entry_ids, True)
     assert [entry.kind for entry in await session.get_active_path()] == ["message", "tool_artifact", "message"]
     assert await whole(session, artifact_id) == LONG
@@ -383,8 +383,8 @@ async def test_it_goes_with_the_last_session_that_sees_it(session: Session, stor
     assert size > 0
     await store.delete_session_tree(session)
     assert await whole(late, artifact_id) == LONG
-    assert [artifact.id for artifact in await late.artifacts()] == [artifact_id]
-    assert await early.artifacts() == ()
+    assert [artifact.id for artifact in await late.artifacts.all()] == [artifact_id]
+    assert await early.artifacts.all() == ()
     assert (await store.verify()).problems == []
     await store.delete_session_tree(late)
     assert await stored_bytes(store) == 0
@@ -420,7 +420,7 @@ async def test_bundles_and_copies_of_a_store_have_it(session: Session, store: St
             found = await each.get_session(session.id)
             assert found is not None
             assert await whole(found, artifact_id) == LONG
-            assert await found.artifacts() == await session.artifacts()
+            assert await found.artifacts.all() == await session.artifacts.all()
             assert (await each.verify()).problems == []
 
 
@@ -450,9 +450,9 @@ async def test_a_stub_that_a_program_appends_elsewhere_is_a_message_like_any_oth
     stub = (await session.build_context())[-1]
     other = await store.create_session()
     await other.append_messages([call(), stub])
-    assert await other.artifacts() == ()
+    assert await other.artifacts.all() == ()
     with pytest.raises(ArtifactNotFound, match=artifact_id):
-        await other.read_artifact(artifact_id)
+        await other.artifacts.read(artifact_id)
     # Nothing of the store is damaged, and all of it can be taken elsewhere.
     assert (await store.verify()).problems == []
     await write_bundle(store, tmp_path / "all.flue")
@@ -467,7 +467,7 @@ async def test_what_is_listed_is_never_read(session: Session) -> None:
         await put_aside(session, str(number) * 50_000, f"c{number}")
     await session.append_custom("tool_artifact", {"of": "somebody else"})
     await session.append_custom("tool_artifact", "text")
-    assert [artifact.characters for artifact in await session.artifacts()] == [50_000] * 5
+    assert [artifact.characters for artifact in await session.artifacts.all()] == [50_000] * 5
 
 
 # -- wherever a result comes from -------------------------------------------------------------------------------------
@@ -475,7 +475,7 @@ async def test_what_is_listed_is_never_read(session: Session) -> None:
 
 async def test_the_output_of_a_command_is_put_aside_too(session: Session) -> None:
     appended = await session.append_shell("make all", LONG, 0, offload=OFFLOAD, idempotency_key="k")
-    (artifact,) = await session.artifacts()
+    (artifact,) = await session.artifacts.all()
     assert (artifact.tool, artifact.hint, len(appended.entry_ids)) == ("bash", "command=make all", 4)
     assert await whole(session, artifact.id) == LONG
     assert (await session.build_context())[-1]["details"] == {"command": "make all", "exitCode": 0}
@@ -490,7 +490,7 @@ async def test_a_store_puts_results_aside_without_a_handle(session: Session, sto
     await store.append_messages(session, [user("later")] * 40, expected_leaf=appended.entry_id)
     again = await store.append_messages(session.id, [result()], **given)  # type: ignore[arg-type]
     assert (again.entry_ids, again.replayed) == (appended.entry_ids, True)
-    (artifact,) = await session.artifacts()
+    (artifact,) = await session.artifacts.all()
     assert (artifact.hint, artifact.entry_id) == ("path=src/X", appended.entry_ids[0])
     with pytest.raises(flue_py.SessionNotFound):
         await store.append_messages("unknown", [result()], offload=OFFLOAD)
@@ -509,7 +509,7 @@ async def test_a_batch_puts_results_aside_when_it_is_committed(session: Session,
         known = own.entry_ids
     assert (len(stored.entry_ids), len(own.entry_ids), len(shell.entry_ids), len(entries.entry_ids)) == (2, 3, 4, 2)
     assert own.entry_ids[1:] == known
-    artifacts = await session.artifacts()
+    artifacts = await session.artifacts.all()
     assert [artifact.hint for artifact in artifacts] == ["path=src/A", "path=src/B", "command=make", ""]
     assert [(await whole(session, artifact.id))[0] for artifact in artifacts] == [*"abcd"]
     assert [len(each.result.entry_ids) for each in (stored, own, shell, entries)] == [2, 3, 4, 2]
@@ -529,9 +529,9 @@ async def test_a_batch_finds_the_calls_of_sessions_that_it_makes(session: Sessio
         batch.append_message(root, result("b" * 50_000, "b"), offload=OFFLOAD)
         task = batch.create_task(root, task_id="t")
         batch.append_message(task, result("c" * 50_000, "c"), offload=OFFLOAD)
-    found = [(await each.artifacts())[0].hint for each in (fork, root, task)]
+    found = [(await each.artifacts.all())[0].hint for each in (fork, root, task)]
     assert found == ["path=src/A", "path=src/B", ""]
-    assert await session.artifacts() == ()
+    assert await session.artifacts.all() == ()
 
 
 @pytest.mark.parametrize("way", ["move", "branch", "rebase", "undo"])
@@ -548,7 +548,7 @@ async def test_a_batch_looks_for_calls_below_where_its_results_land(session: Ses
         if way == "rebase":
             given = {"on_conflict": "rebase"}
         made = batch.append_message(on, result(LONG, "a"), offload=OFFLOAD, **given)  # type: ignore[arg-type]
-    (artifact,) = await session.artifacts()
+    (artifact,) = await session.artifacts.all()
     # Where an undo leads only the store can tell.
     hints = {"move": "path=src/A", "branch": "path=src/A", "rebase": "path=src/other", "undo": ""}
     assert (artifact.hint, artifact.entry_id) == (hints[way], made.entry_ids[0])
@@ -568,7 +568,7 @@ async def test_a_retry_of_a_batch_returns_the_first_results(session: Session, st
     await session.refresh()
     await session.append_messages([user("later")] * 40)
     assert await work() == first
-    assert len(await session.artifacts()) == 1
+    assert len(await session.artifacts.all()) == 1
     with pytest.raises(flue_py.IdempotencyConflict):
         async with store.atomic(idempotency_key=keys[0]) as batch:
             batch.append_message(session.id, result("other " * 9_000, "a"), offload=OFFLOAD, idempotency_key=keys[1])
@@ -604,7 +604,7 @@ def test_the_blocking_twins_put_aside_as_well() -> None:
         with store.atomic() as batch:
             batch.append_messages(session, [call(), result("b" * 50_000)], offload=OFFLOAD)
         store.append_messages(session, [call(), result("c" * 50_000)], offload=OFFLOAD)
-        assert [artifact.characters for artifact in session.artifacts()] == [52_000, 50_000, 50_000]
+        assert [artifact.characters for artifact in session.artifacts.all()] == [52_000, 50_000, 50_000]
         assert store.verify().problems == []
 
 
@@ -639,14 +639,14 @@ async def test_the_largest_results_of_a_round_are_put_aside_until_it_fits(sessio
     await session.append_messages(messages, offload=ROUND)
     # The first of two that are as long; then 184,000 and a stub are left.
     assert sizes(await session.build_context()) == [39_000, 0, 38_000, 40_000, 37_000, 30_000]
-    (artifact,) = await session.artifacts()
+    (artifact,) = await session.artifacts.all()
     assert (artifact.call_id, await whole(session, artifact.id)) == ("b", "b" * 40_000)
 
 
 async def test_a_round_of_exactly_its_limit_stays_and_other_rounds_do_not_count(session: Session) -> None:
     for names in ("abcde", "fghij"):
         await session.append_messages([calls(*names), *(result(name * 40_000, name) for name in names)], offload=ROUND)
-    assert await session.artifacts() == ()
+    assert await session.artifacts.all() == ()
     await session.append_messages([calls(*"klmno"), *(result("x" * 40_000, each) for each in "klmn")], offload=ROUND)
     await session.append_message(result("x" * 40_001, "o"), offload=OffloadSettings(above=50_000, round_above=200_000))
     assert sizes(await session.build_context()) == [40_000] * 14 + [0]
@@ -706,7 +706,7 @@ async def test_a_batch_fits_rounds_and_its_retry_finds_the_same(session: Session
 
 async def test_a_stub_may_have_a_preview(session: Session) -> None:
     await session.append_messages([call(), result()], offload=OffloadSettings(preview_chars=2_000))
-    (artifact,) = await session.artifacts()
+    (artifact,) = await session.artifacts.all()
     text = str((await session.build_context())[1]["content"][0]["text"])  # type: ignore[index, call-overload]
     shown = LONG[:2_000].rpartition("\n")[0]
     assert text == f"{stub_of(artifact.id)}\n\nPreview (first {len(shown):,} chars):\n{shown}"

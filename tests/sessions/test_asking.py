@@ -34,7 +34,7 @@ class Impatient(OnLoop):
 async def test_a_model_that_keeps_no_timeout_is_given_up_after_one_that_does(session: Session) -> None:
     waiting = Impatient()
     model = FunctionModel(lambda _: "late", "small", provider="house")
-    asker = BookingAsker(model, session, waiting, lambda: "id")
+    asker = BookingAsker(model, session.money, waiting, lambda: "id")
     with pytest.raises(ModelUnavailable, match=r"no answer within 30\.0 seconds") as failed:
         await asker.ask(REQUEST)
     assert (failed.value.provider, failed.value.model) == ("house", "small")
@@ -50,7 +50,7 @@ async def test_no_longer_answer_is_asked_for_than_the_model_has(session: Session
         return "told"
 
     model = FunctionModel(answer, "small", provider="house", max_output_tokens=4_096)
-    asker = BookingAsker(model, session, ON_LOOP, lambda: f"id-{len(asked)}")
+    asker = BookingAsker(model, session.money, ON_LOOP, lambda: f"id-{len(asked)}")
     for most in (16_000, 100, None):
         await asker.ask(replace(REQUEST, max_tokens=most))
     assert asked == [4_096, 100, None]
@@ -86,7 +86,7 @@ async def test_a_rate_limit_is_waited_for_within_a_bound(
     session: Session, delays: tuple[float, ...], pauses: list[float]
 ) -> None:
     waiting = Pausing()
-    asker = BookingAsker(limited(*delays), session, waiting, lambda: "id", Patience(None, 60.0))
+    asker = BookingAsker(limited(*delays), session.money, waiting, lambda: "id", Patience(None, 60.0))
     assert (await asker.ask(REQUEST)).text == "answer"
     assert waiting.pauses == pauses
 
@@ -94,7 +94,7 @@ async def test_a_rate_limit_is_waited_for_within_a_bound(
 @inputs("delays", [(61.0,), (30.0, 31.0), (None,), (0.0,) * 61])
 async def test_a_rate_limit_beyond_the_bound_is_reported(session: Session, delays: tuple[float | None, ...]) -> None:
     waiting = Pausing()
-    asker = BookingAsker(limited(*delays), session, waiting, lambda: "id", Patience(None, 60.0))
+    asker = BookingAsker(limited(*delays), session.money, waiting, lambda: "id", Patience(None, 60.0))
     with pytest.raises(RateLimited) as failed:
         await asker.ask(REQUEST)
     assert failed.value.retry_after == delays[-1]
@@ -104,7 +104,7 @@ async def test_a_rate_limit_beyond_the_bound_is_reported(session: Session, delay
 async def test_a_request_without_a_timeout_gets_one(session: Session) -> None:
     asked: list[float | None] = []
     model = FunctionModel(lambda request: asked.append(request.timeout) or "answer", "small")
-    asker = BookingAsker(model, session, ON_LOOP, lambda: "id", Patience(300.0))
+    asker = BookingAsker(model, session.money, ON_LOOP, lambda: "id", Patience(300.0))
     await asker.ask(REQUEST)
     await asker.ask(replace(REQUEST, timeout=None))
     assert asked == [30.0, 300.0]
@@ -118,7 +118,7 @@ async def test_what_is_not_a_reply_is_refused(session: Session, store: Store) ->
         async def complete(self, request: ModelRequest) -> ModelReply:
             return "text"  # type: ignore[return-value]
 
-    asker = BookingAsker(Wrong(), session, ON_LOOP, lambda: "id")
+    asker = BookingAsker(Wrong(), session.money, ON_LOOP, lambda: "id")
     with pytest.raises(InvalidArgument, match="should return a ModelReply, not 'text'"):
         await asker.ask(REQUEST)
     assert (await store.usage(session)).total.calls == 0

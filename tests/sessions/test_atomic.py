@@ -71,7 +71,7 @@ async def test_operations_on_several_sessions_are_committed_together(
     assert await path_of(session) == ["before", "question", "answer", "thanks"]
     assert await path_of(fork) == ["before", "question", "other answer"]
     assert await path_of(task) == ["look it up"]
-    assert (await session.labels(), await session.pins()) == ({asked.entry_id: "asked"}, [asked.entry_id])
+    assert (await session.marks.labels(), await session.marks.pins()) == ({asked.entry_id: "asked"}, [asked.entry_id])
     assert answered.result == Appended(
         answered.entry_ids, answered.entry_id, asked.result.revision + 1, parent_id=asked.entry_id
     )
@@ -79,7 +79,7 @@ async def test_operations_on_several_sessions_are_committed_together(
     assert (moved.result.from_id, moved.result.to_id) == (noted.entry_id, None)
     assert (retitled.result.title, other.title) == ("renamed", "renamed")
     assert completed.result.completed_us is not None
-    assert (fork.title, fork.kind, task.kind, made.key, made.scope) == (
+    assert (fork.title, fork.info.kind, task.info.kind, made.key, made.info.scope) == (
         "another answer", "fork", "task", "new", "user-8",
     )  # fmt: skip
     assert (made.metadata, task.metadata["parentSession"]) == ({"a": 1, "b": 2}, fork.id)
@@ -337,7 +337,7 @@ def test_the_blocking_twin_commits_several_operations_too(tmp_path: object) -> N
         assert landed.result.leaf_id == session.leaf_id == landed.entry_id
         assert texts(fork.get_active_path()) == ["one", "two"]
         assert [type(each) for each in (fork, made, task)] == [flue_py.sync.Session] * 3
-        assert made.task_links()[0].child_id == task.id
+        assert made.tasks.links()[0].child_id == task.id
         with pytest.raises(LeafConflict), store.atomic() as tx:
             tx.append_message(session, user("lost"), expected_leaf=None)
         assert len(session.get_active_path()) == 1
@@ -345,7 +345,7 @@ def test_the_blocking_twin_commits_several_operations_too(tmp_path: object) -> N
 
 async def test_a_batch_goes_elsewhere_and_goes_on_from_there(store: Store, session: Session) -> None:
     first, second, third = [(await say(session, each))[0] for each in ("one", "two", "three")]
-    task = await session.create_task(task_id="t")
+    task = await session.tasks.create(task_id="t")
     async with store.atomic() as tx:
         went = tx.navigate(session, second, summary="it was wrong", label="wrong")
         tx.append_message(session, user("two again"))
@@ -357,9 +357,9 @@ async def test_a_batch_goes_elsewhere_and_goes_on_from_there(store: Store, sessi
     assert back.result is not None
     assert again.result is not None
     assert (back.result.to_id, again.result.to_id) == (went.entry_id, session.leaf_id)
-    assert (await session.labels()) == {went.entry_id: "wrong"}
+    assert (await session.marks.labels()) == {went.entry_id: "wrong"}
     assert ended.result.completed_us is not None
-    assert [(link.status, link.summary) for link in await session.task_links()] == [("done", "looked")]
+    assert [(link.status, link.summary) for link in await session.tasks.links()] == [("done", "looked")]
     assert (session.leaf_id, session.revision) == await stored(store, session)
     await say(session, "and on")
     async with store.atomic() as tx:

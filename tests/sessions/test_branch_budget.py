@@ -108,7 +108,7 @@ async def test_a_summary_that_is_all_of_a_branch_is_held_to_it(session: Session)
     asked = (
         await session.append_messages([user(f"question {n} " + "lorem ipsum " * 6_000) for n in range(3)])
     ).entry_ids
-    done = await session.compact_range(
+    done = await session.compactions.compact_range(
         asked[0], asked[-1], answering("words of a summary " * 900, 200_000, []), window=200_000
     )
     assert done.reason is None

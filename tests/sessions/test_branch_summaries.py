@@ -95,7 +95,7 @@ async def test_summaries_on_the_branch_are_taken_over(session: Session) -> None:
     ids = await hold_turns(session, 1)
     left = [user(f"question {number} " + "q" * 300) for number in range(8)]
     asked = (await session.append_messages(left)).entry_ids
-    done = await session.compact_range(asked[1], asked[4], mode="window")
+    done = await session.compactions.compact_range(asked[1], asked[4], mode="window")
     assert done.summary is not None
     went = await session.navigate(ids[1], mode="window")
     entry = await session.get_entry(went.summary_id or "")

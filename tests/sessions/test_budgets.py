@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 async def spent(session: flue_py.Session) -> tuple[int, int]:
     """Return what the one budget of a session has spent, and what is reserved in it."""
-    (budget,) = await session.budgets()
+    (budget,) = await session.money.budgets()
     return budget.spent, budget.reserved
 
 
@@ -36,12 +36,12 @@ async def spent(session: flue_py.Session) -> tuple[int, int]:
 async def test_money_is_given_in_dollars_and_kept_exactly(store: flue_py.Store, session: flue_py.Session) -> None:
     budget = await store.set_budget(session, cost=0.3, spent_so_far="0.1")
     assert (budget.allowed_usd, budget.spent_usd, budget.left_usd) == (Decimal("0.3"), Decimal("0.1"), Decimal("0.2"))
-    held = await session.reserve(cost=Decimal("0.15"))
+    held = await session.money.reserve(cost=Decimal("0.15"))
     assert (held.cost, held.used_cost) == (Decimal("0.15"), None)
     with pytest.raises(BudgetExceeded, match=r"has 0\.05 USD left, and 0\.06 USD is asked for \(0\.3 USD allowed"):
-        await session.reserve(cost=0.06)
-    assert (await session.commit(held, cost="0.2")).used_cost == Decimal("0.2")
-    (budget,) = await session.budgets()
+        await session.money.reserve(cost=0.06)
+    assert (await session.money.commit(held, cost="0.2")).used_cost == Decimal("0.2")
+    (budget,) = await session.money.budgets()
     assert (budget.spent_usd, budget.left) == (Decimal("0.3"), 0)
     tokens = await store.set_budget(session.id, tasks=True, tokens=10)
     assert (tokens.allowed_usd, tokens.spent_usd, tokens.left_usd) == (None, None, None)
@@ -91,9 +91,9 @@ async def test_a_reservation_of_nonsense_is_refused(store: flue_py.Store, sessio
     ]
     for arguments in amounts + ttls:
         with pytest.raises(InvalidArgument):
-            await session.reserve(**arguments)
+            await session.money.reserve(**arguments)
         with pytest.raises(InvalidArgument):
-            session.budgeted(**arguments)
+            session.money.budgeted(**arguments)
     assert await spent(session) == (0, 0)
 
 
@@ -102,20 +102,20 @@ async def test_what_is_settled_must_be_a_reservation_of_the_session(
 ) -> None:
     await store.set_budget(session, tokens=100)
     other = await store.create_session()
-    held = await session.reserve(tokens=10)
-    for call in (other.commit(held), other.release(held), other.prolong(held)):
+    held = await session.money.reserve(tokens=10)
+    for call in (other.money.commit(held), other.money.release(held), other.money.prolong(held)):
         with pytest.raises(InvalidArgument, match="settle it there"):
             await call
     for nonsense in (None, 5, b"x", {"id": held.id}):
         with pytest.raises(InvalidArgument, match="reservation: "):
-            await session.commit(nonsense)  # type: ignore[arg-type]
+            await session.money.commit(nonsense)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="tokens: -1"):
-        await session.commit(held, tokens=-1)
+        await session.money.commit(held, tokens=-1)
     for page in (0, 1001, "5"):
         with pytest.raises(InvalidArgument, match="limit"):
             await store.list_budgets(limit=page)  # type: ignore[arg-type]
     assert await spent(session) == (0, 10)
-    assert (await session.commit(held.id, tokens=3)).used_tokens == 3
+    assert (await session.money.commit(held.id, tokens=3)).used_tokens == 3
 
 
 # -- going on ---------------------------------------------------------------------------------------------------------
@@ -126,33 +126,33 @@ async def test_a_session_that_is_over_budget_goes_on_when_it_is_raised(target: s
     async with flue_py.open(target, durability="normal") as store:
         session = await store.open_session("k", mode="get_or_create")
         await store.set_budget(session, tokens=100)
-        await session.commit(await session.reserve(tokens=90), tokens=95)
+        await session.money.commit(await session.money.reserve(tokens=90), tokens=95)
         with pytest.raises(BudgetExceeded) as caught:
-            await session.reserve(tokens=10)
+            await session.money.reserve(tokens=10)
         assert (caught.value.left, caught.value.asked) == (5, 10)
         await session.append_message(user("stopped for now"))
         if target != ":memory:":
             async with flue_py.open(target, durability="normal") as again:
                 session = await again.open_session("k")
                 with pytest.raises(BudgetExceeded):
-                    await session.reserve(tokens=10)
+                    await session.money.reserve(tokens=10)
                 # What a program does each time it starts: what has been counted stays.
                 assert (await again.set_budget(session, tokens=200)).spent == 95
-                async with session.budgeted(tokens=10) as call:
+                async with session.money.budgeted(tokens=10) as call:
                     call.used(tokens=9)
                 assert await spent(session) == (104, 0)
 
 
 async def test_without_a_budget_everything_may_be_reserved_and_settled(session: flue_py.Session) -> None:
-    held = await session.reserve(tokens=10**9, cost="1000")
+    held = await session.money.reserve(tokens=10**9, cost="1000")
     assert (held.budget_ids, held.tokens, held.cost) == ((), None, None)
-    assert (await session.commit(held, tokens=5)).state == "committed"
-    assert (await session.release(held)).state == "released"
-    assert await session.prolong(held) == held
-    async with session.budgeted(tokens=5) as call:
+    assert (await session.money.commit(held, tokens=5)).state == "committed"
+    assert (await session.money.release(held)).state == "released"
+    assert await session.money.prolong(held) == held
+    async with session.money.budgeted(tokens=5) as call:
         call.used(tokens=7)
     with suppress(KeyError):
-        async with session.budgeted(tokens=5):
+        async with session.money.budgeted(tokens=5):
             raise KeyError
 
 
@@ -172,7 +172,7 @@ async def test_what_is_held_lapses_by_the_stores_clock_unless_it_is_prolonged(ta
         session = await store.create_session()
         budget = await store.set_budget(session, tokens=100)
         assert budget.created_at == clock.now
-        short, usual = await session.reserve(tokens=10, ttl=0.5), await session.reserve(tokens=20)
+        short, usual = await session.money.reserve(tokens=10, ttl=0.5), await session.money.reserve(tokens=20)
         assert (short.expires_at, usual.expires_at) == (
             clock.now + timedelta(seconds=0.5),
             clock.now + timedelta(minutes=15),
@@ -180,15 +180,15 @@ async def test_what_is_held_lapses_by_the_stores_clock_unless_it_is_prolonged(ta
         clock.now += timedelta(seconds=0.5)
         assert await spent(session) == (0, 20)
         clock.now += timedelta(minutes=14)
-        await session.prolong(usual)
+        await session.money.prolong(usual)
         clock.now += timedelta(minutes=14)
         assert await spent(session) == (0, 20)
         assert [held.reservation_id for held in await store.held_amounts(budget.id)] == [usual.id]
         clock.now += timedelta(minutes=1)
         assert await spent(session) == (0, 0)
         with pytest.raises(ReservationSettled, match="expired at 2026-01-01 00:29:00 UTC"):
-            await session.prolong(usual)
-        late = await session.commit(usual, tokens=25)
+            await session.money.prolong(usual)
+        late = await session.money.commit(usual, tokens=25)
         assert late.was_late
         assert await store.get_reservation(usual.id) == late
         assert await spent(session) == (25, 0)
@@ -207,7 +207,7 @@ async def test_a_block_books_what_was_used_and_gives_back_what_was_not(
     await store.set_budget(session, tokens=1_000)
 
     async def call_model(said: tuple[int | str, ...]) -> None:
-        async with session.budgeted(tokens=30) as call:
+        async with session.money.budgeted(tokens=30) as call:
             assert (await spent(session))[1] == 30
             assert (call.reservation.tokens, call.is_made, call.amounts) == (30, False, Amounts())
             for what in said:
@@ -241,7 +241,7 @@ async def test_a_block_is_not_entered_over_budget(store: flue_py.Store, session:
     await store.set_budget(session, tokens=10)
     entered = False
     with pytest.raises(BudgetExceeded):
-        async with session.budgeted(tokens=11):
+        async with session.money.budgeted(tokens=11):
             entered = True
     assert not entered
     assert await spent(session) == (0, 0)
@@ -250,25 +250,25 @@ async def test_a_block_is_not_entered_over_budget(store: flue_py.Store, session:
 async def test_tokens_and_money_may_be_said_one_after_the_other(store: flue_py.Store, session: flue_py.Session) -> None:
     await store.set_budget(session, tokens=100)
     await store.set_budget(session, cost=1)
-    async with session.budgeted(tokens=30, cost=0.5) as call:
+    async with session.money.budgeted(tokens=30, cost=0.5) as call:
         call.used(tokens=7)
         call.used(cost=0.25)
         for arguments in ({}, {"tokens": -1}, {"cost": "much"}):
             with pytest.raises(InvalidArgument):
                 call.used(**arguments)  # type: ignore[arg-type]
-    tokens, money = await session.budgets()
+    tokens, money = await session.money.budgets()
     assert (tokens.spent, money.spent_usd) == (7, Decimal("0.25"))
 
 
 async def test_a_budget_that_is_deleted_meanwhile_stops_nobody(store: flue_py.Store, session: flue_py.Session) -> None:
     budget = await store.set_budget(session, tokens=100)
-    async with session.budgeted(tokens=30) as call:
+    async with session.money.budgeted(tokens=30) as call:
         await store.delete_budget(budget.id)
         call.used(tokens=30)
     with pytest.raises(KeyError):
-        async with session.budgeted(tokens=30):
+        async with session.money.budgeted(tokens=30):
             raise KeyError
-    assert await session.budgets() == []
+    assert await session.money.budgets() == []
 
 
 async def test_a_cancelled_call_is_settled_before_the_cancellation_is_raised(
@@ -279,7 +279,7 @@ async def test_a_cancelled_call_is_settled_before_the_cancellation_is_raised(
         waiting = asyncio.Event()
 
         async def call_model(made: bool = made, waiting: asyncio.Event = waiting) -> None:
-            async with session.budgeted(tokens=30) as call:
+            async with session.money.budgeted(tokens=30) as call:
                 if made:
                     call.made()
                 waiting.set()
@@ -299,7 +299,7 @@ async def test_parallel_calls_of_one_handle_share_its_budget(store: flue_py.Stor
 
     async def call_model() -> bool:
         try:
-            async with session.budgeted(tokens=30) as call:
+            async with session.money.budgeted(tokens=30) as call:
                 call.used(tokens=30)
         except BudgetExceeded:
             return False
@@ -346,11 +346,11 @@ async def test_a_failure_to_book_is_raised_and_never_hides_the_error_of_the_bloc
     backend, session = await failing()
     backend.failure = StoreBusy("busy")
     with pytest.raises(StoreBusy):
-        async with session.budgeted(tokens=5) as call:
+        async with session.money.budgeted(tokens=5) as call:
             call.used(tokens=5)
 
     async def call_model() -> None:
-        async with session.budgeted(tokens=5) as call:
+        async with session.money.budgeted(tokens=5) as call:
             call.used(tokens=5)
             raise KeyError("provider")
 
@@ -359,7 +359,7 @@ async def test_a_failure_to_book_is_raised_and_never_hides_the_error_of_the_bloc
     assert caught.value.__notes__ == ["what the call used could not be booked: busy"]
     backend.failure = OutcomeUnknown("lost")
     with pytest.raises(KeyError):
-        async with session.budgeted(tokens=5):
+        async with session.money.budgeted(tokens=5):
             raise KeyError("provider")
 
 
@@ -367,7 +367,7 @@ async def test_a_reservation_that_nobody_hears_of_is_released() -> None:
     backend, session = await failing()
     backend.is_cancelled = True
     with pytest.raises(asyncio.CancelledError):
-        await session.reserve(tokens=60)
+        await session.money.reserve(tokens=60)
     assert await spent(session) == (0, 0)
     assert backend.made is not None
     found = await backend.get_reservation(backend.made.id)
@@ -382,17 +382,17 @@ def test_the_blocking_twin_reserves_and_books(target: str) -> None:
     with flue_py.sync.open(target, durability="normal") as store:
         session = store.create_session()
         budget = store.set_budget(session, tokens=100)
-        with session.budgeted(tokens=30) as call:
-            assert session.budgets()[0].reserved == 30
+        with session.money.budgeted(tokens=30) as call:
+            assert session.money.budgets()[0].reserved == 30
             call.used(tokens=20)
-        with pytest.raises(KeyError), session.budgeted(tokens=30):
+        with pytest.raises(KeyError), session.money.budgeted(tokens=30):
             raise KeyError("provider")
-        with pytest.raises(BudgetExceeded), session.budgeted(tokens=81):
+        with pytest.raises(BudgetExceeded), session.money.budgeted(tokens=81):
             raise AssertionError("entered over budget")
-        held = session.reserve(tokens=80)
-        assert session.prolong(held, ttl=3_600).expires_us > held.expires_us
-        session.release(held)
-        session.commit(session.reserve(tokens=5))
+        held = session.money.reserve(tokens=80)
+        assert session.money.prolong(held, ttl=3_600).expires_us > held.expires_us
+        session.money.release(held)
+        session.money.commit(session.money.reserve(tokens=5))
         found = store.get_budget(budget.id)
         assert found is not None
         assert (found.spent, found.reserved) == (25, 0)

@@ -92,7 +92,7 @@ async def test_an_answer_of_several_calls_has_a_row_for_each(store: Store) -> No
     entry = await session.get_entry(appended.leaf_id or "")
     assert entry is not None
     assert entry.usage.total_tokens == 33
-    assert (await session.aggregate_usage_since(None)).usage.cost.usd == Decimal("0.75")
+    assert (await session.money.aggregate_usage_since(None)).usage.cost.usd == Decimal("0.75")
     report = await store.usage(session, group_by=["provider", "model", "outcome"])
     assert {tuple(row.group.values()): (row.calls, row.input, row.cost) for row in report.rows} == {
         ("p", "small", None): (1, 10, Decimal("0.25")),
@@ -104,7 +104,7 @@ async def test_an_answer_of_several_calls_has_a_row_for_each(store: Store) -> No
 async def test_a_sum_that_a_message_brings_is_its_own(session: Session, store: Store) -> None:
     usage: JsonObject = {"input": 100, "totalTokens": 100}
     await session.append_message({"role": "assistant", "content": "a", "usage": usage}, calls=CALLS)
-    assert (await session.aggregate_usage_since(None)).usage.total_tokens == 100
+    assert (await session.money.aggregate_usage_since(None)).usage.total_tokens == 100
     assert (await store.usage(session)).total.calls == 2
     assert (await store.verify()).problems == []
 

@@ -73,13 +73,13 @@ async def test_a_bundle_says_when_sessions_were_active_and_which_usage_is_unknow
     odd = await store.create_session(key="odd")
     await odd.append_message({"role": "assistant", "content": "hm", "usage": {"surely": 7}})
     parent = await store.create_session(key="parent")
-    await (await parent.create_task(task_id="t")).end_task("done", summary="s")
+    await (await parent.tasks.create(task_id="t")).tasks.end("done", summary="s")
     await write_bundle(store, tmp_path / "all.flue")
     async with flue_py.open(":memory:") as there:
         assert (await read_bundle(there, tmp_path / "all.flue")).changed
         assert (await there.verify()).problems == []
         assert await derived(there) == await derived(store)
-        (link,) = await (await there.open_session("parent")).task_links()
+        (link,) = await (await there.open_session("parent")).tasks.links()
         assert (link.status, link.summary) == ("done", "s")
 
 
@@ -141,7 +141,7 @@ async def test_a_bundle_names_no_folder_unless_it_is_told_to(store: Store, tmp_p
 async def test_a_session_takes_its_forks_and_its_tasks_along(session: Session, store: Store, tmp_path: Path) -> None:
     await hold_turns(session, 1)
     fork = await session.fork()
-    task = await fork.create_task(task_id="t")
+    task = await fork.tasks.create(task_id="t")
     await say(task, "T")
     await hold_turns(await store.create_session(key="else"), 2)
     report = await write_bundle(store, tmp_path / "one.flue", [session])

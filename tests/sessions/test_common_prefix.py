@@ -53,7 +53,7 @@ def summarize_range(session: BlockingSession, size: int) -> None:
     if shown:
         first = size % len(shown)
         with suppress(InvalidArgument):
-            session.compact_range(shown[first], shown[min(first + 3, len(shown) - 1)], mode="window")
+            session.compactions.compact_range(shown[first], shown[min(first + 3, len(shown) - 1)], mode="window")
 
 
 def grow(session: BlockingSession, taken: list[tuple[str, int]], leaves: list[str | None]) -> None:
@@ -80,7 +80,7 @@ def test_the_digests_agree_with_the_projections_over_any_tree(
         asked = same_session(store, session)
         shown = {leaf: projected(session, leaf) for leaf in leaves}
         for one, other in ((leaves[mine % len(leaves)], leaves[theirs % len(leaves)]) for mine, theirs in pairs):
-            found = asked.common_prefix(one, other)
+            found = asked.context.common_prefix(one, other)
             items = compared(shown[one], shown[other])
             assert (found.items, found.items_a, found.items_b) == (items, len(shown[one]), len(shown[other]))
             ids = [item.entry_id for item in session.build_context_entries(leaf=one)]
@@ -109,17 +109,17 @@ async def test_what_changes_the_context_changes_the_digest_from_there(session: S
         (await session.append_message({"role": "user", "content": f"{number} " * 50})).entry_id for number in range(8)
     ]
     before = session.leaf_id
-    alike = await session.common_prefix(before)
+    alike = await session.context.common_prefix(before)
     assert (alike.items, alike.entry_id, alike.is_whole) == (8, ids[-1], True)
 
-    await session.exclude(ids[5])
-    shorter = await session.common_prefix(before)
+    await session.marks.exclude(ids[5])
+    shorter = await session.context.common_prefix(before)
     assert (shorter.items, shorter.entry_id, shorter.items_a, shorter.items_b) == (5, ids[4], 8, 7)
     assert not shorter.is_whole
 
     await session.undo()
     await session.append_compaction("so far", first_kept_entry_id=ids[3], tokens_before=9)
-    assert await session.common_prefix(before) == type(alike)(0, None, "0" * 32, 8, 6)
+    assert await session.context.common_prefix(before) == type(alike)(0, None, "0" * 32, 8, 6)
 
 
 async def test_equal_messages_on_two_branches_are_the_same_bytes(session: Session) -> None:
@@ -129,7 +129,7 @@ async def test_equal_messages_on_two_branches_are_the_same_bytes(session: Sessio
     await session.move_leaf(first)
     other = (await session.append_message(message)).entry_id
     assert one != other
-    found = await session.common_prefix(one, other)
+    found = await session.context.common_prefix(one, other)
     assert (found.items, found.entry_id) == (2, one)
 
 
@@ -139,7 +139,7 @@ async def test_a_known_leaf_costs_no_reading_of_entries(
     ids = [(await session.append_message({"role": "user", "content": f"{number}"})).entry_id for number in range(30)]
     await session.move_leaf(ids[20])
     await session.append_message({"role": "user", "content": "elsewhere"})
-    asked = await store.open_session(session.key or "", scope=session.scope)
+    asked = await store.open_session(session.key or "", scope=session.info.scope)
     read: list[int] = []
     for name in ("read_context", "read_path_since"):
         plain = getattr(type(asked._backend), name)
@@ -150,17 +150,17 @@ async def test_a_known_leaf_costs_no_reading_of_entries(
             return found
 
         monkeypatch.setattr(type(asked._backend), name, counting)
-    assert (await asked.common_prefix(ids[-1])).items == 21
+    assert (await asked.context.common_prefix(ids[-1])).items == 21
     # The first is read whole, the other from where the two part.
     assert read == [30, 1]
     del read[:]
-    assert (await asked.common_prefix(ids[-1])).items == 21
+    assert (await asked.context.common_prefix(ids[-1])).items == 21
     assert read == [0, 0]
 
 
 async def test_a_leaf_that_is_not_there_is_an_error(session: Session) -> None:
     await session.append_message({"role": "user", "content": "x"})
     with pytest.raises(EntryNotFound):
-        await session.common_prefix("missing")
+        await session.context.common_prefix("missing")
     with pytest.raises(InvalidArgument):
-        await session.common_prefix(5)  # type: ignore[arg-type]
+        await session.context.common_prefix(5)  # type: ignore[arg-type]

@@ -107,33 +107,33 @@ async def test_what_the_summary_cost_is_counted_once(session: Session, store: St
     done = await session.compact(model(lambda _: reply()), settings=SETTINGS)
 
     assert [call["callId"] for call in done.calls] == ["call-1"]
-    window = await session.aggregate_usage_since(before)
+    window = await session.money.aggregate_usage_since(before)
     assert (window.usage.input, window.usage.output) == (900, 40)
     (row,) = (await store.usage(session, group_by=("purpose", "model"))).rows
     assert (row.group, row.input, row.calls) == ({"purpose": "compaction", "model": "small"}, 900, 1)
     assert window.calls == 1
-    assert done.entry_id in await session.entry_costs()
+    assert done.entry_id in await session.money.entry_costs()
 
 
 async def test_a_call_that_was_booked_alone_is_of_its_summary_if_it_is_the_same(session: Session, store: Store) -> None:
     (first, *_) = await talk(session)
     fork = await session.fork()
     usage: JsonObject = {"input": 900, "output": 40}
-    await session.record_call(usage, provider="house", model="small", call_id="ours", purpose="compaction")
-    await fork.record_call(usage, provider="house", model="small", call_id="theirs", purpose="compaction")
+    await session.money.record_call(usage, provider="house", model="small", call_id="ours", purpose="compaction")
+    await fork.money.record_call(usage, provider="house", model="small", call_id="theirs", purpose="compaction")
     named: JsonObject = {**usage, "provider": "house", "model": "small"}
     calls = ({**named, "callId": "ours"}, {**named, "callId": "theirs"})
 
     done = await session.append_compaction("short", first_kept_entry_id=first, tokens_before=9, calls=calls)
-    assert (await session.aggregate_usage_since(None)).calls == 1
-    assert [*await session.entry_costs()] == [*done.entry_ids]
+    assert (await session.money.aggregate_usage_since(None)).calls == 1
+    assert [*await session.money.entry_costs()] == [*done.entry_ids]
     assert (await store.usage()).total.calls == 2
     with pytest.raises(CallConflict):
         await session.append_compaction(
             "short", first_kept_entry_id=first, tokens_before=9, calls=[{**calls[0], "input": 1}]
         )
     await session.undo()
-    assert (await session.aggregate_usage_since(None)).calls == 0
+    assert (await session.money.aggregate_usage_since(None)).calls == 0
     assert (await store.usage()).total.calls == 2
 
 
@@ -148,7 +148,7 @@ async def test_an_answer_of_unknown_usage_is_unknown_and_not_0(session: Session,
 @also_in_memory
 async def test_the_second_third_and_hundredth_work_alike(session: Session, target: str) -> None:
     pinned = (await talk(session, 2))[0]
-    await session.pin(pinned)
+    await session.marks.pin(pinned)
     rounds = 100 if target == ":memory:" else 3
     for number in range(rounds):
         await talk(session, 2, start=2 + 2 * number)
@@ -178,7 +178,7 @@ async def test_a_dry_run_and_a_plan_change_nothing_and_ask_nobody(session: Sessi
         raise AssertionError
 
     dry = await session.compact(model(never), settings=SETTINGS, dry_run=True)
-    planned = await session.plan_compaction(settings=SETTINGS)
+    planned = await session.compactions.plan(settings=SETTINGS)
     assert (dry.reason, dry.appended, dry.calls) == ("dry_run", None, ())
     assert planned == dry
     assert dry.planned is not None
@@ -327,7 +327,7 @@ async def test_a_mode_of_ones_own_is_given_what_leaves_and_what_stays(session: S
     assert (done.mode, done.notes, done.reason) == ("first", ("something was odd",), None)
     assert [item.entry_id for item in given[0].leaving] == ids[:16]
     assert [item.entry_id for item in given[0].staying] == ids[16:]
-    latest = await session.latest_compaction()
+    latest = await session.compactions.latest()
     assert latest is not None
     assert latest.fields["details"] == {"kept": 1, "registered": []}
 
@@ -343,21 +343,21 @@ async def test_window_leaves_messages_out_and_puts_nothing_in_their_place(sessio
     assert [item.entry_id for item in shown] == more
     assert shown[0].role == "user"
     assert [each["content"] for each in await session.build_context()] == [item.data["content"] for item in shown]
-    entry = await session.latest_compaction()
+    entry = await session.compactions.latest()
     assert entry is not None
     details = entry.fields["details"]
     assert isinstance(details, dict)
     dropped = {"messages": 20, "firstEntryId": ids[0], "lastEntryId": ids[19]}
     assert (entry.id, details["dropped"], entry_text(entry)) == (done.entry_id, dropped, "20 messages are left out")
     assert (await session.compact(mode="window", settings=SETTINGS)).reason == "no_cut_point"
-    await session.uncompact()
+    await session.compactions.uncompact()
     assert [item.entry_id for item in await session.build_context_entries()] == [*ids[16:], *more]
 
 
 async def test_window_says_nothing_of_a_range_that_it_takes_over(session: Session) -> None:
     ids = await talk(session)
     for settings in (None, SETTINGS):
-        done = await session.compact_range(ids[10], ids[12], mode="window")
+        done = await session.compactions.compact_range(ids[10], ids[12], mode="window")
         assert done.summary == f"[3 earlier messages are not shown here: entries {ids[10]} to {ids[12]}]"
         if settings is None:
             await session.undo()
@@ -368,11 +368,11 @@ async def test_window_says_nothing_of_a_range_that_it_takes_over(session: Sessio
 
 async def test_window_keeps_an_earlier_summary_and_what_is_pinned(session: Session) -> None:
     ids = await talk(session)
-    await session.pin(ids[3])
+    await session.marks.pin(ids[3])
     assert (await session.compact(mode="window", settings=SETTINGS)).summary == ""
     shown = [item.entry_id for item in await session.build_context_entries()]
     assert shown == [ids[3], *ids[16:]]
-    await session.unpin(ids[3])
+    await session.marks.unpin(ids[3])
     await talk(session, 2, start=10)
     assert said_by(await session.compact(model(lambda _: "told"), settings=SETTINGS)) == "told"
     more = await talk(session, 2, start=12)
@@ -409,7 +409,7 @@ async def test_window_keeps_what_its_budget_says_and_eighty_thousand_where_nobod
         await session.append_messages(said)
         done = await session.compact(mode="window", settings=settings, window=window)
         shown = await session.build_context()
-        tokens = (await session.measure_context(faithful=True)).messages
+        tokens = (await session.context.measure(faithful=True)).messages
         if not least <= tokens <= most or (done.reason is None) != (name != "all fits"):
             wrong.append((name, tokens, done.reason))
         if shown[0]["role"] != ("assistant" if name == "one turn" else "user"):
@@ -422,13 +422,13 @@ async def test_what_is_pinned_after_it_was_summarized_is_counted_where_it_comes_
     [first, *_] = await talk(session)
     summary = (await session.compact(mode="window", settings=SETTINGS)).entry_id
     assert summary is not None
-    await session.uncompact()
+    await session.compactions.uncompact()
     await session.compact(mode="window", settings=SETTINGS)
     for entry_id in (first, summary):
-        await session.pin(entry_id)
+        await session.marks.pin(entry_id)
     await talk(session, 4, start=10)
-    planned = await session.plan_compaction(mode="window", settings=SETTINGS)
-    priced = await session.plan(flue_py.Compact("window", SETTINGS))
+    planned = await session.compactions.plan(mode="window", settings=SETTINGS)
+    priced = await session.compactions.price(flue_py.Compact("window", SETTINGS))
     done = await session.compact(mode="window", settings=SETTINGS)
     items = await session.build_context_entries()
     # The compaction itself says nothing that could be kept.
@@ -447,17 +447,17 @@ async def test_what_comes_back_can_make_a_compaction_larger_than_what_it_stands_
     huge = (await session.append_message(user("x" * 90_000))).entry_id
     await talk(session)
     await session.compact(mode="window", settings=SETTINGS)
-    await session.pin(huge)
+    await session.marks.pin(huge)
     await talk(session, 4, start=10)
     before = await session.build_context()
     assert (await session.compact(mode="window", settings=SETTINGS)).reason == "not_smaller"
-    assert (await session.plan(flue_py.Compact("window", SETTINGS))).never == "nothing_to_do"
+    assert (await session.compactions.price(flue_py.Compact("window", SETTINGS))).never == "nothing_to_do"
     assert await session.build_context() == before
 
 
 async def test_a_context_that_pins_leave_too_large_is_noted(session: Session) -> None:
     huge = (await session.append_message(user("x" * 12_000))).entry_id
-    await session.pin(huge)
+    await session.marks.pin(huge)
     await talk(session, 40)
 
     done = await session.compact(mode="window", settings=SETTINGS, window=4_000)
@@ -466,7 +466,7 @@ async def test_a_context_that_pins_leave_too_large_is_noted(session: Session) ->
     assert done.tokens_after is not None
     assert done.notes[-1].startswith(f"the context still takes {done.tokens_after:,} tokens, ")
     assert f": {done.tokens_staying:,} of them stay word for word" in done.notes[-1]
-    await session.unpin(huge)
+    await session.marks.unpin(huge)
     await talk(session, 40)
     assert (await session.compact(mode="window", settings=SETTINGS, window=4_000)).notes == ()
 
@@ -474,8 +474,8 @@ async def test_a_context_that_pins_leave_too_large_is_noted(session: Session) ->
 async def test_what_is_kept_fits_into_the_window(session: Session) -> None:
     await talk(session, 40)
     kept = CompactionSettings()
-    assert (await session.plan_compaction(settings=kept)).reason == "no_cut_point"
-    planned = await session.plan_compaction(settings=kept, window=2_000)
+    assert (await session.compactions.plan(settings=kept)).reason == "no_cut_point"
+    planned = await session.compactions.plan(settings=kept, window=2_000)
     assert planned.planned is not None
     # Half of what is left beside the reserve, and at most one message more.
     assert 750 <= planned.tokens_staying < 750 + 75
@@ -486,7 +486,7 @@ async def test_a_message_that_leaves_no_room_for_a_summary_is_not_kept_for_being
     await session.append_message(user("x" * 3 * 7_000))
     newer = await talk(session, 2, start=4)
     for settings in (SETTINGS, CompactionSettings(keep_recent_tokens=2_000)):
-        planned = (await session.plan_compaction(settings=settings, window=8_000)).planned
+        planned = (await session.compactions.plan(settings=settings, window=8_000)).planned
         assert planned is not None
         assert planned.first_kept_entry_id in newer
     done = await session.compact(mode="intent", window=8_000)
@@ -495,7 +495,7 @@ async def test_a_message_that_leaves_no_room_for_a_summary_is_not_kept_for_being
     assert (await session.compact(mode="intent", window=8_000)).reason == "no_cut_point"
     # As the newest message it is what the next call is about.
     await session.append_message(user("y" * 3 * 7_000))
-    planned = (await session.plan_compaction(window=8_000)).planned
+    planned = (await session.compactions.plan(window=8_000)).planned
     assert planned is not None
     assert planned.first_kept_entry_id == session.leaf_id
 

@@ -83,7 +83,7 @@ def assert_fits(session: Session, settings: CompactionSettings, window: int | No
         return
     sized = sized_for(settings, window)
     if done.tokens_staying + LEAST_TEXT <= window - sized.reserve_tokens:
-        size = session.measure_context(window=window, use_reported=False).tokens
+        size = session.context.measure(window=window, use_reported=False).tokens
         assert not should_compact(size, window, sized)
 
 
@@ -114,7 +114,7 @@ def compact(session: Session, keep: int) -> None:
     later: list[JsonObject] = [{"role": "user", "content": "and then?"}] * (keep % 2)
     for message in later:
         session.append_message(message)
-    assert session.uncompact() is not None
+    assert session.compactions.uncompact() is not None
     assert session.build_context() == before + later
     session.undo()
     assert session.build_context() == after + later
@@ -128,12 +128,12 @@ def compact_range(session: Session, size: int) -> None:
     before = session.build_context_entries()
     ids = [item.entry_id for item in before]
     first, last = sorted((size % len(ids), size // 3 % len(ids)))
-    pins = session.pins()
+    pins = session.marks.pins()
     if any(item.kind == "compaction" and item.entry_id in pins for item in before):
         with suppress(InvalidArgument):
-            session.compact_range(ids[first], ids[last], mode="window", dry_run=True)
+            session.compactions.compact_range(ids[first], ids[last], mode="window", dry_run=True)
         return
-    done = session.compact_range(ids[first], ids[last] if size % 5 else None, MODEL, mode=MODES[size % 4])
+    done = session.compactions.compact_range(ids[first], ids[last] if size % 5 else None, MODEL, mode=MODES[size % 4])
     after = session.build_context_entries()
     if done.appended is None:
         assert done.reason in ("no_cut_point", "not_smaller")
@@ -149,7 +149,7 @@ def compact_range(session: Session, size: int) -> None:
     assert done.entry_id in [item.entry_id for item in after]
     assert [item.data for item in project(session.get_active_path())] == [item.data for item in after]
     assert_is_valid(session.build_context())
-    assert session.uncompact() is not None
+    assert session.compactions.uncompact() is not None
     assert session.build_context_entries() == before
     session.undo()
     assert session.build_context_entries() == after
@@ -160,18 +160,18 @@ def mark(session: Session, step: Step, shown: list[str]) -> None:
     what, size = step
     named = shown[size % len(shown)]
     if what == "pin":
-        session.pin(named)
+        session.marks.pin(named)
     elif what == "exclude":
-        session.exclude(named)
+        session.marks.exclude(named)
     elif what == "part":
         with suppress(InvalidArgument):
-            session.exclude(named, 0)
-    elif what == "unpin" and (pins := session.pins()):
-        session.unpin(pins[size % len(pins)])
+            session.marks.exclude(named, 0)
+    elif what == "unpin" and (pins := session.marks.pins()):
+        session.marks.unpin(pins[size % len(pins)])
     elif what == "include":
         out = [entry.fields["entryId"] for entry in session.get_active_path() if entry.kind == "exclusion"]
         if out:
-            session.include(str(out[size % len(out)]))
+            session.marks.include(str(out[size % len(out)]))
 
 
 def take(session: Session, step: Step, numbers: count[int]) -> Session:
@@ -190,7 +190,7 @@ def take(session: Session, step: Step, numbers: count[int]) -> Session:
     elif items and what == "range":
         compact_range(session, size)
     elif what == "uncompact":
-        session.uncompact()
+        session.compactions.uncompact()
     elif what == "undo":
         session.undo()
     elif what == "redo":
@@ -213,7 +213,7 @@ def test_any_history_stays_valid_and_every_layer_comes_off(taken: list[Step]) ->
             assert_is_valid(session.build_context())
         for target in LIMITS:
             assert session.request(target).broken == () or not session.build_context()
-        while session.latest_compaction() is not None:
-            assert session.uncompact() is not None
+        while session.compactions.latest() is not None:
+            assert session.compactions.uncompact() is not None
         assert session.build_context() == [item.data for item in project_kept(session.get_active_path())]
         assert store.verify().problems == []

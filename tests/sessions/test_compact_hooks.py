@@ -88,7 +88,7 @@ async def test_a_hook_is_asked_about_the_plan(session: Session) -> None:
 
 
 async def test_a_hook_gives_the_text(session: Session) -> None:
-    await session.register("rules", "Never push to main.")
+    await session.marks.register("rules", "Never push to main.")
     ids = await talk(session)
     done = await session.compact(
         model(), settings=SETTINGS, before_compaction=lambda _: HookSummary("the whole story", {"ticket": 7})
@@ -107,10 +107,10 @@ async def test_a_hook_gives_the_text(session: Session) -> None:
     assert isinstance(details, dict)
     assert (details["ticket"], details["mode"], details["turns"]) == (7, "hook", 8)
     assert details["originals"] == [ids[0], ids[-5]]
-    assert [text.name for text in await session.registered()] == ["rules"]
-    assert (await session.recall(done.entry_id, "question 3")).hits[0].entry_id == ids[6]
+    assert [text.name for text in await session.marks.registered()] == ["rules"]
+    assert (await session.compactions.recall(done.entry_id, "question 3")).hits[0].entry_id == ids[6]
 
-    assert (await session.uncompact()) is not None
+    assert (await session.compactions.uncompact()) is not None
     assert [item.entry_id for item in await session.build_context_entries()] == ids
     await session.undo()
     await session.undo()
@@ -171,11 +171,11 @@ async def test_a_text_that_is_not_smaller_is_refused_and_what_it_cost_is_not_los
 async def test_what_a_hook_paid_is_of_its_compaction_and_counted_once(session: Session, store: Store) -> None:
     await talk(session)
     before = session.leaf_id
-    await session.record_call(
+    await session.money.record_call(
         {"input": 900, "output": 40}, provider="house", model="small", call_id="call-1", purpose="compaction"
     )
     await compacted(session, HookSummary("short", calls=[USAGE]))
-    window = await session.aggregate_usage_since(before)
+    window = await session.money.aggregate_usage_since(before)
     assert (window.calls, window.usage.input) == (1, 900)
     assert (await store.usage(session, purpose="compaction")).total.calls == 1
 
@@ -216,7 +216,7 @@ async def test_the_files_of_a_compaction_that_a_program_appended_are_carried_on(
         await session.append_compaction(
             "short", first_kept_entry_id=ids[4], tokens_before=9, details={"readFiles": ["x.py"]}, from_hook=from_hook
         )
-        planned = (await session.plan_compaction(settings=SETTINGS)).planned
+        planned = (await session.compactions.plan(settings=SETTINGS)).planned
         assert planned is not None
         assert planned.plan.read_files == (() if from_hook else ("x.py",))
         await session.undo()
@@ -238,7 +238,7 @@ async def test_what_happens_while_a_hook_thinks(session: Session) -> None:
     assert (await session.build_context())[-1]["content"] == "meanwhile"
     await session.undo()
     assert (await session.compact(model(), settings=SETTINGS, before_compaction=moves)).reason == "leaf_moved"
-    assert await session.latest_compaction() is None
+    assert await session.compactions.latest() is None
 
 
 async def test_a_hook_may_have_a_mode_make_a_text(session: Session) -> None:
@@ -255,12 +255,14 @@ async def test_a_hook_may_have_a_mode_make_a_text(session: Session) -> None:
 
 async def test_a_range_has_a_hook_too(session: Session) -> None:
     ids = await talk(session)
-    done = await session.compact_range(ids[2], ids[5], model(), before_compaction=lambda _: "a detour")
+    done = await session.compactions.compact_range(ids[2], ids[5], model(), before_compaction=lambda _: "a detour")
     assert (done.reason, done.from_hook) == (None, True)
     items = await session.build_context_entries()
     assert [item.entry_id for item in items] == [*ids[:2], done.entry_id, *ids[6:]]
     assert items[2].entry.fields["fromHook"] is True
-    assert (await session.compact_range(ids[6], ids[7], model(), before_compaction=lambda _: Cancelled())).notes
+    assert (
+        await session.compactions.compact_range(ids[6], ids[7], model(), before_compaction=lambda _: Cancelled())
+    ).notes
 
 
 async def test_nobody_is_asked_where_nothing_is_done(session: Session) -> None:

@@ -47,7 +47,7 @@ COMPACTING = textwrap.dedent(
             model = FunctionModel(answer, "small", provider="house")
             if sys.argv[3] == "range":
                 ids = [entry.id for entry in await session.get_active_path()]
-                await session.compact_range(ids[2], ids[8], model)
+                await session.compactions.compact_range(ids[2], ids[8], model)
             else:
                 await session.compact(model, settings=settings)
             stop("appended")
@@ -95,7 +95,7 @@ def test_a_killed_compaction_leaves_the_session_whole(
 
 WAITING = (
     COMPACTING.replace("time.sleep(600)", "sys.stdin.readline()")
-    .replace("await session.compact_range(", "done = await session.compact_range(")
+    .replace("await session.compactions.compact_range(", "done = await session.compactions.compact_range(")
     .replace('stop("appended")', "print(done.reason, flush=True)")
 )
 
@@ -114,7 +114,7 @@ def test_of_two_processes_that_compact_ranges_the_second_leaves_the_session_alon
                 assert process.stdout is not None
                 assert process.stdin is not None
                 assert process.stdout.readline().strip() == "asked"
-                assert session.compact_range(ids[4], ids[6], mode="window").reason is None
+                assert session.compactions.compact_range(ids[4], ids[6], mode="window").reason is None
                 compacted = session.build_context()
                 process.stdin.write("go on\n")
                 process.stdin.flush()

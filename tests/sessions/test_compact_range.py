@@ -47,7 +47,7 @@ def result(call_id: str) -> JsonObject:
 
 
 async def compacted(session: Session, first: str | None, last: str | None) -> CompactionResult:
-    done = await session.compact_range(first, last, mode="window")
+    done = await session.compactions.compact_range(first, last, mode="window")
     assert done.reason is None
     assert done.tokens_after is not None
     assert done.tokens_after < done.tokens_before
@@ -81,7 +81,7 @@ async def test_undo_and_uncompact_take_it_back(session: Session) -> None:
     await compacted(session, ids[2], ids[6])
     await talk(session, 2, start=10)
     since = (await session.build_context())[-2:]
-    taken = await session.uncompact()
+    taken = await session.compactions.uncompact()
     assert taken is not None
     assert taken.restored_id is None
     assert await session.build_context() == before + since
@@ -97,12 +97,12 @@ async def test_several_ranges_stand_beside_each_other_and_come_off_one_by_one(se
         contexts.append(await session.build_context())
     assert await ids_in(session) == [*ids[:2], layers[1], layers[2], ids[7], layers[0], *ids[11:]]
     for layer, context in zip(reversed(layers), reversed(contexts[:-1]), strict=True):
-        taken = await session.uncompact()
+        taken = await session.compactions.uncompact()
         assert taken is not None
         assert taken.compaction_id == layer
         assert await session.build_context() == context
         await assert_all_reads_agree(session)
-    assert await session.uncompact() is None
+    assert await session.compactions.uncompact() is None
 
 
 async def test_a_range_takes_over_the_summaries_in_it(session: Session) -> None:
@@ -116,25 +116,25 @@ async def test_a_range_takes_over_the_summaries_in_it(session: Session) -> None:
     assert "[3 earlier messages are not shown here" in outer.summary.removeprefix(inner.summary)
     again = await compacted(session, outer.entry_id, ids[8])
     assert await ids_in(session) == [*ids[:2], again.entry_id, *ids[9:]]
-    await session.uncompact()
-    await session.uncompact()
+    await session.compactions.uncompact()
+    await session.compactions.uncompact()
     assert await ids_in(session) == [*ids[:3], inner.entry_id, *ids[6:]]
 
 
 async def test_a_summary_that_comes_first_is_taken_over_also_past_what_is_pinned_behind_it(session: Session) -> None:
     ids = await talk(session, 8)
-    await session.pin(ids[1])
-    whole = await session.compact_range(None, ids[4], mode=Says())
+    await session.marks.pin(ids[1])
+    whole = await session.compactions.compact_range(None, ids[4], mode=Says())
     before = await session.build_context_entries()
 
-    done = await session.compact_range(before[0].entry_id, None, mode=Says())
+    done = await session.compactions.compact_range(before[0].entry_id, None, mode=Says())
 
     assert whole.summary is not None
     assert done.summary is not None
     assert done.summary.startswith(whole.summary)
     assert await ids_in(session) == [ids[1], done.entry_id]
-    assert done.tokens_after == (await session.measure_context(use_reported=False)).tokens
-    await session.uncompact()
+    assert done.tokens_after == (await session.context.measure(use_reported=False)).tokens
+    await session.compactions.uncompact()
     assert await session.build_context_entries() == before
 
 
@@ -150,7 +150,7 @@ async def test_up_to_here_is_a_compaction_cut_where_it_was_asked_for(session: Se
     ids = await talk(session, 8)
     done = await compacted(session, None, ids[4])
     assert await ids_in(session) == [done.entry_id, *ids[5:]]
-    latest = await session.latest_compaction()
+    latest = await session.compactions.latest()
     assert latest is not None
     assert latest.fields["firstKeptEntryId"] == ids[5]
     assert "ranges" not in latest.fields
@@ -171,7 +171,7 @@ async def test_a_range_behind_a_compaction_leaves_its_summary_first(session: Ses
     assert await ids_in(session) == [everything.entry_id, done.entry_id, *kept[5:]]
     assert ids[-1] == kept[-1]
     for _ in range(3):
-        await session.uncompact()
+        await session.compactions.uncompact()
         await assert_all_reads_agree(session)
     assert await ids_in(session) == ids
 
@@ -189,7 +189,7 @@ async def test_a_whole_compaction_takes_over_the_ranges_before_its_cut_and_leave
     assert whole.summary is not None
     assert f"entries {ids[2]} to {ids[5]}" in whole.summary
     await assert_all_reads_agree(session)
-    await session.uncompact()
+    await session.compactions.uncompact()
     assert early.entry_id in await ids_in(session)
     await assert_all_reads_agree(session)
 
@@ -199,7 +199,7 @@ async def test_a_range_is_widened_to_whole_exchanges(session: Session) -> None:
     (caller,) = (await session.append_messages([call("a")])).entry_ids
     answer, *_ = (await session.append_messages([result("a")])).entry_ids
     ids = await talk(session, 4, start=2)
-    planned = await session.compact_range(answer, ids[1], mode="window", dry_run=True)
+    planned = await session.compactions.compact_range(answer, ids[1], mode="window", dry_run=True)
     assert isinstance(planned.planned, RangePlan)
     assert (planned.planned.first_entry_id, planned.planned.is_widened) == (caller, True)
     done = await compacted(session, answer, ids[1])
@@ -220,7 +220,7 @@ async def test_a_call_without_its_result_is_left_alone(session: Session) -> None
     ids = await talk(session, 6)
     (caller,) = (await session.append_messages([call("a")])).entry_ids
     with pytest.raises(InvalidArgument, match="result is still to come"):
-        await session.compact_range(ids[1], caller, mode="window")
+        await session.compactions.compact_range(ids[1], caller, mode="window")
     done = await compacted(session, ids[1], None)
     assert await ids_in(session) == [ids[0], done.entry_id, caller]
     await session.append_messages([result("a")])
@@ -229,7 +229,7 @@ async def test_a_call_without_its_result_is_left_alone(session: Session) -> None
 
 async def test_what_is_pinned_in_the_range_stays_after_the_summary(session: Session) -> None:
     ids = await talk(session, 12)
-    await session.pin(ids[4])
+    await session.marks.pin(ids[4])
     done = await compacted(session, ids[2], ids[7])
     assert await ids_in(session) == [*ids[:2], done.entry_id, ids[4], *ids[8:]]
     assert [item.entry_id for item in await session.build_context_entries() if item.is_pinned] == [ids[4]]
@@ -237,7 +237,7 @@ async def test_what_is_pinned_in_the_range_stays_after_the_summary(session: Sess
     assert await ids_in(session) == [*ids[:2], done.entry_id, ids[4], again.entry_id, *ids[10:]]
     whole = await compacted(session, None, ids[10])
     assert await ids_in(session) == [whole.entry_id, ids[4], ids[11]]
-    await session.unpin(ids[4])
+    await session.marks.unpin(ids[4])
     last = await compacted(session, whole.entry_id, None)
     assert (await ids_in(session)) in ([last.entry_id], [ids[4], last.entry_id])
 
@@ -246,17 +246,17 @@ async def test_what_was_unpinned_outside_of_the_range_stays(session: Session) ->
     ids = await talk(session, 12)
     late = await compacted(session, ids[9], ids[10])
     for at in (1, 3, 5):
-        await session.pin(ids[at])
+        await session.marks.pin(ids[at])
     whole = await compacted(session, None, ids[6])
-    await session.unpin(ids[1])
-    await session.unpin(ids[3])
+    await session.marks.unpin(ids[1])
+    await session.marks.unpin(ids[3])
     before = await session.build_context()
     assert await ids_in(session) == [whole.entry_id, ids[1], ids[3], ids[5], *ids[7:9], late.entry_id, ids[11]]
     done = await compacted(session, None, ids[1])
     assert await ids_in(session) == [done.entry_id, ids[3], ids[5], *ids[7:9], late.entry_id, ids[11]]
     assert (await session.build_context())[1:] == before[2:]
-    assert list(await session.pins()) == [ids[5]]
-    await session.uncompact()
+    assert list(await session.marks.pins()) == [ids[5]]
+    await session.compactions.uncompact()
     assert await session.build_context() == before
 
 
@@ -264,9 +264,9 @@ async def test_an_unpinned_exchange_is_not_taken_apart(session: Session) -> None
     await talk(session, 2)
     caller, answer = (await session.append_messages([call("a"), result("a")])).entry_ids
     ids = await talk(session, 4, start=2)
-    await session.pin(caller)
+    await session.marks.pin(caller)
     whole = await compacted(session, None, ids[1])
-    await session.unpin(caller)
+    await session.marks.unpin(caller)
     assert await ids_in(session) == [whole.entry_id, caller, answer, *ids[2:]]
     done = await compacted(session, None, caller)
     assert await ids_in(session) == [done.entry_id, *ids[2:]]
@@ -275,12 +275,12 @@ async def test_an_unpinned_exchange_is_not_taken_apart(session: Session) -> None
 
 async def test_exclusions_in_and_around_a_range_hold(session: Session) -> None:
     ids = await talk(session, 10)
-    await session.exclude(ids[1])
-    await session.exclude(ids[4])
+    await session.marks.exclude(ids[1])
+    await session.marks.exclude(ids[4])
     done = await compacted(session, ids[3], ids[6])
     assert await ids_in(session) == [ids[0], ids[2], done.entry_id, *ids[7:]]
-    await session.exclude(ids[8])
-    await session.include(ids[1])
+    await session.marks.exclude(ids[8])
+    await session.marks.include(ids[1])
     assert await ids_in(session) == [*ids[:3], done.entry_id, ids[7], ids[9]]
     await assert_all_reads_agree(session)
 
@@ -289,14 +289,14 @@ async def test_what_cannot_be_a_range_is_refused_and_changes_nothing(session: Se
     ids = await talk(session, 8)
     leaf = session.leaf_id
     with pytest.raises(InvalidArgument, match="both None"):
-        await session.compact_range(None, None, mode="window")
+        await session.compactions.compact_range(None, None, mode="window")
     with pytest.raises(EntryNotFound):
-        await session.compact_range("no-such-entry", ids[3], mode="window")
+        await session.compactions.compact_range("no-such-entry", ids[3], mode="window")
     with pytest.raises(InvalidArgument, match="comes after"):
-        await session.compact_range(ids[3], ids[1], mode="window")
+        await session.compactions.compact_range(ids[3], ids[1], mode="window")
     await compacted(session, ids[2], ids[4])
     with pytest.raises(InvalidArgument, match="not in the context"):
-        await session.compact_range(ids[3], ids[6], mode="window")
+        await session.compactions.compact_range(ids[3], ids[6], mode="window")
     await session.undo()
     assert session.leaf_id == leaf
 
@@ -305,21 +305,21 @@ async def test_a_pinned_summary_is_not_taken_over(session: Session) -> None:
     ids = await talk(session, 10)
     done = await compacted(session, ids[2], ids[4])
     assert done.entry_id is not None
-    await session.pin(done.entry_id)
+    await session.marks.pin(done.entry_id)
     with pytest.raises(InvalidArgument, match="pinned summary"):
-        await session.compact_range(ids[1], ids[6], mode="window")
+        await session.compactions.compact_range(ids[1], ids[6], mode="window")
 
 
 async def test_a_pinned_summary_that_comes_first_is_not_taken_over(session: Session) -> None:
     await talk(session, 12)
     whole = await session.compact(mode=Says(), settings=CompactionSettings(keep_recent_tokens=400))
     assert whole.entry_id is not None
-    await session.pin(whole.entry_id)
+    await session.marks.pin(whole.entry_id)
     before = await session.build_context()
     kept = (await ids_in(session))[1:]
     for first in (None, whole.entry_id):
         with pytest.raises(InvalidArgument, match="pinned summary"):
-            await session.compact_range(first, kept[1], mode="window")
+            await session.compactions.compact_range(first, kept[1], mode="window")
     assert await session.build_context() == before
     done = await compacted(session, kept[0], kept[1])
     assert await ids_in(session) == [whole.entry_id, done.entry_id, *kept[2:]]
@@ -331,7 +331,7 @@ async def test_compact_keeps_a_pinned_summary_that_comes_first_once(session: Ses
     whole = await session.compact(mode=Says(), settings=settings)
     assert whole.entry_id is not None
     assert whole.summary is not None
-    await session.pin(whole.entry_id)
+    await session.marks.pin(whole.entry_id)
     await talk(session, 8, start=12)
     done = await session.compact(mode=Says(), settings=settings)
     found = await ids_in(session)
@@ -339,7 +339,7 @@ async def test_compact_keeps_a_pinned_summary_that_comes_first_once(session: Ses
     assert str(await session.build_context()).count(whole.summary[:60]) == 1
     assert done.summary is not None
     assert whole.summary not in done.summary
-    assert done.tokens_after == (await session.plan_compaction(settings=settings)).tokens_before
+    assert done.tokens_after == (await session.compactions.plan(settings=settings)).tokens_before
     await assert_all_reads_agree(session)
 
 
@@ -348,7 +348,7 @@ async def test_compact_cuts_nothing_off_that_would_lose_a_pinned_summary(session
     settings = CompactionSettings(keep_recent_tokens=600, user_words_share=0)
     whole = await session.compact(mode=Says(), settings=settings)
     assert whole.entry_id is not None
-    await session.pin(whole.entry_id)
+    await session.marks.pin(whole.entry_id)
     kept = (await ids_in(session))[1:]
     assert len(kept) > 2
     # It was appended after what it kept: a compaction that keeps from there on would show it nowhere.
@@ -366,12 +366,12 @@ async def test_compact_keeps_the_pinned_summary_of_a_range(session: Session) -> 
     settings = CompactionSettings(keep_recent_tokens=200, user_words_share=0)
     done = await compacted(session, ids[4], ids[6])
     assert done.entry_id is not None
-    await session.pin(done.entry_id)
+    await session.marks.pin(done.entry_id)
     for start in (12, 20):
         whole = await session.compact(mode=Says(), settings=settings)
         assert (await ids_in(session))[0] == whole.entry_id
         assert (await ids_in(session)).count(done.entry_id) == 1
-        assert whole.tokens_after == (await session.plan_compaction(settings=settings)).tokens_before
+        assert whole.tokens_after == (await session.compactions.plan(settings=settings)).tokens_before
         await assert_all_reads_agree(session)
         await talk(session, 8, start=start)
 
@@ -387,7 +387,7 @@ async def test_a_model_is_asked_and_booked_before_its_answer_is_used(session: Se
         return ModelReply((said,))
 
     model = FunctionModel(answer, "small", provider="house")
-    done = await session.compact_range(ids[2], ids[5], model, instructions="mind the files")
+    done = await session.compactions.compact_range(ids[2], ids[5], model, instructions="mind the files")
     assert done.summary is not None
     assert done.summary.startswith("the middle")
     text = str(asked[0].messages[0]["content"])
@@ -404,7 +404,7 @@ async def test_a_model_is_asked_and_booked_before_its_answer_is_used(session: Se
 
     await session.undo()
     with pytest.raises(SummaryFailed):
-        await session.compact_range(ids[2], ids[5], FunctionModel(fail, "small", provider="house"))
+        await session.compactions.compact_range(ids[2], ids[5], FunctionModel(fail, "small", provider="house"))
     assert (await session.refresh()).leaf_id == leaf
 
 
@@ -418,7 +418,7 @@ async def test_turns_written_meanwhile_stay(session: Session, store: Store) -> N
         late.extend(await talk(other, 1, start=8))
         return ModelReply(({"role": "assistant", "content": "the end"},))
 
-    done = await session.compact_range(ids[4], None, FunctionModel(answer, "small", provider="house"))
+    done = await session.compactions.compact_range(ids[4], None, FunctionModel(answer, "small", provider="house"))
     assert await ids_in(session) == [*ids[:4], done.entry_id, *late]
     await assert_all_reads_agree(session)
 
@@ -438,7 +438,7 @@ async def test_forks_and_earlier_leaves_see_the_context_of_their_place(session: 
     done = await compacted(session, ids[2], ids[6])
     fork = await session.fork()
     assert await fork.build_context() == await session.build_context()
-    await fork.uncompact()
+    await fork.compactions.uncompact()
     assert await fork.build_context() == before
     assert await session.build_context(leaf=ids[9]) == before
     assert done.entry_id in await ids_in(session)
@@ -447,7 +447,7 @@ async def test_forks_and_earlier_leaves_see_the_context_of_their_place(session: 
 async def test_what_a_range_lost_is_told_of_the_range_alone(session: Session) -> None:
     ids = await talk(session, 8)
     done = await compacted(session, ids[2], ids[5])
-    report = await session.loss_report(done.entry_id)
+    report = await session.compactions.loss_report(done.entry_id)
     assert report is not None
     assert report.entry_ids == tuple(ids[2:6])
 
@@ -485,20 +485,22 @@ async def test_what_is_hidden_of_an_exchange_goes_with_it(session: Session, with
     between = await talk(session, 2, start=3) if with_late_result else []
     late = (await session.append_message(result("c1"))).entry_ids[0]
     await talk(session, 2, start=5)
-    await session.exclude(called.entry_ids[0], "c1")
+    await session.marks.exclude(called.entry_ids[0], "c1")
     assert late not in await ids_in(session)
 
-    done = await session.compact_range(ids[1], between[0] if between else called.entry_ids[0], mode="window")
+    done = await session.compactions.compact_range(
+        ids[1], between[0] if between else called.entry_ids[0], mode="window"
+    )
     assert done.appended is not None
     assert isinstance(done.planned, RangePlan)
     shown = await ids_in(session)
     assert shown[:2] == [ids[0], done.entry_id]
     assert not set(between) & set(shown)
-    await session.include(called.entry_ids[0], "c1")
+    await session.marks.include(called.entry_ids[0], "c1")
     assert await ids_in(session) == shown
     await assert_is_valid(session)
     await assert_all_reads_agree(session)
-    await session.uncompact()
+    await session.compactions.uncompact()
     assert late in await ids_in(session)
     await assert_is_valid(session)
 
@@ -506,11 +508,11 @@ async def test_what_is_hidden_of_an_exchange_goes_with_it(session: Session, with
 async def test_what_is_hidden_before_a_range_is_shown_again_as_it_was(session: Session) -> None:
     ids = await talk(session, 10)
     before = await session.build_context()
-    await session.exclude(ids[0])
+    await session.marks.exclude(ids[0])
     done = await compacted(session, ids[3], ids[6])
-    await session.include(ids[0])
+    await session.marks.include(ids[0])
     assert await ids_in(session) == [*ids[:3], done.entry_id, *ids[7:]]
-    await session.uncompact()
+    await session.compactions.uncompact()
     assert await session.build_context() == before
     await assert_all_reads_agree(session)
 
@@ -518,14 +520,14 @@ async def test_what_is_hidden_before_a_range_is_shown_again_as_it_was(session: S
 async def test_what_is_hidden_of_a_pinned_exchange_comes_back_with_it(session: Session) -> None:
     called = (await session.append_message(two_calls("c1", "c2"))).entry_ids[0]
     await session.append_messages([result("c2"), result("c1")])
-    await session.exclude(called, "c2")
-    await session.pin(called)
+    await session.marks.exclude(called, "c2")
+    await session.marks.pin(called)
     await talk(session, 6)
     await session.compact(mode=Says(), settings=CompactionSettings(keep_recent_tokens=150))
     ids = await talk(session, 6, start=6)
     await compacted(session, ids[1], ids[3])
     await assert_is_valid(session)
-    await session.include(called, "c2")
+    await session.marks.include(called, "c2")
     assert "c2" in str(await session.build_context())
     await assert_is_valid(session)
     await assert_all_reads_agree(session)
@@ -539,14 +541,14 @@ async def test_no_compaction_separates_what_is_hidden_of_an_exchange_from_it(ses
     between = await talk(session, 2, start=3)
     await session.append_message(result("c1"))
     await talk(session, 2, start=5)
-    await session.exclude(called.entry_ids[0], "c1")
+    await session.marks.exclude(called.entry_ids[0], "c1")
     if by_hand:
         await session.append_compaction("what was said", first_kept_entry_id=between[1], tokens_before=900)
     else:
         done = await session.compact(mode=Says(), settings=CompactionSettings(keep_recent_tokens=250))
         assert done.appended is not None
     await assert_is_valid(session)
-    await session.include(called.entry_ids[0], "c1")
+    await session.marks.include(called.entry_ids[0], "c1")
     await assert_is_valid(session)
     await assert_all_reads_agree(session)
 
@@ -559,7 +561,7 @@ async def test_its_text_fits_beside_what_goes_with_requests(session: Session) ->
     tools: list[JsonObject] = [{"name": "read", "description": "word " * 500, "parameters": {"type": "object"}}]
     tokens = []
     for said, offered in ((None, None), (system, None), (system, tools)):
-        done = await session.compact_range(
+        done = await session.compactions.compact_range(
             ids[2], ids[30], mode="intent", settings=settings, window=6_000, system=said, tools=offered
         )
         tokens.append(done.tokens_after or 0)
@@ -573,4 +575,4 @@ async def test_its_text_fits_beside_what_goes_with_requests(session: Session) ->
 async def test_what_goes_with_requests_is_checked(session: Session, wrong: dict[str, object]) -> None:
     ids = await talk(session, 4)
     with pytest.raises(InvalidArgument, match=next(iter(wrong))):
-        await session.compact_range(ids[0], ids[1], mode="window", **wrong)  # type: ignore[arg-type]
+        await session.compactions.compact_range(ids[0], ids[1], mode="window", **wrong)  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ async def test_every_compaction_plans_on_the_latest_one_and_is_not_due_again_at_
         size = estimate_context_tokens(items)
         assert size.usage_tokens == 240_000
         assert should_compact(size.tokens, WINDOW, SETTINGS)
-        found = plan_session_compaction(items, await session.latest_compaction(), SETTINGS)
+        found = plan_session_compaction(items, await session.compactions.latest(), SETTINGS)
         assert isinstance(found, SessionCompactionPlan)
         assert found.plan.tokens_before == size.tokens
         summary = await summarize(found.plan, complete)
@@ -63,14 +63,14 @@ async def test_every_compaction_plans_on_the_latest_one_and_is_not_due_again_at_
 
 async def test_what_the_latest_compaction_had_pinned_is_read_from_its_entry(session: Session) -> None:
     pinned = await session.append_message({"role": "user", "content": "keep me"})
-    await session.pin(pinned.entry_id)
+    await session.marks.pin(pinned.entry_id)
     for round_ in range(2):
         for number in range(3):
             await session.append_message({"role": "user", "content": f"{round_}.{number} " + "w " * 400})
             await session.append_message({"role": "assistant", "content": "a " * 400})
         items = await session.build_context_entries()
-        latest = await session.latest_compaction()
-        found = plan_session_compaction(items, latest, SETTINGS, pinned=await session.pins())
+        latest = await session.compactions.latest()
+        found = plan_session_compaction(items, latest, SETTINGS, pinned=await session.marks.pins())
         assert isinstance(found, SessionCompactionPlan)
         summarized = [message.get("content") for message in found.plan.messages_to_summarize]
         assert "keep me" not in summarized
@@ -124,7 +124,7 @@ async def test_a_compaction_leaves_a_pinned_call_where_it_is_kept_anyway(session
     await session.append_message({"role": "user", "content": "Look."})
     called = await session.append_message(CALLS)
     first, second = (await session.append_messages([result("a"), result("b")])).entry_ids
-    await session.pin(called.entry_id)
+    await session.marks.pin(called.entry_id)
     made = await session.append_compaction("so far", first_kept_entry_id=second, tokens_before=9)
     assert made.oddities == ()
     roles = [message["role"] for message in await session.build_context()]

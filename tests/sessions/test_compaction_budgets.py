@@ -30,7 +30,7 @@ def model(answer: Callable[[ModelRequest], ModelReply]) -> FunctionModel:
 
 
 async def spent(session: Session) -> list[tuple[int, int]]:
-    return [(budget.spent, budget.reserved) for budget in await session.budgets()]
+    return [(budget.spent, budget.reserved) for budget in await session.money.budgets()]
 
 
 async def test_what_a_summary_used_is_booked_in_every_budget(session: Session, store: Store) -> None:
@@ -40,7 +40,7 @@ async def test_what_a_summary_used_is_booked_in_every_budget(session: Session, s
     held: list[int] = []
 
     async def answer(_: ModelRequest) -> ModelReply:
-        held.extend(budget.reserved for budget in await session.budgets())
+        held.extend(budget.reserved for budget in await session.money.budgets())
         return reply()
 
     done = await session.compact(FunctionModel(answer, "small", context_window=200_000), settings=SETTINGS)
@@ -66,7 +66,7 @@ async def test_without_enough_no_model_is_asked(session: Session, store: Store) 
     fallback = CompactionSettings(keep_recent_tokens=285, user_words_share=0, on_failure="fallback")
     done = await session.compact(model(never), settings=fallback)
     assert done.mode == "intent"
-    await session.uncompact()
+    await session.compactions.uncompact()
     assert (await guard_of(store, session, model(never)).before_call()).outcome == "failed"
 
 

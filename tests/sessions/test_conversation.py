@@ -155,7 +155,7 @@ async def test_sessions_are_listed_newest_first_without_tasks(talk: Conversation
     answer = {**assistant("so"), "model": "a-model-with-a-name-that-is-too-long"}
     other = await store.create_session(title="Other")
     await other.append_messages([user("x"), answer])
-    await talk.session.create_task(task_id="t1")
+    await talk.session.tasks.create(task_id="t1")
     await store.create_session(scope="somebody else")
     listed = await talk.sessions()
     assert [(each.info.id, each.turns, each.is_current) for each in listed] == [
@@ -207,7 +207,7 @@ async def test_a_fork_is_complete_stored_at_once_and_leaves_the_running_session_
 async def test_a_fork_is_nobodys_task_and_keeps_what_is_the_applications_own(talk: Conversation) -> None:
     own = {"depth": 7, "taskId": "T-1"}
     await talk.session.set_metadata(own)
-    task = await talk.session.create_task(task_id="t", metadata={"plan": 1})
+    task = await talk.session.tasks.create(task_id="t", metadata={"plan": 1})
     assert (await talk.fork()).metadata == own
     assert (await Conversation(talk.store, task).fork()).metadata == {"plan": 1}
 
@@ -425,7 +425,7 @@ async def test_pruning_takes_sessions_whose_configuration_is_not_there(store: fl
         await store.create_session(id=name, config_path=config, cwd=cwd)
     kept = await store.get_session("absolute")
     assert kept is not None
-    task = await kept.create_task(task_id="t1")
+    task = await kept.tasks.create(task_id="t1")
     chosen = await find_prunable(store, is_there=on_disk.__contains__)
     assert {info.id for info in chosen} == {"gone", "elsewhere"}
     chosen = await find_prunable(store, is_there=on_disk.__contains__, without_config=True)
@@ -443,13 +443,13 @@ async def test_cleaning_up_takes_what_is_old_with_all_its_tasks(tmp_path: Path) 
     async with flue_py.open(":memory:", clock=lambda: now[0]) as store:
         for name in ("old", "busy", "used"):
             session = await store.create_session(id=name)
-            task = await session.create_task(task_id="t1")
+            task = await session.tasks.create(task_id="t1")
         now[0] = NOW
         await (await store.find_session("used")).append_message(user("again"))
         await (await store.find_session("busy")).refresh()
-        (link,) = await (await store.find_session("busy")).task_links()
+        (link,) = await (await store.find_session("busy")).tasks.links()
         await (await store.find_session(link.child_id)).append_message(user("still at it"))
-        assert task.kind == "task"
+        assert task.info.kind == "task"
         assert [info.id for info in await find_older(store, timedelta(days=30), NOW)] == ["old"]
         assert await find_older(store, timedelta(days=50), NOW) == []
         assert await find_older(store, timedelta(days=999_999), NOW) == []

@@ -50,7 +50,7 @@ async def test_a_call_is_priced_where_nobody_said_what_it_cost() -> None:
         info = await session.refresh()
         assert (info.spent, info.unpriced_calls) == (Decimal("0.507"), 1)
         # What the path says is what the entries report: a price is no part of history.
-        window = await session.aggregate_usage_since(None)
+        window = await session.money.aggregate_usage_since(None)
         assert window.usage.cost.usd == window.cost == Decimal("0.507")
 
 
@@ -58,7 +58,7 @@ async def test_imported_calls_and_forks_and_tasks_are_priced_too() -> None:
     async with flue_py.open(":memory:", prices=PRICES) as store:
         root = await store.import_session(NewSession(), [placed(NewEntry.message(answer()), "e", None, 5)], leaf="e")
         await root.import_entries([placed(NewEntry.message(answer()), "f", "e", 6)], leaf="f")
-        for session in (await root.fork(), await root.create_task(task_id="t")):
+        for session in (await root.fork(), await root.tasks.create(task_id="t")):
             await session.append_message(answer())
         assert (await store.usage()).total.cost == Decimal("0.004")
 
@@ -75,7 +75,7 @@ async def test_a_call_alone_is_recorded_priced_and_paid_once() -> None:
         session = await store.create_session()
         at = datetime(2026, 3, 1, tzinfo=UTC)
         made = [
-            await session.record_call(
+            await session.money.record_call(
                 {"input": 500}, provider="p", model="m", call_id="c", purpose="title", outcome="failed", at=at
             )
             for _ in range(2)
@@ -88,7 +88,7 @@ async def test_a_call_alone_is_recorded_priced_and_paid_once() -> None:
         assert [(row.group, row.calls) for row in days.rows] == [({"day": date(2026, 3, 1)}, 1)]
         assert (await store.usage(session, last_day=date(2026, 2, 28))).total.calls == 0
         with pytest.raises(flue_py.CallConflict, match="reported before with other numbers"):
-            await session.record_call({"input": 501}, provider="p", call_id="c")
+            await session.money.record_call({"input": 501}, provider="p", call_id="c")
         await session.append_message({"role": "user", "content": "goes on"})
 
 
@@ -116,7 +116,7 @@ async def test_what_is_no_call_is_refused_and_changes_nothing(usage: Any, more: 
     async with flue_py.open(":memory:", prices={"dear": [10**9, 1]}) as store:
         session = await store.create_session()
         with pytest.raises(error):
-            await session.record_call(usage, **more)
+            await session.money.record_call(usage, **more)
         assert ((await store.info()).ledger_rows, (await session.refresh()).revision) == (0, 0)
 
 
@@ -160,7 +160,7 @@ async def test_no_answer_is_refused_because_a_sum_would_be_too_large(odd: Any, t
             appended = await session.append_messages([large, small])
         assert "with its numbers a sum would be more than" in appended.oddities[-1]
         assert len(appended.entry_ids) == 2
-        window = await session.aggregate_usage_since(appended.entry_ids[0])
+        window = await session.money.aggregate_usage_since(appended.entry_ids[0])
         assert (await session.append_message(small)).leaf_id == session.leaf_id
         entries = [
             placed(NewEntry.message(large), "a"),
@@ -182,21 +182,21 @@ async def test_no_summary_is_refused_because_its_calls_come_to_too_much(told: An
     async with flue_py.open(tmp_path / "s.db", prices=False) as store:
         session = await store.create_session()
         first = (await session.append_message(answer(cost={"total": 0.5}))).entry_id
-        task = await session.create_task(task_id="t")
+        task = await session.tasks.create(task_id="t")
         await task.append_message(answer())
         made = (
             await session.append_compaction("s", first_kept_entry_id=first, tokens_before=1, **told),
             await session.append_branch_summary("s", from_id=None, **told),
-            await session.merge_back("s", source=task, **told),
+            await session.branches.merge_back("s", source=task, **told),
         )
         for appended in made:
             assert [odd for odd in appended.oddities if odd.endswith("they are kept, and none is counted")]
             entry = await session.get_entry(appended.entry_id)
             assert entry is not None
             assert entry.fields["usage"] == told.get("usage", {"calls": told["calls"]})
-        window = await session.aggregate_usage_since(first)
+        window = await session.money.aggregate_usage_since(first)
         assert (window.calls, window.usage.total_tokens, (await session.refresh()).spent_tokens) == (0, 0, 1000)
-        again = await session.merge_back("s", source=task, **told)
+        again = await session.branches.merge_back("s", source=task, **told)
         assert (again.replayed, again.entry_id, again.oddities) == (True, made[-1].entry_id, ())
         assert (await store.verify()).problems == []
 
@@ -205,13 +205,13 @@ async def test_a_merge_back_that_carries_a_sum_too_far_is_kept_and_told() -> Non
     async with flue_py.open(":memory:", prices=False) as store:
         session = await store.create_session()
         await session.append_message(answer(cost={"total": 4e6}))
-        task = await session.create_task(task_id="t")
+        task = await session.tasks.create(task_id="t")
         await task.append_message(answer())
-        merged = await session.merge_back("s", source=task, usage={"input": 1, "cost": {"total": 4e6}})
+        merged = await session.branches.merge_back("s", source=task, usage={"input": 1, "cost": {"total": 4e6}})
         assert [odd.partition(":")[0] for odd in merged.oddities] == ["usage"]
         assert (session.leaf_id, (await session.refresh()).spent) == (merged.entry_id, Decimal(4_000_000))
         await task.append_message(answer())
-        odd = await session.merge_back("s", source=task, usage={"input": -1, "output": 2})
+        odd = await session.branches.merge_back("s", source=task, usage={"input": -1, "output": 2})
         assert [odd.partition(":")[0] for odd in odd.oddities] == ["usage.input"]
 
 
@@ -306,26 +306,32 @@ async def test_a_window_tells_which_tokens_nobody_reported() -> None:
     async with flue_py.open(":memory:", prices=False) as store:
         session = await store.create_session()
         await session.append_message({"role": "user", "content": "q"})
-        assert tokens(await session.aggregate_usage_since(None, told=True)) == (0, 0, 0, 0, 0)
+        assert tokens(await session.money.aggregate_usage_since(None, told=True)) == (0, 0, 0, 0, 0)
         added = await session.append_messages([answer(cacheRead=0), answer(output=0), answer()])
         first, second, _ = added.entry_ids
-        whole = await session.aggregate_usage_since(None, told=True)
+        whole = await session.money.aggregate_usage_since(None, told=True)
         assert tokens(whole) == (3000, 0, 0, None, 3000)
-        assert tokens(await session.aggregate_usage_since(first, told=True)) == (2000, 0, None, None, 2000)
-        assert tokens(await session.aggregate_usage_since(second, told=True)) == (1000, None, None, None, 1000)
-        assert tokens(await session.aggregate_usage_since(None, leaf=first, told=True)) == (1000, None, 0, None, 1000)
-        assert tokens(await session.aggregate_usage_since(session.leaf_id, told=True)) == (0, 0, 0, 0, 0)
+        assert tokens(await session.money.aggregate_usage_since(first, told=True)) == (2000, 0, None, None, 2000)
+        assert tokens(await session.money.aggregate_usage_since(second, told=True)) == (1000, None, None, None, 1000)
+        assert tokens(await session.money.aggregate_usage_since(None, leaf=first, told=True)) == (
+            1000,
+            None,
+            0,
+            None,
+            1000,
+        )
+        assert tokens(await session.money.aggregate_usage_since(session.leaf_id, told=True)) == (0, 0, 0, 0, 0)
         # What is off the path counts for nothing; a window that was not asked knows no 0.
-        away = await session.aggregate_usage_since(second, leaf=first, told=True)
+        away = await session.money.aggregate_usage_since(second, leaf=first, told=True)
         assert (away.on_path, tokens(away)) == (False, (0, 0, 0, 0, 0))
-        assert tokens(await session.aggregate_usage_since(None)) == (3000, None, None, None, 3000)
-        diff = await session.diff(leaf=first, other_leaf=second)
+        assert tokens(await session.money.aggregate_usage_since(None)) == (3000, None, None, None, 3000)
+        diff = await session.branches.diff(leaf=first, other_leaf=second)
         assert diff.right.usage.known(diff.right.told)["cacheRead"] is None
         # A summary that sums up several calls says no more than they do.
         await session.append_compaction("s", first_kept_entry_id=first, tokens_before=1, calls=[{"input": 1}])
-        assert tokens(await session.aggregate_usage_since(added.entry_id, told=True)) == (1, None, None, None, 1)
+        assert tokens(await session.money.aggregate_usage_since(added.entry_id, told=True)) == (1, None, None, None, 1)
         report = (await store.usage(session, path=True)).total.known
-        window = (await session.aggregate_usage_since(None, told=True)).known
+        window = (await session.money.aggregate_usage_since(None, told=True)).known
         assert window == {name: report[name] for name in window}
 
 
@@ -337,16 +343,16 @@ async def test_a_window_over_what_another_session_paid_says_what_its_entries_do(
             session = await store.import_session(
                 NewSession(id=name), [placed(entry, f"{name}-e", None, 5)], leaf=f"{name}-e"
             )
-            window = await session.aggregate_usage_since(None, told=True)
+            window = await session.money.aggregate_usage_since(None, told=True)
             assert (window.calls, tokens(window)) == (int(name == "one"), (1000, 0, None, None, 1000))
         silent = await store.create_session()
         await silent.append_message({"role": "assistant", "content": "nobody says what that took"})
-        window = await silent.aggregate_usage_since(None, told=True)
+        window = await silent.money.aggregate_usage_since(None, told=True)
         assert (window.calls, tokens(window)) == (0, (None,) * 5)
         # Numbers that were kept, and not counted, are not known to be 0.
         huge = [answer(output=2**62 - 5000), answer(output=2**62 - 5000)]
         uncounted, _ = (await silent.append_messages(huge)).entry_ids
-        assert tokens(await silent.aggregate_usage_since(None, leaf=uncounted, told=True)) == (None,) * 5
+        assert tokens(await silent.money.aggregate_usage_since(None, leaf=uncounted, told=True)) == (None,) * 5
 
 
 async def test_the_ledger_tells_what_each_entry_cost_and_every_view_shows_it() -> None:
@@ -354,9 +360,9 @@ async def test_the_ledger_tells_what_each_entry_cost_and_every_view_shows_it() -
         session = await store.create_session()
         added = await session.append_messages([{"role": "user", "content": "q"}, answer(), {**answer(), "model": "x"}])
         _, priced, unknown = added.entry_ids
-        await session.record_call({"input": 2000}, model="m", purpose="title", outcome="failed")
+        await session.money.record_call({"input": 2000}, model="m", purpose="title", outcome="failed")
         summary = await session.append_branch_summary("s", from_id=None, usage={"output": 2000, "model": "m"})
-        costs = await session.entry_costs()
+        costs = await session.money.entry_costs()
         assert {entry_id: cost.usd for entry_id, cost in costs.items()} == {
             priced: Decimal("0.001"),
             unknown: None,
@@ -365,31 +371,31 @@ async def test_the_ledger_tells_what_each_entry_cost_and_every_view_shows_it() -
         text = await flue_py.transcript(session)
         assert [cost in text for cost in ("$0.001\n", "$–", "$0.004\n")] == [True, True, True]
         fork = await session.fork(at=priced)
-        diff = await session.diff(fork)
+        diff = await session.branches.diff(fork)
         assert (diff.left.cost, diff.left.cost.usd) == (flue_py.EntryCost(2, 1, 4 * 10**9), Decimal("0.004"))
-        task = await session.create_task(task_id="t")
+        task = await session.tasks.create(task_id="t")
         await task.append_message(answer(cost={"total": 0.5}))
-        page = await session.html_report(sizes=False)
+        page = await session.reports.html(sizes=False)
         # The failed call without an entry and the task are in the sum; the fork has paid for nothing.
         assert '"paid":[507000000000,' in page.replace(" ", "")
-        assert '"paid":[507000000000,' not in (await fork.html_report(sizes=False)).replace(" ", "")
+        assert '"paid":[507000000000,' not in (await fork.reports.html(sizes=False)).replace(" ", "")
 
 
 async def test_a_merge_back_pays_for_its_summary_once() -> None:
     async with flue_py.open(":memory:", prices=PRICES) as store:
         session = await store.create_session()
         await session.append_message({"role": "user", "content": "q"})
-        task = await session.create_task(task_id="t")
+        task = await session.tasks.create(task_id="t")
         await task.append_message(answer())
-        merged = await session.merge_back("done", source=task, usage={"output": 1000, "model": "m"})
-        again = await session.merge_back("done", source=task, usage={"output": 1000, "model": "m"})
+        merged = await session.branches.merge_back("done", source=task, usage={"output": 1000, "model": "m"})
+        again = await session.branches.merge_back("done", source=task, usage={"output": 1000, "model": "m"})
         assert again.replayed
         await task.append_message(answer())
         calls = [{"input": 1000, "model": "m", "callId": "a"}, {"input": 1000, "callId": "b"}]
-        more = await session.merge_back("more", source=task, calls=calls)
+        more = await session.branches.merge_back("more", source=task, calls=calls)
         paid = (await store.usage(session, purpose="branch_summary")).total
         assert (paid.calls, paid.unpriced_calls, paid.cost) == (3, 1, Decimal("0.003"))
-        assert (await session.entry_costs()).keys() == {merged.entry_id, more.entry_id}
-        assert (await session.aggregate_usage_since(None)).usage.total_tokens == 0
-        odd = await session.merge_back("odd", source=task, usage={"input": -1})
+        assert (await session.money.entry_costs()).keys() == {merged.entry_id, more.entry_id}
+        assert (await session.money.aggregate_usage_since(None)).usage.total_tokens == 0
+        odd = await session.branches.merge_back("odd", source=task, usage={"input": -1})
         assert odd.entry_id == session.leaf_id

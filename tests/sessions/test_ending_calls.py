@@ -137,7 +137,7 @@ async def test_what_the_call_has_cost_is_kept_if_it_is_known(session: Session, s
     (row,) = (await store.usage(session, group_by=("outcome",), purpose="turn")).rows
     assert row.group == {"outcome": "aborted"}
     # Who books what errors say of calls counts it once.
-    await session.record_call(
+    await session.money.record_call(
         {"input": 700, "output": 5}, provider="house", model="small", call_id="call-7", outcome="aborted"
     )
     assert (await store.usage(session, purpose="turn")).total.calls == 1
@@ -216,7 +216,7 @@ async def test_whoever_compacts_from_within_a_call_does_not_wait_for_it(session:
         return "fine"
 
     assert await guard.call(ask) == "fine"
-    assert await session.latest_compaction() is not None
+    assert await session.compactions.latest() is not None
 
 
 async def test_a_task_that_is_cancelled_itself_is_just_that(session: Session, store: Store) -> None:
@@ -264,7 +264,7 @@ async def test_a_conversation_ends_its_turn_and_keeps_the_question(session: Sess
     retried = await conversation.retry()
     assert retried is not None
     assert retried.text == "and now?"
-    assert await session.latest_compaction() is None
+    assert await session.compactions.latest() is None
 
 
 async def test_a_guard_ends_the_turn_of_a_conversation(session: Session, store: Store) -> None:

@@ -158,7 +158,7 @@ async def test_a_call_that_is_cancelled_gives_its_reservation_back(store: flue_p
     session = await store.create_session()
     await store.set_budget(session, tokens=100)
     with anyio.CancelScope() as scope:
-        async with session.budgeted(tokens=30):
+        async with session.money.budgeted(tokens=30):
             scope.cancel()
             await checkpoint()
     assert scope.cancelled_caught
@@ -359,7 +359,7 @@ async def test_a_source_may_be_a_function_that_returns_something_to_wait_for(sto
     session = await store.create_session()
     spec = {"spec": {"sources": ["tickets", "none"]}}
     own: dict[str, Any] = {"tickets": lambda asked: late(), "none": lambda asked: next(iter([]))}
-    found = await session.gather_context(settings=spec, sources=own)
+    found = await session.context.gather(settings=spec, sources=own)
     assert [each.text for each in found.sections] == ["late"]
     assert [str(each) for each in found.skipped] == ["none: it failed: 'StopIteration'"]
 

@@ -45,23 +45,23 @@ async def lived(store: Store, session: Session) -> Session:
     """Have everything happen to a session that has an event; return its task session."""
     first = (await session.append_messages([user("Look."), CALL, RESULT, assistant("Well.")])).entry_ids
     await session.set_title("A look")
-    task = await session.create_task(task_id="t")
+    task = await session.tasks.create(task_id="t")
     await task.append_message(user("Do it."))
-    await task.end_task("done", summary="Done.")
+    await task.tasks.end("done", summary="Done.")
     await session.append_compaction("So far.", first_kept_entry_id=first[-1], tokens_before=10)
     await session.append_branch_summary("Elsewhere.", from_id=first[0])
     await session.append_custom("note", {"a": 1})
     await session.append_message({"role": "system", "content": "Be brief."})
     await session.undo()
-    await session.set_label(first[0], "l")
-    await session.record_call({"input": 1})
+    await session.marks.set_label(first[0], "l")
+    await session.money.record_call({"input": 1})
     await session.set_completed(datetime.now(UTC))
     await session.set_completed(None)
     late = await store.get_session(session.id)
     assert late is not None
     await session.append_message(user("One."))
     await late.append_message(user("Two."), on_conflict="branch")
-    await session.exclude(first[-1])
+    await session.marks.exclude(first[-1])
     await session.fork(key="fork")
     return task
 
@@ -276,7 +276,7 @@ def about_budgets(events: list[SessionEvent]) -> list[tuple[object, ...]]:
 
 
 async def spend(session: Session, tokens: int) -> None:
-    async with session.budgeted(tokens=1) as call:
+    async with session.money.budgeted(tokens=1) as call:
         call.used(tokens=tokens)
 
 
@@ -322,7 +322,7 @@ async def test_budgets_are_told_as_they_are_set_and_spent(store: Store, session:
 
 
 async def test_a_budget_tells_whose_call_it_was_and_what_it_began_with(store: Store, session: Session) -> None:
-    task = await session.create_task(task_id="t")
+    task = await session.tasks.create(task_id="t")
     await store.set_budget(session, tasks=True, tokens=100)
     await spend(task, 90)
     nothing = await store.set_budget(task, tokens=0)
@@ -404,7 +404,7 @@ async def test_who_did_it_and_why_is_told_where_the_log_has_it(store: Store, ses
     first, *_ = await say(session, "a", "b")
     await session.move_leaf(first, by="reviewer", why="wrong way")
     await session.set_title("t", by="titler")
-    await session.exclude(first, by="editor", why="w" * MAX_WHY_CHARACTERS)
+    await session.marks.exclude(first, by="editor", why="w" * MAX_WHY_CHARACTERS)
     moved, titled, excluded = (await told(store))[-3:]
     assert (moved.type, moved.by, moved.why) == ("leaf_moved", "reviewer", "wrong way")
     assert (excluded.what, excluded.by, excluded.why) == ("exclusion", "editor", "w" * MAX_WHY_CHARACTERS)
@@ -467,7 +467,7 @@ async def test_a_follower_hears_of_deletions_and_budgets(store: Store, session: 
     await known[1].wait()
     await store.create_session(scope="another")
     await store.set_budget(session, tokens=5)
-    async with session.budgeted(tokens=4):
+    async with session.money.budgeted(tokens=4):
         pass
     await known[3].wait()
     await store.delete_session_tree(session)

@@ -23,18 +23,18 @@ _Write = Callable[[Store, Session, str, _Given], Awaitable[object]]
 async def _merge_back(store: Store, session: Session, entry: str, given: _Given) -> object:
     fork = await session.fork()
     await fork.append_message(user("in the fork"))
-    return await session.merge_back("done", source=fork, **given)  # type: ignore[arg-type]
+    return await session.branches.merge_back("done", source=fork, **given)  # type: ignore[arg-type]
 
 
 async def _cherry_pick(store: Store, session: Session, entry: str, given: _Given) -> object:
     fork = await session.fork(at=None)
     picked = await fork.append_message(user("in the fork"))
-    return await session.cherry_pick([picked.entry_id], source=fork, **given)  # type: ignore[arg-type]
+    return await session.branches.cherry_pick([picked.entry_id], source=fork, **given)  # type: ignore[arg-type]
 
 
 async def _end_task(store: Store, session: Session, entry: str, given: _Given) -> object:
     await store.link_task(await store.create_session(), session, task_id="t")
-    return await session.end_task("done", **given)  # type: ignore[arg-type]
+    return await session.tasks.end("done", **given)  # type: ignore[arg-type]
 
 
 WRITES: dict[str, _Write] = {
@@ -48,22 +48,22 @@ WRITES: dict[str, _Write] = {
         **given,  # type: ignore[arg-type]
     ),
     "compact": lambda store, session, entry, given: session.compact(mode="window", **given),  # type: ignore[arg-type]
-    "compact_range": lambda store, session, entry, given: session.compact_range(
+    "compact_range": lambda store, session, entry, given: session.compactions.compact_range(
         entry,
         None,
         mode="window",
         **given,  # type: ignore[arg-type]
     ),
-    "uncompact": lambda store, session, entry, given: session.uncompact(**given),  # type: ignore[arg-type]
+    "uncompact": lambda store, session, entry, given: session.compactions.uncompact(**given),  # type: ignore[arg-type]
     "append_branch_summary": lambda store, session, entry, given: session.append_branch_summary(
         "gone",
         from_id=entry,
         **given,  # type: ignore[arg-type]
     ),
-    "register": lambda store, session, entry, given: session.register("rules", "Be brief.", **given),  # type: ignore[arg-type]
-    "unregister": lambda store, session, entry, given: session.unregister("rules", **given),  # type: ignore[arg-type]
+    "register": lambda store, session, entry, given: session.marks.register("rules", "Be brief.", **given),  # type: ignore[arg-type]
+    "unregister": lambda store, session, entry, given: session.marks.unregister("rules", **given),  # type: ignore[arg-type]
     "append_blocks": lambda store, session, entry, given: session.append_blocks([Says("here", "There.")], **given),  # type: ignore[arg-type]
-    "append_handoff": lambda store, session, entry, given: session.append_handoff(
+    "append_handoff": lambda store, session, entry, given: session.context.append_handoff(
         "Coder",
         settings={"handoff": ["tickets"]},
         sources={"tickets": lambda asked: "open"},
@@ -84,11 +84,11 @@ WRITES: dict[str, _Write] = {
     "go_back": lambda store, session, entry, given: session.go_back(to=1, **given),  # type: ignore[arg-type]
     "go_back to an edit": lambda store, session, entry, given: session.go_back(to=2, before=True, **given),  # type: ignore[arg-type]
     "remove_leaf_message": lambda store, session, entry, given: session.remove_leaf_message(entry, **given),  # type: ignore[arg-type]
-    "exclude": lambda store, session, entry, given: session.exclude(entry, **given),  # type: ignore[arg-type]
-    "include what is not left out": lambda store, session, entry, given: session.include(entry, **given),  # type: ignore[arg-type]
-    "pin": lambda store, session, entry, given: session.pin(entry, **given),  # type: ignore[arg-type]
-    "unpin": lambda store, session, entry, given: session.unpin(entry, **given),  # type: ignore[arg-type]
-    "set_label": lambda store, session, entry, given: session.set_label(entry, "here", **given),  # type: ignore[arg-type]
+    "exclude": lambda store, session, entry, given: session.marks.exclude(entry, **given),  # type: ignore[arg-type]
+    "include what is not left out": lambda store, session, entry, given: session.marks.include(entry, **given),  # type: ignore[arg-type]
+    "pin": lambda store, session, entry, given: session.marks.pin(entry, **given),  # type: ignore[arg-type]
+    "unpin": lambda store, session, entry, given: session.marks.unpin(entry, **given),  # type: ignore[arg-type]
+    "set_label": lambda store, session, entry, given: session.marks.set_label(entry, "here", **given),  # type: ignore[arg-type]
     "set_title": lambda store, session, entry, given: session.set_title("new", **given),  # type: ignore[arg-type]
     "set_metadata": lambda store, session, entry, given: session.set_metadata({"n": 1}, merge=True, **given),  # type: ignore[arg-type]
     "set_completed": lambda store, session, entry, given: session.set_completed(
@@ -96,7 +96,7 @@ WRITES: dict[str, _Write] = {
         **given,  # type: ignore[arg-type]
     ),
     "fork": lambda store, session, entry, given: session.fork(**given),  # type: ignore[arg-type]
-    "create_task": lambda store, session, entry, given: session.create_task(task_id="t", **given),  # type: ignore[arg-type]
+    "create_task": lambda store, session, entry, given: session.tasks.create(task_id="t", **given),  # type: ignore[arg-type]
     "end_task": _end_task,
     "cherry_pick": _cherry_pick,
     "merge_back": _merge_back,
@@ -230,6 +230,6 @@ async def test_a_rebased_compaction_keeps_whole_exchanges_of_the_stored_path(sto
     )
     assert done.parent_id == result.entry_id
     assert done.oddities
-    compaction = await late.latest_compaction()
+    compaction = await late.compactions.latest()
     assert compaction is not None
     assert compaction.fields["firstKeptEntryId"] == called.entry_id

@@ -59,13 +59,13 @@ async def test_the_lists_of_files_take_no_more_and_no_more_room(mode: str) -> No
             assert "py\n[… " in lists.partition(f"<{tag}>")[2]
             assert f"more, which are stored with this summary]\n</{tag}>" in lists
         # All are handed on: nothing that was said is lost.
-        latest = await session.latest_compaction()
+        latest = await session.compactions.latest()
         assert latest is not None
         details = latest.fields["details"]
         assert isinstance(details, dict)
         paths = {f"src/package_{each}/module.py" for each in range(numbers[-1] + 1)}
         assert paths <= {*details["readFiles"], *details["modifiedFiles"]}  # type: ignore[misc]
-        assert (await session.recall(None, oldest)).hits
+        assert (await session.compactions.recall(None, oldest)).hits
         assert (await store.verify()).problems == []
 
 
@@ -85,7 +85,7 @@ def as_long_as_it_may(request: ModelRequest) -> str:
 
 
 async def is_due(session: Session, window: int) -> bool:
-    size = await session.measure_context(window=window)
+    size = await session.context.measure(window=window)
     return should_compact(size.tokens, window, sized_for(CompactionSettings(), window))
 
 
@@ -96,7 +96,7 @@ async def test_none_is_due_right_after_a_compaction_whatever_it_has_to_carry_on(
     model = FunctionModel(as_long_as_it_may, "small", context_window=window)
     async with flue_py.open(":memory:") as store:
         session = await store.create_session()
-        await session.register("rules", "Never push to main. " * 500)
+        await session.marks.register("rules", "Never push to main. " * 500)
         for cycle in range(6):
             for part in range(window // WINDOW):
                 await session.append_messages(talk(10 * cycle + part))
@@ -115,13 +115,13 @@ async def test_what_ranges_said_is_carried_on_without_end(anyio_backend: str) ->
         session = await store.create_session()
         for cycle in range(30):
             ids = (await session.append_messages(talk(cycle))).entry_ids
-            await session.compact_range(ids[10], ids[60], mode="intent", window=WINDOW)
+            await session.compactions.compact_range(ids[10], ids[60], mode="intent", window=WINDOW)
             assert (await session.compact(mode="window", settings=SMALL, window=WINDOW)).appended is not None
             assert not await is_due(session, WINDOW)
-        latest = await session.latest_compaction()
+        latest = await session.compactions.latest()
         assert latest is not None
         assert "characters of earlier summaries are left out; they are stored" in str(latest.fields["summary"])
-        assert (await session.recall(None, "src/package_20/module.py")).hits
+        assert (await session.compactions.recall(None, "src/package_20/module.py")).hits
         assert (await store.verify()).problems == []
 
 
@@ -139,7 +139,7 @@ async def test_none_is_due_with_the_system_prompt_and_the_tools_counted_in(
         session = await store.create_session()
 
         async def total() -> int:
-            return (await session.measure_context(window=window, system=system, tools=tools)).tokens
+            return (await session.context.measure(window=window, system=system, tools=tools)).tokens
 
         sized = sized_for(CompactionSettings(), window)
         assert await total() > window * share
@@ -147,7 +147,7 @@ async def test_none_is_due_with_the_system_prompt_and_the_tools_counted_in(
             for part in range(window // WINDOW):
                 await session.append_messages(talk(10 * cycle + part))
             assert should_compact(await total(), window, sized)
-            planned = await session.plan_compaction(mode=mode, window=window, system=system, tools=tools)
+            planned = await session.compactions.plan(mode=mode, window=window, system=system, tools=tools)
             done = await session.compact(model, mode=mode, system=system, tools=tools)
             assert done.appended is not None
             assert (planned.planned, planned.tokens_staying) == (done.planned, done.tokens_staying)

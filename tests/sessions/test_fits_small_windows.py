@@ -83,11 +83,11 @@ async def check(mode: Mode, chosen: CompactionSettings, window: int, words: int,
     sized = sized_for(chosen, window)
     async with flue_py.open(":memory:") as store:
         session = await store.create_session()
-        await session.register("rules", "Never push to main. " * 500)
+        await session.marks.register("rules", "Never push to main. " * 500)
         number = 0
 
         async def is_due() -> bool:
-            return should_compact((await session.measure_context(window=window)).tokens, window, sized)
+            return should_compact((await session.context.measure(window=window)).tokens, window, sized)
 
         for cycle in range(4):
             while not await is_due():

@@ -35,7 +35,7 @@ async def talk(session: Session, turns: int, words: int = 100) -> None:
 async def test_what_fits_is_left_alone(session: Session) -> None:
     await talk(session, 3)
     named = Named()
-    fitted = await session.fit_to(named.model("small", 8_000))
+    fitted = await session.compactions.fit_to(named.model("small", 8_000))
     assert fitted.fits
     assert fitted.compactions == ()
     assert 0 < fitted.tokens < fitted.room == 6_000
@@ -45,12 +45,12 @@ async def test_what_fits_is_left_alone(session: Session) -> None:
 async def test_the_larger_model_compacts_for_the_smaller_one(session: Session) -> None:
     await talk(session, 60)
     named = Named()
-    fitted = await session.fit_to(named.model("small", 8_000), compactor=named.model("large", 1_000_000))
+    fitted = await session.compactions.fit_to(named.model("small", 8_000), compactor=named.model("large", 1_000_000))
     assert fitted.fits
     assert [name for name, _ in named.asked] == ["large"]
     (done,) = fitted.compactions
     assert done.appended is not None
-    assert fitted.tokens == (await session.measure_context("small", use_reported=False)).tokens <= fitted.room
+    assert fitted.tokens == (await session.context.measure("small", use_reported=False)).tokens <= fitted.room
     assert "answer 59" in str((await session.build_context())[-1])
     # The end that stays is sized by the window that it has to fit into, not by that of the compactor.
     assert 1_500 < done.tokens_staying <= 3_000
@@ -59,7 +59,7 @@ async def test_the_larger_model_compacts_for_the_smaller_one(session: Session) -
 async def test_without_one_the_smaller_model_compacts_in_parts(session: Session) -> None:
     await talk(session, 60)
     named = Named()
-    fitted = await session.fit_to(named.model("small", 8_000))
+    fitted = await session.compactions.fit_to(named.model("small", 8_000))
     assert fitted.fits
     assert len(named.asked) > 1
     assert all(characters < 4 * 8_000 for _, characters in named.asked)
@@ -69,8 +69,8 @@ async def test_less_is_kept_where_system_prompt_and_tools_take_room(session: Ses
     await talk(session, 60)
     named = Named()
     system = "Be brief. " * 1_000
-    planned = await session.plan_compaction(settings=CompactionSettings(user_words_share=0), window=8_000)
-    fitted = await session.fit_to(
+    planned = await session.compactions.plan(settings=CompactionSettings(user_words_share=0), window=8_000)
+    fitted = await session.compactions.fit_to(
         named.model("small", 8_000),
         compactor=named.model("large", 1_000_000),
         system=system,
@@ -84,7 +84,7 @@ async def test_less_is_kept_where_system_prompt_and_tools_take_room(session: Ses
 async def test_one_message_that_is_larger_than_the_window_does_not_fit(session: Session) -> None:
     await talk(session, 3)
     await session.append_message(user("word " * 20_000))
-    fitted = await session.fit_to(Named().model("small", 8_000))
+    fitted = await session.compactions.fit_to(Named().model("small", 8_000))
     assert not fitted.fits
     assert fitted.tokens > 8_000
     assert fitted.compactions[0].appended is not None
@@ -92,7 +92,7 @@ async def test_one_message_that_is_larger_than_the_window_does_not_fit(session: 
 
 async def test_an_unknown_window_and_what_is_no_model_are_refused(session: Session) -> None:
     with pytest.raises(InvalidArgument, match=r"^window: the context window of model 'small' is not known"):
-        await session.fit_to(Named().model("small", None))
+        await session.compactions.fit_to(Named().model("small", None))
     with pytest.raises(InvalidArgument, match=r"^compactor: 'large' is not a model"):
-        await session.fit_to(Named().model("small", 8_000), compactor="large")  # type: ignore[arg-type]
-    assert (await session.fit_to(Named().model("small", None), window=4_000)).fits
+        await session.compactions.fit_to(Named().model("small", 8_000), compactor="large")  # type: ignore[arg-type]
+    assert (await session.compactions.fit_to(Named().model("small", None), window=4_000)).fits

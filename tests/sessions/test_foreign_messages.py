@@ -115,7 +115,7 @@ async def test_a_chat_exchange_becomes_a_call_and_its_result(session: Session) -
     assert isinstance(answered.message, ToolResultMessage)
     assert (answered.message.tool_call_id, answered.message.tool_name) == ("c1", "read")
     assert said.fields == CHAT[4]
-    effect = await session.exclude(answered.id)
+    effect = await session.marks.exclude(answered.id)
     assert effect.entry_ids == (called.id, answered.id)
     assert await roles(session) == ["developer", "user", "assistant"]
     assert len(await session.turns()) == 1
@@ -129,7 +129,7 @@ async def test_an_anthropic_message_may_become_several_of_ours(session: Session)
         ConvertedMessage(2, "anthropic", (ids[2], ids[3], ids[4])),
     )
     assert await roles(session) == ["user", "assistant", "toolResult", "toolResult", "user", "assistant"]
-    assert (await session.exclude(ids[2])).entry_ids == (ids[1], ids[2])
+    assert (await session.marks.exclude(ids[2])).entry_ids == (ids[1], ids[2])
     assert [entry.id for entry in await session.turns()] == [ids[0], ids[4]]
 
 
@@ -151,7 +151,7 @@ async def test_a_content_of_gemini_may_become_several_of_ours(session: Session) 
     ]  # fmt: skip
     assert (first.fields["toolCallId"], first.fields["isError"]) == ("call:read:0", True)
     assert (second.fields["toolCallId"], second.fields["content"]) == ("call:read:1", '{"lines": [1, 2.0]}')
-    assert (await session.exclude(first.id)).entry_ids == (called.id, first.id)
+    assert (await session.marks.exclude(first.id)).entry_ids == (called.id, first.id)
 
 
 async def test_what_gemini_reports_to_have_used_is_counted(session: Session) -> None:
@@ -176,7 +176,10 @@ async def test_an_item_of_responses_becomes_a_message(session: Session) -> None:
     appended = await session.append_messages(RESPONSES)
     assert [each.index for each in appended.converted] == [0, 1, 2, 3, 4, 5, 6]
     assert await roles(session) == ["user", *["assistant"] * 3, *["toolResult"] * 2, "assistant", "user"]
-    assert (await session.exclude(appended.entry_ids[2])).entry_ids == (appended.entry_ids[2], appended.entry_ids[4])
+    assert (await session.marks.exclude(appended.entry_ids[2])).entry_ids == (
+        appended.entry_ids[2],
+        appended.entry_ids[4],
+    )
 
 
 @pytest.mark.parametrize(
@@ -412,7 +415,7 @@ async def test_tools_that_the_api_defines_are_calls_with_results_too(session: Se
     assert names == ["local_shell", "shell", "computer", "apply_patch", "tool_search"]
     assert (await flue_py.export_session(session, "openai-responses")).notes == ()
     assert same(await exported(session, "openai-responses"), TOOLS)
-    assert (await session.exclude(appended.entry_ids[4])).entry_ids == appended.entry_ids[3:5]
+    assert (await session.marks.exclude(appended.entry_ids[4])).entry_ids == appended.entry_ids[3:5]
 
 
 ODD = st.sampled_from([None, True, 5, "", "x", [], ["x"], {}, [{}], {"type": []}, [{"type": {}}], [[]]])

@@ -43,14 +43,14 @@ async def test_a_fork_has_an_id_a_scope_a_folder_and_metadata_of_its_own(store: 
     session = await store.create_session(key="k", scope="a", cwd="/one")
     await session.append_message(user("hi"))
     fork = await session.fork(id="mine", scope="b", key="k", cwd="/two", metadata={"x": 1})
-    assert (fork.id, fork.scope, fork.key, fork.info.cwd, fork.metadata) == ("mine", "b", "k", "/two", {"x": 1})
+    assert (fork.id, fork.info.scope, fork.key, fork.info.cwd, fork.metadata) == ("mine", "b", "k", "/two", {"x": 1})
     await fork.append_message(assistant("paid", 5))
     assert (await store.usage(scope="b")).total.calls == 1
     assert (await store.usage(scope="a")).total.calls == 0
     with pytest.raises(SessionExists):
         await session.fork(id="mine")
     plain = await session.fork()
-    assert (plain.scope, plain.info.cwd, plain.metadata) == ("a", "/one", {})
+    assert (plain.info.scope, plain.info.cwd, plain.metadata) == ("a", "/one", {})
     assert (await store.verify()).problems == []
 
 
@@ -63,26 +63,26 @@ async def test_a_copy_has_the_branches_beside_the_path_in_another_folder(store: 
     (gone,) = await say(session, "gone")
     await session.remove_leaf_message(gone)
     (other,) = await say(session, "another way")
-    await session.exclude(first)
-    await session.set_label(second, "beside")
-    await session.pin(other)
+    await session.marks.exclude(first)
+    await session.marks.set_label(second, "beside")
+    await session.marks.pin(other)
     copy = await session.copy(cwd="/two", metadata={"x": 1})
 
     async def seen(of: Session) -> tuple[object, ...]:
         entries = [(each.id, each.parent_id, each.created_us, each.kind, each.data) for each in await of.get_tree()]
-        return entries, of.leaf_id, await of.labels(), await of.pins(), await of.build_context()
+        return entries, of.leaf_id, await of.marks.labels(), await of.marks.pins(), await of.build_context()
 
     there = await seen(session)
     assert await seen(copy) == there
-    assert (copy.info.cwd, copy.scope, copy.info.forked_from_session) == ("/two", "a", None)
+    assert (copy.info.cwd, copy.info.scope, copy.info.forked_from_session) == ("/two", "a", None)
     assert copy.metadata == {"x": 1, "copiedFrom": session.id}
     assert (await store.usage()).total.calls == 1
-    assert (await copy.aggregate_usage_since(None)).usage.total_tokens == 0
+    assert (await copy.money.aggregate_usage_since(None)).usage.total_tokens == 0
     await say(copy, "goes on")
     assert await seen(session) == there
     with pytest.raises(SessionExists):
         await session.copy(id=copy.id)
-    assert (await (await store.create_session()).copy(scope="b")).scope == "b"
+    assert (await (await store.create_session()).copy(scope="b")).info.scope == "b"
     await store.delete_session_tree(session)
     assert await path_of(copy) == ["first", "another way", "[exclusion]", "goes on"]
     assert (await store.verify()).problems == []

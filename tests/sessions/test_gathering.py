@@ -42,7 +42,7 @@ async def session(store: Store, tmp_path: Path) -> Session:
 
 async def said(session: Session, *sources: str, own: dict[str, SourceReader] | None = None) -> list[str]:
     """Return what the sources say: the text of each, or why there is none."""
-    found = await session.gather_context(agent="Coder", settings={"spec": {"sources": [*sources]}}, sources=own)
+    found = await session.context.gather(agent="Coder", settings={"spec": {"sources": [*sources]}}, sources=own)
     by_source = {each.source: each.text for each in found.sections} | {each.source: each.why for each in found.skipped}
     return [by_source[each] for each in sources]
 
@@ -52,7 +52,7 @@ async def test_the_sources_of_the_package_read_what_the_session_has_stored(sessi
     assert (
         await said(session, "session_context", "changes_recent", "brief_field:owner") == ["it has nothing to say"] * 3
     )
-    await session.register("rules", "Keep the API.", kind="instructions")
+    await session.marks.register("rules", "Keep the API.", kind="instructions")
     call = {"type": "toolCall", "id": "c1", "name": "write_file", "arguments": {"path": "parse.py"}}
     await session.append_message({"role": "assistant", "agent": "Coder", "content": [call]})
     await session.append_message({"role": "toolResult", "toolCallId": "c1", "content": "ok"})
@@ -160,14 +160,14 @@ async def test_a_request_tells_what_was_gathered_and_all_of_a_turn_the_same(sess
     settings = ContextSettings.model_validate({"agents": {"coder": {"spec": {"sources": ["tickets"]}}}})
     answers = iter(["first", "second"])
     own: dict[str, SourceReader] = {"tickets": lambda asked: next(answers)}
-    gathered = await session.gather_context(agent="Coder", settings=settings, sources=own)
+    gathered = await session.context.gather(agent="Coder", settings=settings, sources=own)
     for _ in range(2):
         sent = await session.request("anthropic", agent="Coder", settings=settings, sources=own, gathered=gathered)
         assert "## tickets\\nfirst" in json.dumps(sent.messages)
     fresh = await session.request("anthropic", agent="Coder", settings=settings, sources=own)
     assert "second" in json.dumps(fresh.messages)
     assert "tickets" not in json.dumps((await session.request(agent="Reviewer", settings=settings)).messages)
-    attempts = await session.attempts(agent="Coder", settings=settings, gathered=gathered)
+    attempts = await session.context.attempts(agent="Coder", settings=settings, gathered=gathered)
     async for attempt in attempts:
         with attempt:
             assert "first" in json.dumps(attempt.request.messages)
@@ -178,7 +178,7 @@ HANDOFF = {"agents": {"Reviewer": {"handoff": ["brief_field:objective", "own_his
 
 async def test_a_handoff_is_appended_to_what_all_agents_see(session: Session) -> None:
     before = session.leaf_id
-    found = await session.append_handoff("Reviewer", settings=HANDOFF)
+    found = await session.context.append_handoff("Reviewer", settings=HANDOFF)
     assert found.appended is not None
     assert found.gathered is not None
     assert [str(each) for each in found.gathered.skipped] == ["tickets: no source has this name"]
@@ -193,26 +193,26 @@ async def test_a_handoff_is_appended_to_what_all_agents_see(session: Session) ->
 async def test_a_handoff_of_nothing_appends_nothing(session: Session) -> None:
     before = await session.refresh()
     settings = {"agents": {"Reviewer": {"handoff": ["own_history", "changes_recent"]}}}
-    assert (await session.append_handoff("Reviewer", settings=settings)).appended is None
-    assert (await session.append_handoff("Coder", settings=settings)).appended is None
+    assert (await session.context.append_handoff("Reviewer", settings=settings)).appended is None
+    assert (await session.context.append_handoff("Coder", settings=settings)).appended is None
     assert (await session.refresh()).revision == before.revision
 
 
 async def test_a_handoff_that_is_tried_again_asks_no_source(session: Session) -> None:
     answers = iter(["once"])
     own: dict[str, SourceReader] = {"tickets": lambda asked: next(answers)}
-    first = await session.append_handoff("Reviewer", settings=HANDOFF, sources=own, idempotency_key="h1")
-    again = await session.append_handoff("Reviewer", settings=HANDOFF, sources=own, idempotency_key="h1")
+    first = await session.context.append_handoff("Reviewer", settings=HANDOFF, sources=own, idempotency_key="h1")
+    again = await session.context.append_handoff("Reviewer", settings=HANDOFF, sources=own, idempotency_key="h1")
     assert first.appended is not None
     assert again.appended is not None
     assert (again.appended.entry_ids, again.gathered) == (first.appended.entry_ids, None)
     assert (first.appended.replayed, again.appended.replayed) == (False, True)
     for settings in ({"handoff": ["brief_field:objective"]}, {}):
         with pytest.raises(IdempotencyConflict):
-            await session.append_handoff("Coder", settings=settings, idempotency_key="h1")
+            await session.context.append_handoff("Coder", settings=settings, idempotency_key="h1")
     await session.append_message({"role": "user", "content": "Hi."}, idempotency_key="h2")
     with pytest.raises(IdempotencyConflict):
-        await session.append_handoff("Coder", settings=HANDOFF, idempotency_key="h2")
+        await session.context.append_handoff("Coder", settings=HANDOFF, idempotency_key="h2")
 
 
 async def test_a_handoff_that_is_tried_again_by_another_handle_says_where_that_is(
@@ -220,9 +220,9 @@ async def test_a_handoff_that_is_tried_again_by_another_handle_says_where_that_i
 ) -> None:
     other = await store.get_session(session.id)
     assert other is not None
-    first = await session.append_handoff("Reviewer", settings=HANDOFF, idempotency_key="h1")
+    first = await session.context.append_handoff("Reviewer", settings=HANDOFF, idempotency_key="h1")
     assert first.appended is not None
-    await other.append_handoff("Reviewer", settings=HANDOFF, idempotency_key="h1")
+    await other.context.append_handoff("Reviewer", settings=HANDOFF, idempotency_key="h1")
     assert other.leaf_id == first.appended.entry_ids[0]
 
 
@@ -231,8 +231,8 @@ async def test_a_handoff_meets_another_writer(store: Store, session: Session) ->
     assert other is not None
     await other.append_message({"role": "user", "content": "Wait."})
     with pytest.raises(LeafConflict):
-        await session.append_handoff("Reviewer", settings=HANDOFF)
-    rebased = await session.append_handoff("Reviewer", settings=HANDOFF, on_conflict="rebase")
+        await session.context.append_handoff("Reviewer", settings=HANDOFF)
+    rebased = await session.context.append_handoff("Reviewer", settings=HANDOFF, on_conflict="rebase")
     assert rebased.appended is not None
     assert rebased.appended.parent_id == other.leaf_id
 
@@ -254,4 +254,4 @@ async def test_wrong_arguments_are_refused(session: Session, arguments: dict[str
 @inputs("agent", ["", "two\nlines", None, 7])
 async def test_a_handoff_is_for_an_agent_with_a_name(session: Session, agent: Any) -> None:
     with pytest.raises(InvalidArgument, match="agent:"):
-        await session.append_handoff(agent, settings=HANDOFF)
+        await session.context.append_handoff(agent, settings=HANDOFF)

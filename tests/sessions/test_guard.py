@@ -40,7 +40,7 @@ async def test_it_compacts_what_is_due_and_says_why(session: Session, store: Sto
     assert not await guard.should_compact()
     assert (await guard.before_call()).outcome == "nothing"
     await session.undo()
-    assert await session.latest_compaction() is None
+    assert await session.compactions.latest() is None
 
 
 async def test_what_it_decides_is_told_as_events(session: Session, store: Store) -> None:
@@ -102,13 +102,13 @@ async def test_the_call_of_a_compaction_is_in_the_window_that_triggered_it(sessi
     await talk(session, 20, usage={"input": 1_700, "output": 1})
     done = await guard.before_call()
     assert done.outcome == "compacted"
-    whole = await session.aggregate_usage_since(None)
+    whole = await session.money.aggregate_usage_since(None)
     assert (whole.usage.input, whole.calls) == (20 * 1_700 + 900, 21)
     assert (await store.usage(session, path=True)).total.calls == 21
-    assert (await session.aggregate_usage_since(session.leaf_id)).calls == 0
+    assert (await session.money.aggregate_usage_since(session.leaf_id)).calls == 0
     (row,) = (await store.usage(session, purpose="compaction", group_by=("purpose",))).rows
     assert (row.calls, row.input) == (1, 900)
-    (left,) = await session.budgets()
+    (left,) = await session.money.budgets()
     assert left.allowed == 100_000
 
 
@@ -268,7 +268,7 @@ async def test_who_compacts_by_hand_leaves_it_to_a_guard_that_does(session: Sess
             await by_hand.compact(other, settings=SETTINGS),
             await by_hand.compact(mode="window", settings=SETTINGS),
         ]
-        done.append(await by_hand.compact_range(path[0].id, path[7].id, other))
+        done.append(await by_hand.compactions.compact_range(path[0].id, path[7].id, other))
         done.append(await Conversation(store, by_hand).compact(other, settings=SETTINGS))
         reasons.extend(each.reason for each in done)
         reasons.append((await by_hand.compact(other, settings=SETTINGS, dry_run=True)).reason)

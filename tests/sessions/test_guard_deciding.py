@@ -59,7 +59,7 @@ async def test_what_is_kept_leaves_room_below_a_size_that_was_set(
     for _ in range(60):
         await talk(session, 1)
         done.append((await guard.before_call()).outcome)
-        sizes.append((await session.measure_context("small", system="", tools=())).tokens)
+        sizes.append((await session.context.measure("small", system="", tools=())).tokens)
     assert max(sizes) <= 1_500
     assert done.count("compacted") < 20
     assert {*done} == {"nothing", "compacted"}
@@ -88,7 +88,7 @@ async def test_what_is_kept_leaves_room_for_system_and_tools(session: Session, s
     settings = CompactionSettings(user_words_share=0)
     guard = guard_of(store, session, settings=settings, system="s" * 3_000, tools=())
     assert (await guard.before_call()).outcome == "compacted"
-    size = await session.measure_context("small", system="s" * 3_000, tools=())
+    size = await session.context.measure("small", system="s" * 3_000, tools=())
     assert size.tokens <= 1_500
 
 
@@ -123,7 +123,7 @@ async def test_a_hundred_compactions_in_a_row(session: Session, store: Store, ta
         if (await guard.before_call()).outcome == "compacted":
             done += 1
             assert not await guard.should_compact()
-        assert (await session.measure_context("small")).tokens <= 1_500
+        assert (await session.context.measure("small")).tokens <= 1_500
     assert len([entry for entry in await session.get_active_path() if entry.kind == "compaction"]) == rounds
     assert len(await events(session)) == 2 * rounds
 
@@ -248,10 +248,10 @@ async def test_one_message_with_five_hundred_rounds_of_tools(session: Session, s
         )
         await guard.after_call()
         context = await session.build_context()
-        assert (await session.measure_context("small")).tokens <= 1_500
+        assert (await session.context.measure("small")).tokens <= 1_500
         assert wrong_results(context) == []
     assert compactions == 0
-    assert await session.latest_compaction() is not None
+    assert await session.compactions.latest() is not None
 
 
 async def test_a_second_overflow_is_an_error_and_costs_nothing_more(session: Session, store: Store) -> None:
@@ -286,7 +286,7 @@ async def test_without_auto_an_overflow_is_left_to_the_caller(session: Session, 
     guard = guard_of(store, session, triggers=TriggerSettings(auto=False))
     with pytest.raises(ContextOverflow, match="too long"):
         await guard.call(ask)
-    assert await session.latest_compaction() is None
+    assert await session.compactions.latest() is None
     assert (await session.get_active_path())[-1].fields["stopReason"] == "error"
 
 
@@ -335,7 +335,7 @@ async def test_an_overflow_asks_only_a_model_that_takes_the_context(
     guard = guard_of(store, session, model(summarize), summarizer=other, mode=mode, window=100_000)
     assert await guard.call(ask) == "fine"
     assert bool(asked) == made_by_a_model
-    latest = await session.latest_compaction()
+    latest = await session.compactions.latest()
     assert latest is not None
     details = latest.fields["details"]
     assert isinstance(details, dict)
@@ -419,7 +419,7 @@ async def test_a_hook_is_told_why_and_may_cancel(session: Session, store: Store)
     assert done.result.notes == ("a hook cancelled it: not now",)
     assert (asked[0].trigger, asked[0].reason) == ("tokens", done.decision.reason)
     assert asked[0].instructions == "mind the numbers"
-    assert await session.latest_compaction() is None
+    assert await session.compactions.latest() is None
     state = await guard.state()
     assert (state.wanted, state.failures, state.attempts) == (None, 0, ())
     assert (await events(session))[-1] == f"a hook cancelled it: not now; {done.decision.reason}"
@@ -495,11 +495,11 @@ async def test_a_message_before_a_compaction_is_taken_back_with_it(session: Sess
 
     with pytest.raises(ModelUnavailable):
         await conversation.take_turn("and now?", lambda _: guard.call(ask))
-    assert await session.latest_compaction() is not None
+    assert await session.compactions.latest() is not None
     retried = await conversation.retry()
     assert retried is not None
     assert retried.text == "and now?"
-    assert await session.latest_compaction() is None
+    assert await session.compactions.latest() is None
     assert await conversation.take_turn(retried.message, lambda _: guard.call(ask)) == [answer("fine")]
     said = [item.data["content"] for item in await session.build_context_entries() if item.role == "user"]
     assert said.count("and now?") == 1
@@ -594,7 +594,7 @@ async def test_a_guard_of_mode_window_has_a_budget_whether_or_not_the_window_is_
             reported = {"usage": {"input": 1_000 * turn, "output": 1, "totalTokens": 1_000 * turn}}
             await session.append_messages([user(f"{turn:4}" + "u" * 3_996), answer("a" * 4_000, **reported)])
             done = await guard.after_call()
-            tokens = (await session.measure_context(faithful=True)).messages
+            tokens = (await session.context.measure(faithful=True)).messages
             if done.outcome == "compacted":
                 fired = fired or (turn + 1) * 2_000
                 if not least <= tokens <= most or done.decision.trigger != "token_budget":

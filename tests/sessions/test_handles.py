@@ -116,55 +116,55 @@ ANSWERED: dict[str, Look] = {
     "build_context_entries": lambda s, _: s.build_context_entries(),
     "build_context_entries(limit=1)": lambda s, _: s.build_context_entries(limit=1),
     "request": lambda s, _: s.request("anthropic"),
-    "attempts": lambda s, _: s.attempts(),
+    "attempts": lambda s, _: s.context.attempts(),
     "refresh": lambda s, _: s.refresh(),
 }
 LOOKED_AT: dict[str, Look] = {
-    "aggregate_usage_since": lambda s, _: s.aggregate_usage_since(None),
-    "artifacts": lambda s, _: s.artifacts(),
-    "budgets": lambda s, _: s.budgets(),
+    "aggregate_usage_since": lambda s, _: s.money.aggregate_usage_since(None),
+    "artifacts": lambda s, _: s.artifacts.all(),
+    "budgets": lambda s, _: s.money.budgets(),
     "changes": lambda s, _: s.changes(),
-    "check_budgets": lambda s, _: s.check_budgets(),
-    "children": lambda s, at: s.children(at),
-    "common_ancestor": lambda s, at: s.common_ancestor(other_leaf=at),
-    "common_prefix": lambda s, at: s.common_prefix(at),
+    "check_budgets": lambda s, _: s.money.check_budgets(),
+    "children": lambda s, at: s.branches.children(at),
+    "common_ancestor": lambda s, at: s.branches.common_ancestor(other_leaf=at),
+    "common_prefix": lambda s, at: s.context.common_prefix(at),
     "copy": lambda s, _: s.copy(),
-    "context_snapshots": lambda s, _: s.context_snapshots(),
-    "diff": lambda s, at: s.diff(other_leaf=at),
+    "context_snapshots": lambda s, _: s.reports.snapshots(),
+    "diff": lambda s, at: s.branches.diff(other_leaf=at),
     "entries": lambda s, _: s.entries(),
-    "entry_costs": lambda s, _: s.entry_costs(),
-    "exclusions": lambda s, _: s.exclusions(),
-    "gather_context": lambda s, _: s.gather_context(),
+    "entry_costs": lambda s, _: s.money.entry_costs(),
+    "exclusions": lambda s, _: s.marks.exclusions(),
+    "gather_context": lambda s, _: s.context.gather(),
     "get_active_path": lambda s, _: s.get_active_path(),
     "get_active_path(limit=1)": lambda s, _: s.get_active_path(limit=1),
-    "get_active_path_since": lambda s, at: s.get_active_path_since(at),
+    "get_active_path since": lambda s, at: s.get_active_path(since=at),
     "get_entries": lambda s, at: s.get_entries([at]),
     "get_entry": lambda s, at: s.get_entry(at),
     "get_tree": lambda s, _: s.get_tree(),
-    "html_report": lambda s, _: s.html_report(),
-    "is_ancestor": lambda s, at: s.is_ancestor(at, of=at),
-    "labels": lambda s, _: s.labels(),
+    "html_report": lambda s, _: s.reports.html(),
+    "is_ancestor": lambda s, at: s.branches.is_ancestor(at, of=at),
+    "labels": lambda s, _: s.marks.labels(),
     "latest_assistant": lambda s, _: s.latest_assistant(),
-    "latest_compaction": lambda s, _: s.latest_compaction(),
+    "latest_compaction": lambda s, _: s.compactions.latest(),
     "log": lambda s, _: s.log(),
-    "loss_report": lambda s, _: s.loss_report(),
-    "measure_context": lambda s, _: s.measure_context("gpt-5"),
-    "name": lambda s, _: s.name(),
+    "loss_report": lambda s, _: s.compactions.loss_report(),
+    "measure_context": lambda s, _: s.context.measure("gpt-5"),
+    "name": lambda s, _: s.reports.name(),
     "pending": lambda s, _: s.pending(),
-    "pins": lambda s, _: s.pins(),
-    "plan": lambda s, _: s.plan("rewind", turns=1),
-    "plan_compaction": lambda s, _: s.plan_compaction(),
-    "recall": lambda s, _: s.recall(None, "a"),
-    "registered": lambda s, _: s.registered(),
+    "pins": lambda s, _: s.marks.pins(),
+    "plan": lambda s, _: s.compactions.price("rewind", turns=1),
+    "plan_compaction": lambda s, _: s.compactions.plan(),
+    "recall": lambda s, _: s.compactions.recall(None, "a"),
+    "registered": lambda s, _: s.marks.registered(),
     "resolve_entry_id": lambda s, at: s.resolve_entry_id(at),
     "settings": lambda s, _: s.settings(),
-    "task_links": lambda s, _: s.task_links(),
-    "task_parents": lambda s, _: s.task_parents(),
+    "task_links": lambda s, _: s.tasks.links(),
+    "task_parents": lambda s, _: s.tasks.parents(),
     "turns": lambda s, _: s.turns(),
-    "validate": lambda s, _: s.validate("anthropic"),
+    "validate": lambda s, _: s.context.validate("anthropic"),
     "compact(dry_run=True)": lambda s, _: s.compact(mode="lossless", dry_run=True),
     "compact that makes nothing": lambda s, _: s.compact(mode="lossless"),
-    "uncompact without a compaction": lambda s, _: s.uncompact(),
+    "uncompact without a compaction": lambda s, _: s.compactions.uncompact(),
 }
 ELSEWHERE = {"answer_read_artifact", "answer_recall", "read_artifact", "budgeted", "watch"}
 """Reads of what has an id of its own, or that are no single call: of an artifact, of a compaction, of what comes."""
@@ -194,7 +194,7 @@ async def test_who_guards_or_serves_a_session_leaves_what_its_caller_builds_on(s
 
     async def compacted_and_back(session: Session) -> None:
         assert (await session.compact(mode="lossless", settings=SETTINGS, window=WINDOW)).appended is not None
-        assert await session.uncompact() is not None
+        assert await session.compactions.uncompact() is not None
 
     async def decided(session: Session) -> None:
         assert (await guard_of(store, session).before_call()).outcome == "compacted"
@@ -353,7 +353,7 @@ async def test_moves_forks_and_tasks_are_retried_too(session: Session) -> None:
     assert (again.to_id, again.revision) == (first.to_id, first.revision)
     assert session.leaf_id == c
     forks = [await session.fork(at=a, idempotency_key="f") for _ in range(2)]
-    tasks = [await session.create_task(task_id="t", idempotency_key="t") for _ in range(2)]
+    tasks = [await session.tasks.create(task_id="t", idempotency_key="t") for _ in range(2)]
     assert len({fork.id for fork in forks}) == len({task.id for task in tasks}) == 1
 
 
@@ -494,11 +494,11 @@ async def test_a_deleted_session_takes_no_writes_also_when_its_key_is_used_again
         session.redo(),
         session.remove_leaf_message(a),
         session.fork(),
-        session.create_task(task_id="t"),
+        session.tasks.create(task_id="t"),
         session.set_title("t"),
         session.set_metadata({}),
         session.set_metadata({}, merge=True),
-        session.set_label(a, "l"),
+        session.marks.set_label(a, "l"),
         session.set_completed(None),
         session.get_active_path(),
         session.build_context(),
@@ -533,4 +533,4 @@ async def test_a_closed_store_refuses_everything(target: str) -> None:
 
 async def test_handles_show_what_they_are(session: Session) -> None:
     assert repr(session) == f"<Session {session.id!r} key='triage' leaf=None revision=0>"
-    assert (session.scope, session.key, session.kind) == ("user-7", "triage", "root")
+    assert (session.info.scope, session.key, session.info.kind) == ("user-7", "triage", "root")

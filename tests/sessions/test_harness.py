@@ -137,7 +137,7 @@ async def test_the_same_task_is_one_session_with_one_role(harness: Harness) -> N
         await parent.create_task("t", role="qa")
     with pytest.raises(InvalidArgument, match="not registered"):
         await parent.create_task("u", role="nope")
-    assert len(await parent.session.task_links()) == 1
+    assert len(await parent.session.tasks.links()) == 1
 
 
 async def test_a_task_does_not_take_over_a_session_that_is_none(harness: Harness) -> None:
@@ -145,7 +145,7 @@ async def test_a_task_does_not_take_over_a_session_that_is_none(harness: Harness
     await harness.open_session("task:p:t")
     with pytest.raises(SessionExists):
         await parent.create_task("t")
-    assert await parent.session.task_links() == []
+    assert await parent.session.tasks.links() == []
 
 
 async def test_tasks_of_a_harness_nest_four_deep(harness: Harness) -> None:

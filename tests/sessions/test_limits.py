@@ -71,10 +71,10 @@ async def test_a_task_may_be_as_deep_as_the_limit_says(target: str) -> None:
     async with flue_py.open(target, limits=deep) as store:
         session = await store.create_session()
         for depth in range(1, 7):
-            session = await session.create_task(task_id="t")
+            session = await session.tasks.create(task_id="t")
             assert session.metadata["depth"] == depth
         with pytest.raises(TaskDepthExceeded, match="6"):
-            await session.create_task(task_id="t")
+            await session.tasks.create(task_id="t")
 
 
 async def test_what_is_no_limits_is_refused(target: str) -> None:

@@ -26,11 +26,11 @@ async def test_every_operation_takes_who_and_why(session: Session) -> None:
     await session.set_metadata({"n": 1}, merge=True, by="ann", why="because")
     await session.set_metadata({"n": 2}, by="ann", why="because")
     await session.set_completed(datetime(2026, 1, 1, tzinfo=UTC), **said)
-    await session.set_label(a, "x", **said)
-    await session.pin(a, **said)
-    await session.unpin(a, **said)
-    await session.exclude(a, **said)
-    await session.include(a, **said)
+    await session.marks.set_label(a, "x", **said)
+    await session.marks.pin(a, **said)
+    await session.marks.unpin(a, **said)
+    await session.marks.exclude(a, **said)
+    await session.marks.include(a, **said)
     await session.go_back(to=1, **said)
     lines = [line for line in await session.log() if line.by == "ann" and line.why == "because"]
     assert [line.what for line in reversed(lines)] == [

@@ -37,15 +37,15 @@ async def compacted(session: Session) -> str:
 
 async def test_without_a_compaction_there_is_nothing_to_report(session: Session) -> None:
     await talk(session, 0)
-    assert await session.loss_report() is None
-    assert (await session.recall(None, "part_0")).compaction_id is None
-    assert (await session.recall(None, "part_0")).hits == ()
+    assert await session.compactions.loss_report() is None
+    assert (await session.compactions.recall(None, "part_0")).compaction_id is None
+    assert (await session.compactions.recall(None, "part_0")).hits == ()
 
 
 async def test_a_window_loses_what_it_drops_and_recall_finds_it(session: Session, store: Store) -> None:
     ids = [entry for number in range(4) for entry in await talk(session, number)]
     compaction = await compacted(session)
-    report = await session.loss_report()
+    report = await session.compactions.loss_report()
     assert report is not None
     assert report.compaction_id == compaction
     kept = [item.entry_id for item in await session.build_context_entries()]
@@ -56,12 +56,12 @@ async def test_a_window_loses_what_it_drops_and_recall_finds_it(session: Session
     assert "Never touch lib/other0.py!" in lost
     assert "part_3" not in lost
     for fact in report.lost:
-        found = await session.recall(compaction, fact.text)
+        found = await session.compactions.recall(compaction, fact.text)
         assert found.hits[0].entry_id in fact.entry_ids
     # What is written after a compaction changes nothing in what it lost.
     await talk(session, 0)
-    assert await session.loss_report(compaction) == report
-    assert await session.loss_report(limit=1) != report
+    assert await session.compactions.loss_report(compaction) == report
+    assert await session.compactions.loss_report(limit=1) != report
     assert (await store.verify()).problems == []
 
 
@@ -71,30 +71,30 @@ async def test_each_layer_has_its_report_and_the_later_ones_have_the_earlier_one
     await talk(session, 5)
     await talk(session, 6)
     second = await compacted(session)
-    one, two = await session.loss_report(first), await session.loss_report()
+    one, two = await session.compactions.loss_report(first), await session.compactions.loss_report()
     assert one is not None
     assert two is not None
     assert two.compaction_id == second
     assert two.entry_ids[: len(one.entry_ids)] == one.entry_ids
     assert len(two.entry_ids) > len(one.entry_ids)
-    back = await session.uncompact()
+    back = await session.compactions.uncompact()
     assert back is not None
-    assert await session.loss_report() == one
-    assert await session.loss_report(second) == two
+    assert await session.compactions.loss_report() == one
+    assert await session.compactions.loss_report(second) == two
     with pytest.raises(InvalidArgument, match="takes one back"):
-        await session.loss_report(back.appended.entry_ids[0])
+        await session.compactions.loss_report(back.appended.entry_ids[0])
     with pytest.raises(InvalidArgument, match="is a message"):
-        await session.recall(first_ids[0], "x")
+        await session.compactions.recall(first_ids[0], "x")
     with pytest.raises(EntryNotFound):
-        await session.loss_report("nowhere")
+        await session.compactions.loss_report("nowhere")
 
 
 async def test_pins_are_kept_and_exclusions_are_no_loss(session: Session) -> None:
     ids = [entry for number in range(4) for entry in await talk(session, number)]
-    await session.pin(ids[0])
-    await session.exclude(ids[3])
+    await session.marks.pin(ids[0])
+    await session.marks.exclude(ids[3])
     await compacted(session)
-    report = await session.loss_report()
+    report = await session.compactions.loss_report()
     assert report is not None
     assert ids[0] not in report.entry_ids
     assert ids[3] not in report.entry_ids
@@ -104,15 +104,15 @@ async def test_pins_are_kept_and_exclusions_are_no_loss(session: Session) -> Non
 async def test_a_call_of_the_tool_is_answered_by_a_result(session: Session) -> None:
     ids = [entry for number in range(4) for entry in await talk(session, number)]
     call: JsonObject = {"type": "toolCall", "id": "c1", "name": "recall", "arguments": {"words": "src/part1.py"}}
-    nothing = await session.answer_recall(call)
+    nothing = await session.compactions.answer_recall(call)
     assert "Nothing was compacted" in str(nothing["content"])
     await compacted(session)
     await session.append_message({"role": "assistant", "content": [call], "stopReason": "toolUse"})
-    answer = await session.answer_recall(call)
+    answer = await session.compactions.answer_recall(call)
     assert answer["isError"] is False
     assert f'<entry id="{ids[2]}" role="user">' in str(answer["content"])
     await session.append_message(answer)
-    wrong = await session.answer_recall({**call, "arguments": {"limit": 3}})
+    wrong = await session.compactions.answer_recall({**call, "arguments": {"limit": 3}})
     assert wrong["isError"] is True
     assert (await session.build_context())[-1] == answer
 
@@ -121,10 +121,10 @@ async def test_another_branchs_compaction_is_reported_too(session: Session) -> N
     for number in range(4):
         await talk(session, number)
     compaction = await compacted(session)
-    report = await session.loss_report()
+    report = await session.compactions.loss_report()
     await session.undo()
-    assert await session.loss_report() is None
-    assert await session.loss_report(compaction) == report
+    assert await session.compactions.loss_report() is None
+    assert await session.compactions.loss_report(compaction) == report
 
 
 def told_of(page: str) -> tuple[list[str], list[dict[str, Any]]]:
@@ -141,15 +141,15 @@ async def test_a_report_has_each_layer_and_what_took_it_back(session: Session) -
     await talk(session, 5)
     await talk(session, 6)
     second = await compacted(session)
-    back = await session.uncompact()
+    back = await session.compactions.uncompact()
     assert back is not None
-    ids, (one, two, taking) = told_of(await session.html_report(sizes=False))
+    ids, (one, two, taking) = told_of(await session.reports.html(sizes=False))
     taker = ids.index(back.appended.entry_ids[0])
     assert taking == {"takesBack": ids.index(second), "restores": ids.index(first)}
     assert one["isInEffect"]
     assert "isInEffect" not in two
     assert two["takenBackBy"] == [taker]
-    report = await session.loss_report(second)
+    report = await session.compactions.loss_report(second)
     assert report is not None
     assert [ids[at] for start, end in two["in"] for at in range(start, end + 1)] == list(report.entry_ids)
     assert two["entries"] == len(report.entry_ids)
@@ -162,9 +162,12 @@ async def test_a_report_has_each_layer_and_what_took_it_back(session: Session) -
 
 async def test_ranges_have_reports_of_their_own(session: Session) -> None:
     ids = [entry for number in range(6) for entry in await talk(session, number)]
-    first = await session.compact_range(ids[2], ids[3], mode="window")
-    second = await session.compact_range(ids[6], ids[9], mode="window")
-    one, two = await session.loss_report(first.entry_id), await session.loss_report(second.entry_id)
+    first = await session.compactions.compact_range(ids[2], ids[3], mode="window")
+    second = await session.compactions.compact_range(ids[6], ids[9], mode="window")
+    one, two = (
+        await session.compactions.loss_report(first.entry_id),
+        await session.compactions.loss_report(second.entry_id),
+    )
     assert one is not None
     assert two is not None
     assert (one.entry_ids, two.entry_ids) == (tuple(ids[2:4]), tuple(ids[6:10]))
@@ -173,10 +176,10 @@ async def test_ranges_have_reports_of_their_own(session: Session) -> None:
     assert f"entries {ids[6]} to {ids[9]}" in str(second.summary)
     for report in (one, two):
         for fact in report.lost:
-            found = await session.recall(report.compaction_id, fact.text)
+            found = await session.compactions.recall(report.compaction_id, fact.text)
             assert found.hits[0].entry_id in fact.entry_ids
     # An agent need not know of which compaction it asks.
     for words, where in (("src/part1.py", ids[2]), ("src/part3.py", ids[6])):
-        assert [hit.entry_id for hit in (await session.recall(None, words)).hits] == [where]
-    _, told = told_of(await session.html_report(sizes=False))
+        assert [hit.entry_id for hit in (await session.compactions.recall(None, words)).hits] == [where]
+    _, told = told_of(await session.reports.html(sizes=False))
     assert [each["isInEffect"] for each in told] == [True, True]

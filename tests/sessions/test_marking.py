@@ -54,7 +54,7 @@ async def kept_by_compacting(session: Session, first_kept: str) -> list[str]:
 
 async def test_a_pin_leaves_the_context_as_it_is_and_every_later_compaction_keeps_the_entry(session: Session) -> None:
     a, b, c, d = await say(session, "a", "b", "c", "d")
-    effect = await session.pin(b, by="ann", why="the task")
+    effect = await session.marks.pin(b, by="ann", why="the task")
     assert effect.entry_ids == (b,)
     assert effect.before == effect.after
     assert effect.tokens_before == effect.tokens_after > effect.own_tokens > 0
@@ -65,14 +65,14 @@ async def test_a_pin_leaves_the_context_as_it_is_and_every_later_compaction_keep
     (e,) = await say(session, "e")
     second = await compact(session, e)
     assert await context(session) == [second, b, e]
-    assert await session.pins() == [b]
+    assert await session.marks.pins() == [b]
 
 
 async def test_without_pins_a_compaction_says_nothing_of_them(session: Session) -> None:
     a, b, c = await say(session, "a", "b", "c")
-    await session.pin(a)
-    await session.unpin(a)
-    await session.pin(c)
+    await session.marks.pin(a)
+    await session.marks.unpin(a)
+    await session.marks.pin(c)
     entry = await session.get_entry(await compact(session, b))
     assert entry is not None
     assert list(entry.fields) == ["summary", "firstKeptEntryId", "tokensBefore"]
@@ -80,10 +80,10 @@ async def test_without_pins_a_compaction_says_nothing_of_them(session: Session) 
 
 async def test_unpinned_entries_are_dropped_by_the_next_compaction_not_before(session: Session) -> None:
     _, b, c = await say(session, "a", "b", "c")
-    await session.pin(b)
+    await session.marks.pin(b)
     first = await compact(session, c)
-    await session.unpin(b)
-    assert await session.pins() == []
+    await session.marks.unpin(b)
+    assert await session.marks.pins() == []
     assert await context(session) == [first, b, c]
     (d,) = await say(session, "d")
     assert await kept_by_compacting(session, d) == [d]
@@ -92,7 +92,7 @@ async def test_unpinned_entries_are_dropped_by_the_next_compaction_not_before(se
 async def test_an_entry_that_was_summarized_before_comes_back_with_the_next_compaction(session: Session) -> None:
     a, b, c = await say(session, "a", "b", "c")
     first = await compact(session, c)
-    await session.pin(a)
+    await session.marks.pin(a)
     assert await context(session) == [first, c]
     (d,) = await say(session, "d")
     assert await kept_by_compacting(session, d) == [a, d]
@@ -104,19 +104,19 @@ async def test_a_pinned_result_keeps_its_call_and_the_reverse(session: Session) 
     call, one, two = await append(session, calling("1", "2"), result("1"), result("2"))
     (end,) = await append(session, assistant("done"))
     for named in (call, one, two):
-        effect = await session.pin(named)
+        effect = await session.marks.pin(named)
         assert effect.entry_ids == (call, one, two)
-        assert await session.pins() == [call, one, two]
-        assert (await session.unpin(two)).entry_ids == (call, one, two)
-        assert await session.pins() == []
-    await session.pin(one)
+        assert await session.marks.pins() == [call, one, two]
+        assert (await session.marks.unpin(two)).entry_ids == (call, one, two)
+        assert await session.marks.pins() == []
+    await session.marks.pin(one)
     assert await kept_by_compacting(session, end) == [call, one, two, end]
     assert ask not in await context(session)
 
 
 async def test_results_that_come_after_the_pin_are_kept_with_their_call(session: Session) -> None:
     (call,) = await append(session, calling("1"))
-    await session.pin(call)
+    await session.marks.pin(call)
     (one,) = await append(session, result("1"))
     (end,) = await append(session, assistant("done"))
     assert await kept_by_compacting(session, end) == [call, one, end]
@@ -124,19 +124,19 @@ async def test_results_that_come_after_the_pin_are_kept_with_their_call(session:
 
 async def test_what_is_pinned_twice_counts_one_revision(session: Session) -> None:
     (a,) = await say(session, "a")
-    await session.pin(a)
+    await session.marks.pin(a)
     before = (await session.refresh()).revision
-    await session.pin(a)
+    await session.marks.pin(a)
     assert (await session.refresh()).revision == before
-    await session.unpin(a)
-    await session.unpin(a)
+    await session.marks.unpin(a)
+    await session.marks.unpin(a)
     assert (await session.refresh()).revision == before + 1
 
 
 async def test_a_retried_compaction_is_the_same_whatever_was_pinned_since(session: Session) -> None:
     a, b = await say(session, "a", "b")
     first = await session.append_compaction("s", first_kept_entry_id=b, tokens_before=1, idempotency_key="k")
-    await session.pin(a)
+    await session.marks.pin(a)
     again = await session.append_compaction("s", first_kept_entry_id=b, tokens_before=1, idempotency_key="k")
     assert (again.replayed, again.entry_ids) == (True, first.entry_ids)
 
@@ -146,23 +146,23 @@ async def test_a_retried_compaction_is_the_same_whatever_was_pinned_since(sessio
 
 async def test_an_excluded_entry_leaves_the_context_and_what_follows_stays(session: Session) -> None:
     a, b, c = await say(session, "a", "b", "c")
-    effect = await session.exclude(b, by="ann", why="a detour")
+    effect = await session.marks.exclude(b, by="ann", why="a detour")
     assert effect.entry_ids == (b,)
     assert [item.entry_id for item in effect.before] == [a, b, c]
     assert [item.entry_id for item in effect.after] == await context(session) == [a, c]
     assert effect.tokens_before - effect.tokens_after == effect.own_tokens > 0
     assert session.leaf_id == effect.exclusion_ids[-1]
-    (exclusion,) = await session.exclusions()
+    (exclusion,) = await session.marks.exclusions()
     assert (exclusion.entry_id, exclusion.part, exclusion.by, exclusion.why) == (b, None, "ann", "a detour")
     assert exclusion.in_effect
 
 
 async def test_what_is_out_already_changes_nothing(session: Session) -> None:
     a, b = await say(session, "a", "b")
-    assert (await session.include(a)).exclusion_ids == ()
-    await session.exclude(a)
+    assert (await session.marks.include(a)).exclusion_ids == ()
+    await session.marks.exclude(a)
     revision = session.revision
-    effect = await session.exclude(a)
+    effect = await session.marks.exclude(a)
     assert (effect.exclusion_ids, effect.before) == ((), effect.after)
     assert session.revision == revision
     assert await context(session) == [b]
@@ -171,18 +171,18 @@ async def test_what_is_out_already_changes_nothing(session: Session) -> None:
 async def test_a_part_is_left_out_by_its_position(session: Session) -> None:
     parts: list[JsonValue] = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     (a,) = await append(session, {"role": "user", "content": parts})
-    await session.exclude(a, 0)
+    await session.marks.exclude(a, 0)
     (message,) = await session.build_context()
     assert message["content"] == parts[1:]
-    await session.exclude(a, 1)
+    await session.marks.exclude(a, 1)
     assert await context(session) == []
-    await session.include(a, 0)
+    await session.marks.include(a, 0)
     (message,) = await session.build_context()
     assert message["content"] == parts[:1]
-    await session.include(a)
+    await session.marks.include(a)
     (message,) = await session.build_context()
     assert message["content"] == parts
-    assert await session.exclusions() == []
+    assert await session.marks.exclusions() == []
 
 
 @pytest.mark.parametrize("named", ["call", "result", "other result"])
@@ -191,30 +191,30 @@ async def test_a_call_and_its_results_leave_together(session: Session, named: st
         session, user("go"), calling("1", "2", text="reading"), result("1"), result("2"), assistant("done")
     )
     if named == "call":
-        effect = await session.exclude(call)
+        effect = await session.marks.exclude(call)
         assert effect.entry_ids == (call, one, two)
         assert await context(session) == [ask, end]
-        await session.include(two)
+        await session.marks.include(two)
         assert await context(session) == [ask, call, one, two, end]
         return
     left, right = (one, two) if named == "result" else (two, one)
-    effect = await session.exclude(left)
+    effect = await session.marks.exclude(left)
     assert effect.entry_ids == (call, left)
     assert await context(session) == [ask, call, right, end]
     reading = (await session.build_context())[1]["content"]
     assert isinstance(reading, list)
     assert len(reading) == 2
-    await session.include(left)
+    await session.marks.include(left)
     assert await context(session) == [ask, call, one, two, end]
 
 
 async def test_the_part_that_is_a_call_leaves_with_its_result(session: Session) -> None:
     call, one, end = await append(session, calling("1"), result("1"), assistant("done"))
-    assert (await session.exclude(call, 0)).entry_ids == (call, one)
+    assert (await session.marks.exclude(call, 0)).entry_ids == (call, one)
     assert await context(session) == [end]
-    await session.include(call, "1")
+    await session.marks.include(call, "1")
     assert await context(session) == [call, one, end]
-    await session.exclude(call, "1")
+    await session.marks.exclude(call, "1")
     assert await context(session) == [end]
 
 
@@ -222,25 +222,25 @@ async def test_a_call_whose_result_is_still_to_come_stays(session: Session) -> N
     call, _ = await append(session, calling("1", "2"), result("1"))
     for part in (None, 1, "2"):
         with pytest.raises(InvalidArgument, match="still to come"):
-            await session.exclude(call, part)
+            await session.marks.exclude(call, part)
     await append(session, user("never mind"))
-    await session.exclude(call)
+    await session.marks.exclude(call)
     assert len(await context(session)) == 1
 
 
 async def test_an_exclusion_holds_through_a_later_compaction_also_of_what_is_pinned(session: Session) -> None:
     parts: list[JsonValue] = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     a, b, c, d = await append(session, {"role": "user", "content": parts}, user("b"), user("c"), user("d"))
-    await session.pin(a)
-    await session.pin(b)
-    await session.exclude(a, 1)
-    await session.exclude(b)
-    await session.exclude(d)
+    await session.marks.pin(a)
+    await session.marks.pin(b)
+    await session.marks.exclude(a, 1)
+    await session.marks.exclude(b)
+    await session.marks.exclude(d)
     (e,) = await say(session, "e")
     summary = await compact(session, c)
     assert await context(session) == [summary, a, c, e]
     assert (await session.build_context())[1]["content"] == parts[:1]
-    await session.include(b)
+    await session.marks.include(b)
     assert await context(session) == [summary, a, b, c, e]
     (f,) = await say(session, "f")
     assert await kept_by_compacting(session, f) == [a, b, f]
@@ -262,7 +262,7 @@ async def test_an_exclusion_of_what_is_not_on_the_path_leaves_nothing_out_and_is
         brought = replace(NewEntry.custom("exclusion", data), id=f"x{number}", parent_id=session.leaf_id)
         await session.import_entries([brought], leaf=brought.id)
     assert await context(session) == [a, c]
-    assert [(each.entry_id, each.in_effect) for each in await session.exclusions()] == [
+    assert [(each.entry_id, each.in_effect) for each in await session.marks.exclusions()] == [
         (b, False),
         ("missing", False),
         (a, False),
@@ -283,23 +283,23 @@ async def test_what_cannot_be_left_out_is_refused_and_changes_nothing(session: S
         (b, True, "part"),
         (b, 1.5, "part"),
     ):
-        for change in (session.exclude, session.include):
+        for change in (session.marks.exclude, session.marks.include):
             with pytest.raises(InvalidArgument, match=message):
                 await change(entry_id, part)  # type: ignore[arg-type]
     with pytest.raises(EntryNotFound):
-        await session.exclude("missing")
+        await session.marks.exclude("missing")
     with pytest.raises(InvalidArgument, match="why"):
-        await session.exclude(b, why="x" * 2001)
+        await session.marks.exclude(b, why="x" * 2001)
     assert (await session.refresh()).revision == revision
     await session.move_leaf(a)
     with pytest.raises(InvalidArgument, match="not on the path"):
-        await session.exclude(b)
+        await session.marks.exclude(b)
 
 
 async def test_what_was_compacted_away_can_be_left_out_to_no_effect(session: Session) -> None:
     a, b = await say(session, "a", "b")
     summary = await compact(session, b)
-    effect = await session.exclude(a)
+    effect = await session.marks.exclude(a)
     assert effect.before == effect.after
     assert await context(session) == [summary, b]
 
@@ -310,12 +310,12 @@ async def test_another_writer_is_not_overwritten(store: Store, session: Session)
     assert other is not None
     await say(other, "b")
     with pytest.raises(LeafConflict):
-        await session.exclude(a)
+        await session.marks.exclude(a)
 
 
 async def test_the_latest_assistant_is_not_a_pinned_one(session: Session) -> None:
     first, second, end = await append(session, assistant("pinned"), assistant("later"), user("u"))
-    await session.pin(first)
+    await session.marks.pin(first)
     await compact(session, end)
     latest = await session.latest_assistant()
     assert latest is not None
@@ -324,49 +324,49 @@ async def test_the_latest_assistant_is_not_a_pinned_one(session: Session) -> Non
 
 async def test_a_retracted_entry_is_neither_pinned_nor_labelled_until_it_is_back(session: Session) -> None:
     (_, failed) = await say(session, "a", "b")
-    await session.pin(failed)
-    await session.set_label(failed, "here")
+    await session.marks.pin(failed)
+    await session.marks.set_label(failed, "here")
     assert await session.remove_leaf_message(failed)
-    assert (await session.pins(), await session.labels()) == ([], {})
+    assert (await session.marks.pins(), await session.marks.labels()) == ([], {})
     await session.undo()
-    assert (await session.pins(), await session.labels()) == ([failed], {failed: "here"})
+    assert (await session.marks.pins(), await session.marks.labels()) == ([failed], {failed: "here"})
 
 
 async def test_a_call_leaves_with_a_result_that_comes_after_other_messages(session: Session) -> None:
     ask, call, meanwhile, steer, one, end = await append(
         session, user("go"), calling("1"), assistant("meanwhile"), user("and?"), result("1"), assistant("done")
     )
-    effect = await session.exclude(call)
+    effect = await session.marks.exclude(call)
     assert effect.entry_ids == (call, one)
     assert await context(session) == [ask, meanwhile, steer, end]
-    await session.include(one)
+    await session.marks.include(one)
     assert await context(session) == [ask, call, meanwhile, steer, one, end]
-    assert (await session.exclude(one)).entry_ids == (call, one)
+    assert (await session.marks.exclude(one)).entry_ids == (call, one)
     assert await context(session) == [ask, meanwhile, steer, end]
 
 
 async def test_a_result_that_comes_after_its_call_was_left_out_is_left_out_with_it(session: Session) -> None:
     ask, call, never_mind = await append(session, user("go"), calling("1"), user("never mind"))
-    await session.exclude(call)
+    await session.marks.exclude(call)
     (late,) = await append(session, result("1"))
     assert await context(session) == [ask, never_mind]
-    await session.include(call)
+    await session.marks.include(call)
     assert await context(session) == [ask, call, never_mind, late]
 
 
 async def test_a_repeated_result_is_never_there_without_the_call(session: Session) -> None:
     ask, call, one, again = await append(session, user("go"), calling("1"), result("1"), result("1"))
-    assert (await session.exclude(call)).entry_ids == (call, one)
+    assert (await session.marks.exclude(call)).entry_ids == (call, one)
     assert await context(session) == [ask]
-    await session.include(call)
+    await session.marks.include(call)
     assert await context(session) == [ask, call, one, again]
-    assert (await session.exclude(again)).entry_ids == (again,)
+    assert (await session.marks.exclude(again)).entry_ids == (again,)
     assert await context(session) == [ask, call, one]
 
 
 async def test_one_of_two_calls_of_the_same_id_leaves_with_its_own_result(session: Session) -> None:
     ask, call, one, two = await append(session, user("go"), calling("1", "1"), result("1"), result("1"))
-    assert (await session.exclude(two)).entry_ids == (call, two)
+    assert (await session.marks.exclude(two)).entry_ids == (call, two)
     assert await context(session) == [ask, call, one]
     calls = (await session.build_context())[1]["content"]
     assert isinstance(calls, list)
@@ -375,7 +375,7 @@ async def test_one_of_two_calls_of_the_same_id_leaves_with_its_own_result(sessio
 
 async def test_an_id_that_is_used_again_is_another_call(session: Session) -> None:
     first, one, second, two = await append(session, calling("1"), result("1"), calling("1"), result("1"))
-    assert (await session.exclude(two)).entry_ids == (second, two)
+    assert (await session.marks.exclude(two)).entry_ids == (second, two)
     assert await context(session) == [first, one]
 
 
@@ -383,5 +383,5 @@ async def test_a_pinned_call_keeps_a_result_that_comes_after_other_messages(sess
     _, call, _, one, end = await append(
         session, user("go"), calling("1"), assistant("meanwhile"), result("1"), user("thanks")
     )
-    assert (await session.pin(one)).entry_ids == (call, one)
+    assert (await session.marks.pin(one)).entry_ids == (call, one)
     assert await kept_by_compacting(session, end) == [call, one, end]

@@ -36,7 +36,7 @@ async def test_a_model_summarizes_what_a_fork_has_done(session: Session, store: 
     fork = await session.fork(at=ids[1])
     tried = (await fork.append_messages([user("F1"), user("F2")])).entry_ids
     asked: list[ModelRequest] = []
-    done = await session.merge_back(
+    done = await session.branches.merge_back(
         source=fork, model=answering(asked), instructions="mind the files", details={"ticket": 7}
     )
     assert (done.parent_id, session.leaf_id, done.replayed) == (ids[3], done.entry_id, False)
@@ -56,7 +56,7 @@ async def test_a_model_summarizes_what_a_fork_has_done(session: Session, store: 
     assert (details["ticket"], details["mode"]) == (7, "llm")
     total = (await store.usage(session, purpose="branch_summary")).total
     assert (total.calls, total.input) == (1, 70)
-    assert done.entry_id in await session.entry_costs()
+    assert done.entry_id in await session.money.entry_costs()
 
 
 async def test_what_was_brought_back_before_is_not_paid_for_again(session: Session, store: Store) -> None:
@@ -64,26 +64,26 @@ async def test_what_was_brought_back_before_is_not_paid_for_again(session: Sessi
     fork = await session.fork(at=ids[0])
     await fork.append_message(user("F1"))
     asked: list[ModelRequest] = []
-    first = await session.merge_back(source=fork, model=answering(asked))
-    again = await session.merge_back(source=fork, model=answering(asked))
+    first = await session.branches.merge_back(source=fork, model=answering(asked))
+    again = await session.branches.merge_back(source=fork, model=answering(asked))
     assert (again.entry_id, again.replayed, len(asked)) == (first.entry_id, True, 1)
-    assert (await session.merge_back("in words", source=fork)).replayed
+    assert (await session.branches.merge_back("in words", source=fork)).replayed
     await session.undo()
-    assert not (await session.merge_back(source=fork, model=answering(asked))).replayed
+    assert not (await session.branches.merge_back(source=fork, model=answering(asked))).replayed
     await fork.append_message(user("F2"))
-    await session.merge_back(source=fork, model=answering(asked))
+    await session.branches.merge_back(source=fork, model=answering(asked))
     assert len(asked) == 3
     assert (await store.usage(session, purpose="branch_summary")).total.calls == 3
 
 
 async def test_a_mode_that_asks_nobody_summarizes_a_task_and_a_branch(session: Session) -> None:
     ids = await hold_turns(session, 2)
-    task = await session.create_task(task_id="look")
+    task = await session.tasks.create(task_id="look")
     looked = (await task.append_messages([user("T1"), user("T2")])).entry_ids
-    done = await session.merge_back(source=task, mode="window")
+    done = await session.branches.merge_back(source=task, mode="window")
     assert f"entries {looked[0]} to {looked[1]}]" in await summary_of(session, done.entry_id)
     await session.move_leaf(ids[1])
-    back = await session.merge_back(source_leaf=ids[3], mode="window")
+    back = await session.branches.merge_back(source_leaf=ids[3], mode="window")
     assert f"entries {ids[2]} to {ids[3]}]" in await summary_of(session, back.entry_id)
 
 
@@ -91,9 +91,9 @@ async def test_compactions_of_the_source_are_taken_over(session: Session) -> Non
     ids = await hold_turns(session, 1)
     fork = await session.fork(at=ids[1])
     asked = (await fork.append_messages([user(f"question {n} " + "q" * 300) for n in range(8)])).entry_ids
-    compacted = await fork.compact_range(asked[1], asked[4], mode="window")
+    compacted = await fork.compactions.compact_range(asked[1], asked[4], mode="window")
     assert compacted.summary is not None
-    done = await session.merge_back(source=fork, mode="window")
+    done = await session.branches.merge_back(source=fork, mode="window")
     assert compacted.summary in await summary_of(session, done.entry_id)
     assert f"entries {asked[0]} to {asked[7]}]" in await summary_of(session, done.entry_id)
 
@@ -107,10 +107,10 @@ async def test_a_summary_that_fails_appends_nothing(session: Session) -> None:
         raise RuntimeError("no")
 
     with pytest.raises(SummaryFailed):
-        await session.merge_back(source=fork, model=FunctionModel(fail))
+        await session.branches.merge_back(source=fork, model=FunctionModel(fail))
     assert (await session.refresh()).leaf_id == ids[1]
     settings = CompactionSettings(on_failure="fallback")
-    done = await session.merge_back(source=fork, model=FunctionModel(fail), settings=settings)
+    done = await session.branches.merge_back(source=fork, model=FunctionModel(fail), settings=settings)
     entry = await session.get_entry(done.entry_id)
     assert entry is not None
     assert isinstance(entry.fields["details"], dict)
@@ -127,7 +127,7 @@ async def test_what_happens_while_the_model_writes(session: Session, store: Stor
         await session.append_message(user("meanwhile"))
         return "it was tried"
 
-    done = await session.merge_back(source=fork, model=FunctionModel(goes_on))
+    done = await session.branches.merge_back(source=fork, model=FunctionModel(goes_on))
     entry = await session.get_entry(done.entry_id)
     assert entry is not None
     assert entry.fields["fromId"] == tried
@@ -138,7 +138,7 @@ async def test_what_happens_while_the_model_writes(session: Session, store: Stor
         return "it was tried"
 
     with pytest.raises(LeafConflict):
-        await session.merge_back(source=fork, model=FunctionModel(goes_back))
+        await session.branches.merge_back(source=fork, model=FunctionModel(goes_back))
     assert session.leaf_id == ids[0]
     other = await store.get_session(session.id)
     assert other is not None
@@ -148,7 +148,7 @@ async def test_what_happens_while_the_model_writes(session: Session, store: Stor
         return ModelReply(({"role": "assistant", "content": "x", "usage": {"input": 5, "output": 1}},))
 
     with pytest.raises(LeafConflict):
-        await session.merge_back(source=fork, model=FunctionModel(somebody_writes))
+        await session.branches.merge_back(source=fork, model=FunctionModel(somebody_writes))
     assert (await session.refresh()).leaf_id == other.leaf_id
     assert (await store.usage(session, purpose="branch_summary")).total.input == 5
 
@@ -162,29 +162,29 @@ async def test_what_the_caller_has_seen_is_compared_before_a_model_is_asked(sess
         raise AssertionError
 
     with pytest.raises(LeafConflict):
-        await session.merge_back(source=fork, model=FunctionModel(never), expected_leaf=ids[0])
+        await session.branches.merge_back(source=fork, model=FunctionModel(never), expected_leaf=ids[0])
 
 
 async def test_what_cannot_be_is_refused_and_changes_nothing(session: Session) -> None:
     ids = await hold_turns(session, 1)
     fork = await session.fork()
     with pytest.raises(InvalidArgument, match="nothing to bring back"):
-        await session.merge_back(source=fork, mode="window")
+        await session.branches.merge_back(source=fork, mode="window")
     await fork.append_custom("note", {"text": "seen by no model"})
     with pytest.raises(InvalidArgument, match="its context has nothing"):
-        await session.merge_back(source=fork, mode="window")
+        await session.branches.merge_back(source=fork, mode="window")
     with pytest.raises(InvalidArgument, match="summary: give one"):
-        await session.merge_back(source=fork)
+        await session.branches.merge_back(source=fork)
     with pytest.raises(InvalidArgument, match="leave them out"):
-        await session.merge_back("x", source=fork, mode="window")
+        await session.branches.merge_back("x", source=fork, mode="window")
     with pytest.raises(InvalidArgument, match="leave them out"):
-        await session.merge_back(source=fork, mode="window", usage={"input": 1})
+        await session.branches.merge_back(source=fork, mode="window", usage={"input": 1})
     with pytest.raises(InvalidArgument, match="asks a model"):
-        await session.merge_back(source=fork, mode="llm")
+        await session.branches.merge_back(source=fork, mode="llm")
     with pytest.raises(InvalidArgument, match="give a model"):
-        await session.merge_back("x", source=fork, instructions="x")
+        await session.branches.merge_back("x", source=fork, instructions="x")
     with pytest.raises(InvalidArgument, match="mergedFrom"):
-        await session.merge_back(source=fork, mode="window", details={"mergedFrom": 1})
+        await session.branches.merge_back(source=fork, mode="window", details={"mergedFrom": 1})
     assert session.leaf_id == ids[1]
 
 
@@ -194,7 +194,7 @@ def test_the_blocking_twin_has_summaries_made_too() -> None:
         first = session.append_message(user("U1")).entry_id
         fork = session.fork(at=first)
         fork.append_message(user("F1"))
-        done = session.merge_back(source=fork, model=FunctionModel(lambda _: "it was tried"))
+        done = session.branches.merge_back(source=fork, model=FunctionModel(lambda _: "it was tried"))
         entry = session.get_entry(done.entry_id)
         assert entry is not None
         assert "it was tried" in str(entry.fields["summary"])

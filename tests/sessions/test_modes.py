@@ -98,9 +98,9 @@ async def test_a_call_that_runs_is_never_summarised_away(session: Session) -> No
 
 async def test_a_session_finds_its_running_tasks_by_itself(session: Session) -> None:
     await work(session, 4)
-    await session.create_task(task_id="index-docs")
-    done_task = await session.create_task(task_id="read-log")
-    await done_task.end_task("done")
+    await session.tasks.create(task_id="index-docs")
+    done_task = await session.tasks.create(task_id="read-log")
+    await done_task.tasks.end("done")
     around = Around(tasks=["job 7: of the caller"], approvals=["ap-1: may it push?"])
     await work(session, 10, start=4)
     done = await session.compact(mode=Intent(around), settings=SETTINGS)
@@ -114,13 +114,13 @@ async def test_a_call_that_a_running_task_is_to_answer_is_kept_until_the_task_ha
     await work(session, 3)
     called: JsonObject = {"type": "toolCall", "id": "t1", "name": "task", "arguments": {"prompt": "look"}}
     caller = (await session.append_message({"role": "assistant", "content": [called]})).entry_id
-    task = await session.create_task(task_id="look-it-up")
+    task = await session.tasks.create(task_id="look-it-up")
     await work(session, 10, start=3)
     done = await session.compact(mode="intent", settings=SETTINGS)
     assert done.planned is not None
     assert done.planned.first_kept_entry_id == caller
     assert (await session.compact(mode="intent", settings=SETTINGS)).reason == "no_cut_point"
-    await task.end_task("failed", summary="it died")
+    await task.tasks.end("failed", summary="it died")
     done = await session.compact(mode="intent", settings=SETTINGS)
     assert done.appended is not None
     assert f"[entry {caller}, call t1]" in str(done.summary)
@@ -219,7 +219,7 @@ async def test_what_cannot_work_is_found_before_anything_is_done(session: Sessio
     with pytest.raises(InvalidArgument, match=r"^settings\.mode: there is no 'lmm'; choose one of llm, "):
         await session.compact(settings=settings)
     with pytest.raises(InvalidArgument, match=r"^settings\.mode: there is no 'lmm'"):
-        await session.plan_compaction(settings=settings)
+        await session.compactions.plan(settings=settings)
     with pytest.raises(InvalidArgument, match=r"^model: mode 'llm' asks a model"):
         await session.compact()
     assert (await session.compact(dry_run=True)).reason == "no_cut_point"

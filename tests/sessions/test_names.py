@@ -28,8 +28,8 @@ async def test_new_names_with_control_characters_are_refused_and_shown_escaped(b
             ("key", lambda: store.open_session(bad, mode="get_or_create")),
             ("scope", lambda: store.create_session(scope=bad)),
             ("key", lambda: session.fork(key=bad)),
-            ("key", lambda: session.create_task(task_id="t", key=bad)),
-            ("task_id", lambda: session.create_task(task_id=bad)),
+            ("key", lambda: session.tasks.create(task_id="t", key=bad)),
+            ("task_id", lambda: session.tasks.create(task_id=bad)),
         ):
             with pytest.raises(flue_py.InvalidArgument) as refused:
                 await make()
@@ -65,7 +65,7 @@ async def test_a_store_that_has_such_names_goes_on_as_it_was(tmp_path: Path, bad
         assert [entry.id for entry in await by_key.get_active_path()] == [bad]
         await by_key.append_message({"role": "user", "content": "more"})
         fork = await by_key.fork()
-        await fork.create_task(task_id="t")
+        await fork.tasks.create(task_id="t")
         assert {problem.kind for problem in (await store.verify()).problems} == {"unusable id"}
 
 

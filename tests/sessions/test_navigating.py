@@ -26,7 +26,7 @@ async def test_the_leaf_itself_is_no_target_even_if_a_person_wrote_it(session: S
     ids = await hold_turns(session, 1)
     await session.move_leaf(ids[0])
     assert await session.navigate(ids[0], label="x", summary="s") == Navigated(ids[0], ids[0], 2)
-    assert (await session.labels(), session.leaf_id) == ({}, ids[0])
+    assert (await session.marks.labels(), session.leaf_id) == ({}, ids[0])
 
 
 async def test_a_callback_gets_what_is_left_and_its_summary_names_both_ends(session: Session, store: Store) -> None:
@@ -35,7 +35,7 @@ async def test_a_callback_gets_what_is_left_and_its_summary_names_both_ends(sess
 
     async def summarize(leaving: Leaving) -> BranchSummary:
         seen.append(leaving)
-        assert await session.labels() == {}  # the session can be read meanwhile
+        assert await session.marks.labels() == {}  # the session can be read meanwhile
         return BranchSummary("tried", details={"n": 1}, calls=[{"output": 2}, {"output": 3}])
 
     went = await session.navigate(ids[4], summary=summarize, label="back", by="me")
@@ -51,7 +51,7 @@ async def test_a_callback_gets_what_is_left_and_its_summary_names_both_ends(sess
         "details": {"n": 1},
     }
     assert (entry.parent_id, session.leaf_id, went.draft) == (ids[3], entry.id, "U3")
-    assert await session.labels() == {entry.id: "back"}
+    assert await session.marks.labels() == {entry.id: "back"}
     assert {row.group["purpose"]: row.calls for row in (await store.usage(session, group_by=["purpose"])).rows} == {
         "turn": 3,
         "branch_summary": 2,
@@ -64,7 +64,7 @@ async def test_a_callback_can_go_without_a_summary_or_keep_the_session_where_it_
     ids = await hold_turns(session, 2)
     stayed = await session.navigate(ids[1], summary=lambda leaving: False, label="x")
     assert stayed == Navigated(ids[3], ids[3], 1, cancelled=True)
-    assert (await session.labels(), session.leaf_id, session.revision) == ({}, ids[3], 1)
+    assert (await session.marks.labels(), session.leaf_id, session.revision) == ({}, ids[3], 1)
     assert await session.navigate(ids[1], summary=lambda leaving: None) == Navigated(ids[3], ids[1], 2)
 
 

@@ -135,7 +135,7 @@ async def test_what_was_entered_is_not_entered_again(tmp_path: Path, anyio_backe
         session = await store.create_session()
         with pytest.raises(InvalidArgument, match=r"flue_py.open\(...\) was entered before"):
             await opening.__aenter__()
-        batch, call = store.atomic(), session.budgeted(tokens=1)
+        batch, call = store.atomic(), session.money.budgeted(tokens=1)
         for manager, what in ((batch, r"atomic\(\)"), (call, r"budgeted\(\)")):
             async with manager:
                 pass

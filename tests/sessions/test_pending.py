@@ -90,5 +90,5 @@ async def test_what_a_person_ran_in_a_shell_and_what_is_excluded_is_not_owed(sto
     again = (await session.append_message(ASKED)).entry_ids[0]
     await session.append_custom("note", {"text": "by hand"})
     assert not (await session.pending()).is_over
-    await session.exclude(again)
+    await session.marks.exclude(again)
     assert (await session.pending()).is_over

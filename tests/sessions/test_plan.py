@@ -64,7 +64,7 @@ async def sizes(session: Session, leaf: str | None) -> list[int]:
 async def test_the_next_call_reads_what_was_sent_last(session: Session) -> None:
     ids = await talk(session)
     counts = await sizes(session, ids[-1])
-    plan = await session.plan("resume", system="Be brief. " * 40, tools=[])
+    plan = await session.compactions.price("resume", system="Be brief. " * 40, tools=[])
     around = counter_for(MODEL).count({"role": "user", "content": [{"type": "text", "text": "Be brief. " * 40}]})
 
     assert (plan.kind, plan.leaf_id, plan.model, plan.provider) == ("resume", ids[-1], MODEL, "anthropic")
@@ -81,35 +81,37 @@ async def test_the_next_call_reads_what_was_sent_last(session: Session) -> None:
 
 async def test_after_a_pause_or_with_another_model_everything_is_written_anew(session: Session, clock: Clock) -> None:
     await talk(session)
-    other = await session.plan(Resume(), model="another", provider="openai")
+    other = await session.compactions.price(Resume(), model="another", provider="openai")
     assert (other.is_warm, other.kept, other.price) == (False, 0, None)
     assert other.never == "no_edit"
     clock.now = START + timedelta(minutes=6)
-    paused = await session.plan(Resume())
+    paused = await session.compactions.price(Resume())
     assert (paused.is_warm, paused.kept, paused.rewritten) == (False, 0, paused.tokens_after)
-    assert (await session.plan(Resume(), cached=True)).kept > 0
+    assert (await session.compactions.price(Resume(), cached=True)).kept > 0
 
 
 async def test_the_same_model_of_another_provider_has_another_cache(session: Session) -> None:
     await talk(session, 2)
-    other = await session.plan("resume", model=MODEL, provider="openrouter")
+    other = await session.compactions.price("resume", model=MODEL, provider="openrouter")
     assert (other.is_warm, other.kept) == (False, 0)
-    assert not (await session.plan("resume", provider="openrouter")).is_warm
+    assert not (await session.compactions.price("resume", provider="openrouter")).is_warm
     for provider in ("anthropic", "Anthropic", None):
-        assert (await session.plan("resume", model=MODEL, provider=provider)).is_warm
+        assert (await session.compactions.price("resume", model=MODEL, provider=provider)).is_warm
     await session.append_message({"role": "assistant", "content": "ok", "model": MODEL})
-    assert (await session.plan("resume", model=MODEL, provider="openrouter")).is_warm
+    assert (await session.compactions.price("resume", model=MODEL, provider="openrouter")).is_warm
 
 
 async def test_a_rewind_keeps_the_beginning_and_pays_at_once(session: Session) -> None:
     ids = await talk(session)
     counts = await sizes(session, ids[-1])
-    plan = await session.plan(Rewind(to=ids[7]))
+    plan = await session.compactions.price(Rewind(to=ids[7]))
     assert (plan.common_items, plan.tokens_after, plan.rewritten) == (8, sum(counts[:8]), 0)
     assert plan.tokens_saved == sum(counts[8:])
     assert (plan.turns_to_pay, plan.never) == (1, None)
-    assert await session.plan(Rewind(turns=4)) == await session.plan("rewind", turns=4) == plan
-    assert await session.plan("rewind", to=ids[7]) == plan
+    assert (
+        await session.compactions.price(Rewind(turns=4)) == await session.compactions.price("rewind", turns=4) == plan
+    )
+    assert await session.compactions.price("rewind", to=ids[7]) == plan
     await session.rewind(to=ids[7])
     assert await sizes(session, session.leaf_id) == counts[:8]
 
@@ -117,7 +119,7 @@ async def test_a_rewind_keeps_the_beginning_and_pays_at_once(session: Session) -
 async def test_an_exclusion_breaks_the_cache_from_where_it_is(session: Session) -> None:
     ids = await talk(session)
     counts = await sizes(session, ids[-1])
-    early, late = await session.plan(Exclude([ids[8]])), await session.plan(Exclude(ids[18]))
+    early, late = await session.compactions.price(Exclude([ids[8]])), await session.compactions.price(Exclude(ids[18]))
     assert (early.common_items, late.common_items) == (8, 18)
     assert early.tokens_after == sum(counts) - counts[8]
     assert early.kept == sum(counts[:8])
@@ -126,33 +128,33 @@ async def test_an_exclusion_breaks_the_cache_from_where_it_is(session: Session) 
     assert early.turns_to_pay is not None
     assert early.turns_to_pay > 50
     assert late.turns_to_pay == 1
-    several = await session.plan(Exclude([ids[8], ids[3], ids[8]]))
+    several = await session.compactions.price(Exclude([ids[8], ids[3], ids[8]]))
     assert (several.common_items, several.tokens_after) == (3, sum(counts) - counts[8] - counts[3])
 
     for entry_id in (ids[8], ids[3]):
-        await session.exclude(entry_id)
+        await session.marks.exclude(entry_id)
     assert sum(await sizes(session, session.leaf_id)) == several.tokens_after
-    again = await session.plan(Exclude([ids[8]]))
+    again = await session.compactions.price(Exclude([ids[8]]))
     assert (again.turns_to_pay, again.never) == (None, "nothing_to_do")
 
 
 async def test_a_compaction_without_a_model_is_counted_and_one_with_a_model_estimated(session: Session) -> None:
     await talk(session, 40)
-    counted = await session.plan(Compact(mode="window", settings=SETTINGS))
+    counted = await session.compactions.price(Compact(mode="window", settings=SETTINGS))
     assert counted.summary_call is None
     assert (counted.common_items, counted.kept) == (0, 0)
     done = await session.compact(mode="window", settings=SETTINGS)
     assert (counted.tokens_before, counted.tokens_after) == (done.tokens_before, done.tokens_after)
     await session.undo()
     without = replace(SETTINGS, prefer_deterministic=True)
-    assert (await session.plan(Compact(mode="llm", settings=without))).summary_call is None
+    assert (await session.compactions.price(Compact(mode="llm", settings=without))).summary_call is None
 
-    asked = await session.plan(Compact(settings=SETTINGS, summary_tokens=500))
+    asked = await session.compactions.price(Compact(settings=SETTINGS, summary_tokens=500))
     assert asked.summary_call is not None
     assert asked.summary_call.cache_read == 0
     assert asked.summary_call.output == 500
     assert asked.is_estimate
-    aligned = await session.plan(Compact(settings=SETTINGS, summary_tokens=500), system="", tools=[])
+    aligned = await session.compactions.price(Compact(settings=SETTINGS, summary_tokens=500), system="", tools=[])
     assert aligned.summary_call is not None
     assert aligned.summary_call.cache_read == aligned.kept_unedited
     assert aligned.price is not None
@@ -168,7 +170,7 @@ async def test_a_compaction_without_a_model_is_counted_and_one_with_a_model_esti
 async def test_a_compaction_that_would_be_refused_as_not_smaller_has_nothing_to_do(session: Session) -> None:
     await session.append_messages([{"role": "user", "content": "hi"}, answer("ok"), {"role": "user", "content": "go"}])
     settings = CompactionSettings(keep_recent_tokens=1)
-    plan = await session.plan(Compact(mode="intent", settings=settings))
+    plan = await session.compactions.price(Compact(mode="intent", settings=settings))
     assert (plan.turns_to_pay, plan.never) == (None, "nothing_to_do")
     assert plan.tokens_after == plan.tokens_before
     assert (await session.compact(mode="intent", settings=settings)).reason == "not_smaller"
@@ -177,30 +179,30 @@ async def test_a_compaction_that_would_be_refused_as_not_smaller_has_nothing_to_
 async def test_a_range_keeps_what_is_before_it_in_the_cache(session: Session) -> None:
     ids = await talk(session, 20)
     sent = await sizes(session, session.leaf_id)
-    plan = await session.plan(Compact(mode="intent", first=ids[8], last=ids[15]))
+    plan = await session.compactions.price(Compact(mode="intent", first=ids[8], last=ids[15]))
     assert (plan.kind, plan.common_items, plan.kept) == ("compact", 8, sum(sent[:8]))
     assert plan.kept_unedited == sum(sent[:-1])
     leaf = session.leaf_id
-    done = await session.compact_range(ids[8], ids[15], mode="intent")
+    done = await session.compactions.compact_range(ids[8], ids[15], mode="intent")
     assert (plan.tokens_before, plan.tokens_after) == (done.tokens_before, done.tokens_after)
-    assert (await session.common_prefix(leaf, session.leaf_id)).items == 8
-    later = await session.plan("compact", mode="intent", first=ids[20], last=ids[23])
+    assert (await session.context.common_prefix(leaf, session.leaf_id)).items == 8
+    later = await session.compactions.price("compact", mode="intent", first=ids[20], last=ids[23])
     assert (later.is_warm, later.common_items) == (True, 8)
     await session.append_message(answer("read as it is now"))
-    later = await session.plan("compact", mode="intent", first=ids[20], last=ids[23])
+    later = await session.compactions.price("compact", mode="intent", first=ids[20], last=ids[23])
     assert later.common_items == 8 + 1 + 4
 
 
 async def test_what_comes_back_with_a_range_comes_after_its_summary(session: Session) -> None:
     ids = await talk(session, 12)
-    await session.compact_range(ids[8], ids[11], mode="window")
+    await session.compactions.compact_range(ids[8], ids[11], mode="window")
     await session.append_message(answer("read as it is now"))
-    await session.pin(ids[9])
+    await session.marks.pin(ids[9])
     leaf = session.leaf_id
-    plan = await session.plan(Compact(mode="window", first=ids[6], last=ids[15]))
-    done = await session.compact_range(ids[6], ids[15], mode="window")
+    plan = await session.compactions.price(Compact(mode="window", first=ids[6], last=ids[15]))
+    done = await session.compactions.compact_range(ids[6], ids[15], mode="window")
     assert plan.tokens_after == done.tokens_after == sum(await sizes(session, session.leaf_id))
-    assert plan.common_items == (await session.common_prefix(leaf, session.leaf_id)).items == 6
+    assert plan.common_items == (await session.context.common_prefix(leaf, session.leaf_id)).items == 6
     assert ids[9] in [item.entry_id for item in await session.build_context_entries()]
 
 
@@ -208,8 +210,8 @@ async def test_a_range_from_the_beginning_keeps_nothing_in_the_cache(session: Se
     ids = await talk(session, 10)
     await session.compact(mode="window", settings=CompactionSettings(keep_recent_tokens=2_000))
     await session.append_message(answer("read as it is now"))
-    plan = await session.plan(Compact(mode="window", last=ids[-5]))
-    done = await session.compact_range(None, ids[-5], mode="window")
+    plan = await session.compactions.price(Compact(mode="window", last=ids[-5]))
+    done = await session.compactions.compact_range(None, ids[-5], mode="window")
     assert (plan.common_items, plan.kept) == (0, 0)
     assert plan.tokens_after == done.tokens_after
 
@@ -217,34 +219,38 @@ async def test_a_range_from_the_beginning_keeps_nothing_in_the_cache(session: Se
 async def test_a_model_is_shown_the_range_alone(session: Session) -> None:
     ids = await talk(session, 20)
     counts = await sizes(session, session.leaf_id)
-    plan = await session.plan(Compact(first=ids[4], last=ids[11], summary_tokens=300), system="", tools=[])
+    plan = await session.compactions.price(Compact(first=ids[4], last=ids[11], summary_tokens=300), system="", tools=[])
     assert plan.summary_call is not None
     assert (plan.summary_call.cache_read, plan.summary_call.output) == (0, 300)
     assert plan.summary_call.input == sum(counts[4:12]) + 600
     assert plan.tokens_after == sum(counts) - sum(counts[4:12]) + 300
     assert plan.is_estimate
-    assert (await session.plan(Compact(first=ids[4], summary_tokens=300))).tokens_after == sum(counts[:4]) + 300
+    assert (await session.compactions.price(Compact(first=ids[4], summary_tokens=300))).tokens_after == sum(
+        counts[:4]
+    ) + 300
 
 
 async def test_ranges_that_cannot_be_are_refused_as_they_would_be(session: Session) -> None:
     ids = await talk(session, 4)
     with pytest.raises(EntryNotFound):
-        await session.plan(Compact(first="missing", last=ids[2]))
+        await session.compactions.price(Compact(first="missing", last=ids[2]))
     with pytest.raises(InvalidArgument, match="the other way round"):
-        await session.plan(Compact(first=ids[4], last=ids[2]))
+        await session.compactions.price(Compact(first=ids[4], last=ids[2]))
     with pytest.raises(InvalidArgument, match="last"):
         Compact(last=7)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="unexpected keyword argument 'first'"):
-        await session.plan("fork", first=ids[2])
+        await session.compactions.price("fork", first=ids[2])
 
 
 async def test_a_fork_reads_what_the_session_sent(session: Session) -> None:
     ids = await talk(session)
-    plan = await session.plan(Fork(at=ids[9]))
+    plan = await session.compactions.price(Fork(at=ids[9]))
     assert (plan.common_items, plan.rewritten, plan.never) == (10, 0, "no_edit")
     fork = await session.fork(at=ids[9])
     assert sum(await sizes(fork, fork.leaf_id)) == plan.tokens_after
-    assert (await session.plan("fork")).tokens_after == (await session.plan("resume")).tokens_after
+    assert (await session.compactions.price("fork")).tokens_after == (
+        await session.compactions.price("resume")
+    ).tokens_after
 
 
 async def test_nothing_is_changed_and_unknown_is_none(session: Session, store: Store) -> None:
@@ -252,13 +258,13 @@ async def test_nothing_is_changed_and_unknown_is_none(session: Session, store: S
     before = (session.leaf_id, (await session.refresh()).revision, await session.log())
     edits: tuple[EditChoice, ...] = ("compact", "fork", "resume", Rewind(to=ids[0]), Exclude([ids[0]]))
     for edit in edits:
-        plan = await session.plan(edit, model="nobody-knows")
+        plan = await session.compactions.price(edit, model="nobody-knows")
         assert isinstance(plan, EditPlan)
         assert plan.price is None
         assert plan.turns_to_pay is None
         assert plan.never in ("price_unknown", "no_edit", "nothing_to_do")
     assert (session.leaf_id, (await session.refresh()).revision, await session.log()) == before
-    empty = await (await store.create_session()).plan("resume", model=MODEL)
+    empty = await (await store.create_session()).compactions.price("resume", model=MODEL)
     assert (empty.tokens_after, empty.is_warm, empty.leaf_id) == (0, False, None)
 
 
@@ -266,7 +272,7 @@ async def test_what_is_not_an_edit_is_refused(session: Session) -> None:
     ids = await talk(session, 1)
     for wrong in ("rewound", "", None, 5, Rewind):
         with pytest.raises(InvalidArgument, match=r"edit: .* is not an edit; give one of compact, rewind"):
-            await session.plan(wrong)  # type: ignore[arg-type]
+            await session.compactions.price(wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="either to= or turns="):
         Rewind()
     with pytest.raises(InvalidArgument, match="at least one entry"):
@@ -274,15 +280,15 @@ async def test_what_is_not_an_edit_is_refused(session: Session) -> None:
     with pytest.raises(InvalidArgument, match="summary_tokens"):
         Compact(summary_tokens=-1)
     with pytest.raises(EntryNotFound):
-        await session.plan("exclude", entry_ids=["missing"])
+        await session.compactions.price("exclude", entry_ids=["missing"])
     with pytest.raises(InvalidArgument, match=r"edit: Exclude missing .*'entry_ids'"):
-        await session.plan("exclude")
+        await session.compactions.price("exclude")
     with pytest.raises(InvalidArgument, match=r"edit: Fork got an unexpected keyword argument 'turns'"):
-        await session.plan("fork", turns=1)
+        await session.compactions.price("fork", turns=1)
     with pytest.raises(InvalidArgument, match="turns: is an argument of an edit given by its name"):
-        await session.plan(Rewind(turns=1), turns=1)
+        await session.compactions.price(Rewind(turns=1), turns=1)
     with pytest.raises(EntryNotFound):
-        await session.plan(Fork(at="missing"))
+        await session.compactions.price(Fork(at="missing"))
     await session.move_leaf(ids[0])
     with pytest.raises(InvalidArgument, match="not on the path"):
-        await session.plan(Rewind(to=ids[1]))
+        await session.compactions.price(Rewind(to=ids[1]))

@@ -231,7 +231,7 @@ import asyncio, flue_py
 async def main():
     async with flue_py.open(%r) as store:
         session = await store.open_session("one", mode="get_or_create")
-        print(len(await session.build_context()), (await session.aggregate_usage_since(None)).usage.output)
+        print(len(await session.build_context()), (await session.money.aggregate_usage_since(None)).usage.output)
 asyncio.run(main())"""
     modules_after(code % path)
 

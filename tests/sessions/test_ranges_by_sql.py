@@ -48,12 +48,12 @@ def test_the_query_of_the_page_returns_the_context(tmp_path: Path) -> None:
         ids = session.append_messages(asked).entry_ids
         contexts = [told(session)]
         for first, last in ((ids[3], ids[6]), (ids[8], ids[9]), (ids[14], ids[16]), (None, ids[1]), (ids[18], None)):
-            assert session.compact_range(first, last, mode="window").reason is None
+            assert session.compactions.compact_range(first, last, mode="window").reason is None
             assert shown(database) == told(session)
             contexts.append(told(session))
         whole = session.compact(mode="window", settings=CompactionSettings(keep_recent_tokens=100))
         assert whole.reason is None
         assert shown(database) == told(session)
         for context in reversed(contexts):
-            assert session.uncompact() is not None
+            assert session.compactions.uncompact() is not None
             assert shown(database) == told(session) == context

@@ -30,7 +30,7 @@ async def test_reading_the_end_of_the_context_takes_over_the_stored_leaf(
 ) -> None:
     await hold_turns(session, 2)
     for read in ("build_context", "build_context_entries"):
-        other = await store.open_session(session.key, scope=session.scope)
+        other = await store.open_session(session.key, scope=session.info.scope)
         await session.append_message(user("more"))
         await getattr(other, read)(leaf=other.leaf_id, limit=1)
         assert other.leaf_id != session.leaf_id

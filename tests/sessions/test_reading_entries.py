@@ -33,13 +33,13 @@ async def test_children_are_told_of_an_entry_and_of_the_beginning(session: Sessi
     ids = await hold_turns(session, 2)
     await session.move_leaf(ids[1])
     other = (await session.append_message(user("other"))).entry_id
-    assert [entry.id for entry in await session.children(ids[1])] == [ids[2], other]
-    assert [entry.id for entry in await session.children(None)] == [ids[0]]
-    assert await session.children(ids[3]) == []
+    assert [entry.id for entry in await session.branches.children(ids[1])] == [ids[2], other]
+    assert [entry.id for entry in await session.branches.children(None)] == [ids[0]]
+    assert await session.branches.children(ids[3]) == []
     with pytest.raises(EntryNotFound):
-        await session.children("missing")
+        await session.branches.children("missing")
     with pytest.raises(InvalidArgument, match="entry_id"):
-        await session.children(5)  # type: ignore[arg-type]
+        await session.branches.children(5)  # type: ignore[arg-type]
 
 
 @pytest.mark.anyio
@@ -73,5 +73,5 @@ def test_the_blocking_twin_looks_up_alike() -> None:
         assert found is not None
         assert (found.id, found.session_id) == (second, session.id)
         assert store.get_entry("missing") is None
-        assert [entry.id for entry in session.children(first)] == [second]
+        assert [entry.id for entry in session.branches.children(first)] == [second]
         assert [entry.id for entry in session.entries(newest_first=True)] == [second, first]

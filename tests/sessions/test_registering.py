@@ -52,11 +52,11 @@ async def text_of(session: Session) -> str:
     "mode", ["llm", "intent", "window", Lossless(state="building"), Hybrid(), Plain()], ids=lambda mode: str(mode)[:8]
 )
 async def test_they_come_back_word_for_word_after_ten_compactions(session: Session, store: Store, mode: Mode) -> None:
-    await session.register("rules", RULES)
-    await session.register("way", "1. look\n2. leap", kind="plan")
+    await session.marks.register("rules", RULES)
+    await session.marks.register("way", "1. look\n2. leap", kind="plan")
     for number in range(10):
         if number == 5:
-            await session.register("way", "1. leap", kind="plan")
+            await session.marks.register("way", "1. leap", kind="plan")
         called: JsonObject = {"type": "toolCall", "id": f"c{number}", "name": "bash", "arguments": {"command": "make"}}
         result: JsonObject = {"role": "toolResult", "toolCallId": f"c{number}", "toolName": "bash", "content": "made"}
         await session.append_messages([{"role": "assistant", "content": [called]}, result])
@@ -69,11 +69,11 @@ async def test_they_come_back_word_for_word_after_ten_compactions(session: Sessi
         assert text.count(f'<registered kind="instructions" name="rules">\n{RULES}\n</registered>') == 1
         assert text.count("1. look") == (number < 5)
         assert text.count("1. leap") == (number >= 5)
-    assert [(each.name, each.kind, each.text) for each in await session.registered()] == [
+    assert [(each.name, each.kind, each.text) for each in await session.marks.registered()] == [
         ("rules", "instructions", RULES),
         ("way", "plan", "1. leap"),
     ]
-    await session.unregister("way")
+    await session.marks.unregister("way")
     await talk(session, 6, start=60)
     await session.compact(MODEL, mode=mode, settings=SETTINGS)
     assert "leap" not in await text_of(session)
@@ -85,16 +85,16 @@ async def test_another_process_has_them(tmp_path: object) -> None:
     path = f"{tmp_path}/store.db"
     async with flue_py.open(path) as store:
         session = await store.create_session(key="k")
-        await session.register("rules", RULES)
+        await session.marks.register("rules", RULES)
         for number in range(10):
             await talk(session, 6, start=6 * number)
-            await session.register("todo", f"- step {number}", kind="todo")
+            await session.marks.register("todo", f"- step {number}", kind="todo")
             assert (await session.compact(MODEL, settings=SETTINGS)).appended is not None
     code = """if True:
         import sys, flue_py.sync
         with flue_py.sync.open(sys.argv[1]) as store:
             session = store.open_session("k", mode="get")
-            print([each.text for each in session.registered()])
+            print([each.text for each in session.marks.registered()])
             print(session.build_context()[0]["content"][0]["text"])
     """
     out = (await anyio.run_process([sys.executable, "-c", code, path])).stdout.decode()
@@ -104,59 +104,59 @@ async def test_another_process_has_them(tmp_path: object) -> None:
 
 
 async def test_the_same_text_is_registered_once(session: Session) -> None:
-    assert await session.unregister("rules") is None
-    first = await session.register("rules", RULES)
+    assert await session.marks.unregister("rules") is None
+    first = await session.marks.register("rules", RULES)
     assert first is not None
-    assert await session.register("rules", RULES) is None
-    assert await session.register("rules", RULES, kind="skill") is not None
-    assert await session.register("rules", RULES, kind="skill", idempotency_key="once") is not None
-    again = await session.register("rules", RULES, kind="skill", idempotency_key="once")
+    assert await session.marks.register("rules", RULES) is None
+    assert await session.marks.register("rules", RULES, kind="skill") is not None
+    assert await session.marks.register("rules", RULES, kind="skill", idempotency_key="once") is not None
+    again = await session.marks.register("rules", RULES, kind="skill", idempotency_key="once")
     assert again is not None
     assert again.replayed
-    assert [(each.kind, each.text) for each in await session.registered()] == [("skill", RULES)]
+    assert [(each.kind, each.text) for each in await session.marks.registered()] == [("skill", RULES)]
     assert await session.build_context() == []
 
 
 async def test_they_are_those_of_the_path(session: Session, store: Store) -> None:
     before = (await say(session, "one"))[0]
-    await session.register("rules", "old")
+    await session.marks.register("rules", "old")
     fork = await session.fork()
-    await session.register("rules", "new")
-    assert [each.text for each in await fork.registered()] == ["old"]
-    assert [each.text for each in await session.registered()] == ["new"]
-    assert await session.registered(leaf=before) == ()
+    await session.marks.register("rules", "new")
+    assert [each.text for each in await fork.marks.registered()] == ["old"]
+    assert [each.text for each in await session.marks.registered()] == ["new"]
+    assert await session.marks.registered(leaf=before) == ()
     await session.move_leaf(before)
-    assert await session.registered() == ()
+    assert await session.marks.registered() == ()
 
 
 async def test_a_compaction_that_somebody_wrote_by_hand_loses_none(session: Session) -> None:
-    await session.register("rules", RULES)
-    await session.register("gone", "gone")
-    await session.unregister("gone")
+    await session.marks.register("rules", RULES)
+    await session.marks.register("gone", "gone")
+    await session.marks.unregister("gone")
     kept = (await say(session, "one", "two"))[1]
     await session.append_compaction("by hand", first_kept_entry_id=kept, tokens_before=9)
-    assert [each.text for each in await session.registered()] == [RULES]
+    assert [each.text for each in await session.marks.registered()] == [RULES]
     await talk(session, 6)
     await session.compact(MODEL, settings=SETTINGS)
     assert RULES in await text_of(session)
-    await session.uncompact()
-    assert [each.text for each in await session.registered()] == [RULES]
+    await session.compactions.uncompact()
+    assert [each.text for each in await session.marks.registered()] == [RULES]
 
 
 async def test_beside_a_summary_that_stays_they_are_shown_once(session: Session) -> None:
-    await session.register("rules", RULES)
+    await session.marks.register("rules", RULES)
     await talk(session, 10)
     await session.compact(mode="intent", settings=CompactionSettings(keep_recent_tokens=1_000, user_words_share=0))
     kept = [item.entry_id for item in await session.build_context_entries()]
     settings = CompactionSettings(user_words_share=0)
-    done = await session.compact_range(kept[2], kept[-2], mode="window", settings=settings)
+    done = await session.compactions.compact_range(kept[2], kept[-2], mode="window", settings=settings)
     assert done.appended is not None
     assert str(await session.build_context()).count("Never push.") == 1
-    assert [each.text for each in await session.registered()] == [RULES]
+    assert [each.text for each in await session.marks.registered()] == [RULES]
     await talk(session, 10, start=10)
-    await session.register("rules", "New rules.")
+    await session.marks.register("rules", "New rules.")
     kept = [item.entry_id for item in await session.build_context_entries()]
-    done = await session.compact_range(kept[-8], kept[-2], mode="window", settings=settings)
+    done = await session.compactions.compact_range(kept[-8], kept[-2], mode="window", settings=settings)
     assert done.appended is not None
     assert "New rules." in str(done.summary)
     assert (await session.compact(mode="intent", settings=SETTINGS)).appended is not None
@@ -165,20 +165,20 @@ async def test_beside_a_summary_that_stays_they_are_shown_once(session: Session)
 
 
 async def test_what_is_registered_while_the_model_answers_is_in_the_summary(session: Session, store: Store) -> None:
-    await session.register("way", "the old way", kind="plan")
+    await session.marks.register("way", "the old way", kind="plan")
     await talk(session, 10)
     other = await store.get_session(session.id)
     assert other is not None
 
     async def answer(request: ModelRequest) -> str:
-        await other.register("way", "the new way", kind="plan")
+        await other.marks.register("way", "the new way", kind="plan")
         return "summary"
 
     done = await session.compact(FunctionModel(answer, "small", context_window=200_000), settings=SETTINGS)
     assert done.appended is not None
     assert "the new way" in await text_of(session)
     assert "the old way" not in await text_of(session)
-    assert [each.text for each in await session.registered()] == ["the new way"]
+    assert [each.text for each in await session.marks.registered()] == ["the new way"]
 
 
 @pytest.mark.parametrize(("count", "words"), [(300, 5), (300, 3_000), (40, 20_000)])
@@ -198,9 +198,9 @@ def test_the_cap_of_all_holds_however_many_there_are(count: int, words: int) -> 
 
 
 async def test_caps_cut_and_say_what_is_missing(session: Session) -> None:
-    await session.register("skill", "S" + "s" * 4_000, kind="skill")
-    await session.register("rules", "r" * 4_000)
-    await session.register("plan", "short", kind="plan")
+    await session.marks.register("skill", "S" + "s" * 4_000, kind="skill")
+    await session.marks.register("rules", "r" * 4_000)
+    await session.marks.register("plan", "short", kind="plan")
     await talk(session, 20)
     settings = CompactionSettings(keep_recent_tokens=200, registered_item_tokens=300, registered_tokens=460)
     done = await session.compact(mode="window", settings=settings)
@@ -213,7 +213,7 @@ async def test_caps_cut_and_say_what_is_missing(session: Session) -> None:
     assert "more characters, stored in entry" in text
     assert 0 < text.count("r" * 10) < 400
     assert '<registered kind="plan" name="plan">\nshort\n</registered>' in text
-    assert [len(each.text) for each in await session.registered()] == [4_001, 4_000, 5]
+    assert [len(each.text) for each in await session.marks.registered()] == [4_001, 4_000, 5]
     await talk(session, 20, start=20)
     small = await session.compact(mode="window", settings=SETTINGS, window=1_600)
     assert small.appended is not None
@@ -235,8 +235,8 @@ async def test_caps_cut_and_say_what_is_missing(session: Session) -> None:
 )
 async def test_wrong_arguments_say_what_to_do(session: Session, arguments: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidArgument, match=f"^{message}"):
-        await session.register(**{"name": "n", "text": "t", **arguments})  # type: ignore[arg-type]
-    assert await session.registered() == ()
+        await session.marks.register(**{"name": "n", "text": "t", **arguments})  # type: ignore[arg-type]
+    assert await session.marks.registered() == ()
 
 
 async def test_a_handle_that_has_not_seen_the_leaf_registers_nothing(session: Session, store: Store) -> None:
@@ -244,5 +244,5 @@ async def test_a_handle_that_has_not_seen_the_leaf_registers_nothing(session: Se
     assert other is not None
     await say(session, "one")
     with pytest.raises(LeafConflict):
-        await other.register("rules", RULES)
-    assert await session.registered() == ()
+        await other.marks.register("rules", RULES)
+    assert await session.marks.registered() == ()

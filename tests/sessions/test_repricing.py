@@ -35,8 +35,10 @@ async def written(store: flue_py.Store) -> tuple[flue_py.Session, flue_py.Sessio
         answer({"input": 2**61, "output": 0}, "huge"),
     ):
         await session.append_message(message)
-    await session.record_call({"input": 2000, "output": 0}, provider="p", model="m", call_id="c", outcome="failed")
-    await session.record_call({"input": 3, "output": 0})
+    await session.money.record_call(
+        {"input": 2000, "output": 0}, provider="p", model="m", call_id="c", outcome="failed"
+    )
+    await session.money.record_call({"input": 3, "output": 0})
     fork = await session.fork()
     two = [{"input": 1000, "output": 0}, {"input": 0, "output": 1000, "model": "unheard-of"}]
     await fork.append_message({"role": "assistant", "content": "x", "provider": "p", "model": "m"}, calls=two)
@@ -79,10 +81,10 @@ async def test_what_is_unknown_is_priced_and_nothing_else(target: str) -> None:
         ]  # fmt: skip
         # The sums of sessions and paths are those of the ledger, also in handles that were there before.
         assert (await session.refresh()).spent == Decimal("0.2532")
-        assert (await session.aggregate_usage_since(None)).cost == Decimal("0.2512")
-        assert (await fork.aggregate_usage_since(None)).cost == Decimal("0.2522")
+        assert (await session.money.aggregate_usage_since(None)).cost == Decimal("0.2512")
+        assert (await fork.money.aggregate_usage_since(None)).cost == Decimal("0.2522")
         await fork.append_message(answer({"input": 1, "output": 0, "cost": {"total": 1}}))
-        assert (await fork.aggregate_usage_since(None)).cost == Decimal("1.2522")
+        assert (await fork.money.aggregate_usage_since(None)).cost == Decimal("1.2522")
         assert (await store.verify()).problems == list[Problem]()
         again = await store.reprice(dry_run=False)
         assert (again.calls, again.unknown_calls) == (0, 6)
@@ -94,7 +96,7 @@ async def test_a_call_is_priced_at_its_own_time() -> None:
         session = await unpriced.create_session()
         for month in (5, 7):
             at = datetime(2025, month, 1, tzinfo=UTC)
-            await session.record_call({"input": 10**6, "output": 0}, provider="openai", model="o3", at=at)
+            await session.money.record_call({"input": 10**6, "output": 0}, provider="openai", model="o3", at=at)
         store = flue_py.Store(unpriced.backend, pricer=CallPricer(PriceBook(), _now))
         assert (await store.reprice(dry_run=False)).usd == Decimal(12)
         rows = (await store.usage(group_by=["month", "price_source"])).rows
@@ -113,7 +115,7 @@ async def test_what_was_not_billed_at_the_list_price_is_not_priced_by_it_later()
         session = await unpriced.create_session()
         for model in "mn":
             await session.append_message(answer(usage, model))
-            await session.record_call(usage, provider="p", model=model, call_id=f"call-{model}")
+            await session.money.record_call(usage, provider="p", model=model, call_id=f"call-{model}")
         store = flue_py.Store(unpriced.backend, pricer=CallPricer(book, _now))
         await store.reprice(dry_run=False)
         rows = (await store.usage(session, group_by=["model", "price_source"])).rows

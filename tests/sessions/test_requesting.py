@@ -83,10 +83,10 @@ async def test_tokens_are_those_of_the_model_that_another_handle_has_brought_ont
     async with flue_py.open(":memory:", prices=False) as store:
         own = await store.create_session(key="own")
         first = (await own.append_message(USER)).entry_id
-        assert (await own.request()).report.counter == (await own.measure_context()).counter == "bytes/3"
+        assert (await own.request()).report.counter == (await own.context.measure()).counter == "bytes/3"
         other = await store.open_session("own")
         await other.append_message({"role": "assistant", "model": "gpt-5", "content": "A test times out."})
-        assert (await own.request()).report.counter == (await own.measure_context()).counter == "tiktoken:o200k_base"
+        assert (await own.request()).report.counter == (await own.context.measure()).counter == "tiktoken:o200k_base"
         assert (await own.request(leaf=first)).report.counter == "bytes/3"
 
 
@@ -147,7 +147,7 @@ async def test_tokens_are_counted_for_the_model_that_is_asked_or_that_of_the_pat
     )
     assert (await session.request()).report.counter == "tiktoken:o200k_base"
     assert (await session.request(model="claude-sonnet-4-5")).report.counter == "bytes/3"
-    measured = await session.measure_context("gpt-5", use_reported=False)
+    measured = await session.context.measure("gpt-5", use_reported=False)
     assert (await session.request()).tokens == measured.messages
 
 
@@ -166,12 +166,12 @@ async def test_an_agent_reads_what_a_note_stands_for_by_the_entry_that_it_names(
     sent = await session.request(settings={"epoch_tokens": 0, "microcompact": {"keep": 1}})
     note = str(sent.messages[2]["content"])
     assert note.endswith(f"[whole content: entry {appended.entry_ids[2]}]")
-    found = await session.read_artifact(appended.entry_ids[2])
+    found = await session.artifacts.read(appended.entry_ids[2])
     assert (found.text, found.artifact.tool, found.artifact.characters) == ("word " * 300, "read_file", 1_500)
-    answered = await session.answer_read_artifact(
+    answered = await session.artifacts.answer_read(
         {"id": "c9", "name": "read_artifact", "arguments": {"id": appended.entry_ids[1], "grep": "toolCall"}}
     )
     assert answered["isError"] is False
     assert '"path":"a"' in str(answered["content"])
     with pytest.raises(ArtifactNotFound):
-        await session.read_artifact("0" * 16)
+        await session.artifacts.read("0" * 16)

@@ -14,13 +14,14 @@ from flue_py.context.blocks import RuntimeEnvironment
 from flue_py.core.entries import NewEntry
 from flue_py.core.model import FunctionModel
 from flue_py.core.usage import NO_USAGE, PaidCall
+from tests.samples import session_methods
 from tests.sessions.talk import user
 
 USED_AGAIN = "session 'abc' was deleted, and its id has been used again"
 
 CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "refresh": lambda session, entry: session.refresh(),
-    "name": lambda session, entry: session.name(),
+    "reports.name": lambda session, entry: session.reports.name(),
     "append_message": lambda session, entry: session.append_message(user("stale")),
     "append_messages": lambda session, entry: session.append_messages([user("stale")]),
     "append_compaction": lambda session, entry: session.append_compaction(
@@ -31,8 +32,8 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "append_branch_summary": lambda session, entry: session.append_branch_summary("s", from_id=entry),
     "append_custom": lambda session, entry: session.append_custom("note", {}),
     "import_entries": lambda session, entry: session.import_entries([NewEntry.message(user("stale"))], leaf=None),
-    "record_call": lambda session, entry: session.record_call({"input": 1}),
-    "import_call": lambda session, entry: session.import_call(PaidCall(NO_USAGE, call_id="c")),
+    "money.record_call": lambda session, entry: session.money.record_call({"input": 1}),
+    "money.import_call": lambda session, entry: session.money.import_call(PaidCall(NO_USAGE, call_id="c")),
     "move_leaf": lambda session, entry: session.move_leaf(None),
     "rewind": lambda session, entry: session.rewind(turns=0),
     "undo": lambda session, entry: session.undo(),
@@ -42,72 +43,82 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "copy": lambda session, entry: session.copy(),
     "fork": lambda session, entry: session.fork(),
     "fork once": lambda session, entry: session.fork(idempotency_key="fork"),
-    "create_task": lambda session, entry: session.create_task(task_id="t"),
-    "end_task": lambda session, entry: session.end_task("done"),
-    "set_label": lambda session, entry: session.set_label(entry, "x"),
+    "tasks.create": lambda session, entry: session.tasks.create(task_id="t"),
+    "tasks.end": lambda session, entry: session.tasks.end("done"),
+    "marks.set_label": lambda session, entry: session.marks.set_label(entry, "x"),
     "set_title": lambda session, entry: session.set_title("x"),
     "set_metadata": lambda session, entry: session.set_metadata({"a": 1}),
     "set_completed": lambda session, entry: session.set_completed(None),
     "get_active_path": lambda session, entry: session.get_active_path(),
-    "get_active_path_since": lambda session, entry: session.get_active_path_since(None),
     "settings": lambda session, entry: session.settings(),
     "turns": lambda session, entry: session.turns(),
     "latest_assistant": lambda session, entry: session.latest_assistant(),
     "pending": lambda session, entry: session.pending(),
-    "is_ancestor": lambda session, entry: session.is_ancestor(entry, of=entry),
+    "branches.is_ancestor": lambda session, entry: session.branches.is_ancestor(entry, of=entry),
     "build_context": lambda session, entry: session.build_context(),
     "build_context_entries": lambda session, entry: session.build_context_entries(),
-    "measure_context": lambda session, entry: session.measure_context(),
+    "context.measure": lambda session, entry: session.context.measure(),
     "request": lambda session, entry: session.request("anthropic"),
-    "attempts": lambda session, entry: session.attempts("anthropic"),
-    "validate": lambda session, entry: session.validate("anthropic"),
-    "gather_context": lambda session, entry: session.gather_context(),
-    "append_handoff": lambda session, entry: session.append_handoff("Coder", settings={"handoff": ["file:x"]}),
-    "latest_compaction": lambda session, entry: session.latest_compaction(),
-    "aggregate_usage_since": lambda session, entry: session.aggregate_usage_since(None),
-    "entry_costs": lambda session, entry: session.entry_costs(),
+    "context.attempts": lambda session, entry: session.context.attempts("anthropic"),
+    "context.validate": lambda session, entry: session.context.validate("anthropic"),
+    "context.gather": lambda session, entry: session.context.gather(),
+    "context.append_handoff": lambda session, entry: session.context.append_handoff(
+        "Coder", settings={"handoff": ["file:x"]}
+    ),
+    "compactions.latest": lambda session, entry: session.compactions.latest(),
+    "money.aggregate_usage_since": lambda session, entry: session.money.aggregate_usage_since(None),
+    "money.entry_costs": lambda session, entry: session.money.entry_costs(),
     "get_entry": lambda session, entry: session.get_entry(entry),
     "get_entries": lambda session, entry: session.get_entries([entry]),
     "entries": lambda session, entry: session.entries(),
-    "children": lambda session, entry: session.children(entry),
+    "branches.children": lambda session, entry: session.branches.children(entry),
     "resolve_entry_id": lambda session, entry: session.resolve_entry_id(entry[:4]),
     "get_tree": lambda session, entry: session.get_tree(),
-    "labels": lambda session, entry: session.labels(),
-    "task_links": lambda session, entry: session.task_links(),
-    "task_parents": lambda session, entry: session.task_parents(),
-    "html_report": lambda session, entry: session.html_report(),
-    "context_snapshots": lambda session, entry: session.context_snapshots(),
+    "marks.labels": lambda session, entry: session.marks.labels(),
+    "tasks.links": lambda session, entry: session.tasks.links(),
+    "tasks.parents": lambda session, entry: session.tasks.parents(),
+    "reports.html": lambda session, entry: session.reports.html(),
+    "reports.snapshots": lambda session, entry: session.reports.snapshots(),
     "compact": lambda session, entry: session.compact(mode="window"),
-    "plan_compaction": lambda session, entry: session.plan_compaction(),
-    "compact_range": lambda session, entry: session.compact_range(entry, None, mode="window"),
-    "plan": lambda session, entry: session.plan("resume"),
-    "common_prefix": lambda session, entry: session.common_prefix(entry),
-    "uncompact": lambda session, entry: session.uncompact(),
-    "fit_to": lambda session, entry: session.fit_to(FunctionModel(lambda _: "s", "m", context_window=100_000)),
-    "loss_report": lambda session, entry: session.loss_report(),
-    "recall": lambda session, entry: session.recall(None, "x"),
-    "answer_recall": lambda session, entry: session.answer_recall({"id": "c", "arguments": {"words": "x"}}),
-    "artifacts": lambda session, entry: session.artifacts(),
-    "read_artifact": lambda session, entry: session.read_artifact("zz"),
-    "answer_read_artifact": lambda session, entry: session.answer_read_artifact({"id": "c", "arguments": {"id": "z"}}),
-    "register": lambda session, entry: session.register("n", "t"),
-    "unregister": lambda session, entry: session.unregister("n"),
-    "registered": lambda session, entry: session.registered(),
+    "compactions.plan": lambda session, entry: session.compactions.plan(),
+    "compactions.compact_range": lambda session, entry: session.compactions.compact_range(entry, None, mode="window"),
+    "compactions.price": lambda session, entry: session.compactions.price("resume"),
+    "context.common_prefix": lambda session, entry: session.context.common_prefix(entry),
+    "compactions.uncompact": lambda session, entry: session.compactions.uncompact(),
+    "compactions.fit_to": lambda session, entry: session.compactions.fit_to(
+        FunctionModel(lambda _: "s", "m", context_window=100_000)
+    ),
+    "compactions.loss_report": lambda session, entry: session.compactions.loss_report(),
+    "compactions.recall": lambda session, entry: session.compactions.recall(None, "x"),
+    "compactions.answer_recall": lambda session, entry: session.compactions.answer_recall(
+        {"id": "c", "arguments": {"words": "x"}}
+    ),
+    "artifacts.all": lambda session, entry: session.artifacts.all(),
+    "artifacts.read": lambda session, entry: session.artifacts.read("zz"),
+    "artifacts.answer_read": lambda session, entry: session.artifacts.answer_read(
+        {"id": "c", "arguments": {"id": "z"}}
+    ),
+    "marks.register": lambda session, entry: session.marks.register("n", "t"),
+    "marks.unregister": lambda session, entry: session.marks.unregister("n"),
+    "marks.registered": lambda session, entry: session.marks.registered(),
     "changes": lambda session, entry: session.changes(),
     "watch": lambda session, entry: anext(session.watch(after=0)),
-    "pin": lambda session, entry: session.pin(entry),
-    "unpin": lambda session, entry: session.unpin(entry),
-    "pins": lambda session, entry: session.pins(),
-    "exclude": lambda session, entry: session.exclude(entry),
-    "include": lambda session, entry: session.include(entry),
-    "exclusions": lambda session, entry: session.exclusions(),
+    "marks.pin": lambda session, entry: session.marks.pin(entry),
+    "marks.unpin": lambda session, entry: session.marks.unpin(entry),
+    "marks.pins": lambda session, entry: session.marks.pins(),
+    "marks.exclude": lambda session, entry: session.marks.exclude(entry),
+    "marks.include": lambda session, entry: session.marks.include(entry),
+    "marks.exclusions": lambda session, entry: session.marks.exclusions(),
     "log": lambda session, entry: session.log(),
     "go_back": lambda session, entry: session.go_back(to=0),
-    "budgets": lambda session, entry: session.budgets(),
-    "check_budgets": lambda session, entry: session.check_budgets(),
-    "reserve": lambda session, entry: session.reserve(tokens=1),
+    "money.budgets": lambda session, entry: session.money.budgets(),
+    "money.check_budgets": lambda session, entry: session.money.check_budgets(),
+    "money.reserve": lambda session, entry: session.money.reserve(tokens=1),
 }
-OTHERS = {"commit", "release", "prolong", "budgeted", "common_ancestor", "diff", "cherry_pick", "merge_back"}
+OTHERS = {
+    *("money.commit", "money.release", "money.prolong", "money.budgeted"),
+    *("branches.common_ancestor", "branches.diff", "branches.cherry_pick", "branches.merge_back"),
+}
 """Those that take a reservation, whose id says whose it is, or another session: see below."""
 
 
@@ -150,8 +161,7 @@ async def test_no_call_on_a_stale_handle_reaches_the_new_session(place: str) -> 
 
 
 def test_every_method_of_a_handle_is_tried() -> None:
-    methods = {name for name in dir(Session) if not name.startswith("_") and callable(getattr(Session, name))}
-    assert methods - {name.split()[0] for name in CALLS} == OTHERS
+    assert session_methods() - {name.split()[0] for name in CALLS} == OTHERS
 
 
 @pytest.mark.anyio
@@ -161,13 +171,13 @@ async def test_a_stale_handle_is_no_source_and_no_target_of_another_session(plac
         fork = await new.fork(key="fork")
         await fork.append_message(user("on the fork"))
         for use in (
-            lambda: fork.common_ancestor(old),
-            lambda: old.common_ancestor(fork),
-            lambda: fork.diff(old),
-            lambda: fork.cherry_pick([entry], source=old),
-            lambda: old.cherry_pick([entry], source=fork),
-            lambda: fork.merge_back("summary", source=old),
-            lambda: old.merge_back("summary", source=fork),
+            lambda: fork.branches.common_ancestor(old),
+            lambda: old.branches.common_ancestor(fork),
+            lambda: fork.branches.diff(old),
+            lambda: fork.branches.cherry_pick([entry], source=old),
+            lambda: old.branches.cherry_pick([entry], source=fork),
+            lambda: fork.branches.merge_back("summary", source=old),
+            lambda: old.branches.merge_back("summary", source=fork),
             lambda: store.link_task(old, fork, task_id="t"),
             lambda: store.set_budget(old, tokens=10),
         ):
@@ -204,8 +214,8 @@ def test_the_blocking_twin_does_the_same(place: str) -> None:
             lambda: old.append_message(user("stale")),
             old.build_context,
             lambda: old.fork(at=entry),
-            lambda: old.pin(entry),
-            lambda: old.reserve(tokens=1),
+            lambda: old.marks.pin(entry),
+            lambda: old.money.reserve(tokens=1),
             lambda: store.link_task(old, new, task_id="t"),
         ):
             with pytest.raises(SessionNotFound, match=USED_AGAIN):

@@ -22,7 +22,7 @@ async def test_a_budget_and_a_bill_of_a_prefix_are_of_all_scopes_that_begin_so(s
     assert [(budget.scope, budget.spent) for budget in begun.values()] == [
         ("tenant-1/*", 20), ("tenant-1*", 40), ("*", 60), ("nobody*", 0),
     ]  # fmt: skip
-    covering = {scope: {each.scope for each in await session.budgets()} for scope, session in sessions.items()}
+    covering = {scope: {each.scope for each in await session.money.budgets()} for scope, session in sessions.items()}
     assert covering == {
         "tenant-1": {"tenant-1", "tenant-1*", "*"},
         "tenant-1/ann": {"tenant-1/*", "tenant-1*", "*"},
@@ -34,7 +34,7 @@ async def test_a_budget_and_a_bill_of_a_prefix_are_of_all_scopes_that_begin_so(s
     again = await store.set_budget(scope_prefix="tenant-1/", tokens=25)
     assert (again.id, again.allowed, again.spent) == (begun["tenant-1/"].id, 25, 20)
     with pytest.raises(flue_py.BudgetExceeded, match="'tenant-1/\\*'"):
-        await sessions["tenant-1/ann"].reserve(tokens=6)
+        await sessions["tenant-1/ann"].money.reserve(tokens=6)
     calls = {
         prefix: (await store.usage(scope_prefix=prefix)).total.calls
         for prefix in ("tenant-1/", "tenant-1", "tenant-1/a", "", "nobody", "%")

@@ -66,7 +66,7 @@ async def test_a_store_of_a_scope_reaches_nothing_of_others(store: flue_py.Store
     await everything.remember("fact", "secret", scope="t2")
     await everything.add_file("f.txt", "secret", scope="t2")
     budget = await everything.set_budget(other, tokens=100)
-    held = await other.reserve(tokens=1)
+    held = await other.money.reserve(tokens=1)
     message = {"role": "user", "content": "intruder"}
 
     async def batch(work: Callable[[flue_py.Atomic], object]) -> object:
@@ -219,18 +219,18 @@ async def test_the_beginning_of_an_id_is_one_of_the_scope_however_many_others_ha
 async def test_what_a_store_of_a_scope_makes_is_in_it(store: flue_py.Store) -> None:
     mine = store.in_scope("t1")
     chat = await mine.open_session("chat", mode="get_or_create")
-    assert (chat.scope, (await store.open_session("chat", scope="t1")).id) == ("t1", chat.id)
+    assert (chat.info.scope, (await store.open_session("chat", scope="t1")).id) == ("t1", chat.id)
     async with mine.atomic() as batch:
         made = batch.create_session(key="batch")
     entry = flue_py.NewEntry.message({"role": "user", "content": "x"}, id="e1")
     brought = await mine.import_session(flue_py.NewSession(scope="t1"), [entry], leaf="e1")
-    assert {made.scope, brought.scope} == {"t1"}
+    assert {made.info.scope, brought.info.scope} == {"t1"}
     await mine.remember("fact", "one")
     await mine.add_file("f.txt", "one")
     assert (await mine.set_budget(tokens=5)).scope == "t1"
     assert [memory.info.scope for memory in await store.memories(scope="t1")] == ["t1"]
     assert [file.scope for file in await store.files(scope="t1")] == ["t1"]
-    assert [budget.id for budget in await mine.list_budgets()] == [budget.id for budget in await chat.budgets()]
+    assert [budget.id for budget in await mine.list_budgets()] == [budget.id for budget in await chat.money.budgets()]
     assert await store.memories() == ()
     with pytest.raises(flue_py.SessionNotFound):
         await store.open_session("chat")
@@ -241,7 +241,7 @@ async def test_deleting_a_scope_leaves_what_was_paid_and_nothing_that_was_said_o
     for scope in ("t1", "t2"):
         session = await store.create_session(scope=scope, key="k", cwd="/home/jane-doe/secret")
         await session.append_message(paid)
-        task = await session.create_task(task_id="t")
+        task = await session.tasks.create(task_id="t")
         await task.append_message(paid)
         await store.create_session(scope=scope, cwd="/home/jane-doe/nothing-paid")
         await store.remember("fact", "jane has an illness", scope=scope)

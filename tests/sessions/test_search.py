@@ -225,7 +225,7 @@ async def test_tasks_are_searched_with_their_session_and_forks_with_what_they_se
     fork = await session.fork()
     await session.append_message(user("needle behind the fork"))
     await fork.append_message(user("needle of the fork"))
-    task = await fork.create_task(task_id="t1")
+    task = await fork.tasks.create(task_id="t1")
     await task.append_message(user("needle of the task"))
     assert await found(store, "needle", sessions=[fork]) == [
         "messages: needle of the fork",
@@ -267,7 +267,7 @@ async def test_a_fork_is_searched_behind_what_was_deleted_between(store: flue_py
 async def test_a_task_that_was_deleted_or_never_there_is_passed_over(store: flue_py.Store) -> None:
     session = await store.create_session()
     await session.append_message(user("a needle"))
-    task = await session.create_task(task_id="t1")
+    task = await session.tasks.create(task_id="t1")
     await task.append_message(user("a needle of the task"))
     await store.link_task(session, "missing", task_id="t2")
     assert len(await found(store, "needle", sessions=[session])) == 2

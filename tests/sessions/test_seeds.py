@@ -40,11 +40,11 @@ async def test_changes_are_read_from_what_is_stored_whatever_was_compacted(sessi
     ]
     await session.append_messages([*wrote, user("end " * 100)])
     settings = {"agents": {"T": {"handoff": ["changes_recent"], "spec": {"sources": ["changes_recent"]}}}}
-    before = (await session.gather_context(agent="T", settings=settings)).text("H")
+    before = (await session.context.gather(agent="T", settings=settings)).text("H")
     assert all(f"f{n}.py" in before for n in range(5)), "all of them, where no number is named"
     assert (await session.compact(mode="intent", settings=SMALL)).appended is not None
-    assert (await session.gather_context(agent="T", settings=settings)).text("H") == before
-    assert (await session.append_handoff("T", settings=settings)).appended is not None
+    assert (await session.context.gather(agent="T", settings=settings)).text("H") == before
+    assert (await session.context.append_handoff("T", settings=settings)).appended is not None
 
 
 async def test_a_call_that_failed_has_modified_nothing(session: Session) -> None:
@@ -112,7 +112,7 @@ async def test_a_run_stops_before_the_turn_that_begins_above_its_budget_and_not_
         for covers in ("session", "scope", "scope_prefix"):
             session = await store.create_session(scope=f"{name}/{covers}")
             await session.append_messages(messages)
-            where: dict[str, Any] = {covers: session.scope if covers != "session" else session}
+            where: dict[str, Any] = {covers: session.info.scope if covers != "session" else session}
             budget = await store.set_budget(**where, **allowed)
             guarded: list[tuple[dict[str, Any], bool]] = [({**RUN_DEFAULTS}, refused), ({}, False)]
             for settings, stops in guarded:
@@ -130,21 +130,21 @@ async def test_what_was_spent_on_other_branches_and_by_deleted_tasks_is_of_the_r
     session = await store.create_session()
     await store.set_budget(session, tasks=True, tokens=30)
     answer: JsonObject = {"role": "assistant", "content": "a", "usage": {"input": 9, "output": 1}}
-    task = await session.create_task(task_id="t")
+    task = await session.tasks.create(task_id="t")
     await task.append_message(answer)
     await store.delete_session_tree(task)
     for _ in range(2):
         await session.append_message(user("q"))
         await session.append_message(answer)
-        await session.check_budgets()
+        await session.money.check_budgets()
         await session.rewind(turns=0)
     fork = await session.fork()
     await session.append_message(answer)
-    (budget,), (counted,) = await session.budgets(), await session.budgets(by_ledger=True)
+    (budget,), (counted,) = await session.money.budgets(), await session.money.budgets(by_ledger=True)
     assert (budget.spent, counted.spent, counted.left) == (0, 40, -10)
     with pytest.raises(BudgetExceeded, match="40 tokens were spent, which exceeds the budget"):
-        await session.check_budgets()
-    await fork.check_budgets()
+        await session.money.check_budgets()
+    await fork.money.check_budgets()
 
 
 def overflowing(
@@ -283,7 +283,7 @@ async def test_who_asks_for_a_compaction_gets_one_of_all_that_is_over_however_li
         below = await made.build_context()
         whole = CompactionSettings(keep_recent_messages=0, mode="intent")
         assert (await made.compact(settings=whole)).appended is not None
-        assert await made.uncompact() is not None
+        assert await made.compactions.uncompact() is not None
         assert await made.build_context() == below
         return [f"{message['role']} {str(message['content'])[:20]}" for message in context[1:]]
 

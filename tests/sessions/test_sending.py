@@ -158,7 +158,7 @@ async def test_a_conversation_sends_reasoning_as_long_as_what_is_before_it_stays
     await talk.take_turn("One?", model)
     await talk.take_turn("Two?", model)
     assert sent == [[], ["a1", "b1"]]
-    await session.exclude((await session.get_active_path())[-2].id, why="a secret")
+    await session.marks.exclude((await session.get_active_path())[-2].id, why="a secret")
     await talk.take_turn("Three?", model)
     assert sent[2] == ["a1", "b1", "a2"]
     kept = (await session.get_active_path())[1].id
@@ -220,5 +220,5 @@ async def test_a_guard_compacts_what_its_own_limits_say_is_too_large(store: Stor
 
     guard = CompactionGuard(store, session, mode="intent", context={"fitting": {"max_context_tokens": 9_000}})
     assert await guard.call(ask) == "Yes."
-    assert await session.latest_compaction() is not None
+    assert await session.compactions.latest() is not None
     assert sent == [4]

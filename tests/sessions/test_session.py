@@ -72,10 +72,10 @@ async def test_a_compaction_stands_for_what_came_before_the_first_kept_entry(ses
     await say(session, "U3")
     context = await session.build_context()
     assert [text_of(message) for message in context] == ["[Context Summary]\n\nso far", "U2", "A2", "U3"]
-    latest = await session.latest_compaction()
+    latest = await session.compactions.latest()
     assert latest is not None
     assert latest.id == appended.entry_ids[0]
-    assert await session.latest_compaction(leaf=ids[-1]) is None
+    assert await session.compactions.latest(leaf=ids[-1]) is None
 
 
 async def test_a_compaction_that_keeps_an_unknown_entry_changes_nothing(session: Session) -> None:
@@ -102,14 +102,14 @@ async def test_custom_entries_survive_and_only_custom_messages_are_seen_by_the_m
 
 async def test_the_window_since_a_leaf_is_a_part_of_the_path_and_never_all_of_it(session: Session) -> None:
     ids = await hold_turns(session, 3)
-    assert texts(await session.get_active_path_since(ids[1])) == ["U2", "A2", "U3", "A3"]
-    window = await session.aggregate_usage_since(ids[1])
+    assert texts(await session.get_active_path(since=ids[1])) == ["U2", "A2", "U3", "A3"]
+    window = await session.money.aggregate_usage_since(ids[1])
     assert (window.usage.input, window.usage.cost.usd, window.on_path) == (5, Decimal("0.005"), True)
     await session.move_leaf(ids[0])
-    assert await session.get_active_path_since(ids[-1]) == []
-    lost = await session.aggregate_usage_since(ids[-1])
+    assert await session.get_active_path(since=ids[-1]) == []
+    lost = await session.money.aggregate_usage_since(ids[-1])
     assert (lost.usage.total_tokens, lost.on_path) == (0, False)
-    assert (await session.aggregate_usage_since(None, leaf=ids[-1])).usage.total_tokens == 6
+    assert (await session.money.aggregate_usage_since(None, leaf=ids[-1])).usage.total_tokens == 6
 
 
 async def test_the_latest_assistant_is_found_before_a_compaction_that_keeps_none(session: Session) -> None:
@@ -131,7 +131,7 @@ async def test_reads_at_a_leaf_the_session_does_not_see_are_refused(session: Ses
     for attempt in (
         session.get_active_path(leaf="missing"),
         session.build_context(leaf="missing"),
-        session.aggregate_usage_since(None, leaf="missing"),
+        session.money.aggregate_usage_since(None, leaf="missing"),
         session.turns(leaf="missing"),
     ):
         with pytest.raises(EntryNotFound):
@@ -163,9 +163,9 @@ async def test_a_read_elsewhere_does_not_spoil_what_the_handle_remembers(session
 
 async def test_ancestors(session: Session) -> None:
     a, b = await say(session, "a", "b")
-    assert await session.is_ancestor(a, of=b)
-    assert await session.is_ancestor(b, of=b)
-    assert not await session.is_ancestor(b, of=a)
+    assert await session.branches.is_ancestor(a, of=b)
+    assert await session.branches.is_ancestor(b, of=b)
+    assert not await session.branches.is_ancestor(b, of=a)
 
 
 async def test_an_entry_id_may_be_shortened_as_long_as_it_is_the_only_one(target: str) -> None:
@@ -219,7 +219,7 @@ async def test_a_fork_sees_the_past_and_goes_its_own_way(session: Session) -> No
     await say(fork, "other")
     assert await path_of(fork) == ["U1", "A1", "other"]
     assert await path_of(session) == ["U1", "A1", "U2", "A2"]
-    assert (fork.kind, fork.key, fork.title, fork.scope) == ("fork", "try", "A try", "user-7")
+    assert (fork.info.kind, fork.key, fork.title, fork.info.scope) == ("fork", "try", "A try", "user-7")
     assert fork.metadata == {"why": "cheaper"}
     assert (fork.info.forked_from_session, fork.info.forked_from_entry) == (session.id, ids[1])
     assert await session.get_entry((await fork.get_active_path())[-1].id) is None
@@ -232,15 +232,15 @@ async def test_a_fork_keeps_the_working_directory(store: Store) -> None:
 
 
 async def test_a_task_session_is_made_once_and_linked(session: Session) -> None:
-    child = await session.create_task(task_id="t1", title="Look", metadata={"x": 1})
-    again = await session.create_task(task_id="t1")
+    child = await session.tasks.create(task_id="t1", title="Look", metadata={"x": 1})
+    again = await session.tasks.create(task_id="t1")
     assert again.id == child.id
-    assert child.kind == "task"
+    assert child.info.kind == "task"
     assert child.metadata == {"x": 1, "parentSession": session.id, "taskId": "t1", "depth": 1}
-    assert [(link.child_id, link.task_id) for link in await session.task_links()] == [(child.id, "t1")]
-    assert [link.parent_id for link in await child.task_parents()] == [session.id]
+    assert [(link.child_id, link.task_id) for link in await session.tasks.links()] == [(child.id, "t1")]
+    assert [link.parent_id for link in await child.tasks.parents()] == [session.id]
     with pytest.raises(InvalidArgument):
-        await session.create_task(task_id=None)  # type: ignore[arg-type]
+        await session.tasks.create(task_id=None)  # type: ignore[arg-type]
 
 
 # -- the session's own row ----------------------------------------------------------------------------------------
@@ -248,16 +248,16 @@ async def test_a_task_session_is_made_once_and_linked(session: Session) -> None:
 
 async def test_labels_are_set_replaced_and_cleared(session: Session) -> None:
     a, b = await say(session, "a", "b")
-    await session.set_label(a, "first")
-    await session.set_label(b, "second")
-    await session.set_label(a, "1st")
-    await session.set_label(b, "")
-    assert await session.labels() == {a: "1st"}
+    await session.marks.set_label(a, "first")
+    await session.marks.set_label(b, "second")
+    await session.marks.set_label(a, "1st")
+    await session.marks.set_label(b, "")
+    assert await session.marks.labels() == {a: "1st"}
     assert await path_of(session) == ["a", "b"]
     with pytest.raises(EntryNotFound):
-        await session.set_label("missing", "x")
+        await session.marks.set_label("missing", "x")
     with pytest.raises(InvalidArgument, match="NUL"):
-        await session.set_label(a, "\0")
+        await session.marks.set_label(a, "\0")
 
 
 async def test_title_metadata_and_completion_are_replaced_or_merged(store: Store, session: Session) -> None:
@@ -400,7 +400,7 @@ async def test_entries_of_an_importer_count_what_they_report(
 ) -> None:
     session = await store.create_session()
     await session.import_entries([NewEntry(kind, payload, role=role, id="a1", built=True)], leaf="a1")
-    assert (await session.aggregate_usage_since(None)).usage.total_tokens == tokens
+    assert (await session.money.aggregate_usage_since(None)).usage.total_tokens == tokens
     total = (await store.usage(session)).total
     assert (total.calls, total.total_tokens) == (1, tokens)
     assert (await store.verify()).problems == []
@@ -412,7 +412,7 @@ async def test_usage_that_a_changed_entry_claims_is_not_believed(store: Store) -
     made = NewEntry.message({"role": "user", "content": "a", "usage": {"input": 5}}, id="u1")
     entry = replace(made, usage=claimed)
     await session.import_entries([entry], leaf="u1")
-    assert (await session.aggregate_usage_since(None)).usage.total_tokens == 0
+    assert (await session.money.aggregate_usage_since(None)).usage.total_tokens == 0
     assert (await store.verify()).problems == []
 
 
@@ -437,19 +437,19 @@ async def test_metadata_name_task_sessions_as_the_reference_does(store: Store, s
     other = await store.get_session(session.id)
     assert other is not None
     await session.set_metadata({"a": 1})
-    one, two = [await session.create_task(task_id=name) for name in ("t1", "t2")]
+    one, two = [await session.tasks.create(task_id=name) for name in ("t1", "t2")]
     named = [{"session": each.id, "taskId": name, "storageKey": each.id} for each, name in ((one, "t1"), (two, "t2"))]
     shown = {"a": 1, "taskSessions": named}
     # The handle knows what it did itself, and others by their next refresh.
     assert session.metadata == session.info.metadata == shown
     assert other.metadata == {}
     assert (await other.refresh()).metadata == other.metadata == shown
-    assert (await session.create_task(task_id="t1")).id == one.id
+    assert (await session.tasks.create(task_id="t1")).id == one.id
     assert session.metadata == shown
     # They are stored once: as links.
     assert decode_object(session.info.metadata_text) == {"a": 1}
     assert one.metadata == {"parentSession": session.id, "taskId": "t1", "depth": 1}
-    assert (await one.end_task("done")).metadata == one.metadata
+    assert (await one.tasks.end("done")).metadata == one.metadata
     await one.set_metadata({"b": 2})
     assert one.metadata == {"b": 2, "parentSession": session.id, "taskId": "t1", "depth": 1}
     await store.delete_session_tree(two)
@@ -463,8 +463,8 @@ async def test_metadata_name_task_sessions_as_the_reference_does(store: Store, s
 
 
 async def test_metadata_that_are_given_back_store_nothing_twice(store: Store, session: Session) -> None:
-    child = await session.create_task(task_id="t", metadata={"a": 1})
-    below = await child.create_task(task_id="u")
+    child = await session.tasks.create(task_id="t", metadata={"a": 1})
+    below = await child.tasks.create(task_id="u")
     shown = child.metadata
     for merge in (False, True):
         await child.set_metadata({**shown, "b": 2}, merge=merge)

@@ -32,7 +32,7 @@ def summarizer(window: int, name: str = "summarizer") -> FunctionModel:
 async def test_what_stays_is_sized_by_the_model_of_the_latest_answer() -> None:
     async with flue_py.open(":memory:") as store:
         small = await talk(store, provider="openai", model="gpt-4")
-        planned = await small.plan_compaction(settings=SETTINGS)
+        planned = await small.compactions.plan(settings=SETTINGS)
         done = await small.compact(summarizer(400_000), settings=SETTINGS)
         assert done.appended is not None
         assert done.tokens_staying == planned.tokens_staying < 8_192 // 2
@@ -45,7 +45,7 @@ async def test_what_stays_is_sized_by_the_model_of_the_latest_answer() -> None:
 async def test_a_window_that_is_given_counts_and_then_what_the_model_itself_says() -> None:
     async with flue_py.open(":memory:") as store:
         session = await talk(store, provider="openai", model="gpt-4")
-        wide = await session.plan_compaction(settings=SETTINGS, window=100_000)
+        wide = await session.compactions.plan(settings=SETTINGS, window=100_000)
         assert wide.tokens_staying >= SETTINGS.keep_recent_tokens
         done = await session.compact(summarizer(100_000, "gpt-4"), settings=SETTINGS)
         assert done.tokens_staying >= SETTINGS.keep_recent_tokens
@@ -55,7 +55,7 @@ async def test_a_model_that_is_not_known_leaves_it_to_the_summarizer() -> None:
     async with flue_py.open(":memory:") as store:
         for said in ({}, {"provider": "mine", "model": "not-published"}):
             session = await talk(store, **said)
-            assert (await session.plan_compaction(settings=SETTINGS)).tokens_staying >= SETTINGS.keep_recent_tokens
+            assert (await session.compactions.plan(settings=SETTINGS)).tokens_staying >= SETTINGS.keep_recent_tokens
             done = await session.compact(summarizer(8_000), settings=SETTINGS)
             assert done.tokens_staying < 4_000
 

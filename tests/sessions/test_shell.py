@@ -62,7 +62,7 @@ async def test_no_model_is_taken_for_who_ran_it(session: Session) -> None:
     await session.append_messages([user("hi"), {**assistant("hello"), "provider": "p", "model": "m"}])
     await session.append_shell("ls", "a", 0)
     assert await session.settings() == PathSettings(None, "p", "m")
-    assert session.info.spent_tokens == (await session.aggregate_usage_since(None)).usage.total_tokens
+    assert session.info.spent_tokens == (await session.money.aggregate_usage_since(None)).usage.total_tokens
 
 
 @inputs("form", ["pi", "flue", "openai-chat", "openai-responses", "anthropic"])

@@ -163,7 +163,7 @@ async def test_links_are_bare_and_may_lead_anywhere(store: Store) -> None:
     await store.link_task(two.id, one.id, task_id="back")
     await store.link_task(one, "never-made", task_id="gone")
     await store.link_task(one, two, task_id="again")
-    assert [(link.child_id, link.task_id) for link in await one.task_links()] == [
+    assert [(link.child_id, link.task_id) for link in await one.tasks.links()] == [
         (two.id, "t"),
         ("never-made", "gone"),
     ]

@@ -67,12 +67,12 @@ def test_a_session_lives_without_an_event_loop(store: sync.Store) -> None:
     before = appended.entry_ids[0]
     assert session.leaf_id == appended.entry_ids[-1]
     assert session.build_context() == [user("U1"), assistant("A1", 5), user("U2")]
-    assert session.aggregate_usage_since(before).usage.total_tokens == 5
+    assert session.money.aggregate_usage_since(before).usage.total_tokens == 5
     moved = session.rewind(turns=1)
     assert moved is not None
     assert len(session.get_active_path()) == 2
     assert session.undo() is not None
-    assert (session.key, session.scope, session.kind, session.title) == ("k", "s", "root", None)
+    assert (session.key, session.info.scope, session.info.kind, session.title) == ("k", "s", "root", None)
     assert (session.metadata, session.info.id, session.revision) == ({}, session.id, session.refresh().revision)
     assert repr(session).startswith("<Session ")
 
@@ -81,7 +81,7 @@ def test_sessions_that_come_back_are_blocking_too(store: sync.Store) -> None:
     session = store.create_session(id="alpha")
     session.append_message(user("a"))
     fork = session.fork()
-    child = fork.create_task(task_id="t")
+    child = fork.tasks.create(task_id="t")
     found = [store.find_session("al"), store.get_session(fork.id), store.open_session("k", mode="create")]
     assert all(isinstance(each, sync.Session) for each in (fork, child, *found))
     assert store.get_session("missing") is None

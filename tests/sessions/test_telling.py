@@ -99,9 +99,9 @@ async def test_what_a_compaction_or_an_exclusion_took_away_is_told_again(session
     second = await session.append_blocks(blocks)
     assert names(second) == ["one", "two"]
     assert await shown(session) == ["[Context Summary]\n\nbefore", "go", "1", "2"]
-    await session.exclude(second.told[0].entry_id)
+    await session.marks.exclude(second.told[0].entry_id)
     assert names(await session.append_blocks(blocks)) == ["one"]
-    await session.exclude(second.told[1].entry_id)
+    await session.marks.exclude(second.told[1].entry_id)
     assert names(await session.append_blocks(blocks)) == ["two"]
     assert names(await session.append_blocks(blocks)) == []
     # Back on the path to the first ones they are shown.
@@ -112,7 +112,7 @@ async def test_what_a_compaction_or_an_exclusion_took_away_is_told_again(session
 async def test_a_pinned_block_outlives_a_compaction(session: Session) -> None:
     blocks = [Says("one", "1")]
     first = await session.append_blocks(blocks)
-    await session.pin(first.told[0].entry_id)
+    await session.marks.pin(first.told[0].entry_id)
     said = await session.append_message(user("go"))
     await session.append_compaction("before", first_kept_entry_id=said.entry_id, tokens_before=9)
     assert names(await session.append_blocks(blocks)) == []

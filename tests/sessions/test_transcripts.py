@@ -128,9 +128,9 @@ async def test_a_transcript_is_continued_whole_or_not_at_all(
 
 
 async def test_task_sessions_follow_each_once(session: Session, store: Store) -> None:
-    first = await session.create_task(task_id="t1", title="first")
+    first = await session.tasks.create(task_id="t1", title="first")
     await say(first, "T1")
-    nested = await first.create_task(task_id="t2", title="nested")
+    nested = await first.tasks.create(task_id="t2", title="nested")
     await say(nested, "T2")
     await store.link_task(nested, session, task_id="loop")
     await store.link_task(session, "missing", task_id="gone")

@@ -48,7 +48,7 @@ async def run(session: flue_py.Session, entry: str, what: str, value: Any, by: s
     if what == "title":
         await session.set_title(value, by=by)
     elif what == "label":
-        await session.set_label(entry, value, by=by)
+        await session.marks.set_label(entry, value, by=by)
     else:
         await session.set_metadata(value, merge=what == "merge", by=by)
 
@@ -64,7 +64,7 @@ async def test_undo_leaves_what_programs_have_changed_since() -> None:
             seen: list[Any] = []
             for act in (undo_last, redo_last):
                 line = await act(session, by="me")
-                labels = await session.labels()
+                labels = await session.marks.labels()
                 row = session.metadata if steps[0][0] in ("merge", "metadata") else (session.title, labels.get(entry))
                 seen.append((line is not None, row))
             if seen != [(True, row) for row in expected]:

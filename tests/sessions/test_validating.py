@@ -59,7 +59,7 @@ async def store() -> AsyncIterator[Store]:
 async def test_a_whole_context_breaks_no_rule_as_it_is(store: Store, target: str) -> None:
     session = await store.create_session()
     await session.append_messages(WHOLE)
-    found = await session.validate(target)
+    found = await session.context.validate(target)
     assert found.target == target
     assert [each for each in found.broken if each.rule != "signatures"] == []
     assert found.left == ()
@@ -72,7 +72,7 @@ async def test_what_would_be_refused_is_named_by_entry_and_nothing_is_written(st
     await session.append_messages([user("Go."), answer("I look.", call("c1", "mcp.read"))])
     called = session.leaf_id
     before = (await session.refresh()).revision
-    found = await session.validate(target)
+    found = await session.context.validate(target)
     assert not found.is_valid
     assert "exchanges" in [each.rule for each in found.broken]
     if target == "anthropic":
@@ -90,19 +90,19 @@ async def test_it_is_about_the_leaf_and_about_the_model_that_is_named(store: Sto
     thought = {"type": "thinking", "thinking": "hm", "thinkingSignature": "c2ln"}
     await session.append_message(answer(thought, "Yes."))
     await session.append_message(user("And?"))
-    assert (await session.validate("anthropic", leaf=first.entry_id)).repairs == ()
-    assert (await session.validate("anthropic", model="claude-sonnet-4-5")).repairs == ()
-    other = await session.validate("anthropic", model="claude-opus-4-5")
+    assert (await session.context.validate("anthropic", leaf=first.entry_id)).repairs == ()
+    assert (await session.context.validate("anthropic", model="claude-sonnet-4-5")).repairs == ()
+    other = await session.context.validate("anthropic", model="claude-opus-4-5")
     assert [each.what for each in other.repairs] == ["left out: reasoning of another model"]
     assert other.is_valid
 
 
 async def test_an_empty_context_has_no_message(store: Store) -> None:
     session = await store.create_session()
-    found = await session.validate("openai-chat")
+    found = await session.context.validate("openai-chat")
     assert found.broken == found.left != ()
     with pytest.raises(InvalidArgument, match=r"^target: "):
-        await session.validate("openai")
+        await session.context.validate("openai")
 
 
 @examples(40)
@@ -123,6 +123,6 @@ async def test_a_context_as_it_is_is_held_against_what_its_model_takes(session: 
         await session.append_message({**answer(call("call_1")), "model": model})
         await session.append_message({"role": "toolResult", "toolCallId": "call_1", "content": "a"})
         await session.append_message({**answer("done"), "model": model})
-        rules = {each.rule for each in (await session.validate(of)).broken}
+        rules = {each.rule for each in (await session.context.validate(of)).broken}
         assert rules == ({"calls"} if of == "openai-chat" else {"calls", "end"}), (of, rules)
-    assert (await session.validate("openai-chat", model="gpt-5")).broken == ()
+    assert (await session.context.validate("openai-chat", model="gpt-5")).broken == ()

@@ -116,7 +116,7 @@ def test_of_what_a_small_real_model_writes_only_what_speaks_of_the_conversation_
             await session.compact(FunctionModel(answer, "small", context_window=2_048), settings=settings)
         except SummaryFailed:
             assert await session.build_context() == before
-        found = await session.latest_compaction()
+        found = await session.compactions.latest()
         return None if found is None else str(found.fields["summary"])
 
     wrong = []

@@ -166,7 +166,7 @@ async def test_the_session_goes_on_while_a_model_is_asked(session: Session, stor
             for number in range(10, 30):
                 writers.start_soon(session.append_message, user(f"meanwhile {number}"))
             writers.start_soon(session.build_context)
-            writers.start_soon(session.measure_context)
+            writers.start_soon(session.context.measure)
         await work(session, 30, "and a whole turn")
         assert [item.entry_id for item in (await session.build_context_entries())[: len(before)]] == [
             item.entry_id for item in before
@@ -182,7 +182,7 @@ async def test_the_session_goes_on_while_a_model_is_asked(session: Session, stor
     after = [item.entry_id for item in await session.build_context_entries()]
     assert after[: len(staying) + 1] == [done.entry_id, *staying]
     assert len(after) == 1 + len(staying) + 20 + 4
-    await session.uncompact()
+    await session.compactions.uncompact()
     restored = [item.entry_id for item in await session.build_context_entries()]
     assert restored == [item.entry_id for item in before] + after[len(staying) + 1 :]
     assert (await store.verify()).problems == []
@@ -226,7 +226,7 @@ async def test_a_result_of_a_call_that_was_taken_for_dead_is_stored_and_left_out
     # It is not lost: it can be found, also after it was summarized.
     again = await session.compact(mode="intent", settings=CompactionSettings(keep_recent_tokens=10))
     assert again.entry_id is not None
-    assert [hit.entry_id for hit in (await session.recall(None, "slept for long")).hits] == [stored]
+    assert [hit.entry_id for hit in (await session.compactions.recall(None, "slept for long")).hits] == [stored]
     assert (await store.verify()).problems == []
 
 

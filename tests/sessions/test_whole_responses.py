@@ -123,7 +123,7 @@ async def test_a_response_without_usage_is_a_call_of_unknown_usage() -> None:
         for number, response in enumerate((CHAT, MESSAGE, MESSAGE | {"id": "msg_2", "usage": None}), 1):
             absent = () if response["id"] == "msg_2" else ("usage",)
             await session.append_message({name: value for name, value in response.items() if name not in absent})
-            window = await session.aggregate_usage_since(None)
+            window = await session.money.aggregate_usage_since(None)
             assert (window.calls, window.unknown_calls, window.usage, window.cost) == (number, number, Usage(), None)
         assert (await store.verify()).problems == []
 
@@ -153,14 +153,16 @@ async def test_the_models_of_the_steps_are_priced_however_a_call_is_reported() -
         session = await store.create_session()
         for number in range(2):
             # The same call again changes nothing, whichever way it comes.
-            recorded = await session.record_call(usage, provider="anthropic", model="claude-haiku-5-5", call_id="c")
+            recorded = await session.money.record_call(
+                usage, provider="anthropic", model="claude-haiku-5-5", call_id="c"
+            )
             assert (recorded.is_new, recorded.call_id, recorded.usd) == (not number, "c", want)
         await session.append_message(answer, calls=[{**usage, "callId": "c"}])
         assert (await store.usage()).total.calls == 2
         await session.append_message(answer, calls=[{**usage, "callId": "d"}, {"input": 0, "callId": "e"}])
         await session.append_branch_summary("s", from_id=None, usage={**usage, **named})
         await session.append_branch_summary("s", from_id=None, calls=[{**usage, **named}])
-        recorded = await session.record_call(usage, provider="anthropic", model="claude-haiku-5-5")
+        recorded = await session.money.record_call(usage, provider="anthropic", model="claude-haiku-5-5")
         assert recorded.usd == want
         rows = (await store.usage(group_by=["model"])).rows
         costs = {row.group["model"]: (row.calls, row.total_tokens, row.cost) for row in rows}
@@ -169,12 +171,12 @@ async def test_the_models_of_the_steps_are_priced_however_a_call_is_reported() -
             "claude-opus-5": (5, 5 * 11 * 10**5, 5 * Decimal("7.5")),
         }
         # One of them is refused: nothing is written.
-        await session.record_call({"input_tokens": 1}, provider="anthropic", call_id="f:claude-opus-5")
+        await session.money.record_call({"input_tokens": 1}, provider="anthropic", call_id="f:claude-opus-5")
         before = (await store.usage()).total
         with pytest.raises(CallConflict):
-            await session.record_call(usage, **named, call_id="f")
+            await session.money.record_call(usage, **named, call_id="f")
         assert (await store.usage()).total == before
-        unpriced = await session.record_call({**step, "iterations": [step, {**advisor, "model": "who"}]}, **named)
+        unpriced = await session.money.record_call({**step, "iterations": [step, {**advisor, "model": "who"}]}, **named)
         assert (unpriced.usd, (await store.verify()).problems) == (None, [])
 
 
@@ -245,7 +247,7 @@ async def test_a_window_has_one_figure_of_its_cost_and_an_unknown_one_is_none() 
             session, other = await store.create_session(), await store.create_session()
             for each in (session, other):
                 await each.append_message(MESSAGE)
-                window = await each.aggregate_usage_since(None)
+                window = await each.money.aggregate_usage_since(None)
                 figures.append((window.usage.cost.usd, window.cost))
     price = Decimal("0.000468")
     nothing = Decimal()

@@ -103,16 +103,16 @@ async def test_a_text_that_is_lost_is_named_and_all_else_is_read(tmp_path: Path,
         found = await store.get_session("s")
         assert found is not None
         assert await found.build_context() == before
-        (listed,) = await found.artifacts()
+        (listed,) = await found.artifacts.all()
         with pytest.raises(CorruptStore, match="verify"):
-            await found.read_artifact(listed.id)
+            await found.artifacts.read(listed.id)
         with pytest.raises(CorruptStore):
-            await found.answer_read_artifact({"id": "c", "arguments": {"id": listed.id}})
+            await found.artifacts.answer_read({"id": "c", "arguments": {"id": listed.id}})
         (problem,) = (await store.verify()).problems
         assert (problem.kind, problem.where) == ("missing attachment", f"entry {listed.entry_id}")
         # The same result again: what was deleted is there again, and nothing stands in its way.
         await found.append_message(result, offload=settings)
-        assert len(await found.artifacts()) == 2
+        assert len(await found.artifacts.all()) == 2
         assert ((await store.verify()).problems == []) == (loss == "deleted")
 
 
@@ -143,10 +143,10 @@ async def test_a_rescue_brings_artifacts_along(tmp_path: Path) -> None:
         session = await store.create_session(id="s")
         result: flue_py.JsonObject = {"role": "toolResult", "toolCallId": "c", "content": TEXT}
         await session.append_message(result, offload=flue_py.OffloadSettings())
-        (listed,) = await session.artifacts()
+        (listed,) = await session.artifacts.all()
     salvage(tmp_path / "s.db", tmp_path / "new.db")
     async with flue_py.open(tmp_path / "new.db") as rescued:
         found = await rescued.get_session("s")
         assert found is not None
-        assert (await found.read_artifact(listed.id, length=None)).text == TEXT
+        assert (await found.artifacts.read(listed.id, length=None)).text == TEXT
         assert (await rescued.verify()).problems == []

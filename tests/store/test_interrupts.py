@@ -67,7 +67,7 @@ def test_a_store_goes_on_after_an_interrupt_anywhere(target: str, what: str, tmp
             assert kept == session.refresh().leaf_id
             assert acknowledged is not None
             assert kept is not None
-            assert session.is_ancestor(acknowledged, of=kept)
+            assert session.branches.is_ancestor(acknowledged, of=kept)
             if not interrupts.came:
                 break
         assert place > 5

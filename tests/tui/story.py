@@ -64,16 +64,16 @@ async def _red_build(store: flue_py.Store) -> None:
     )
     first = await session.append_message(user("Fix it."))
     await session.append_message(answer("Fixed by waiting for the answer instead."))
-    await session.set_label(first.entry_id, "the fix")
-    await session.pin(first.entry_id)
+    await session.marks.set_label(first.entry_id, "the fix")
+    await session.marks.pin(first.entry_id)
     path = await session.get_active_path()
     await session.move_leaf(to=path[3].id)
     await session.append_messages([user(f"Deploy it with GITHUB_TOKEN={KEY}"), answer("Deployed.")])
     fork = await session.fork(title="What if we drop the test?")
     await fork.append_message(user("Drop the test."))
-    task = await session.create_task(task_id="review", title="Review the fix")
+    task = await session.tasks.create(task_id="review", title="Review the fix")
     await task.append_message(user("Review the fix."))
-    await task.end_task("done", summary="The fix is right.")
+    await task.tasks.end("done", summary="The fix is right.")
     await session.append_compaction(
         "## Goal\nA green build.\n\n## Done\nThe test waits for the answer.",
         first_kept_entry_id=(await session.get_active_path())[-1].id,

@@ -62,29 +62,29 @@ async def test_a_label_is_set_and_cleared(story: Path) -> None:
         await driver.type("ask again")
         await driver.press("enter")
         await driver.sees("[ask again]")
-        assert "ask again" in (await session.labels()).values()
+        assert "ask again" in (await session.marks.labels()).values()
         await driver.press("l")
         await driver.sees("Label of this entry")
         await driver.press("escape")
         await driver.lacks("Label of this entry")
-        assert "ask again" in (await session.labels()).values()
+        assert "ask again" in (await session.marks.labels()).values()
         await driver.press("l", *["backspace"] * 9, "enter")
         await driver.sees("no label")
-        assert "ask again" not in (await session.labels()).values()
+        assert "ask again" not in (await session.marks.labels()).values()
 
 
 async def test_an_entry_is_pinned_and_unpinned(story: Path) -> None:
     async with browsing(story) as driver:
         await driver.open(NAME)
         session = await red_build(driver)
-        before = await session.pins()
+        before = await session.marks.pins()
         await driver.at("Is it green")
         await driver.press("p")
         await driver.sees("every later compaction keeps it")
-        assert len(await session.pins()) == len(before) + 1
+        assert len(await session.marks.pins()) == len(before) + 1
         await driver.press("p")
         await driver.sees("unpinned")
-        assert await session.pins() == before
+        assert await session.marks.pins() == before
 
 
 async def test_an_entry_is_excluded_and_included(story: Path) -> None:
@@ -94,7 +94,7 @@ async def test_an_entry_is_excluded_and_included(story: Path) -> None:
         await driver.at("Is it green")
         await driver.press("x")
         await driver.sees("x includes it again")
-        assert len(await session.exclusions()) == 1
+        assert len(await session.marks.exclusions()) == 1
         assert "Is it green now?" not in str(await session.build_context())
         await driver.press("x")
         await driver.sees("included in the context again")
@@ -109,7 +109,7 @@ async def test_what_cannot_be_done_is_said_and_changes_nothing(story: Path) -> N
         await driver.press("x")
         await driver.sees("not on the")
         assert (await session.refresh()).revision == (await red_build(driver)).revision
-        assert await session.exclusions() == []
+        assert await session.marks.exclusions() == []
         await driver.at("Deployed.")
         await driver.press("e")
         await driver.sees("only what a user said can be edited")

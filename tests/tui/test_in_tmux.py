@@ -148,7 +148,7 @@ def test_what_would_act_on_a_terminal_does_not(tmp_path: Path, terminal: Termina
     with flue_py.sync.open(path) as store:
         session = store.create_session(title=f"evil {evil}", cwd=f"/srv/{evil}")
         entry = session.append_message({"role": "user", "content": f"say {evil} [bold]x[/bold] [@click=app.quit]y[/]"})
-        session.set_label(entry.entry_id, f"label {evil}")
+        session.marks.set_label(entry.entry_id, f"label {evil}")
     run(terminal, "--db", str(path), "browse")
     terminal.sees("1 session")
     terminal.press("Enter")

@@ -53,7 +53,7 @@ async def test_what_another_process_writes_is_shown(story: Path) -> None:
         assert "> ├─○ user [the fix]" in await driver.sees("And again")
         elsewhere(story, session_id, "session.undo(); session.undo()")
         assert "> ├─○ user [the fix]" in await driver.sees("○ user And again")
-        elsewhere(story, session_id, "session.set_label(session.leaf_id, 'by another')")
+        elsewhere(story, session_id, "session.marks.set_label(session.leaf_id, 'by another')")
         await driver.sees("[by another]")
         elsewhere(story, session_id, "session.move_leaf(to=None)")
         assert "Fix it." in await driver.lacks("● user")
@@ -145,7 +145,7 @@ async def test_secrets_are_hidden_everywhere_until_they_are_asked_for(story: Pat
     async with flue_py.open(story) as store:
         session = await store.find_session(session_id)
         await session.set_title(f"Build with {KEY}")
-        await session.set_label((await session.get_active_path())[0].id, f"key {KEY}")
+        await session.marks.set_label((await session.get_active_path())[0].id, f"key {KEY}")
         await session.set_metadata({"x": 1})
     hidden = KEY[:7]
     async with browsing(story) as driver:

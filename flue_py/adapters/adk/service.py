@@ -691,7 +691,7 @@ async def _record(session: Session, event: JsonObject) -> None:
     paid = entries_of(event, {}, _entry_id(event))[-1]
     for call in paid.calls:
         try:
-            await session.record_call(
+            await session.money.record_call(
                 usage,
                 provider=call.provider,
                 model=call.model,

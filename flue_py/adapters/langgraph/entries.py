@@ -924,7 +924,7 @@ class Finding:
         metadata = values.loaded(record.metadata)
         if not isinstance(metadata, dict) or metadata.get("source") != "input":
             return record
-        if not await session.children(session.leaf_id):
+        if not await session.branches.children(session.leaf_id):
             return record
         return None if record.parent is None else await self.find(session, record.parent)
 
@@ -1281,7 +1281,7 @@ async def _new_session(store: Store, address: Address, owner: str | None) -> Ses
     thread = await session_to_write(store, Address(address.thread), owner)
     metadata[CALLS] = call_scope(thread)
     try:
-        task = await thread.create_task(
+        task = await thread.tasks.create(
             task_id=address.namespace, key=address.key, title=address.namespace, metadata=metadata
         )
     except SessionExists:
@@ -1297,7 +1297,7 @@ async def sessions_of_thread(store: Store, thread: str) -> list[tuple[Address, S
     if main is None:
         return []
     found = [(Address(thread), main)]
-    for link in await main.task_links():
+    for link in await main.tasks.links():
         task = await store.get_session(link.child_id)
         if task is not None and task.metadata.get(NAMESPACE) is not None:
             found.append((Address(thread, str(task.metadata[NAMESPACE])), task))

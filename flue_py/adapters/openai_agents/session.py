@@ -717,7 +717,7 @@ async def planned(
     if any(item.role == OTHER for item in items):
         # Encrypted items cannot be summarized.
         return None
-    latest, pins = await session.latest_compaction(), await session.pins()
+    latest, pins = await session.compactions.latest(), await session.marks.pins()
     found = plan_session_compaction(items, latest, compaction.settings, pinned=pins)
     if isinstance(found, NoCompaction) and force:
         starts = [number for number, item in enumerate(items) if item.role == "user" and item.kind == MESSAGE]
@@ -752,7 +752,7 @@ async def record_discarded(session: Session, calls: Sequence[AnsweredCall]) -> N
         usage = cast("JsonObject", dict(call.usage or {}))
         call_id = usage.pop("callId", None)
         named = call_id if isinstance(call_id, str) else None
-        await session.record_call(usage, purpose="compaction", outcome="discarded", call_id=named)
+        await session.money.record_call(usage, purpose="compaction", outcome="discarded", call_id=named)
 
 
 def _text_of(response: ModelResponse) -> str:
@@ -1127,7 +1127,7 @@ async def replaced(
 
 async def _is_divided(session: Session, last: ContextEntry, leaf: str | None) -> bool:
     """Return whether a leaf at an item of the context would have another context than what comes up to that item."""
-    behind = await session.get_active_path_since(last.entry_id, leaf=leaf)
+    behind = await session.get_active_path(since=last.entry_id, leaf=leaf)
     return last.kind == COMPACTION or any(each.kind in (COMPACTION, EXCLUSION) for each in behind)
 
 

@@ -219,7 +219,7 @@ async def _path_by(
     if last is None or tip is None or beside(last) is None:
         return None
     for each in (head, *map(key_of, record.branches)):
-        if await session.is_ancestor(key, of=each):
+        if await session.branches.is_ancestor(key, of=each):
             found = groups_of(await session.get_active_path(leaf=key))
             end = [] if key == head else _empty_entries([Group([tip], beside(tip))], found)
             return [*conversation_entries(found), *end]
@@ -534,7 +534,7 @@ async def _record(session: Session, calls: Sequence[JsonObject]) -> None:
         provider, model = str(call.get("provider", "")), str(call.get("model", ""))
         # What the ledger has already, it has from the save that was not a conflict.
         with suppress(CallConflict, InvalidEntry):
-            await session.record_call(
+            await session.money.record_call(
                 usage, provider=provider, model=model, call_id=str(call["callId"]), outcome="conflict"
             )
 

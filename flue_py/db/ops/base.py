@@ -362,12 +362,7 @@ def find_held(tx: Transaction, state: SessionState, entry_id: str) -> tuple[Posi
 
 def is_held(tx: Transaction, state: SessionState, lane_id: int, depth: int) -> bool:
     """Return whether a place is an ancestor of the session's leaf, fork point, or lanes."""
-    held = tx.first(
-        sql.IS_HELD,
-        **held_by(state),
-        lane_id=lane_id,
-        depth=depth,
-    )
+    held = tx.first(sql.IS_HELD, **held_by(state), lane_id=lane_id, depth=depth)
     return held is not None
 
 

@@ -163,13 +163,7 @@ DELETE_SESSIONS = announced(Keys)(f"DELETE FROM sessions WHERE session_key {IN_K
 
 
 def delete_tree(
-    tx: Transaction,
-    sources: Sources,
-    session_id: str,
-    scope: str | None,
-    expected: Expected = STORED,
-    *,
-    dry_run: bool,
+    tx: Transaction, sources: Sources, session_id: str, scope: str | None, expected: Expected = STORED, *, dry_run: bool
 ) -> Deletion:
     """Delete a session, its task closure, and what only they saw (see `Backend.delete_tree`)."""
     if not is_storable(session_id):
@@ -512,13 +506,7 @@ def _told(outcome: Outcome) -> object:
     if isinstance(outcome, Navigated):
         return [outcome.from_id, outcome.to_id, outcome.revision, outcome.summary_id, outcome.draft]
     if isinstance(outcome, Deletion):
-        return [
-            outcome.session_ids,
-            outcome.missing_ids,
-            outcome.entries_deleted,
-            outcome.entries_kept,
-            outcome.links,
-        ]
+        return [outcome.session_ids, outcome.missing_ids, outcome.entries_deleted, outcome.entries_kept, outcome.links]
     return outcome
 
 

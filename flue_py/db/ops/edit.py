@@ -125,13 +125,7 @@ def _write_row_value(tx: Transaction, state: SessionState, edit: Edit) -> None:
 
 
 def set_label(
-    tx: Transaction,
-    sources: Sources,
-    session_id: str,
-    entry_id: str,
-    label: str | None,
-    expected: Expected,
-    note: Note,
+    tx: Transaction, sources: Sources, session_id: str, entry_id: str, label: str | None, expected: Expected, note: Note
 ) -> None:
     """Set or clear a label (see `Backend.set_label`)."""
     check_entry_label(label)
@@ -257,14 +251,7 @@ def _logged_edits(rows: list[sql.LoggedEdit]) -> LoggedEdits:
 
 
 def go_back(
-    tx: Transaction,
-    sources: Sources,
-    session_id: str,
-    revision: int,
-    *,
-    before: bool,
-    expected: Expected,
-    note: Note,
+    tx: Transaction, sources: Sources, session_id: str, revision: int, *, before: bool, expected: Expected, note: Note
 ) -> LogLine | None:
     """Go back to a line of the log (see `Backend.go_back`)."""
     state = read_state(tx, session_id)

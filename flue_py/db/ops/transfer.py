@@ -454,11 +454,7 @@ def _write_sessions(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int], th
             # Changes nothing, but wakes the watchers of the session if that is done by a statement.
             tx.run(sql.UPDATE_REVISION, revision=row.revision, at=row.updated_at, session_key=row.session_key)
     stamp = (COPY_KEY, COPY_OPERATION, copy.head.fingerprint)
-    _insert(
-        tx,
-        INSERT_REQUEST,
-        (RequestRow(row.session_key, *stamp, str(row.revision)) for row in rows),
-    )
+    _insert(tx, INSERT_REQUEST, (RequestRow(row.session_key, *stamp, str(row.revision)) for row in rows))
 
 
 def _write_history(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> None:
@@ -467,17 +463,9 @@ def _write_history(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> 
         raise CorruptStore("the tree to be written has an entry twice; run verify() on the store that it is from")
     _insert(tx, COPY_BLOB, ((tree_id, *row) for row in copy.blobs))
     _insert(tx, INSERT_ATTACHMENT, ((tree_id, *row) for row in copy.attachments))
-    _insert(
-        tx,
-        INSERT_LANE,
-        ((tree_id, *lane._replace(owner_key=keys[lane.owner_key])) for lane in copy.lanes),
-    )
+    _insert(tx, INSERT_LANE, ((tree_id, *lane._replace(owner_key=keys[lane.owner_key])) for lane in copy.lanes))
     with collector_held(len(copy.entries)):
-        _insert(
-            tx,
-            INSERT_ENTRY,
-            ((tree_id, *row._replace(session_key=keys[row.session_key])) for row in copy.entries),
-        )
+        _insert(tx, INSERT_ENTRY, ((tree_id, *row._replace(session_key=keys[row.session_key])) for row in copy.entries))
     _insert(tx, COPY_LINK, (row._replace(parent_key=keys[row.parent_key]) for row in copy.links))
     _insert(tx, INSERT_MOVE, (row._replace(session_key=keys[row.session_key]) for row in copy.moves))
     _insert(tx, INSERT_EDIT, (row._replace(session_key=keys[row.session_key]) for row in copy.edits))
@@ -504,9 +492,7 @@ def _write_calls(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> se
     left: set[int] = set()
     tree_id = keys[copy.tree_id]
     _insert(
-        tx,
-        INSERT_PAYER,
-        ((tree_id, *payer._replace(session_key=keys[payer.session_key])) for payer in copy.payers),
+        tx, INSERT_PAYER, ((tree_id, *payer._replace(session_key=keys[payer.session_key])) for payer in copy.payers)
     )
     for payer in copy.payers:
         _note_task(tx, keys[payer.session_key], payer)

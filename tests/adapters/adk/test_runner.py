@@ -110,7 +110,7 @@ def test_a_conversation_with_tools_is_the_same_as_in_memory(target: str) -> None
         assert session is not None
         roles = [message["role"] for message in await session.build_context()]
         assert roles == ["user", "assistant", "toolResult", "assistant", "user", "assistant"]
-        window = await session.aggregate_usage_since(None)
+        window = await session.money.aggregate_usage_since(None)
         assert (window.usage.input, window.usage.output, window.calls) == (100 + 101 + 102, 1 + 2 + 3, 3)
         assert (await session.refresh()).spent_tokens == window.usage.total_tokens
 
@@ -216,7 +216,7 @@ def test_a_compaction_of_the_framework_is_one_of_ours(target: str) -> None:
         context = await session.build_context()
         assert "SUMMARY" in str(context[0])
         assert [message["content"] for message in context[1:]] == ["q3", "three"]
-        latest = await session.latest_compaction()
+        latest = await session.compactions.latest()
         assert latest is not None
         assert (latest.usage.input, latest.usage.output) == (50, 5)
         # What the framework itself sends is the same.

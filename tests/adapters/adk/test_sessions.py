@@ -74,7 +74,7 @@ def test_a_session_that_went_back_is_stale_and_one_with_a_new_title_is_not(targe
             await service.append_event(session, said(text))
         handle = await ours(service)
         await handle.set_title("A title")
-        await handle.set_label(str(handle.leaf_id), "here")
+        await handle.marks.set_label(str(handle.leaf_id), "here")
         await service.append_event(session, said("three"))
         await handle.refresh()
         await handle.undo()

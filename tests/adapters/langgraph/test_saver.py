@@ -454,7 +454,7 @@ def test_subgraphs_are_tasks_and_their_calls_are_paid_once(tmp_path: Path) -> No
         assert len(list(saver.list(thread("copy")))) == everything
     with checked(path) as store:
         assert store.usage().total.calls == 2
-        assert [link.task_id for link in store.open_session("t").task_links()] == ["inner"]
+        assert [link.task_id for link in store.open_session("t").tasks.links()] == ["inner"]
     with FlueSaver.from_conn_string(path) as saver:
         saver.delete_thread("t")
         assert list(saver.list(thread("t"))) == []
@@ -501,7 +501,7 @@ def test_pruned_namespaces_name_the_sessions_that_are_there(tmp_path: Path) -> N
         assert len(list(saver.list(thread("t")))) == 2
     with checked(path) as store:
         session = store.open_session("t")
-        (link,) = session.task_links()
+        (link,) = session.tasks.links()
         assert [item["session"] for item in session.metadata["taskSessions"]] == [link.child_id]
         task = store.get_session(link.child_id)
         assert task is not None

@@ -391,7 +391,7 @@ def test_runs_pay_into_the_ledger_once(how: str, tmp_path: Path) -> None:
         assert [(row.group, row.calls, row.input, row.output) for row in paid.rows] == [
             ({"provider": "fake", "model": "fake-1"}, 3, 60, 9)
         ]
-        assert below.aggregate_usage_since(None).usage.total_tokens == 69
+        assert below.money.aggregate_usage_since(None).usage.total_tokens == 69
         assert [turn.message.content for turn in below.turns()] == ["What is a flue?", "Really?"]
         assert store.verify().problems == []
     session.close()

@@ -145,10 +145,10 @@ def test_windows_and_the_ledger_have_the_numbers_of_the_framework(name: str, tmp
                 result = await run(agent, conversation)
                 await store.save(result)
                 session = await store.session_for("a")
-                same(of_run(result), (await session.aggregate_usage_since(before)).usage)
+                same(of_run(result), (await session.money.aggregate_usage_since(before)).usage)
                 responses = [each for each in result.new_messages() if isinstance(each, ModelResponse)]
                 calls += sum(1 + len(each.failed_attempts or ()) for each in responses)
-                same(result.conversation.usage, (await session.aggregate_usage_since(None)).usage)
+                same(result.conversation.usage, (await session.money.aggregate_usage_since(None)).usage)
             return result.conversation.usage, calls
 
     told, calls = asyncio.run(talk())

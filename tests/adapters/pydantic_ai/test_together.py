@@ -252,7 +252,7 @@ def test_the_session_of_a_conversation_is_used_where_its_store_is(
                 with pytest.raises(SessionNotFound, match="no conversation"):
                     await store.session_for(name, scope=scope)
             session = await store.session_for("a", scope="one")
-            assert (session.id, session.key, session.scope) == ("a", "a", "one")
+            assert (session.id, session.key, session.info.scope) == ("a", "a", "one")
             await session.rewind(turns=1)
             assert (await loaded_by(store)).messages == turns(1)
             await session.undo()
@@ -278,8 +278,8 @@ def test_labels_pins_and_titles_are_no_conflict_and_going_back_is(tmp_path: Path
             session = await store.session_for("a")
             assert session.leaf_id is not None
             await session.set_title("A talk")
-            await session.set_label(session.leaf_id, "here")
-            await session.pin(session.leaf_id)
+            await session.marks.set_label(session.leaf_id, "here")
+            await session.marks.pin(session.leaf_id)
             copies[0].messages += turns(1, first=1)
             copies[0].usage = RunUsage(requests=2)
             await store.save(copies[0])

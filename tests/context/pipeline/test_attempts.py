@@ -41,7 +41,7 @@ async def session() -> AsyncIterator[Session]:
 async def lengths(session: Session, **given: Any) -> list[tuple[int, list[int]]]:
     """Return, of every attempt there is, its number and how long the results of its tools are."""
     found = []
-    async for attempt in await session.attempts(**given):
+    async for attempt in await session.context.attempts(**given):
         attempt.overflowed()
         results = [message for message in attempt.request.messages if message["role"] == "toolResult"]
         found.append((attempt.number, [len(message["content"][0]["text"].split("\n")[0]) for message in results]))  # type: ignore[index, union-attr, arg-type, call-overload]
@@ -56,7 +56,9 @@ async def test_each_stage_is_made_from_the_whole(session: Session) -> None:
 
 
 async def test_the_note_says_how_much_is_missing_and_the_report_has_it(session: Session) -> None:
-    attempts = [attempt async for attempt in await session.attempts(settings={"addresses": False}) if overflow(attempt)]
+    attempts = [
+        attempt async for attempt in await session.context.attempts(settings={"addresses": False}) if overflow(attempt)
+    ]
     text = str(attempts[1].request.messages[6])
     assert "b\\n[...context-trimmed — 5,000 chars removed to fit model limit...]'" in text
     assert [step.name for step in attempts[1].request.report.steps] == ["adaptive_trim"]
@@ -74,7 +76,7 @@ def overflow(attempt: Attempt) -> bool:
 
 async def test_an_overflow_leads_to_the_next_attempt_and_success_to_none(session: Session) -> None:
     tried = []
-    async for attempt in await session.attempts("anthropic"):
+    async for attempt in await session.context.attempts("anthropic"):
         with attempt:
             tried.append(attempt.number)
             assert attempt.request.broken == ()
@@ -88,7 +90,7 @@ async def fail_each(session: Session, error: Exception) -> list[int]:
     tried: list[int] = []
 
     async def fail() -> None:
-        async for attempt in await session.attempts("gemini"):
+        async for attempt in await session.context.attempts("gemini"):
             with attempt:
                 tried.append(attempt.number)
                 raise error
@@ -122,7 +124,7 @@ async def test_what_stands_beside_the_messages_counts_for_every_target(session: 
     beside: Any = {"target": target, "system": "s" * 40_000, "tools": [tool]}
 
     async def numbers(**limits: int) -> list[int]:
-        attempts = await session.attempts(**beside, settings={"fitting": limits})
+        attempts = await session.context.attempts(**beside, settings={"fitting": limits})
         return [attempt.number async for attempt in attempts if overflow(attempt)]
 
     assert await numbers(max_context_tokens=17_000) == [0, 1, 2, 3]
@@ -145,10 +147,10 @@ async def test_a_model_is_asked_until_it_fits(session: Session) -> None:
 
     model = FunctionModel(ask)
     request = ModelRequest((user("stands for the context"),), "Be brief.")
-    assert (await ask_fitting(await session.attempts(), model, request)).text == "Done."
+    assert (await ask_fitting(await session.context.attempts(), model, request)).text == "Done."
     assert len(asked) == 3
     with pytest.raises(ContextOverflow):
-        await ask_fitting(await session.attempts(), FunctionModel(refuse), request)
+        await ask_fitting(await session.context.attempts(), FunctionModel(refuse), request)
 
 
 async def refuse(request: ModelRequest) -> str:
@@ -157,13 +159,18 @@ async def refuse(request: ModelRequest) -> str:
 
 async def test_wrong_arguments_are_refused(session: Session) -> None:
     with pytest.raises(InvalidArgument, match="tools"):
-        await session.attempts(tools="none")  # type: ignore[arg-type]
+        await session.context.attempts(tools="none")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match=r"fitting\.max_context_tokens"):
-        await session.attempts(settings={"fitting": {"max_context_tokens": -1}})
+        await session.context.attempts(settings={"fitting": {"max_context_tokens": -1}})
 
 
 def test_the_twin_has_them_for_a_plain_loop() -> None:
     with flue_py.sync.open(":memory:", prices=False) as store:
         session = store.create_session()
         session.append_messages(SAID)
-        assert [attempt.number for attempt in session.attempts("openai-chat") if overflow(attempt)] == [0, 1, 2, 3]
+        assert [attempt.number for attempt in session.context.attempts("openai-chat") if overflow(attempt)] == [
+            0,
+            1,
+            2,
+            3,
+        ]

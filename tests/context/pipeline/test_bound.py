@@ -122,7 +122,7 @@ class Talk:
             self.answer(f"c{self.number}")
         elif entry is not None and what in ("exclude", "forget") and entry.kind == "message":
             with suppress(InvalidArgument):  # a call whose result is still to come stays
-                self.session.exclude(entry.id)
+                self.session.marks.exclude(entry.id)
         elif entry is not None and what == "compact":
             self.session.append_compaction("What was said.", first_kept_entry_id=entry.id, tokens_before=10)
         elif what == "undo":
@@ -169,7 +169,7 @@ def test_answers_that_come_to_follow_each_other_are_bound_each_to_its_own_beginn
         talk.turn(calls=False)
         talk.turn(calls=False)
         second = talk.session.build_context_entries()[2].entry_id
-        talk.session.exclude(second)
+        talk.session.marks.exclude(second)
         request = talk.ask()
         assert {signature for signature, _ in signed_at(request)} == {"s0"}
         last = talk.session.build_context_entries()[-1].entry_id

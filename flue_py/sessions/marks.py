@@ -1,0 +1,513 @@
+"""The marks of a session: labels, pins, exclusions, and texts that every compaction brings back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from flue_py import context
+from flue_py.core.context import ContextEntry, context_of
+from flue_py.core.entries import (
+    WHOLE,
+    Entry,
+    Exclusion,
+    NewEntry,
+    Pairing,
+    ToolGroup,
+    excluded_parts,
+    has_part,
+    messages_of,
+)
+from flue_py.core.json import JsonObject, frozen
+from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, SHOWN_KINDS
+from flue_py.core.sessions import (
+    STORED,
+    Appended,
+    Expected,
+    LeafChoice,
+    Note,
+    OnConflict,
+    PathRead,
+    Seen,
+    check_entry_label,
+    check_name,
+    check_new_name,
+    retracted_in,
+)
+from flue_py.errors import EntryNotFound, InvalidArgument, shown
+from flue_py.lazy import lazy_module
+from flue_py.sessions.arguments import (
+    checked_choice,
+    checked_id,
+    checked_on_conflict,
+    checked_part,
+    checked_seen,
+    checked_text,
+)
+from flue_py.sessions.handle import Group
+from flue_py.sessions.write import Writing
+
+if TYPE_CHECKING:
+    from flue_py.core import entries
+    from flue_py.core.entries import RegisteredKind, RegisteredText
+else:
+    # Most appends put nothing aside, and a command should start without this.
+    # Most sessions have none, and a command should start without this.
+    # Most sessions register nothing, and a command should start without this.
+    # Most sessions have no blocks, and a command should start without them.
+    entries = lazy_module("flue_py.core.entries")
+
+
+@frozen
+class MarkEffect:
+    """What pinning, excluding or taking back in did.
+
+    ``entry_ids`` are the entries it was done to, in path order: the one that was named, and what belongs to it (a tool
+    call and its results). ``before`` and ``after`` are the context at the leaf; a pin leaves it as it is, and acts when
+    a compaction comes. ``items`` are those of the entries that a context would show, as they are.
+    ``exclusion_ids`` are the entries that were appended for it. Tokens are counted when they are asked for, with the
+    encoding of current models (see `flue_py.context.tokens`): O(text).
+    """
+
+    entry_ids: tuple[str, ...]
+    before: tuple[ContextEntry, ...]
+    after: tuple[ContextEntry, ...]
+    items: tuple[ContextEntry, ...] = ()
+    exclusion_ids: tuple[str, ...] = ()
+
+    @property
+    def tokens_before(self) -> int:
+        """How many tokens the context took before."""
+        return _tokens_of(self.before)
+
+    @property
+    def tokens_after(self) -> int:
+        """How many tokens the context takes now."""
+        return self.tokens_before if self.after == self.before else _tokens_of(self.after)
+
+    @property
+    def own_tokens(self) -> int:
+        """How many tokens the entries take by themselves: what a pin makes every later compaction keep."""
+        return _tokens_of(self.items)
+
+
+def _tokens_of(items: Iterable[ContextEntry]) -> int:
+    return context.tokens.count_tokens(item.data for item in items).tokens
+
+
+class Marks(Group[Writing]):
+    """Labels, pins, exclusions and registered texts of a session."""
+
+    async def set_label(
+        self,
+        entry_id: str,
+        label: str | None,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> None:
+        """Label an entry the session sees; None or "" clears. Raises `EntryNotFound`. O(1).
+
+        What a fork labels or clears is its own: its source is left alone.
+        """
+        checked_id(entry_id, "entry_id")
+        check_entry_label(label)
+        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
+        async with self._session._turn:
+            await self._session._backend.set_label(self._session._ref, entry_id, label, expected=seen, note=note)
+
+    async def labels(self) -> dict[str, str]:
+        """Return the labels that this session sees, by entry id; not of entries it has retracted.
+
+        A fork sees those of its source on the path they share, too. O(marks), and of a fork, O(forks above it).
+        """
+        async with self._session._turn:
+            marks = await self._session._backend.read_marks(self._session._ref)
+        retracted = retracted_in(marks)
+        return {
+            mark.entry_id: mark.value or "" for mark in marks if mark.kind == "label" and mark.entry_id not in retracted
+        }
+
+    async def pin(
+        self,
+        entry_id: str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> MarkEffect:
+        """Have every later compaction keep an entry word for word.
+
+        With a tool call its results are pinned, and the reverse. The context stays as it is; a compaction
+        appended from now on has the pinned entries of its path after its summary, ahead of what it keeps. Forks see a
+        pin on the path they share, and what a compaction has pinned, until it is let go of there. Raises
+        `EntryNotFound`, and `InvalidArgument` for an entry of a kind that no context has. The cost of the context.
+        """
+        seen = checked_seen(expected_leaf, expected_revision)
+        return await self._set_pin(entry_id, Note(by, why), seen, pinned=True)
+
+    async def unpin(
+        self,
+        entry_id: str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> MarkEffect:
+        """Let go of a pinned entry, with what belongs to it: the next compaction no longer keeps it.
+
+        What a compaction has pinned before stays in the context until then. Otherwise as `pin`.
+        """
+        seen = checked_seen(expected_leaf, expected_revision)
+        return await self._set_pin(entry_id, Note(by, why), seen, pinned=False)
+
+    async def _set_pin(self, entry_id: str, note: Note, seen: Seen, *, pinned: bool) -> MarkEffect:
+        checked_id(entry_id, "entry_id")
+        async with self._session._turn:
+            ids = await self._session._backend.set_pin(self._session._ref, entry_id, pinned, expected=seen, note=note)
+            read = await self._session._backend.read_context(self._session._ref)
+            items = tuple(context_of(read.entries or (), read.compaction))
+            there = {item.entry_id: item for item in items}
+            found = [there.get(each) or await self._lone_item(each) for each in ids]
+            return MarkEffect(ids, items, items, tuple(item for item in found if item is not None))
+
+    async def _lone_item(self, entry_id: str) -> ContextEntry | None:
+        entry = await self._session._backend.get_entry(self._session._ref, entry_id)
+        return None if entry is None or entry.kind not in SHOWN_KINDS else ContextEntry(entry)
+
+    async def pins(self) -> list[str]:
+        """Return the ids of the entries that the next compaction keeps, if they lie on its path.
+
+        The session's own pins, and those of the latest compaction on the path to the stored leaf; first those in the
+        context, in its order. The cost of the context.
+        """
+        return await self._session._pins()
+
+    async def exclude(
+        self,
+        entry_id: str,
+        part: int | str | None = None,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> MarkEffect:
+        """Leave an entry of the path, or one part of a message's content, out of the context; what follows stays.
+
+        ``part`` is a position in the content (from 0) or the id of a part. It is done by appending ``exclusion``
+        entries, in one batch, so that `undo`, `rewind`, forks and other readers know of it, and `include` takes it
+        back. A tool call leaves with its result, and a result with its call: a provider refuses one without the other.
+        What is out already changes nothing. Raises `EntryNotFound`, `LeafConflict`, and `InvalidArgument` for an entry
+        that is not on the path, of a kind that no context has, or is a compaction; for a part that is not there; and
+        for a tool call whose result is still to come. The cost of the context.
+        """
+        seen = checked_seen(expected_leaf, expected_revision)
+        return await self._set_excluded(entry_id, part, Note(by, why), seen, excluded=True)
+
+    async def include(
+        self,
+        entry_id: str,
+        part: int | str | None = None,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> MarkEffect:
+        """Take back in what `exclude` left out: an entry with all its parts, or one part. Appends the reverse.
+
+        What is not left out changes nothing. Otherwise as `exclude`.
+        """
+        seen = checked_seen(expected_leaf, expected_revision)
+        return await self._set_excluded(entry_id, part, Note(by, why), seen, excluded=False)
+
+    async def _set_excluded(self, entry_id: str, part: _Part, note: Note, seen: Seen, *, excluded: bool) -> MarkEffect:
+        checked_id(entry_id, "entry_id")
+        checked_part(part)
+        work = partial(self._exclude_now, entry_id, part, note, seen, excluded)
+        done = await self._session._commit(work, self._note_exclusions)
+        return done.effect
+
+    def _note_exclusions(self, done: _Done) -> None:
+        if done.appended is not None:
+            self._session._note(done.appended.leaf_id, done.appended.revision)
+
+    async def _exclude_now(self, entry_id: str, part: _Part, note: Note, seen: Seen, excluded: bool) -> _Done:
+        await self._session._compare(seen)
+        leaf = self._session._built_on(seen)
+        read = await self._session._backend.read_context(self._session._ref, leaf=leaf)
+        before = tuple(context_of(read.entries or (), read.compaction))
+        path, wanted, new = await self._exclusions_for(entry_id, part, note, read, leaf, excluded=excluded)
+        ids = tuple(dict.fromkeys(each for each, _ in wanted))
+        items = tuple(ContextEntry(entry) for entry in path if entry.id in ids)
+        if not new:
+            return _Done(MarkEffect(ids, before, before, items))
+        appended = await self._append_exclusions(new, self._session._expected(seen))
+        read = await self._session._backend.read_context(self._session._ref, leaf=appended.leaf_id)
+        after = tuple(context_of(read.entries or (), read.compaction))
+        return _Done(MarkEffect(ids, before, after, items, appended.entry_ids), appended)
+
+    async def _exclusions_for(
+        self, entry_id: str, part: _Part, note: Note, read: PathRead, leaf: str | None, *, excluded: bool
+    ) -> tuple[Sequence[Entry], list[tuple[str, _Part]], list[NewEntry]]:
+        """Return the path around an entry, what is to be left out or taken in, and the entries that would say so."""
+        path = await self._path_around(entry_id, read.entries or (), leaf)
+        index = next(number for number, entry in enumerate(path) if entry.id == entry_id)
+        now = {named: set(parts) for named, parts in excluded_parts(path[index:]).items()}
+        wanted = _wanted(path, index, part, now, excluded=excluded)
+        new = [
+            NewEntry.exclusion(each, of, excluded=excluded, by=note.by, why=note.why)
+            for each, of in wanted
+            if _changes(now.get(each, set()), of, excluded=excluded)
+        ]
+        return path, wanted, new
+
+    async def _context_without(self, entry_ids: Sequence[str], leaf: str | None) -> list[ContextEntry]:
+        """Return the context at a leaf as it would be if these entries were excluded. Appends nothing."""
+        read = await self._session._backend.read_context(self._session._ref, leaf=leaf)
+        entries = list(read.entries or ())
+        depth = entries[-1].depth if entries else -1
+        for entry_id in entry_ids:
+            _, _, new = await self._exclusions_for(entry_id, WHOLE, Note(), read, leaf, excluded=True)
+            for each in new:
+                depth += 1
+                entries.append(Entry("", None, None, each.kind, None, None, depth, 0, 0, 0, each.payload))
+        return context_of(entries, read.compaction)
+
+    async def _append_exclusions(self, new: Sequence[NewEntry], expected: Expected) -> Appended:
+        self._session._limits.check_entries(new)
+        return await self._session._backend.append(self._session._ref, new, expected=expected)
+
+    async def _path_around(self, entry_id: str, kept: Sequence[Entry], leaf: str | None) -> Sequence[Entry]:
+        """Return the kept part of the path where the entry is in it, else the whole path."""
+        start = _start_of_end(kept)
+        if any(entry.id == entry_id for entry in kept[start:]):
+            return kept[start:]
+        path = (await self._session._backend.read_path(self._session._ref, leaf=leaf)).entries or ()
+        if any(entry.id == entry_id for entry in path):
+            return path
+        if await self._session._backend.get_entry(self._session._ref, entry_id) is None:
+            raise EntryNotFound(self._session.id, entry_id)
+        raise InvalidArgument(
+            f"entry {entry_id!r} is not on the path to {leaf!r}, so it is not in the context; move_leaf() first"
+        )
+
+    async def exclusions(self) -> list[Exclusion]:
+        """Return what the exclusions on the path to the stored leaf leave out, in the order they were made.
+
+        Also those that leave nothing out (``in_effect``): of an entry that is not on the path, as an imported file may
+        have them, or was compacted away. Those before the kept part of a compaction are returned only if it has
+        pinned entries: they can leave out nothing else. Costs as much as the context.
+        """
+        async with self._session._turn:
+            known = self._session._context
+            read = await self._session._backend.read_context(
+                self._session._ref, unless=None if known is None else known.stamp
+            )
+        path = known.tail if read.entries is None and known is not None else read.entries or ()
+        kept = {entry.id: entry for entry in path if entry.kind in CONTEXT_KINDS}
+        found = []
+        for entry_id, parts in excluded_parts(path).items():
+            for part, by in parts.items():
+                entry = kept.get(entry_id)
+                works = entry is not None and entry.depth < by.depth and _excluding_has(ContextEntry(entry).data, part)
+                fields = by.fields
+                who, why = fields.get("by"), fields.get("why")
+                exclusion = Exclusion(entry_id, part, by.id, in_effect=works)
+                if isinstance(who, str):
+                    exclusion = replace(exclusion, by=who)
+                if isinstance(why, str):
+                    exclusion = replace(exclusion, why=why)
+                found.append((by.depth, exclusion))
+        return [exclusion for _, exclusion in sorted(found, key=lambda each: each[0])]
+
+    async def registered(self, *, leaf: LeafChoice = STORED) -> tuple[RegisteredText, ...]:
+        """Return the registered texts of the path, in the order in which their names were first registered.
+
+        Whole, however a cap may have cut them in the summary: a program that resumes the session can show them again.
+        The cost of the context; after a compaction that `compact` did not make, once that of the path. Raises
+        `EntryNotFound`.
+        """
+        read = await self._session._read_context(leaf)
+        if read.compaction is None:
+            return entries.texts_in_force(read.tail)
+        noted = entries.noted_ids(read.compaction.fields.get("details"))
+        if noted is not None:
+            found = [entry for entry in await self._session.get_entries(noted) if entry is not None]
+            if len(found) == len(noted):
+                return entries.texts_in_force(read.tail, found)
+        return entries.texts_in_force(await self._session.get_active_path(leaf=read.stamp.leaf_id))
+
+    async def register(
+        self,
+        name: str,
+        text: str,
+        *,
+        kind: RegisteredKind = "instructions",
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Appended | None:
+        """Have every later compaction bring a text back word for word, under a name; None if it is registered already.
+
+        ``kind`` is what it is: ``instructions``, ``plan``, ``todo`` or ``skill``. A text of the same name is replaced.
+        It is an entry of its own that no model sees: what the model is to read now, tell it in a message. It holds on
+        this path, and in forks of it. How long it may be, `CompactionSettings` says. Raises `InvalidArgument`, and
+        `InvalidEntry` for what cannot be stored; otherwise as `append_message`. The cost of `registered`.
+        """
+        _check_name(name)
+        if not isinstance(text, str) or not text.strip():
+            raise InvalidArgument("text: is not a text with words in it; take a text off the register by unregister()")
+        checked_text(text, "text")
+        checked_choice(kind, "kind", entries.REGISTERED_KINDS)
+        seen = _checked(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        await self._session._compare(seen)
+        if idempotency_key is None and any(
+            (each.name, each.kind, each.text) == (name, kind, text)
+            for each in await self.registered(leaf=self._session._built_on(seen))
+        ):
+            return None
+        entry = NewEntry.custom(entries.REGISTERED, entries.registration(name, kind, text))
+        return await self._session._append([entry], on_conflict, idempotency_key, seen)
+
+    async def unregister(
+        self,
+        name: str,
+        *,
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Appended | None:
+        """Take a text off the register, so that later compactions leave it out; None where there is none of this name.
+
+        Otherwise as `register`.
+        """
+        _check_name(name)
+        seen = _checked(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        await self._session._compare(seen)
+        known = await self.registered(leaf=self._session._built_on(seen))
+        if idempotency_key is None and all(each.name != name for each in known):
+            return None
+        entry = NewEntry.custom(entries.REGISTERED, entries.registration(name, None, None))
+        return await self._session._append([entry], on_conflict, idempotency_key, seen)
+
+
+_Part = int | str | None
+
+
+@frozen
+class _Done:
+    """What was done, for the caller and for the handle."""
+
+    effect: MarkEffect
+    appended: Appended | None = None
+
+
+def _excluding_has(message: JsonObject, part: _Part) -> bool:
+    return part is WHOLE or has_part(message, part)
+
+
+def _start_of_end(entries: Sequence[Entry]) -> int:
+    """Return where the unbroken end of a path begins among what a context was read from."""
+    start = len(entries)
+    while start > 0 and (start == len(entries) or entries[start - 1].depth == entries[start].depth - 1):
+        start -= 1
+    return start
+
+
+def _changes(now: set[_Part], part: _Part, *, excluded: bool) -> bool:
+    if excluded:
+        return part not in now and WHOLE not in now
+    return bool(now) if part is WHOLE else part in now
+
+
+def _wanted(
+    path: Sequence[Entry], index: int, part: _Part, now: dict[str, set[_Part]], *, excluded: bool
+) -> list[tuple[str, _Part]]:
+    """Return what has to be left out, or taken back in, for one entry or part: by entry and part, in path order."""
+    entry = path[index]
+    _check_can_be_left_out(entry)
+    messages = messages_of(path)
+    if part is not None:
+        part = _named_part(entry, messages[index], part)
+    group = Pairing(messages).group_of(index)
+    if group is None or group.caller is None:
+        return [(entry.id, part)]
+    if index == group.caller:
+        if part is not WHOLE:
+            return _call_and_result(path, group, part, excluded=excluded)
+        if excluded and group.is_open:
+            raise _still_open(entry)
+        return [(path[member].id, WHOLE) for member in group.members]
+    if part is not WHOLE:
+        return [(entry.id, part)]
+    caller = path[group.caller]
+    if not excluded and WHOLE in now.get(caller.id, ()):
+        return [(path[member].id, WHOLE) for member in group.members]
+    # A result that only repeats an answer leaves alone: the call is answered without it.
+    answered = [call for call, answer in group.answers.items() if answer == index]
+    named = [(caller.id, _named_part(caller, messages[group.caller], call.part)) for call in answered]
+    return [*named, (entry.id, WHOLE)]
+
+
+def _call_and_result(
+    path: Sequence[Entry], group: ToolGroup, part: int | str, *, excluded: bool
+) -> list[tuple[str, _Part]]:
+    assert group.caller is not None
+    caller = path[group.caller]
+    named = [call for call in group.calls if part in (call.id, call.part)]
+    if excluded and group.is_open and any(call not in group.answers for call in named):
+        raise _still_open(caller)
+    answers = sorted(group.answers[call] for call in named if call in group.answers)
+    return [(caller.id, part), *((path[answer].id, WHOLE) for answer in answers)]
+
+
+def _still_open(entry: Entry) -> InvalidArgument:
+    return InvalidArgument(
+        f"entry {entry.id!r} calls a tool whose result is still to come; exclude it when that is there, or rewind()"
+    )
+
+
+def _check_can_be_left_out(entry: Entry) -> None:
+    if entry.kind == COMPACTION:
+        raise InvalidArgument(
+            f"entry {entry.id!r} is a compaction, which stands for what came before it; undo it, or rewind()"
+        )
+    if entry.kind not in CONTEXT_KINDS:
+        raise InvalidArgument(f"entry {entry.id!r} is of kind {entry.kind}, which is never part of a context")
+
+
+def _named_part(entry: Entry, message: JsonObject | None, part: int | str) -> int | str:
+    """Return how to name a part: by its id where it has one that no other has, else by its position."""
+    content = (message or {}).get("content")
+    parts = content if isinstance(content, list) else []
+    if not has_part({"content": parts}, part):
+        there = f"it has {len(parts)}, counted from 0" if parts else "its content is one text"
+        raise InvalidArgument(f"entry {entry.id!r} has no part {shown(part)}; {there}")
+    if isinstance(part, str):
+        return part
+    ids = [each.get("id") if isinstance(each, dict) else None for each in parts]
+    part_id = ids[part]
+    return part_id if isinstance(part_id, str) and ids.count(part_id) == 1 else part
+
+
+def _check_name(name: str) -> None:
+    check_new_name(name, "name")
+    if not isinstance(name, str) or name.splitlines() != [name] or not name.strip():
+        raise InvalidArgument("name: should be one line, by which the text is replaced and taken off the register")
+
+
+def _checked(key: str | None, on_conflict: OnConflict, leaf: LeafChoice, revision: int | None) -> Seen:
+    """Check what an append takes, also where there turns out to be nothing to append."""
+    check_name(key, "idempotency_key")
+    checked_on_conflict(on_conflict)
+    return checked_seen(leaf, revision)
