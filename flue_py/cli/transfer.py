@@ -125,9 +125,11 @@ class _Format(click.Choice):  # type: ignore[type-arg, unused-ignore]
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the format. Raises `click.UsageError`, which says where it belongs."""
-        if value not in self.choices:
+        # Packages may add formats: the choices are those of the package alone.
+        names = (*export_names(), *_VIEWS)
+        if value not in names:
             raise click.UsageError(
-                f"{value!r} is not a format that can be exported: {', '.join((*export_names(), *_VIEWS))}; "
+                f"{value!r} is not a format that can be exported: {', '.join(names)}; "
                 "FORMAT comes before SESSION",
                 ctx,
             )

@@ -45,7 +45,7 @@ ODD = [
     "h",
     "0",
 ]
-READING = ("show", "tree", "path", "context", "usage")
+READING = (("show",), ("tree",), ("show", "--path"), ("context",), ("usage",))
 DATA: list[Any] = [
     None, 5, "a\0\x1b[2J\ud800", [1, [2]], {"content": 5}, {"content": [5, {"type": "x"}, {"type": "text"}]},
     {"provider": [1], "modelId": {}, "thinkingLevel": 7, "label": [], "targetId": {}},
@@ -145,15 +145,15 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hostile]:
     os.chdir(before)
 
 
-@pytest.mark.parametrize("command", READING)
-def test_everything_that_can_be_stored_can_be_shown(hostile: Hostile, command: str) -> None:
+@pytest.mark.parametrize("command", READING, ids=" ".join)
+def test_everything_that_can_be_stored_can_be_shown(hostile: Hostile, command: tuple[str, ...]) -> None:
     for session in ("h1", hostile.real):
-        assert hostile.run(command, session).exit_code == 0
-        json.loads(hostile.run(command, session, "--json").stdout)
-    if command in ("path", "context"):
+        assert hostile.run(*command, session).exit_code == 0
+        json.loads(hostile.run(*command, session, "--json").stdout)
+    if command == ("context",):
         for last in ("1", "5", "9" * 40):
-            assert hostile.run(command, "h1", "--last", last).exit_code == 0
-            assert hostile.run(command, "h1", "--last", last, "--json").exit_code == 0
+            assert hostile.run(*command, "h1", "--last", last).exit_code == 0
+            assert hostile.run(*command, "h1", "--last", last, "--json").exit_code == 0
 
 
 def test_every_odd_entry_can_be_shown(hostile: Hostile) -> None:
@@ -172,12 +172,12 @@ def test_lists_and_reports_of_an_odd_database_leave_the_terminal_alone(hostile: 
 
 def test_a_report_of_anything_goes_to_any_file_or_is_one_error(hostile: Hostile) -> None:
     for session in ("h1", hostile.real):
-        page = runner().invoke(main, ["--db", str(hostile.flue.database), "report", session, "--output", "-"])
+        page = runner().invoke(main, ["--db", str(hostile.flue.database), "export", "html", session, "--output", "-"])
         assert page.exit_code == 0
         assert page.stdout.startswith("<!doctype html>")
     for odd in ODD:
-        hostile.run("report", "h1", "--no-sizes", "--output", odd)
-        hostile.run("report", odd, "--no-sizes", "--format", "snapshots", "--overwrite")
+        hostile.run("export", "html", "h1", "--no-sizes", "--output", odd)
+        hostile.run("export", "snapshots", odd)
         hostile.run("report", "h1", "--warn-at", odd)
 
 
@@ -250,7 +250,7 @@ def test_a_file_that_is_no_session_is_one_error(hostile: Hostile, tmp_path: Path
 
 
 words = st.sampled_from(
-    [*READING, "sessions", "fork", "move", "rewind", "undo", "redo", "label", "rm", "verify", "info", "import", "pi",
+    ["show", "tree", "context", "usage", "--path", "sessions", "fork", "move", "rewind", "undo", "redo", "label", "rm", "verify", "info", "import", "pi",
      "h1", "--json", "--leaf", "--last", "--turns", "--since", "--all", "--dry-run", "--at", "--help", "1", "-1", ""]
 )  # fmt: skip
 

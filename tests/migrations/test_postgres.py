@@ -672,7 +672,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "review-the-ddl.md"
 
 
 async def test_the_grants_that_the_documentation_names_are_enough_to_work(new_database: NewDatabase) -> None:
-    (grants,) = re.findall(r"^```sql\n(GRANT .+?)```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    (grants,) = re.findall(r"^```pgsql\n(GRANT .+?)```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     url = new_database()
     await run_script(url, "CREATE SCHEMA flue")
     await run_script(url, ddl.creation_sql("postgresql"), "flue")

@@ -30,18 +30,18 @@ READING = [
     ["sessions", "--json"],
     ["show", "k", "--json"],
     ["tree", "k", "--json"],
-    ["path", "k", "--json"],
+    ["show", "k", "--path", "--json"],
     ["context", "k", "--json"],
     ["usage", "k", "--json"],
     ["usage", "--json"],
     ["log", "k", "--json"],
-    ["conversation", "k"],
-    ["history", "k"],
-    ["last", "k"],
+    ["show", "k", "--turns"],
+    ["show", "k", "--history"],
+    ["show", "k", "--answer"],
     ["verify"],
     ["budget", "list"],
 ]
-WRITING = [["fork", "k"], ["rewind", "k", "--turns", "1"], ["undo", "k"], ["rm", "k", "--yes"]]
+WRITING = [["fork", "k"], ["move", "k", "--turns", "1"], ["undo", "k"], ["rm", "k", "--yes"]]
 
 
 def make_store(path: Path) -> None:
@@ -117,8 +117,8 @@ def test_what_is_written_elsewhere_is_written_from_a_disk_mounted_for_reading(di
     disk.forbid_writing()
     for command in (
         ["export", "openai-chat", "k", "--output", f"{tmp_path}/k.json"],
-        ["transcript", "k", "--output", f"{tmp_path}/k.md"],
-        ["report", "k", "--output", f"{tmp_path}/k.html"],
+        ["export", "markdown", "k", "--output", f"{tmp_path}/k.md"],
+        ["export", "html", "k", "--output", f"{tmp_path}/k.html"],
         ["bundle", f"{tmp_path}/k.bundle"],
         ["backup", f"{tmp_path}/backup.db"],
         ["copy", str(disk.store), f"{tmp_path}/copy.db"],
