@@ -129,8 +129,7 @@ class _Format(click.Choice):  # type: ignore[type-arg, unused-ignore]
         names = (*export_names(), *_VIEWS)
         if value not in names:
             raise click.UsageError(
-                f"{value!r} is not a format that can be exported: {', '.join(names)}; "
-                "FORMAT comes before SESSION",
+                f"{value!r} is not a format that can be exported: {', '.join(names)}; FORMAT comes before SESSION",
                 ctx,
             )
         return value

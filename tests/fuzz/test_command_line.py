@@ -250,7 +250,8 @@ def test_a_file_that_is_no_session_is_one_error(hostile: Hostile, tmp_path: Path
 
 
 words = st.sampled_from(
-    ["show", "tree", "context", "usage", "--path", "sessions", "fork", "move", "rewind", "undo", "redo", "label", "rm", "verify", "info", "import", "pi",
+    ["show", "tree", "context", "usage", "--path", "sessions", "fork", "move",
+     "rewind", "undo", "redo", "label", "rm", "verify", "info", "import", "pi",
      "h1", "--json", "--leaf", "--last", "--turns", "--since", "--all", "--dry-run", "--at", "--help", "1", "-1", ""]
 )  # fmt: skip
 
