@@ -8,7 +8,6 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -19,9 +18,11 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
+from msgspec.structs import replace
+
 from flue_py.core.context import model_names
 from flue_py.core.entries import NewEntry, from_microseconds
-from flue_py.core.json import changed, frozen
+from flue_py.core.json import Frozen
 from flue_py.core.usage import (
     AS_TEXT,
     MAX_AMOUNT,
@@ -58,8 +59,7 @@ _FORMS = "[input, output] or {input, output, cacheRead ...}, in dollars per mill
 _PER = "per"
 
 
-@frozen
-class ModelRates:
+class ModelRates(Frozen):
     """What one token of each kind costs, one request, and one web search, in units of 1/``scale`` picodollars.
 
     ``source`` says where the prices come from.
@@ -385,7 +385,7 @@ class PriceBook:
         rates = self._rates_for(call, now_us, own) if _is_open(call) else None
         if rates is None:
             return call
-        return changed(call, cost=rates.cost_of(call), price_source=rates.source)
+        return replace(call, cost=rates.cost_of(call), price_source=rates.source)
 
     def rates(self, call: PaidCall, now_us: Callable[[], int]) -> ModelRates | None:
         """Return what the tokens of a call cost at its time; None if that is unknown, or no model is named."""
@@ -407,7 +407,7 @@ class PriceBook:
             return entry
         at_us = entry.created_us
         time_of = now_us if at_us is None else lambda: at_us
-        return changed(entry, calls=tuple(self._priced(call, time_of, own) for call in entry.calls))
+        return replace(entry, calls=tuple(self._priced(call, time_of, own) for call in entry.calls))
 
     def _rates_for(self, call: PaidCall, now_us: Callable[[], int], own: _Own) -> ModelRates | None:
         names = (f"{call.provider}/{call.model}", call.model) if call.provider else (call.model,)
@@ -545,8 +545,7 @@ def _usual_prices() -> PriceBook:
     return PriceBook(file=path)
 
 
-@frozen
-class CallPricer:
+class CallPricer(Frozen):
     """What a store prices calls with: its book (None: not at all), and the clock for calls that bring no time."""
 
     book: PriceBook | None
@@ -578,8 +577,7 @@ NO_PRICER = CallPricer(None, _no_time)
 # Looked up on 2026-11-25. Beside each rule is the page that has it, with the date that the page or its copy has.
 
 
-@frozen
-class CacheRules:
+class CacheRules(Frozen):
     """How a provider caches: the shortest prefix, in which steps, and for how long after the last use.
 
     The time is what is kept at least; most keep it longer where there is room. ``source`` names the provider, None for
@@ -666,8 +664,7 @@ NeverPays: TypeAlias = Literal["nothing_to_do", "no_edit", "price_unknown", "sav
 """
 
 
-@frozen
-class CallSize:
+class CallSize(Frozen):
     """The tokens of one call: read from the cache, processed anew and written into it, processed only, and answered."""
 
     cache_read: int = 0
@@ -686,8 +683,7 @@ class CallSize:
         return UsageTotals(self.input, self.output, self.cache_read, self.cache_write, self.request + self.output)
 
 
-@frozen
-class CallPrice:
+class CallPrice(Frozen):
     """What one call costs, by kind of token, in picodollars (1e-12 US dollars)."""
 
     cache_read: int
@@ -701,8 +697,7 @@ class CallPrice:
         return self.cache_read + self.cache_write + self.input + self.output
 
 
-@frozen
-class EditPrice:
+class EditPrice(Frozen):
     """What an edit costs and saves, in picodollars.
 
     ``edit`` is the call that makes a summary, None where there is none. ``next_call`` is the request of the call after
@@ -728,8 +723,7 @@ class EditPrice:
         return self.later_unedited.total - self.later_call.total
 
 
-@frozen
-class EditPlan:
+class EditPlan(Frozen):
     """What an edit would do to the next request, and what it costs. Nothing has been changed.
 
     ``tokens_before`` and ``tokens_after`` are the sizes of the next request without the edit and with it, as

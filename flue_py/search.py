@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, get_
 from zlib import crc32
 
 from flue_py.core.entries import Entry
-from flue_py.core.json import JsonValue, frozen
+from flue_py.core.json import Frozen, JsonValue
 from flue_py.core.kinds import CUSTOM_MESSAGE, MESSAGE, SUMMARIES
 from flue_py.core.sessions import SessionInfo
 from flue_py.errors import InvalidArgument, shown
@@ -248,16 +248,14 @@ Place: TypeAlias = Literal["active", "abandoned", "compacted", "title"]
 title of the session."""
 
 
-@frozen
-class Snippet:
+class Snippet(Frozen):
     """A piece of a text: the text, and where in it the matches are, as (start, end), in order."""
 
     text: str
     matches: tuple[tuple[int, int], ...]
 
 
-@frozen
-class SearchHit:
+class SearchHit(Frozen):
     """A text that has what was looked for. ``entry_id`` is None for a title.
 
     ``is_cut`` says that the text is longer than what is searched of one. ``go`` is the command line that shows it.
@@ -277,8 +275,7 @@ class SearchHit:
     by_id: bool = False
 
 
-@frozen
-class SessionHits:
+class SessionHits(Frozen):
     """The hits in one session, best first. ``revision`` is the one up to which it was searched."""
 
     session: SessionInfo
@@ -286,8 +283,7 @@ class SessionHits:
     hits: tuple[SearchHit, ...]
 
 
-@frozen
-class Searched:
+class Searched(Frozen):
     """What was searched: how many sessions and entries of theirs, which parts and how; and what was left out.
 
     ``revisions`` counts the changes of these sessions up to which they were searched: their revisions added up.
@@ -305,8 +301,7 @@ class Searched:
     why_not: str | None = None
 
 
-@frozen
-class SearchAnswer:
+class SearchAnswer(Frozen):
     """What a search found: sessions in order of their best hits.
 
     ``how`` is what was done: words that have neither letters nor digits are searched as a piece of text. ``has_more``
@@ -354,8 +349,7 @@ _FEW = 32
 """Places of a term that are looked at one by one. Of more, those count that have a second term beside it."""
 
 
-@frozen
-class Need:
+class Need(Frozen):
     """What an index is asked for: a term (or the beginning of one), or all or any of several needs.
 
     With no parts, ``all`` is true of every text.
@@ -459,8 +453,7 @@ class _Node(Protocol):
         """Return where a text has it, which may be nowhere; None where it does not match."""
 
 
-@frozen
-class _Phrase:
+class _Phrase(Frozen):
     """Terms one behind the other, or as many whole words; of the last one, maybe the beginning only."""
 
     terms: tuple[str, ...]
@@ -551,8 +544,7 @@ def _pairs_of_all(parts: Iterable[_Node]) -> Pairs:
     return list(dict.fromkeys(tuple(group) for part in parts for group in part.pairs))[:MOST_GROUPS]
 
 
-@frozen
-class _All:
+class _All(Frozen):
     parts: tuple[_Node, ...]
     without: tuple[_Node, ...] = ()
 
@@ -574,8 +566,7 @@ class _All:
         return None if any(part.find(text) is not None for part in self.without) else found
 
 
-@frozen
-class _Many:
+class _Many(Frozen):
     """More phrases than an index is asked for, the longest first: most texts do not have that one."""
 
     parts: tuple[_Phrase, ...]
@@ -601,8 +592,7 @@ class _Many:
         return found
 
 
-@frozen
-class _Any:
+class _Any(Frozen):
     parts: tuple[_Node, ...]
 
     @property
@@ -618,8 +608,7 @@ class _Any:
         return [span for spans in found for span in spans] if found else None
 
 
-@frozen
-class _Piece:
+class _Piece(Frozen):
     """A piece of text, in any case: no index helps. It is no expression, whose time would grow with its length."""
 
     piece: str
@@ -660,8 +649,7 @@ def _char_without_case(char: str) -> str:
     return next(each for each in (char.casefold(), char.lower(), char) if len(each) == 1)
 
 
-@frozen
-class _Pattern:
+class _Pattern(Frozen):
     """A regular expression: no index helps."""
 
     pattern: regex.Pattern[str]
@@ -679,8 +667,7 @@ class _Pattern:
         return [match.span() for match in islice(matches, _MOST_MATCHES)] or None
 
 
-@frozen
-class Query:
+class Query(Frozen):
     """What is looked for.
 
     ``needs_scan`` says that it can only be found by reading every text; ``why_scan`` is the reason in words. ``words``
@@ -964,8 +951,7 @@ _MOST_BETWEEN = 12
 _TEXTS_DEEPEST = 40
 
 
-@frozen
-class SearchedText:
+class SearchedText(Frozen):
     """A text of an entry, its beginning where it is long (``is_cut``), and which part of it that is."""
 
     part: Part

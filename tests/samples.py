@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from flue_py.core.context import ContextEntry
 from flue_py.core.context import context_of as context_items
 from flue_py.core.entries import Entry, NewEntry
-from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.ledger import Budget
 from flue_py.core.sessions import (
     STORED,
@@ -146,8 +147,7 @@ def ids_of(entries: Iterable[Entry]) -> list[str]:
     return [entry.id for entry in entries]
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Frozen):
     """Everything a store tells about one session."""
 
     info: SessionInfo

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from dataclasses import replace
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.json import JsonObject, JsonValue

@@ -16,11 +16,13 @@ from inspect import iscoroutinefunction
 from os import PathLike, fspath
 from typing import Protocol, TypeAlias, TypeVar, cast
 
+from msgspec.structs import replace
+
 import flue_py.sync
 from flue_py.core import messages
 from flue_py.core.context import ContextEntry, latest_compaction, project
 from flue_py.core.entries import Entry
-from flue_py.core.json import JsonObject, JsonValue, changed, encode_json
+from flue_py.core.json import JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import COMPACTION, EXCLUSION, MESSAGE, SHOWN_KINDS
 from flue_py.core.sessions import check_new_name
 from flue_py.db.backend import Backend
@@ -346,7 +348,7 @@ def as_message(item: ContextEntry) -> Entry:
         return entry
     id = entry.id + PROMPT if item.is_prompt else entry.id
     payload, _ = encode_json(item.data, "message")
-    return changed(entry, id=id, kind=MESSAGE, role=item.role, payload=payload, extra=None)
+    return replace(entry, id=id, kind=MESSAGE, role=item.role, payload=payload, extra=None)
 
 
 def context(path: Sequence[Entry]) -> list[Entry]:
@@ -390,7 +392,7 @@ def shown_groups(
         while beside and _is_in_place(item) and beside[0][-1].depth < item.entry.depth:
             found.append(beside.pop(0))
         # `extra` belongs to a whole group, not to a part of it.
-        group = group_of.get(item.entry_id) or [changed(as_message(item), extra=None)]
+        group = group_of.get(item.entry_id) or [replace(as_message(item), extra=None)]
         if not found or found[-1] is not group:
             found.append(group)
     return found + beside

@@ -12,13 +12,15 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+from msgspec import field
+
 from flue_py.context.request import Reshaping
 from flue_py.core.context import ContextEntry
-from flue_py.core.json import JsonObject, JsonValue, encode_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import COMPACTION_PART, SYSTEM, Shape, shape_of
 from flue_py.core.messages import validate_message
 from flue_py.core.usage import ReportedUsage, billed_by, read_reported, usage_json
@@ -121,8 +123,7 @@ def decoded(data: JsonValue) -> bytes | None:
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderList:
+class ProviderList(Frozen):
     """A list as a provider takes it.
 
     ``system`` is what a request has beside the list, None where there is nothing or the provider has it in the list.
@@ -134,16 +135,14 @@ class ProviderList:
     notes: tuple[ExportNote, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FrameworkList(Generic[Item]):
+class FrameworkList(Frozen, Generic[Item]):
     """The messages of a context as objects of a framework; ``notes`` say what was left out or changed."""
 
     messages: list[Item]
     notes: tuple[ExportNote, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OurMessages:
+class OurMessages(Frozen):
     """Messages of ours made from another form; ``notes`` say what had no place in them.
 
     ``beside`` has for each what brings the original back, field for field: give the whole object to ``to_X`` for that.

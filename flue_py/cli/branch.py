@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from flue_py.cli.output import Answer, appended, look, moved, plain_lines, said, shown_leaf
 from flue_py.cli.running import (

@@ -17,7 +17,7 @@ from typing import NoReturn, TextIO, TypeVar
 
 import click
 
-from flue_py.core.json import frozen
+from flue_py.core.json import Frozen
 from flue_py.errors import FlueError
 from flue_py.system import in_full
 
@@ -37,8 +37,7 @@ def absolute(folder: str) -> str:
     return abspath(in_full(folder))
 
 
-@frozen
-class Place:
+class Place(Frozen):
     """The database of this run. ``is_named`` says that the user chose it, rather than taking the default."""
 
     target: str

@@ -19,7 +19,7 @@ import click
 
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry
-from flue_py.core.json import JsonObject, JsonValue, frozen
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.sessions import Appended, LogLine, Moved, SessionInfo
 from flue_py.errors import InvalidArgument, shown
@@ -228,8 +228,7 @@ _COLUMNS = 80
 json_option = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON for programs.")
 
 
-@frozen
-class Answer:
+class Answer(Frozen):
     """What a command prints: lines for people, JSON for programs. Only what is asked for is made.
 
     ``document`` is printed as it is, in place of lines. ``notes`` are lines for people on stderr, and ``code`` is the

@@ -6,13 +6,13 @@ import json
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import click
+from msgspec.structs import replace
 
 from flue_py.cli.main import HelpfulGroup, Place, is_only_readable
 from flue_py.cli.output import (
@@ -52,7 +52,7 @@ from flue_py.cli.running import (
 )
 from flue_py.core.context import Turn, entry_costs
 from flue_py.core.entries import Artifact
-from flue_py.core.json import JsonObject, JsonValue, frozen
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import Shape, message_text
 from flue_py.core.ledger import BRANCH_STATES, DIMENSIONS, BranchState, Dimension
 from flue_py.core.sessions import ORDERS, STORED, LeafChoice, Scalar, SessionInfo, SessionKind, SessionOrder, TaskLink
@@ -977,8 +977,7 @@ RECENT_DAYS = 30
 """The default number of days that the view of the whole store goes back."""
 
 
-@frozen
-class _Days:
+class _Days(Frozen):
     """The days, first and last included, that a bill is of; None is without end. The heading says so to people."""
 
     first: date | None = None

@@ -31,7 +31,7 @@ from flue_py.cli.output import (
     progress_bar,
     tell,
 )
-from flue_py.core.json import JsonObject, JsonValue, frozen
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.sessions import STORED, Deletion, LeafChoice, SessionInfo
 from flue_py.db.files import make_private_folder
 from flue_py.db.waiting import OnCaller
@@ -375,8 +375,7 @@ async def _with_store(place: Place, work: Callable[[Store], Awaitable[Result]]) 
 # What all commands that delete have in common: they show what would go, ask, and say what went.
 
 
-@frozen
-class Plan:
+class Plan(Frozen):
     """What a command would delete. Nothing has happened yet.
 
     ``what`` is it in a few words, "" if there is nothing to delete; ``shown`` lists what would go. ``go`` deletes it,
@@ -485,8 +484,7 @@ _PAGE = 1000
 _SPAN = re.compile(r"[0-9]{1,6}[hdw]")
 
 
-@frozen
-class SessionChoice:
+class SessionChoice(Frozen):
     """The sessions that the options of a command choose. ``git_branch`` is the one that a session began on."""
 
     program: str | None = None

@@ -7,13 +7,13 @@ import webbrowser
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from datetime import UTC, datetime
 from os.path import exists, isdir
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, get_args
 
 import click
+from msgspec.structs import replace
 
 import flue_py
 from flue_py.cli.errors import in_commands

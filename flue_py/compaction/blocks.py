@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field as dataclasse_field
-from dataclasses import replace
 from fnmatch import translate
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+
+from msgspec import field as dataclasse_field
+from msgspec.structs import replace
 
 from flue_py.compaction.facts import ARGUMENT_CHARS, Facts, facts_of
 from flue_py.compaction.material import Material, called_on, unanswered_calls
@@ -26,7 +27,7 @@ from flue_py.compaction.settings import (
     without_tags,
 )
 from flue_py.core.entries import REGISTERED, REGISTERED_KINDS, RegisteredText, tool_calls
-from flue_py.core.json import JsonObject, JsonValue, frozen, js_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, js_json
 from flue_py.core.kinds import ASSISTANT, TOOL_RESULT, Message, message_text, parts_of, string_field
 from flue_py.errors import MissingExtra
 
@@ -38,8 +39,7 @@ if TYPE_CHECKING:
 # Blocks: texts around a summary, with the details that the next compaction needs.
 
 
-@frozen
-class Block:
+class Block(Frozen):
     """A text to put around a summary, "" for none; ``details`` are stored beside it, ``notes`` are for the caller."""
 
     text: str = ""
@@ -1077,8 +1077,7 @@ def _around_fitting(material: Material, block: Block, name: str) -> Block:
     return Block("", block.details, (*block.notes, f"the {name} are left out: the window has no room for them"))
 
 
-@frozen
-class Around:
+class Around(Frozen):
     """The blocks around the text of a mode.
 
     ``tasks`` run, as the caller says, beside task sessions, which a session finds by itself, and

@@ -34,7 +34,7 @@ from flue_py.compaction.plan import PATH_ARGUMENTS, ContextItem
 from flue_py.compaction.settings import attribute, fenced, on_one_line
 from flue_py.core.context import RESTORES, ContextEntry, project_compacted, project_kept
 from flue_py.core.entries import Entry, own_gap, tool_calls
-from flue_py.core.json import JsonObject, JsonValue, frozen
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import (
     ASSISTANT,
     COMPACTION,
@@ -118,8 +118,7 @@ _BEFORE_NAME = _AFTER_NAME = re.compile(r"\w")
 _ALIKE = {"’": "'", "‘": "'", "“": '"', "”": '"', "\u00a0": " "}
 
 
-@frozen
-class Fact:
+class Fact(Frozen):
     """Something that messages say: its kind, its text, the ids of the entries it stands in, and how often in all.
 
     ``entry_ids`` are in order, each once; none for plain messages. ``text`` is one line; "…" at its end says it is cut.
@@ -131,8 +130,7 @@ class Fact:
     count: int = 1
 
 
-@frozen
-class Facts:
+class Facts(Frozen):
     """The facts of messages by kind, each kind in the order in which they were first said, each fact once."""
 
     files: tuple[Fact, ...] = ()
@@ -499,8 +497,7 @@ LISTED = 50
 """How many lost facts of each kind are listed."""
 
 
-@frozen
-class KindLoss:
+class KindLoss(Frozen):
     """The facts of one kind that a compaction lost: ``total`` facts, of which ``covered`` are still said.
 
     ``lost`` are those that are not, the most often said first, then in the order in which they were first said;
@@ -519,8 +516,7 @@ class KindLoss:
         return self.covered / self.total if self.total else None
 
 
-@frozen
-class LossReport:
+class LossReport(Frozen):
     """The facts that a compaction lost, kind by kind in the order of `FACT_KINDS`, kinds without facts included.
 
     ``entry_ids`` are the entries that it stands for, in order: all that the path has before it and the model no longer
@@ -548,8 +544,7 @@ class LossReport:
         }
 
 
-@frozen
-class StandsFor:
+class StandsFor(Frozen):
     """A compaction with the items that it stands for (``source``) and those that it kept word for word, in order."""
 
     compaction_id: str
@@ -678,8 +673,7 @@ RECALL_TOOL: JsonObject = {
 """The tool to declare to a model, as in `ModelRequest.tools`; `Session.compactions.answer_recall` answers its calls."""
 
 
-@frozen
-class Recall:
+class Recall(Frozen):
     """An entry in which something was found. ``role`` is the one the model saw, ``excerpt`` is text of the entry.
 
     ``words`` says how many of the words were found in it; ``is_whole`` that they stand there as they were given.
@@ -692,8 +686,7 @@ class Recall:
     is_whole: bool
 
 
-@frozen
-class Recalled:
+class Recalled(Frozen):
     """The entries with the words, among those that a compaction stands for, the best first; ``left_out`` are not
     listed.
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import chain, islice, takewhile
 from typing import Literal, NamedTuple, TypeAlias, cast
+
+from msgspec import field
+from msgspec.structs import replace
 
 from flue_py.compaction.plan import (
     WRITTEN,
@@ -20,7 +22,7 @@ from flue_py.compaction.plan import (
 )
 from flue_py.compaction.settings import CompactionSettings, quoted, without_tags
 from flue_py.core.entries import Call, answered_id
-from flue_py.core.json import JsonObject, JsonValue, frozen, js_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, js_json
 from flue_py.core.kinds import Message, message_text, string_field
 from flue_py.core.usage import agent_of
 from flue_py.errors import InvalidArgument, SummaryFailed, shown
@@ -29,8 +31,7 @@ from flue_py.errors import InvalidArgument, SummaryFailed, shown
 # What a mode of compaction makes its text of.
 
 
-@frozen
-class LastRequest:
+class LastRequest(Frozen):
     """The request that the session's model would be sent now, which begins as the one it was sent last.
 
     ``messages`` are the whole context, ``system`` ("" for none) and ``tools`` go with it. It takes ``tokens``
@@ -44,8 +45,7 @@ class LastRequest:
     cached_tokens: int
 
 
-@frozen
-class Material:
+class Material(Frozen):
     """The messages and facts from which a mode makes its text.
 
     ``planned`` has the messages that leave the context and those that stay, with the entry behind each item.
@@ -168,8 +168,7 @@ class Material:
 # What a program may say just before a session is compacted: go on, not now, or here is the text.
 
 
-@frozen
-class AboutToCompact:
+class AboutToCompact(Frozen):
     """A compaction that is planned, and of which nothing has been made yet.
 
     ``material`` is that of its text: a mode can make one of it (`flue_py.compaction.modes.make_text`).
@@ -212,8 +211,7 @@ class AboutToCompact:
         return self.material.instructions
 
 
-@frozen
-class HookSummary:
+class HookSummary(Frozen):
     """The text of a compaction, which a hook gives in place of a mode.
 
     ``details`` are stored beside it, for programs: no later compaction reads them. ``calls`` are the paid calls that it
@@ -236,8 +234,7 @@ class HookSummary:
             raise InvalidArgument(f"calls: should be a list of usage objects, not {shown(self.calls)}")
 
 
-@frozen
-class Cancelled:
+class Cancelled(Frozen):
     """The answer of a hook that wants no compaction now, and why. Raises `InvalidArgument`."""
 
     reason: str = ""
@@ -582,8 +579,7 @@ MAX_SUMMARY_TOKENS = 16_000
 _RESERVE_SHARE = {"initial": 0.8, "update": 0.8, "turn_prefix": 0.5}
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryRequest:
+class SummaryRequest(Frozen):
     """One call to a summarizer.
 
     ``kind`` is ``initial``, ``update`` (there is a previous summary to bring up to date) or ``turn_prefix``
@@ -603,8 +599,7 @@ class SummaryRequest:
         return self.input + self.instruction
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryReply:
+class SummaryReply(Frozen):
     """A summarizer's answer: its text, and the usage it reported (camelCase), or None."""
 
     text: str
@@ -614,16 +609,14 @@ class SummaryReply:
 Complete: TypeAlias = Callable[[SummaryRequest], Awaitable[SummaryReply]]
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryCall:
+class SummaryCall(Frozen):
     """A summarizer call that was answered, and the usage it reported."""
 
     kind: SummaryKind
     usage: JsonObject | None
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionSummary:
+class CompactionSummary(Frozen):
     """The text and details to append as a compaction.
 
     ``text`` ends with the file lists, ``details`` are the same lists to store. ``calls`` are the summarizer

@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from functools import cached_property, partial
 from importlib.metadata import entry_points
 from inspect import isawaitable
 from itertools import accumulate
 from typing import ClassVar, NamedTuple, Protocol, TypeAlias
+
+from msgspec import field
+from msgspec.structs import replace
 
 from flue_py.compaction.blocks import (
     ID_CHARS,
@@ -75,7 +77,7 @@ from flue_py.compaction.settings import (
 )
 from flue_py.core.context import ContextEntry, keeping, pinned_ids, project_kept, summary_text
 from flue_py.core.entries import Entry, NewEntry, Pairing, exchange_of, is_silent, tool_calls
-from flue_py.core.json import JsonObject, JsonValue, decode_object, encode_json, frozen
+from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, encode_json
 from flue_py.core.kinds import (
     ASSISTANT,
     COMPACTION,
@@ -103,8 +105,7 @@ from flue_py.providers.request import without_empty
 # Modes, and their results.
 
 
-@frozen
-class Made:
+class Made(Frozen):
     """The text that a mode made.
 
     ``text`` stands for the messages that left the context, ``details`` is stored beside it, for the next compaction and
@@ -870,8 +871,7 @@ ChangeLog: TypeAlias = Callable[[], str | None]
 """Returns what has been changed, as far as is known for sure; None for nothing. What it raises is noted."""
 
 
-@frozen
-class Llm:
+class Llm(Frozen):
     """Asks the model for a summary, which a later compaction asks it to bring up to date.
 
     It writes in the form that ``summary_form`` of the settings names. The caller's instructions take the place of ours,
@@ -1071,8 +1071,7 @@ Verdict: TypeAlias = bool | str | None
 Contract: TypeAlias = Callable[[], Verdict | Awaitable[Verdict]]
 
 
-@frozen
-class Lossless:
+class Lossless(Frozen):
     """Writes the evidence: ``state``, ``contracts`` by name, which are called now, and the latest results.
 
     A contract that raises has failed, for the reason that it raised. Where there is none of the three, ``instead``
@@ -1176,8 +1175,7 @@ def _evidence(operation: Operation) -> str:
 BETWEEN = f"\n\n{RULE}\n\n"
 
 
-@frozen
-class Hybrid:
+class Hybrid(Frozen):
     """Puts the text of ``lossless`` before that of ``llm``; where the model fails, it is the former alone."""
 
     lossless: Lossless = Lossless()
@@ -1227,8 +1225,7 @@ class Hybrid:
 _INTENT_REASON_CHARS = 200
 
 
-@frozen
-class Intent:
+class Intent(Frozen):
     """Lists the calls, their targets and outcomes, and carries the list on from compaction to compaction.
 
     The list takes ``max_tokens`` at most, and no more than an eighth of the window; older operations are counted.
@@ -1447,8 +1444,7 @@ def _plain(message: object) -> JsonObject:
 # What it made is stored as it came, with whose it is, beside a text for every other provider and account.
 
 
-@frozen
-class NativeMode:
+class NativeMode(Frozen):
     """Asks the provider of the session's model to compact the messages that leave.
 
     The text beside it is the provider's own if it can be read (Anthropic's), else that of ``fallback``, which should
@@ -1509,8 +1505,7 @@ DROPPED = "dropped"
 _LINES = re.compile(r"\n*\[[0-9]+ earlier messages? (?:is|are) not shown here: entries [^\n]*\]")
 
 
-@frozen
-class Window:
+class Window(Frozen):
     """Drops the beginning of the context: the end stays that takes ``keep_recent_tokens``, characters / 4 each.
 
     Earlier summaries stay. In the place of a range, or of a branch, a line says which messages it had.

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
 from operator import attrgetter
-from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast, overload
+from typing import ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast, overload
+
+from msgspec.structs import replace
 
 from flue_py.compaction.settings import CompactionSettings, without_tags
 from flue_py.core.context import (
@@ -50,10 +51,11 @@ from flue_py.core.entries import (
     without_summary,
 )
 from flue_py.core.json import (
+    Frozen,
     JsonObject,
     JsonValue,
+    Selective,
     decode_object,
-    frozen,
     js_entries,
     js_json,
     utf16_length,
@@ -80,8 +82,7 @@ from flue_py.errors import InvalidArgument, shown
 # Estimates, in tokens, of how large a context is, and whether it is time to compact it.
 
 
-@dataclass(frozen=True, slots=True)
-class ContextEstimate:
+class ContextEstimate(Frozen):
     """The size of a context in tokens.
 
     ``usage_tokens`` is the provider's count up to and including message ``last_usage_index``,
@@ -269,8 +270,7 @@ def _shortened(text: str) -> str:
     return f"{head}\n\n[... {length - utf16_length(head)} more characters truncated]"
 
 
-@dataclass(frozen=True, slots=True)
-class FileLists:
+class FileLists(Frozen):
     """Files that were only read, and files that were written or edited; each path once, in UTF-16 order."""
 
     read_files: tuple[str, ...] = ()
@@ -843,8 +843,7 @@ def _count(value: JsonValue) -> int:
 _KIND = attrgetter("kind")
 
 
-@frozen
-class SplitExchange:
+class SplitExchange(Frozen):
     """A call with its results: the depths of the first and the last of them, the caller, and the hidden entries."""
 
     first: int
@@ -902,8 +901,7 @@ CountTokens: TypeAlias = Callable[[Message], int]
 NoCompactionReason: TypeAlias = Literal["no_cut_point"]
 
 
-@dataclass(frozen=True, slots=True)
-class PreviousCompaction:
+class PreviousCompaction(Frozen):
     """The compaction a new one continues: its summary, and the index of the first message not in it.
 
     ``details`` are the file lists it stored. Raises `InvalidArgument` for a negative index.
@@ -921,8 +919,7 @@ class PreviousCompaction:
             raise InvalidArgument(f"summary: should be a string, not {type(self.summary).__name__}")
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionPlan:
+class CompactionPlan(Selective):
     """The messages to summarize and the first to keep.
 
     ``messages_to_summarize`` and ``turn_prefix`` are, in order, everything between the previous compaction and
@@ -932,9 +929,11 @@ class CompactionPlan:
     messages are computed when they are first needed.
     """
 
+    _not_shown: ClassVar[tuple[str, ...]] = ("content",)
+
     first_kept_index: int
     is_split_turn: bool
-    content: PlannedContent = field(repr=False)
+    content: PlannedContent
     previous_summary: str | None
     settings: CompactionSettings
     carried_history: str | None = None
@@ -1119,8 +1118,7 @@ class LatestCompaction(Protocol):
     def details(self) -> Mapping[str, JsonValue] | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class SessionCompactionPlan:
+class SessionCompactionPlan(Selective):
     """A plan for a session, and the id of the entry behind the first kept message, "" where none is kept.
 
     ``leaving`` are the items of the context that the summary will stand for, in order, ``staying`` those that stay
@@ -1131,16 +1129,17 @@ class SessionCompactionPlan:
     summaries are among the items.
     """
 
+    _not_shown: ClassVar[tuple[str, ...]] = ("leaving", "staying", "previous", "taken_over")
+
     plan: CompactionPlan
     first_kept_entry_id: str
-    leaving: tuple[ContextItem, ...] = field(default=(), repr=False)
-    staying: tuple[ContextItem, ...] = field(default=(), repr=False)
-    previous: Told | None = field(default=None, repr=False)
-    taken_over: tuple[int, ...] = field(default=(), repr=False)
+    leaving: tuple[ContextItem, ...] = ()
+    staying: tuple[ContextItem, ...] = ()
+    previous: Told | None = None
+    taken_over: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NoCompaction:
+class NoCompaction(Frozen):
     """Why a session is not compacted.
 
     ``no_cut_point``: nothing can be cut off, or nothing new.
@@ -1326,7 +1325,6 @@ def _pinned_indices(items: Sequence[ContextItem], messages: Messages, pinned: Co
 # meanwhile has to be told from it by its end.
 
 
-@dataclass(frozen=True, slots=True)
 class RangePlan(SessionCompactionPlan):
     """A plan for a range of the context, from the first to the last item that the summary will stand for.
 
@@ -1337,12 +1335,14 @@ class RangePlan(SessionCompactionPlan):
     that were unpinned and are not in the range.
     """
 
+    _not_shown: ClassVar[tuple[str, ...]] = ("leaving", "staying", "previous", "taken_over", "pinned")
+
     first_entry_id: str = ""
     last_entry_id: str = ""
     is_widened: bool = False
     head: Layout | None = None
     ranges: tuple[Range, ...] = ()
-    pinned: tuple[str, ...] = field(default=(), repr=False)
+    pinned: tuple[str, ...] = ()
 
 
 def plan_range(
@@ -1677,8 +1677,7 @@ WHY_NOT: Mapping[str, str] = {
 """The reasons in words; those of a hook are in the notes."""
 
 
-@frozen
-class CompactionResult:
+class CompactionResult(Frozen):
     """The result of a compaction: ``appended`` says where it landed, and is None if it did nothing.
 
     ``reason`` then says why. ``mode`` is the mode that made the text, or was to make it. ``tokens_before`` and
@@ -1713,8 +1712,7 @@ class CompactionResult:
         return self.tokens_before - self.tokens_after if self.appended and self.tokens_after is not None else 0
 
 
-@frozen
-class Fitted:
+class Fitted(Frozen):
     """Whether a context fits into the window of a model: its ``tokens``, the ``room`` for them, the compactions."""
 
     fits: bool
@@ -1723,8 +1721,7 @@ class Fitted:
     compactions: tuple[CompactionResult, ...] = ()
 
 
-@frozen
-class Uncompacted:
+class Uncompacted(Frozen):
     """A compaction that was taken back: its id, and that of the one that is in effect again, None for no other.
 
     ``appended`` says where the entry landed that takes it back. ``tokens_before`` and ``tokens_after`` are the sizes of

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from html import escape
 from types import MappingProxyType
 from typing import Literal, TypeAlias, TypeGuard
 
-from flue_py.core.json import frozen
+from msgspec import field
+from msgspec.structs import force_setattr, replace
+
+from flue_py.core.json import Frozen
 from flue_py.core.ledger import UsageRow
 from flue_py.core.usage import MAX_AMOUNT, Usage, UsageTotals, UsageWindow
 from flue_py.errors import InvalidArgument, shown
@@ -25,8 +27,7 @@ from flue_py.errors import InvalidArgument, shown
 ContextSignal: TypeAlias = Literal["ok", "warn", "cutover"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextBudget:
+class ContextBudget(Frozen, kw_only=True):
     """The numbers of input tokens in a cycle at which to warn, and to compact; 0 switches it off.
 
     ``can_compact`` says whether the session has compaction at all. Raises `InvalidArgument` for an amount that is
@@ -86,8 +87,7 @@ TOKEN_BUDGET = 80_000
 """What mode ``window`` leaves of a context, where nobody says."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionSettings:
+class CompactionSettings(Frozen):
     """When to compact, how much to keep, in tokens, and how the summary is made.
 
     ``reserve_tokens`` is the room left for the next answer: compaction is due above the context window minus
@@ -412,8 +412,7 @@ def on_one_line(text: str, most: int) -> str:
 # When a session is compacted.
 
 
-@frozen
-class TriggerSettings:
+class TriggerSettings(Frozen):
     """When to compact. 0 switches a number off.
 
     ``auto=False`` leaves only compactions on demand, and warnings: overflows are not recovered from either.
@@ -471,7 +470,7 @@ class TriggerSettings:
         for agent, budget in self.agent_budgets.items():
             if not isinstance(agent, str) or not isinstance(budget, ContextBudget):
                 raise InvalidArgument(f"agent_budgets[{shown(agent)}]: should be a ContextBudget, not {shown(budget)}")
-        object.__setattr__(self, "agent_budgets", MappingProxyType(dict(self.agent_budgets)))
+        force_setattr(self, "agent_budgets", MappingProxyType(dict(self.agent_budgets)))
 
     @property
     def has_budget(self) -> bool:

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Literal, TypeAlias
+
+from msgspec.structs import replace
 
 from flue_py.compaction.settings import CompactionSettings, TriggerSettings, sized_for
 from flue_py.core.context import ContextSize
-from flue_py.core.json import JsonObject, JsonValue, frozen
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 
 MOST_ATTEMPTS = 50
 _MOST_NAMES = 100
 
 
-@frozen
-class Attempt:
+class Attempt(Frozen):
     """A compaction: the size of the context in tokens after it, and the share that it freed, 0 to 1."""
 
     after: int
     freed: float
 
 
-@frozen
-class GuardState:
+class GuardState(Frozen):
     """The memory of a guard: values that survive the process.
 
     ``failures`` counts the failed compactions in a row, ``attempts`` are the latest ones, oldest first. ``cycle`` is
@@ -120,8 +119,7 @@ Action: TypeAlias = Literal["none", "warn", "compact", "held"]
 """Go on; go on and tell somebody; compact; or a trigger fired, and something holds it back."""
 
 
-@frozen
-class Facts:
+class Facts(Frozen):
     """The facts about a session from which triggers decide.
 
     ``turns`` is the number of turns that have ended in the context, ``turns_since`` of those newer than the latest
@@ -142,8 +140,7 @@ class Facts:
     above_budget: int = 0
 
 
-@frozen
-class Decision:
+class Decision(Frozen):
     """An action, and why: ``reason`` is a sentence that names the size, its counter, the window and the threshold.
 
     ``trigger`` is the name of the one that fired, "" for none, and ``held_by`` the name of its hold. ``keep_turns``
@@ -162,8 +159,7 @@ class Decision:
     agent: str = ""
 
 
-@frozen
-class Fired:
+class Fired(Frozen):
     """A trigger that fired, and why. A warning compacts nothing."""
 
     reason: str

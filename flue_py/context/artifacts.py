@@ -8,13 +8,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import NamedTuple, TypeGuard
 
+from msgspec import field
+from msgspec.structs import force_setattr
+
 from flue_py.context.document_texts import ExtractedText, check_document
 from flue_py.core.entries import OF, OFFLOADED, Artifact, answered_id, referred_artifact
-from flue_py.core.json import JsonObject, JsonValue, frozen
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.sessions import DEFAULT_LIMITS, Limits
 from flue_py.errors import InvalidArgument, MissingExtra, UnreadableFile, shown
 
@@ -30,8 +32,7 @@ _TELLING = ("path", "file_path", "filePath", "file", "filename", "command", "cmd
 _LONGEST_HINT, _LONGEST_NAME = 200, 100
 
 
-@dataclass(frozen=True, slots=True)
-class OffloadSettings:
+class OffloadSettings(Frozen):
     """From which length on the result of a tool is stored as an artifact, with a stub in the history.
 
     One of more than ``above`` characters is; one of exactly as many stays. ``tools`` has other lengths for single
@@ -62,7 +63,7 @@ class OffloadSettings:
             if above is not None:
                 _check_length(above, f"tools[{shown(name)}]")
             tools[name.casefold()] = above
-        object.__setattr__(self, "tools", tools)
+        force_setattr(self, "tools", tools)
 
     def above_of(self, tool: str | None) -> int | None:
         """Return above how many characters a result of this tool is offloaded; None for never."""
@@ -247,16 +248,14 @@ READ_ARTIFACT_TOOL: JsonObject = {
 """The tool to declare to a model, as in `ModelRequest.tools`; `Session.artifacts.answer_read` answers its calls."""
 
 
-@frozen
-class FoundLine:
+class FoundLine(Frozen):
     """A line of a text, by its number from 1. A long one is cut to the words and their surroundings, with ``…``."""
 
     number: int
     text: str
 
 
-@frozen
-class ArtifactExcerpt:
+class ArtifactExcerpt(Frozen):
     """A part of an artifact: its characters from ``start`` up to ``end``, the first of them on line ``first_line``.
 
     ``text`` is that range, or, where words were asked for, the lines of it that have them, which ``found`` has with

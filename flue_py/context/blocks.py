@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import JsonObject, JsonValue, frozen, payload_digest
+from flue_py.core.json import Frozen, JsonObject, JsonValue, payload_digest
 from flue_py.core.kinds import CUSTOM_MESSAGE, message_text
 from flue_py.core.sessions import Appended, DocumentFilter, DocumentInfo, DocumentName, check_document_name, scope_meant
 from flue_py.errors import InvalidArgument, MemoryUnavailable, UnreadableFile, shown
@@ -68,8 +68,7 @@ def _acts(char: str) -> bool:
 BlockMoment: TypeAlias = Literal["read", "save"]
 
 
-@frozen
-class BlockText:
+class BlockText(Frozen):
     """The text of a block now.
 
     ``same`` is the part of the text that decides whether it has to be told again, None for all of it.
@@ -101,8 +100,7 @@ class Saving(Protocol):
         """Take the messages of a turn: those of the user, and the answers. Otherwise as `Block.read`."""
 
 
-@frozen
-class BlockFailure:
+class BlockFailure(Frozen):
     """A block that gave nothing, and why. Its last text stands."""
 
     name: str
@@ -113,8 +111,7 @@ class BlockFailure:
         return f"block {self.name!r}, {self.moment}: {self.reason}"
 
 
-@frozen
-class BlockTold:
+class BlockTold(Frozen):
     """A block that was appended, and its entry. ``is_withdrawn`` says that it no longer has anything to say."""
 
     name: str
@@ -122,8 +119,7 @@ class BlockTold:
     is_withdrawn: bool = False
 
 
-@frozen
-class BlocksAppended:
+class BlocksAppended(Frozen):
     """The outcome of blocks: those that were told, in their order, those without a change, and failures.
 
     ``appended`` is the append of all that were told, None if none were.
@@ -467,8 +463,7 @@ class Remembered(Protocol):
 Memory = TypeVar("Memory", bound=Remembered)
 
 
-@frozen
-class MemoryText(Generic[Memory]):
+class MemoryText(Frozen, Generic[Memory]):
     """The text of memories, "" if there are none, and those that it has no room for."""
 
     text: str
@@ -681,8 +676,7 @@ class ShownBlock(NamedTuple):
     same: str
 
 
-@frozen
-class ToTell:
+class ToTell(Frozen):
     """The changes of blocks: entries to append, each with its name and whether it withdraws the block."""
 
     entries: tuple[tuple[str, NewEntry, bool], ...]

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
-from flue_py.core.json import frozen
+from flue_py.core.json import Frozen
 from flue_py.errors import FlueError, InvalidArgument, MissingExtra, UnreadableFile, shown
 
 if TYPE_CHECKING:
@@ -121,8 +121,7 @@ _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _ALTERNATIVE = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
 
 
-@frozen
-class ExtractedText:
+class ExtractedText(Frozen):
     """The text of a document, and notes about missing parts."""
 
     text: str

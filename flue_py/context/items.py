@@ -6,10 +6,12 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from functools import partial
 from typing import Literal, Protocol, TypeAlias
 
+from msgspec.structs import replace
+
 from flue_py.context.tokens import ENTRY_COUNTS, ModelCounter, counter_for
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Call, Pairing, referred_artifact, tool_calls
-from flue_py.core.json import JsonObject, JsonValue, changed, frozen
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import ASSISTANT, COMPACTION, MESSAGE, SYSTEM, TOOL_RESULT, USER
 from flue_py.core.usage import agent_of
 
@@ -143,8 +145,7 @@ def added(message: Mapping[str, JsonValue]) -> Item:
 # What the steps of a pipeline did: by step and by entry, with the tokens that it freed.
 
 
-@frozen
-class ContextChange:
+class ContextChange(Frozen):
     """The change of one message by one step, which left it out, shortened, replaced, merged or added it.
 
     ``entry_id`` is the entry behind it, None for a message that a step added. The sizes are in tokens. ``into`` is the
@@ -169,8 +170,7 @@ class ContextChange:
         return f"{whose}: {self.how}{into} by {self.step}, {self.tokens_freed:,} tokens"
 
 
-@frozen
-class StepReport:
+class StepReport(Frozen):
     """The changes by one step, in the order of the context, and their ``reason``."""
 
     name: str
@@ -183,8 +183,7 @@ class StepReport:
         return sum(change.tokens_freed for change in self.changes)
 
 
-@frozen
-class ContextEvent:
+class ContextEvent(Frozen):
     """Something that a program may want to tell: its name, and a sentence with the numbers."""
 
     name: str
@@ -194,8 +193,7 @@ class ContextEvent:
         return f"{self.name}: {self.text}"
 
 
-@frozen
-class ContextReport:
+class ContextReport(Frozen):
     """The changes between the context and the request, in the order of the steps, those without effect too.
 
     ``tokens_before`` is the size of the context, ``tokens_after`` of the rest of it, by ``counter``; ``is_estimate``
@@ -217,7 +215,7 @@ class ContextReport:
         """Return the report with a further step, whose numbers are estimates, and with other events."""
         is_estimate = self.is_estimate or bool(step.changes)
         left = self.tokens_after - step.tokens_freed
-        return changed(
+        return replace(
             self, steps=(*self.steps, step), events=tuple(events), tokens_after=left, is_estimate=is_estimate
         )
 
@@ -542,8 +540,7 @@ def with_address(note: Callable[[int], str], item: Item, view: View, missing: in
 # Which tool made a result, and with which arguments.
 
 
-@frozen
-class ToolUse:
+class ToolUse(Frozen):
     """A call of a tool: where its message is, the call, its name and arguments, and where its results are."""
 
     call: Call

@@ -18,7 +18,7 @@ from flue_py.context.items import ContextChange, ContextReport, Item, Step, Step
 from flue_py.context.tokens import ENTRY_COUNTS, Remembered
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import answered_id, called_ids
-from flue_py.core.json import frozen
+from flue_py.core.json import Frozen
 from flue_py.core.kinds import ASSISTANT, COMPACTION
 from flue_py.errors import InvalidArgument, shown
 
@@ -28,8 +28,7 @@ from flue_py.errors import InvalidArgument, shown
 _MICROSECONDS = 1_000_000
 
 
-@frozen
-class Rewritten:
+class Rewritten(Frozen):
     """One request, rewritten and as it would be otherwise, in tokens.
 
     ``tokens`` it has if it is rewritten, the first ``common`` of them as in the request before it. ``unedited`` it has
@@ -42,8 +41,7 @@ class Rewritten:
     cached: int
 
 
-@frozen
-class EpochRules:
+class EpochRules(Frozen):
     """The conditions for an epoch beside a compaction: so many ``tokens`` more, if rewriting then ``pays``.
 
     None stands for always. A request whose last call is more than ``cold_seconds`` ago begins one, too, since a cache
@@ -180,8 +178,7 @@ def _differing(after: Sequence[Item], unedited: Sequence[Item]) -> Iterator[int]
 # Running the steps.
 
 
-@frozen
-class Piped:
+class Piped(Frozen):
     """The items for the request, in order, and the report."""
 
     items: Sequence[Item]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from hashlib import blake2b
 from itertools import chain, compress, zip_longest
 from types import TracebackType
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
+
+from msgspec import field
+from msgspec.structs import replace
 
 from flue_py.context.items import ContextChange, ContextReport, Item, Step, StepReport, View, tool_uses, with_text
 from flue_py.context.overflows import overflow_of
@@ -27,7 +29,7 @@ from flue_py.context.steps import STAGE_CHARS, adaptive_trim, steps_of
 from flue_py.context.tokens import ENTRY_COUNTS, ModelCounter, counter_for, texts_of
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry
-from flue_py.core.json import JsonObject, JsonValue, changed, encode_json, frozen, to_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, Selective, encode_json, to_json
 from flue_py.core.kinds import (
     ASSISTANT,
     MESSAGE,
@@ -193,8 +195,7 @@ _CLEARED = "[cleared]"
 """Stands for what the provider puts in place of a result: its words are its own."""
 
 
-@frozen
-class Editing:
+class Editing(Frozen):
     """The edits that a request asks of its provider: the fields beside its messages, and the betas that it names."""
 
     extra: JsonObject
@@ -318,8 +319,7 @@ def _without_input(message: JsonObject, part: int) -> JsonObject:
 # Where a request stops being what the one before it was, and what made it so: what a provider's cache is lost by.
 
 
-@frozen
-class PrefixBreak:
+class PrefixBreak(Frozen):
     """The first thing in a request that is not as it was in an earlier one.
 
     ``by`` is the cause: ``target``, ``tools``, ``system``, the name of a step, ``compaction``, ``context``
@@ -420,8 +420,7 @@ def _of_repairs(before: ContextRequest, after: ContextRequest) -> PrefixBreak:
 # What one agent is sent: the context, through the steps of its settings, as a provider takes it.
 
 
-@frozen
-class ContextRequest:
+class ContextRequest(Selective):
     """The request of one agent of a session.
 
     ``messages`` are as the target takes them, or ours if that is None; ``system`` is the prompt beside them, None if
@@ -435,6 +434,9 @@ class ContextRequest:
     asked to leave something out itself, and ``betas`` are those that it has to name for that.
     """
 
+    _not_compared: ClassVar[tuple[str, ...]] = ("items",)
+    _not_shown: ClassVar[tuple[str, ...]] = ("items",)
+
     target: Shape | None
     messages: list[JsonObject]
     system: JsonValue
@@ -443,7 +445,7 @@ class ContextRequest:
     broken: tuple[Broken, ...]
     tools: tuple[JsonObject, ...] = ()
     tokens_beside: int = 0
-    items: tuple[Item, ...] = field(default=(), compare=False, repr=False)
+    items: tuple[Item, ...] = ()
     extra: JsonObject = field(default_factory=dict)
     betas: tuple[str, ...] = ()
     tokens_repaired: int = 0
@@ -516,7 +518,7 @@ def context_request(
     if target is None:
         request = _ours(piped, system, tools, keeps_stale=settings.keep_stale_reasoning)
         freed = _tokens_repaired(request.repairs, counter)
-        return changed(request, tokens_beside=tokens_beside, tokens_repaired=freed)
+        return replace(request, tokens_beside=tokens_beside, tokens_repaired=freed)
     system_message = [Said({"role": "system", "content": system})] if system else []
     sent = wire_request(
         target,
@@ -717,9 +719,9 @@ async def ask_fitting(attempts: Attempts, model: Model, request: ModelRequest) -
     """
     async for attempt in attempts:
         with attempt:
-            reply = await model.complete(changed(request, messages=tuple(attempt.request.messages)))
+            reply = await model.complete(replace(request, messages=tuple(attempt.request.messages)))
             digest = attempt.request.prefix_digest
-            return changed(reply, messages=tuple(with_produced_under(message, digest) for message in reply.messages))
+            return replace(reply, messages=tuple(with_produced_under(message, digest) for message in reply.messages))
     raise ContextOverflow("no attempt was left")  # the last one lets its error pass
 
 

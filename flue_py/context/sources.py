@@ -11,11 +11,13 @@ from inspect import iscoroutinefunction
 from pathlib import Path, PurePath
 from typing import Protocol, TypeAlias, TypeVar, cast
 
+from msgspec.structs import replace
+
 from flue_py.context.items import Item, ToolUse, plain_name, plain_names, tool_uses
 from flue_py.context.settings import ContextSource
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import RegisteredText
-from flue_py.core.json import JsonObject, JsonValue, changed, frozen
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.sessions import SessionInfo
 from flue_py.errors import InvalidArgument, shown
 from flue_py.system import read_beginning
@@ -24,8 +26,7 @@ from flue_py.system import read_beginning
 # What a source is, what it may read, and what was found in sources.
 
 
-@frozen
-class Asked:
+class Asked(Frozen):
     """The session and the agent for a source: ``parameter`` is the text behind the colon, None without one.
 
     ``context`` has the messages that a model sees of the session, in order, up to the turn in progress; ``registered``
@@ -46,8 +47,7 @@ SourceReader: TypeAlias = Callable[[Asked], str | None | Awaitable[str | None]]
 its section out."""
 
 
-@frozen
-class Section:
+class Section(Frozen):
     """The text of one source: the source as the settings name it, the heading, and the text, cut to its limit."""
 
     source: str
@@ -55,8 +55,7 @@ class Section:
     text: str
 
 
-@frozen
-class SkippedSource:
+class SkippedSource(Frozen):
     """A source that has said nothing, and why."""
 
     source: str
@@ -66,8 +65,7 @@ class SkippedSource:
         return f"{self.source}: {self.why}"
 
 
-@frozen
-class GatheredContext:
+class GatheredContext(Frozen):
     """The texts of the sources of an agent at one moment, in their order, and the sources without one.
 
     Given to several requests, it has each of them say the same (`Session.request`).
@@ -109,8 +107,7 @@ COMMIT_TOOLS = plain_names(["git_commit"])
 _PATHS = ("path", "file_path", "filepath", "file", "filename", "notebook_path")
 
 
-@frozen
-class Change:
+class Change(Frozen):
     """The changes by one agent in one turn of its own. ``when`` is in UTC, None if nobody says."""
 
     turn: int | None
@@ -397,7 +394,7 @@ async def gather(
     for source in wanted:
         if source.kind == "own_history":
             continue
-        answer = await _read(source, changed(question, parameter=source.parameter), sources, calling)
+        answer = await _read(source, replace(question, parameter=source.parameter), sources, calling)
         if isinstance(answer, SkippedSource):
             skipped.append(answer)
         else:

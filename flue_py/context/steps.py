@@ -52,7 +52,7 @@ from flue_py.context.settings import (
 )
 from flue_py.context.sources import NOTHING_GATHERED, GatheredContext
 from flue_py.core.context import TurnPart, last_turns, part_in, part_of
-from flue_py.core.json import JsonObject, JsonValue, encode_json, frozen
+from flue_py.core.json import Frozen, JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import CUSTOM_MESSAGE
 from flue_py.core.kinds import is_signed as kinds_is_signed
 from flue_py.core.usage import outcome_of
@@ -60,8 +60,7 @@ from flue_py.core.usage import outcome_of
 Settings = TypeVarTuple("Settings")
 
 
-@frozen
-class FunctionStep:
+class FunctionStep(Frozen):
     """A `Step` that is a function of the items, the view and ``settings``. Steps that are equal do the same."""
 
     name: str

@@ -13,6 +13,8 @@ from functools import lru_cache, partial
 from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from msgspec.structs import replace
+
 from flue_py.context.ranks import VOCABULARIES, read_ranks
 from flue_py.core.context import (
     RESTORES,
@@ -28,7 +30,7 @@ from flue_py.core.context import (
     usage_start,
 )
 from flue_py.core.entries import Entry, is_silent
-from flue_py.core.json import JsonValue, changed, encode_json, frozen
+from flue_py.core.json import Frozen, JsonValue, encode_json
 from flue_py.core.kinds import ASSISTANT, COMPACTION, EXCLUSION, MESSAGE, faithful_tokens
 from flue_py.core.sessions import check_label
 from flue_py.errors import InvalidArgument, shown
@@ -92,8 +94,7 @@ _encodings: dict[str, Encoding] = {}
 _loading = Lock()
 
 
-@frozen
-class TokenCount:
+class TokenCount(Frozen):
     """A number of tokens, and how far to trust it.
 
     ``is_estimate`` is False if every part was text counted with the model's own vocabulary; the fixed overhead of
@@ -319,8 +320,7 @@ _Count: TypeAlias = tuple[int, str, int]
 text, so that they are an estimate whatever the counter."""
 
 
-@frozen
-class Tally:
+class Tally(Frozen):
     """The tokens of several items together, and whether any of it is an estimate."""
 
     tokens: int
@@ -601,7 +601,7 @@ def _newest_report(
             return None
         report = _report_of(entry, only_known=only_known)
         if report is not None and _is_of(report, model, provider):
-            return changed(report, place=place)
+            return replace(report, place=place)
     return None
 
 

@@ -11,12 +11,13 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter as collection_Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+from msgspec.structs import replace
 
 from flue_py.core.entries import (
     BASE,
@@ -42,7 +43,7 @@ from flue_py.core.entries import (
     with_replacement,
     without_parts,
 )
-from flue_py.core.json import JsonObject, JsonValue, decode_object, encode_json, frozen
+from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, encode_json
 from flue_py.core.kinds import (
     ASSISTANT,
     BRANCH_SUMMARY,
@@ -100,16 +101,14 @@ MERGED = "mergedFrom"
 """The name, among the details of a merged summary, of what it sums up: session, after, leaf, entries."""
 
 
-@frozen
-class Provenance:
+class Provenance(Frozen):
     """Where a copied entry comes from: the session it was taken from, and its id there."""
 
     session_id: str
     entry_id: str
 
 
-@frozen
-class MergedRange:
+class MergedRange(Frozen):
     """The stretch of history that a merged summary stands for: what comes after ``after``, up to ``leaf``.
 
     ``after`` is None if it is the whole path. ``entries`` is how many there are.
@@ -222,8 +221,7 @@ def check_whole_exchanges(path: Sequence[Entry], chosen: Collection[str]) -> Non
 # What entries cost as far as anybody knows: the ledger first, and where it has no row of theirs, what they report.
 
 
-@frozen
-class EntryCost:
+class EntryCost(Frozen):
     """What the paid calls behind an entry, or behind several, cost.
 
     ``picodollars`` (1e-12 US dollars) sums the costs that are known; ``unpriced_calls`` of the ``calls`` have none.
@@ -344,8 +342,7 @@ PROMPT = "systemMessage"
 """The field of a compaction, in files of pi, that has the system message from then on, instead of those before."""
 
 
-@frozen
-class ContextEntry:
+class ContextEntry(Frozen):
     """One item of the context, with the entry behind it.
 
     ``kind`` is that of the entry. A message is the entry's own, unchanged; every other kind becomes a user
@@ -398,8 +395,7 @@ class ContextEntry:
         return messages.parse_message(self.data)
 
 
-@frozen
-class ContextRead:
+class ContextRead(Frozen):
     """The last items of what the model sees at a leaf, in order, with the state read."""
 
     leaf_id: str | None
@@ -633,8 +629,7 @@ class EntryCounter(Counter, Protocol):
         """Return what `count` says of the item's message. O(1) if it was counted before, else O(size)."""
 
 
-@frozen
-class ReportedSize:
+class ReportedSize(Frozen):
     """What a provider counted: the context up to and including the answer ``entry_id``, the answer included.
 
     ``place`` is the index of the answer among the items that were measured. The system prompt and the tools of that
@@ -651,8 +646,7 @@ class ReportedSize:
     cleared: int | None = None
 
 
-@frozen
-class ContextSize:
+class ContextSize(Frozen):
     """The size of a context in tokens: our own count, and what the provider reported, where that is fresh.
 
     ``counter`` names what counted. It counted ``messages`` for all messages, ``trailing`` for those of them that come
@@ -840,16 +834,14 @@ def reported_counts(usage: ReportedUsage) -> dict[str, int | None]:
 # What two leaves have in common, and what each has by itself: messages, tools, cost.
 
 
-@frozen
-class ToolUse:
+class ToolUse(Frozen):
     """How often a tool was called, and how many of its results were errors."""
 
     calls: int
     errors: int = 0
 
 
-@frozen
-class DiffSide:
+class DiffSide(Frozen):
     """What one leaf has that the other has not: the entries after the common ancestor, root to leaf.
 
     ``usage`` is what their path says they used (`aggregate_usage_since`): a copied entry adds nothing. ``cost`` is what
@@ -898,8 +890,7 @@ class DiffSide:
         return {name: ToolUse(calls[name], errors[name]) for name in names}
 
 
-@frozen
-class LeafDiff:
+class LeafDiff(Frozen):
     """Two leaves: their deepest common ancestor (None if there is none), and what comes after it on either side."""
 
     ancestor_id: str | None
@@ -1030,8 +1021,7 @@ _NUMBER = re.compile(r"-?[0-9]+")
 _MOST_DIGITS = 18
 
 
-@frozen
-class Turn:
+class Turn(Frozen):
     """One turn of a path: its number from 1, its user message, and whether a compaction has taken it out of sight."""
 
     number: int
@@ -1189,8 +1179,7 @@ _PAUSED = "pause_turn"
 """Why an answer stopped that its provider goes on with when it is sent back."""
 
 
-@frozen
-class PendingCall:
+class PendingCall(Frozen):
     """A tool call without a result: the id that its result names, the tool, its arguments, and the entry it is in."""
 
     id: str
@@ -1199,8 +1188,7 @@ class PendingCall:
     entry_id: str
 
 
-@frozen
-class PendingTurn:
+class PendingTurn(Frozen):
     """What a turn owes: the results of ``calls``, in order, or else an answer to ``unanswered``, or nothing.
 
     ``unanswered`` is the user's message, the last result where all calls of an answer have theirs, or an answer that
@@ -1343,8 +1331,7 @@ def _inside(gaps: Sequence[Gap], ids: Iterable[str], looking: Looking) -> list[s
 _SIZE = 16
 
 
-@frozen
-class CommonPrefix:
+class CommonPrefix(Frozen):
     """What two contexts begin with, byte for byte.
 
     ``items`` is how many items that are, of ``items_a`` and ``items_b``; ``entry_id`` is the entry behind the last of
@@ -1363,8 +1350,7 @@ class CommonPrefix:
         return self.items == min(self.items_a, self.items_b)
 
 
-@frozen
-class PrefixChain:
+class PrefixChain(Frozen):
     """The running digests of a context.
 
     ``ends`` holds the digest after each item, one after the other, ``ids`` the entry behind each, ``depths`` its depth,

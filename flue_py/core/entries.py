@@ -11,14 +11,15 @@ import sys
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
 from itertools import count
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, cast
 
-from flue_py.core.json import JsonObject, JsonValue, changed, decode_json, decode_object, encode_json, frozen
+from msgspec.structs import replace
+
+from flue_py.core.json import Frozen, JsonObject, JsonValue, Selective, decode_json, decode_object, encode_json
 from flue_py.core.kinds import (
     ARTIFACT,
     BRANCH_SUMMARY,
@@ -101,8 +102,7 @@ def from_microseconds(microseconds: int) -> datetime:
     return EPOCH + timedelta(microseconds=microseconds)
 
 
-@frozen
-class Entry:
+class Entry(Frozen):
     """One row of history.
 
     ``session_id`` is the session that created it (None once that session was deleted), ``revision`` that session's
@@ -162,8 +162,7 @@ class Entry:
         return reported_usage(self.kind, self.role, self.fields) if adds_usage(self.kind, self.role) else NO_USAGE
 
 
-@frozen
-class NewEntry:
+class NewEntry(Selective):
     """An entry ready to be written: checked, cleaned and encoded.
 
     Made by `message`, `compaction`, `branch_summary`, `custom` and `exclusion`: what is made otherwise is not
@@ -173,6 +172,9 @@ class NewEntry:
     ``references`` are ids that must be entries the session sees. ``oddities`` say what of the reported usage was not
     counted as it stands, and why. ``unpaid`` says that no call was paid for it although it reports usage.
     """
+
+    _not_compared: ClassVar[tuple[str, ...]] = ("built",)
+    _not_shown: ClassVar[tuple[str, ...]] = ("built",)
 
     kind: str
     payload: str
@@ -190,7 +192,7 @@ class NewEntry:
     counted: bool = True
     oddities: tuple[str, ...] = ()
     unpaid: bool = False
-    built: bool = field(default=False, repr=False, compare=False)
+    built: bool = False
 
     @classmethod
     def message(
@@ -252,7 +254,7 @@ class NewEntry:
             fields[FROM_HOOK] = True
         made = _summary(COMPACTION, fields, details, usage, calls)
         kept = (first_kept_entry_id,) if first_kept_entry_id else ()
-        return _placed(changed(made, references=kept), id, parent_id, created_at, extra)
+        return _placed(replace(made, references=kept), id, parent_id, created_at, extra)
 
     @classmethod
     def branch_summary(
@@ -282,7 +284,7 @@ class NewEntry:
             _check_string(abandoned_leaf_id, "abandoned_leaf_id")
             fields["abandonedLeafId"] = abandoned_leaf_id
         made = _summary(BRANCH_SUMMARY, fields, details, usage, calls)
-        return _placed(changed(made, usage=NO_USAGE), id, parent_id, created_at, extra)
+        return _placed(replace(made, usage=NO_USAGE), id, parent_id, created_at, extra)
 
     @classmethod
     def custom(
@@ -360,7 +362,7 @@ def _placed(
     except ValueError as error:
         raise InvalidEntry(f"created_at: {error}") from error
     beside, replaced = (None, 0) if extra is None else encode_json(dict(extra), "extra")
-    return changed(
+    return replace(
         entry,
         id=entry_id,
         parent_id=parent_id,
@@ -469,7 +471,7 @@ def _answer_of_calls(
     if answer.role != "assistant":
         raise InvalidEntry(f"calls: only an answer is made by calls, not a message of the role {shown(answer.role)}")
     oddities = paid.oddities if own is None else all_oddities(paid.oddities, answer.oddities)
-    return changed(
+    return replace(
         answer,
         calls=answered_calls(paid.calls, value),
         counted=paid.counted or own is not None,
@@ -493,9 +495,9 @@ def derived_from_payload(entry: NewEntry, payload: Mapping[str, JsonValue]) -> N
     """
     says = message_title(payload) if entry.kind == MESSAGE and entry.role == "user" else None
     if entry.preview != says:
-        entry = changed(entry, preview=says)
+        entry = replace(entry, preview=says)
     if not may_be_paid(entry.kind, entry.role):
-        return entry if entry.usage == NO_USAGE else changed(entry, usage=NO_USAGE)
+        return entry if entry.usage == NO_USAGE else replace(entry, usage=NO_USAGE)
     usage = payload.get("usage")
     reported = read_beside(payload)
     totals = reported.totals if adds_usage(entry.kind, entry.role) else NO_USAGE
@@ -506,7 +508,7 @@ def derived_from_payload(entry: NewEntry, payload: Mapping[str, JsonValue]) -> N
         calls = calls_of_answer(reported, payload) if answered else by_model(alone, reported)
     if (totals, calls) == (entry.usage, entry.calls):
         return entry
-    return changed(entry, usage=totals, calls=calls, oddities=reported.oddities)
+    return replace(entry, usage=totals, calls=calls, oddities=reported.oddities)
 
 
 def checked_source(source: str | None) -> str | None:
@@ -521,7 +523,7 @@ def leaving(summary: NewEntry, from_id: str | None, leaf: str | None) -> NewEntr
     fields = decode_object(summary.payload) | {"fromId": "root" if from_id is None else from_id}
     if leaf is not None:
         fields["abandonedLeafId"] = leaf
-    return changed(summary, payload=encode_json(fields, "summary")[0])
+    return replace(summary, payload=encode_json(fields, "summary")[0])
 
 
 def kept_from(compaction: NewEntry, first_kept: str) -> NewEntry:
@@ -533,7 +535,7 @@ def kept_from(compaction: NewEntry, first_kept: str) -> NewEntry:
     moved = (
         f"first_kept_entry_id: kept from {first_kept!r} on, which calls the tool that is answered at or after {asked!r}"
     )
-    return changed(compaction, payload=payload, references=(first_kept,), oddities=(*compaction.oddities, moved))
+    return replace(compaction, payload=payload, references=(first_kept,), oddities=(*compaction.oddities, moved))
 
 
 def checked_kind(kind: str) -> str:
@@ -564,8 +566,7 @@ OF = "artifact"
 _DIGITS, _MORE_DIGITS = 12, 4
 
 
-@frozen
-class Artifact:
+class Artifact(Frozen):
     """A result that is stored whole, beside the conversation.
 
     ``tool`` is the tool's name, or None where nothing says it, ``hint`` the argument of the call that tells most
@@ -764,8 +765,7 @@ class Call(NamedTuple):
     id: str
 
 
-@frozen
-class ToolGroup:
+class ToolGroup(Frozen):
     """A message with tool calls (``caller``) and the answer of each, by index: what is kept or left out as one.
 
     ``caller`` is None for a result that answers nothing. ``is_answered`` where every call has its answer; ``is_open``
@@ -964,8 +964,7 @@ REPLACEMENT = "replacement"
 """The field of an exclusion that takes an entry back in with another content: text, or a list of parts."""
 
 
-@frozen
-class Exclusion:
+class Exclusion(Frozen):
     """What the exclusions of a path leave out: an entry, or (``part``: a position or an id) one part of it.
 
     ``exclusion_id`` is the entry that says so, with who was behind it and why. ``in_effect`` is False if the
@@ -1105,8 +1104,7 @@ NO_GAP = Gap(sys.maxsize, sys.maxsize, Range("", "", None))
 """The one that no entry comes to."""
 
 
-@frozen
-class Layout:
+class Layout(Frozen):
     """What a compaction says of its context. ``head_id`` is the compaction whose summary comes first, if any."""
 
     head_id: str | None
@@ -1223,8 +1221,7 @@ REGISTERED_KINDS: tuple[RegisteredKind, ...] = ("instructions", "plan", "todo", 
 """What is registered, in the order in which it is shown."""
 
 
-@frozen
-class RegisteredText:
+class RegisteredText(Frozen):
     """A text that every compaction brings back word for word: its name, what it is, and the entry that set it last."""
 
     name: str
@@ -1281,8 +1278,7 @@ SHELL = "shell"
 """The source of an answer that no model gave: it calls a command that a person ran."""
 
 
-@frozen
-class PathSettings:
+class PathSettings(Frozen):
     """The settings in force at a leaf: the last ones on its path. None where the path says nothing."""
 
     thinking_level: str | None = None

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
+from msgspec.structs import replace
+
 from flue_py.core.json import (
+    Frozen,
     JsonObject,
     JsonValue,
     decode_json,
     encode_json,
-    frozen,
     js_json,
     replace_lone_surrogates,
     splice,
@@ -318,8 +319,7 @@ _ALONE = frozenset({"anthropic"})
 """The providers that take back one compaction, with nothing beside it."""
 
 
-@frozen
-class Native:
+class Native(Frozen):
     """The parts of an answer that a provider gave, unchanged, and whose they are.
 
     ``account`` is as the caller names it (`flue_py.models.open_model`), None if nobody said. ``beside`` is a text that

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import field
 from datetime import date, datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
+from msgspec import field
+from msgspec.structs import replace
+
 from flue_py.core.entries import NewEntry, from_microseconds
-from flue_py.core.json import JsonObject, changed, frozen
+from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.sessions import STORED, LeafChoice, check_scope
 from flue_py.core.usage import (
     MAX_AMOUNT,
@@ -70,8 +72,7 @@ class ReservationRow(NamedTuple):
     settled_at: int | None
 
 
-@frozen
-class BudgetCopy:
+class BudgetCopy(Frozen):
     """A budget with everything that was ever reserved in it. ``position`` is good in its own store only."""
 
     position: int
@@ -115,8 +116,7 @@ DEFAULT_TTL = 900.0
 MAX_TTL = 30 * 24 * 3600
 
 
-@frozen
-class Budget:
+class Budget(Frozen):
     """A budget. Amounts are whole tokens, or picodollars (1e-12 USD), as ``unit`` says.
 
     ``spent`` is what it began with (``seeded``) and what committed reservations used; ``reserved`` what is set aside
@@ -185,8 +185,7 @@ def scopes_covering(scope: str) -> list[str]:
     return [scope, *(scope[:end] + ANY_REST for end in range(len(scope) + 1))]
 
 
-@frozen
-class NewBudget:
+class NewBudget(Frozen):
     """A budget to be made, or what an existing one of the same target and unit is to allow.
 
     A ``scope`` that ends in `ANY_REST` stands for all that begin with the rest of it. ``spent`` is what a new one
@@ -213,8 +212,7 @@ class NewBudget:
             raise InvalidArgument(f"covers: a budget that covers {self.covers!r} is for a session or a scope, not both")
 
 
-@frozen
-class Amounts:
+class Amounts(Frozen):
     """Tokens and picodollars; None is "not said"."""
 
     tokens: int | None = None
@@ -230,8 +228,7 @@ class Amounts:
         return self.tokens if unit == "tokens" else self.picodollars
 
 
-@frozen
-class Reservation:
+class Reservation(Frozen):
     """What is set aside for one call, in each of the budgets that cover its session.
 
     ``tokens`` and ``picodollars`` are what each budget of that unit holds, None if no budget counts it;
@@ -272,8 +269,7 @@ class Reservation:
         return from_microseconds(self.expires_us)
 
 
-@frozen
-class HeldAmount:
+class HeldAmount(Frozen):
     """What one reservation holds of one budget at the moment."""
 
     reservation_id: str
@@ -291,8 +287,7 @@ class Reached(NamedTuple):
     spent: int
 
 
-@frozen
-class Share:
+class Share(Frozen):
     """One budget's part in a reservation, as it is stored."""
 
     budget_id: str
@@ -854,8 +849,7 @@ def is_booked_alone(call: CallRow, known: CallRow | None) -> bool:
     return not differences(known, call)
 
 
-@frozen
-class Recorded:
+class Recorded(Frozen):
     """What recording a paid call did. ``is_new`` is False if it had been reported before, and nothing was changed.
 
     ``picodollars`` and ``price_source`` are the ledger's. The cost is None if it is not known; its source then says
@@ -880,7 +874,7 @@ class Recorded:
         cost = None if unknown else (self.picodollars or 0) + (step.picodollars or 0)
         source = (unknown or self).price_source
         is_new = self.is_new or step.is_new
-        return changed(self, is_new=is_new, picodollars=cost, price_source=source, revision=step.revision)
+        return replace(self, is_new=is_new, picodollars=cost, price_source=source, revision=step.revision)
 
 
 class UnpricedCall(NamedTuple):
@@ -909,8 +903,7 @@ Unpriced: TypeAlias = Literal["no usage", "no model", "tokens of no kind", "no p
 """
 
 
-@frozen
-class RepricedCalls:
+class RepricedCalls(Frozen):
     """The calls of one model whose cost was unknown, and what became of it: a sum, or why it stays so."""
 
     provider: str
@@ -925,8 +918,7 @@ class RepricedCalls:
         return None if self.picodollars is None else picodollars_to_usd(self.picodollars)
 
 
-@frozen
-class Repricing:
+class Repricing(Frozen):
     """What pricing the calls of unknown cost did, or would do (``dry_run``), by model: first those with a price."""
 
     rows: tuple[RepricedCalls, ...]
@@ -970,8 +962,7 @@ class Repricing:
 # -- asking -----------------------------------------------------------------------------------------------------------
 
 
-@frozen
-class LedgerQuery:
+class LedgerQuery(Frozen):
     """Which rows of the ledger, and by what they are summed up (see `Store.usage`). Times are microseconds UTC.
 
     ``session_ids`` takes what these sessions paid; an id that no session ever had adds nothing. ``project`` takes what
@@ -1033,8 +1024,7 @@ class LedgerQuery:
         )
 
 
-@frozen
-class UsageRow:
+class UsageRow(Frozen):
     """What some paid calls used: tokens by kind, and cost.
 
     ``group`` says what they have in common, by dimension. A ``day`` is a `datetime.date`, a ``week`` the Monday that it
@@ -1123,8 +1113,7 @@ def _json(value: str | date | None) -> str | None:
     return value.isoformat() if isinstance(value, date) else value
 
 
-@frozen
-class UsageReport:
+class UsageReport(Frozen):
     """What the ledger answers: a row for each group, in the order of the groups, and the sum of all.
 
     ``on_path`` is False if ``since`` is not on the path that was asked for: the report is then empty.

@@ -11,7 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from flue_py.core.json import JsonObject, JsonValue, encode_json, frozen
+from msgspec.structs import force_setattr
+
+from flue_py.core.json import Frozen, JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import message_text
 from flue_py.core.usage import NAMES_OF_A_CALL, checked_tag, paid_for, read_calls
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
@@ -24,8 +26,7 @@ else:
     message_types = lazy_module("flue_py.core.messages")
 
 
-@frozen
-class ModelRequest:
+class ModelRequest(Frozen):
     """What a model is asked.
 
     ``messages`` are messages of ours, at least one; ``system`` stands above them. ``tools`` are those that are
@@ -46,8 +47,8 @@ class ModelRequest:
     compacts: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "messages", _checked_messages(self.messages))
-        object.__setattr__(self, "tools", _checked_tools(self.tools))
+        force_setattr(self, "messages", _checked_messages(self.messages))
+        force_setattr(self, "tools", _checked_tools(self.tools))
         if self.system is not None and not isinstance(self.system, str):
             raise InvalidArgument(f"system: should be a string or None, not {shown(self.system)}")
         check_amount(self.max_tokens, "max_tokens")
@@ -61,8 +62,7 @@ class ModelRequest:
             raise InvalidArgument(str(error)) from None
 
 
-@frozen
-class ModelReply:
+class ModelReply(Frozen):
     """What a model answered.
 
     ``messages`` are assistant messages of ours, at least one, each with ``usage``, ``provider``, ``model`` and
@@ -79,8 +79,8 @@ class ModelReply:
         for number, message in enumerate(messages):
             if message["role"] != "assistant":
                 raise InvalidArgument(f"messages[{number}].role: should be assistant, not {shown(message['role'])}")
-        object.__setattr__(self, "messages", messages)
-        object.__setattr__(self, "calls", _checked_objects(self.calls, "calls"))
+        force_setattr(self, "messages", messages)
+        force_setattr(self, "calls", _checked_objects(self.calls, "calls"))
 
     @property
     def text(self) -> str:
@@ -147,8 +147,7 @@ Answer = ModelReply | str
 """What a function may return in place of a model: a reply, or the text of one."""
 
 
-@frozen
-class FunctionModel:
+class FunctionModel(Frozen):
     """A model made of a function, for tests and for models of your own.
 
     ``function`` takes a `ModelRequest` and returns a `ModelReply`, or a string: an answer of unknown usage. It may be

@@ -6,13 +6,14 @@ Each has the fields of the method of `Backend` that it stands for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Literal, NamedTuple, TypeAlias
 
+from msgspec.structs import replace
+
 from flue_py.core.context import begins_turn
 from flue_py.core.entries import Entry, NewEntry, answered_id, from_microseconds, tool_calls
-from flue_py.core.json import JsonObject, JsonValue, decode_json, frozen, to_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_json, to_json
 from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, MESSAGE, message_preview, message_text
 from flue_py.core.ledger import Budget, Reached, Unit
 from flue_py.core.sessions import (
@@ -68,8 +69,7 @@ _NUMBERS: dict[EventType, int] = {"session_deleted": 1, "budget_deleted": 1, **d
 """How many numbers are before the type in the id of an event that is of no revision."""
 
 
-@frozen
-class SessionEvent:
+class SessionEvent(Frozen):
     """One thing that happened to a session or a budget. Which fields it has, other than None, is said by its type.
 
     ``revision`` is that of the session at which it happened, 0 its creation, and ``number`` its place among the events
@@ -421,8 +421,7 @@ def _cut(text: str | None, most: int) -> str | None:
 # Each has the fields of the method of `Backend` that it stands for.
 
 
-@frozen
-class AppendEntries:
+class AppendEntries(Frozen):
     """`Backend.append`."""
 
     session_id: str
@@ -432,8 +431,7 @@ class AppendEntries:
     idempotency_key: str | None = None
 
 
-@frozen
-class CreateSession:
+class CreateSession(Frozen):
     """`Backend.create_session`. ``drawn_id`` is the id of a session that is not to choose its own."""
 
     new: NewSession
@@ -445,8 +443,7 @@ class CreateSession:
         return self.new.id if self.drawn_id is None else self.drawn_id
 
 
-@frozen
-class ForkSession:
+class ForkSession(Frozen):
     """`Backend.fork`. ``drawn_id`` is the id of the fork, but not part of what is asked for, as ``new.id`` is."""
 
     session_id: str
@@ -463,8 +460,7 @@ class ForkSession:
         return self.new.id if self.drawn_id is None else self.drawn_id
 
 
-@frozen
-class CreateTask:
+class CreateTask(Frozen):
     """`Backend.create_task`; ``session_id`` is the parent, ``drawn_id`` as for `ForkSession`."""
 
     session_id: str
@@ -481,8 +477,7 @@ class CreateTask:
         return self.new.id if self.drawn_id is None else self.drawn_id
 
 
-@frozen
-class LinkTask:
+class LinkTask(Frozen):
     """`Backend.link_task`; ``session_id`` is the parent."""
 
     session_id: str
@@ -492,8 +487,7 @@ class LinkTask:
     expected: Expected = STORED
 
 
-@frozen
-class EndTask:
+class EndTask(Frozen):
     """`Backend.end_task`."""
 
     session_id: str
@@ -503,8 +497,7 @@ class EndTask:
     note: Note = NO_NOTE
 
 
-@frozen
-class MoveLeaf:
+class MoveLeaf(Frozen):
     """`Backend.move`."""
 
     session_id: str
@@ -515,8 +508,7 @@ class MoveLeaf:
     idempotency_key: str | None = None
 
 
-@frozen
-class Navigate:
+class Navigate(Frozen):
     """Going to an entry, as `flue_py.Session.navigate` does: `Backend.navigate`, to where that entry leads.
 
     ``summary`` is a branch summary with an id of its own; what it lies below and what was left are filled in.
@@ -530,8 +522,7 @@ class Navigate:
     note: Note = NO_NOTE
 
 
-@frozen
-class Undo:
+class Undo(Frozen):
     """`Backend.undo`."""
 
     session_id: str
@@ -539,8 +530,7 @@ class Undo:
     note: Note = NO_NOTE
 
 
-@frozen
-class Redo:
+class Redo(Frozen):
     """`Backend.redo`."""
 
     session_id: str
@@ -548,8 +538,7 @@ class Redo:
     note: Note = NO_NOTE
 
 
-@frozen
-class UpdateSession:
+class UpdateSession(Frozen):
     """`Backend.update_session`."""
 
     session_id: str
@@ -561,8 +550,7 @@ class UpdateSession:
     note: Note = NO_NOTE
 
 
-@frozen
-class SetLabel:
+class SetLabel(Frozen):
     """`Backend.set_label`."""
 
     session_id: str
@@ -572,8 +560,7 @@ class SetLabel:
     note: Note = NO_NOTE
 
 
-@frozen
-class SetPin:
+class SetPin(Frozen):
     """`Backend.set_pin`."""
 
     session_id: str
@@ -583,8 +570,7 @@ class SetPin:
     note: Note = NO_NOTE
 
 
-@frozen
-class DeleteTree:
+class DeleteTree(Frozen):
     """`Backend.delete_tree`."""
 
     session_id: str
@@ -613,16 +599,14 @@ Outcome: TypeAlias = Appended | SessionInfo | Moved | Navigated | Deletion | tup
 """What an operation came to: what the method of `Backend` returns."""
 
 
-@frozen
-class Left:
+class Left(Frozen):
     """A session as a batch left it."""
 
     leaf_id: str | None
     revision: int
 
 
-@frozen
-class Committed:
+class Committed(Frozen):
     """What a batch of operations came to.
 
     ``outcomes`` has one for each operation, in their order; ``left`` the sessions that they named or made and that are

@@ -6,12 +6,13 @@ import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from dataclasses import field as dataclasse_field
 from datetime import datetime
 from decimal import Decimal
 from hashlib import blake2b
-from typing import Literal, NamedTuple, TypeAlias, cast, get_args
+from typing import ClassVar, Literal, NamedTuple, TypeAlias, cast, get_args
+
+from msgspec import field as dataclasse_field
+from msgspec.structs import asdict, force_setattr, replace
 
 from flue_py.core.entries import (
     Entry,
@@ -23,13 +24,13 @@ from flue_py.core.entries import (
     is_moment,
 )
 from flue_py.core.json import (
+    Frozen,
     JsonObject,
     JsonValue,
-    changed,
+    Selective,
     decode_json,
     decode_object,
     encode_json,
-    frozen,
     payload_digest,
     to_json,
 )
@@ -91,8 +92,7 @@ LARGEST_ENTRY = 512 * 2**20
 _LARGEST = 2**31 - 1  # what every database can count to
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Frozen, kw_only=True):
     """The most that one call may bring. Raises `InvalidArgument` if one is not a limit.
 
     They are of the store that was opened, not of the database: what another process has written is read whatever
@@ -118,12 +118,9 @@ class Limits:
     """The sessions of one page of `Store.list_sessions`."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for name, value in asdict(self).items():
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST:
-                raise InvalidArgument(
-                    f"limits: {field.name}: {shown(value)} is not a whole number from 1 to {_LARGEST}"
-                )
+                raise InvalidArgument(f"limits: {name}: {shown(value)} is not a whole number from 1 to {_LARGEST}")
         if self.entry_bytes > LARGEST_ENTRY:
             raise InvalidArgument(
                 f"limits: entry_bytes: {shown(self.entry_bytes)} is more than databases take in a row; "
@@ -196,8 +193,7 @@ OF_TASKS = frozenset({*OF_PARENT, TASKS})
 """The names that are made of links."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskReference:
+class TaskReference(Frozen):
     """What a parent's metadata says of one task session: its storage key, its name, and the task's id."""
 
     storage_key: str
@@ -223,8 +219,7 @@ def session_of(storage_key: str) -> str:
     return storage_key.rpartition("/")[2].removesuffix(".json")
 
 
-@frozen
-class TaskNames:
+class TaskNames(Frozen):
     """What the links of a session name: the task sessions it started, and the session that started it.
 
     ``tasks`` has the task's id and the session's id of each link, in the order they were made. ``parent`` is the first
@@ -343,8 +338,7 @@ STORED = Stored()
 LeafChoice: TypeAlias = str | None | Stored
 
 
-@frozen
-class Seen:
+class Seen(Frozen):
     """What a caller has seen of a session, which a write compares with what is stored, in its own transaction.
 
     ``leaf`` is the leaf (`STORED`: whatever is stored), ``revision`` the revision (None: any).
@@ -368,8 +362,7 @@ EditMetadata: TypeAlias = Callable[[str], str]
 """Makes new metadata of those that are stored: JSON text of each."""
 
 
-@frozen
-class SessionInfo:
+class SessionInfo(Selective):
     """A session as its row describes it, without its history.
 
     ``entry_count`` and ``message_count`` count what this session itself added (retracted entries excluded);
@@ -380,6 +373,9 @@ class SessionInfo:
     none, a fork for one, it is that of its creation. ``task_names`` are what links say of it, which is not compared: it
     is no part of the row.
     """
+
+    _not_compared: ClassVar[tuple[str, ...]] = ("session_key", "task_names")
+    _not_shown: ClassVar[tuple[str, ...]] = ("session_key", "task_names")
 
     id: str
     scope: str = ""
@@ -406,8 +402,8 @@ class SessionInfo:
     unpriced_calls: int = 0
     active_us: int = 0
     unknown_calls: int = 0
-    session_key: int = dataclasse_field(default=0, compare=False, repr=False)
-    task_names: TaskNames = dataclasse_field(default=NO_TASK_NAMES, compare=False, repr=False)
+    session_key: int = 0
+    task_names: TaskNames = NO_TASK_NAMES
 
     @property
     def ref(self) -> SessionRef:
@@ -469,8 +465,7 @@ class SessionInfo:
         return bool(self.message_count) and not (self.spent_tokens or self.spent_picodollars or self.unpriced_calls)
 
 
-@frozen
-class NewSession:
+class NewSession(Frozen):
     """A session to be created. ``id`` is chosen by the store where it is None.
 
     ``kind`` is what an import makes of it: a task session may come before the session whose task it is. Forks and the
@@ -492,8 +487,8 @@ class NewSession:
         if self.kind not in ("root", "task"):
             raise InvalidArgument(f"kind: {shown(self.kind)} is not 'root' or 'task'")
         check_name(self.key, "key")
-        object.__setattr__(self, "title", checked_title(self.title, "title"))
-        object.__setattr__(self, "auto_title", checked_title(self.auto_title, "auto_title"))
+        force_setattr(self, "title", checked_title(self.title, "title"))
+        force_setattr(self, "auto_title", checked_title(self.auto_title, "auto_title"))
         check_scope(self.scope)
         check_label(self.cwd, "cwd")
         check_label(self.config_path, "config_path")
@@ -650,8 +645,7 @@ def require_meant(session_id: str, session_key: int) -> None:
         )
 
 
-@frozen
-class SessionPage:
+class SessionPage(Frozen):
     """One page of sessions, in the order that was asked for; ``next_cursor`` is None on the last."""
 
     sessions: tuple[SessionInfo, ...]
@@ -677,8 +671,7 @@ def check_task_end(status: TaskEnd, summary: str | None) -> None:
         )
 
 
-@frozen
-class TaskLink:
+class TaskLink(Frozen):
     """A parent's link to a task session, in the order they were made. A link outlives its child.
 
     ``entry_id`` is the entry of the parent below which the task began, where that is known: the leaf when it was made.
@@ -695,8 +688,7 @@ class TaskLink:
     summary: str | None = None
 
 
-@frozen
-class ConvertedMessage:
+class ConvertedMessage(Frozen):
     """A message that came in the form of a provider (``shape``), and was converted into ours.
 
     ``index`` is its place among the messages of the call, ``entry_ids`` what it became: one or more entries.
@@ -707,8 +699,7 @@ class ConvertedMessage:
     entry_ids: tuple[str, ...]
 
 
-@frozen
-class Appended:
+class Appended(Frozen):
     """The result of an append.
 
     ``leaf_id`` is the session's leaf afterwards: the last new entry, or the unmoved leaf where the entries
@@ -739,8 +730,7 @@ class Appended:
         return self.entry_ids[-1]
 
 
-@frozen
-class Moved:
+class Moved(Frozen):
     """The result of a leaf move, a retraction, an undo or a redo."""
 
     from_id: str | None
@@ -750,8 +740,7 @@ class Moved:
     replayed: bool = False
 
 
-@frozen
-class Navigated:
+class Navigated(Frozen):
     """The result of a navigation: the leaf before and after it, and the session's revision.
 
     ``summary_id`` is the summary of what was left, if one was appended: it is the leaf then. ``draft`` is the text of
@@ -767,16 +756,14 @@ class Navigated:
     cancelled: bool = False
 
 
-@frozen
-class ReadStamp:
+class ReadStamp(Frozen):
     """What a read depended on. While it is unchanged, so is the answer."""
 
     leaf_id: str | None
     epoch: int
 
 
-@frozen
-class PathRead:
+class PathRead(Frozen):
     """Entries from root to leaf (or after an anchor, or the kept part of a context), with the state read.
 
     ``entries`` is None if the caller's stamp still held. ``compaction`` is the latest one on the path, where
@@ -792,8 +779,7 @@ class PathRead:
     compaction: Entry | None = None
 
 
-@frozen
-class MessagesRead:
+class MessagesRead(Frozen):
     """What the model sees at a leaf, as JSON messages that are the reader's own, with the state read."""
 
     leaf_id: str | None
@@ -815,8 +801,7 @@ class SessionHead(NamedTuple):
     updated_us: int
 
 
-@frozen
-class Change:
+class Change(Frozen):
     """One revision of a session: what was added, and where the leaf was afterwards.
 
     ``reason`` is ``append`` or that of a leaf move, ``None`` for a change of the session row alone. An append
@@ -832,8 +817,7 @@ class Change:
     at_us: int | None = None
 
 
-@frozen
-class Mark:
+class Mark(Frozen):
     """A session's mark on an entry: a ``label`` (with its text), a ``pin`` (``on``, ``off``), or ``retracted``."""
 
     entry_id: str
@@ -846,8 +830,7 @@ def retracted_in(marks: Iterable[Mark]) -> frozenset[str]:
     return frozenset(mark.entry_id for mark in marks if mark.kind == "retracted")
 
 
-@frozen
-class Deletion:
+class Deletion(Frozen):
     """What deleting a session tree removes or removed.
 
     ``session_ids``: the session and the closure of its task links, in no particular order. ``missing_ids``:
@@ -872,8 +855,7 @@ class ScopeContents(NamedTuple):
     calls: int
 
 
-@frozen
-class ScopeDeletion:
+class ScopeDeletion(Frozen):
     """What deleting a scope removes or removed.
 
     ``calls`` is how many paid calls stay in the ledger, without their agents and folders. ``entries_kept`` counts
@@ -889,8 +871,7 @@ class ScopeDeletion:
     calls: int
 
 
-@frozen
-class Problem:
+class Problem(Frozen):
     """One disagreement that `verify` found: what kind, where, and what disagrees."""
 
     kind: str
@@ -901,8 +882,7 @@ class Problem:
         return f"{self.kind}: {self.where}: {self.detail}"
 
 
-@frozen
-class VerifyReport:
+class VerifyReport(Frozen):
     """What `verify` looked at, and what disagrees (``problems`` is empty when all is well)."""
 
     sessions: int
@@ -910,8 +890,7 @@ class VerifyReport:
     problems: list[Problem] = dataclasse_field(default_factory=list)
 
 
-@frozen
-class StoreInfo:
+class StoreInfo(Frozen):
     """What a store says of itself. ``size_bytes`` is None if there is no file."""
 
     backend: str
@@ -982,8 +961,7 @@ class DocumentRow(NamedTuple):
         return DocumentName._make(self[:5])
 
 
-@frozen
-class NewDocument:
+class NewDocument(Frozen):
     """A document to be stored. Raises `InvalidArgument` for what no store takes, and never shows what it says.
 
     ``space`` is whose memory it is: ``repl``, or ``agents/`` and a name; ``project`` the folder it is for, "" for all.
@@ -1035,8 +1013,7 @@ def deletion_of(session_id: str, scope: str) -> NewDocument:
     return NewDocument("file", derived_id(scope), body, "json", "", IMPORTED_FILES, derived_id(session_id))
 
 
-@frozen
-class DocumentInfo:
+class DocumentInfo(Frozen):
     """What a store says of a document without its text. ``chars`` is how many characters that has.
 
     Times are microseconds since 1970 UTC; ``changed_us`` grows with each change of it, so that of two copies the later
@@ -1060,8 +1037,7 @@ class DocumentInfo:
         return DocumentName(self.scope, self.kind, self.space, self.project, self.name)
 
 
-@frozen
-class Document:
+class Document(Frozen):
     """A document, whole: what the store says of it, and its text."""
 
     info: DocumentInfo
@@ -1078,8 +1054,7 @@ class Document:
         return self.info.type
 
 
-@frozen
-class DocumentFilter:
+class DocumentFilter(Frozen):
     """Which documents are meant: those of a scope and a kind, of one space and project where they are named."""
 
     kind: DocumentKind
@@ -1088,8 +1063,7 @@ class DocumentFilter:
     project: str | None = None
 
 
-@frozen
-class DocumentsFound:
+class DocumentsFound(Frozen):
     """Documents that a search has found, in order of space, project and name, and how many it has read.
 
     ``after`` is where to go on; None at the end.
@@ -1193,7 +1167,7 @@ def checked_imported_entries(entries: Sequence[NewEntry], program: str | None = 
 def _of_program(entry: NewEntry, program: str | None) -> NewEntry:
     if program is None or all(call.agent is not None for call in entry.calls):
         return entry
-    return changed(entry, calls=tuple(changed(call, agent=call.agent or program) for call in entry.calls))
+    return replace(entry, calls=tuple(replace(call, agent=call.agent or program) for call in entry.calls))
 
 
 def _checked(entry: NewEntry) -> NewEntry:
@@ -1322,8 +1296,7 @@ _PLAIN = re.compile(r"[0-9A-Za-z_.,:;@ +-]+")
 _LOWER = str.maketrans({chr(code): chr(code + 32) for code in range(ord("A"), ord("Z") + 1)})
 
 
-@frozen
-class SessionFilter:
+class SessionFilter(Frozen):
     """What sessions have to be to be listed; None asks for nothing.
 
     ``title`` is part of the title that is shown (`SessionInfo.shown_title`), whatever the case of its ASCII letters.
@@ -1342,12 +1315,8 @@ class SessionFilter:
     @property
     def asked(self) -> dict[str, object]:
         """What is asked for, by name; titles in lower case, as they are compared."""
-        found: dict[str, object] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is not None:
-                found[field.name] = lower(value) if field.name == "title" else value
-        return found
+        filters = {name: value for name, value in asdict(self).items() if value is not None}
+        return filters if self.title is None else {**filters, "title": lower(self.title)}
 
     @property
     def can_match(self) -> bool:
@@ -1511,8 +1480,7 @@ RESTORABLE: frozenset[str] = frozenset({"title", "auto_title", "metadata", "comp
 """The edits whose values can be gone back to by themselves."""
 
 
-@frozen
-class Note:
+class Note(Frozen):
     """Who did something, and why. Raises `InvalidArgument` if a text cannot be stored or is too long."""
 
     by: str | None = None
@@ -1527,17 +1495,16 @@ class Note:
     @classmethod
     def stored(cls, by: str | None, why: str | None) -> Note:
         """Return one that was stored, whatever its length: other bounds may have held then."""
-        note = object.__new__(cls)
-        object.__setattr__(note, "by", by)
-        object.__setattr__(note, "why", why)
+        note = cls()
+        force_setattr(note, "by", by)
+        force_setattr(note, "why", why)
         return note
 
 
 NO_NOTE = Note()
 
 
-@frozen
-class Edit:
+class Edit(Frozen):
     """One change beside the history, as text before and after it (None: there was or is nothing).
 
     ``what``: the ``title``; the ``metadata`` (JSON); ``completed`` (microseconds since 1970 UTC, in digits); the
@@ -1565,8 +1532,7 @@ def row_value(info: SessionInfo, what: str) -> str | None:
     return completed if what == "completed" else values[what]
 
 
-@frozen
-class LogLine:
+class LogLine(Frozen):
     """What one revision of a session did.
 
     ``what`` is ``append``, ``compaction``, ``exclusion`` or ``inclusion`` for entries below the leaf, the reason of

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
-from flue_py.core.json import frozen
+from flue_py.core.json import Frozen
 from flue_py.core.ledger import (
     AttachmentRow,
     BlobRow,
@@ -57,8 +57,7 @@ class Hold(NamedTuple):
     holder: int
 
 
-@frozen
-class LaneFate:
+class LaneFate(Frozen):
     """What becomes of a lane whose owner is deleted: kept up to ``keep_depth`` for ``heir``, or dropped (None).
 
     ``keep_depth`` is the lane's fork depth where nothing is kept.
@@ -105,8 +104,7 @@ def plan_lane_deletion(doomed: Iterable[Lane], children: Iterable[Lane], holds: 
 # The reports of a backup and of a salvage: what could be read, and what has changed.
 
 
-@frozen
-class BackupReport:
+class BackupReport(Frozen):
     """A copy of a store that was made: where it is, its size, and how much it holds.
 
     ``is_verified`` says whether `verify` was run on the copy; then it found nothing.
@@ -119,8 +117,7 @@ class BackupReport:
     is_verified: bool = True
 
 
-@frozen
-class Loss:
+class Loss(Frozen):
     """One thing that a rescue lost or had to change.
 
     ``what`` is one of ``entry``, ``session``, ``leaf``, ``fork point``, ``mark``, ``move``, ``edit``, ``request``,
@@ -139,8 +136,7 @@ class Loss:
         return f"{self.what}: {', '.join(named)}{': ' if named else ''}{self.detail}"
 
 
-@frozen
-class SalvageReport:
+class SalvageReport(Frozen):
     """What a rescue found in a damaged database and wrote into a new one.
 
     ``losses`` are not in the new store; ``changes`` are in it, but not as they were: a branch whose beginning is lost,
@@ -193,8 +189,7 @@ class SessionHead(NamedTuple):
     updated_at: int
 
 
-@frozen
-class TreeHead:
+class TreeHead(Frozen):
     """A tree as its sessions' rows tell of it, without its history. ``tree_id`` is good in its own store only."""
 
     tree_id: int
@@ -212,8 +207,7 @@ class TreeHead:
         return sum(session.entry_count for session in self.sessions)
 
 
-@frozen
-class TreeCopy:
+class TreeCopy(Frozen):
     """Everything a store holds of one tree at one moment, and the calls that its sessions paid for.
 
     ``payers`` name the sessions of ``calls``; one of them may be gone while entries it made are still there.
@@ -253,8 +247,7 @@ class TreeCopy:
         return sorted(found)
 
 
-@frozen
-class GonePayer:
+class GonePayer(Frozen):
     """The calls of a session that is gone. ``member`` is a session of its tree, where one is still there."""
 
     payer: Payer
@@ -283,8 +276,7 @@ def head_of(session: SessionRow) -> SessionHead:
 TreeState: TypeAlias = Literal["missing", "same", "behind", "refused"]
 
 
-@frozen
-class FoundTree:
+class FoundTree(Frozen):
     """A tree of the target in which a session of the source's tree was found.
 
     ``stamps`` are what its sessions bear: the fingerprint of the tree as it was when it was copied there; None for a
@@ -295,8 +287,7 @@ class FoundTree:
     stamps: frozenset[bytes | None]
 
 
-@frozen
-class Standing:
+class Standing(Frozen):
     """How a target stands to a tree of the source.
 
     ``missing``: it has nothing of it. ``same``: it has it as it is. ``behind``: it has a copy of an earlier state,

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, field, replace
 from decimal import Context, Decimal, InvalidOperation
 from enum import Enum, auto
 from functools import lru_cache
 from hashlib import blake2b
 from math import isfinite, isnan
 from operator import add, sub
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias, cast
 
-from flue_py.core.json import MAX_JSON_DEPTH, JsonObject, JsonValue, changed, frozen, is_json, replace_lone_surrogates
+from msgspec import field
+from msgspec.structs import astuple, replace
+
+from flue_py.core.json import MAX_JSON_DEPTH, Frozen, JsonObject, JsonValue, Selective, is_json, replace_lone_surrogates
 from flue_py.core.kinds import adds_usage
 from flue_py.errors import InvalidEntry, shown
 from flue_py.lazy import lazy_module
@@ -131,19 +133,20 @@ class Paid(NamedTuple):
 NOTHING_PAID = Paid()
 
 
-@frozen
-class Cost:
+class Cost(Selective):
     """Money, in integer picodollars; `usd` gives the total as an exact Decimal.
 
     ``is_known`` is False where all that is known of it is that something was called.
     """
+
+    _not_compared: ClassVar[tuple[str, ...]] = ("is_known",)
 
     input: int = 0
     output: int = 0
     cache_read: int = 0
     cache_write: int = 0
     total: int = 0
-    is_known: bool = field(default=True, compare=False)
+    is_known: bool = True
 
     @property
     def usd(self) -> Decimal | None:
@@ -151,8 +154,7 @@ class Cost:
         return picodollars_to_usd(self.total) if self.is_known else None
 
 
-@frozen
-class Usage:
+class Usage(Frozen):
     """What model calls used: tokens by kind, and cost. ``total_tokens`` is summed as reported, not recomputed."""
 
     input: int = 0
@@ -196,8 +198,7 @@ class Usage:
         return {**tokens, "cost": {**cost}}
 
 
-@frozen
-class UsageWindow:
+class UsageWindow(Frozen):
     """The usage of the entries after ``since``, up to ``leaf``.
 
     ``usage`` is what messages and compactions report of themselves; but the total of its cost is the one figure of the
@@ -355,8 +356,7 @@ class Kind(Enum):
     __hash__ = object.__hash__
 
 
-@frozen
-class Field:
+class Field(Frozen):
     """A number of tokens; ``holds_cache`` if a provider with this spelling counts the cache as input.
 
     ``since`` is the version of the rules of reading that first knew the field. ``term`` is what its presence says of
@@ -369,8 +369,7 @@ class Field:
     term: tuple[str, str] | None = None
 
 
-@frozen
-class Term:
+class Term(Frozen):
     """A name of what changes the price; at the ``usual`` values the list price holds, and at an empty one.
 
     ``values`` are those that mean another term.
@@ -381,8 +380,7 @@ class Term:
     values: Mapping[str, tuple[str, str]]
 
 
-@frozen
-class Count:
+class Count(Frozen):
     """A number of what is paid for beside the tokens, or at another price: a term where it is not 0.
 
     Without a name it goes by the field's.
@@ -391,16 +389,14 @@ class Count:
     name: str = ""
 
 
-@frozen
-class Rows:
+class Rows(Frozen):
     """A list of numbers: ``name`` is the field that says of what, ``count`` the fields that may have the number."""
 
     name: str
     count: tuple[str, ...]
 
 
-@frozen
-class Free:
+class Free(Frozen):
     """What no provider charges for."""
 
 
@@ -717,8 +713,7 @@ _LONGEST_TERM = 64
 _OLDEST_RULES, _RULES = 1, 2
 
 
-@frozen
-class ReportedUsage:
+class ReportedUsage(Frozen):
     """What a usage object says of a call.
 
     ``cache_write_1h`` is the part of the cache writes that is kept for an hour, ``reasoning`` the part of the output
@@ -758,19 +753,19 @@ def _read(value: Mapping[str, JsonValue], where: str, rules: int = _RULES) -> Re
         terms = merged_terms(tuple(term for term in parts.terms if term != SUMMED), whole.terms)
         cost = NO_USAGE if rules == _OLDEST_RULES else whole.totals
         totals = UsageTotals(*parts.totals[:5], *cost[5:])
-        whole = changed(_with_larger_parts(parts, whole), totals=totals, terms=terms, cost=whole.cost)
+        whole = replace(_with_larger_parts(parts, whole), totals=totals, terms=terms, cost=whole.cost)
     elif parts is not None and whole.is_known:
         whole = _with_larger_parts(whole, parts)
     if steps is None:
         return whole
     is_summed = len([model for model, _ in steps if not model]) > 1 and whole.cost is None
     terms = merged_terms((SUMMED,), whole.terms) if is_summed else whole.terms
-    return changed(whole, terms=terms, steps=tuple(_named(steps, whole.terms)))
+    return replace(whole, terms=terms, steps=tuple(_named(steps, whole.terms)))
 
 
 def _with_larger_parts(usage: ReportedUsage, beside: ReportedUsage) -> ReportedUsage:
     """Return a usage with the parts of its numbers that only another report of the same call has."""
-    return changed(
+    return replace(
         usage,
         cache_write_1h=min(max(usage.cache_write_1h, beside.cache_write_1h), usage.totals.cache_write),
         reasoning=min(max(usage.reasoning, beside.reasoning), usage.totals.output),
@@ -1191,7 +1186,7 @@ def _named(steps: Sequence[_Step], terms: Terms) -> Iterator[_Step]:
     for model in dict.fromkeys(model for model, _ in steps if model):
         whole = _sum_of([step for name, step in steps if name == model])
         if whole is not None:
-            yield model, changed(whole, terms=merged_terms(of_request, whole.terms))
+            yield model, replace(whole, terms=merged_terms(of_request, whole.terms))
 
 
 def _whole_number(value: JsonValue) -> int | None:
@@ -1253,8 +1248,7 @@ _TAG = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")
 _OUTCOMES = {"error": "failed", "aborted": "aborted"}
 
 
-@frozen
-class PaidCall:
+class PaidCall(Frozen):
     """One paid model call for the ledger, told apart by ``(scope, provider, call_id)``.
 
     ``told`` names the numbers of tokens that were reported (`PARTS`): a 0 of another is unknown.
@@ -1314,8 +1308,7 @@ def terms_in(source: str | None) -> Terms:
     return tuple((name, value) for name, _, value in pairs)
 
 
-@frozen
-class CallDifference:
+class CallDifference(Frozen):
     """A paid call that an import met again with other numbers than the ledger has. The ledger keeps the first."""
 
     provider: str
@@ -1416,7 +1409,7 @@ def by_model(call: PaidCall, reported: ReportedUsage) -> tuple[PaidCall, ...]:
         own = None if call.call_id is None else ledger_name(f"{call.call_id}:{name}")
         calls.append(
             call_of(
-                changed(step, steps=()),
+                replace(step, steps=()),
                 provider=call.provider,
                 model=name,
                 call_id=own,
@@ -1428,12 +1421,12 @@ def by_model(call: PaidCall, reported: ReportedUsage) -> tuple[PaidCall, ...]:
     if min(*rest, hour, reasoning) < 0:
         return (call,)
     terms = tuple(term for term in call.terms if term != SEVERAL_MODELS)
-    first = changed(call, usage=rest, cache_write_1h=hour, reasoning=reasoning, terms=terms)
+    first = replace(call, usage=rest, cache_write_1h=hour, reasoning=reasoning, terms=terms)
     if rest.tokens:
         return (first, *calls)
     # The model of the answer is named in another way among the steps.
     own_terms = merged_terms(calls[0].terms, terms)
-    return (changed(calls[0], call_id=call.call_id, terms=own_terms), *calls[1:])
+    return (replace(calls[0], call_id=call.call_id, terms=own_terms), *calls[1:])
 
 
 def read_calls(calls: Sequence[Mapping[str, JsonValue]], where: str, purpose: str) -> tuple[PaidCall, ...]:

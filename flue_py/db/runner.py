@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import itemgetter
 from pathlib import Path
@@ -27,7 +26,9 @@ from typing import (
     cast,
 )
 
-from flue_py.core.json import frozen
+from msgspec import Struct
+
+from flue_py.core.json import Frozen
 from flue_py.core.sessions import Expected, OnConflict, Seen, Stored, leaf_of
 from flue_py.core.usage import Paid, UsageTotals
 from flue_py.db.waiting import ON_LOOP, Loop, Promise, Waiting, given
@@ -204,8 +205,7 @@ class Position(NamedTuple):
     has_child: bool
 
 
-@dataclass(slots=True)
-class SessionState:
+class SessionState(Struct):
     """A session inside a transaction, with the position of its leaf (None before the first entry).
 
     ``active_slot`` is the stored slot of its last activity; None where that is not known.
@@ -429,8 +429,7 @@ def committed_before(error: BaseException) -> CommittedBeforeCancellation | None
     return cause if isinstance(cause, CommittedBeforeCancellation) else None
 
 
-@frozen
-class Sources:
+class Sources(Frozen):
     """Where time and ids come from. Tests inject them; generated ids that collide are asked for again.
 
     ``draws_entry_ids`` says that an entry's id is one that nobody has or had, in any store: 64 random bits.

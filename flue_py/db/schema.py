@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from flue_py.core.json import frozen
+from flue_py.core.json import Frozen
 from flue_py.core.usage import PAID_COLUMNS
 from flue_py.errors import CorruptStore, FormatTooNew, InvalidArgument, StoreUnavailable
 from flue_py.lazy import lazy_module
@@ -89,8 +89,7 @@ SELECT pg_advisory_xact_lock({LOCK_KEY} + CAST(oid AS BIGINT))
 """Waits until nobody else makes or upgrades a store in the same schema; held until the transaction ends."""
 
 
-@frozen
-class Migrated:
+class Migrated(Frozen):
     """What bringing a database to the current format did; ``found`` is the format it had, None where it was empty."""
 
     location: str

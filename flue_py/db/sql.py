@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias, TypedDict, cast
+
+from msgspec.structs import replace
 
 from flue_py.core.kinds import ARTIFACT
 from flue_py.core.ledger import (
@@ -707,7 +708,7 @@ UpdateCompleted = TypedDict("UpdateCompleted", {"session_key": int, "completed_a
 # The fields of a session that its row names otherwise; times are in microseconds (``_us``), and end in ``_at`` there.
 _NAMED = {"leaf_id": "leaf", "metadata_text": "metadata", "spent_picodollars": "spent_cost"}
 SESSION_COLUMNS = tuple(
-    _NAMED.get(each.name, each.name.replace("_us", "_at")) for each in fields(SessionInfo) if each.name != "task_names"
+    _NAMED.get(name, name.replace("_us", "_at")) for name in SessionInfo.__struct_fields__ if name != "task_names"
 )
 _KIND = SESSION_COLUMNS.index("kind")
 # What `session_of` reads. The links come along, since they are part of the metadata that are shown.

@@ -6,11 +6,12 @@ import asyncio
 import gzip
 import tempfile
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 
 import click
+from msgspec import field
+from msgspec.structs import replace
 from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
@@ -19,7 +20,7 @@ import flue_py
 from flue_py.context.tokens import count_message_tokens, count_tokens
 from flue_py.core.context import ContextEntry, entry_costs
 from flue_py.core.entries import Entry
-from flue_py.core.json import JsonObject
+from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.db.files import make_private_folder
 from flue_py.db.waiting import run_here
@@ -57,8 +58,7 @@ Themes for the terminal interface that users can edit while it runs, then a mino
 - The interface package was never committed with its new types: commit it, build, then release."""
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Frozen):
     """One part of what the demo shows."""
 
     title: str

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TypeGuard
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from flue_py.core.json import JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import COMPACTION, MESSAGE, message_text
@@ -85,8 +87,7 @@ def looks_like_claude_code(first_bytes: bytes, path: str) -> bool:
     return b"\n" not in start and _BEGINNING.match(start) is not None and b'"isSidechain":' in start[:2000]
 
 
-@dataclass(slots=True)
-class ClaudeRow:
+class ClaudeRow(Struct):
     """One row, with what every row may have. ``message`` is empty if it has none."""
 
     line: int
@@ -198,22 +199,20 @@ REMEMBERED = 50_000
 """How many rows back a row may name a row that was merged into another one."""
 
 
-@dataclass(slots=True)
-class Node:
+class Node(Struct):
     """A step of the conversation: its first entry, and the last one below which what follows hangs."""
 
     chain: Chain
     first: str | None = None
     tail: str | None = None
-    after: Node | None = field(default=None, init=False, repr=False)
+    after: Node | None = None
     """The latest compaction when this step began (of a compaction: itself)."""
 
     def __post_init__(self) -> None:
         self.after = self.chain.compacted
 
 
-@dataclass(slots=True)
-class Group:
+class Group(Struct):
     """The rows of one message that may still grow, and the rows after them that belong to it."""
 
     node: Node
@@ -226,7 +225,6 @@ class Group:
     pending_bytes: int = 0
 
 
-@dataclass(slots=True)
 class Chain(Draft):
     """A session while its rows come: the main one of the file, or a task session.
 
@@ -718,8 +716,7 @@ _OF_THE_PROVIDER = re.compile(r"msg_(bdrk_|vrtx_)?0[0-9A-Za-z]{20,}")
 """Ids of messages that no two answers have. Gateways make ids of their own, some the same one for all answers."""
 
 
-@dataclass(slots=True)
-class _Origin:
+class _Origin(Struct):
     """The latest answer of a name: what its rows have in common, and the rows of another answer have not."""
 
     key: str

@@ -7,15 +7,16 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 import pydantic_core
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from flue_py.core.entries import BASE, RANGES, Range
-from flue_py.core.json import JsonObject, JsonValue, encode_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import COMPACTION, MESSAGE, message_text
 from flue_py.core.sessions import NewSession, call_id, derived_id
 from flue_py.core.usage import PaidCall, call_of, read_reported, read_usage
@@ -102,8 +103,7 @@ def looks_like_codex(first_bytes: bytes, path: str) -> bool:
     return first_bytes.startswith(b'{"timestamp":"') and b'"type":"session_meta"' in first_bytes[:200]
 
 
-@dataclass(slots=True)
-class CodexRow:
+class CodexRow(Struct):
     """One row out of its envelope: its type, what it holds, and what that says it is."""
 
     line: int
@@ -341,8 +341,7 @@ class Entries:
 _NOTHING: Counts = (None,) * len(TOKEN_KINDS)
 
 
-@dataclass(slots=True)
-class Step:
+class Step(Struct):
     """What the model says between two results of tools, while more may come, and the rows behind it."""
 
     items: list[CodexRow] = field(default_factory=list)
@@ -917,8 +916,7 @@ _ROLLOUT = re.compile(r"rollout-.*\.jsonl")
 _THREAD = re.compile(r"rollout-[\dT-]{19}-([0-9a-f-]{36})[_.]")
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(Frozen):
     """A file, and how many bytes of it come before the rows of another one; None for all of it."""
 
     path: Path

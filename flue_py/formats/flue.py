@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import NoReturn, cast
 
 import pydantic_core
+from msgspec.structs import replace
 
 from flue_py.core.entries import RANGES, Entry, NewEntry, entry_of_message, is_silent
-from flue_py.core.json import JsonObject, JsonValue, encode_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, MESSAGE
 from flue_py.core.sessions import NewSession, SessionInfo, derived_id, session_of, task_references
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
@@ -49,8 +49,7 @@ _OWN_FIELDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SessionDocument:
+class SessionDocument(Frozen):
     """A stored session as values: entries parents first, ready for `Store.import_session`.
 
     Times are microseconds since 1970 UTC; None if the document's text is not a time. ``notes`` say what the

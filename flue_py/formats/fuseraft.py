@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
 from functools import partial
 
+from msgspec.structs import replace
+
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import read_reported, usage_json
@@ -254,8 +255,7 @@ def parse_fuseraft_run(data: bytes, name: str = "the file") -> tuple[ParsedSessi
 read_fuseraft_run = partial(DocumentReader, parse_fuseraft_run)
 
 
-@dataclass(frozen=True, slots=True)
-class _Said:
+class _Said(Frozen):
     item: Item
     entry: NewEntry
     beside: JsonObject

@@ -7,15 +7,16 @@ import re
 from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Generic, NamedTuple, Protocol, TypeGuard, TypeVar, cast
 
 import pydantic_core
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from flue_py.core.context import ContextEntry, EntryCost, project
 from flue_py.core.entries import Entry, NewEntry, checked_kind, entry_of_message, from_microseconds, to_microseconds
-from flue_py.core.json import MAX_DIGITS, JsonObject, JsonValue, encode_json, replace_lone_surrogates
+from flue_py.core.json import MAX_DIGITS, Frozen, JsonObject, JsonValue, encode_json, replace_lone_surrogates
 from flue_py.core.kinds import MESSAGE, SHOWN_KINDS, message_title
 from flue_py.core.sessions import MAX_NAME_BYTES, NewSession, SessionInfo, TaskLink, is_usable, made_id
 from flue_py.core.usage import NO_USAGE, Cost, PaidCall, UsageTotals, by_model, call_of, read_reported, read_usage
@@ -25,8 +26,7 @@ from flue_py.providers.base import ExportNote, Leftovers
 # What a parser says about the rows of a file: which it left out, which it repaired, and why.
 
 
-@dataclass(frozen=True, slots=True)
-class LineNote:
+class LineNote(Frozen):
     """A remark about one line of a file, from 1; or, where ``unit`` says so, about an item of a list, from 0."""
 
     line: int
@@ -37,8 +37,7 @@ class LineNote:
         return f"{self.unit} {self.line}: {self.text}"
 
 
-@dataclass(frozen=True, slots=True)
-class ParseReport:
+class ParseReport(Frozen):
     """What came of the rows of one file.
 
     ``rows`` counts the lines that are not blank, the header among them. ``skipped`` are rows that made no entry,
@@ -94,8 +93,7 @@ MAX_NOTES = 1_000
 """How many notes of a kind a report lists. It counts them all."""
 
 
-@dataclass(slots=True)
-class Row:
+class Row(Struct):
     """One line that is a JSON object with a type, and the place in the tree it turns out to have.
 
     ``lost_parent`` is the parent it names if there is no such entry; ``parent`` is then None.
@@ -114,8 +112,7 @@ class Row:
         return cast("str", self.fields["type"])
 
 
-@dataclass(slots=True)
-class Notes:
+class Notes(Struct):
     """The report while it is being written; ``unit`` is what is numbered in it."""
 
     unit: str = "line"
@@ -251,16 +248,14 @@ _BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 _BLANK = re.compile(r"[\s,]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Frozen):
     """One object of a list, with its index."""
 
     index: int
     value: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class Items:
+class Items(Frozen):
     """The objects of a list, and the fields beside the list in the object that holds it."""
 
     items: Sequence[Item]
@@ -522,8 +517,7 @@ def _no_parts(_entry: Entry, _picodollars: int) -> Cost | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class SessionTree:
+class SessionTree(Frozen):
     """A session to be exported: its row, every entry it sees (`Session.get_tree`), a leaf, and what stands beside them.
 
     ``labels`` are by entry. ``costs`` are what the ledger knows of the entries (`Session.money.entry_costs`), and
@@ -553,8 +547,7 @@ class SessionTree:
         return project(self.path())
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
+class Exported(Frozen):
     """A session in another format. ``notes`` say what was left out or changed, never silently.
 
     ``text`` is what a file of the format holds, its last line end included.
@@ -590,8 +583,7 @@ def json_line(value: JsonValue) -> str:
 # What a parser returns: sessions to create, with their entries, in terms that no foreign format knows.
 
 
-@dataclass(frozen=True, slots=True)
-class LabelChange:
+class LabelChange(Frozen):
     """A label entry: from here on ``target_id`` is called ``label``; None clears it."""
 
     entry_id: str
@@ -599,16 +591,14 @@ class LabelChange:
     label: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class TaskOf:
+class TaskOf(Frozen):
     """The session that a task session belongs to, and the name of the task there."""
 
     session_id: str
     task_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedSession:
+class ParsedSession(Frozen):
     """One session of a file: the session to create, its entries, parents first, and its leaf.
 
     ``version`` is that of the format. ``lines`` gives the line (from 1) of each entry by id. ``labels`` are in file
@@ -721,8 +711,7 @@ def _storable(value: JsonValue) -> JsonValue:
     return value
 
 
-@dataclass(slots=True)
-class Chain:
+class Chain(Struct):
     """A list that is being made into entries, each the child of the one before it."""
 
     session_id: str
@@ -917,8 +906,7 @@ def with_response(entry: NewEntry, format_name: str, response: JsonValue) -> New
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True, slots=True)
-class TitleChange:
+class TitleChange(Frozen):
     """An entry from which on the session is called ``title``; ``is_made``: by a program, not by a person."""
 
     entry_id: str
@@ -926,8 +914,7 @@ class TitleChange:
     is_made: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SessionPart:
+class SessionPart(Frozen):
     """The next entries of one session of a file, parents first, and the session to create if it is new.
 
     ``leaves`` are the entries the leaf went through, in order: the last one is the leaf after this part.
@@ -969,8 +956,7 @@ class SessionPart:
     is_payer: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
-class Draft:
+class Draft(Struct, kw_only=True):
     """What a session of a file has gained since its last part was taken, field by field as in `SessionPart`."""
 
     entries: list[NewEntry] = field(default_factory=list)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import PurePath
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.json import JsonObject, JsonValue
@@ -125,8 +127,7 @@ def _key(row: Row) -> str | None:
     return key if isinstance(key, str) else None
 
 
-@dataclass(slots=True)
-class _Reading:
+class _Reading(Struct):
     """What has been read so far: the chain, the boundary that waits for what follows it, and what was snipped."""
 
     rows: Sequence[Row]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from flue_py.core.context import PROMPT, ContextEntry, EntryCost
 from flue_py.core.entries import (
@@ -215,8 +217,7 @@ _CHECKED_KINDS = frozenset({MESSAGE, COMPACTION, BRANCH_SUMMARY, CUSTOM_MESSAGE}
 _ENVELOPE = frozenset({"type", "id", "parentId", "timestamp"})
 
 
-@dataclass(slots=True)
-class PiFile:
+class PiFile(Struct):
     """What the entries of one file need to know of it. ``lines`` are those of its readable rows, the header first.
 
     A second header, which is not an entry, has a 0 there.
@@ -767,8 +768,7 @@ _KINDS = frozenset({CUSTOM, LABEL, SESSION_INFO, MODEL_CHANGE, THINKING_LEVEL_CH
 _SENT = frozenset({"system", "user", "assistant", "toolResult", "bashExecution", "custom"})
 
 
-@dataclass(slots=True)
-class _File:
+class _File(Struct):
     info: SessionInfo
     header: JsonObject | None
     """The header of the pi file that the session came from; None if it came from none."""

@@ -10,7 +10,6 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from fnmatch import translate
 from functools import cache
 from glob import iglob
@@ -18,6 +17,9 @@ from importlib import import_module
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from msgspec.structs import replace
+
+from flue_py.core.json import Frozen
 from flue_py.errors import FlueError, InvalidArgument, shown
 from flue_py.system import in_full
 
@@ -192,8 +194,7 @@ ContextWriter: TypeAlias = "Callable[[Sequence[ContextEntry]], Exported]"
 """Given what the model sees: the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(Frozen):
     """One format. Functions are named as entry points name them: ``package.module:function``.
 
     ``recognize`` is a `Recognizer`, ``read`` a `ReaderMaker`. ``write``, if the format can be written, is a

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
+from msgspec.structs import replace
 from pydantic_ai import direct
 from pydantic_ai import exceptions as theirs
 from pydantic_ai.messages import ModelRequestAttempt, ModelResponse
@@ -18,7 +18,7 @@ from pydantic_ai.usage import RequestUsage
 
 from flue_py.adapters.messages import from_pydantic_ai, to_pydantic_ai
 from flue_py.context.overflows import NamedOverflow, named_overflow
-from flue_py.core.json import JsonObject, JsonValue, frozen
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import compaction_in, sent_to
 from flue_py.core.model import ModelReply, ModelRequest
 from flue_py.core.usage import context_of, read_beside, read_reported, usage_json
@@ -55,8 +55,7 @@ _TOO_LARGE_FOR_A_MINUTE = "must be reduced in order to run"
 """OpenAI's 429 for one request that is more than the account may send in a minute: waiting does not help."""
 
 
-@frozen
-class Place:
+class Place(Frozen):
     """The model that was called, as errors name it; no text of it has a key in it."""
 
     model: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Iterator, Mapping
 
-from flue_py.core.json import JsonObject, JsonValue, frozen
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION_PART
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import read_beside, usage_json
@@ -21,8 +21,7 @@ MANAGED, EDITS = "context_management", "applied_edits"
 """The field of a response that says so, and the one in it that has the list."""
 
 
-@frozen
-class AppliedEdit:
+class AppliedEdit(Frozen):
     """One way in which a provider shortened a request before it answered, by its own name (``type``).
 
     ``tool_uses`` and ``thinking_turns`` are how many of these it cleared, ``input_tokens`` is how many tokens that

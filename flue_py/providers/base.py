@@ -13,12 +13,14 @@ from base64 import b64decode
 from binascii import Error
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from dataclasses import field as dataclasse_field
 from functools import cached_property, lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
-from flue_py.core.json import JsonObject, JsonValue, frozen
+from msgspec import Struct
+from msgspec import field as dataclasse_field
+from msgspec.structs import asdict, replace
+
+from flue_py.core.json import Frozen, JsonObject, JsonValue, Selective
 from flue_py.core.kinds import Shape, shape_of
 from flue_py.core.usage import RESPONSE_ID, billed_by
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
@@ -161,8 +163,7 @@ def _same(one: JsonValue, other: JsonValue) -> bool:
 _LEFT_OUT = "left out: "
 
 
-@dataclass(frozen=True, slots=True)
-class ExportNote:
+class ExportNote(Frozen):
     """One remark of an export, and how often it holds."""
 
     text: str
@@ -172,8 +173,7 @@ class ExportNote:
         return self.text if self.count == 1 else f"{self.text} ({self.count:,} times)"
 
 
-@dataclass(frozen=True, slots=True)
-class Repair:
+class Repair(Selective):
     """What was left out of one message, or changed in it, so that a provider takes it.
 
     ``entry_id`` is the entry behind the message, None where there is none. ``what`` is the text of the `ExportNote`.
@@ -181,17 +181,19 @@ class Repair:
     instead, as far as they take tokens.
     """
 
+    _not_compared: ClassVar[tuple[str, ...]] = ("lost", "put")
+    _not_shown: ClassVar[tuple[str, ...]] = ("lost", "put")
+
     entry_id: str | None
     what: str
-    lost: tuple[JsonObject, ...] = dataclasse_field(default=(), compare=False, repr=False)
-    put: tuple[JsonObject, ...] = dataclasse_field(default=(), compare=False, repr=False)
+    lost: tuple[JsonObject, ...] = ()
+    put: tuple[JsonObject, ...] = ()
 
     def __str__(self) -> str:
         return self.what if self.entry_id is None else f"{self.entry_id}: {self.what}"
 
 
-@dataclass(slots=True)
-class Leftovers:
+class Leftovers(Struct):
     """The remarks of an export while it is being made. ``at`` is the entry that is being printed, if it is known."""
 
     at: str | None = None
@@ -413,8 +415,7 @@ def _objects(rows: JsonValue | Sequence[JsonValue | JsonObject]) -> Iterator[Map
 # Where two sources differ, the smaller number stands: what fits it is taken by either.
 
 
-@frozen
-class RequestLimits:
+class RequestLimits(Selective):
     """The limits of one provider's requests. None is a limit that is not known, and is not checked.
 
     ``id_pattern`` and ``most_id_chars`` are for the ids of tool calls, ``name_pattern`` and ``most_name_chars`` for the
@@ -428,6 +429,8 @@ class RequestLimits:
     part may be "". ``sources`` says of each row where it is from, and of when that is.
     """
 
+    _not_compared: ClassVar[tuple[str, ...]] = ("sources",)
+
     id_pattern: str
     most_id_chars: int
     name_pattern: str
@@ -440,7 +443,7 @@ class RequestLimits:
     many_images_side: int | None
     image_types: frozenset[str]
     request_bytes: int | None
-    sources: Mapping[str, str] = dataclasse_field(compare=False)
+    sources: Mapping[str, str]
     answer_last: bool = True
     system_within: bool = True
     empty_texts: bool = True
@@ -490,8 +493,7 @@ _Row: TypeAlias = tuple[object, str]
 
 def _limits(like: RequestLimits | None = None, /, **rows: _Row) -> RequestLimits:
     """Return the limits that rows say, each a value and its source; what has no row is as in others, or not known."""
-    others = () if like is None else fields(like)
-    beneath = {**dict.fromkeys(_NOT_KNOWN), **{each.name: getattr(like, each.name) for each in others}}
+    beneath = {**dict.fromkeys(_NOT_KNOWN), **({} if like is None else asdict(like))}
     sources = {**({} if like is None else like.sources), **{name: source for name, (_, source) in rows.items()}}
     values = {name: value for name, (value, _) in rows.items()}
     return RequestLimits(**{**beneath, **values, "sources": sources})
@@ -620,8 +622,7 @@ def checked_target(target: object) -> Shape:
 # A rule of a provider's API, and a request that breaks one.
 
 
-@frozen
-class Broken:
+class Broken(Frozen):
     """Where a request breaks a rule: the path of the value (``messages[3].content[0].id``), and what is wrong there.
 
     ``entry_id`` is the entry behind the message, where that is known.
@@ -729,8 +730,7 @@ HEIF = {"image/heic", "image/heif"}
 _JPEG_FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 
 
-@frozen
-class Picture:
+class Picture(Frozen):
     """A picture of a request: its path, its MIME type, and its base64 text, None where it is named by a URL."""
 
     where: str

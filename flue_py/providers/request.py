@@ -13,8 +13,10 @@ from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
+from msgspec.structs import replace
+
 from flue_py.core.context import is_same_model
-from flue_py.core.json import JsonObject, JsonValue, changed, frozen
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import (
     ASSISTANT,
     COMPACTION_PART,
@@ -801,8 +803,7 @@ _MARKED = frozenset({
 """The blocks that may have a mark: reasoning, for one, may not."""
 
 
-@frozen
-class CacheMarks:
+class CacheMarks(Frozen):
     """How many marks a request gets, how long the cache keeps what ends at one, and the entry that ends an epoch."""
 
     count: int
@@ -1208,8 +1209,7 @@ CONTINUE = "(continue)"
 """What the user says behind an answer that stands last, where a provider takes no request that ends in one."""
 
 
-@frozen
-class WireRequest:
+class WireRequest(Frozen):
     """What one provider is sent of a context.
 
     ``messages`` are as it takes them, ``system`` is what a request has beside them, None where that is nothing or
@@ -1262,8 +1262,7 @@ def wire_request(
     return found
 
 
-@frozen
-class _Beside:
+class _Beside(Frozen):
     """What a request is made by beside its messages, and what the reasoning in them is bound to."""
 
     model: str | None
@@ -1500,8 +1499,7 @@ _ENDS: Mapping[Shape, _End] = {
 _PLACE = re.compile(r"\w+\[(\d+)\]")
 
 
-@frozen
-class Validity:
+class Validity(Frozen):
     """Whether a provider takes a context as it is, and what makes a request of it that is taken.
 
     ``broken`` is where the context breaks the rules of the target as it is, each with the entry behind it where it is
@@ -1586,4 +1584,4 @@ def _with_entry(broken: Broken, entry_ids: Sequence[str | None]) -> Broken:
     """Return where a rule is broken with the entry of the message that the path names."""
     found = _PLACE.match(broken.where)
     is_known = found is not None and not broken.where.startswith("system") and int(found[1]) < len(entry_ids)
-    return changed(broken, entry_id=entry_ids[int(found[1])]) if is_known and found else broken
+    return replace(broken, entry_id=entry_ids[int(found[1])]) if is_known and found else broken

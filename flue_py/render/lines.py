@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from decimal import Decimal
 from itertools import islice, pairwise
 from typing import TypeAlias
 
+from msgspec import field
+from msgspec.structs import replace
+
 from flue_py.core.context import begins_turn
 from flue_py.core.entries import Entry, Exclusion
-from flue_py.core.json import JsonObject, JsonValue, encode_json, frozen
+from flue_py.core.json import Frozen, JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, KINDS, MESSAGE, kind_of, message_text
 from flue_py.core.usage import picodollars_to_usd
 
@@ -32,8 +34,7 @@ MOST_TURNS = 40
 _LANDMARKS = frozenset(kind.name for kind in KINDS if kind.says == "summary")
 
 
-@frozen
-class Branch:
+class Branch(Frozen):
     """A main line from where it left another (or from a root) to its end.
 
     ``parent_id`` is the entry that it left, and ``nesting`` how many lines that is away from a root's.
@@ -46,8 +47,7 @@ class Branch:
     is_active: bool
 
 
-@frozen
-class Run:
+class Run(Frozen):
     """Entries of one branch, each the child of the one before, that are shown as one line.
 
     ``opens`` and ``ends`` say that it is the first or the last of its branch. ``folded`` counts the branches that
@@ -66,8 +66,7 @@ class Run:
         return self.entries[-1].id
 
 
-@frozen
-class Plan:
+class Plan(Frozen):
     """The lines of a tree in order, all of its branches (also those not shown), and what is not shown."""
 
     runs: tuple[Run, ...]
@@ -77,8 +76,7 @@ class Plan:
     folded_entries: int = 0
 
 
-@frozen
-class Walk:
+class Walk(Frozen):
     """Every entry of a tree in the order of its lines, with the nesting of its branch, and whether it begins one.
 
     Below an entry come the branches that leave its line there, and then what goes on, so that all that descends from an
@@ -92,8 +90,7 @@ class Walk:
     branches: int
 
 
-@frozen
-class _Shape:
+class _Shape(Frozen):
     """The links of a tree, which child its lines follow, and its branches by their first entry."""
 
     roots: list[Entry]
@@ -290,8 +287,7 @@ Line: TypeAlias = tuple[Span, ...]
 """``(text, style)`` pairs, left to right, without a line end."""
 
 
-@frozen
-class Glyphs:
+class Glyphs(Frozen):
     """The signs a tree is drawn with."""
 
     on_path: str
@@ -466,16 +462,14 @@ _ROLE_WORDS: Mapping[str, str] = {
 }
 
 
-@frozen
-class Cost:
+class Cost(Frozen):
     """What calls cost, in picodollars. ``is_partial`` says that some of them have no known cost."""
 
     picodollars: int
     is_partial: bool = False
 
 
-@frozen
-class Look:
+class Look(Frozen):
     """How entries are shown: the width in cells, the signs, and by entry id how many tokens each takes, its label,
     what its line cost (lines without calls are left out), and what the branch that ends with it cost. If
     ``sizes_counted`` is False, sizes are estimates, marked with ``~``. If ``cuts`` is False, no text is cut to fit."""

@@ -11,13 +11,14 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import SequenceMatcher
 from functools import cache
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
+
+from msgspec import Struct, field
 
 from flue_py.core.context import (
     RESTORES,
@@ -33,7 +34,7 @@ from flue_py.core.context import (
     reported_counts,
 )
 from flue_py.core.entries import Entry, readable, tool_calls
-from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, MESSAGE, SHOWN_KINDS
 from flue_py.core.ledger import UsageRow
 from flue_py.core.sessions import SessionInfo
@@ -136,16 +137,14 @@ _HEADINGS = {"Update": "", "Add": " (new file)", "Delete": " (deleted)"}
 _MOST_COMPARED = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class FileEdit:
+class FileEdit(Frozen):
     """What one call changes in one file. Each of its ``lines`` begins with +, -, a space, or @ (between two places)."""
 
     path: str
     lines: str
 
 
-@dataclass(frozen=True, slots=True)
-class Edits:
+class Edits(Frozen):
     """What a tool call changes, and its other arguments."""
 
     files: Sequence[FileEdit]
@@ -280,8 +279,7 @@ _COPIED = "copiedFrom"
 """The extra field in which a copy says where it comes from."""
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Frozen):
     """One turn of an agent, the sum of its answers that were sent input.
 
     ``input``, ``cache_read`` and ``cache_write`` together are the tokens sent; ``cumulative`` sums those over this
@@ -303,8 +301,7 @@ class Turn:
         return self.input + self.cache_read + self.cache_write
 
 
-@dataclass(frozen=True, slots=True)
-class Compacted:
+class Compacted(Frozen):
     """A compaction after so many turns of an agent; ``entry`` is its place among the entries."""
 
     after_turn: int
@@ -312,8 +309,7 @@ class Compacted:
     tokens_before: int
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
+class Growth(Frozen):
     """One agent's line, along the active path of its session; ``session`` is that session's place in the report."""
 
     session: int
@@ -322,8 +318,7 @@ class Growth:
     compactions: tuple[Compacted, ...]
 
 
-@dataclass(slots=True)
-class _Line:
+class _Line(Struct):
     turns: list[Turn]
     compactions: list[Compacted]
     cumulative: int = 0
@@ -510,8 +505,7 @@ _NO_MODEL = "model unknown"
 _SHOWN_ELSEWHERE = frozenset({"role", "content", "usage", "timestamp", "summary", "command", "output", "errorMessage"})
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedSession:
+class ReportedSession(Frozen):
     """One session of a report. ``entries`` are all it sees, parents before children, as `Session.get_tree` has them.
 
     ``task_id`` is what its parent calls it, ``parent_id`` that parent; both None for the session reported on.
@@ -537,12 +531,14 @@ class ReportedSession:
         return session_name(self.info, self.source)
 
 
-@dataclass(frozen=True, slots=True)
-class Thresholds:
+class Thresholds(Frozen):
     """Input tokens at which an agent is warned, and at which its context is compacted; 0 draws no line."""
 
     warn_at: int = 0
     cutover_at: int = 0
+
+
+_NO_LINES = Thresholds()
 
 
 def report_data(
@@ -863,7 +859,7 @@ _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 
 def html_report(
     sessions: Sequence[ReportedSession],
-    thresholds: Thresholds = Thresholds(),
+    thresholds: Thresholds = _NO_LINES,
     *,
     bill: Sequence[UsageRow] = (),
     made_at: datetime | None = None,
@@ -888,7 +884,7 @@ def html_report(
     )
 
 
-def context_snapshots(sessions: Sequence[ReportedSession], thresholds: Thresholds = Thresholds()) -> str:
+def context_snapshots(sessions: Sequence[ReportedSession], thresholds: Thresholds = _NO_LINES) -> str:
     """Return the figures of the chart as JSON lines, for programs that read context snapshots."""
     rows = snapshot_rows(
         growing(sessions), sessions[0].info.id, warn_at=thresholds.warn_at, cutover_at=thresholds.cutover_at

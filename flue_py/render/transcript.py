@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from html import escape, unescape
 from pathlib import PurePath
@@ -17,7 +16,7 @@ from typing import TypeAlias
 
 from flue_py.core.context import EntryCost, Turn, Turns, entry_cost, part_of, reported_counts
 from flue_py.core.entries import BASE, Entry, Pairing, from_microseconds, is_silent, messages_of
-from flue_py.core.json import JsonObject, JsonValue, encode_json, frozen
+from flue_py.core.json import Frozen, JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import COMPACTION, MESSAGE, is_spoken, kind_of, message_text
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.usage import agent_of, read_reported
@@ -30,8 +29,7 @@ from flue_py.render.views import whole_cost_text
 MODEL_CHARACTERS = 28
 
 
-@frozen
-class Listed:
+class Listed(Frozen):
     """A session in the list of a REPL: its row, the model that answered last, how many turns its path has."""
 
     info: SessionInfo
@@ -140,8 +138,7 @@ _SHOWN_ARGUMENTS = 60
 _Results: TypeAlias = Mapping[tuple[str, int], Entry]
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenUpTo:
+class WrittenUpTo(Frozen):
     """How far a transcript goes: its session, and the last entry in it."""
 
     session_id: str

@@ -6,10 +6,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path, PureWindowsPath
+
+from msgspec.structs import replace
 
 from flue_py.core.context import (
     ContextEntry,

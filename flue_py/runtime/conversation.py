@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from flue_py.compaction.plan import WHY_NOT
 from flue_py.core.context import Turn, begins_turn, kept_turns, numbered_turns
 from flue_py.core.entries import Entry
-from flue_py.core.json import JsonObject, JsonValue, frozen
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import message_text
 from flue_py.core.sessions import Moved, without_tasks
 from flue_py.db.files import write_private
@@ -72,8 +72,7 @@ Model: TypeAlias = Callable[[list[JsonObject]], Awaitable[Sequence[Mapping[str, 
 """Takes the context, and returns the messages to append: answers and tool results, the last answer at the end."""
 
 
-@frozen
-class Rewound:
+class Rewound(Frozen):
     """The result of a rewind: how many turns there were, how many are left, and the move (None: nothing to rewind)."""
 
     total: int
@@ -81,8 +80,7 @@ class Rewound:
     moved: Moved | None
 
 
-@frozen
-class Retried:
+class Retried(Frozen):
     """The result of a retry: the whole user message to send again, and its words."""
 
     message: JsonObject
@@ -417,8 +415,7 @@ def _messages_of(answered: Iterable[Mapping[str, JsonValue]]) -> list[JsonObject
 # A command that fails says so in its reply, and changes nothing.
 
 
-@frozen
-class Reply:
+class Reply(Frozen):
     """The answer to a command: text to show, without anything that a terminal would act on.
 
     ``resend`` is a whole user message to send to the model again; ``is_over`` says that the user wants to leave.
@@ -429,8 +426,7 @@ class Reply:
     is_over: bool = False
 
 
-@frozen
-class _Command:
+class _Command(Frozen):
     run: Callable[[Conversation, str], Awaitable[Reply | str]]
     usage: str
     summary: str

@@ -10,12 +10,13 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from contextvars import ContextVar
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from inspect import isawaitable
 from threading import Event as ThreadEvent
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, get_args
+
+from msgspec.structs import replace
 
 from flue_py.compaction.modes import Mode, Window, checked_mode
 from flue_py.compaction.plan import should_compact
@@ -34,7 +35,7 @@ from flue_py.compaction.triggers import Decision, Facts, GuardState, Moment, dec
 from flue_py.context.tokens import checked_request
 from flue_py.core.context import ContextEntry, ContextSize, Turns, begins_turn, last_turns, part_of
 from flue_py.core.entries import Entry
-from flue_py.core.json import JsonObject, JsonValue, changed, frozen
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import is_answer
 from flue_py.core.model import ModelReply
 from flue_py.core.operations import BUDGET_WARNING
@@ -235,8 +236,7 @@ Outcome: TypeAlias = Literal[
 """
 
 
-@frozen
-class GuardAnswer:
+class GuardAnswer(Frozen):
     """What came of asking, the decision with its reason, and what a compaction did or why it failed."""
 
     outcome: Outcome
@@ -251,8 +251,7 @@ class GuardAnswer:
 FAILED = ("error", "aborted")
 
 
-@frozen
-class Found:
+class Found(Frozen):
     """The context of a session, its size and its latest compaction."""
 
     items: Sequence[ContextEntry]
@@ -267,7 +266,7 @@ class Found:
     def without(self, freed: float) -> Found:
         """Return it with a context that is smaller by a share, which steps leave out of what is sent."""
         size = self.size
-        return changed(self, size=changed(size, messages=round(size.messages * (1 - freed)))) if freed else self
+        return replace(self, size=replace(size, messages=round(size.messages * (1 - freed)))) if freed else self
 
     def facts(
         self, moment: Moment, state: GuardState, agent: str, sent: int, instructions: str | None, *, turns: bool
@@ -377,8 +376,7 @@ def _is_good(entry: Entry) -> bool:
 BY = "compaction guard"
 
 
-@frozen
-class Remembered:
+class Remembered(Frozen):
     """What is stored: the state, and the claim of whoever compacts the session now, None for nobody.
 
     The claim of a process that has ended is none, and counts as a failure if it came to no compaction: what kills
@@ -939,7 +937,7 @@ class CompactionGuard:
         facts = found.facts(moment, state, agent, sent, instructions, turns=turns)
         if self._budget:
             counted = await self.session.context.measure(faithful=True, system="", tools=(), use_reported=False)
-            facts = changed(facts, above_budget=max(counted.tokens - self._budget, 0))
+            facts = replace(facts, above_budget=max(counted.tokens - self._budget, 0))
         return decide(facts, self.triggers, self.settings)
 
     async def _ask(

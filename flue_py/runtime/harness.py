@@ -12,10 +12,11 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
-from flue_py.core.json import JsonObject, decode_object, to_json
+from msgspec import Struct, field
+
+from flue_py.core.json import JsonObject, Selective, decode_object, to_json
 from flue_py.core.sessions import MAX_BY_CHARACTERS, RESTORABLE, Deletion, LogLine, Moved, TaskLink, restorable
 from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, shown
 from flue_py.sessions.arguments import checked_id
@@ -45,15 +46,16 @@ def task_session_name(parent: str, task_id: str) -> str:
     return f"task:{parent}:{task_id}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HarnessSession:
+class HarnessSession(Selective, eq=False):
     """A session that a harness has opened, or a task session. While a name is open, it has one of these objects.
 
     ``session`` does the work; ``role`` is the one it was opened with. Once the session is deleted, every call
     raises `SessionNotFound`, even if the name is used again.
     """
 
-    harness: Harness = field(repr=False)
+    _not_shown: ClassVar[tuple[str, ...]] = ("harness",)
+
+    harness: Harness
     name: str
     role: str | None
     session: Session
@@ -234,8 +236,7 @@ _Changes: TypeAlias = dict[_Place, tuple[str | None, str | None]]
 """What was at places before and after."""
 
 
-@dataclass(slots=True)
-class _Now:
+class _Now(Struct):
     """What is stored at the places that the lines read so far have changed."""
 
     values: dict[_Place, str | None] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from flue_py.core.entries import checked_kind, to_microseconds
-from flue_py.core.json import JsonValue, decode_object, encode_json, frozen
+from flue_py.core.json import Frozen, JsonValue, decode_object, encode_json
 from flue_py.core.ledger import Money
 from flue_py.core.sessions import (
     GUARD_KEY,
@@ -180,8 +180,7 @@ def checked_metadata(metadata: Mapping[str, JsonValue] | None, limits: Limits) -
     return text
 
 
-@frozen
-class ChangedMetadata:
+class ChangedMetadata(Frozen):
     """Makes metadata, as text, of those that are stored and those that are given, which are merged or take their place.
 
     Raises as `checked_metadata`.

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
+from msgspec.structs import replace
+
 from flue_py.core.entries import NewEntry, checked_source
-from flue_py.core.json import JsonValue, changed
+from flue_py.core.json import JsonValue
 from flue_py.core.operations import (
     AppendEntries,
     Committed,
@@ -560,7 +561,7 @@ class Atomic:
         if isinstance(entries, NewEntry) or not all(isinstance(entry, NewEntry) and entry.built for entry in entries):
             raise InvalidArgument("entries: should be a sequence of what NewEntry.message, .custom and the others made")
         chain = [
-            changed(each, parent_id=None, created_us=None)
+            replace(each, parent_id=None, created_us=None)
             if each.parent_id is not None or each.created_us is not None
             else each
             for each in entries
@@ -581,7 +582,7 @@ class Atomic:
         session_id, handle = self._batch.named(session)
         self._batch.limits.check_entries(incoming.entries)
         entries = [
-            changed(entry, id=self._batch.backend.new_entry_id()) if entry.id is None else entry
+            replace(entry, id=self._batch.backend.new_entry_id()) if entry.id is None else entry
             for entry in incoming.entries
         ]
         pending = Pending[Appended]([entry.id for entry in entries if entry.id is not None])
@@ -765,7 +766,7 @@ class Atomic:
         session_id, handle = self._batch.named(session)
         made = None
         if summary is not None:
-            entry = changed(summary_entry(summary), id=self._batch.backend.new_entry_id())
+            entry = replace(summary_entry(summary), id=self._batch.backend.new_entry_id())
             self._batch.limits.check_entries([entry])
             (made,) = self._batch.pricer.price_entries([entry])
         pending = Pending[Navigated]([] if made is None or made.id is None else [made.id])

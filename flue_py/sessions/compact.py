@@ -6,12 +6,14 @@ import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import field, replace
 from functools import lru_cache, partial
 from inspect import isawaitable
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
+
+from msgspec import field
+from msgspec.structs import force_setattr, replace
 
 from flue_py.core.context import (
     MERGED,
@@ -33,7 +35,7 @@ from flue_py.core.context import (
     uncompaction,
 )
 from flue_py.core.entries import SHELL, Entry, NewEntry, PathSettings, entry_prefix, referred_artifact
-from flue_py.core.json import JsonObject, JsonValue, changed, frozen
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, MESSAGE, is_answer, message_text
 from flue_py.core.sessions import GUARD_KEY, STORED, Appended, LeafChoice, Note, Seen, Stored
 from flue_py.core.usage import PaidCall, UsageTotals
@@ -164,8 +166,7 @@ Finding: TypeAlias = (
 )
 
 
-@frozen
-class Basis:
+class Basis(Frozen):
     """What a compaction is to be made of: the context it was planned on, and the plan or why there is none.
 
     ``window`` is how many tokens the messages may take and the next answer: less than the window of the model by what
@@ -330,8 +331,7 @@ _under: ContextVar[Claim | None] = ContextVar("_under", default=None)
 _held: set[str] = set()
 
 
-@frozen
-class Claim:
+class Claim(Frozen):
     """Who compacts a session: the process, when that began, and when the claim was made, in seconds since 1970.
 
     ``cycle`` is the latest compaction then. Two claims of one process differ in ``token``.
@@ -521,8 +521,7 @@ class BranchMaking:
         self.window = window_of(window, self.model)
 
 
-@frozen
-class ToldBranch:
+class ToldBranch(Frozen):
     """The summary of a branch, what is stored beside it, and the paid calls that it took, as the ledger has them."""
 
     text: str
@@ -547,8 +546,7 @@ def checked_making(
     return BranchMaking(model, mode, settings, instructions, window)
 
 
-@frozen
-class Compact:
+class Compact(Frozen):
     """`Session.compact`, with the same arguments; with ``first`` or ``last``, `Session.compactions.compact_range`
     between these.
 
@@ -571,8 +569,7 @@ class Compact:
         optional(checked_count, self.summary_tokens, "summary_tokens")
 
 
-@frozen
-class Rewind:
+class Rewind(Frozen):
     """`Session.rewind` to an entry, or over a number of turns. Raises `InvalidArgument` for both or neither."""
 
     to: LeafChoice = STORED
@@ -582,21 +579,19 @@ class Rewind:
         check_rewind(self.to, self.turns)
 
 
-@frozen
-class Exclude:
+class Exclude(Frozen):
     """`Session.marks.exclude` of one or more entries. Raises `InvalidArgument` for no id."""
 
     entry_ids: Sequence[str]
 
     def __post_init__(self) -> None:
         ids = (self.entry_ids,) if isinstance(self.entry_ids, str) else self.entry_ids
-        object.__setattr__(self, "entry_ids", tuple(checked_ids(ids)))
+        force_setattr(self, "entry_ids", tuple(checked_ids(ids)))
         if not self.entry_ids:
             raise InvalidArgument("entry_ids: is empty; name at least one entry")
 
 
-@frozen
-class Fork:
+class Fork(Frozen):
     """`Session.fork`: the first call of a session that begins ``at`` an entry."""
 
     at: LeafChoice = STORED
@@ -605,8 +600,7 @@ class Fork:
         checked_leaf(self.at, "at")
 
 
-@frozen
-class Resume:
+class Resume(Frozen):
     """The next call of the session as it is, for example after a pause, or with another model."""
 
 
@@ -631,8 +625,7 @@ def checked_edit(edit: EditChoice, arguments: Mapping[str, object]) -> Edit:
     try:
         return made(**arguments)
     except TypeError as error:
-        said = str(error).partition("__init__() ")[2]
-        raise InvalidArgument(f"edit: {made.__name__} {said}") from error
+        raise InvalidArgument(f"edit: {made.__name__}: {error}") from error
 
 
 _NAMED: dict[str, Callable[..., Edit]] = {
@@ -648,8 +641,7 @@ def _key_of(merged: MergedRange) -> str:
     return range_key("summary", merged.session_id, merged.after, merged.leaf_id)
 
 
-@frozen
-class Leaving:
+class Leaving(Frozen):
     """What a navigation is about to leave: the entries after ``common_id`` up to the leaf, ``from_id``.
 
     ``to_id`` will be the leaf. Each id is None before the first entry.
@@ -661,8 +653,7 @@ class Leaving:
     entries: tuple[Entry, ...]
 
 
-@frozen
-class BranchSummary:
+class BranchSummary(Frozen):
     """A summary of what was left: its text, and what it took to write it (see `Session.append_branch_summary`)."""
 
     text: str
@@ -698,8 +689,7 @@ USUAL_SUMMARY_TOKENS = 2_000
 PROMPT_TOKENS = 600
 
 
-@frozen
-class _Basis:
+class _Basis(Frozen):
     """What an edit is weighed against: the context now, and the request that was sent last, if it may be in a cache.
 
     ``around`` are the tokens of the system prompt and the tools.
@@ -740,8 +730,7 @@ class _Basis:
         return chain_of(items).ends == chain_of(self.now).ends
 
 
-@frozen
-class _Edited:
+class _Edited(Frozen):
     """The context after an edit: its items, and the tokens of a summary after the first ``before`` of them.
 
     ``summarized`` is how many tokens a model is shown that writes the summary, None where none does. It is shown a
@@ -1700,7 +1689,7 @@ class Branches(Group[Writing]):
             found = await artifact_entry(self._session._backend, source_id, artifact_id)
             if found is not None:
                 entry_id = entry_prefix(artifact_id) + self._session._backend.new_entry_id()
-                copies.insert(0, changed(copy_of(found, source_id), id=entry_id))
+                copies.insert(0, replace(copy_of(found, source_id), id=entry_id))
         return copies
 
     async def _check_whole(self, source_id: str, chosen: Sequence[Entry]) -> None:

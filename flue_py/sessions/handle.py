@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import field, replace
-from typing import Generic, TypeVar, cast
+from typing import ClassVar, Generic, TypeVar, cast
+
+from msgspec import field
+from msgspec.structs import replace
 
 from flue_py.core.context import ContextEntry, ContextRead, PendingTurn, PrefixChain, context_of, pending_in
 from flue_py.core.entries import Entry, PathSettings
-from flue_py.core.json import JsonObject, changed, frozen
+from flue_py.core.json import Frozen, JsonObject, Selective
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.operations import Left, Outcome
 from flue_py.core.sessions import (
@@ -62,32 +64,32 @@ _MATCHES = 64
 Result = TypeVar("Result")
 
 
-@frozen
-class KnownPath:
+class KnownPath(Frozen):
     """The active path as last read, good while the stamp holds."""
 
     stamp: ReadStamp
     entries: list[Entry]
 
 
-@frozen
-class KnownContext:
+class KnownContext(Selective):
     """The context as last read, good while the stamp holds; ``tail`` is the stretch of path it was made from.
 
     ``counts`` is what each item takes, by the name of the counter, where that was asked for before; ``settings`` are
     those of the path, one at most, likewise.
     """
 
+    _not_compared: ClassVar[tuple[str, ...]] = ("counts", "settings")
+    _not_shown: ClassVar[tuple[str, ...]] = ("counts", "settings")
+
     stamp: ReadStamp
     items: list[ContextEntry]
     compaction: Entry | None
     tail: Sequence[Entry]
-    counts: dict[str, list[int]] = field(default_factory=dict, compare=False, repr=False)
-    settings: list[PathSettings] = field(default_factory=list, compare=False, repr=False)
+    counts: dict[str, list[int]] = field(default_factory=dict)
+    settings: list[PathSettings] = field(default_factory=list)
 
 
-@frozen
-class KnownChain:
+class KnownChain(Frozen):
     """The running digests of a context as last read, good while the stamp holds."""
 
     stamp: ReadStamp
@@ -194,7 +196,7 @@ class Handle:
     @property
     def info(self) -> SessionInfo:
         """The session's row: ``leaf_id`` and ``revision`` as above, the rest as of the last `refresh`."""
-        return changed(self._info, leaf_id=self._leaf_id, revision=self._revision)
+        return replace(self._info, leaf_id=self._leaf_id, revision=self._revision)
 
     async def refresh(self) -> SessionInfo:
         """Read the session's row again, take over its leaf, and return it. One point read."""

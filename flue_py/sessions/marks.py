@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from flue_py import context
 from flue_py.core.context import ContextEntry, context_of
@@ -20,7 +21,7 @@ from flue_py.core.entries import (
     has_part,
     messages_of,
 )
-from flue_py.core.json import JsonObject, frozen
+from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, SHOWN_KINDS
 from flue_py.core.sessions import (
     STORED,
@@ -60,8 +61,7 @@ else:
     entries = lazy_module("flue_py.core.entries")
 
 
-@frozen
-class MarkEffect:
+class MarkEffect(Frozen):
     """What pinning, excluding or taking back in did.
 
     ``entry_ids`` are the entries it was done to, in path order: the one that was named, and what belongs to it (a tool
@@ -404,8 +404,7 @@ class Marks(Group[Writing]):
 _Part = int | str | None
 
 
-@frozen
-class _Done:
+class _Done(Frozen):
     """What was done, for the caller and for the handle."""
 
     effect: MarkEffect

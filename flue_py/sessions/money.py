@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import replace
 from datetime import date, datetime
 from functools import partial
 from os.path import normpath
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
+from msgspec.structs import replace
+
 from flue_py.core.context import EntryCost, told_by
 from flue_py.core.entries import Entry, NewEntry, derived_from_payload
-from flue_py.core.json import JsonObject, JsonValue, changed, decode_json, encode_json, frozen
+from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_json, encode_json
 from flue_py.core.ledger import (
     ANY_REST,
     BRANCH_STATES,
@@ -306,8 +307,7 @@ def window_of(window: int | None, model: Model | None) -> int | None:
     return window if window is not None or model is None else model.context_window
 
 
-@frozen
-class Patience:
+class Patience(Frozen):
     """How long a model is waited for: ``timeout`` is for a request that has none, None for no end.
 
     ``rate_limit_wait`` is how many seconds are waited in all where a provider says when to call again.
@@ -701,7 +701,7 @@ def checked_calls(
         "at_us": None if at is None else checked_moment(at),
         "agent": ledger_name(agent) or None,
     }
-    return tuple(changed(call, **about) for call in calls)
+    return tuple(replace(call, **about) for call in calls)
 
 
 def checked_query(

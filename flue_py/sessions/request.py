@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from flue_py import context, render
 from flue_py.core.context import (
@@ -21,7 +22,7 @@ from flue_py.core.context import (
     project_kept,
 )
 from flue_py.core.entries import Entry, NewEntry, from_microseconds
-from flue_py.core.json import JsonObject, JsonValue, changed, frozen
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, CUSTOM_MESSAGE, EXCLUSION, MESSAGE, SHOWN_KINDS
 from flue_py.core.ledger import LedgerQuery, UsageRow
 from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict, SessionInfo, Stored, check_name
@@ -80,8 +81,7 @@ MOST_CHAINS = 16
 HANDOFF = "handoff"
 
 
-@frozen
-class Handoff:
+class Handoff(Frozen):
     """A handoff: what the sources said, and the append, None if they said nothing.
 
     For a retry by its key the append is the first one, and ``gathered`` None: no source was asked again.
@@ -310,7 +310,7 @@ class Context(Group[Writing]):
         details = fields.get("details") if isinstance(fields, dict) and fields.get("customType") == HANDOFF else None
         if not isinstance(details, dict) or details.get("agent") != agent:
             raise IdempotencyConflict(self._session.id, idempotency_key)
-        appended = changed(first, replayed=True)
+        appended = replace(first, replayed=True)
         self._session._note_append(appended)
         return appended
 

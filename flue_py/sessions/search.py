@@ -6,16 +6,18 @@ import heapq
 import shlex
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import field
 from datetime import datetime
 from functools import partial
 from hashlib import blake2b
 from math import log
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from msgspec import field
+from msgspec.structs import replace
+
 from flue_py import search
 from flue_py.core.entries import Entry
-from flue_py.core.json import changed, frozen
+from flue_py.core.json import Frozen
 from flue_py.core.sessions import (
     MAX_NAME_BYTES,
     Problem,
@@ -216,8 +218,7 @@ _MOST_MARKS = 200
 """How many sessions are asked for by their marks; of more, what is found is looked through."""
 
 
-@frozen
-class Narrowing:
+class Narrowing(Frozen):
     """What a search is narrowed to.
 
     ``sessions`` are named ones and their tasks; ``heirs`` are sessions that these were forked from, with the
@@ -859,7 +860,7 @@ async def with_relatives(backend: Backend, narrowing: Narrowing, heads: Sequence
                     if owner is not None and owner not in inside:
                         heirs.setdefault(owner, set()).add(name)
             break
-    return changed(narrowing, sessions=frozenset(inside), heirs={name: sorted(each) for name, each in heirs.items()})
+    return replace(narrowing, sessions=frozenset(inside), heirs={name: sorted(each) for name, each in heirs.items()})
 
 
 def _searched(asked: Asked, chosen: Mapping[int, SessionHead], why_not: str | None) -> Searched:

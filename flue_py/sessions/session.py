@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Self
+
+from msgspec.structs import replace
 
 from flue_py.core.context import PROVENANCE, is_editable, same_entry
 from flue_py.core.entries import NewEntry, leaving

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, cast
+
+from msgspec.structs import replace
 
 from flue_py import providers
 from flue_py.core.context import effective_pins
@@ -30,7 +31,7 @@ from flue_py.core.entries import (
     tail_start,
     text_of_artifact,
 )
-from flue_py.core.json import JsonObject, JsonValue, changed, decode_object, encode_json
+from flue_py.core.json import JsonObject, JsonValue, decode_object, encode_json
 from flue_py.core.kinds import ARTIFACT, EXCLUSION, MESSAGE
 from flue_py.core.sessions import (
     STORED,
@@ -370,10 +371,10 @@ class Offloader:
         try:
             self._limits.check_entries([artifact])
         except InvalidEntry as error:
-            return [changed(entry, oddities=(*entry.oddities, f"not offloaded, the result stays whole: {error}"))]
+            return [replace(entry, oddities=(*entry.oddities, f"not offloaded, the result stays whole: {error}"))]
         stubbed = artifacts.with_stub(aside.message(place), result, artifact_id, self._settings.preview_chars)
         payload, _ = encode_json(stubbed, "message")
-        return [artifact, changed(entry, payload=payload)]
+        return [artifact, replace(entry, payload=payload)]
 
     async def _free_artifact_id(self, text: str, session_id: str | None) -> str:
         """Return the id of the artifact of a text: the shortest that no artifact of another text has."""
@@ -974,7 +975,7 @@ class Writing(Handle):
 
     async def _told_before(self, first: Appended, idempotency_key: str) -> BlocksAppended:
         """Return the result of the first try. Raises `IdempotencyConflict` if that appended something else."""
-        appended = changed(first, replayed=True)
+        appended = replace(first, replayed=True)
         self._note_append(appended)
         told = []
         for entry in await self.get_entries(first.entry_ids):

@@ -8,13 +8,15 @@ import zlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from flue_py.core.json import (
+    Frozen,
     decode_object,
     encode_json,
     encoded_size,
@@ -53,8 +55,7 @@ MOST_GROWTH = 50
 """How many bytes in memory a byte of a packed payload may stand for, if its text has wide characters."""
 
 
-@dataclass(frozen=True, slots=True)
-class BundleCounts:
+class BundleCounts(Frozen):
     """How much a bundle holds. ``calls`` are paid calls, those of deleted sessions among them."""
 
     trees: int = 0
@@ -63,8 +64,7 @@ class BundleCounts:
     calls: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class BundleReport:
+class BundleReport(Frozen):
     """A bundle that was written: its path, contents and size."""
 
     path: Path
@@ -72,8 +72,7 @@ class BundleReport:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class UnbundleReport:
+class UnbundleReport(Frozen):
     """The effect of reading a bundle: its contents, and how many of its trees were new, brought up to date, unchanged.
 
     ``refused`` names trees that the store has in another way under the same ids or keys; they stay as they are here.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from os.path import samefile
 from typing import Literal, TypeAlias
 
+from msgspec import Struct, field
+
+from flue_py.core.json import Frozen
 from flue_py.core.ledger import BudgetRow, BudgetState
 from flue_py.core.sessions import LARGEST_ENTRY, DocumentName, DocumentRow, DocumentState, Limits, Problem, StoreInfo
 from flue_py.core.trees import SalvageReport, Standing, TreeCopy, TreeHead
@@ -35,8 +37,7 @@ _TREES_AT_ONCE = 16
 _ENTRIES_AT_ONCE = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class CopyProgress:
+class CopyProgress(Frozen):
     """How far a copy is: sessions looked at, of how many there were at the start; entries and bytes written."""
 
     phase: CopyPhase
@@ -46,16 +47,14 @@ class CopyProgress:
     payload_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class CopyRefusal:
+class CopyRefusal(Frozen):
     """A tree that was not copied: the session that stands in the way, and what to do."""
 
     session_id: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetLeft:
+class BudgetLeft(Frozen):
     """A budget that was not copied, and why; ``is_refused`` where the target has another one in its place."""
 
     budget_id: str
@@ -63,8 +62,7 @@ class BudgetLeft:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentLeft:
+class DocumentLeft(Frozen):
     """A document that was not copied, and why; ``is_refused`` where it cannot be told which of the two is the later."""
 
     document: DocumentName
@@ -72,8 +70,7 @@ class DocumentLeft:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class CopyReport:
+class CopyReport(Frozen):
     """What copying a store did, and what it found.
 
     ``trees_copied`` were new to the target, ``trees_refreshed`` replaced an earlier copy, ``trees_unchanged`` were
@@ -176,8 +173,7 @@ def _file_of(info: StoreInfo) -> str | None:
     return path.partition("?")[0] if separator else info.location
 
 
-@dataclass(slots=True)
-class _Tally:
+class _Tally(Struct):
     """What was done so far."""
 
     copied: int = 0

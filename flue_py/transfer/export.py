@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from stat import S_IMODE
 from typing import Literal
 
+from msgspec.structs import replace
+
 from flue_py.context.artifacts import extract_text
 from flue_py.context.document_texts import MOST_BYTES, is_document
 from flue_py.core.context import part_of, turn_numbers
 from flue_py.core.entries import Entry
-from flue_py.core.json import frozen
+from flue_py.core.json import Frozen
 from flue_py.core.sessions import STORED, DocumentInfo, LeafChoice, Limits, Stored
 from flue_py.db.files import Part, write_whole
 from flue_py.errors import (
@@ -107,16 +108,14 @@ _TYPES = {
 }
 
 
-@frozen
-class FileRefusal:
+class FileRefusal(Frozen):
     """A file that was not added, and why."""
 
     name: str
     reason: str
 
 
-@frozen
-class FilesReport:
+class FilesReport(Frozen):
     """What was added, in order of names; what was not, and why; and notes about texts that are cut."""
 
     added: tuple[DocumentInfo, ...]
@@ -215,8 +214,7 @@ def _content(file: Path) -> bytes:
 # Transcripts of sessions: as text, and as files that are continued as the session grows.
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptReport:
+class TranscriptReport(Frozen):
     """What writing a transcript did: a ``new`` file, or one ``continued``, ``rewound`` or ``unchanged``.
 
     ``entries`` is how many entries of the path were written, ``leaf_id`` where the transcript now ends.

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from itertools import islice
@@ -16,8 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from flue_py.core.entries import NewEntry, from_microseconds
-from flue_py.core.json import JsonObject, JsonValue, decode_object, encode_json, json_weight
+from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, encode_json, json_weight
 from flue_py.core.ledger import CallId, CallRow, call_row, is_part_of
 from flue_py.core.sessions import (
     DEFAULT_LIMITS,
@@ -51,8 +53,7 @@ from flue_py.system import collector_held, in_full, open_if_plain
 # What an import did, file by file and session by session.
 
 
-@dataclass(frozen=True, slots=True)
-class SessionImport:
+class SessionImport(Frozen):
     """What became of one session of a file.
 
     ``added`` entries are new, ``already_there`` were imported before. ``leaf_kept`` says that the session had moved on
@@ -89,8 +90,7 @@ class SessionImport:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class ImportReport:
+class ImportReport(Frozen):
     """What importing one file did.
 
     ``sessions`` are those of the file, the first one being what the file is of; the fields that describe one session
@@ -472,8 +472,7 @@ _CHILDREN = 1_000
 """How many tasks of a session are looked up, and remembered, at most."""
 
 
-@dataclass(slots=True)
-class Target:
+class Target(Struct):
     """A session while its parts are stored. ``newest`` is the last entry that was the leaf in an import before."""
 
     session: Session

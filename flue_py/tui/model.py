@@ -16,7 +16,7 @@ from rich.text import Text
 
 from flue_py.core.context import EntryCost, begins_turn, entry_costs, reported_counts
 from flue_py.core.entries import Entry, readable
-from flue_py.core.json import JsonObject, JsonValue, frozen
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import (
     COMPACTION,
     EXCLUSION,
@@ -57,8 +57,7 @@ if TYPE_CHECKING:
 # Deleting a session: what would go, in words to ask with, and doing it if nothing has changed since.
 
 
-@frozen
-class Planned:
+class Planned(Frozen):
     """A deletion that was not made yet: what to ask, and what there is to know."""
 
     store: Store
@@ -119,8 +118,7 @@ class Begun(NamedTuple):
 Row: TypeAlias = int | Begun
 
 
-@frozen
-class Outline:
+class Outline(Frozen):
     """The entries of a tree in the order in which they are drawn, with the depth of the branch that each is on.
 
     Below an entry come the branches that leave there, and then the one that goes on, so that all that descends from an
@@ -274,8 +272,7 @@ _LONGEST_RUN = 1_000
 Masking: TypeAlias = Callable[[str], str]
 
 
-@frozen
-class Marks:
+class Marks(Frozen):
     """What is known of an entry beside itself."""
 
     label: str | None = None
@@ -902,8 +899,7 @@ async def named(store: Store, infos: Sequence[SessionInfo]) -> dict[str, str]:
 NO_FOLDER = "(no folder)"
 
 
-@frozen
-class Project:
+class Project(Frozen):
     """The head of a group: the folder, and how many of its sessions are listed."""
 
     folder: str

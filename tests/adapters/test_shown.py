@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any, Protocol
 
 import pytest
+from msgspec.structs import replace
 
 import flue_py
 from flue_py.core.entries import NewEntry

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from flue_py.compaction import CompactionSettings, ContextBudget
 from flue_py.compaction.settings import TriggerSettings

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from anyio.lowlevel import checkpoint
+from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.operations import (

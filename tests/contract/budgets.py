@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from flue_py.core.ledger import Amounts, Budget, Covers, HeldAmount, NewBudget, Reservation, SpentSoFar, Unit
 from flue_py.core.sessions import STORED, NewSession

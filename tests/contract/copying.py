@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from flue_py.core.json import JsonObject
 from flue_py.core.ledger import Amounts, Budget, CallRow, EditRow, EntryRow, LedgerQuery, NewBudget, SessionRow

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from flue_py.core.entries import Entry
 from flue_py.core.ledger import LedgerQuery, NewBudget

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from flue_py.core.context import EntryCost, copy_of
 from flue_py.core.entries import NewEntry

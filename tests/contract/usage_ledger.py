@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pytest
+from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry, to_microseconds
 from flue_py.core.json import JsonObject, JsonValue

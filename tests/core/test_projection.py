@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from flue_py.core.context import ContextEntry, latest_compaction, project, project_compacted, summary_text
 from flue_py.core.entries import Entry, NewEntry

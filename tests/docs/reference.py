@@ -9,7 +9,6 @@ that lacks it is a `KeyError`.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import re
 import sys
@@ -18,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 
 import click
+from msgspec import Struct
 
 import flue_py
 from flue_py import errors, transfer
@@ -423,8 +423,8 @@ def _linked(name: str) -> str:
 
 
 def _has_fields(value: object) -> bool:
-    """Return whether a value is a data class, or a model of settings."""
-    return dataclasses.is_dataclass(value) or (isinstance(value, type) and issubclass(value, SettingsModel))
+    """Return whether a value is a class of frozen values, or a model of settings."""
+    return isinstance(value, type) and issubclass(value, (Struct, SettingsModel))
 
 
 def _cell(text: str) -> str:
@@ -440,7 +440,7 @@ def _open_signature() -> str:
     for parameter in inspect.signature(flue_py.open).parameters.values():
         if parameter.name == "engine":
             parts.append("*")
-        is_default_value = dataclasses.is_dataclass(parameter.default)
+        is_default_value = isinstance(parameter.default, Struct)
         shown = f"{type(parameter.default).__name__}()" if is_default_value else repr(parameter.default)
         parts.append(f"{parameter.name}={shown}")
     return f"async with flue_py.open({', '.join(parts)}) as store"
@@ -476,7 +476,7 @@ def _value_section(name: str, value: type) -> list[str]:
             for name in value.model_fields
         }
     else:
-        fields = {field.name: f"`{field.name}`" for field in dataclasses.fields(value)}
+        fields = {name: f"`{name}`" for name in value.__struct_fields__}
     lines += ["Fields: " + ", ".join(fields.values()) + ".", ""]
     others = [member for member in methods_of(value) if member not in fields and member != "model_config"]
     if others:

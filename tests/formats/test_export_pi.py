@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from flue_py.core.entries import Entry, NewEntry, settings_on
 from flue_py.core.sessions import SessionInfo

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from flue_py.core.context import ContextEntry, project
 from flue_py.core.entries import Entry

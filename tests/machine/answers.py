@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import fields, replace
 from operator import itemgetter
+
+from msgspec.structs import asdict, replace
 
 from flue_py.core.entries import Entry
 from flue_py.core.json import decode_object
@@ -62,7 +63,7 @@ async def told_of_session(backend: Backend, session_id: str, probes: Iterable[st
     if await backend.get_session(session_id) is None:
         return {"path": await answer_of(lambda backend: backend.read_path(session_id), backend)}
     shown = await snapshot(backend, session_id)
-    told = {each.name: getattr(shown, each.name) for each in fields(shown)}
+    told = asdict(shown)
     told["info"] = comparable(shown.info)
     told["log"] = [replace(line, at_us=None) for line in shown.log]
     told["changes"] = [replace(change, at_us=None) for change in shown.changes]

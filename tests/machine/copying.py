@@ -7,10 +7,10 @@ counts that a copy could lose: what can be undone, which retry is recognised, wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 from hypothesis.stateful import rule
+from msgspec.structs import replace
 
 from flue_py.db.backend import Backend
 from flue_py.sessions.store import Store

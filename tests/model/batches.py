@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import fields, replace
 from typing import cast
+
+from msgspec.structs import asdict, replace
 
 from flue_py.core.context import is_editable
 from flue_py.core.entries import NewEntry
@@ -112,7 +113,7 @@ class StoreModel(ModelStore):
 
     async def _operate(self, operation: Operation, began: Mapping[str, int]) -> Outcome:
         """Do one operation; an expected revision is that before the batch."""
-        asked = {each.name: getattr(operation, each.name) for each in fields(operation)}
+        asked = asdict(operation)
         method = getattr(self, _METHODS[type(operation)])
         if isinstance(operation, (CreateSession, ForkSession, CreateTask)):
             asked["new"] = replace(operation.new, id=operation.session_made)

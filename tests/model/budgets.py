@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from flue_py.core.ledger import (
     Amounts,

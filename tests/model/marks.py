@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
 import pydantic_core
+from msgspec.structs import replace
 
 from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.sessions import (

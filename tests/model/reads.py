@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from flue_py.core.context import ContextRead, begins_turn, context_of, latest_compaction, pinned_ids
 from flue_py.core.entries import Entry, Pairing, PathSettings, gaps_of, layout_of, messages_of

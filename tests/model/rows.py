@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from operator import attrgetter
 from typing import NamedTuple, cast
 
+from msgspec.structs import replace
+
 from flue_py.core.entries import Entry
+from flue_py.core.json import Frozen
 from flue_py.core.ledger import CallRow, Covers, EditRow, ReservationState, Unit
 from flue_py.core.operations import Outcome
 from flue_py.core.sessions import (
@@ -43,8 +46,7 @@ class Content(NamedTuple):
     described: tuple[object, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Frozen):
     """A stored entry with what it adds to its path's totals, and the totals and what was paid from the root to it.
 
     ``creator`` is the number of the session that added it, which may be gone.
@@ -58,8 +60,7 @@ class Row:
     paid: Paid = NOTHING_PAID
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Frozen):
     """One step of undo and redo: its revision, the leaf before and after, the entry it retracted or those it brought
     back from being retracted (the deepest first)."""
 
@@ -70,8 +71,7 @@ class Operation:
     brought_back: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Frozen):
     """What an idempotency key was used for, and what came of it: a result, or the id of a new session."""
 
     content: Content

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Literal
+
+from msgspec.structs import replace
 
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.kinds import MESSAGE, SUMMARIES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from flue_py.core.sessions import SessionInfo
 from flue_py.render.lines import Look, cells, text_of

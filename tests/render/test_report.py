@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from html import unescape
@@ -14,6 +13,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from flue_py.core.context import EntryCost, project
 from flue_py.core.entries import Entry

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from typing import TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from flue_py import InvalidArgument, ModelUnavailable, RateLimited, Session, Store
 from flue_py.core.model import FunctionModel, ModelReply, ModelRequest

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from flue_py import BudgetExceeded, ContextOverflow, JsonObject, Session, Store
 from flue_py.compaction import CompactionSettings

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
+from msgspec.structs import replace
 
 import flue_py
 from flue_py import AmbiguousId, EntryNotFound, InvalidArgument, InvalidEntry, JsonObject, NewEntry, Session, Store

@@ -143,7 +143,7 @@ async def test_what_is_no_kind_or_cursor_is_refused(store: Store) -> None:
 
 
 async def test_an_import_that_fails_leaves_nothing_behind(store: Store) -> None:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     orphan = replace(NewEntry.message(user("x")), id="x", parent_id="missing")
     with pytest.raises(flue_py.EntryNotFound):

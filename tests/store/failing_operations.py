@@ -8,10 +8,12 @@ import sqlite3
 import string
 from collections.abc import Awaitable, Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
+
+from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.operations import (

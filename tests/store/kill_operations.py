@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from typing import Any, TypeAlias
+
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.operations import (
@@ -185,7 +187,7 @@ def outcome(result: object) -> Any:
     if isinstance(result, Committed):
         left = sorted([name, each.leaf_id, each.revision] for name, each in result.left.items())
         return {"left": left, "outcomes": [outcome(each) for each in result.outcomes]}
-    fields = asdict(result)  # type: ignore[call-overload]
+    fields = to_builtins(result)
     # Which of the scopes was first to make a session, and had the smaller key, is not told.
     fields.pop("session_key", None)
     # Which tasks a link names is compared with the link.

@@ -7,8 +7,9 @@ import random
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from flue_py.core.json import JsonValue
 from flue_py.core.ledger import Amounts, NewBudget

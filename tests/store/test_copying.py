@@ -6,12 +6,12 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, closing
-from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from flue_py.core.sessions import STORED, NewSession, ReadStamp
 from flue_py.core.trees import Standing, TreeCopy

@@ -22,11 +22,11 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from flue_py.core.sessions import StoreInfo
 from flue_py.db.backend import Backend

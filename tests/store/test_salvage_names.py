@@ -7,11 +7,11 @@ import json
 import shutil
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.kinds import EXCLUSION

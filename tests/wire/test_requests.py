@@ -6,13 +6,13 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import flue_py
 from flue_py import providers as wire

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import struct
 from base64 import b64encode
-from dataclasses import fields
 from typing import Any
 
 import pytest
+from msgspec.structs import fields
 
 from flue_py.providers.base import LIMITS, limits_of, pixels
 from flue_py.providers.rules import RULES, broken_rules

@@ -20,8 +20,7 @@ import zoneinfo
 from base64 import b64decode, b64encode
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, is_dataclass, replace
-from dataclasses import field as dataclasse_field
+from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache, lru_cache, partial
 from hashlib import sha256
@@ -45,11 +44,13 @@ from langchain_core.messages import (
     ToolMessageChunk,
 )
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from msgspec import field as dataclasse_field
+from msgspec.structs import replace
 
 from flue_py.adapters.common import FRAMEWORK_ID, PROMPT, context, id_of, is_plain, key_of, metadata_of
 from flue_py.core.context import latest_compaction, project_kept, uncompaction
 from flue_py.core.entries import Entry, NewEntry
-from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, EXCLUSION, SHOWN_KINDS
 from flue_py.core.usage import billed_by
 from flue_py.errors import (
@@ -550,8 +551,7 @@ WINDOW = 6
 _LONGEST_ID = 900
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Frozen):
     """Which messages are the value of the channel: those that a listing names, and then those of ``tail``, by entry.
 
     ``count`` is how many they are. Of two checkpoints of one ``epoch``, one above the other, the lower one has all
@@ -577,8 +577,7 @@ class Line:
         return stored
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Frozen):
     """A checkpoint as its entry has it: its values are not loaded."""
 
     entry_id: str
@@ -823,8 +822,7 @@ _AHEAD = 32
 """So many more numbers are noted at once than are used, since each note is a transaction."""
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
+class Numbers(Frozen):
     """``puts`` is the largest number that a checkpoint's entry has, ``writes`` that of the writes at an entry."""
 
     puts: int = PUTS
@@ -1001,8 +999,7 @@ _TAIL = 16
 """So many messages a checkpoint names by itself, and one more for each so many that there are."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewLine(Generic[Message]):
+class NewLine(Frozen, Generic[Message]):
     """The entries to write for a new value of the channel, one below the other, and where it then is."""
 
     entries: list[NewEntry]
@@ -1180,8 +1177,7 @@ class ThreadOwned(InvalidArgument):
     """The thread is another writer's: it was begun or claimed by a saver with another ``owner``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Frozen):
     """A namespace of a thread, and perhaps one checkpoint in it."""
 
     thread: str

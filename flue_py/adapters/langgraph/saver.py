@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -17,6 +16,8 @@ from langgraph.checkpoint.base import (
     DeltaChannelHistory,
     PendingWrite,
 )
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from flue_py.adapters.langgraph.entries import (
     CALLS,
@@ -57,7 +58,7 @@ from flue_py.adapters.langgraph.entries import (
     writes_id,
 )
 from flue_py.core.entries import Entry, NewEntry
-from flue_py.core.json import JsonObject, JsonValue, decode_object, encode_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, encode_json
 from flue_py.errors import (
     InvalidArgument,
     InvalidEntry,
@@ -314,8 +315,7 @@ _SMALL = 120
 _NUMBERS = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(Frozen):
     """A checkpoint that is to be stored."""
 
     checkpoint: Checkpoint
@@ -324,8 +324,7 @@ class Put:
     new_versions: ChannelVersions
 
 
-@dataclass(frozen=True, slots=True)
-class Filled:
+class Filled(Frozen):
     """The entries that come before a checkpoint's own, the checkpoint with all that it says, and its messages."""
 
     entries: list[NewEntry]
@@ -794,8 +793,7 @@ _OVERTAKEN = (LeafConflict, RevisionConflict, SessionExists, SessionNotFound)
 """What is raised where somebody else has changed a thread since it was read."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Frozen):
     """A namespace of a thread that is written anew: its session, and the checkpoints that stay, oldest first."""
 
     address: Address
@@ -804,8 +802,7 @@ class _Part:
     records: list[Record]
 
 
-@dataclass(frozen=True, slots=True)
-class _Fork:
+class _Fork(Frozen):
     """A session that is copied, as it was at a revision, and the copy that is to be made."""
 
     place: Address
@@ -1003,8 +1000,7 @@ _LISTING_PAGE = 50
 _MOST = 1000
 
 
-@dataclass
-class _Stream:
+class _Stream(Struct):
     """The checkpoints of one session: those that were read and are still to be returned, and where to go on."""
 
     address: Address

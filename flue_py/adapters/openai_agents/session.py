@@ -10,7 +10,6 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby, takewhile
@@ -22,6 +21,8 @@ from agents import Model, ModelSettings, ModelTracing
 from agents.memory import SessionSettings
 from agents.memory.session import _CompactionSnapshot
 from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
+from msgspec import field
+from msgspec.structs import replace
 
 import flue_py.sync
 from flue_py.adapters.common import Access, Target, Work, key_of, metadata_of
@@ -41,7 +42,7 @@ from flue_py.context.settings import ContextSettings, context_settings
 from flue_py.context.sources import SourceReader, checked_sources
 from flue_py.core.context import ContextEntry, project_kept
 from flue_py.core.entries import Entry, NewEntry, to_microseconds
-from flue_py.core.json import JsonObject, JsonValue, changed
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, EXCLUSION, MESSAGE
 from flue_py.core.ledger import UsageRow
 from flue_py.core.sessions import NewSession, derived_id
@@ -655,8 +656,7 @@ async def _turns(store: Store, session: Session) -> list[TurnUsage]:
 Told: TypeAlias = "Callable[[Usage], None]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compaction:
+class Compaction(Frozen, kw_only=True):
     """How a session is compacted.
 
     ``model`` writes the summary: a model of the SDK, or a coroutine function that takes a `SummaryRequest` and returns
@@ -763,8 +763,7 @@ def _text_of(response: ModelResponse) -> str:
 # Import of files of the SDK (`SQLiteSession`, `AdvancedSQLiteSession`)
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedSessions:
+class ImportedSessions(Frozen):
     """The result of an import: the ids of the sessions and, as (session, branch), of the branches that it made.
 
     ``already_there`` are sessions whose key the store had before; they were left as they are, but for branches of
@@ -777,8 +776,7 @@ class ImportedSessions:
     skipped: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(Frozen):
     id: int
     turn: int | None
     item: object
@@ -1009,7 +1007,7 @@ class Sent:
                 said.append(Said(message, entry_id=item.entry_id))
         # What was produced under another beginning has been left out already: here nobody knows system and tools.
         sent = wire_request(SHAPE, said, model=self._model, keeps_stale_reasoning=True)
-        return changed(
+        return replace(
             found,
             target=sent.target,
             messages=[*map(_as_it_was, sent.messages)],

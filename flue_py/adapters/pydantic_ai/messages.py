@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar, cast
 from uuid import UUID
 
+from msgspec import structs
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_ai import messages, tools, usage
 from pydantic_ai.conversation_store import ConversationRecord
@@ -151,7 +152,7 @@ def beside_responses(now: RunUsage, before: RunUsage | None, calls: Sequence[Pai
 def named_call(answer: NewEntry, identity: str) -> NewEntry:
     """Return an answer whose one call has this id: as with the only one of `calls_of`, in less time."""
     (call,) = answer.calls
-    return replace(answer, calls=(replace(call, call_id=ledger_name(identity)),))
+    return structs.replace(answer, calls=(structs.replace(call, call_id=ledger_name(identity)),))
 
 
 def identity_of(response: JsonObject) -> str:

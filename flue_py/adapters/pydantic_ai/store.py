@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
 
+from msgspec import structs
 from pydantic_ai.agent import AgentRunResult
 from pydantic_ai.conversation_store import (
     ConversationConflict,
@@ -375,7 +376,7 @@ def _with_rest(chains: Sequence[_Chain], record: ConversationRecord, current: Cu
     at = max((number for number, entry in enumerate(last.entries) if entry.calls), default=None)
     if at is None:
         return chains
-    answer = replace(last.entries[at], calls=(*last.entries[at].calls, rest))
+    answer = structs.replace(last.entries[at], calls=(*last.entries[at].calls, rest))
     return [*others, _Chain(last.below, [*last.entries[:at], answer, *last.entries[at + 1 :]])]
 
 

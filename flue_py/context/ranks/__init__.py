@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
-from flue_py.core.json import frozen
+from flue_py.core.json import Frozen
 from flue_py.errors import FixTheSetup
 from flue_py.lazy import lazy_module
 
@@ -27,8 +27,7 @@ else:
     lzma = lazy_module("lzma")
 
 
-@frozen
-class Vocabulary:
+class Vocabulary(Frozen):
     """One shipped vocabulary.
 
     ``pattern`` is the regular expression that cuts text into pieces before merging. ``source_sha256`` is the

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence, Set
-from dataclasses import replace
 from os import urandom
 from typing import Any
 
+from msgspec.structs import replace
+
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import frozen, payload_digest
+from flue_py.core.json import Frozen, payload_digest
 from flue_py.core.kinds import SUMMARIES
 from flue_py.core.ledger import (
     BlobRow,
@@ -85,8 +86,7 @@ def append(
     return planned.write(tx)
 
 
-@frozen
-class PlannedAppend:
+class PlannedAppend(Frozen):
     """An append that was checked and placed, and not yet written. ``result`` is what it will have done.
 
     Without entries there is no batch: only the idempotency key is written down.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, NamedTuple, TypedDict
+
+from msgspec.structs import replace
 
 from flue_py.core.ledger import owners_of_tasks
 from flue_py.core.operations import (

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from flue_py.core.context import effective_pins, is_editable
 from flue_py.core.entries import NewEntry, leaving

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
 from datetime import date
 from functools import lru_cache, partial
 from typing import NamedTuple, TypedDict, TypeVar
 
+from msgspec.structs import replace
+
 from flue_py.core.context import EntryCost
-from flue_py.core.json import changed
 from flue_py.core.ledger import (
     ANY_REST,
     DAY_US,
@@ -1300,7 +1300,7 @@ def record_call(
     recorded = _record(tx, sources, session_id, call)
     for step in steps:
         of_step = step.call_id or ledger_name(f"{recorded.call_id}:{step.model}")
-        recorded = recorded.plus(_record(tx, sources, session_id, changed(step, call_id=of_step)))
+        recorded = recorded.plus(_record(tx, sources, session_id, replace(step, call_id=of_step)))
     return recorded
 
 

@@ -39,12 +39,12 @@ from flue_py.core.entries import (
     tail_start,
 )
 from flue_py.core.json import (
+    Frozen,
     JsonObject,
     JsonValue,
     decode_intact,
     decode_json,
     decode_object,
-    frozen,
     intact_text,
     payload_digest,
 )
@@ -844,8 +844,7 @@ def _held(tx: Transaction, keys: Collection[int]) -> Mapping[tuple[int, int], in
     return {(key, lane_id): depth for key, lane_id, depth in rows}
 
 
-@frozen
-class _View:
+class _View(Frozen):
     """What the compaction in effect leaves of a path: which one that is, and what it says of its context."""
 
     compaction: Compaction

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
+from msgspec.structs import replace
+
 from flue_py.core.context import begins_turn
 from flue_py.core.entries import Entry
+from flue_py.core.json import Frozen
 from flue_py.core.ledger import EditRow, LinkRow, RequestRow, SessionRow
 from flue_py.core.sessions import (
     NO_NOTE,
@@ -261,8 +263,7 @@ def fork(
     return planned if isinstance(planned, SessionInfo) else planned.write(tx)
 
 
-@dataclass(frozen=True)
-class PlannedFork:
+class PlannedFork(Frozen):
     """A fork that was checked and not yet written.
 
     Where it is ``used_again``, its id is that of a deleted session whose forks are in the tree: they must not seem to

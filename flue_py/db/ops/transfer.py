@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import itemgetter
 from typing import TypedDict
+
+from msgspec import Struct
 
 from flue_py.core.ledger import (
     AttachmentRow,
@@ -307,8 +308,7 @@ def compare_trees(tx: Transaction, heads: Sequence[TreeHead]) -> list[Standing]:
     return [found.standing(head) for head in heads]
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(Struct):
     """The trees of this store that have sessions of trees of another, and who has the keys of those.
 
     ``trees`` are by their ids here; ``homes`` and ``keys`` have the tree and the key of each of their sessions.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from flue_py.core.json import JsonObject, decode_json, encoded, payload_digest, splice
 from flue_py.core.kinds import MESSAGE, message_preview, message_text, message_title
@@ -220,8 +221,7 @@ ROWS_OF_NO_SESSION = {
 # Verification: re-derive everything that is stored twice, and name what disagrees.
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(Struct):
     """What the scan of the entries found, for the checks that compare it with other tables.
 
     ``booked`` is what the ledger has of single entries, by tree, payer and entry.

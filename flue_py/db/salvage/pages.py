@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final, Literal, NamedTuple, TypeAlias
 
+from flue_py.core.json import Frozen
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
 from flue_py.db.schema import schema_statements, stamp_statements
 from flue_py.errors import StoreUnavailable
@@ -501,8 +502,7 @@ class Column(NamedTuple):
     is_derived: bool = False
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(Frozen):
     """The shape of the records of one table or index. ``holds_rows`` is False for an index beside a table.
 
     ``added`` are the values of its last columns in records that are older than those columns.
@@ -543,8 +543,7 @@ class Shape:
         )
 
 
-@dataclass(frozen=True)
-class Shapes:
+class Shapes(Frozen):
     """The shapes of a store, by name, and the root page of each in a new database of this page size."""
 
     by_name: dict[str, Shape]

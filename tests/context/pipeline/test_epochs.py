@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from flue_py.context.items import View
 from flue_py.context.pipeline import EpochRules, Piped, Rewritten, epoch_end, run_steps
@@ -14,7 +15,7 @@ from flue_py.context.settings import ContextSettings, context_settings
 from flue_py.context.steps import steps_of
 from flue_py.context.tokens import counter_for
 from flue_py.core.context import ContextEntry
-from flue_py.core.json import JsonObject, JsonValue, changed, encode_json
+from flue_py.core.json import JsonObject, JsonValue, encode_json
 from flue_py.providers import LIMITS
 from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
 from tests.context.pipeline.piped import answer, call, context, piped, result, texts, user
@@ -150,7 +151,7 @@ def test_an_epoch_begins_when_the_last_call_is_long_ago() -> None:
     said = context(*(message for at in range(4) for message in (user("u"), answer(str(at)))))
     # A second lies between two entries, and an hour before the third question.
     times = [second * 1_000_000 + 3_600_000_000 * (second >= 4) for second in range(8)]
-    late = [ContextEntry(changed(item.entry, created_us=time)) for item, time in zip(said, times, strict=True)]
+    late = [ContextEntry(replace(item.entry, created_us=time)) for item, time in zip(said, times, strict=True)]
     rules = EpochRules(1_000, cold_seconds=300)
     assert [epoch_end(late[:end], [1] * end, rules, unasked) for end in range(9)] == [0, 0, 0, 0, 0, 5, 5, 5, 5]
     assert epoch_end(late, [1] * 8, EpochRules(1_000), unasked) == 0

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from flue_py.context.items import Item, Over, Step, View
 from flue_py.context.pipeline import FORESEEN, EpochRules, Piped, Rewritten, run_steps
@@ -14,7 +15,7 @@ from flue_py.context.settings import AgentContext, context_settings
 from flue_py.context.steps import FunctionStep, microcompact, steps_of
 from flue_py.context.tokens import Remembered, counter_for
 from flue_py.core.context import ContextEntry
-from flue_py.core.json import JsonObject, changed, frozen
+from flue_py.core.json import Frozen, JsonObject
 from tests.context.pipeline.piped import answer, call, context, result, user
 from tests.tables import inputs
 
@@ -50,7 +51,7 @@ def histories(draw: st.DrawFn) -> list[ContextEntry]:
             said += [result(f"c{number}", "word " * words)] if kind == "pair" else []
     found = context(*said)
     return [
-        changed(
+        replace(
             item, excluded_parts=frozenset({0}) if item.role == "assistant" and draw(st.booleans()) else frozenset()
         )
         for item in found
@@ -79,8 +80,7 @@ def test_what_is_remembered_is_what_would_be_found(
         assert sent(cold) == sent(found)
 
 
-@frozen
-class Counting:
+class Counting(Frozen):
     """Clears as `microcompact` does, and counts how many messages it was given."""
 
     inner: FunctionStep = microcompact(1, ("read_file",))
