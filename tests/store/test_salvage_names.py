@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import shutil
 import sqlite3
@@ -47,7 +48,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Made:
 def made(template: Made, tmp_path: Path) -> Made:
     copy = tmp_path / "damaged.db"
     shutil.copy(template.path, copy)
-    return replace(template, path=copy)
+    return dataclasses.replace(template, path=copy)
 
 
 async def open_rescued(path: Path) -> Backend:
