@@ -107,9 +107,9 @@ if TYPE_CHECKING:
     from flue_py.core.model import Model
     from flue_py.prices import CacheRules, CallSize, EditKind, EditPlan, ModelRates
 else:
-    platform = lazy_module("platform")
     # Few sessions are compacted by a guard, and fewer where there is no /proc.
-    # Most sessions are never compacted, and a command should start without this.
+    platform = lazy_module("platform")
+    # Most sessions are never compacted, and a command should start without these.
     blocks = lazy_module("flue_py.compaction.blocks")
     facts = lazy_module("flue_py.compaction.facts")
     hooks = lazy_module("flue_py.compaction.material")

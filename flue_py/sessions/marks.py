@@ -54,10 +54,7 @@ if TYPE_CHECKING:
     from flue_py.core import entries
     from flue_py.core.entries import RegisteredKind, RegisteredText
 else:
-    # Most appends put nothing aside, and a command should start without this.
-    # Most sessions have none, and a command should start without this.
     # Most sessions register nothing, and a command should start without this.
-    # Most sessions have no blocks, and a command should start without them.
     entries = lazy_module("flue_py.core.entries")
 
 

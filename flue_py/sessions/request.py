@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from flue_py.context.settings import AgentContext, ContextSettings, ContextSource
     from flue_py.context.sources import GatheredContext, SourceReader
     from flue_py.prices import CacheRules, ModelRates
-    from flue_py.providers import base, lists, rules
+    from flue_py.providers import base, lists
     from flue_py.providers import request as wire_requests
     from flue_py.providers.request import Validity
     from flue_py.render.report import ReportedSession, Thresholds
@@ -72,7 +72,6 @@ else:
     base = lazy_module("flue_py.providers.base")
     lists = lazy_module("flue_py.providers.lists")
     wire_requests = lazy_module("flue_py.providers.request")
-    rules = lazy_module("flue_py.providers.rules")
 
 
 MOST_CHAINS = 16
@@ -385,13 +384,13 @@ class Context(Group[Writing]):
         leaf: LeafChoice,
         agent: str | None,
         settings: ContextSettings | Mapping[str, object] | None,
-        steps: Sequence[Step],
-        model: str | None,
-        account: str | None,
-        system: str | None,
-        tools: Sequence[JsonObject],
-        sources: Mapping[str, SourceReader] | None,
-        gathered: GatheredContext | None,
+        steps: Sequence[Step] = (),
+        model: str | None = None,
+        account: str | None = None,
+        system: str | None = None,
+        tools: Sequence[JsonObject] = (),
+        sources: Mapping[str, SourceReader] | None = None,
+        gathered: GatheredContext | None = None,
     ) -> tuple[AgentContext, Callable[[Sequence[Step]], ContextRequest]]:
         """Check the arguments of a request and read the context; return the agent's settings, and what makes a request.
 
@@ -517,7 +516,7 @@ class Reports(Group[Writing]):
         if settings is not None or agent is not None or target is not None:
             items = await self._session.build_context_entries(leaf=first.info.leaf_id)
             leaf, context = first.info.leaf_id, Context(self._session)
-            _, make = await context._requests(target, leaf, agent, settings, (), None, None, None, (), None, None)
+            _, make = await context._requests(target, leaf, agent, settings)
             sent = await self._session._backend.waiting.call(partial(make, ()))
             first = replace(first, sent=request.explained_row(items, sent))
         found = [first, *sorted(tasks, key=lambda task: task.info.active_us, reverse=True)]

@@ -76,39 +76,31 @@ if TYPE_CHECKING:
     from flue_py.compaction.modes import Mode
     from flue_py.compaction.plan import CompactionResult
     from flue_py.compaction.settings import CompactionSettings
-    from flue_py.context import items, sources, tokens
+    from flue_py.context import tokens
     from flue_py.context.items import Step
     from flue_py.context.request import ContextRequest
     from flue_py.context.settings import ContextSettings
     from flue_py.context.sources import GatheredContext, SourceReader
-    from flue_py.core import entries
     from flue_py.core.model import Model
 else:
-    # Few sessions are compacted by a guard, and fewer where there is no /proc.
-    # Most sessions are never compacted, and a command should start without this.
-    tokens = lazy_module("flue_py.context.tokens")
+    # Most sessions are never compacted, and a command should start without these.
     modes = lazy_module("flue_py.compaction.modes")
-    items = lazy_module("flue_py.context.items")
-    sources = lazy_module("flue_py.context.sources")
-    # Most appends put nothing aside, and a command should start without this.
-    # Most sessions have none, and a command should start without this.
-    # Most sessions register nothing, and a command should start without this.
-    # Most sessions have no blocks, and a command should start without them.
-    entries = lazy_module("flue_py.core.entries")
+    tokens = lazy_module("flue_py.context.tokens")
 
 
 _WATCH_PAGE = 100
 
 
 class Session(Writing):
-    """A handle on one session. Handles are made by a `Store`, by `fork` and by `create_task`.
+    """A handle on one session. Handles are made by a `Store`, by `fork`, `copy` and
+    `tasks.create`.
 
     **Order.** Calls on one handle run one after the other, in the order they were made, and chain: what an
     append or a move builds on (``leaf_id``) is looked up when it runs, not when it is called. Conflicts
     (`LeafConflict`) therefore arise between handles, and between processes, only; call `refresh` after one.
 
     **What it builds on.** ``leaf_id`` is the leaf after this handle's last write or `refresh`, or that of the context
-    it last read to have it answered: `build_context`, `build_context_entries`, `request` and `attempts` without
+    it last read to have it answered: `build_context`, `build_context_entries`, `request` and `context.attempts` without
     ``leaf=`` take over the stored leaf. Every other read leaves it alone, and so do these with ``leaf=``. After
     an append that landed on a sibling branch, ``leaf_id`` is the end of that branch, so that the rest of a turn
     can land there too; ``leaf=session.leaf_id`` reads there, `refresh` goes back.

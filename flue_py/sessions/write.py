@@ -85,17 +85,12 @@ if TYPE_CHECKING:
     from flue_py.context import blocks as protocol
     from flue_py.context.artifacts import ArtifactExcerpt, LongResult, OffloadSettings
     from flue_py.context.blocks import Block, BlocksAppended
-    from flue_py.core import entries
     from flue_py.core.kinds import Shape
     from flue_py.core.messages import Message
 else:
-    # Most appends put nothing aside, and a command should start without this.
-    # Most sessions have none, and a command should start without this.
-    # Most sessions register nothing, and a command should start without this.
-    # Most sessions have no blocks, and a command should start without them.
+    # Most appends put nothing aside and have no blocks, and a command should start without these.
     artifacts = lazy_module("flue_py.context.artifacts")
     protocol = lazy_module("flue_py.context.blocks")
-    entries = lazy_module("flue_py.core.entries")
 
 
 _NEUTRAL = frozenset({"role", "content", "name"})
