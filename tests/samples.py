@@ -28,12 +28,7 @@ from flue_py.core.sessions import (
 )
 from flue_py.core.usage import UsageWindow
 from flue_py.db.backend import Backend
-from flue_py.sessions.compact import Branches, Compactions
-from flue_py.sessions.marks import Marks
-from flue_py.sessions.money import Spending
-from flue_py.sessions.request import Context, Reports
-from flue_py.sessions.session import Session, Tasks
-from flue_py.sessions.write import Artifacts
+from flue_py.sessions.session import Session
 
 UNKNOWN = "no-such-id"
 
@@ -203,15 +198,11 @@ def pictured(*pictures: bytes, text: str = "look", **fields: JsonValue) -> NewEn
     return NewEntry.message({"role": "user", "content": [{"type": "text", "text": text}, *shown], **fields})
 
 
-SESSION_GROUPS = {
-    "marks": Marks, "money": Spending, "compactions": Compactions, "context": Context, "branches": Branches,
-    "tasks": Tasks, "artifacts": Artifacts, "reports": Reports,
-}  # fmt: skip
-
-
 def session_methods() -> set[str]:
     """Return the names of the public methods of a session; those of its groups as ``marks.pin``."""
-    owners: list[tuple[str, type]] = [("", Session), *((f"{name}.", group) for name, group in SESSION_GROUPS.items())]
+    from tests.docs.reference import groups_of_session
+
+    owners: list[tuple[str, type]] = [("", Session), *((f"{name}.", group) for name, group in groups_of_session())]
     return {
         prefix + name
         for prefix, owner in owners

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import get_type_hints
 
 import click
 from msgspec import Struct
@@ -387,7 +388,10 @@ def api_page() -> str:
         "flue_py.transfer.salvage", "flue_py.transfer.salvage(damaged, new)", paragraphs(transfer.salvage)
     )
     for owner in (flue_py.Store, flue_py.Session, flue_py.Atomic, flue_py.Pending, flue_py.BudgetedCall):
-        lines += _class_section(owner)
+        lines += _class_section(owner, f"flue_py.{owner.__name__}")
+        if owner is flue_py.Session:
+            for name, group in groups_of_session():
+                lines += _class_section(group, f"flue_py.Session.{name}")
     for name, home in HOME_OF.items():
         value = value_of(name)
         if _is_described_function(name) and inspect.isfunction(value):
@@ -446,8 +450,14 @@ def _open_signature() -> str:
     return f"async with flue_py.open({', '.join(parts)}) as store"
 
 
-def _class_section(owner: type) -> list[str]:
-    name = f"flue_py.{owner.__name__}"
+def groups_of_session() -> Iterator[tuple[str, type]]:
+    """Yield the attributes of a session that are groups of its methods, and their classes."""
+    for name, member in vars(flue_py.Session).items():
+        if isinstance(member, property):
+            yield name, get_type_hints(member.fget)["return"]
+
+
+def _class_section(owner: type, name: str) -> list[str]:
     lines = [f"## {name}", "", *[line for part in paragraphs(owner) for line in (part, "")]]
     properties = [member for member in methods_of(owner) if isinstance(inspect.getattr_static(owner, member), property)]
     if properties:
