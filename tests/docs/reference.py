@@ -390,8 +390,8 @@ def api_page() -> str:
     for owner in (flue_py.Store, flue_py.Session, flue_py.Atomic, flue_py.Pending, flue_py.BudgetedCall):
         lines += _class_section(owner, f"flue_py.{owner.__name__}")
         if owner is flue_py.Session:
-            for name, group in groups_of_session():
-                lines += _class_section(group, f"flue_py.Session.{name}")
+            for attribute, group in groups_of_session():
+                lines += _class_section(group, f"flue_py.Session.{attribute}")
     for name, home in HOME_OF.items():
         value = value_of(name)
         if _is_described_function(name) and inspect.isfunction(value):
@@ -486,6 +486,7 @@ def _value_section(name: str, value: type) -> list[str]:
             for name in value.model_fields
         }
     else:
+        assert issubclass(value, Struct)
         fields = {name: f"`{name}`" for name in value.__struct_fields__}
     lines += ["Fields: " + ", ".join(fields.values()) + ".", ""]
     others = [member for member in methods_of(value) if member not in fields and member != "model_config"]
