@@ -19,8 +19,7 @@ import flue_py
 from benchmarks.compaction.transcripts import Transcript, transcripts
 from benchmarks.measuring import Goal, Line, Options, Samples, fill, in_rounds, main, make_messages
 from flue_py import Session
-from flue_py.context.items import View
-from flue_py.context.pipeline import Piped, run_steps
+from flue_py.context.pipeline import Piped, View, run_steps
 from flue_py.context.request import ContextRequest, context_request
 from flue_py.context.settings import ContextSettings, context_settings
 from flue_py.context.steps import steps_of

@@ -10,14 +10,13 @@ import platform
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from flue_py.context import ranks, tokens
-from flue_py.context.ranks import VOCABULARIES, read_ranks
-from flue_py.context.tokens import count_text_tokens
+from benchmarks.ranks import RANKS
+from flue_py.context import tokens
+from flue_py.context.tokens import VOCABULARIES, count_text_tokens, read_ranks
 
 CHARS = 1_000_000
 MODELS = {"o200k_base": "gpt-4o", "cl100k_base": "gpt-4", "estimate": "unknown"}
@@ -50,7 +49,7 @@ def main() -> None:
     }
     print(f"{platform.platform()}, Python {platform.python_version()}, tiktoken {version('tiktoken')}")
     for name in ("o200k_base", "cl100k_base"):
-        file = files(ranks) / VOCABULARIES[name].filename
+        file = RANKS / VOCABULARIES[name].filename
         parts = (
             ("", partial(load, name)),
             ("decompress", lambda file=file: lzma.decompress(file.read_bytes())),

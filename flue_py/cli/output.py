@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from flue_py.context import request
-    from flue_py.context.items import ContextReport
+    from flue_py.context.pipeline import ContextReport
     from flue_py.context.request import ContextRequest
     from flue_py.context.tokens import TokenCount
 else:

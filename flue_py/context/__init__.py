@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from flue_py.context import tokens as tokens
     from flue_py.context.artifacts import extract_text
     from flue_py.context.document_texts import ExtractedText
-    from flue_py.context.items import ContextChange, ContextEvent, ContextReport, Item, Step, StepReport, View, added
+    from flue_py.context.pipeline import ContextChange, ContextEvent, ContextReport, Item, Step, StepReport, View, added
     from flue_py.context.request import Attempt, Attempts, ContextRequest, PrefixBreak, ask_fitting
     from flue_py.context.settings import (
         AgentContext,
@@ -54,7 +54,7 @@ else:
         {
             "flue_py.context.artifacts": ("extract_text",),
             "flue_py.context.document_texts": ("ExtractedText",),
-            "flue_py.context.items": (
+            "flue_py.context.pipeline": (
                 "Item",
                 "added",
                 "ContextChange",

@@ -13,9 +13,20 @@ from typing import ClassVar, NamedTuple
 from msgspec import field
 from msgspec.structs import replace
 
-from flue_py.context.items import ContextChange, ContextReport, Item, Step, StepReport, View, tool_uses, with_text
 from flue_py.context.overflows import overflow_of
-from flue_py.context.pipeline import EpochRules, Piped, run_steps
+from flue_py.context.pipeline import (
+    ContextChange,
+    ContextReport,
+    EpochRules,
+    Item,
+    Piped,
+    Step,
+    StepReport,
+    View,
+    run_steps,
+    tool_uses,
+    with_text,
+)
 from flue_py.context.settings import (
     AgentContext,
     ClearToolUses,

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from flue_py.context.items import plain_agent, plain_name
+from flue_py.context.pipeline import plain_agent, plain_name
 from flue_py.core.json import JsonObject
 from flue_py.errors import InvalidArgument, shown
 

@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias, TypeVar, cast
 
 from msgspec.structs import replace
 
-from flue_py.context.items import Item, ToolUse, plain_name, plain_names, tool_uses
+from flue_py.context.pipeline import Item, ToolUse, plain_name, plain_names, tool_uses
 from flue_py.context.settings import ContextSource
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import RegisteredText

@@ -9,7 +9,7 @@ from itertools import islice, pairwise, takewhile
 from typing import Literal, TypeAlias, TypeVarTuple
 
 from flue_py.context.blocks import TYPE_PREFIX
-from flue_py.context.items import (
+from flue_py.context.pipeline import (
     Item,
     Over,
     Step,

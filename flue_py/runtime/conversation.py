@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from flue_py.context import blocks as reading
     from flue_py.context.artifacts import OffloadSettings
     from flue_py.context.blocks import Block, BlockFailure
-    from flue_py.context.items import ContextReport
+    from flue_py.context.pipeline import ContextReport
     from flue_py.context.settings import ContextSettings
     from flue_py.context.sources import SourceReader
     from flue_py.core.model import Model as CompactionModel

@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from flue_py.context import overflows, pipeline, settings
     from flue_py.context import sources as gathering
     from flue_py.context.blocks import Block, BlockFailure
-    from flue_py.context.items import ContextReport
+    from flue_py.context.pipeline import ContextReport
     from flue_py.context.settings import ContextSettings
     from flue_py.context.sources import GatheredContext, SourceReader
     from flue_py.core.model import Model

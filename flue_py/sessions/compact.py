@@ -102,7 +102,7 @@ if TYPE_CHECKING:
         Uncompacted,
     )
     from flue_py.compaction.settings import CompactionSettings
-    from flue_py.context import items, sources, tokens
+    from flue_py.context import pipeline, sources, tokens
     from flue_py.context.tokens import ModelCounter
     from flue_py.core.model import Model
     from flue_py.prices import CacheRules, CallSize, EditKind, EditPlan, ModelRates
@@ -116,7 +116,7 @@ else:
     modes = lazy_module("flue_py.compaction.modes")
     plan = lazy_module("flue_py.compaction.plan")
     policy = lazy_module("flue_py.compaction.settings")
-    items = lazy_module("flue_py.context.items")
+    pipeline = lazy_module("flue_py.context.pipeline")
     sources = lazy_module("flue_py.context.sources")
     tokens = lazy_module("flue_py.context.tokens")
     prices = lazy_module("flue_py.prices")
@@ -918,7 +918,7 @@ class Compactions(Group[Writing]):
 
         def read() -> str:
             messages = [ContextEntry(entry) for entry in stretch if entry.kind == MESSAGE]
-            return sources.changes_text(sources.changes_of(list(map(items.Item, messages, count())))) or ""
+            return sources.changes_text(sources.changes_of(list(map(pipeline.Item, messages, count())))) or ""
 
         return await self._session._backend.waiting.call(read)
 

@@ -50,8 +50,7 @@ if TYPE_CHECKING:
     from flue_py.context import pipeline, request, steps, tokens
     from flue_py.context import settings as context_settings
     from flue_py.context import sources as gathering
-    from flue_py.context.items import Step
-    from flue_py.context.pipeline import EpochRules, Rewritten
+    from flue_py.context.pipeline import EpochRules, Rewritten, Step
     from flue_py.context.request import Attempts, ContextRequest
     from flue_py.context.settings import AgentContext, ContextSettings, ContextSource
     from flue_py.context.sources import GatheredContext, SourceReader

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from flue_py.compaction.plan import CompactionResult
     from flue_py.compaction.settings import CompactionSettings
     from flue_py.context import tokens
-    from flue_py.context.items import Step
+    from flue_py.context.pipeline import Step
     from flue_py.context.request import ContextRequest
     from flue_py.context.settings import ContextSettings
     from flue_py.context.sources import GatheredContext, SourceReader

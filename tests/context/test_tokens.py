@@ -21,20 +21,23 @@ import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.context import ranks, tokens
-from flue_py.context.ranks import VOCABULARIES, Vocabulary, read_ranks, rebuild
+from benchmarks import ranks
+from flue_py.context import tokens
 from flue_py.context.tokens import (
     FILE_TOKENS,
     IMAGE_TOKENS,
     MESSAGE_OVERHEAD_TOKENS,
     SLICE_CHARS,
+    VOCABULARIES,
     TokenCount,
+    Vocabulary,
     count_message_tokens,
     count_text_tokens,
     count_tokens,
     encoding_name_for,
     estimate_message_tokens,
     load_encoding,
+    read_ranks,
     slices,
 )
 from flue_py.core.json import JsonObject
@@ -65,9 +68,9 @@ def no_encoding_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_published_file_can_be_restored_from_the_shipped_one(name: str) -> None:
     vocabulary = VOCABULARIES[name]
     packed = ranks.pack_ranks(read_ranks(vocabulary))
-    source = rebuild.restore_source(packed, vocabulary)
+    source = ranks.restore_source(packed, vocabulary)
     assert sha256(source).hexdigest() == vocabulary.source_sha256
-    assert rebuild.pack_source(source, vocabulary) == packed
+    assert ranks.pack_source(source, vocabulary) == packed
 
 
 @BOTH
@@ -80,9 +83,8 @@ def test_a_vocabulary_numbers_its_tokens_from_nought_and_holds_every_byte(name: 
 @BOTH
 def test_the_notice_states_the_hashes_of_what_is_shipped(name: str) -> None:
     vocabulary = VOCABULARIES[name]
-    folder = Path(ranks.__file__).parent
-    notice = (folder / "NOTICE").read_text(encoding="utf-8")
-    shipped = (folder / vocabulary.filename).read_bytes()
+    notice = (ranks.RANKS / "NOTICE").read_text(encoding="utf-8")
+    shipped = (ranks.RANKS / vocabulary.filename).read_bytes()
     for digest in (sha256(shipped).hexdigest(), vocabulary.source_sha256, vocabulary.packed_sha256):
         assert digest in notice
     assert "gpt-tokenizer, version 4.0.0" in notice
@@ -91,7 +93,7 @@ def test_the_notice_states_the_hashes_of_what_is_shipped(name: str) -> None:
 
 def test_rebuilding_refuses_a_source_that_is_not_the_published_one() -> None:
     with pytest.raises(UnreadableFile, match="cl100k_base"):
-        rebuild.pack_source(b"IQ== 0\n", VOCABULARIES["cl100k_base"])
+        ranks.pack_source(b"IQ== 0\n", VOCABULARIES["cl100k_base"])
 
 
 @pytest.mark.thorough
@@ -101,14 +103,14 @@ def test_rebuilding_writes_files_that_read_back_the_same(tmp_path: Path, capsys:
     target.mkdir()
     for name, vocabulary in VOCABULARIES.items():
         packed = ranks.pack_ranks(read_ranks(vocabulary))
-        (source / f"{name}.tiktoken").write_bytes(rebuild.restore_source(packed, vocabulary))
-    assert rebuild.main([str(source), str(target)]) == 0
+        (source / f"{name}.tiktoken").write_bytes(ranks.restore_source(packed, vocabulary))
+    assert ranks.main([str(source), str(target)]) == 0
     printed = capsys.readouterr().out
     for vocabulary in VOCABULARIES.values():
         packed = lzma.decompress((target / vocabulary.filename).read_bytes())
         assert sha256(packed).hexdigest() == vocabulary.packed_sha256
         assert vocabulary.packed_sha256 in printed
-    assert rebuild.main([]) == 2
+    assert ranks.main([]) == 2
 
 
 def _flip_a_byte(path: Path) -> None:
@@ -139,12 +141,13 @@ def test_a_damaged_vocabulary_is_refused_and_a_repaired_one_is_read(
     damage: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vocabulary = VOCABULARIES["cl100k_base"]
-    healthy = (Path(ranks.__file__).parent / vocabulary.filename).read_bytes()
-    copy = tmp_path / vocabulary.filename
+    healthy = (ranks.RANKS / vocabulary.filename).read_bytes()
+    copy = tmp_path / "ranks" / vocabulary.filename
+    copy.parent.mkdir()
     copy.write_bytes(healthy)
     assert callable(damage)
     damage(copy)
-    monkeypatch.setattr(ranks.resources, "files", lambda _package: tmp_path)
+    monkeypatch.setattr(tokens.resources, "files", lambda _package: tmp_path)
     with pytest.raises(FixTheSetup, match=r"cl100k_base.*reinstall"):
         count_text_tokens("hello world", "gpt-4")
     copy.write_bytes(healthy)

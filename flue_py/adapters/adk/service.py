@@ -59,7 +59,7 @@ from flue_py.adapters.adk.entries import (
 )
 from flue_py.adapters.common import Access, Target, id_of, is_plain, key_of
 from flue_py.adapters.messages import text_of
-from flue_py.context.items import plain_agent
+from flue_py.context.pipeline import plain_agent
 from flue_py.context.request import Reshaping
 from flue_py.context.settings import ContextSettings, context_settings
 from flue_py.core.entries import Entry, NewEntry

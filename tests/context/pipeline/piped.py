@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flue_py.context.items import Step, View
-from flue_py.context.pipeline import Piped, run_steps
+from flue_py.context.pipeline import Piped, Step, View, run_steps
 from flue_py.context.settings import AgentContext, context_settings
 from flue_py.context.steps import steps_of
 from flue_py.context.tokens import counter_for

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flue_py.context.items import Item, Over, View
+from flue_py.context.pipeline import Item, Over, View
 from flue_py.context.request import ContextRequest, context_request
 from flue_py.context.settings import context_settings
 from flue_py.context.tokens import counter_for

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from flue_py.context.items import View
-from flue_py.context.pipeline import EpochRules, Piped, Rewritten, epoch_end, run_steps
+from flue_py.context.pipeline import EpochRules, Piped, Rewritten, View, epoch_end, run_steps
 from flue_py.context.request import context_request
 from flue_py.context.settings import ContextSettings, context_settings
 from flue_py.context.steps import steps_of

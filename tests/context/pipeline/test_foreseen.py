@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from flue_py.context.items import Item, Over, Step, View
-from flue_py.context.pipeline import FORESEEN, EpochRules, Piped, Rewritten, run_steps
+from flue_py.context.pipeline import FORESEEN, EpochRules, Item, Over, Piped, Rewritten, Step, View, run_steps
 from flue_py.context.settings import AgentContext, context_settings
 from flue_py.context.steps import FunctionStep, microcompact, steps_of
 from flue_py.context.tokens import Remembered, counter_for

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.context.items import Item, Over, View, added, as_parts
-from flue_py.context.pipeline import turn_start
+from flue_py.context.pipeline import Item, Over, View, added, as_parts, turn_start
 from flue_py.context.request import context_request
 from flue_py.context.settings import ContextSettings, context_settings
 from flue_py.context.steps import steps_of

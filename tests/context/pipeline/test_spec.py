@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from flue_py.context.items import Item, View
-from flue_py.context.pipeline import Piped, run_steps
+from flue_py.context.pipeline import Item, Piped, View, run_steps
 from flue_py.context.settings import ContextSource, context_settings
 from flue_py.context.sources import (
     GatheredContext,
