@@ -9,7 +9,8 @@ from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION_PART
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import read_beside, usage_json
-from flue_py.providers.base import Leftovers, difference
+from flue_py.errors import InvalidEntry, shown
+from flue_py.providers.base import Leftovers, difference, fields_of, need_text, parts_with_paths, without
 from flue_py.providers.openai_chat import arguments_object, image_from_url, parts_of
 
 # What a provider says it left out of a request itself.
@@ -35,9 +36,9 @@ class AppliedEdit(Frozen):
 
     def __str__(self) -> str:
         amounts = ((self.tool_uses, "tool uses"), (self.thinking_turns, "turns of reasoning"))
-        said = [f"{amount:,} {what}" for amount, what in amounts if amount is not None]
+        amounts_text = [f"{amount:,} {unit}" for amount, unit in amounts if amount is not None]
         tokens = "unknown" if self.input_tokens is None else f"{self.input_tokens:,}"
-        return f"{self.type}: {', '.join([*said, f'{tokens} tokens'])}"
+        return f"{self.type}: {', '.join([*amounts_text, f'{tokens} tokens'])}"
 
 
 def applied_edits(answer: Mapping[str, JsonValue]) -> tuple[AppliedEdit, ...] | None:
@@ -46,15 +47,15 @@ def applied_edits(answer: Mapping[str, JsonValue]) -> tuple[AppliedEdit, ...] | 
     ``answer`` is a response of the API, the event of a stream that ends one (``message_delta``), or a message of ours
     that was made of one. What is no edit in it is passed over. O(edits).
     """
-    said = _said(answer)
-    return None if said is None else tuple(edit for edit in map(_edit, said) if edit is not None)
+    edits = _said(answer)
+    return None if edits is None else tuple(edit for edit in map(_edit, edits) if edit is not None)
 
 
 def cleared_tokens(answer: Mapping[str, JsonValue]) -> int | None:
     """Return how many tokens `applied_edits` freed together; None where that of any of them is not said."""
-    said = _said(answer)
-    tokens = [edit.input_tokens for edit in map(_edit, said or ()) if edit and edit.input_tokens is not None]
-    return None if said is None or len(tokens) < len(said) else sum(tokens)
+    edits = _said(answer)
+    tokens = [edit.input_tokens for edit in map(_edit, edits or ()) if edit and edit.input_tokens is not None]
+    return None if edits is None or len(tokens) < len(edits) else sum(tokens)
 
 
 def _said(answer: Mapping[str, JsonValue]) -> list[JsonValue] | None:
@@ -115,6 +116,37 @@ SERVER_KINDS = frozenset({*SERVER_CALLS, *(kind for kind in _PASSED if kind.ends
 BLANK = "a text without characters other than white space, which the API refuses"
 
 
+# Checking
+
+
+def check_anthropic(value: JsonObject, where: str) -> None:
+    """Check that a message can be read. Raises `InvalidEntry` with the path of the fault. O(blocks)."""
+    role = value.get("role")
+    if role not in ("user", "assistant"):
+        raise InvalidEntry(f"{where}.role: should be user or assistant in this form, not {shown(role)}")
+    for block, path in parts_with_paths(value.get("content"), where):
+        kind = str(block.get("type"))
+        if kind in _SIDES and role != _SIDES[kind]:
+            raise InvalidEntry(f"{path}.type: a {kind} stands in a message of the {_SIDES[kind]}")
+        for field in _NEEDED.get(kind, ()):
+            need_text(block, field, path)
+        if kind == "tool_use" and "input" not in block:
+            raise InvalidEntry(f"{path}.input: is missing")
+        if kind == "tool_result" and not isinstance(block.get("content"), (str, list, type(None))):
+            raise InvalidEntry(f"{path}.content: should be a string or a list, not {shown(block.get('content'))}")
+        if kind in ("image", "document") and "source" in block and not isinstance(block["source"], dict):
+            raise InvalidEntry(f"{path}.source: should be an object, not {shown(block['source'])}")
+
+
+_SIDES: Mapping[str, str] = {"tool_use": "assistant", "tool_result": "user", "redacted_thinking": "assistant"}
+_NEEDED = {
+    "tool_use": ("id", "name"),
+    "tool_result": ("tool_use_id",),
+    "thinking": ("thinking",),
+    "redacted_thinking": ("data",),
+}
+
+
 # Reading
 
 
@@ -134,22 +166,22 @@ def messages_from_anthropic(
     if not isinstance(content, list):
         yield {"role": role, "content": content, **rest}, {}
         return
-    said: list[JsonValue] = []
+    blocks: list[JsonValue] = []
     # Where the message becomes results alone, what it says of itself stands beside the first one.
     alone = rest if all(map(_is_result, content)) else {}
     for block in content:
         if isinstance(block, dict) and _is_result(block):
-            if said:
-                yield _from_user(role, said, rest)
-            said = []
-            message, beside = _result(block, names)
+            if blocks:
+                yield _from_user(role, blocks, rest)
+            blocks = []
+            message, extra = _result(block, names)
             message.update((name, rest[name]) for name in ("timestamp",) if name in rest and name in own)
-            yield message, {**beside, "message": alone} if alone else beside
+            yield message, {**extra, "message": alone} if alone else extra
             alone = {}
         else:
-            said.append(block)
-    if said or not content:
-        yield _from_user(role, said, rest)
+            blocks.append(block)
+    if blocks or not content:
+        yield _from_user(role, blocks, rest)
 
 
 def _is_result(block: JsonValue) -> bool:
@@ -169,8 +201,8 @@ def anthropic_difference(message: JsonObject, original: JsonObject) -> JsonObjec
 
 def _differing(message: JsonObject, blocks: list[JsonValue]) -> JsonObject:
     printed: JsonValue = printed_blocks({"provider": PROVIDER, **message}, Leftovers())
-    found = difference({"content": printed}, {"content": blocks})
-    return {EXTRA: found} if found else {}
+    change = difference({"content": printed}, {"content": blocks})
+    return {EXTRA: change} if change else {}
 
 
 def _result(block: JsonObject, names: Mapping[str, str]) -> tuple[JsonObject, JsonObject]:
@@ -179,13 +211,13 @@ def _result(block: JsonObject, names: Mapping[str, str]) -> tuple[JsonObject, Js
     if isinstance(call_id, str) and call_id in names:
         message["toolName"] = names[call_id]
     if "content" in block:
-        message["content"] = [part_from_block(each) for each in content] if isinstance(content, list) else content
+        message["content"] = [part_from_block(inner) for inner in content] if isinstance(content, list) else content
     if "is_error" in block:
         message["isError"] = block["is_error"]
-    known = ("type", "tool_use_id", "content", "is_error")
-    message.update((name, item) for name, item in block.items() if name not in known)
-    found = difference(printed_result(message, Leftovers()), block)
-    return message, {EXTRA: found} if found else {}
+    read_fields = ("type", "tool_use_id", "content", "is_error")
+    message.update((name, item) for name, item in block.items() if name not in read_fields)
+    change = difference(printed_result(message, Leftovers()), block)
+    return message, {EXTRA: change} if change else {}
 
 
 def _assistant(value: JsonObject, rest: JsonObject, own: Container[str]) -> tuple[JsonObject, JsonObject]:
@@ -208,10 +240,10 @@ def _assistant(value: JsonObject, rest: JsonObject, own: Container[str]) -> tupl
     if isinstance(managed, dict) and isinstance(edits := managed.get(EDITS), list):
         # Contexts have no more of an answer than its message.
         message.setdefault(APPLIED_EDITS, edits)
-    beside: JsonObject = {"response": response} if response else {}
+    extra: JsonObject = {"response": response} if response else {}
     if isinstance(content, list):
-        beside.update(_differing(message, content))
-    return message, beside
+        extra.update(_differing(message, content))
+    return message, extra
 
 
 def part_from_block(block: JsonValue) -> JsonValue:
@@ -222,48 +254,42 @@ def part_from_block(block: JsonValue) -> JsonValue:
     return block if reader is None else reader(block)
 
 
-def _rest(block: JsonObject, *known: str) -> JsonObject:
-    return {name: value for name, value in block.items() if name not in known}
-
-
 def _from_call(block: JsonObject) -> JsonValue:
-    rest = _rest(block, "type", "id", "name", "input")
-    known: JsonObject = {"id": block.get("id"), "name": block.get("name"), "arguments": block.get("input")}
-    return {"type": "toolCall", **known, **rest}
+    rest = without(block, "type", "id", "name", "input")
+    fields: JsonObject = {"id": block.get("id"), "name": block.get("name"), "arguments": block.get("input")}
+    return {"type": "toolCall", **fields, **rest}
 
 
 def _from_thinking(block: JsonObject) -> JsonValue:
-    rest = _rest(block, "type", "thinking", "signature")
+    rest = without(block, "type", "thinking", "signature")
     signed: JsonObject = {"thinkingSignature": block["signature"]} if "signature" in block else {}
     return {"type": "thinking", "thinking": block.get("thinking"), **signed, **rest}
 
 
 def _from_redacted(block: JsonObject) -> JsonValue:
-    rest = _rest(block, "type", "data")
+    rest = without(block, "type", "data")
     return {"type": "thinking", "thinking": "", "thinkingSignature": block.get("data"), "redacted": True, **rest}
 
 
 def _from_image(block: JsonObject) -> JsonValue:
-    source = block.get("source")
-    held = source if isinstance(source, dict) else {}
-    if held.get("type") == "base64" and set(held) == {"type", "data", "media_type"}:
-        return {"type": "image", "data": held["data"], "mimeType": held["media_type"], **_rest(block, "type", "source")}
-    if held.get("type") == "url" and set(held) == {"type", "url"}:
-        return {"type": "image", "url": held["url"], **_rest(block, "type", "source")}
+    fields, rest = fields_of(block.get("source")), without(block, "type", "source")
+    if fields.get("type") == "base64" and set(fields) == {"type", "data", "media_type"}:
+        return {"type": "image", "data": fields["data"], "mimeType": fields["media_type"], **rest}
+    if fields.get("type") == "url" and set(fields) == {"type", "url"}:
+        return {"type": "image", "url": fields["url"], **rest}
     return block
 
 
 def _from_document(block: JsonObject) -> JsonValue:
-    source = block.get("source")
-    held = source if isinstance(source, dict) else {}
+    fields = fields_of(block.get("source"))
     if not set(block) <= {"type", "source", "title", CACHE_MARK}:
         return block
     named: JsonObject = {"filename": block["title"]} if "title" in block else {}
     named.update({CACHE_MARK: block[CACHE_MARK]} if CACHE_MARK in block else {})
-    if held.get("type") == "base64" and set(held) == {"type", "data", "media_type"}:
-        return {"type": "file", "data": held["data"], "mimeType": held["media_type"], **named}
-    if held.get("type") == "url" and set(held) == {"type", "url"}:
-        return {"type": "file", "url": held["url"], **named}
+    if fields.get("type") == "base64" and set(fields) == {"type", "data", "media_type"}:
+        return {"type": "file", "data": fields["data"], "mimeType": fields["media_type"], **named}
+    if fields.get("type") == "url" and set(fields) == {"type", "url"}:
+        return {"type": "file", "url": fields["url"], **named}
     return block
 
 
@@ -416,10 +442,10 @@ def without_blanks(content: JsonValue, left: Leftovers) -> JsonValue:
         content = [{"type": "text", "text": content}] if is_blank(content) else content
     if not isinstance(content, list):
         return content
-    kept = [block for block in content if not _is_blank_text(block)]
-    for _ in range(len(content) - len(kept)):
+    blocks = [block for block in content if not _is_blank_text(block)]
+    for _ in range(len(content) - len(blocks)):
         left.note(BLANK)
-    return kept
+    return blocks
 
 
 def _is_blank_text(block: JsonValue) -> bool:
@@ -432,17 +458,17 @@ def latest_cache_marks(value: JsonValue, left: Leftovers) -> JsonValue:
 
 
 def _count_marks(value: JsonValue) -> int:
-    found, to_see = 0, [value]
-    for each in to_see:  # which grows meanwhile
-        if isinstance(each, dict):
-            found += CACHE_MARK in each
-            if "content" in each:
-                to_see.append(each["content"])
-            if "messages" in each or "system" in each:
-                to_see += [each[name] for name in ("system", "messages") if name in each]
-        elif isinstance(each, list):
-            to_see += each
-    return found
+    count, to_see = 0, [value]
+    for item in to_see:  # which grows meanwhile
+        if isinstance(item, dict):
+            count += CACHE_MARK in item
+            if "content" in item:
+                to_see.append(item["content"])
+            if "messages" in item or "system" in item:
+                to_see += [item[name] for name in ("system", "messages") if name in item]
+        elif isinstance(item, list):
+            to_see += item
+    return count
 
 
 def _without_first_marks(value: JsonValue, spare: list[int], left: Leftovers) -> JsonValue:
@@ -453,12 +479,12 @@ def _without_first_marks(value: JsonValue, spare: list[int], left: Leftovers) ->
         return [_without_first_marks(item, spare, left) for item in value]
     if not isinstance(value, dict):
         return value
-    kept = {
+    fields = {
         name: _without_first_marks(item, spare, left) if name in _HOLDING_BLOCKS else item
         for name, item in value.items()
     }
-    if CACHE_MARK in kept and spare[0] > 0:
+    if CACHE_MARK in fields and spare[0] > 0:
         spare[0] -= 1
-        del kept[CACHE_MARK]
+        del fields[CACHE_MARK]
         left.note(f"a mark for the prompt cache, of which the API takes {MAX_CACHE_MARKS}: the last ones")
-    return kept
+    return fields

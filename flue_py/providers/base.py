@@ -1,8 +1,4 @@
-"""What printing a message again would not give back, so that a list goes out as it came in.
-
-A difference has the fields to ``set``, the names of those to ``unset``, and, from `close_difference`, what differs
-``inside`` others: a difference for each, by name, or by place in a list. Empty, it changes nothing.
-"""
+"""The common ground of the providers' forms: differences, notes of exports, limits, rules, responses and pictures."""
 
 from __future__ import annotations
 
@@ -25,7 +21,65 @@ from flue_py.core.kinds import Shape, shape_of
 from flue_py.core.usage import RESPONSE_ID, billed_by
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
 
-# What printing a message again would not give back, so that a list goes out as it came in.
+# Values of messages, read as the type that they should be of.
+
+
+def fields_of(value: JsonValue) -> JsonObject:
+    """Return an object; an empty one for any other value."""
+    return value if isinstance(value, dict) else {}
+
+
+def listed(value: JsonValue) -> list[JsonValue]:
+    """Return a list; an empty one for any other value."""
+    return value if isinstance(value, list) else []
+
+
+def objects_in(value: JsonValue) -> list[tuple[int, JsonObject]]:
+    """Return the objects of a list, each with its place; none for any other value."""
+    if not isinstance(value, list):
+        return []
+    return [(place, item) for place, item in enumerate(value) if isinstance(item, dict)]
+
+
+def blocks_of(content: JsonValue) -> list[JsonValue]:
+    """Return the blocks of a content; a text is one block."""
+    return [{"type": "text", "text": content}] if isinstance(content, str) else listed(content)
+
+
+def without(fields: Mapping[str, JsonValue], *names: str) -> JsonObject:
+    """Return an object without the fields of these names. O(fields)."""
+    return {name: value for name, value in fields.items() if name not in names}
+
+
+def is_blank(text: JsonValue) -> bool:
+    """Return whether a text is empty or white space only."""
+    return not isinstance(text, str) or not text or text.isspace()
+
+
+def need_text(value: Mapping[str, JsonValue], field: str, where: str) -> None:
+    """Check that a field is a text. Raises `InvalidEntry` with its path."""
+    text = value.get(field)
+    if text is None:
+        raise InvalidEntry(f"{where}.{field}: is missing")
+    if not isinstance(text, str):
+        raise InvalidEntry(f"{where}.{field}: should be a string, not {shown(text)}")
+
+
+def need_content(value: Mapping[str, JsonValue], where: str, field: str = "content") -> None:
+    """Check that a field, the content by default, is a text or a list. Raises `InvalidEntry` with its path."""
+    if not isinstance(value.get(field), (str, list)):
+        raise InvalidEntry(f"{where}.{field}: should be a string or a list, not {shown(value.get(field))}")
+
+
+def parts_with_paths(content: JsonValue, where: str, field: str = "content") -> Iterator[tuple[JsonObject, str]]:
+    """Yield the parts of a content, each with its path. Raises `InvalidEntry` for one that is no object."""
+    for number, part in enumerate(listed(content)):
+        if not isinstance(part, dict):
+            raise InvalidEntry(f"{where}.{field}[{number}]: should be an object with a type, not {shown(part)}")
+        yield part, f"{where}.{field}[{number}]"
+
+
+# How a message that came in differs from the one that is printed, so that a list goes out as it came in.
 #
 # A difference has the fields to ``set``, the names of those to ``unset``, and, from `close_difference`, what differs
 # ``inside`` others: a difference for each, by name, or by place in a list. Empty, it changes nothing.
@@ -39,7 +93,7 @@ def difference(printed: Mapping[str, JsonValue], original: Mapping[str, JsonValu
     changed = {
         name: value for name, value in original.items() if name not in printed or not _same(printed[name], value)
     }
-    return _told(changed, [name for name in printed if name not in original], {})
+    return _change_of(changed, [name for name in printed if name not in original], {})
 
 
 def close_difference(printed: JsonObject, original: JsonObject) -> JsonObject:
@@ -54,21 +108,21 @@ def close_difference(printed: JsonObject, original: JsonObject) -> JsonObject:
         return difference(printed, original)
 
 
-def restored(printed: JsonObject, found: JsonValue) -> JsonObject:
+def restored(printed: JsonObject, change: JsonValue) -> JsonObject:
     """Return ``printed`` with a difference applied; what is none changes nothing. O(size of what differs)."""
-    if not isinstance(found, dict) or not found:
+    if not isinstance(change, dict) or not change:
         return printed
-    gone, changed, inside = found.get("unset"), found.get("set"), found.get("inside")
-    kept = {**printed}
-    for name in gone if isinstance(gone, list) else ():
+    unset, changed, inside = change.get("unset"), change.get("set"), change.get("inside")
+    whole = {**printed}
+    for name in unset if isinstance(unset, list) else ():
         if isinstance(name, str):
-            kept.pop(name, None)
-    for name, each in inside.items() if isinstance(inside, dict) else ():
-        if name in kept:
-            kept[name] = _restored_inside(kept[name], each)
+            whole.pop(name, None)
+    for name, inner in inside.items() if isinstance(inside, dict) else ():
+        if name in whole:
+            whole[name] = _restored_inside(whole[name], inner)
     if isinstance(changed, dict):
-        kept.update(changed)
-    return kept
+        whole.update(changed)
+    return whole
 
 
 def _between_objects(printed: JsonObject, original: JsonObject, depth: int) -> JsonObject:
@@ -79,8 +133,8 @@ def _between_objects(printed: JsonObject, original: JsonObject, depth: int) -> J
             changed[name] = value
         elif (before := printed[name]) is not value:
             _compare(name, before, value, depth, changed, inside)
-    gone = [name for name in printed if name not in original] if len(printed) + len(changed) > len(original) else ()
-    return _told(changed, gone, inside) if changed or inside or gone else {}
+    unset = [name for name in printed if name not in original] if len(printed) + len(changed) > len(original) else ()
+    return _change_of(changed, unset, inside) if changed or inside or unset else {}
 
 
 def _compare(
@@ -91,11 +145,11 @@ def _compare(
     if type(before) is not kind:
         changed[name] = value
     elif kind is dict and (depth < _UNORDERED or _keeps_order(before, value)):  # type: ignore[arg-type]
-        if found := _between_objects(before, value, depth + 1):  # type: ignore[arg-type]
-            inside[name] = found
+        if change := _between_objects(before, value, depth + 1):  # type: ignore[arg-type]
+            inside[name] = change
     elif kind is list and len(before) == len(value):  # type: ignore[arg-type]
-        if found := _between_lists(before, value, depth + 1):  # type: ignore[arg-type]
-            inside[name] = found
+        if change := _between_lists(before, value, depth + 1):  # type: ignore[arg-type]
+            inside[name] = change
     elif before != value or (kind is float and str(before) != str(value)) or kind in (dict, list):
         changed[name] = value
 
@@ -105,39 +159,39 @@ def _between_lists(printed: list[JsonValue], original: list[JsonValue], depth: i
     inside: JsonObject = {}
     for number, (before, value) in enumerate(zip(printed, original, strict=True)):
         _compare(str(number), before, value, depth, changed, inside)
-    return _told(changed, (), inside)
+    return _change_of(changed, (), inside)
 
 
-def _told(changed: JsonObject, gone: Iterable[str], inside: JsonObject) -> JsonObject:
-    found: JsonObject = {}
+def _change_of(changed: JsonObject, unset: Iterable[str], inside: JsonObject) -> JsonObject:
+    change: JsonObject = {}
     if changed:
-        found["set"] = changed
-    if gone:
-        found["unset"] = list(gone)
+        change["set"] = changed
+    if unset:
+        change["unset"] = list(unset)
     if inside:
-        found["inside"] = inside
-    return found
+        change["inside"] = inside
+    return change
 
 
-def _restored_inside(value: JsonValue, found: JsonValue) -> JsonValue:
+def _restored_inside(value: JsonValue, change: JsonValue) -> JsonValue:
     if isinstance(value, dict):
-        return restored(value, found)
-    if not isinstance(value, list) or not isinstance(found, dict):
+        return restored(value, change)
+    if not isinstance(value, list) or not isinstance(change, dict):
         return value
-    changed, inside = found.get("set"), found.get("inside")
-    kept = [*value]
-    for number, each in _places(inside, len(kept)):
-        kept[number] = _restored_inside(kept[number], each)
-    for number, each in _places(changed, len(kept)):
-        kept[number] = each
-    return kept
+    changed, inside = change.get("set"), change.get("inside")
+    items = [*value]
+    for number, inner in _places(inside, len(items)):
+        items[number] = _restored_inside(items[number], inner)
+    for number, inner in _places(changed, len(items)):
+        items[number] = inner
+    return items
 
 
-def _places(found: JsonValue, length: int) -> list[tuple[int, JsonValue]]:
+def _places(values: JsonValue, length: int) -> list[tuple[int, JsonValue]]:
     """Return what stands under the places of a list of this length; other names stand for none."""
-    told = found.items() if isinstance(found, dict) else ()
-    places = {str(number): number for number in range(length)} if told else {}
-    return [(places[name], each) for name, each in told if name in places]
+    named = values.items() if isinstance(values, dict) else ()
+    places = {str(number): number for number in range(length)} if named else {}
+    return [(places[name], value) for name, value in named if name in places]
 
 
 def _keeps_order(printed: JsonObject, original: JsonObject) -> bool:
@@ -148,12 +202,12 @@ def _keeps_order(printed: JsonObject, original: JsonObject) -> bool:
     return [*(name for name in printed if name in original), *(name for name in names if name not in printed)] == names
 
 
-def _same(one: JsonValue, other: JsonValue) -> bool:
-    if type(one) is str and type(other) is str:
-        return one == other
+def _same(left: JsonValue, right: JsonValue) -> bool:
+    if type(left) is str and type(right) is str:
+        return left == right
     # As text, since to Python 1, 1.0 and True are equal. Another order of keys counts as a difference; it costs space.
     try:
-        return json.dumps(one) == json.dumps(other)
+        return json.dumps(left) == json.dumps(right)
     except RecursionError:
         return False
 
@@ -202,28 +256,28 @@ class Leftovers(Struct):
     places: dict[str | None, int] = dataclasse_field(default_factory=dict)
     """Where in the list a message went, by its entry, for a list that tells it."""
 
-    def note(self, what: str, *lost: Mapping[str, JsonValue], put: Mapping[str, JsonValue] | None = None) -> None:
+    def note(self, text: str, *lost: Mapping[str, JsonValue], put: Mapping[str, JsonValue] | None = None) -> None:
         """Note that something was left out: parts or messages of ours, with ``put`` in their place."""
         instead = () if put is None else (dict(put),)
-        self.repairs.append(Repair(self.at, f"{_LEFT_OUT}{what}", tuple(map(dict, lost)), instead))
+        self.repairs.append(Repair(self.at, f"{_LEFT_OUT}{text}", tuple(map(dict, lost)), instead))
 
     def change(
-        self, what: str, *, lost: Sequence[Mapping[str, JsonValue]] = (), put: Sequence[Mapping[str, JsonValue]] = ()
+        self, text: str, *, lost: Sequence[Mapping[str, JsonValue]] = (), put: Sequence[Mapping[str, JsonValue]] = ()
     ) -> None:
         """Note that something goes out other than it is, with what is lost by it, and what is put there."""
-        self.repairs.append(Repair(self.at, what, tuple(map(dict, lost)), tuple(map(dict, put))))
+        self.repairs.append(Repair(self.at, text, tuple(map(dict, lost)), tuple(map(dict, put))))
 
     def notes(self) -> tuple[ExportNote, ...]:
         """Return the remarks, each once: what was left out, then what was changed."""
         counts = Counter(repair.what for repair in self.repairs)
-        ordered = sorted(counts, key=lambda what: not what.startswith(_LEFT_OUT))
-        return tuple(ExportNote(what, counts[what]) for what in ordered)
+        ordered = sorted(counts, key=lambda text: not text.startswith(_LEFT_OUT))
+        return tuple(ExportNote(text, counts[text]) for text in ordered)
 
 
 # What the bytes of a picture or a document are, whatever they are said to be.
 
 _HEAD_CHARS = 64
-_OTHER_ALPHABET = str.maketrans("-_", "+/", "\r\n")
+OTHER_ALPHABET = str.maketrans("-_", "+/", "\r\n")
 _TYPES: tuple[tuple[str, re.Pattern[bytes]], ...] = (
     ("image/png", re.compile(rb"\x89PNG\r\n\x1a\n")),
     ("image/jpeg", re.compile(rb"\xff\xd8\xff")),
@@ -242,7 +296,7 @@ _TYPES: tuple[tuple[str, re.Pattern[bytes]], ...] = (
 
 def type_of_bytes(data: str) -> str | None:
     """Return the MIME type of what a text of base64 holds, by how it begins; None if no type is known. O(1)."""
-    start = data[: 2 * _HEAD_CHARS].translate(_OTHER_ALPHABET)[:_HEAD_CHARS]
+    start = data[: 2 * _HEAD_CHARS].translate(OTHER_ALPHABET)[:_HEAD_CHARS]
     try:
         head = b64decode(start[: len(start) // 4 * 4], validate=True)
     except ValueError:
@@ -351,22 +405,22 @@ def _read(value: Mapping[str, JsonValue], names: _Names, listed: list[JsonValue]
         )
     call = _call(value, names, listed)
     messages = []
-    for number, each in enumerate(listed):
+    for number, answer in enumerate(listed):
         path = f"{where}[{number}]"
-        if not isinstance(each, Mapping):
-            raise InvalidEntry(f"{path}: should be an object, not {shown(each)}")
+        if not isinstance(answer, Mapping):
+            raise InvalidEntry(f"{path}: should be an object, not {shown(answer)}")
         if names.answer:
-            reason = next((each[name] for name in names.stop if isinstance(each.get(name), str)), None)
+            reason = next((answer[name] for name in names.stop if isinstance(answer.get(name), str)), None)
             if reason is not None:
                 call["stopReason"] = reason
-            messages.append(_answer(each, names, path))
+            messages.append(_answer(answer, names, path))
         else:
-            messages.append((dict(each), path))
+            messages.append((dict(answer), path))
     return Response(names.shape, tuple(messages), call)
 
 
-def _answer(each: Mapping[str, JsonValue], names: _Names, path: str) -> tuple[JsonObject, str]:
-    answer, path = each.get(names.answer), f"{path}.{names.answer}"
+def _answer(candidate: Mapping[str, JsonValue], names: _Names, path: str) -> tuple[JsonObject, str]:
+    answer, path = candidate.get(names.answer), f"{path}.{names.answer}"
     if names.shape == "gemini":
         # A candidate that was ended before it said anything has no content, or no parts.
         content = answer if isinstance(answer, Mapping) else {}
@@ -379,9 +433,9 @@ def _answer(each: Mapping[str, JsonValue], names: _Names, path: str) -> tuple[Js
 def _call(value: Mapping[str, JsonValue], names: _Names, listed: list[JsonValue]) -> JsonObject:
     call: JsonObject = {}
     for ours, spellings in names.told.items():
-        said = next((value[name] for name in spellings if value.get(name) is not None), None)
-        if said is not None and (ours == "usage" or (isinstance(said, str) and said)):
-            call[ours] = said
+        value_of = next((value[name] for name in spellings if value.get(name) is not None), None)
+        if value_of is not None and (ours == "usage" or (isinstance(value_of, str) and value_of)):
+            call[ours] = value_of
     # A response without a word of what it used was paid for all the same: its usage is unknown.
     usage = call.setdefault("usage", {})
     if isinstance(usage, Mapping):
@@ -391,19 +445,19 @@ def _call(value: Mapping[str, JsonValue], names: _Names, listed: list[JsonValue]
 
 def charged(listed: Sequence[JsonValue | JsonObject]) -> JsonObject:
     """Return how often the provider's own tools were used, which the numbers of tokens do not say."""
-    found: Counter[str] = Counter()
-    for each in _objects(listed):
-        action, place, message = each.get("action"), each.get("environment"), each.get("message")
-        kind = f"{each.get('type')} {place.get('type')}" if isinstance(place, Mapping) else str(each.get("type"))
+    charges: Counter[str] = Counter()
+    for item in _objects(listed):
+        action, place, message = item.get("action"), item.get("environment"), item.get("message")
+        kind = f"{item.get('type')} {place.get('type')}" if isinstance(place, Mapping) else str(item.get("type"))
         if not isinstance(action, Mapping) or action.get("type", "search") == "search":
-            found[_CHARGED.get(kind, "")] += 1
+            charges[_CHARGED.get(kind, "")] += 1
         for note in _objects(message.get("annotations") if isinstance(message, Mapping) else None):
-            found[_CHARGED.get(str(note.get("type")), "")] += 1
-        grounding = each.get("groundingMetadata") or each.get("grounding_metadata")
+            charges[_CHARGED.get(str(note.get("type")), "")] += 1
+        grounding = item.get("groundingMetadata") or item.get("grounding_metadata")
         for field, rows in grounding.items() if isinstance(grounding, Mapping) else ():
-            found[_GROUNDED.get(field, "")] += len(rows) if isinstance(rows, list) else 0
-            found["grounded_places"] += sum(bool(row.get("maps")) for row in _objects(rows))
-    return {name: number for name, number in found.items() if name and number}
+            charges[_GROUNDED.get(field, "")] += len(rows) if isinstance(rows, list) else 0
+            charges["grounded_places"] += sum(bool(row.get("maps")) for row in _objects(rows))
+    return {name: number for name, number in charges.items() if name and number}
 
 
 def _objects(rows: JsonValue | Sequence[JsonValue | JsonObject]) -> Iterator[Mapping[str, JsonValue]]:
@@ -613,10 +667,10 @@ def _of_model(target: Shape, model: str) -> RequestLimits:
 
 def checked_target(target: object) -> Shape:
     """Return the name of a target. Raises `InvalidArgument`, with the names that there are, for any other value."""
-    found = next((name for name in LIMITS if name == target), None)
-    if found is None:
+    name = next((name for name in LIMITS if name == target), None)
+    if name is None:
         raise InvalidArgument(f"target: should be one of {', '.join(LIMITS)}, not {shown(target)}")
-    return found
+    return name
 
 
 # A rule of a provider's API, and a request that breaks one.
@@ -678,7 +732,7 @@ class SentRequest:
         """Those, what the system has as parts, and the parts of all of these. O(parts)."""
         outer = [part for _, part in objects_in(self.system)] + [part for _, _, _, part in self.parts]
         inner = [part[self._field] for part in outer if self._field in part]
-        return [*outer, *[part for each in inner for _, part in objects_in(each)]]
+        return [*outer, *[part for content in inner for _, part in objects_in(content)]]
 
     @cached_property
     def _kinds(self) -> frozenset[str]:
@@ -709,18 +763,6 @@ class Rule(NamedTuple):
     find: Callable[[SentRequest, RequestLimits], Found]
 
 
-def objects_in(value: JsonValue) -> list[tuple[int, JsonObject]]:
-    """Return the objects of a list, each with its place; none for any other value."""
-    if not isinstance(value, list):
-        return []
-    return [(place, each) for place, each in enumerate(value) if isinstance(each, dict)]
-
-
-def is_blank(text: JsonValue) -> bool:
-    """Return whether a text is empty or white space only."""
-    return not isinstance(text, str) or not text or text.isspace()
-
-
 # The pictures of a request: how many, how large, of what type.
 
 _HEADER_CHARS = 128 * 1024
@@ -745,16 +787,22 @@ class Picture(Frozen):
 
 def wrong_pictures(pictures: Iterable[Picture], limits: RequestLimits) -> Found:
     """Yield what of the pictures of a request is above a limit, or of a type that is not taken. O(pictures)."""
-    held = list(pictures)
-    if len(held) > limits.images:
-        yield held[limits.images].where, f"{len(held):,} images, and a request may have {limits.images:,}"
-    in_all = sum(len(each.data or "") for each in held)
+    images = list(pictures)
+    if len(images) > limits.images:
+        yield (
+            images[limits.images].where,
+            f"{len(images):,} images, and a request may have {limits.images:,}",
+        )
+    in_all = sum(len(picture.data or "") for picture in images)
     if limits.image_chars_in_all is not None and in_all > limits.image_chars_in_all:
-        yield held[0].where, f"{in_all:,} characters of images, and a request may have {limits.image_chars_in_all:,}"
-    for each in held:
-        wrong = wrong_picture(each.data, each.mime_type, limits, among=len(held))
+        yield (
+            images[0].where,
+            f"{in_all:,} characters of images, and a request may have {limits.image_chars_in_all:,}",
+        )
+    for picture in images:
+        wrong = wrong_picture(picture.data, picture.mime_type, limits, among=len(images))
         if wrong:
-            yield each.where, wrong
+            yield picture.where, wrong
 
 
 def wrong_picture(data: str | None, mime_type: str | None, limits: RequestLimits, *, among: int = 1) -> str:
@@ -763,9 +811,9 @@ def wrong_picture(data: str | None, mime_type: str | None, limits: RequestLimits
         return f"an image of type {mime_type!r}; it takes {', '.join(sorted(limits.image_types))}"
     if data is None:
         return ""
-    held = type_of_bytes(data)
-    if held != (mime_type or "image/png") and {held, mime_type} != HEIF:
-        return f"an image whose data are {held or 'those of none'}"
+    real = type_of_bytes(data)
+    if real != (mime_type or "image/png") and {real, mime_type} != HEIF:
+        return f"an image whose data are {real or 'those of none'}"
     if limits.image_chars is not None and len(data) > limits.image_chars:
         return f"an image of {len(data):,} characters in base64, and {limits.image_chars:,} are taken"
     most = limits.image_side

@@ -66,21 +66,21 @@ def _check_part(part: JsonValue, role: JsonValue, where: str) -> None:
     if len(kinds) > 1:
         raise InvalidEntry(f"{where}: has {' and '.join(kinds)}; a part is one of them")
     for kind in kinds:
-        held = plain[kind]
+        inner = plain[kind]
         if kind == "text":
-            if not isinstance(held, str):
-                raise InvalidEntry(f"{where}.text: should be a string, not {shown(held)}")
+            if not isinstance(inner, str):
+                raise InvalidEntry(f"{where}.text: should be a string, not {shown(inner)}")
             continue
-        if not isinstance(held, dict):
-            raise InvalidEntry(f"{where}.{kind}: should be an object, not {shown(held)}")
+        if not isinstance(inner, dict):
+            raise InvalidEntry(f"{where}.{kind}: should be an object, not {shown(inner)}")
         if kind not in _SIDES:
             continue
         if (role == "model") != (_SIDES[kind] == "model"):
             raise InvalidEntry(f"{where}.{kind}: stands in a content of the {_SIDES[kind]}")
         for field in ("name", "id"):
-            found = held.get(field)
-            if not isinstance(found, str) and (field == "name" or found is not None):
-                raise InvalidEntry(f"{where}.{kind}.{field}: should be a string, not {shown(found)}")
+            text = inner.get(field)
+            if not isinstance(text, str) and (field == "name" or text is not None):
+                raise InvalidEntry(f"{where}.{kind}.{field}: should be a string, not {shown(text)}")
 
 
 # Reading
@@ -92,8 +92,8 @@ def messages_from_gemini(value: JsonObject, own: Container[str] = ()) -> Iterato
     Of the fields beside the parts, those in ``own`` are fields of our messages, and are taken as such; of an answer
     what a response says of its call, too.
     """
-    role, found = value.get("role"), value.get("parts")
-    parts = found if isinstance(found, list) else []
+    role, listed_parts = value.get("role"), value.get("parts")
+    parts = listed_parts if isinstance(listed_parts, list) else []
     rest = {name: item for name, item in value.items() if name not in ("role", "parts")}
     taken = {name: item for name, item in rest.items() if name in own}
     outer = {name: item for name, item in rest.items() if name not in taken}
@@ -101,18 +101,18 @@ def messages_from_gemini(value: JsonObject, own: Container[str] = ()) -> Iterato
         outer["role"] = role
     ours = _ROLES.get(str(role), role or "user")
     if ours == "assistant":
-        said = {name: rest[each] for name, names in GEMINI_CALL.items() for each in names if rest.get(each)}
-        said = {name: item for name, item in said.items() if isinstance(item, dict if name == "usage" else str)}
-        message: JsonObject = {"role": ours, "content": _from_model(parts), "provider": PROVIDER, **said, **taken}
+        call = {name: rest[field] for name, names in GEMINI_CALL.items() for field in names if rest.get(field)}
+        call = {name: item for name, item in call.items() if isinstance(item, dict if name == "usage" else str)}
+        message: JsonObject = {"role": ours, "content": _from_model(parts), "provider": PROVIDER, **call, **taken}
         yield message, _beside(message, {**outer, "parts": parts})
         return
-    for number, (message, held) in enumerate(_from_user(ours, parts)):
+    for number, (message, message_parts) in enumerate(_from_user(ours, parts)):
         is_result = message["role"] == "toolResult"
-        told = taken if not is_result else {name: taken[name] for name in ("timestamp",) if name in taken}
-        message.update(told)
+        fields = taken if not is_result else {name: taken[name] for name in ("timestamp",) if name in taken}
+        message.update(fields)
         # By itself a result goes on with the results before it, and any other message is a content of its own.
         starts = True if number == 0 and is_result else None if is_result or number == 0 else False
-        yield message, _beside(message, {**(outer if number == 0 else _role(outer)), "parts": held}, starts)
+        yield message, _beside(message, {**(outer if number == 0 else _role(outer)), "parts": message_parts}, starts)
 
 
 def _role(outer: JsonObject) -> JsonObject:
@@ -120,10 +120,10 @@ def _role(outer: JsonObject) -> JsonObject:
 
 
 def _beside(message: JsonObject, original: JsonObject, starts: bool | None = None) -> JsonObject:
-    found = difference(printed_content(message, Leftovers()), original)
+    change = difference(printed_content(message, Leftovers()), original)
     if starts is not None:
-        found[STARTS] = starts
-    return {EXTRA: found} if found else {}
+        change[STARTS] = starts
+    return {EXTRA: change} if change else {}
 
 
 def gemini_difference(message: JsonObject, original: JsonObject) -> JsonObject:
@@ -132,20 +132,20 @@ def gemini_difference(message: JsonObject, original: JsonObject) -> JsonObject:
 
 
 def _from_user(role: JsonValue, parts: list[JsonValue]) -> Iterator[tuple[JsonObject, list[JsonValue]]]:
-    said: list[JsonValue] = []
+    others: list[JsonValue] = []
     places: Counter[str] = Counter()
     for part in parts:
         plain = _plain(part) if isinstance(part, dict) else {}
         answer = plain.get("functionResponse")
         if not isinstance(answer, dict):
-            said.append(part)
+            others.append(part)
             continue
-        if said:
-            yield {"role": role, "content": [part_from_gemini(each) for each in said]}, said
-        said = []
+        if others:
+            yield {"role": role, "content": [part_from_gemini(other_part) for other_part in others]}, others
+        others = []
         yield _result(answer, places), [part]
-    if said or not parts:
-        yield {"role": role, "content": [part_from_gemini(each) for each in said]}, said
+    if others or not parts:
+        yield {"role": role, "content": [part_from_gemini(other_part) for other_part in others]}, others
 
 
 def _from_model(parts: list[JsonValue]) -> list[JsonValue]:
@@ -166,17 +166,17 @@ def _from_model(parts: list[JsonValue]) -> list[JsonValue]:
 
 def _call(called: JsonObject, part: JsonObject, places: Counter[str]) -> JsonObject:
     arguments = called.get("args")
-    known: JsonObject = {"id": _call_id(called, places), "name": called.get("name")}
-    known["arguments"] = {} if arguments is None else arguments
+    fields: JsonObject = {"id": _call_id(called, places), "name": called.get("name")}
+    fields["arguments"] = {} if arguments is None else arguments
     rest = {name: item for name, item in (called | part).items() if name not in _READ_OF_CALL}
-    return {"type": "toolCall", **known, **rest}
+    return {"type": "toolCall", **fields, **rest}
 
 
-def _call_id(held: JsonObject, places: Counter[str]) -> JsonValue:
+def _call_id(fields: JsonObject, places: Counter[str]) -> JsonValue:
     """Return the id of a call or of a response; one that has none gets that of its place among those of its name."""
-    if held.get("id") is not None:
-        return held["id"]
-    name = str(held.get("name"))
+    if fields.get("id") is not None:
+        return fields["id"]
+    name = str(fields.get("name"))
     places[name] += 1
     return f"call:{name}:{places[name] - 1}"
 
@@ -186,8 +186,8 @@ def _result(answer: JsonObject, places: Counter[str]) -> JsonObject:
     response, parts = answer.get("response"), answer.get("parts")
     text: JsonValue = None
     if isinstance(response, dict) and len(response) == 1:
-        (field, held), *_ = response.items()
-        text = held if field in ("output", "result", "error") and isinstance(held, str) else None
+        (field, value), *_ = response.items()
+        text = value if field in ("output", "result", "error") and isinstance(value, str) else None
         if text is not None and field == "error":
             message["isError"] = True
     if text is None:
@@ -208,22 +208,22 @@ def part_from_gemini(part: JsonValue) -> JsonValue:
         signed: JsonObject = {} if signature is None else {"textSignature": signature}
         return {**plain, **signed, "type": "text"}
     for kind in _MEDIA:
-        if isinstance(held := plain.get(kind), dict):
-            return _from_media(_plain(held), {name: item for name, item in plain.items() if name != kind})
+        if isinstance(media := plain.get(kind), dict):
+            return _from_media(_plain(media), {name: item for name, item in plain.items() if name != kind})
     kind = next((name for name in plain if name not in _BESIDE), "part")
     return {**part, "type": _OWN_KIND + kind}
 
 
-def _from_media(held: JsonObject, rest: JsonObject) -> JsonObject:
+def _from_media(media: JsonObject, rest: JsonObject) -> JsonObject:
     names = {"mimeType": "mimeType", "data": "data", "fileUri": "url", "displayName": "filename"}
-    is_image = str(held.get("mimeType")).startswith("image/")
-    found = {names.get(name, name): item for name, item in held.items()}
-    return {**rest, **found, "type": "image" if is_image else "file"}
+    is_image = str(media.get("mimeType")).startswith("image/")
+    fields = {names.get(name, name): item for name, item in media.items()}
+    return {**rest, **fields, "type": "image" if is_image else "file"}
 
 
-def _plain(held: JsonObject) -> JsonObject:
+def _plain(fields: JsonObject) -> JsonObject:
     """Return an object with the fields as the API spells them, without those that are null."""
-    return {_CAMEL.get(name, name): item for name, item in held.items() if item is not None}
+    return {_CAMEL.get(name, name): item for name, item in fields.items() if item is not None}
 
 
 # Printing
@@ -284,8 +284,8 @@ def _media(part: Mapping[str, JsonValue], left: Leftovers, is_google: bool) -> l
         default = "image/png" if part.get("type") == "image" else "application/octet-stream"
         return [{"inlineData": {"mimeType": kind or default, "data": data, **named}}]
     if isinstance(url, str):
-        told: JsonObject = {"mimeType": kind} if isinstance(kind, str) else {}
-        return [{"fileData": {**told, "fileUri": url, **named}}]
+        typed: JsonObject = {"mimeType": kind} if isinstance(kind, str) else {}
+        return [{"fileData": {**typed, "fileUri": url, **named}}]
     left.note(f"a part {part.get('type')!r} without data", part)
     return []
 
@@ -300,8 +300,8 @@ _PRINTERS: dict[str, Callable[[Mapping[str, JsonValue], Leftovers, bool], list[J
 
 
 def _signature(part: Mapping[str, JsonValue], field: str, is_google: bool) -> JsonObject:
-    found = part.get(field)
-    return {"thoughtSignature": found} if is_google and isinstance(found, str) and found else {}
+    signature = part.get(field)
+    return {"thoughtSignature": signature} if is_google and isinstance(signature, str) and signature else {}
 
 
 def _id(call_id: JsonValue) -> JsonObject:
@@ -315,8 +315,9 @@ def _printed_result(message: Mapping[str, JsonValue], left: Leftovers) -> JsonOb
             texts.append(str(part.get("text")))
         else:
             media += printed_part(part, left, is_google=False)
-    told: JsonObject = {"error" if message.get("isError") is True else "output": "\n".join(texts)}
-    answer: JsonObject = {**_id(message.get("toolCallId")), "name": message.get("toolName") or "tool", "response": told}
+    response: JsonObject = {"error" if message.get("isError") is True else "output": "\n".join(texts)}
+    name = message.get("toolName") or "tool"
+    answer: JsonObject = {**_id(message.get("toolCallId")), "name": name, "response": response}
     if media:
         answer["parts"] = media
     return {"functionResponse": answer}

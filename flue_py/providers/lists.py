@@ -23,7 +23,7 @@ from flue_py.providers.anthropic import (
     printed_result,
     without_blanks,
 )
-from flue_py.providers.base import Leftovers, restored
+from flue_py.providers.base import Leftovers, blocks_of, fields_of, listed, restored, without
 from flue_py.providers.gemini import EXTRA as GEMINI_EXTRA
 from flue_py.providers.gemini import FOREIGN_SIGNATURE, STARTS, is_of_google, printed_content
 from flue_py.providers.openai_chat import EXTRA as OPENAI_CHAT_EXTRA
@@ -94,33 +94,48 @@ class Said:
         """Whether it is the error that stands for a result that never came."""
         return self.role == "toolResult" and self.message.get("content") == NO_RESULT
 
+    @property
+    def parts(self) -> list[JsonValue]:
+        """The parts of its content; none if that is a text."""
+        return listed(self.message.get("content"))
+
     def with_message(self, message: JsonObject, extra: JsonObject = _NOTHING) -> Said:
         """Return this with another message. What stood beside the old one would bring that back, and is left out."""
         return Said(message, extra, self.entry_id, has_lost=self.has_lost)
 
+    def with_parts(self, parts: list[JsonValue]) -> Said:
+        """Return this with other parts (see `with_message`)."""
+        return self.with_message({**self.message, "content": parts})
 
-def kinds_in(said: Iterable[Said]) -> frozenset[str]:
+    def without_parts(self, places: Sequence[int]) -> Said:
+        """Return this without the parts at some places: the same one if there are none."""
+        if not places:
+            return self
+        return self.with_parts([part for place, part in enumerate(self.parts) if place not in places])
+
+
+def kinds_in(messages: Iterable[Said]) -> frozenset[str]:
     """Return what there is in messages: types of parts, roles, and `BLANK` where content or a text is. O(parts)."""
-    found: set[str] = set()
-    for each in said:
-        if isinstance(each.role, str):
-            found.add(each.role)
-        content = each.message.get("content")
+    kinds: set[str] = set()
+    for message in messages:
+        if isinstance(message.role, str):
+            kinds.add(message.role)
+        content = message.message.get("content")
         if not isinstance(content, list) or not content:
             if is_blank(content):
-                found.add(BLANK)
+                kinds.add(BLANK)
             continue
         for part in content:
             if isinstance(part, dict) and isinstance(kind := part.get("type"), str):
-                found.add(kind)
+                kinds.add(kind)
                 if kind == "text" and is_blank(part.get("text")):
-                    found.add(BLANK)
-    return frozenset(found)
+                    kinds.add(BLANK)
+    return frozenset(kinds)
 
 
-def last_model(said: Sequence[Said]) -> str | None:
+def last_model(messages: Sequence[Said]) -> str | None:
     """Return the model of the last answer, which a request is for where no other is named; None where it has none."""
-    answer = next((each for each in reversed(said) if each.role == "assistant"), None)
+    answer = next((message for message in reversed(messages) if message.role == "assistant"), None)
     model = None if answer is None else answer.message.get("model")
     return model if isinstance(model, str) else None
 
@@ -153,37 +168,37 @@ def speakers_only(
     as providers ask. Commands of the user become text, ``custom`` messages the user's; what the user kept from the
     model, and other roles, are noted. Cost: O(messages).
     """
-    given = [*messages]
+    whole = [*messages]
     spoken = SPEAKERS.union(also)
-    if all(each.role in spoken and NATIVE not in each.message for each in given):
-        return given
-    said: list[Said] = []
-    for each in _sent(given, provider, account):
-        message, role, left.at = each.message, each.role, each.entry_id
+    if all(item.role in spoken and NATIVE not in item.message for item in whole):
+        return whole
+    spoken_messages: list[Said] = []
+    for item in _sent(whole, provider, account):
+        message, role, left.at = item.message, item.role, item.entry_id
         if role in spoken:
-            said.append(each)
+            spoken_messages.append(item)
         elif role == "bashExecution":
             if message.get("excludeFromContext"):
                 left.note("a command that the user kept from the model", message)
             else:
-                said.append(Said({"role": "user", "content": bash_text(message)}, entry_id=each.entry_id))
+                spoken_messages.append(Said({"role": "user", "content": bash_text(message)}, entry_id=item.entry_id))
         elif role == "custom":
-            said.append(Said({"role": "user", "content": message.get("content")}, entry_id=each.entry_id))
+            spoken_messages.append(Said({"role": "user", "content": message.get("content")}, entry_id=item.entry_id))
         else:
             left.note(f"a message of role {role!r}", message)
     left.at = None
-    return said
+    return spoken_messages
 
 
 def _sent(messages: Iterable[Said], provider: str | None, account: str | None) -> Iterator[Said]:
     is_first = True
-    for said in messages:
-        if NATIVE in said.message:
-            sent = sent_to(said.message, provider if is_first else None, account)
-            yield from (Said(message, entry_id=said.entry_id) for message in sent)
+    for item in messages:
+        if NATIVE in item.message:
+            sent = sent_to(item.message, provider if is_first else None, account)
+            yield from (Said(message, entry_id=item.entry_id) for message in sent)
         else:
-            yield said
-        is_first = is_first and said.role in SYSTEM
+            yield item
+        is_first = is_first and item.role in SYSTEM
 
 
 def split_system(
@@ -198,95 +213,100 @@ def split_system(
 
     With ``within`` that is what the system said first, and the list has the rest.
     """
-    said = speakers_only(messages, left, also=SYSTEM, provider=provider, account=account)
+    spoken = speakers_only(messages, left, also=SYSTEM, provider=provider, account=account)
     if within:
-        first = next((at for at, each in enumerate(said) if each.role not in SYSTEM), len(said))
-        return said[:first], said[first:]
-    system = [each for each in said if each.role in SYSTEM]
+        first = leading_system(spoken)
+        return spoken[:first], spoken[first:]
+    system = [message for message in spoken if message.role in SYSTEM]
     if not system:
-        return system, said
-    if said[: len(system)] != system:
+        return system, spoken
+    if spoken[: len(system)] != system:
         left.change("system messages from within the conversation stand at its beginning")
-    return system, [each for each in said if each.role not in SYSTEM]
+    return system, [message for message in spoken if message.role not in SYSTEM]
 
 
-def pairing_of(said: Sequence[Said]) -> Pairing:
+def leading_system(messages: Sequence[Said]) -> int:
+    """Return how many messages of the system stand before all others."""
+    return next((at for at, message in enumerate(messages) if message.role not in SYSTEM), len(messages))
+
+
+def pairing_of(messages: Sequence[Said]) -> Pairing:
     """Return which results answer which calls in messages, by their places. Cost: O(messages that call or answer)."""
-    places = [at for at, each in enumerate(said) if each.calls or each.role == "toolResult"]
-    return Pairing([said[at].message for at in places], places)
+    places = [at for at, message in enumerate(messages) if message.calls or message.role == "toolResult"]
+    return Pairing([messages[at].message for at in places], places)
 
 
-def joined_answers(said: Sequence[Said]) -> list[Said]:
+def joined_answers(messages: Sequence[Said]) -> list[Said]:
     """Return the messages with an answer that calls tools, and what the model says right after it, as one."""
     joined: list[Said] = []
-    for each in said:
-        if each.role == "assistant" and joined and joined[-1].role == "assistant" and joined[-1].calls:
+    for message in messages:
+        if message.role == "assistant" and joined and joined[-1].role == "assistant" and joined[-1].calls:
             before = joined[-1].message
-            parts: list[JsonValue] = [*parts_of(before), *parts_of(each.message)]
+            parts: list[JsonValue] = [*parts_of(before), *parts_of(message.message)]
             whole = {**before, "content": parts}
-            if before.get("provider") != each.message.get("provider"):
+            if before.get("provider") != message.message.get("provider"):
                 whole.pop("provider", None)
             joined[-1] = Said(whole, entry_id=joined[-1].entry_id)
         else:
-            joined.append(each)
+            joined.append(message)
     return joined
 
 
-def answered(said: Sequence[Said], left: Leftovers, *, in_place: bool = False) -> list[Said]:
+def answered(messages: Sequence[Said], left: Leftovers, *, in_place: bool = False) -> list[Said]:
     """Return the messages with the results of each call right behind it, in the order in which they came.
 
     A call without a result gets an error as its result, a result without a call is left out, and what further results
     of a call say stands in its first one; all of it is noted. With ``in_place`` results stay where they are, and only
     those three things are done; an error stands behind the results that follow the answer. Cost: O(messages).
     """
-    pairing = pairing_of(said)
-    if not pairing.results and all(each.role != "toolResult" for each in said):
-        return [*said]
-    one, further = _one_for_each_call(said, pairing)
-    behind = _ends_of_results(said, one) if in_place else {}
+    pairing = pairing_of(messages)
+    if not pairing.results and all(message.role != "toolResult" for message in messages):
+        return [*messages]
+    first_results, further = _one_for_each_call(messages, pairing)
+    behind = _ends_of_results(messages, first_results) if in_place else {}
     errors: dict[int, list[Said]] = {}
     out: list[Said] = []
-    for at, each in enumerate(said):
-        left.at = each.entry_id
-        if each.role == "toolResult":
+    for at, message in enumerate(messages):
+        left.at = message.entry_id
+        if message.role == "toolResult":
             if at in further:
-                left.change(further[at], lost=[each.message] if further[at] == _SAME else ())
-            elif at not in one:
-                left.note("a tool result whose call is not in the context", each.message)
+                left.change(further[at], lost=[message.message] if further[at] == _SAME else ())
+            elif at not in first_results:
+                left.note("a tool result whose call is not in the context", message.message)
             elif in_place:
-                out += [one[at], *errors.pop(at, ())]
+                out += [first_results[at], *errors.pop(at, ())]
             continue
-        out.append(each)
-        if each.calls:
+        out.append(message)
+        if message.calls:
             paired = pairing.results_of(at)
             answers = sorted([results[0] for results in paired.values() if results])
             if not in_place:
                 if answers != [*range(at + 1, at + 1 + len(answers))]:
                     left.change("results of tools were moved right behind their calls")
-                out += [one[place] for place in answers]
+                out += [first_results[place] for place in answers]
             if len(answers) < len(paired):
-                found = {call.id for call, results in paired.items() if results}
-                errors.setdefault(behind.get(at, at), []).extend(_errors(each, found, left))
+                answered_ids = {call.id for call, results in paired.items() if results}
+                errors.setdefault(behind.get(at, at), []).extend(_errors(message, answered_ids, left))
             out += errors.pop(at, ())
     left.at = None
     return out
 
 
-def _one_for_each_call(said: Sequence[Said], pairing: Pairing) -> tuple[dict[int, Said], dict[int, str]]:
+def _one_for_each_call(messages: Sequence[Said], pairing: Pairing) -> tuple[dict[int, Said], dict[int, str]]:
     """Return the result that goes out for each call that has one, and what is noted of further ones, by place."""
-    one: dict[int, Said] = {}
+    first_results: dict[int, Said] = {}
     further: dict[int, str] = {}
     for results in pairing.results.values():
         if len(results) == 1:
-            one[results[0]] = said[results[0]]
+            first_results[results[0]] = messages[results[0]]
         elif results:
-            told = _saying_something_else(said, results)
-            one[results[0]] = _as_one([said[at] for at in told])
-            further.update((at, _FURTHER if at in told else _SAME) for at in results[1:])
-    return one, further
+            places = _saying_something_else(messages, results)
+            first_results[results[0]] = _as_one([messages[at] for at in places])
+            further.update((at, _FURTHER if at in places else _SAME) for at in results[1:])
+    return first_results, further
 
 
-def _ends_of_results(said: Sequence[Said], answers: Container[int]) -> dict[int, int]:
+def _ends_of_results(messages: Sequence[Said], answers: Container[int]) -> dict[int, int]:
     """Return for each message of the model where the results end that follow its answer: there or, if none do, at it.
 
     An answer may be several messages. Only a result that goes out, one of ``answers``, is such an end.
@@ -294,8 +314,8 @@ def _ends_of_results(said: Sequence[Said], answers: Container[int]) -> dict[int,
     ends: dict[int, int] = {}
     end: int | None = None
     after: JsonValue = None
-    for at in reversed(range(len(said))):
-        role = said[at].role
+    for at in reversed(range(len(messages))):
+        role = messages[at].role
         if role == "assistant":
             ends[at] = at if end is None else end
         elif role != "toolResult" or after == "assistant":
@@ -306,11 +326,11 @@ def _ends_of_results(said: Sequence[Said], answers: Container[int]) -> dict[int,
     return ends
 
 
-def _saying_something_else(said: Sequence[Said], results: Sequence[int]) -> dict[int, None]:
+def _saying_something_else(messages: Sequence[Said], results: Sequence[int]) -> dict[int, None]:
     """Return those of the results of a call that say what none before them does, in order."""
     first: dict[str, int] = {}
     for at in results:
-        message = said[at].message
+        message = messages[at].message
         first.setdefault(json.dumps([message.get("content"), message.get("isError") is True], sort_keys=True), at)
     return dict.fromkeys(first.values())
 
@@ -321,27 +341,30 @@ def _as_one(results: Sequence[Said]) -> Said:
     if len(results) == 1:
         return first
     parts: list[JsonValue] = [
-        part for each in results for part in parts_of(each.message) if part.get("type") != "text" or part.get("text")
+        part
+        for result in results
+        for part in parts_of(result.message)
+        if part.get("type") != "text" or part.get("text")
     ]
     whole: JsonObject = {**first.message, "content": parts}
-    if any("isError" in each.message for each in results):
-        whole["isError"] = all(each.message.get("isError") is True for each in results)
+    if any("isError" in result.message for result in results):
+        whole["isError"] = all(result.message.get("isError") is True for result in results)
     return first.with_message(whole)
 
 
-def with_own_ids(said: Sequence[Said], left: Leftovers) -> list[Said]:
+def with_own_ids(messages: Sequence[Said], left: Leftovers) -> list[Said]:
     """Return the messages with another id for each call whose id an earlier one has, and for its results.
 
     Some programs use ids again, turn by turn, and some providers give none. Cost: O(messages).
     """
-    called = [call_id for each in said for call_id in each.calls]
+    called = [call_id for message in messages for call_id in message.calls]
     if len({*called}) == len(called):
-        return [*said]
-    pairing = pairing_of(said)
+        return [*messages]
+    pairing = pairing_of(messages)
     # An id that only comes later must not change one before it: a longer conversation begins with the same bytes.
     taken: set[str] = set()
     numbers: dict[str, int] = {}
-    own = [*said]
+    own = [*messages]
     for call, results in pairing.results.items():
         if call.id not in taken:
             taken.add(call.id)
@@ -349,35 +372,30 @@ def with_own_ids(said: Sequence[Said], left: Leftovers) -> list[Said]:
         left.at = own[call.at].entry_id
         left.change("ids of tool calls that were used again have a number behind them")
         # Some programs give every call the same id: each goes on from the number of the one before it.
-        number = next(each for each in count(numbers.get(call.id, 2)) if f"{call.id}_{each}" not in taken)
+        number = next(message for message in count(numbers.get(call.id, 2)) if f"{call.id}_{message}" not in taken)
         numbers[call.id] = number + 1
         call_id = f"{call.id}_{number}"
         taken.add(call_id)
-        content = own[call.at].message.get("content")
-        parts = [*content] if isinstance(content, list) else []
-        parts[call.part] = {**_object(parts[call.part]), "id": call_id}
-        own[call.at] = own[call.at].with_message({**own[call.at].message, "content": parts})
+        parts = [*own[call.at].parts]
+        parts[call.part] = {**fields_of(parts[call.part]), "id": call_id}
+        own[call.at] = own[call.at].with_parts(parts)
         for at in results:
             own[at] = own[at].with_message({**own[at].message, "toolCallId": call_id})
     left.at = None
     return own
 
 
-def _object(value: JsonValue) -> JsonObject:
-    return value if isinstance(value, dict) else {}
-
-
-def _errors(said: Said, answered_ids: Container[str], left: Leftovers) -> Iterator[Said]:
+def _errors(answer: Said, answered_ids: Container[str], left: Leftovers) -> Iterator[Said]:
     """Yield what stands as the result of each call of a message that has none."""
-    for call in dict.fromkeys(said.calls):
+    for call in dict.fromkeys(answer.calls):
         if call not in answered_ids:
-            error = _no_result(said, call)
+            error = _no_result(answer, call)
             left.change("a tool call without a result got an error as its result", put=[error])
             yield Said(error)
 
 
-def _no_result(said: Said, call: str) -> JsonObject:
-    names = (part.get("name") for part in parts_of(said.message) if part.get("id") == call)
+def _no_result(answer: Said, call: str) -> JsonObject:
+    names = (part.get("name") for part in parts_of(answer.message) if part.get("id") == call)
     return {
         "role": "toolResult",
         "toolCallId": call,
@@ -421,23 +439,23 @@ def anthropic_list(
     Anthropic compacted itself, for ``account``, goes out as it came. With ``system_within`` a system message from the
     middle stays behind the message of the user that is nearest. Cost: O(messages).
     """
-    system, said = split_system(messages, left, provider=PROVIDER, account=account, within=system_within)
-    turns = _turns(with_own_ids(answered(joined_answers(said), left), left), left, is_sent=is_sent)
+    system, spoken = split_system(messages, left, provider=PROVIDER, account=account, within=system_within)
+    turns = _turns(with_own_ids(answered(joined_answers(spoken), left), left), left, is_sent=is_sent)
     if turns and turns[0].get("role") != "user" and not _begins_compacted(turns[0]):
         begun: JsonObject = {"role": "user", "content": CONTINUED}
         left.change("a message of the user stands before the first answer, which the API asks for", put=[begun])
         turns.insert(0, begun)
         left.places = {entry_id: place + 1 for entry_id, place in left.places.items()}
-    told = (_system(system, left) if system else None) or None
-    request = latest_cache_marks({"system": told, "messages": [*turns]}, left)
+    prompt = (_system(system, left) if system else None) or None
+    request = latest_cache_marks({"system": prompt, "messages": [*turns]}, left)
     marked = request["messages"] if isinstance(request, dict) else None
-    kept = [each for each in marked if isinstance(each, dict)] if isinstance(marked, list) else turns
-    return SystemApart(request["system"] if isinstance(request, dict) else told, kept)
+    marked_turns = [turn for turn in marked if isinstance(turn, dict)] if isinstance(marked, list) else turns
+    return SystemApart(request["system"] if isinstance(request, dict) else prompt, marked_turns)
 
 
 def _begins_compacted(turn: JsonObject) -> bool:
     """Return whether a list begins with what Anthropic compacted itself, which nothing may stand before."""
-    first = next(iter(_blocks(turn.get("content"))), None)
+    first = next(iter(blocks_of(turn.get("content"))), None)
     return isinstance(first, dict) and first.get("type") == COMPACTION_PART
 
 
@@ -447,31 +465,31 @@ def _system(system: Sequence[Said], left: Leftovers) -> JsonValue:
         return without_blanks(content, left)
     return [
         block
-        for each in system
-        for part in parts_of(each.message)
+        for message in system
+        for part in parts_of(message.message)
         for block in block_from_part(part, left, provider=None)
     ]
 
 
-def _turns(said: Sequence[Said], left: Leftovers, *, is_sent: bool) -> list[JsonObject]:
+def _turns(messages: Sequence[Said], left: Leftovers, *, is_sent: bool) -> list[JsonObject]:
     turns: list[JsonObject] = []
     entries: list[str | None] = []  # of each block of the last turn
     before: Said | None = None
     instructions: list[Said] = []
-    for each in said:
-        left.at = each.entry_id
-        if each.role in SYSTEM:
-            instructions.append(each)
+    for message in messages:
+        left.at = message.entry_id
+        if message.role in SYSTEM:
+            instructions.append(message)
             continue
-        role = "assistant" if each.role == "assistant" else "user"
-        content = _content(each, left)
+        role = "assistant" if message.role == "assistant" else "user"
+        content = _content(message, left)
         if not content:
-            if not each.message.get("content"):
-                left.note("a message without content, which the API refuses", each.message)
+            if not message.message.get("content"):
+                left.note("a message without content, which the API refuses", message.message)
             continue  # whatever else it held has no place here, and has been noted
         if role == "user" and is_sent:
             _end_answer(turns, entries, left)
-            left.at = each.entry_id
+            left.at = message.entry_id
         if instructions and role == "assistant":
             _instruct(turns, instructions, left)
             entries.clear()
@@ -483,10 +501,10 @@ def _turns(said: Sequence[Said], left: Leftovers, *, is_sent: bool) -> list[Json
         else:
             if before is not None and not (before.role == "toolResult" and role == "user"):
                 left.change("messages of one side that followed each other were joined")
-            turns[-1]["content"] = [*_blocks(turns[-1]["content"]), *_blocks(content)]
-        entries += [each.entry_id] * (len(content) if isinstance(content, list) else 1)
-        before = each
-        left.places[each.entry_id] = len(turns) - 1
+            turns[-1]["content"] = [*blocks_of(turns[-1]["content"]), *blocks_of(content)]
+        entries += [message.entry_id] * (len(content) if isinstance(content, list) else 1)
+        before = message
+        left.places[message.entry_id] = len(turns) - 1
     if is_sent:
         _end_answer(turns, entries, left)
     if instructions:
@@ -504,7 +522,7 @@ def _instruct(turns: list[JsonObject], instructions: list[Said], left: Leftovers
             left.change("a message of the user stands before a system message, which the API asks for", put=[begun])
             turns.append(begun)
         turns.append({"role": "system", "content": content})
-        left.places |= {each.entry_id: len(turns) - 1 for each in instructions}
+        left.places |= {message.entry_id: len(turns) - 1 for message in instructions}
     instructions.clear()
 
 
@@ -515,17 +533,17 @@ def _end_answer(turns: list[JsonObject], entries: Sequence[str | None], left: Le
     """
     if not turns or turns[-1]["role"] != "assistant":
         return
-    blocks = _blocks(turns[-1]["content"])
+    blocks = blocks_of(turns[-1]["content"])
     if blocks and not is_reasoning(blocks[-1]):
         return
-    kept = [*blocks]
-    while kept and is_reasoning(kept[-1]):
-        block = kept.pop()
-        left.at = entries[len(kept)]
+    rest = [*blocks]
+    while rest and is_reasoning(rest[-1]):
+        block = rest.pop()
+        left.at = entries[len(rest)]
         thought = block.get("thinking") if isinstance(block, dict) else None
         left.note(LAST_REASONING, {"type": "thinking", "thinking": thought or ""})
-    if kept:
-        turns[-1] = turns[-1] if len(kept) == len(blocks) else {**turns[-1], "content": kept}
+    if rest:
+        turns[-1] = turns[-1] if len(rest) == len(blocks) else {**turns[-1], "content": rest}
         return
     turns.pop()
     for entry_id in dict.fromkeys(entries):
@@ -534,18 +552,12 @@ def _end_answer(turns: list[JsonObject], entries: Sequence[str | None], left: Le
             left.places[entry_id] = len(turns) - 1
 
 
-def _blocks(content: JsonValue) -> list[JsonValue]:
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    return content if isinstance(content, list) else []
-
-
-def _content(said: Said, left: Leftovers) -> JsonValue:
+def _content(item: Said, left: Leftovers) -> JsonValue:
     """Return the content of the message that this one is, or is part of."""
-    message, found = said.message, said.extra.get(EXTRA) if said.extra else None
-    quiet = left if found is None else Leftovers()
-    if said.role == "toolResult":
-        result = restored(printed_result(message, quiet), found)
+    message, change = item.message, item.extra.get(EXTRA) if item.extra else None
+    quiet = left if change is None else Leftovers()
+    if item.role == "toolResult":
+        result = restored(printed_result(message, quiet), change)
         if isinstance(result.get("content"), list):
             result["content"] = without_blanks(result["content"], left)
         return [result]
@@ -564,10 +576,10 @@ def _content(said: Said, left: Leftovers) -> JsonValue:
             blocks.append({"type": "text", "text": text})
         else:
             blocks += block_from_part(part, quiet, provider=message.get("provider"))
-    if found is None:
+    if change is None:
         return blocks  # none of them is blank: such a text is no block
     # What stands beside a message may come from any file: only what can be content counts.
-    content = restored({"content": blocks}, found).get("content")
+    content = restored({"content": blocks}, change).get("content")
     return without_blanks(content, left) if isinstance(content, (str, list)) else blocks
 
 
@@ -581,79 +593,77 @@ def gemini_list(messages: Iterable[Said], left: Leftovers) -> SystemApart:
     out where a model of Google's gave them. The first call of any other model's answer gets `FOREIGN_SIGNATURE`, as the
     API refuses it without. Cost: O(messages).
     """
-    system, said = split_system(messages, left)
-    contents = _contents(_named(answered(joined_answers(said), left)), left)
+    system, spoken = split_system(messages, left)
+    contents = _contents(_named(answered(joined_answers(spoken), left)), left)
     if contents and contents[0].get("role") == "model":
         left.change(
             "a content of the user stands before the first answer, which the API asks for",
             put=[{"role": "user", "content": CONTINUED}],
         )
         contents.insert(0, {"role": "user", "parts": [{"text": CONTINUED}]})
-    told = [part for each in system for part in _parts(_printed(each, left))]
-    return SystemApart({"parts": told} if told else None, contents)
+    parts = [part for message in system for part in listed(_printed(message, left).get("parts"))]
+    return SystemApart({"parts": parts} if parts else None, contents)
 
 
-def _named(said: Sequence[Said]) -> list[Said]:
+def _named(messages: Sequence[Said]) -> list[Said]:
     """Return the messages with the name of the tool that was called on every result: the API finds the call by it."""
-    pairing = pairing_of(said)
-    named = [*said]
+    pairing = pairing_of(messages)
+    named = [*messages]
     for call, results in pairing.results.items():
         name = pairing.parts[call].get("name")
         for at in results:
-            if said[at].message.get("toolName") != name:
-                named[at] = said[at].with_message({**said[at].message, "toolName": name}, said[at].extra)
+            if messages[at].message.get("toolName") != name:
+                named[at] = messages[at].with_message({**messages[at].message, "toolName": name}, messages[at].extra)
     return named
 
 
-def _contents(said: Sequence[Said], left: Leftovers) -> list[JsonObject]:
+def _contents(messages: Sequence[Said], left: Leftovers) -> list[JsonObject]:
     contents: list[JsonObject] = []
     before: Said | None = None
-    for each in said:
-        left.at = each.entry_id
-        printed = _printed(each, left)
-        if not printed.get("parts") and GEMINI_EXTRA not in each.extra:
-            if not each.message.get("content"):
-                left.note("a message without content, which the API refuses", each.message)
+    for message in messages:
+        left.at = message.entry_id
+        printed = _printed(message, left)
+        if not printed.get("parts") and GEMINI_EXTRA not in message.extra:
+            if not message.message.get("content"):
+                left.note("a message without content, which the API refuses", message.message)
             continue  # whatever else it held has no place here, and has been noted
-        if before is not None and _goes_on(each, before) and _side(contents[-1]) == _side(printed):
-            contents[-1] = {**contents[-1], "parts": [*_parts(contents[-1]), *_parts(printed)]}
+        if before is not None and _goes_on(message, before) and _side(contents[-1]) == _side(printed):
+            contents[-1] = {
+                **contents[-1],
+                "parts": [*listed(contents[-1].get("parts")), *listed(printed.get("parts"))],
+            }
         else:
             contents.append(printed)
-        before = each
+        before = message
     left.at = None
     return contents
 
 
-def _goes_on(said: Said, before: Said) -> bool:
+def _goes_on(message: Said, before: Said) -> bool:
     """Return whether a message is part of the content that the one before it is in."""
-    if not said.extra:
-        return said.role == before.role == "toolResult"
-    beside = said.extra.get(GEMINI_EXTRA)
-    starts = beside.get(STARTS) if isinstance(beside, dict) else None
-    return starts is False or (starts is None and said.role == before.role == "toolResult")
+    if not message.extra:
+        return message.role == before.role == "toolResult"
+    fields = message.extra.get(GEMINI_EXTRA)
+    starts = fields.get(STARTS) if isinstance(fields, dict) else None
+    return starts is False or (starts is None and message.role == before.role == "toolResult")
 
 
 def _side(content: JsonObject) -> bool:
     return content.get("role") == "model"
 
 
-def _parts(content: JsonObject) -> list[JsonValue]:
-    parts = content.get("parts")
-    return parts if isinstance(parts, list) else []
-
-
-def _printed(said: Said, left: Leftovers) -> JsonObject:
-    found = said.extra.get(GEMINI_EXTRA)
-    is_silent = found is not None or said.is_made_up
-    printed = printed_content(said.message, Leftovers() if is_silent else left)
-    if found is None and said.role == "assistant" and not is_of_google(said.message):
+def _printed(item: Said, left: Leftovers) -> JsonObject:
+    change = item.extra.get(GEMINI_EXTRA)
+    is_silent = change is not None or item.is_made_up
+    printed = printed_content(item.message, Leftovers() if is_silent else left)
+    if change is None and item.role == "assistant" and not is_of_google(item.message):
         return with_signature(printed, left)
-    return restored(printed, found)
+    return restored(printed, change)
 
 
 def with_signature(content: JsonObject, left: Leftovers) -> JsonObject:
     """Return a content of the model whose first call has a signature: its own, or `FOREIGN_SIGNATURE`. O(parts)."""
-    parts = _parts(content)
+    parts = listed(content.get("parts"))
     calls = [at for at, part in enumerate(parts) if isinstance(part, dict) and "functionCall" in part]
     if not calls or (isinstance(first := parts[at := calls[0]], dict) and first.get("thoughtSignature")):
         return content
@@ -675,38 +685,38 @@ def chat_list(messages: Iterable[Said], left: Leftovers) -> list[JsonObject]:
     """
     printed: list[JsonObject] = []
     images: list[JsonValue] = []
-    for said in answered(joined_answers(speakers_only(messages, left, also=_ALSO)), left):
-        left.at = said.entry_id
-        if images and said.role != "toolResult":
+    for item in answered(joined_answers(speakers_only(messages, left, also=_ALSO)), left):
+        left.at = item.entry_id
+        if images and item.role != "toolResult":
             _flush(printed, images)
-        found = _openai_chat_printed(said, left)
-        if found is not None:
-            printed.append(found)
-        if said.role == "toolResult" and OPENAI_CHAT_EXTRA not in said.extra:
-            images += _images(said.message, left)
+        chat_message = _openai_chat_printed(item, left)
+        if chat_message is not None:
+            printed.append(chat_message)
+        if item.role == "toolResult" and OPENAI_CHAT_EXTRA not in item.extra:
+            images += _images(item.message, left)
     _flush(printed, images)
     left.at = None
     return printed
 
 
-def _openai_chat_printed(said: Said, left: Leftovers) -> JsonObject | None:
-    if OPENAI_CHAT_EXTRA in said.extra:
+def _openai_chat_printed(item: Said, left: Leftovers) -> JsonObject | None:
+    if OPENAI_CHAT_EXTRA in item.extra:
         # Reasoning that came from such a list goes back into it, so that it is not left out.
-        return restored(printed_chat(said.message, Leftovers()), said.extra[OPENAI_CHAT_EXTRA])
-    printed = printed_chat(said.message, Leftovers() if said.is_made_up else left)
-    is_empty = said.role == "assistant" and printed["content"] is None and "tool_calls" not in printed
-    return None if is_empty and isinstance(said.message.get("content"), list) else printed
+        return restored(printed_chat(item.message, Leftovers()), item.extra[OPENAI_CHAT_EXTRA])
+    printed = printed_chat(item.message, Leftovers() if item.is_made_up else left)
+    is_empty = item.role == "assistant" and printed["content"] is None and "tool_calls" not in printed
+    return None if is_empty and isinstance(item.message.get("content"), list) else printed
 
 
 def _images(message: Mapping[str, JsonValue], left: Leftovers) -> list[JsonValue]:
-    found = [image for part in parts_of(message) if part.get("type") == "image" for image in printed_image(part, left)]
+    images = [image for part in parts_of(message) if part.get("type") == "image" for image in printed_image(part, left)]
     for part in parts_of(message):
         if part.get("type") == "file":
             left.note("a file of a tool result", part)
-    if not found:
+    if not images:
         return []
     left.change("images of tool results stand in a message of the user")
-    return [{"type": "text", "text": f"Images from tool call {message.get('toolCallId')}:"}, *found]
+    return [{"type": "text", "text": f"Images from tool call {message.get('toolCallId')}:"}, *images]
 
 
 def _flush(messages: list[JsonObject], images: list[JsonValue]) -> None:
@@ -745,30 +755,30 @@ def responses_list(
     called: dict[str, str] = {}
     is_reasoned = False
     spoken = speakers_only(messages, left, also=_OPENAI_RESPONSES_ALSO, provider="openai", account=account)
-    for said in answered(spoken, left, in_place=True):
-        left.at = said.entry_id
+    for message in answered(spoken, left, in_place=True):
+        left.at = message.entry_id
         printed: list[JsonObject] = []
-        for item in _openai_responses_printed(said, left):
+        for item in _openai_responses_printed(message, left):
             plain = _without_pi_id(item) if "call_id" in item else item
             if not is_complete or _is_taken(plain, left):
                 printed.append(plain)
-        if said.has_lost:
+        if message.has_lost:
             bare = [without_its_reasoning(item, f"msg_{number}") for number, item in enumerate(printed, len(items))]
             if bare != printed:
                 left.change("ids by which the API would look for reasoning that is left out are left out, too")
             printed = bare
-        elif is_sent and said.role == "assistant":
+        elif is_sent and message.role == "assistant":
             is_reasoned = _turn_is_reasoned(printed, left, is_reasoned=is_reasoned)
-        elif said.role != "toolResult":
+        elif message.role != "toolResult":
             is_reasoned = False
         stays = (
             not is_complete
-            or OPENAI_RESPONSES_EXTRA in said.extra
+            or OPENAI_RESPONSES_EXTRA in message.extra
             or COMPACTION_PART in [item.get("type") for item in printed]
         )
         for item in printed:
             whole = item if stays else completed(item, f"msg_{len(items)}")
-            items.append(_paired(whole, called, said) if "call_id" in whole else whole)
+            items.append(_paired(whole, called, message) if "call_id" in whole else whole)
     left.at = None
     return items
 
@@ -784,16 +794,16 @@ def _turn_is_reasoned(items: list[JsonObject], left: Leftovers, *, is_reasoned: 
         if kind == "reasoning" or (is_reasoned and kind == COMPACTION_PART):
             is_reasoned = kind == "reasoning"
         elif "id" in item and not is_reasoned and kind in _BOUND:
-            items[at] = {name: value for name, value in item.items() if name != "id"}
+            items[at] = without(item, "id")
             left.change("ids by which the API would look for reasoning that is not sent are left out")
     return is_reasoned
 
 
-def _openai_responses_printed(said: Said, left: Leftovers) -> list[JsonObject]:
-    if OPENAI_RESPONSES_EXTRA not in said.extra:
-        return printed_items(said.message, Leftovers() if said.is_made_up else left)
-    printed = printed_items(said.message, Leftovers())
-    return [restored(printed[0] if len(printed) == 1 else {}, said.extra[OPENAI_RESPONSES_EXTRA])]
+def _openai_responses_printed(message: Said, left: Leftovers) -> list[JsonObject]:
+    if OPENAI_RESPONSES_EXTRA not in message.extra:
+        return printed_items(message.message, Leftovers() if message.is_made_up else left)
+    printed = printed_items(message.message, Leftovers())
+    return [restored(printed[0] if len(printed) == 1 else {}, message.extra[OPENAI_RESPONSES_EXTRA])]
 
 
 def _is_taken(item: JsonObject, left: Leftovers) -> bool:
@@ -819,16 +829,16 @@ def _without_pi_id(item: JsonObject) -> JsonObject:
     return {**item, "call_id": both[1], **({"id": both[2]} if is_call else {})}
 
 
-def _paired(item: JsonObject, called: dict[str, str], said: Said) -> JsonObject:
+def _paired(item: JsonObject, called: dict[str, str], message: Said) -> JsonObject:
     """Return an item; an output that was made up as what its call asks for. ``called`` are the calls before it."""
     kind, call_id = item.get("type"), item.get("call_id")
     if not isinstance(call_id, str):
         return item
-    if not said.is_made_up:
+    if not message.is_made_up:
         if isinstance(kind, str) and kind.endswith("_call"):
             called[call_id] = kind
         return item
     if called.get(call_id) == TOOL_SEARCH_CALL:
-        found: JsonObject = {"status": "completed", "execution": "client", "tools": []}
-        return {"type": TOOL_SEARCH_OUTPUT, "call_id": call_id, **found}
+        search: JsonObject = {"status": "completed", "execution": "client", "tools": []}
+        return {"type": TOOL_SEARCH_OUTPUT, "call_id": call_id, **search}
     return {**item, "type": "custom_tool_call_output"} if called.get(call_id) == "custom_tool_call" else item

@@ -12,9 +12,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from flue_py.core.json import JsonObject, JsonValue, encode_json
-from flue_py.errors import InvalidEntry
+from flue_py.errors import InvalidEntry, shown
 from flue_py.lazy import lazy_module
-from flue_py.providers.base import Leftovers, difference
+from flue_py.providers.base import (
+    Leftovers,
+    difference,
+    listed,
+    need_content,
+    need_text,
+    parts_with_paths,
+)
 
 if TYPE_CHECKING:
     import pydantic_core
@@ -37,6 +44,47 @@ PASSED_PARTS = frozenset({"input_audio", "refusal", "file", "image_url", "video_
 """Kinds of parts that are the format's own, and are printed as they are."""
 
 
+# Checking
+
+
+def check_chat(value: JsonObject, where: str) -> None:
+    """Check that a chat message can be read. Raises `InvalidEntry` with the path of the fault. O(parts)."""
+    role = value.get("role")
+    if role == "function" or isinstance(value.get("function_call"), dict):
+        field = "role" if role == "function" else "function_call"
+        raise InvalidEntry(f"{where}.{field}: calls without an id are not converted; send tool_calls and role tool")
+    if role == "tool":
+        need_text(value, "tool_call_id", where)
+        need_content(value, where)
+    calls = value.get("tool_calls")
+    if calls is not None and not isinstance(calls, list):
+        raise InvalidEntry(f"{where}.tool_calls: should be a list or null, not {shown(calls)}")
+    for number, call in enumerate(listed(calls)):
+        _check_chat_call(call, f"{where}.tool_calls[{number}]")
+    for part, path in parts_with_paths(value.get("content"), where):
+        if part.get("type") == "image_url":
+            image = part.get("image_url")
+            need_text(image if isinstance(image, dict) else {"url": image}, "url", f"{path}.image_url")
+
+
+def _check_chat_call(call: JsonValue, where: str) -> None:
+    if not isinstance(call, dict):
+        raise InvalidEntry(f"{where}: should be an object, not {shown(call)}")
+    need_text(call, "id", where)
+    kind = call.get("type", "function")
+    if kind not in ("function", "custom"):
+        raise InvalidEntry(f"{where}.type: {shown(kind)} is neither function nor custom")
+    called = call.get(str(kind))
+    if not isinstance(called, dict):
+        raise InvalidEntry(f"{where}.{kind}: should be an object, not {shown(called)}")
+    need_text(called, "name", f"{where}.{kind}")
+    if kind == "custom":
+        need_text(called, "input", f"{where}.custom")
+
+
+# Reading
+
+
 def message_from_chat(value: JsonObject, tool_names: Mapping[str, str]) -> JsonObject:
     """Return a chat message as one of ours; ``tool_names`` are the names of the calls so far, by id."""
     message = dict(value)
@@ -46,7 +94,7 @@ def message_from_chat(value: JsonObject, tool_names: Mapping[str, str]) -> JsonO
     if role == "assistant":
         return _assistant(message)
     if isinstance(value.get("content"), list):
-        message["content"] = [_part_from_chat(part) for part in _list(value["content"])]
+        message["content"] = [_part_from_chat(part) for part in listed(value["content"])]
     if role == "tool":
         call_id = message.pop("tool_call_id", None)
         if call_id is not None:
@@ -73,10 +121,6 @@ def parts_of(message: Mapping[str, JsonValue]) -> list[JsonObject]:
     return [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
 
 
-def _list(value: JsonValue) -> list[JsonValue]:
-    return value if isinstance(value, list) else []
-
-
 def _assistant(message: JsonObject) -> JsonObject:
     calls = message.pop("tool_calls", None)
     thought = next((message.pop(name) for name in _REASONING if isinstance(message.get(name), str)), None)
@@ -95,7 +139,7 @@ def _assistant(message: JsonObject) -> JsonObject:
         parts += [{"type": "text", "text": content}] if content else []
     elif isinstance(content, list):
         parts += [_part_from_chat(part) for part in content]
-    parts += [_call_from_chat(call) for call in _list(calls)]
+    parts += [_call_from_chat(call) for call in listed(calls)]
     if calls is not None and not isinstance(calls, list):
         message["tool_calls"] = calls
     message["content"] = parts
@@ -193,14 +237,14 @@ def _part_from_chat(part: JsonValue) -> JsonValue:
 
 
 def _image_from_chat(part: JsonObject) -> JsonValue:
-    held = part.get("image_url", part.get("url"))
-    detail = held if isinstance(held, dict) else {"url": held}
+    image = part.get("image_url", part.get("url"))
+    detail = image if isinstance(image, dict) else {"url": image}
     if not isinstance(detail.get("url"), str) or not set(detail) <= {"url", "detail"}:
         return part
-    found: JsonObject = {"type": "image", **image_from_url(str(detail["url"]))}
+    fields: JsonObject = {"type": "image", **image_from_url(str(detail["url"]))}
     if "detail" in detail:
-        found["detail"] = detail["detail"]
-    return found
+        fields["detail"] = detail["detail"]
+    return fields
 
 
 def image_from_url(url: str) -> JsonObject:
@@ -210,13 +254,13 @@ def image_from_url(url: str) -> JsonObject:
 
 
 def _file_from_chat(part: JsonObject) -> JsonValue:
-    held = part["file"]
-    if not isinstance(held, dict) or set(held) != {"file_data", "filename"}:
+    file = part["file"]
+    if not isinstance(file, dict) or set(file) != {"file_data", "filename"}:
         return part
-    found = image_from_url(held["file_data"]) if isinstance(held["file_data"], str) else {}
-    if "data" not in found or not isinstance(held["filename"], str):
+    inline = image_from_url(file["file_data"]) if isinstance(file["file_data"], str) else {}
+    if "data" not in inline or not isinstance(file["filename"], str):
         return part
-    return {"type": "file", **found, "filename": held["filename"]}
+    return {"type": "file", **inline, "filename": file["filename"]}
 
 
 # Printing
@@ -261,7 +305,7 @@ def _text_of_result(message: Mapping[str, JsonValue], left: Leftovers) -> JsonVa
 
 def _printed_assistant(message: Mapping[str, JsonValue], left: Leftovers) -> JsonObject:
     calls: list[JsonValue] = []
-    said: list[JsonObject] = []
+    texts: list[JsonObject] = []
     for part in parts_of(message):
         kind = part.get("type")
         if kind == "toolCall":
@@ -271,10 +315,10 @@ def _printed_assistant(message: Mapping[str, JsonValue], left: Leftovers) -> Jso
         elif kind == "thinking":
             left.note("reasoning", part)
         elif kind in ("text", "refusal"):
-            said.append(part)
+            texts.append(part)
         else:
             left.note(f"a part {kind!r} of an answer", part)
-    printed: JsonObject = {"role": "assistant", "content": _printed_answer(message, said, left)}
+    printed: JsonObject = {"role": "assistant", "content": _printed_answer(message, texts, left)}
     for name in ("refusal", "name", "audio"):
         if name in message:
             printed[name] = message[name]
@@ -283,15 +327,15 @@ def _printed_assistant(message: Mapping[str, JsonValue], left: Leftovers) -> Jso
     return printed
 
 
-def _printed_answer(message: Mapping[str, JsonValue], said: Sequence[JsonObject], left: Leftovers) -> JsonValue:
+def _printed_answer(message: Mapping[str, JsonValue], text_parts: Sequence[JsonObject], left: Leftovers) -> JsonValue:
     content = message.get("content")
     if isinstance(content, str):
         return content
-    texts = [str(part.get("text", "")) for part in said if part.get("type") == "text"]
-    if len(texts) == len(said):
+    texts = [str(part.get("text", "")) for part in text_parts if part.get("type") == "text"]
+    if len(texts) == len(text_parts):
         # Several parts were one text to the reader; the format has one text, too.
-        return "\n".join(texts) if said else None
-    return _printed_parts(said, left)
+        return "\n".join(texts) if text_parts else None
+    return _printed_parts(text_parts, left)
 
 
 def _printed_call(part: JsonObject) -> JsonObject:
@@ -336,10 +380,10 @@ def printed_image(part: Mapping[str, JsonValue], left: Leftovers) -> list[JsonVa
     if url is None:
         left.note("an image without data", part)
         return []
-    held: JsonObject = {"url": url}
+    image: JsonObject = {"url": url}
     if "detail" in part:
-        held["detail"] = part["detail"]
-    return [{"type": "image_url", "image_url": held}]
+        image["detail"] = part["detail"]
+    return [{"type": "image_url", "image_url": image}]
 
 
 def _printed_file(part: JsonObject, left: Leftovers) -> list[JsonValue]:
@@ -354,5 +398,5 @@ def _printed_file(part: JsonObject, left: Leftovers) -> list[JsonValue]:
 
 def chat_difference(message: JsonObject, original: JsonObject) -> JsonObject:
     """Return what stands beside a message, so that an export gives back the chat message that it was made from."""
-    found = difference(printed_chat(message, Leftovers()), original)
-    return {EXTRA: found} if found else {}
+    change = difference(printed_chat(message, Leftovers()), original)
+    return {EXTRA: change} if change else {}

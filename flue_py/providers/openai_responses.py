@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.usage import read_reported, usage_json
+from flue_py.errors import InvalidEntry, shown
 from flue_py.lazy import lazy_module
-from flue_py.providers.base import Leftovers, difference
+from flue_py.providers.base import (
+    Leftovers,
+    difference,
+    need_content,
+    need_text,
+    parts_with_paths,
+)
 from flue_py.providers.openai_chat import (
     CUSTOM,
     arguments_from_text,
@@ -85,13 +92,13 @@ def said_message(item: JsonObject) -> JsonObject:
 
 def message_fields(item: JsonObject) -> JsonObject:
     """Return what a message's item says beside who says what, as the fields of our message."""
-    found: JsonObject = {"phase": item["phase"]} if isinstance(item.get("phase"), str) else {}
-    rest = _rest(item, "type", "role", "content", *found)
-    return {**found, ITEM: rest} if rest else found
+    fields: JsonObject = {"phase": item["phase"]} if isinstance(item.get("phase"), str) else {}
+    rest = _rest(item, "type", "role", "content", *fields)
+    return {**fields, ITEM: rest} if rest else fields
 
 
-def _rest(item: JsonObject, *known: str) -> JsonObject:
-    return {name: value for name, value in item.items() if name not in known and value is not None}
+def _rest(item: JsonObject, *names: str) -> JsonObject:
+    return {name: value for name, value in item.items() if name not in names and value is not None}
 
 
 def content_parts(content: JsonValue) -> list[JsonValue]:
@@ -127,8 +134,8 @@ def _image(part: JsonObject) -> JsonValue:
         return {"type": "image", "data": data, "mimeType": head.removeprefix("data:"), **rest}
     if isinstance(url, str) and "data" not in part and "url" not in part:
         return {"type": "image", "url": url, **_rest(part, "type", "image_url")}
-    known = all(isinstance(part.get(name), (str, type(None))) for name in ("data", "mimeType"))
-    return {**part, "type": "image"} if known else {"type": "json", "value": part}
+    is_readable = all(isinstance(part.get(name), (str, type(None))) for name in ("data", "mimeType"))
+    return {**part, "type": "image"} if is_readable else {"type": "json", "value": part}
 
 
 def spoken_parts(item: JsonObject) -> list[JsonValue]:
@@ -153,21 +160,21 @@ def _thinking(item: JsonObject) -> JsonValue:
         part["thinkingSignature"] = item["encrypted_content"]
     if isinstance(item.get("id"), str):
         part["id"] = item["id"]
-    beside = _rest(item, "type", "id", "summary", "content", "encrypted_content")
+    fields = _rest(item, "type", "id", "summary", "content", "encrypted_content")
     if len(texts) > 1 or item.get("content"):
-        beside |= _rest({name: item.get(name) for name in ("summary", "content")})
-    if beside:
-        part[ITEM] = beside
+        fields |= _rest({name: item.get(name) for name in ("summary", "content")})
+    if fields:
+        part[ITEM] = fields
     return part
 
 
 def _texts(source: JsonValue) -> list[str]:
-    found = []
+    texts = []
     for part in source if isinstance(source, list) else ():
         text = part.get("text") if isinstance(part, dict) else None
         if isinstance(text, str):
-            found.append(text)
-    return found
+            texts.append(text)
+    return texts
 
 
 def _call(item: JsonObject) -> JsonValue:
@@ -196,37 +203,37 @@ def _decoded(text: str) -> JsonValue:
 
 def output_message(item: JsonObject, tool: str | None) -> JsonObject:
     """Return what a tool answered as a message of its own. ``output`` has been text, parts, and an object."""
-    made: JsonObject = {"role": "toolResult"}
+    message: JsonObject = {"role": "toolResult"}
     call_id = item.get("call_id")
     if isinstance(call_id, str):
-        made["toolCallId"] = call_id
+        message["toolCallId"] = call_id
     if tool is not None:
-        made["toolName"] = tool
+        message["toolName"] = tool
     output = item.get("output", item.get("result", item.get("tools")))
-    beside = _rest(item, "type", "call_id", "output", "result", "tools")
-    if beside or item.get("type") != "function_call_output":
-        made[ITEM] = {"type": item.get("type"), **beside}
+    fields = _rest(item, "type", "call_id", "output", "result", "tools")
+    if fields or item.get("type") != "function_call_output":
+        message[ITEM] = {"type": item.get("type"), **fields}
     if isinstance(output, dict) and isinstance(output.get("content"), (str, list)):
-        made["content"] = content_parts(output["content"])
+        message["content"] = content_parts(output["content"])
         if isinstance(output.get("success"), bool):
-            made["isError"] = not output["success"]
+            message["isError"] = not output["success"]
         rest = {name: value for name, value in output.items() if name not in ("content", "success")}
         if rest:
-            made["details"] = rest
+            message["details"] = rest
     else:
-        made["content"] = content_parts(output)
-    return made
+        message["content"] = content_parts(output)
+    return message
 
 
 def call_ids(items: Sequence[JsonObject]) -> list[tuple[str, str]]:
     """Return id and name of the tools that items call."""
-    found = []
+    ids = []
     for item in items:
         if is_call(item):
             call = _call(item)
             if isinstance(call, dict) and call.get("type") == "toolCall":
-                found.append((str(call["id"]), str(call["name"])))
-    return found
+                ids.append((str(call["id"]), str(call["name"])))
+    return ids
 
 
 # Printing
@@ -268,18 +275,18 @@ def item_of_reasoning(part: Mapping[str, JsonValue]) -> JsonObject | None:
 
 def item_of_search(message: Mapping[str, JsonValue]) -> JsonObject | None:
     """Return the tools that a search for tools found, as the item that they came in; None for any other result."""
-    told = beside(message)
-    if told.get("type") != TOOL_SEARCH_OUTPUT:
+    fields = beside(message)
+    if fields.get("type") != TOOL_SEARCH_OUTPUT:
         return None
     content = message.get("content")
     tools = [_unwrapped(part) for part in content] if isinstance(content, list) else []
-    return {**told, "call_id": message.get("toolCallId"), "tools": tools}
+    return {**fields, "call_id": message.get("toolCallId"), "tools": tools}
 
 
 def beside(holder: Mapping[str, JsonValue]) -> JsonObject:
     """Return the fields of an item that a message, or a part of one, has no place for."""
-    told = holder.get(ITEM)
-    return dict(told) if isinstance(told, dict) else {}
+    fields = holder.get(ITEM)
+    return dict(fields) if isinstance(fields, dict) else {}
 
 
 def _unwrapped(part: JsonValue) -> JsonValue:
@@ -350,10 +357,36 @@ _TOOL_OUTPUTS = frozenset({*(f"{kind}_output" for kind in _TOOLS), TOOL_SEARCH_O
 _TEXTS = ("input_text", "output_text", "text")
 
 
+_ITEMS = re.compile(r"message|reasoning|.*_(call|output|response|request|list_tools)|item_reference|compaction")
+
+
+def check_item(value: JsonObject, where: str) -> None:
+    """Check that an item can be read. Raises `InvalidEntry` with the path of the fault. O(parts)."""
+    kind = value.get("type", "message")
+    if not _ITEMS.fullmatch(str(kind)):
+        raise InvalidEntry(f"{where}.type: {shown(kind)} is not a type of a Responses item")
+    if kind == "message":
+        need_text(value, "role", where)
+        need_content(value, where)
+    elif kind in ("function_call", "custom_tool_call"):
+        need_text(value, "call_id", where)
+        need_text(value, "name", where)
+        need_text(value, "arguments" if kind == "function_call" else "input", where)
+    elif kind in ("function_call_output", "custom_tool_call_output"):
+        need_text(value, "call_id", where)
+        need_content(value, where, "output")
+    for part, path in (
+        *parts_with_paths(value.get("content"), where),
+        *parts_with_paths(value.get("output"), where, "output"),
+    ):
+        if part.get("type") in ("input_text", "output_text"):
+            need_text(part, "text", path)
+
+
 def message_from_item(item: JsonObject, names: Mapping[str, str]) -> JsonObject:
     """Return an item as one of our messages; ``names`` are the names of the calls so far, by id."""
-    found = item.get("type", "message" if "role" in item else None)
-    kind = found if isinstance(found, str) else ""
+    item_type = item.get("type", "message" if "role" in item else None)
+    kind = item_type if isinstance(item_type, str) else ""
     if kind == "message":
         return _from_message(item)
     if kind in ("function_call_output", "custom_tool_call_output"):
@@ -406,9 +439,9 @@ def _openai_responses_part(part: JsonValue) -> JsonValue:
 
 def _file(part: JsonObject) -> JsonValue:
     url, data, named = part.get("file_url"), part.get("file_data"), _only(part, "filename")
-    held = image_from_url(data) if isinstance(data, str) else {}
-    if "data" in held and set(part) <= {"type", "file_data", "filename"}:
-        return {"type": "file", **held, **named}
+    inline = image_from_url(data) if isinstance(data, str) else {}
+    if "data" in inline and set(part) <= {"type", "file_data", "filename"}:
+        return {"type": "file", **inline, **named}
     if isinstance(url, str) and set(part) <= {"type", "file_url", "filename"}:
         return {"type": "file", "url": url, **named}
     return part
@@ -486,15 +519,15 @@ def printed_items(message: Mapping[str, JsonValue], left: Leftovers) -> list[Jso
     if isinstance(content, str):
         return [begun]
     items: list[JsonObject] = []
-    said: list[JsonValue] = []
+    parts: list[JsonValue] = []
     for part in parts_of(message):
         kind = part.get("type")
         if kind != "text" and _FROM_USER.fullmatch(str(kind)):
             items.append(part)
         else:
-            said += _printed_part(part, left, "input_text")
-    begun["content"] = said
-    return [begun, *items] if said or not items else items
+            parts += _printed_part(part, left, "input_text")
+    begun["content"] = parts
+    return [begun, *items] if parts or not items else items
 
 
 def _printed_answer(message: Mapping[str, JsonValue], left: Leftovers) -> list[JsonObject]:
@@ -505,16 +538,16 @@ def _printed_answer(message: Mapping[str, JsonValue], left: Leftovers) -> list[J
     if isinstance(content, str):
         return [begun]
     items: list[JsonObject] = []
-    said: list[JsonValue] = []
+    parts: list[JsonValue] = []
     for part in parts_of(message):
         kind = part.get("type")
         if kind in ("text", "refusal"):
-            if not said:
-                said = []
-                items.append({**begun, "content": said})
-            said += _printed_part(part, left, "output_text")
+            if not parts:
+                parts = []
+                items.append({**begun, "content": parts})
+            parts += _printed_part(part, left, "output_text")
             continue
-        said = []
+        parts = []
         if kind == "toolCall":
             items.append(item_of_call(part) or _printed_call(part))
         elif kind == "thinking":
@@ -566,16 +599,16 @@ def _printed_call(part: Mapping[str, JsonValue]) -> JsonObject:
 
 
 def _printed_result(message: Mapping[str, JsonValue], left: Leftovers) -> JsonObject:
-    search, told = item_of_search(message), beside(message)
+    search, fields = item_of_search(message), beside(message)
     if search is not None:
         return search
-    kind = told.pop("type", "custom_tool_call_output" if message.get(CUSTOM) is True else "function_call_output")
+    kind = fields.pop("type", "custom_tool_call_output" if message.get(CUSTOM) is True else "function_call_output")
     if kind not in ("function_call_output", "custom_tool_call_output"):
         left.change(f"an item {kind!r}, which the API is not sent, goes out as the output of a function")
         kind = "function_call_output"
     if message.get("isError"):
         left.note("the mark of a failed tool call")
-    return {**told, "type": kind, "call_id": message.get("toolCallId"), "output": _printed_output(message, left)}
+    return {**fields, "type": kind, "call_id": message.get("toolCallId"), "output": _printed_output(message, left)}
 
 
 def _printed_output(message: Mapping[str, JsonValue], left: Leftovers) -> JsonValue:
@@ -615,9 +648,9 @@ def _only(part: Mapping[str, JsonValue], name: str) -> JsonObject:
 def responses_difference(message: JsonObject, original: JsonObject) -> JsonObject:
     """Return what stands beside a message, so that an export gives back the item that it was made from."""
     printed = printed_items(message, Leftovers())
-    found = difference(printed[0] if len(printed) == 1 else {}, original)
+    change = difference(printed[0] if len(printed) == 1 else {}, original)
     # Without a mark it would go out with what is filled in below, and not as it came.
-    return {EXTRA: found} if found or (len(printed) == 1 and completed(printed[0], "") is not printed[0]) else {}
+    return {EXTRA: change} if change or (len(printed) == 1 and completed(printed[0], "") is not printed[0]) else {}
 
 
 def without_its_reasoning(item: JsonObject, message_id: str) -> JsonObject:
@@ -646,8 +679,8 @@ def completed(item: JsonObject, item_id: str) -> JsonObject:
     is_answer = item.get("role") == "assistant" and not ("id" in item and "status" in item)
     if not is_answer and whole == content:
         return item
-    told: JsonObject = {"id": item_id, "status": "completed"} if is_answer else {}
-    return {**told, **item, field: whole}
+    fields: JsonObject = {"id": item_id, "status": "completed"} if is_answer else {}
+    return {**fields, **item, field: whole}
 
 
 def _filled_in(part: JsonObject) -> JsonObject:

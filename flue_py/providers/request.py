@@ -1,17 +1,12 @@
-"""Signed reasoning is sent only behind the beginning of a request that it was produced under.
-
-A provider binds reasoning to system, tools and messages before it, and refuses or drops it where one of these has
-changed. An answer that says what it was produced under (`flue_py.core.kinds`) is compared with the request
-that is about to be sent, in one pass: what is dropped is not part of the beginning of what follows it.
-"""
+"""Requests that a provider takes, made of messages of ours, and each message from and to a provider's form."""
 
 from __future__ import annotations
 
 import json
 import re
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -31,21 +26,27 @@ from flue_py.core.kinds import (
 )
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import context_of
-from flue_py.errors import InvalidArgument, InvalidEntry, shown
+from flue_py.errors import InvalidArgument, shown
 from flue_py.providers import anthropic, gemini, openai_chat, openai_responses
 from flue_py.providers.anthropic import CACHE_MARK, PDF, PLAIN_TEXT, SERVER_KINDS, is_blank
 from flue_py.providers.base import (
     HEIF,
+    OTHER_ALPHABET,
     Broken,
     ExportNote,
     Leftovers,
     Repair,
     RequestLimits,
     bare_type,
+    blocks_of,
     checked_target,
+    fields_of,
     limits_of,
+    listed,
+    objects_in,
     restored,
     type_of_bytes,
+    without,
     wrong_picture,
 )
 from flue_py.providers.gemini import FOREIGN_SIGNATURE
@@ -59,6 +60,7 @@ from flue_py.providers.lists import (
     gemini_list,
     kinds_in,
     last_model,
+    leading_system,
     responses_list,
     speakers_only,
     with_own_ids,
@@ -80,8 +82,8 @@ from flue_py.providers.rules import (
 # Signed reasoning is sent only behind the beginning of a request that it was produced under.
 #
 # A provider binds reasoning to system, tools and messages before it, and refuses or drops it where one of these has
-# changed. An answer that says what it was produced under (`flue_py.core.kinds`) is compared with the request
-# that is about to be sent, in one pass: what is dropped is not part of the beginning of what follows it.
+# changed. An answer that says its beginning (`flue_py.core.kinds`) is compared with the request that is about to be
+# sent, in one pass: reasoning that is dropped is not part of the beginning of the messages behind it.
 
 STALE = "signed reasoning that was produced under another beginning of the request"
 
@@ -112,29 +114,25 @@ class Kept(NamedTuple):
     digest: str
 
 
-def bound_signatures(said: Iterable[Said]) -> dict[str, list[Bound]]:
+def bound_signatures(messages: Iterable[Said]) -> dict[str, list[Bound]]:
     """Return the signatures of answers that say what they were produced under. O(size of those answers)."""
-    found: dict[str, list[Bound]] = {}
-    for each in said:
-        digest = each.message.get(PRODUCED_UNDER)
-        if isinstance(digest, str) and digest and each.role == ASSISTANT:
-            reasoning = _reasoning_in(each.message)
-            for signature in {*signatures_in(each.message), *signatures_in(each.extra)}:
-                bound = Bound(digest, each.entry_id, reasoning.get(signature))
-                found.setdefault(_key(signature), []).append(bound)
-    return found
+    signatures: dict[str, list[Bound]] = {}
+    for message in messages:
+        digest = message.message.get(PRODUCED_UNDER)
+        if isinstance(digest, str) and digest and message.role == ASSISTANT:
+            reasoning = _reasoning_in(message.message)
+            for signature in {*signatures_in(message.message), *signatures_in(message.extra)}:
+                bound = Bound(digest, message.entry_id, reasoning.get(signature))
+                signatures.setdefault(_key(signature), []).append(bound)
+    return signatures
 
 
 def _reasoning_in(message: JsonObject) -> dict[str, JsonObject]:
     """Return the reasoning of an answer of ours by its signature."""
-    content = message.get("content")
-    parts = content if isinstance(content, list) else []
     return {
         signature: part
-        for part in parts
-        if isinstance(part, dict)
-        and part.get("type") == "thinking"
-        and isinstance(signature := part.get("thinkingSignature"), str)
+        for _, part in objects_in(message.get("content"))
+        if part.get("type") == "thinking" and isinstance(signature := part.get("thinkingSignature"), str)
     }
 
 
@@ -146,13 +144,13 @@ def _key(signature: str) -> str:
         item = json.loads(signature)
     except (ValueError, RecursionError):
         return signature
-    found = _key_of_item(item) if isinstance(item, dict) else None
-    return found or signature
+    key = _key_of_item(item) if isinstance(item, dict) else None
+    return key or signature
 
 
 def _key_of_item(item: Mapping[str, JsonValue]) -> str | None:
-    found = item.get("encrypted_content") or item.get("id")
-    return found if isinstance(found, str) else None
+    key = item.get("encrypted_content") or item.get("id")
+    return key if isinstance(key, str) else None
 
 
 def prefix_digest(
@@ -195,9 +193,9 @@ def ours_without_stale(
     messages: Sequence[JsonObject], system: JsonValue, tools: Sequence[JsonObject]
 ) -> list[JsonObject]:
     """Return messages of ours without stale reasoning. O(fields) where none says what it was produced under."""
-    if not any(PRODUCED_UNDER in each for each in messages):
+    if not any(PRODUCED_UNDER in message for message in messages):
         return [*messages]
-    bound = bound_signatures(Said(each) for each in messages)
+    bound = bound_signatures(Said(message) for message in messages)
     return without_stale_reasoning(None, messages, system, tools, bound, Leftovers()).messages
 
 
@@ -212,18 +210,18 @@ def answers_produced_under(
         return [*answered]
     walk = _Walk(None, system, tools, {}, Leftovers())
     walk.through(messages)
-    told: list[JsonObject] = []
+    answers: list[JsonObject] = []
     begun = walk.digest.text
     for message in answered:
         if message.get("role") != ASSISTANT:
             walk.through([message])
             begun = walk.digest.text
-            told.append(message)
+            answers.append(message)
             continue
-        known = PRODUCED_UNDER in message or not is_signed(message)
-        told.append(message if known else {**message, PRODUCED_UNDER: begun})
+        is_complete = PRODUCED_UNDER in message or not is_signed(message)
+        answers.append(message if is_complete else {**message, PRODUCED_UNDER: begun})
         walk.through([message])
-    return told
+    return answers
 
 
 class _Walk:
@@ -257,45 +255,45 @@ class _Walk:
     def through(self, messages: Sequence[JsonObject]) -> Kept:
         """Go along messages, and return those that are sent."""
         field = _PARTS_IN.get(self._target or "")
-        kept: list[JsonObject] = []
+        sent: list[JsonObject] = []
         places: list[int] = []
         are_sent: list[bool] = []
         for message in messages:
-            made = self._whole(message) if field is None else self._in_parts(message, field)
-            if made is not None and field == "content" and kept and kept[-1].get("role") == made.get("role"):
+            whole = self._whole(message) if field is None else self._in_parts(message, field)
+            if whole is not None and field == "content" and sent and sent[-1].get("role") == whole.get("role"):
                 # What stood between the two was left out.
-                made = {**made, field: [*_listed(kept.pop().get(field)), *_listed(made.get(field))]}
-            if made is not None:
-                kept.append(made)
-            places.append(max(len(kept) - 1, 0))
-            are_sent.append(made is not None)
-        return Kept(kept, places, are_sent, self.digest.text)
+                whole = {**whole, field: _joined(sent.pop(), whole, field)}
+            if whole is not None:
+                sent.append(whole)
+            places.append(max(len(sent) - 1, 0))
+            are_sent.append(whole is not None)
+        return Kept(sent, places, are_sent, self.digest.text)
 
     # messages that are made of parts
 
     def _in_parts(self, message: JsonObject, field: str) -> JsonObject | None:
         role = message.get("role")
         content = message.get(field)
-        parts = _listed(content)
+        parts = blocks_of(content)
         if role not in ("assistant", "model"):
             self._turn_to(role)
             for part in parts:
                 self._add(_unmarked(part))
             return message
         self._begin(role)
-        kept: list[JsonValue] = []
+        sent: list[JsonValue] = []
         for part in parts:
-            made = self._part(part, is_first_call=not any(map(_is_function_call, kept)))
-            if made is None:
+            whole = self._part(part, is_first_call=not any(map(_is_function_call, sent)))
+            if whole is None:
                 continue
-            kept.append(made)
+            sent.append(whole)
             self._turn_to(role)
-            self._add(_unmarked(made))
+            self._add(_unmarked(whole))
             if self._bound:
                 self._here.add(self.digest.text)
-        if not kept and parts:
+        if not sent and parts:
             return None
-        return message if kept == parts or isinstance(content, str) else {**message, field: kept}
+        return message if sent == parts or isinstance(content, str) else {**message, field: sent}
 
     def _begin(self, role: JsonValue) -> None:
         if self._side != role:
@@ -312,7 +310,7 @@ class _Walk:
             return part
         if self._target == "anthropic" or part.get("thought") is True:
             return None
-        rest = {name: value for name, value in part.items() if name != "thoughtSignature"}
+        rest = without(part, "thoughtSignature")
         is_call = is_first_call and "functionCall" in rest
         return {**rest, "thoughtSignature": FOREIGN_SIGNATURE} if is_call else rest
 
@@ -320,7 +318,7 @@ class _Walk:
         """Return whether one of the signatures was produced under another beginning, and note it."""
         for signature in signatures:
             bound = self._bound.get(signature) if isinstance(signature, str) else None
-            if bound and not any(each.digest in self._here for each in bound):
+            if bound and not any(answer.digest in self._here for answer in bound):
                 self._left.at = bound[0].entry_id
                 self._left.note(STALE, *(() if bound[0].part is None else (bound[0].part,)))
                 self._left.at = None
@@ -332,18 +330,18 @@ class _Walk:
     def _whole(self, message: JsonObject) -> JsonObject | None:
         is_answer = is_of_the_model(message) if self._target == "openai-responses" else message.get("role") == ASSISTANT
         side = "model" if is_answer else "user"
-        made: JsonObject | None = message
+        sent: JsonObject | None = message
         if is_answer and self._bound:
             if self._side != side:
                 self._here = {self.digest.text}
                 self._has_lost = False
-            made = self._answer(message)
+            sent = self._answer(message)
         self._side = side
-        if made is not None:
-            self._add(seen_by_model(made) if self._target is None else made)
+        if sent is not None:
+            self._add(seen_by_model(sent) if self._target is None else sent)
             if is_answer and self._bound:
                 self._here.add(self.digest.text)
-        return made
+        return sent
 
     def _answer(self, message: JsonObject) -> JsonObject | None:
         if self._target == "openai-responses":
@@ -354,7 +352,7 @@ class _Walk:
         signatures = [message.get("thinking_signature"), *signatures_in(details)]
         if not self._is_stale(*signatures):
             return message
-        return {name: value for name, value in message.items() if name not in _CHAT_REASONING}
+        return without(message, *_CHAT_REASONING)
 
     def _item(self, item: JsonObject) -> JsonObject | None:
         if kind_of(item) == "reasoning":
@@ -368,20 +366,20 @@ class _Walk:
         content = message.get("content")
         if not isinstance(content, list):
             return message
-        kept: list[JsonValue] = [made for part in content if (made := self._our_part(part)) is not None]
-        if not kept and content:
+        parts: list[JsonValue] = [whole for part in content if (whole := self._our_part(part)) is not None]
+        if not parts and content:
             return None
-        return message if kept == content else {**message, "content": kept}
+        return message if parts == content else {**message, "content": parts}
 
     def _our_part(self, part: JsonValue) -> JsonValue:
         if not isinstance(part, dict):
             return part
-        signatures = {name: _key(held) for name in _OWN_SIGNATURES if isinstance(held := part.get(name), str)}
+        signatures = {name: _key(text) for name in _OWN_SIGNATURES if isinstance(text := part.get(name), str)}
         if not self._is_stale(*signatures.values()):
             return part
         if part.get("type") == "thinking":
             return None
-        return {name: value for name, value in part.items() if name not in _OWN_SIGNATURES}
+        return without(part, *_OWN_SIGNATURES)
 
 
 _OWN_SIGNATURES = ("thinkingSignature", "thoughtSignature", "textSignature")
@@ -399,38 +397,33 @@ def _is_function_call(part: JsonValue) -> bool:
     return isinstance(part, dict) and "functionCall" in part
 
 
-def _listed(content: JsonValue) -> list[JsonValue]:
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    return content if isinstance(content, list) else []
+def _joined(first: JsonObject, second: JsonObject, field: str) -> list[JsonValue]:
+    """Return the parts of two messages of one side."""
+    return [*blocks_of(first.get(field)), *blocks_of(second.get(field))]
 
 
 def _unmarked_system(system: JsonValue) -> JsonValue:
     if isinstance(system, dict):
         return system
-    return [_unmarked(each) for each in _listed(system)] if system else []
+    return [_unmarked(block) for block in blocks_of(system)] if system else []
 
 
 def _unmarked(part: JsonValue) -> JsonValue:
-    """Return a part without its mark for the cache: what is marked moves from request to request."""
-    if isinstance(part, dict) and CACHE_MARK in part:
-        return {name: value for name, value in part.items() if name != CACHE_MARK}
-    return part
+    """Return a part without its mark for the cache: the marks move from request to request."""
+    return without(part, CACHE_MARK) if isinstance(part, dict) and CACHE_MARK in part else part
 
 
 # Messages of OpenAI chat, OpenAI Responses, Anthropic and Gemini, one at a time, from and to ours.
 #
-# `shape_of` finds the form of a message by features that only one provider has. `convert` makes ours of it, with what
-# an
-# export needs to give the original back; `to_provider` is the way back. Whole lists, with each result behind its call,
-# are what imports and exports are for.
+# `shape_of` finds the form of a message by features that only one provider has. `convert` makes ours of it, with the
+# fields by which an export gives the original back; `to_provider` is the way back. Imports and exports are for whole
+# lists, with each result behind its call.
 
 _CONVERSION_OURS = frozenset({
     "api", "provider", "model", "usage", "stopReason", "errorMessage", "timestamp", PRODUCED_UNDER,
 })  # fmt: skip
 """Fields of our messages that callers put on a provider's: they count as they would on ours."""
 
-_ITEMS = re.compile(r"message|reasoning|.*_(call|output|response|request|list_tools)|item_reference|compaction")
 _Pairs = Iterator[tuple[JsonObject, JsonObject]]
 
 
@@ -459,13 +452,13 @@ def convert(
     form = _form(shape)
     form.check(message, where)
     converted = [Converted(*pair) for pair in form.read(message, names)]
-    beside = context_of(message)
-    for each in converted:
-        usage = each.message.get("usage")
-        if beside and shape != "anthropic" and isinstance(usage, dict):
+    context = context_of(message)
+    for result in converted:
+        usage = result.message.get("usage")
+        if context and shape != "anthropic" and isinstance(usage, dict):
             # What stood beside the usage may have no place in a message of ours.
-            each.message["usage"] = {**beside, **usage}
-        names.update(openai_chat.calls_in(each.message))
+            result.message["usage"] = {**context, **usage}
+        names.update(openai_chat.calls_in(result.message))
     return converted
 
 
@@ -509,153 +502,58 @@ def _from_item(value: JsonObject, names: Mapping[str, str]) -> _Pairs:
     yield message, openai_responses.responses_difference(message, value)
 
 
-def _from_anthropic(value: JsonObject, names: Mapping[str, str]) -> _Pairs:
-    yield from anthropic.messages_from_anthropic(value, names, own=_CONVERSION_OURS)
-
-
-def _from_gemini(value: JsonObject, names: Mapping[str, str]) -> _Pairs:
-    yield from gemini.messages_from_gemini(value, own=_CONVERSION_OURS)
-
-
-# Checking
-
-
-def _check_chat(value: JsonObject, where: str) -> None:
-    role = value.get("role")
-    if role == "function" or isinstance(value.get("function_call"), dict):
-        field = "role" if role == "function" else "function_call"
-        raise InvalidEntry(f"{where}.{field}: calls without an id are not converted; send tool_calls and role tool")
-    if role == "tool":
-        _need_text(value, "tool_call_id", where)
-        _need_content(value, where)
-    calls = value.get("tool_calls")
-    if calls is not None and not isinstance(calls, list):
-        raise InvalidEntry(f"{where}.tool_calls: should be a list or null, not {shown(calls)}")
-    for number, call in enumerate(calls if isinstance(calls, list) else ()):
-        _check_chat_call(call, f"{where}.tool_calls[{number}]")
-    for part, path in _parts(value.get("content"), where):
-        if part.get("type") == "image_url":
-            held = part.get("image_url")
-            _need_text(held if isinstance(held, dict) else {"url": held}, "url", f"{path}.image_url")
-
-
-def _check_chat_call(call: JsonValue, where: str) -> None:
-    if not isinstance(call, dict):
-        raise InvalidEntry(f"{where}: should be an object, not {shown(call)}")
-    _need_text(call, "id", where)
-    kind = call.get("type", "function")
-    if kind not in ("function", "custom"):
-        raise InvalidEntry(f"{where}.type: {shown(kind)} is neither function nor custom")
-    called = call.get(str(kind))
-    if not isinstance(called, dict):
-        raise InvalidEntry(f"{where}.{kind}: should be an object, not {shown(called)}")
-    _need_text(called, "name", f"{where}.{kind}")
-    if kind == "custom":
-        _need_text(called, "input", f"{where}.custom")
-
-
-def _check_item(value: JsonObject, where: str) -> None:
-    kind = value.get("type", "message")
-    if not _ITEMS.fullmatch(str(kind)):
-        raise InvalidEntry(f"{where}.type: {shown(kind)} is not a type of a Responses item")
-    if kind == "message":
-        _need_text(value, "role", where)
-        _need_content(value, where)
-    elif kind in ("function_call", "custom_tool_call"):
-        _need_text(value, "call_id", where)
-        _need_text(value, "name", where)
-        _need_text(value, "arguments" if kind == "function_call" else "input", where)
-    elif kind in ("function_call_output", "custom_tool_call_output"):
-        _need_text(value, "call_id", where)
-        if not isinstance(value.get("output"), (str, list)):
-            raise InvalidEntry(f"{where}.output: should be a string or a list, not {shown(value.get('output'))}")
-    for part, path in (*_parts(value.get("content"), where), *_parts(value.get("output"), where, "output")):
-        if part.get("type") in ("input_text", "output_text"):
-            _need_text(part, "text", path)
-
-
-def _check_anthropic(value: JsonObject, where: str) -> None:
-    role = value.get("role")
-    if role not in ("user", "assistant"):
-        raise InvalidEntry(f"{where}.role: should be user or assistant in this form, not {shown(role)}")
-    for block, path in _parts(value.get("content"), where):
-        kind = str(block.get("type"))
-        if kind in _SIDES and role != _SIDES[kind]:
-            raise InvalidEntry(f"{path}.type: a {kind} stands in a message of the {_SIDES[kind]}")
-        for field in _NEEDED.get(kind, ()):
-            _need_text(block, field, path)
-        if kind == "tool_use" and "input" not in block:
-            raise InvalidEntry(f"{path}.input: is missing")
-        if kind == "tool_result" and not isinstance(block.get("content"), (str, list, type(None))):
-            raise InvalidEntry(f"{path}.content: should be a string or a list, not {shown(block.get('content'))}")
-        if kind in ("image", "document") and "source" in block and not isinstance(block["source"], dict):
-            raise InvalidEntry(f"{path}.source: should be an object, not {shown(block['source'])}")
-
-
-_SIDES: Mapping[str, str] = {"tool_use": "assistant", "tool_result": "user", "redacted_thinking": "assistant"}
-_NEEDED = {
-    "tool_use": ("id", "name"),
-    "tool_result": ("tool_use_id",),
-    "thinking": ("thinking",),
-    "redacted_thinking": ("data",),
-}
-
-
-def _parts(content: JsonValue, where: str, field: str = "content") -> Iterator[tuple[JsonObject, str]]:
-    for number, part in enumerate(content if isinstance(content, list) else ()):
-        if not isinstance(part, dict):
-            raise InvalidEntry(f"{where}.{field}[{number}]: should be an object with a type, not {shown(part)}")
-        yield part, f"{where}.{field}[{number}]"
-
-
-def _need_text(value: Mapping[str, JsonValue], field: str, where: str) -> None:
-    found = value.get(field)
-    if found is None:
-        raise InvalidEntry(f"{where}.{field}: is missing")
-    if not isinstance(found, str):
-        raise InvalidEntry(f"{where}.{field}: should be a string, not {shown(found)}")
-
-
-def _need_content(value: Mapping[str, JsonValue], where: str) -> None:
-    if not isinstance(value.get("content"), (str, list)):
-        raise InvalidEntry(f"{where}.content: should be a string or a list, not {shown(value.get('content'))}")
-
-
 class _Form(NamedTuple):
-    """How messages of one shape are checked, read and written, and the field of ``extra`` that has the differences."""
+    """How messages of one shape are checked, read and written, and the field of ``extra`` that has the differences.
+
+    ``provider`` is whose own compactions the form takes; ``system`` makes the part of a request that the system says,
+    and ``content`` is the field of a message with its parts, for a form that has these.
+    """
 
     extra: str
     check: Callable[[JsonObject, str], None]
     read: Callable[[JsonObject, Mapping[str, str]], _Pairs]
     write: Callable[[JsonObject, Leftovers], list[JsonObject]]
     difference: Callable[[JsonObject, JsonObject], JsonObject]
-
-
-def _write_chat(message: JsonObject, left: Leftovers) -> list[JsonObject]:
-    return [openai_chat.printed_chat(message, left)]
-
-
-def _write_anthropic(message: JsonObject, left: Leftovers) -> list[JsonObject]:
-    return [anthropic.printed_anthropic(message, left)]
-
-
-def _write_gemini(message: JsonObject, left: Leftovers) -> list[JsonObject]:
-    return [gemini.printed_content(message, left)]
+    provider: str | None = None
+    content: str | None = None
+    system: Callable[[Iterable[Said], Leftovers], SystemApart] | None = None
 
 
 _FORMS: Mapping[str, _Form] = {
-    "openai-chat": _Form(openai_chat.EXTRA, _check_chat, _from_chat, _write_chat, openai_chat.chat_difference),
+    "openai-chat": _Form(
+        openai_chat.EXTRA,
+        openai_chat.check_chat,
+        _from_chat,
+        lambda message, left: [openai_chat.printed_chat(message, left)],
+        openai_chat.chat_difference,
+    ),
     "openai-responses": _Form(
         openai_responses.EXTRA,
-        _check_item,
+        openai_responses.check_item,
         _from_item,
         openai_responses.printed_items,
         openai_responses.responses_difference,
+        openai_responses.PROVIDER,
     ),
     "anthropic": _Form(
-        anthropic.EXTRA, _check_anthropic, _from_anthropic, _write_anthropic, anthropic.anthropic_difference
+        anthropic.EXTRA,
+        anthropic.check_anthropic,
+        lambda value, names: anthropic.messages_from_anthropic(value, names, own=_CONVERSION_OURS),
+        lambda message, left: [anthropic.printed_anthropic(message, left)],
+        anthropic.anthropic_difference,
+        anthropic.PROVIDER,
+        "content",
+        anthropic_list,
     ),
-    "gemini": _Form(gemini.EXTRA, gemini.check_content, _from_gemini, _write_gemini, gemini.gemini_difference),
+    "gemini": _Form(
+        gemini.EXTRA,
+        gemini.check_content,
+        lambda value, names: gemini.messages_from_gemini(value, own=_CONVERSION_OURS),
+        lambda message, left: [gemini.printed_content(message, left)],
+        gemini.gemini_difference,
+        content="parts",
+        system=gemini_list,
+    ),
 }
 
 
@@ -673,59 +571,66 @@ _NO_PDF = "a file that is said to be a PDF, and whose data are those of none"
 _NO_PICTURE = "a file that is said to be a picture, and whose data are those of none"
 
 
-def with_fitting_files(said: Sequence[Said], left: Leftovers) -> list[Said]:
+def with_fitting_files(messages: Sequence[Said], left: Leftovers) -> list[Said]:
     """Return messages whose files Anthropic takes, with a text in the place of each other one. O(size of files)."""
-    return [_fitting(each, left, _part) for each in said]
+    return _with_files(messages, left, _fitting_file, FILES)
 
 
-def with_readable_files(said: Sequence[Said], left: Leftovers) -> list[Said]:
+def with_readable_files(messages: Sequence[Said], left: Leftovers) -> list[Said]:
     """Return messages with a text in the place of each file whose data are no base64. O(size of files)."""
-    return [_fitting(each, left, _readable) for each in said]
+    return _with_files(messages, left, _readable_file, {"file"})
 
 
-_Fit: TypeAlias = Callable[[JsonValue, str | None, Leftovers], JsonValue]
+def _with_files(
+    messages: Sequence[Said],
+    left: Leftovers,
+    fit: Callable[[JsonObject, Leftovers], JsonValue],
+    kinds: Container[JsonValue],
+) -> list[Said]:
+    fitting: list[Said] = []
+    for message in messages:
+        content, left.at = message.message.get("content"), message.entry_id
+        parts = [
+            fit(part, left) if isinstance(part, dict) and part.get("type") in kinds else part
+            for part in listed(content)
+        ]
+        fitting.append(message.with_parts(parts) if parts and parts != content else message)
+    return fitting
 
 
-def _fitting(said: Said, left: Leftovers, fit: _Fit) -> Said:
-    content = said.message.get("content")
-    if not isinstance(content, list):
-        return said
-    left.at = said.entry_id
-    parts = [fit(part, said.entry_id, left) for part in content]
-    return said if parts == content else said.with_message({**said.message, "content": parts})
-
-
-def _part(part: JsonValue, entry_id: str | None, left: Leftovers) -> JsonValue:
-    if not isinstance(part, dict) or part.get("type") not in FILES:
-        return part
-    data, mime_type = _held(part)
+def _fitting_file(part: JsonObject, left: Leftovers) -> JsonValue:
+    data, mime_type = _data_of(part)
     kind, real = bare_type(mime_type), None if data is None else type_of_bytes(data)
     if kind in (None, PDF) and (data is None or real == PDF):
         return part
     if data is not None and real is not None:
         return _retyped(part, data, real, left)
     if kind == PDF:
-        return _left_out(part, _NO_PDF, entry_id, left)
-    text = _text(data) if kind == PLAIN_TEXT and data is not None else ""
-    if text.strip():
+        return _left_out(part, _NO_PDF, left)
+    if kind == PLAIN_TEXT:
+        text = "" if data is None else _text(data)
+        if not text.strip():
+            return _left_out(part, "a file of plain text that has none, or cannot be read", left)
         left.change("a file of plain text goes out as its text")
         return _document(part, text)
-    return _left_out(part, _why(kind, is_text=kind == PLAIN_TEXT), entry_id, left)
+    name = "a file that does not say its type" if kind is None else f"a file of type {kind!r}"
+    return _left_out(part, f"{name}; it takes {PDF} and {PLAIN_TEXT}", left)
 
 
-def _readable(part: JsonValue, entry_id: str | None, left: Leftovers) -> JsonValue:
-    if not isinstance(part, dict) or part.get("type") != "file":
-        return part
-    data, mime_type = _held(part)
+def _readable_file(part: JsonObject, left: Leftovers) -> JsonValue:
+    data, mime_type = _data_of(part)
     if data is None:
         return part
-    if _is_base64(data):
-        kind, real = bare_type(mime_type), type_of_bytes(data)
-        if real is None and kind is not None and (kind == PDF or kind.startswith("image/")):
-            return _left_out(part, _NO_PDF if kind == PDF else _NO_PICTURE, entry_id, left)
-        is_other = real is not None and (real != kind or real.startswith("image/"))
-        return _retyped(part, data, real, left) if real is not None and is_other else part
-    return _left_out(part, "a file whose data are no base64", entry_id, left)
+    try:  # of either alphabet
+        b64decode(data.translate(OTHER_ALPHABET), validate=True)
+    except ValueError:
+        return _left_out(part, "a file whose data are no base64", left)
+    kind, real = bare_type(mime_type), type_of_bytes(data)
+    if real is not None:
+        return _retyped(part, data, real, left) if real != kind or real.startswith("image/") else part
+    if kind is not None and (kind == PDF or kind.startswith("image/")):
+        return _left_out(part, _NO_PDF if kind == PDF else _NO_PICTURE, left)
+    return part
 
 
 def _retyped(part: JsonObject, data: str, real: str, left: Leftovers) -> JsonObject:
@@ -734,47 +639,33 @@ def _retyped(part: JsonObject, data: str, real: str, left: Leftovers) -> JsonObj
     if real.startswith("image/"):
         return {"type": "image", "data": data, "mimeType": real}
     if part.get("type") == "document":
-        source = part.get("source")
-        return {**part, "source": {**(source if isinstance(source, dict) else {}), "media_type": real}}
-    return {**{name: value for name, value in part.items() if name != "url"}, "data": data, "mimeType": real}
+        return {**part, "source": {**fields_of(part.get("source")), "media_type": real}}
+    return {**without(part, "url"), "data": data, "mimeType": real}
 
 
-def _is_base64(text: str) -> bool:
-    """Return whether a text is base64, of either alphabet. O(size)."""
-    try:
-        b64decode(text.translate(_OTHER_ALPHABET), validate=True)
-    except ValueError:
-        return False
-    return True
-
-
-_OTHER_ALPHABET = str.maketrans("-_", "+/", "\r\n")
-
-
-def _left_out(part: JsonObject, why: str, entry_id: str | None, left: Leftovers) -> JsonObject:
+def _left_out(part: JsonObject, why: str, left: Leftovers) -> JsonObject:
     left.note(why)
     name = part.get("filename", part.get("title"))
-    named = f" {name!r}" if isinstance(name, str) else ""
+    return _in_its_place(f"file {name!r}" if isinstance(name, str) else "file", why, left.at)
+
+
+def _in_its_place(name: str, why: str, entry_id: str | None) -> JsonObject:
+    """Return the text that stands in the place of a file or an image."""
     stored = "" if entry_id is None else f"; it is stored in entry {entry_id}"
-    return {"type": "text", "text": f"[file{named} left out: {why}{stored}]"}
+    return {"type": "text", "text": f"[{name} left out: {why}{stored}]"}
 
 
-def _why(kind: str | None, *, is_text: bool) -> str:
-    if is_text:
-        return "a file of plain text that has none, or cannot be read"
-    told = "a file that does not say its type" if kind is None else f"a file of type {kind!r}"
-    return f"{told}; it takes {PDF} and {PLAIN_TEXT}"
-
-
-def _held(part: JsonObject) -> tuple[str | None, str | None]:
-    """Return the base64 text of a file and its MIME type, from its own fields, its URL or its source; None for none."""
+def _data_of(part: JsonObject) -> tuple[str | None, str | None]:
+    """Return the base64 text of a file or an image and its MIME type, from its fields, its URL or its source."""
     source, url = part.get("source"), part.get("url")
     if isinstance(source, dict) and part.get("type") == "document":
-        found = (source.get("data"), source.get("media_type")) if source.get("type") == "base64" else (None, None)
+        fields, inline = (source if source.get("type") == "base64" else {}), {}
+        data, mime_type = fields.get("data"), fields.get("media_type")
     else:
         inline = image_from_url(url) if isinstance(url, str) else {}
-        found = part.get("data", inline.get("data")), part.get("mimeType", inline.get("mimeType"))
-    data, mime_type = found
+        data, mime_type = part.get("data"), part.get("mimeType")
+    data = data if isinstance(data, str) else inline.get("data")
+    mime_type = mime_type if isinstance(mime_type, str) else inline.get("mimeType")
     return data if isinstance(data, str) else None, mime_type if isinstance(mime_type, str) else None
 
 
@@ -832,22 +723,21 @@ def with_cache_marks(
     the tools; where the request before this one ended, however much came since; at the message ``epoch_at``, where an
     epoch ended; and behind the tools. Text that gets a mark becomes a block. O(blocks).
     """
-    bare = [_without_marks(each) for each in messages]
-    prompt = [_without_marks(each) for each in _blocks(system) if isinstance(each, dict)]
-    offered = [_without_marks(each) for each in tools]
+    bare = [_without_marks(message) for message in messages]
+    prompt = [_without_marks(block) for block in blocks_of(system) if isinstance(block, dict)]
+    offered = [_without_marks(tool) for tool in tools]
     left = marks.count
     mark: JsonObject = {"type": "ephemeral", "ttl": marks.ttl}
     places: list[int] = []
     for part in _order(bare, epoch_at):
         if left and part == _SYSTEM:
-            held = prompt if _last_marked(prompt) is not None else offered
-            left -= _mark_last(held, mark)
+            left -= _mark_last(prompt if _last_marked(prompt) is not None else offered, mark)
         elif left and part == _TOOLS:
             left -= _mark_last(offered, mark)
         elif left and part not in places:
             places.append(part)
             left -= _mark_message(bare, part, mark)
-    is_marked = any(CACHE_MARK in each for each in prompt)
+    is_marked = any(CACHE_MARK in block for block in prompt)
     return Marked(bare, [*prompt] if is_marked or isinstance(system, list) else system, offered)
 
 
@@ -869,7 +759,7 @@ def _order(messages: Sequence[JsonObject], epoch_at: int | None) -> Iterator[int
 
 
 def _mark_message(messages: list[JsonObject], at: int, mark: JsonObject) -> int:
-    blocks = [each for each in _blocks(messages[at].get("content")) if isinstance(each, dict)]
+    blocks = [block for block in blocks_of(messages[at].get("content")) if isinstance(block, dict)]
     if not _mark_last(blocks, mark):
         return 0
     messages[at] = {**messages[at], "content": [*blocks]}
@@ -897,28 +787,22 @@ def _may_have_mark(block: JsonObject) -> bool:
     return kind in _MARKED or "input_schema" in block
 
 
-def _blocks(content: JsonValue) -> list[JsonValue]:
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}] if content else []
-    return content if isinstance(content, list) else []
-
-
 def _without_marks(value: JsonObject) -> JsonObject:
     """Return a message or a block without the marks in it: the same one if it has none. O(blocks)."""
-    made = {name: held for name, held in value.items() if name != CACHE_MARK} if CACHE_MARK in value else value
-    content = made.get("content")
+    bare = without(value, CACHE_MARK) if CACHE_MARK in value else value
+    content = bare.get("content")
     if not isinstance(content, list):
-        return made
-    kept: list[JsonValue] = [_without_marks(each) if isinstance(each, dict) else each for each in content]
-    is_same = all(new is old for new, old in zip(kept, content, strict=True))
-    return made if is_same else {**made, "content": kept}
+        return bare
+    blocks: list[JsonValue] = [_without_marks(block) if isinstance(block, dict) else block for block in content]
+    is_same = all(new is old for new, old in zip(blocks, content, strict=True))
+    return bare if is_same else {**bare, "content": blocks}
 
 
-# What has to be changed in messages of ours before a provider takes them: ids, names, pictures, foreign reasoning.
+# Repairs of messages of ours, so that a provider takes them: ids, names, pictures, foreign reasoning.
 #
-# Each repair takes the messages of a context and returns them; what it changed is noted with the entry. A message is
-# changed for what it says itself and for what came before it, so that the beginning of a growing conversation stays the
-# same bytes; pictures, of which a request may have so many, leave in portions.
+# Each repair takes the messages of a context and returns them; a change is noted with the entry. A message is changed
+# for its own content and for the messages before it, so that the beginning of a growing conversation stays the same
+# bytes; pictures, of which a request may have so many, leave in portions.
 
 _SAY_SOMETHING = frozenset({"user", "assistant", "system", "developer", "custom"})
 _PORTION = 5
@@ -951,74 +835,73 @@ def _only_fitting(text: str, pattern: str) -> str:
 
 
 def with_fitting_calls(
-    said: Sequence[Said], limits: RequestLimits, left: Leftovers, *, as_items: bool = False
+    messages: Sequence[Said], limits: RequestLimits, left: Leftovers, *, as_items: bool = False
 ) -> list[Said]:
     """Return messages whose calls and results have ids, names and arguments that a provider takes. O(parts).
 
     ``as_items`` says that a call which was an item of Responses goes out as that item.
     """
-    return [_with_fitting_call(each, limits, left, as_items=as_items) for each in said]
+    return [_with_fitting_call(message, limits, left, as_items=as_items) for message in messages]
 
 
-def _with_fitting_call(said: Said, limits: RequestLimits, left: Leftovers, *, as_items: bool) -> Said:
-    message = said.message
-    left.at = said.entry_id
-    if said.role == "toolResult":
+def _with_fitting_call(answer: Said, limits: RequestLimits, left: Leftovers, *, as_items: bool) -> Said:
+    message = answer.message
+    left.at = answer.entry_id
+    if answer.role == "toolResult":
         fitting = _fitted(message, limits, "toolCallId", "toolName")
-    elif said.calls:
-        given = _repairs_parts(message)
-        parts = [_fitted(part, limits, "id", "name") if _is(part, "toolCall") else part for part in given]
-        fitting = {**message, "content": parts} if parts != given else message
+    elif answer.calls:
+        parts = listed(message.get("content"))
+        fitted = [_fitted(part, limits, "id", "name") if _is(part, "toolCall") else part for part in parts]
+        fitting = {**message, "content": fitted} if fitted != parts else message
     else:
-        return said
+        return answer
     if fitting is not message:
         left.change("ids or names of tool calls were changed to what the API accepts")
-    whole = _with_objects(fitting, left, as_items=as_items) if said.calls else fitting
-    return said if whole is message else said.with_message(whole)
+    whole = _with_objects(fitting, left, as_items=as_items) if answer.calls else fitting
+    return answer if whole is message else answer.with_message(whole)
 
 
 def _with_objects(message: JsonObject, left: Leftovers, *, as_items: bool) -> JsonObject:
     """Return an answer whose calls have objects as arguments, or the text of one; the same one if they do."""
-    changed: dict[int, JsonValue] = {}
-    for place, part in enumerate(_repairs_parts(message)):
-        if not isinstance(part, dict) or part.get("type") != "toolCall" or part.get(CUSTOM) is True:
+    parts = [*listed(message.get("content"))]
+    is_changed = False
+    for place, part in objects_in(parts):
+        if part.get("type") != "toolCall" or part.get(CUSTOM) is True:
             continue
         arguments = part.get("arguments")
         is_item = as_items and part.get(ITEM, "function_call") != "function_call"
         if arguments is None or isinstance(arguments, dict) or is_item or is_text_of_object(arguments):
             continue
-        changed[place] = {**part, "arguments": arguments_object(part, left)}
-    if not changed:
-        return message
-    return {**message, "content": [changed.get(place, part) for place, part in enumerate(_repairs_parts(message))]}
+        parts[place], is_changed = {**part, "arguments": arguments_object(part, left)}, True
+    return {**message, "content": parts} if is_changed else message
 
 
 def _fitted(value: JsonValue, limits: RequestLimits, id_field: str, name_field: str) -> JsonObject:
-    held = value if isinstance(value, dict) else {}
+    fields = fields_of(value)
     changed: JsonObject = {}
-    call_id, name = held.get(id_field), held.get(name_field)
+    call_id, name = fields.get(id_field), fields.get(name_field)
     if isinstance(call_id, str) and (fitting := fitting_id(call_id, limits)) != call_id:
         changed[id_field] = fitting
     if isinstance(name, str) and (fitting := fitting_name(name, limits)) != name:
         changed[name_field] = fitting
-    return {**held, **changed} if changed else held
+    return {**fields, **changed} if changed else fields
 
 
-def without_foreign_reasoning(said: Sequence[Said], model: str | None, left: Leftovers) -> list[Said]:
+def without_foreign_reasoning(messages: Sequence[Said], model: str | None, left: Leftovers) -> list[Said]:
     """Return messages without the reasoning of other models than the one that is asked.
 
     Where that is None, all of it stays, and so does that of an answer that names no model. What an answer goes on with
     behind it, in this message or in the next ones, has `Said.has_lost`. O(parts).
     """
     if model is None:
-        return [*said]
-    kept: list[Said] = []
+        return [*messages]
+    sent: list[Said] = []
     has_lost = False
-    for each in said:
-        bare = _without_reasoning(each, left) if _is_foreign(each.message, model) else each
-        has_lost = each.role == "assistant" and (has_lost or bare is not each)
-        kept.append(Said(bare.message, bare.extra, bare.entry_id, has_lost=True) if has_lost else bare)
-    return kept
+    for message in messages:
+        bare = _without_reasoning(message, left) if _is_foreign(message.message, model) else message
+        has_lost = message.role == "assistant" and (has_lost or bare is not message)
+        sent.append(Said(bare.message, bare.extra, bare.entry_id, has_lost=True) if has_lost else bare)
+    return sent
 
 
 def _is_foreign(message: JsonObject, model: str) -> bool:
@@ -1026,60 +909,54 @@ def _is_foreign(message: JsonObject, model: str) -> bool:
     return message.get("role") == "assistant" and isinstance(by, str) and bool(by) and not is_same_model(by, model)
 
 
-def _without_reasoning(said: Said, left: Leftovers) -> Said:
-    parts = _repairs_parts(said.message)
-    kept = [part for part in parts if not _is(part, "thinking")]
-    if len(kept) == len(parts):
-        return said
-    left.at = said.entry_id
-    for part in parts:
-        if _is(part, "thinking"):
-            left.note("reasoning of another model", _object(part))
-    return said.with_message({**said.message, "content": kept})
+def _without_reasoning(answer: Said, left: Leftovers) -> Said:
+    thoughts = [place for place, part in enumerate(answer.parts) if _is(part, "thinking")]
+    left.at = answer.entry_id
+    for place in thoughts:
+        left.note("reasoning of another model", fields_of(answer.parts[place]))
+    return answer.without_parts(thoughts)
 
 
 def with_fitting_images(
-    said: Sequence[Said], limits: RequestLimits, left: Leftovers, *, in_answers: bool
+    messages: Sequence[Said], limits: RequestLimits, left: Leftovers, *, in_answers: bool
 ) -> list[Said]:
     """Return messages without the images that a provider does not take, with a text in the place of each.
 
     Of more images than a request may have, the oldest leave. ``in_answers`` says whether answers may have any.
     O(parts).
     """
-    found = [
-        (at, place)
-        for at, each in enumerate(said)
-        for place, part in enumerate(_repairs_parts(each.message))
-        if _is(part, "image")
+    images = [
+        (at, place, part, *_data_of(part))
+        for at, message in enumerate(messages)
+        for place, part in objects_in(message.message.get("content"))
+        if part.get("type") == "image"
     ]
-    held = [_repairs_held(_repairs_parts(said[at].message)[place]) for at, place in found]
-    types = [_real_type(*each) for each in held]
-    spare = _spare([len(data or "") for data, _ in held], limits)
-    changes: dict[int, dict[int, JsonValue]] = {}
-    for number, ((at, place), (data, declared), real) in enumerate(zip(found, held, types, strict=True)):
-        why = "" if in_answers or said[at].role != "assistant" else "an image in an answer"
+    spare = _spare([len(data or "") for _, _, _, data, _ in images], limits)
+    changes: dict[int, list[JsonValue]] = {}
+    for number, (at, place, image, data, declared) in enumerate(images):
+        why = "" if in_answers or messages[at].role != "assistant" else "an image in an answer"
         if number < spare:
             why = why or f"an image of more than the API takes in one request ({limits.images:,})"
-        why = why or wrong_picture(data, real or declared, limits, among=len(found) - spare)
-        left.at = said[at].entry_id
-        if not why and real is not None:
-            left.change(f"an image that is said to be of another type goes out as {real}, as its data are")
-            rest = {
-                name: value for name, value in _object(_repairs_parts(said[at].message)[place]).items() if name != "url"
-            }
-            changes.setdefault(at, {})[place] = {**rest, "data": data, "mimeType": real}
+        real = _real_type(data, declared)
+        why = why or wrong_picture(data, real or declared, limits, among=len(images) - spare)
+        left.at = messages[at].entry_id
+        put: JsonObject | None = None
         if why:
-            instead: JsonObject = {"type": "text", "text": _in_its_place(why, said[at].entry_id)}
-            left.note(why, _object(_repairs_parts(said[at].message)[place]), put=instead)
-            changes.setdefault(at, {})[place] = instead
-    return [_replaced(each, changes.get(at)) for at, each in enumerate(said)]
+            put = _in_its_place("image", why, left.at)
+            left.note(why, image, put=put)
+        elif real is not None:
+            left.change(f"an image that is said to be of another type goes out as {real}, as its data are")
+            put = {**without(image, "url"), "data": data, "mimeType": real}
+        if put is not None:
+            changes.setdefault(at, [*messages[at].parts])[place] = put
+    return [message.with_parts(changes[at]) if at in changes else message for at, message in enumerate(messages)]
 
 
 def _real_type(data: str | None, declared: str | None) -> str | None:
-    """Return the type of the picture that some data are, where it is said to be of another; None where it is not."""
+    """Return the type of the picture that some data are, if it is declared as another; None if it is not."""
     real = None if data is None else type_of_bytes(data)
-    said = declared or "image/png"  # as it goes out
-    is_other = real is not None and real.startswith("image/") and real != said and {real, said} != HEIF
+    sent = declared or "image/png"
+    is_other = real is not None and real.startswith("image/") and real != sent and {real, sent} != HEIF
     return real if is_other else None
 
 
@@ -1091,83 +968,61 @@ def _spare(sizes: Sequence[int], limits: RequestLimits) -> int:
     if most is not None:
         # So many characters leave that the next images do not move the cut again.
         goal = -(-max(0, sum(sizes) - most) // max(1, most // _PORTION)) * (most // _PORTION)
-        gone, leaving = 0, 0
-        while gone < goal and leaving < len(sizes):
-            gone += sizes[leaving]
+        characters, leaving = 0, 0
+        while characters < goal and leaving < len(sizes):
+            characters += sizes[leaving]
             leaving += 1
         spare = max(spare, leaving)
     return min(spare, len(sizes))
 
 
-def _in_its_place(why: str, entry_id: str | None) -> str:
-    stored = "" if entry_id is None else f"; it is stored in entry {entry_id}"
-    return f"[image left out: {why}{stored}]"
+def without_spare_compactions(messages: Sequence[Said], left: Leftovers) -> list[Said]:
+    """Return messages without a provider's own compactions, but for one that stands first and holds something.
 
-
-def _replaced(said: Said, parts: dict[int, JsonValue] | None) -> Said:
-    if not parts:
-        return said
-    kept = [parts.get(place, part) for place, part in enumerate(_repairs_parts(said.message))]
-    return said.with_message({**said.message, "content": kept})
-
-
-def without_spare_compactions(said: Sequence[Said], left: Leftovers) -> list[Said]:
-    """Return messages without what a provider compacted itself, but where it stands first and holds something.
-
-    What it stands for is in the messages before it, which a provider would otherwise be sent beside it. O(parts).
+    The messages before a compaction say the same, and a provider would otherwise be sent both. O(parts).
     """
-    kept: list[Said] = []
-    first = next((at for at, each in enumerate(said) if each.role not in SYSTEM), None)
-    for at, each in enumerate(said):
-        parts = _repairs_parts(each.message)
-        is_first = at == first and each.role == "assistant"
-        good = [
-            part
-            for place, part in enumerate(parts)
-            if not _is(part, COMPACTION_PART) or (is_first and place == 0 and holds_compaction(_object(part)))
+    sent: list[Said] = []
+    first = leading_system(messages)
+    for at, message in enumerate(messages):
+        is_first = at == first and message.role == "assistant"
+        spare = [
+            place
+            for place, part in enumerate(message.parts)
+            if _is(part, COMPACTION_PART) and not (is_first and place == 0 and holds_compaction(fields_of(part)))
         ]
-        if len(good) == len(parts):
-            kept.append(each)
-            continue
-        left.at = each.entry_id
-        spare = [_object(part) for part in parts if part not in good]
-        left.note("a compaction of the provider's that does not stand first, or holds nothing", *spare)
-        kept.append(each.with_message({**each.message, "content": good}))
-    return kept
+        if spare:
+            left.at = message.entry_id
+            lost = [fields_of(message.parts[place]) for place in spare]
+            left.note("a compaction of the provider's that does not stand first, or holds nothing", *lost)
+        sent.append(message.without_parts(spare))
+    return sent
 
 
-def without_torn_server_calls(said: Sequence[Said], left: Leftovers) -> list[Said]:
+def without_torn_server_calls(messages: Sequence[Said], left: Leftovers) -> list[Said]:
     """Return messages without calls of tools that Anthropic runs itself whose result never came. O(parts)."""
-    sides = (
-        ("results" if each.role == "toolResult" else str(each.role), _repairs_parts(each.message)) for each in said
-    )
+    sides = (("results" if message.role == "toolResult" else str(message.role), message.parts) for message in messages)
     torn: dict[int, list[int]] = {}
     for at, place in torn_server_calls(sides):
         torn.setdefault(at, []).append(place)
-    kept = [*said]
-    for at, places in torn.items():
-        parts = _repairs_parts(said[at].message)
-        left.at = said[at].entry_id
-        for place in places:
-            left.note("a call of a tool that the API runs, without its result or the reverse", _object(parts[place]))
-        whole = [part for place, part in enumerate(parts) if place not in places]
-        kept[at] = said[at].with_message({**said[at].message, "content": whole})
-    return kept
+        left.at = messages[at].entry_id
+        lost = fields_of(messages[at].parts[place])
+        left.note("a call of a tool that the API runs, without its result or the reverse", lost)
+    return [message.without_parts(torn.get(at, ())) for at, message in enumerate(messages)]
 
 
-def without_empty(said: Sequence[Said], left: Leftovers) -> list[Said]:
+def without_empty(messages: Sequence[Said], left: Leftovers) -> list[Said]:
     """Return messages without those that say nothing: no content, or nothing but white space and empty parts.
 
     The result of a tool stays: it answers its call. O(parts).
     """
-    kept: list[Said] = []
-    for each in said:
-        if not each.extra and _says_nothing(each.message.get("content")) and each.role in _SAY_SOMETHING:
-            left.at = each.entry_id
-            left.note("a message that says nothing", each.message)
+    sent: list[Said] = []
+    for message in messages:
+        if not message.extra and _says_nothing(message.message.get("content")) and message.role in _SAY_SOMETHING:
+            left.at = message.entry_id
+            left.note("a message that says nothing", message.message)
         else:
-            kept.append(each)
-    return kept
+            sent.append(message)
+    return sent
 
 
 def _says_nothing(content: JsonValue) -> bool:
@@ -1180,27 +1035,8 @@ def _says_nothing(content: JsonValue) -> bool:
     return True
 
 
-def _repairs_parts(message: JsonObject) -> list[JsonValue]:
-    content = message.get("content")
-    return content if isinstance(content, list) else []
-
-
-def _object(value: JsonValue) -> JsonObject:
-    return value if isinstance(value, dict) else {}
-
-
 def _is(part: JsonValue, kind: str) -> bool:
     return isinstance(part, dict) and part.get("type") == kind
-
-
-def _repairs_held(part: JsonValue) -> tuple[str | None, str | None]:
-    """Return the base64 text of an image and its MIME type, from its own fields or from its URL; None for neither."""
-    image = _object(part)
-    url = image.get("url")
-    inline = image_from_url(url) if isinstance(url, str) else {}
-    data = image["data"] if isinstance(image.get("data"), str) else inline.get("data")
-    mime_type = image["mimeType"] if isinstance(image.get("mimeType"), str) else inline.get("mimeType")
-    return data if isinstance(data, str) else None, mime_type if isinstance(mime_type, str) else None
 
 
 # A request that a provider takes, made of a context: repaired, converted, and checked against the provider's rules.
@@ -1210,12 +1046,12 @@ CONTINUE = "(continue)"
 
 
 class WireRequest(Frozen):
-    """What one provider is sent of a context.
+    """A context as the request of one provider.
 
-    ``messages`` are as it takes them, ``system`` is what a request has beside them, None where that is nothing or
-    stands among the messages. ``repairs`` say what was left out or changed, with the entry of each. ``broken`` are the
-    rules that the request breaks all the same, () if it breaks none that is known. ``tools`` are those that were given,
-    the last of them marked where marks for the cache are asked for.
+    ``messages`` are as it takes them, ``system`` stands beside them in a request; None if there is none, or it stands
+    among the messages. ``repairs`` are the parts that were left out or changed, with the entry of each. ``broken`` are
+    the rules that the request breaks all the same, () if it breaks none that is known. ``tools`` are those of the
+    caller, the last of them marked if there are marks for the cache.
     """
 
     target: Shape
@@ -1237,33 +1073,32 @@ def wire_request(
     keeps_stale_reasoning: bool = False,
     cache_marks: CacheMarks | None = None,
 ) -> WireRequest:
-    """Return a context as the request of a target that breaks none of its rules, where that can be had.
+    """Return a context as the request of a target that breaks none of its rules, if that can be had.
 
-    With ``model``, the reasoning of other models is left out. What a provider compacted itself goes to it for
-    ``account`` alone. ``limits`` are those of the target unless others are given. What is above a limit and cannot be
-    left out (the size of a request) stays, and is in `WireRequest.broken`, as is a context without any message.
+    With ``model``, the reasoning of other models is left out. A provider's own compaction goes to it for ``account``
+    alone. ``limits`` are those of the target by default. A value above a limit that cannot be left out (the size of a
+    request) stays, and is in `WireRequest.broken`, as is a context without any message.
 
-    Signed reasoning of an answer that says what it was produced under (`producedUnder`) is left out where the target,
-    the system, ``tools`` or the messages before it have changed since, unless ``keeps_stale_reasoning``. With
-    ``cache_marks`` a request for Anthropic has these marks and no others. Raises `InvalidArgument` for a target that is
-    none. O(size).
+    Signed reasoning of an answer with its beginning (`producedUnder`) is left out if the target, the system, ``tools``
+    or the messages before it have changed since, unless ``keeps_stale_reasoning``. With ``cache_marks`` a request for
+    Anthropic has these marks and no others. Raises `InvalidArgument` for a target that is none. O(size).
     """
-    name = checked_target(target)
-    given = [*said]
-    within = limits or limits_of(name, model or last_model(given))
-    beside = _Beside(model, account, tools, {} if keeps_stale_reasoning else bound_signatures(given), cache_marks)
-    found = _made(name, given, within, beside)
-    if found.broken and any(each.extra for each in given):
-        # What stood beside a message brought back what the provider refuses.
-        bare = [each.with_message(each.message) for each in given]
-        again = _made(name, bare, within, beside)
-        if len(again.broken) < len(found.broken):
-            return again
-    return found
+    name, messages = checked_target(target), [*said]
+    within = limits or limits_of(name, model or last_model(messages))
+    bound = {} if keeps_stale_reasoning else bound_signatures(messages)
+    options = _Options(model, account, tools, bound, cache_marks)
+    request = _request(name, messages, within, options)
+    if request.broken and any(message.extra for message in messages):
+        # The fields beside a message brought back a value that the provider refuses.
+        bare = [message.with_message(message.message) for message in messages]
+        second = _request(name, bare, within, options)
+        if len(second.broken) < len(request.broken):
+            return second
+    return request
 
 
-class _Beside(Frozen):
-    """What a request is made by beside its messages, and what the reasoning in them is bound to."""
+class _Options(Frozen):
+    """The model, the account and the tools of a request, the signatures that are bound, and the marks that it gets."""
 
     model: str | None
     account: str | None
@@ -1272,17 +1107,17 @@ class _Beside(Frozen):
     marks: CacheMarks | None
 
 
-def _made(target: Shape, said: Sequence[Said], limits: RequestLimits, beside: _Beside) -> WireRequest:
+def _request(target: Shape, context: Sequence[Said], limits: RequestLimits, options: _Options) -> WireRequest:
     left = Leftovers()
-    fitting = [*said]
-    # Most conversations have few kinds of parts, and what repairs another need not look at each message.
+    fitting = [*context]
+    # Most conversations have few kinds of parts, and the repairs of the others need not look at each message.
     kinds = kinds_in(fitting)
     if target == "anthropic" and not kinds.isdisjoint(SERVER_KINDS):
         fitting = without_torn_server_calls(fitting, left)
     if "toolCall" in kinds:
         fitting = with_own_ids(fitting, left)
     if "thinking" in kinds:
-        fitting = without_foreign_reasoning(fitting, beside.model, left)
+        fitting = without_foreign_reasoning(fitting, options.model, left)
     if target == "anthropic" and COMPACTION_PART in kinds:
         fitting = without_spare_compactions(fitting, left)
     if not kinds.isdisjoint(FILES):
@@ -1291,65 +1126,50 @@ def _made(target: Shape, said: Sequence[Said], limits: RequestLimits, beside: _B
         fitting = with_fitting_calls(fitting, limits, left, as_items=target == "openai-responses")
     if not kinds.isdisjoint(("image", *FILES)):  # a file may be a picture
         fitting = with_fitting_images(fitting, limits, left, in_answers=target == "gemini")
-    if BLANK in kinds or left.repairs:  # of what a repair took something from, nothing may be left
+    if BLANK in kinds or left.repairs:  # a repair may have left nothing of a message
         fitting = without_empty(fitting, left)
     left.at = None
-    system, messages = _LISTS[target](fitting, left, beside.account, limits)
+    system, messages = _list_of(target, fitting, left, options.account, limits)
     messages = _ENDS[target](messages, left, limits)
-    epoch_at = None if beside.marks is None else left.places.get(beside.marks.epoch_end)
-    if beside.bound:
-        kept = without_stale_reasoning(target, messages, system, beside.tools, beside.bound, left)
-        messages = _ENDS[target](kept.messages, left, limits)
-        epoch_at = None if epoch_at is None else kept.places[epoch_at]
-    tools = beside.tools
-    if target == "anthropic" and beside.marks is not None:
-        messages, system, tools = with_cache_marks(messages, system, tools, beside.marks, epoch_at)
+    epoch_at = None if options.marks is None else left.places.get(options.marks.epoch_end)
+    if options.bound:
+        sent = without_stale_reasoning(target, messages, system, options.tools, options.bound, left)
+        messages = _ENDS[target](sent.messages, left, limits)
+        epoch_at = None if epoch_at is None else sent.places[epoch_at]
+    tools = options.tools
+    if target == "anthropic" and options.marks is not None:
+        messages, system, tools = with_cache_marks(messages, system, tools, options.marks, epoch_at)
     broken = broken_rules(target, messages, system, limits=limits, tools=tools)
     return WireRequest(target, messages, system, tuple(left.repairs), broken, tuple(tools))
 
 
-_List: TypeAlias = Callable[[Sequence[Said], Leftovers, str | None, RequestLimits], SystemApart]
-_End: TypeAlias = Callable[[list[JsonObject], Leftovers, RequestLimits], list[JsonObject]]
-
-
-def _anthropic(said: Sequence[Said], left: Leftovers, account: str | None, limits: RequestLimits) -> SystemApart:
-    return anthropic_list(said, left, is_sent=True, account=account, system_within=limits.system_within)
-
-
-def _chat(said: Sequence[Said], left: Leftovers, account: str | None, limits: RequestLimits) -> SystemApart:
-    return SystemApart(None, chat_list(said, left))
-
-
-def _responses(said: Sequence[Said], left: Leftovers, account: str | None, limits: RequestLimits) -> SystemApart:
-    return SystemApart(None, responses_list(said, left, is_complete=True, is_sent=True, account=account))
-
-
-def _gemini(said: Sequence[Said], left: Leftovers, account: str | None, limits: RequestLimits) -> SystemApart:
-    system, contents = gemini_list(said, left)
-    told = [system] if isinstance(system, dict) else []
-    return SystemApart(next(iter(_without_empty_texts(told, left)), None), contents)
-
-
-_LISTS: Mapping[Shape, _List] = {
-    "anthropic": _anthropic,
-    "openai-chat": _chat,
-    "openai-responses": _responses,
-    "gemini": _gemini,
-}
+def _list_of(
+    target: Shape, messages: Sequence[Said], left: Leftovers, account: str | None, limits: RequestLimits
+) -> SystemApart:
+    """Return messages of ours as the list of a target."""
+    if target == "anthropic":
+        return anthropic_list(messages, left, is_sent=True, account=account, system_within=limits.system_within)
+    if target == "openai-chat":
+        return SystemApart(None, chat_list(messages, left))
+    if target == "openai-responses":
+        return SystemApart(None, responses_list(messages, left, is_complete=True, is_sent=True, account=account))
+    system, contents = gemini_list(messages, left)
+    instruction = [system] if isinstance(system, dict) else []
+    return SystemApart(next(iter(_without_empty_texts(instruction, left)), None), contents)
 
 
 def _with_parts_that_are_taken(messages: list[JsonObject], left: Leftovers, limits: RequestLimits) -> list[JsonObject]:
     """Return chat messages without parts that their role may not have, and without those that are then empty."""
-    kept: list[JsonObject] = []
-    for message in (_with_fitting_name(each, left, limits) for each in messages):
-        content = message.get("content")
+    sent: list[JsonObject] = []
+    for original in messages:
+        message, name, content = original, original.get("name"), original.get("content")
+        if isinstance(name, str) and not limits.takes_name(name):
+            left.change("names of who speaks were changed to what the API accepts")
+            message = {**message, "name": fitting_name(name, limits)}
         if isinstance(content, list):
-            taken = PARTS_OF.get(message.get("role"), frozenset())
-            parts: list[JsonValue] = [part for part in content if isinstance(part, dict) and part.get("type") in taken]
-            if parts and len(parts) == len(content):
-                kept.append(message)
-                continue
-            for part in content:
+            types = PARTS_OF.get(message.get("role"), frozenset())
+            parts: list[JsonValue] = [part for part in content if isinstance(part, dict) and part.get("type") in types]
+            for part in content if len(parts) < len(content) else ():
                 if part not in parts:
                     lost = (part,) if isinstance(part, dict) else ()
                     left.note(f"a part that a message of {message.get('role')} may not have", *lost)
@@ -1357,18 +1177,9 @@ def _with_parts_that_are_taken(messages: list[JsonObject], left: Leftovers, limi
                 left.note("a message that says nothing")
                 continue
             if len(parts) < len(content):
-                kept.append({**message, "content": parts or None})
-                continue
-        kept.append(message)
-    return kept
-
-
-def _with_fitting_name(message: JsonObject, left: Leftovers, limits: RequestLimits) -> JsonObject:
-    name = message.get("name")
-    if not isinstance(name, str) or limits.takes_name(name):
-        return message
-    left.change("names of who speaks were changed to what the API accepts")
-    return {**message, "name": fitting_name(name, limits)}
+                message = {**message, "content": parts or None}
+        sent.append(message)
+    return sent
 
 
 def _with_end(messages: list[JsonObject], left: Leftovers, limits: RequestLimits) -> list[JsonObject]:
@@ -1398,14 +1209,11 @@ def _with_turns(contents: list[JsonObject], left: Leftovers, limits: RequestLimi
     The first call of each answer has a signature, or what the API takes in place of one.
     """
     turns: list[JsonObject] = []
-    signed = [_signed(each, left) if each.get("role") == "model" else each for each in contents]
+    signed = [_signed(content, left) if content.get("role") == "model" else content for content in contents]
     for content in signed if limits.empty_texts else _without_empty_texts(signed, left):
         if turns and content.get("role") == turns[-1].get("role") == "model":
             left.change("answers that followed each other were joined")
-            turns[-1] = {
-                **turns[-1],
-                "parts": [*_requests_listed(turns[-1]["parts"]), *_requests_listed(content.get("parts"))],
-            }
+            turns[-1] = {**turns[-1], "parts": [*listed(turns[-1]["parts"]), *listed(content.get("parts"))]}
         else:
             turns.append(content)
     turns = _without_thoughts_alone(turns, left)
@@ -1420,61 +1228,49 @@ def _with_turns(contents: list[JsonObject], left: Leftovers, limits: RequestLimi
 
 def _without_empty_texts(contents: list[JsonObject], left: Leftovers) -> list[JsonObject]:
     """Return Gemini contents without parts that say "", and without those that are then empty."""
-    kept: list[JsonObject] = []
+    sent: list[JsonObject] = []
     for content in contents:
-        parts = [part for part in _requests_listed(content.get("parts")) if not is_empty_text(part)]
-        if len(parts) < len(_requests_listed(content.get("parts"))):
+        parts = [part for part in listed(content.get("parts")) if not is_empty_text(part)]
+        if len(parts) < len(listed(content.get("parts"))):
             left.change("empty texts are left out, which the API refuses")
         if parts:
-            kept.append({**content, "parts": parts})
-    return kept
+            sent.append({**content, "parts": parts})
+    return sent
 
 
 def _signed(content: JsonObject, left: Leftovers) -> JsonObject:
-    parts = _requests_listed(content.get("parts"))
+    parts = listed(content.get("parts"))
     readable = [_with_readable_signature(part, left) for part in parts]
     return with_signature(content if readable == parts else {**content, "parts": readable}, left)
 
 
 def _with_readable_signature(part: JsonValue, left: Leftovers) -> JsonValue:
-    if not isinstance(part, dict) or "thoughtSignature" not in part:
-        return part
-    signature = part["thoughtSignature"]
-    if not isinstance(signature, str) or not signature.startswith("{"):
+    signature = part.get("thoughtSignature") if isinstance(part, dict) else None
+    if not isinstance(part, dict) or not isinstance(signature, str) or not signature.startswith("{"):
         return part
     left.change("a signature that is an item of another provider's is left out, since the API reads base64 alone")
-    return {name: value for name, value in part.items() if name != "thoughtSignature"}
+    return without(part, "thoughtSignature")
 
 
 def _without_thoughts_alone(turns: list[JsonObject], left: Leftovers) -> list[JsonObject]:
-    kept: list[JsonObject] = []
-    for turn in turns:
-        if not is_thought_alone(turn):
-            kept.append(turn)
-            continue
-        thoughts = [part for part in _requests_listed(turn.get("parts")) if isinstance(part, dict)]
-        left.note(
-            "an answer of thoughts alone", *({"type": "thinking", "thinking": part.get("text")} for part in thoughts)
-        )
-    return kept
-
-
-def _requests_listed(value: JsonValue) -> list[JsonValue]:
-    return value if isinstance(value, list) else []
+    for turn in filter(is_thought_alone, turns):
+        thoughts = [{"type": "thinking", "thinking": part.get("text")} for _, part in objects_in(turn.get("parts"))]
+        left.note("an answer of thoughts alone", *thoughts)
+    return [turn for turn in turns if not is_thought_alone(turn)]
 
 
 def _with_reasoning_followed(items: list[JsonObject], left: Leftovers, limits: RequestLimits) -> list[JsonObject]:
     """Return Responses items without reasoning that nothing of the model's follows, and without empty messages."""
-    kept: list[JsonObject] = []
-    for item in reversed([_with_fitting_id(each, left, limits) for each in items]):
+    sent: list[JsonObject] = []
+    for item in reversed([_with_fitting_id(item, left, limits) for item in items]):
         kind = kind_of(item)
         if kind == "message" and item.get("content") in ([], None):
             left.note("a message that says nothing")
-        elif kind == "reasoning" and not (kept and is_of_the_model(kept[-1])):
+        elif kind == "reasoning" and not (sent and is_of_the_model(sent[-1])):
             left.note("reasoning without the item that it led to, which the API refuses", part_of_reasoning(item))
         else:
-            kept.append(item)
-    return kept[::-1]
+            sent.append(item)
+    return sent[::-1]
 
 
 def _with_fitting_id(item: JsonObject, left: Leftovers, limits: RequestLimits) -> JsonObject:
@@ -1483,10 +1279,10 @@ def _with_fitting_id(item: JsonObject, left: Leftovers, limits: RequestLimits) -
     if is_named or limits.takes_item_id(item.get("id")):
         return item
     left.change("ids of items that the API does not take are left out")
-    return {name: value for name, value in item.items() if name != "id"}
+    return without(item, "id")
 
 
-_ENDS: Mapping[Shape, _End] = {
+_ENDS: Mapping[Shape, Callable[[list[JsonObject], Leftovers, RequestLimits], list[JsonObject]]] = {
     "anthropic": _with_end,
     "openai-chat": _with_parts_that_are_taken,
     "openai-responses": _with_reasoning_followed,
@@ -1494,17 +1290,17 @@ _ENDS: Mapping[Shape, _End] = {
 }
 
 
-# What a provider would refuse of a context as it is: each message in the provider's form, and none of it repaired.
+# The rules that a context breaks as it is: each message in the provider's form, and none of it repaired.
 
 _PLACE = re.compile(r"\w+\[(\d+)\]")
 
 
 class Validity(Frozen):
-    """Whether a provider takes a context as it is, and what makes a request of it that is taken.
+    """Whether a provider takes a context as it is, and the repairs that make a request of it that is taken.
 
-    ``broken`` is where the context breaks the rules of the target as it is, each with the entry behind it where it is
-    about one message; ``repairs`` are what a request leaves out or changes; ``left`` is what the request breaks all the
-    same, () if it breaks no rule that is known.
+    ``broken`` is where the context breaks the rules of the target as it is, each with the entry behind it if it is
+    about one message; ``repairs`` are the parts that a request leaves out or changes; ``left`` is where the request
+    breaks rules all the same, () if it breaks no rule that is known.
     """
 
     target: Shape
@@ -1516,26 +1312,10 @@ class Validity(Frozen):
     def is_valid(self) -> bool:
         """Whether the context breaks no rule as it is.
 
-        There may be repairs all the same: what a form has no place for is left out, and so is reasoning that another
-        model gave or that was produced under another beginning, which no rule can see.
+        There may be repairs all the same: a part without a place in the form is left out, and so is reasoning that
+        another model gave or that was produced under another beginning, which no rule can see.
         """
         return not self.broken
-
-
-class _ValidityForm(NamedTuple):
-    """Where a provider has what the system said and what makes a message, and whose own compactions it takes."""
-
-    system: Callable[[Iterable[Said], Leftovers], SystemApart] | None = None
-    content: str | None = None
-    provider: str | None = None
-
-
-_VALIDITY_FORMS: Mapping[Shape, _ValidityForm] = {
-    "anthropic": _ValidityForm(anthropic_list, "content", "anthropic"),
-    "openai-chat": _ValidityForm(),
-    "openai-responses": _ValidityForm(provider="openai"),
-    "gemini": _ValidityForm(gemini_list, "parts"),
-}
 
 
 def broken_as_it_is(
@@ -1543,45 +1323,41 @@ def broken_as_it_is(
 ) -> tuple[Broken, ...]:
     """Return where a context breaks the rules of a target if nothing of it is repaired, () if it breaks none.
 
-    Each message is put into the provider's form for itself, as `to_provider` does, what the system says first beside
-    the list where a request has it there; results of tools that follow each other are one message of the user with what
-    the user says behind them. The limits are those of ``model``, by default that of the last answer. Raises
-    `InvalidArgument` for a target that is none. O(size).
+    Each message is put into the provider's form for itself, as `to_provider` does; the first words of the system stand
+    beside the list if a request has them there; results of tools that follow each other are one message of the user
+    with the words of the user behind them. The limits are those of ``model``, by default that of the last answer.
+    Raises `InvalidArgument` for a target that is none. O(size).
     """
     name, said = checked_target(target), [*said]
-    form = _VALIDITY_FORMS[name]
+    form = _FORMS[name]
     spoken = speakers_only(said, Leftovers(), also=SYSTEM, provider=form.provider, account=account)
-    apart = _first_of_system(spoken) if form.system else 0
-    told = form.system(spoken[:apart], Leftovers()).system if form.system else None
-    messages, entry_ids = _printed(name, spoken[apart:], form)
+    apart = leading_system(spoken) if form.system else 0
+    system = form.system(spoken[:apart], Leftovers()).system if form.system else None
+    messages, entry_ids = _printed(name, spoken[apart:], form.content)
     limits = limits_of(name, model or last_model(said))
-    return tuple(_with_entry(each, entry_ids) for each in broken_rules(name, messages, told, limits=limits))
+    return tuple(_with_entry(broken, entry_ids) for broken in broken_rules(name, messages, system, limits=limits))
 
 
-def _first_of_system(said: Sequence[Said]) -> int:
-    return next((at for at, each in enumerate(said) if each.role not in SYSTEM), len(said))
-
-
-def _printed(target: Shape, said: Sequence[Said], form: _ValidityForm) -> tuple[list[JsonObject], list[str | None]]:
+def _printed(target: Shape, spoken: Sequence[Said], field: str | None) -> tuple[list[JsonObject], list[str | None]]:
     """Return the messages, and the entry behind each."""
     messages: list[JsonObject] = []
     entry_ids: list[str | None] = []
     before: JsonValue = None
-    for each in said:
-        is_one = form.content is not None and before == "toolResult" and each.role in ("toolResult", "user")
-        for printed in to_provider(each.message, target, each.extra).messages:
-            if is_one and messages and form.content:
-                whole = [*_listed(messages[-1].get(form.content)), *_listed(printed.get(form.content))]
-                messages[-1] = {**messages[-1], form.content: whole}
+    for message in spoken:
+        is_same_turn = before == "toolResult" and message.role in ("toolResult", "user")
+        for printed in to_provider(message.message, target, message.extra).messages:
+            if is_same_turn and messages and field is not None:
+                messages[-1] = {**messages[-1], field: _joined(messages[-1], printed, field)}
             else:
                 messages.append(printed)
-                entry_ids.append(each.entry_id)
-        before = each.role
+                entry_ids.append(message.entry_id)
+        before = message.role
     return messages, entry_ids
 
 
 def _with_entry(broken: Broken, entry_ids: Sequence[str | None]) -> Broken:
     """Return where a rule is broken with the entry of the message that the path names."""
-    found = _PLACE.match(broken.where)
-    is_known = found is not None and not broken.where.startswith("system") and int(found[1]) < len(entry_ids)
-    return replace(broken, entry_id=entry_ids[int(found[1])]) if is_known and found else broken
+    match = None if broken.where.startswith("system") else _PLACE.match(broken.where)
+    if match is None or int(match[1]) >= len(entry_ids):
+        return broken
+    return replace(broken, entry_id=entry_ids[int(match[1])])

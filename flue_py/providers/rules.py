@@ -198,8 +198,8 @@ def _exchanges(request: SentRequest, limits: RequestLimits) -> Found:
             if uses != results:
                 yield from ((where, f"no tool_result for {use!r}") for use in uses if use not in results)
                 yield from (
-                    (where, f"a tool_result for {one!r}, which was not called just before")
-                    for one in _not_in(results, uses)
+                    (where, f"a tool_result for {result!r}, which was not called just before")
+                    for result in _not_in(results, uses)
                 )
             if len(results) != len(set(map(str, results))):
                 yield where, "two results of the same call"
@@ -207,9 +207,9 @@ def _exchanges(request: SentRequest, limits: RequestLimits) -> Found:
     yield from (("messages", f"no tool_result for {use!r}") for use in uses)
 
 
-def _not_in(found: list[JsonValue], known: list[JsonValue]) -> list[JsonValue]:
+def _not_in(ids: list[JsonValue], others: list[JsonValue]) -> list[JsonValue]:
     """Return what of one list is not in another."""
-    return [each for each in found if each not in known]
+    return [call_id for call_id in ids if call_id not in others]
 
 
 def _calls(request: SentRequest, limits: RequestLimits) -> Found:
@@ -246,8 +246,8 @@ def _reasoning(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _compaction(request: SentRequest, limits: RequestLimits) -> Found:
-    found = [(where, block) for where, _, block in _blocks(request, COMPACTION_PART)]
-    for number, (where, block) in enumerate(found):
+    compactions = [(where, block) for where, _, block in _blocks(request, COMPACTION_PART)]
+    for number, (where, block) in enumerate(compactions):
         if number or where != "messages[0].content[0]":
             yield where, "a compaction that does not stand first"
         if not holds_compaction(block):
@@ -262,10 +262,12 @@ def _marks(request: SentRequest, limits: RequestLimits) -> Found:
 
 def _pictures(request: SentRequest, limits: RequestLimits) -> Found:
     sources = ((where, block.get("source")) for where, block in _all_of(request, "image"))
-    found = [
-        Picture.of(where, held.get("media_type"), held.get("data")) for where, held in sources if isinstance(held, dict)
+    pictures = [
+        Picture.of(where, source.get("media_type"), source.get("data"))
+        for where, source in sources
+        if isinstance(source, dict)
     ]
-    yield from wrong_pictures(found, limits)
+    yield from wrong_pictures(pictures, limits)
 
 
 _DOCUMENTS: Mapping[JsonValue, str] = {"base64": PDF, "text": PLAIN_TEXT}
@@ -320,7 +322,7 @@ def _parts(request: SentRequest, *fields: str) -> Iterator[tuple[str, Mapping[st
 
 def _names(parts: Sequence[JsonObject], kind: str) -> list[str]:
     """Return the names of the calls or the responses among the parts of a content, sorted."""
-    return sorted([str(held.get("name")) for part in parts if isinstance(held := part.get(kind), dict)])
+    return sorted([str(called.get("name")) for part in parts if isinstance(called := part.get(kind), dict)])
 
 
 def is_thought_alone(content: Mapping[str, JsonValue]) -> bool:
@@ -358,8 +360,8 @@ def _gemini_content(request: SentRequest, limits: RequestLimits) -> Found:
             yield f"contents[{at}].parts", "is empty"
         elif is_thought_alone(content):
             yield f"contents[{at}].parts", "an answer of thoughts alone"
-    told = request.system.get("parts") if isinstance(request.system, dict) else None
-    for place, part in objects_in(told):
+    prompt = request.system.get("parts") if isinstance(request.system, dict) else None
+    for place, part in objects_in(prompt):
         if not limits.empty_texts and is_empty_text(part):
             yield f"systemInstruction.parts[{place}].text", "is empty"
     for at, place, _, part in request.parts:
@@ -382,8 +384,8 @@ def _gemini_exchanges(request: SentRequest, limits: RequestLimits) -> Found:
         if calls and before == "model":
             yield f"contents[{at}]", "a call that follows an answer"
         if answers != awaited:
-            wanted, found = ", ".join(awaited), ", ".join(answers)
-            yield f"contents[{at}]", f"responses to {found or 'nothing'} where {wanted or 'nothing'} was called"
+            wanted, names = ", ".join(awaited), ", ".join(answers)
+            yield f"contents[{at}]", f"responses to {names or 'nothing'} where {wanted or 'nothing'} was called"
         awaited, before = calls, content.get("role")
     yield from (("contents", f"no response for {name!r}") for name in dict.fromkeys(awaited))
 
@@ -391,18 +393,18 @@ def _gemini_exchanges(request: SentRequest, limits: RequestLimits) -> Found:
 def _gemini_calls(request: SentRequest, limits: RequestLimits) -> Found:
     for where, content, part in _parts(request, "functionCall", "functionResponse"):
         for kind, side in (("functionCall", "model"), ("functionResponse", "user")):
-            held = part.get(kind)
+            called = part.get(kind)
             if kind not in part:
                 continue
-            if not isinstance(held, dict):
+            if not isinstance(called, dict):
                 yield f"{where}.{kind}", "is not an object"
                 continue
             if content.get("role") != side:
                 yield f"{where}.{kind}", f"stands in a content of the {content.get('role')}"
-            if not limits.takes_name(held.get("name")):
-                yield f"{where}.{kind}.name", f"{held.get('name')!r} is no name that is taken"
+            if not limits.takes_name(called.get("name")):
+                yield f"{where}.{kind}.name", f"{called.get('name')!r} is no name that is taken"
             field = "args" if kind == "functionCall" else "response"
-            if field in held and not isinstance(held[field], dict):
+            if field in called and not isinstance(called[field], dict):
                 yield f"{where}.{kind}.{field}", "is not an object"
 
 
@@ -418,14 +420,14 @@ def _signatures(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _gemini_pictures(request: SentRequest, limits: RequestLimits) -> Found:
-    found: list[Picture] = []
+    pictures: list[Picture] = []
     for where, _, part in _parts(request, "inlineData", "fileData"):
         for kind in ("inlineData", "fileData"):
-            held = part.get(kind)
-            mime_type = held.get("mimeType") if isinstance(held, dict) else None
-            if isinstance(held, dict) and isinstance(mime_type, str) and mime_type.startswith("image/"):
-                found.append(Picture.of(where, mime_type, held.get("data")))
-    yield from wrong_pictures(found, limits)
+            media = part.get(kind)
+            mime_type = media.get("mimeType") if isinstance(media, dict) else None
+            if isinstance(media, dict) and isinstance(mime_type, str) and mime_type.startswith("image/"):
+                pictures.append(Picture.of(where, mime_type, media.get("data")))
+    yield from wrong_pictures(pictures, limits)
 
 
 GEMINI_RULES = (
@@ -527,19 +529,19 @@ def _openai_chat_calls(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _openai_chat_pictures(request: SentRequest, limits: RequestLimits) -> Found:
-    found: list[Picture] = []
+    pictures: list[Picture] = []
     for at, place, _, part in request.parts:
-        held = part.get("image_url")
-        url = held.get("url") if isinstance(held, dict) else held
+        image = part.get("image_url")
+        url = image.get("url") if isinstance(image, dict) else image
         if part.get("type") == "image_url" and isinstance(url, str):
-            found.append(picture_at(f"messages[{at}].content[{place}]", url))
-    yield from wrong_pictures(found, limits)
+            pictures.append(picture_at(f"messages[{at}].content[{place}]", url))
+    yield from wrong_pictures(pictures, limits)
 
 
 def picture_at(where: str, url: str) -> Picture:
     """Return the picture that a URL holds or names."""
-    told = image_from_url(url)
-    return Picture.of(where, told.get("mimeType"), told.get("data"))
+    image = image_from_url(url)
+    return Picture.of(where, image.get("mimeType"), image.get("data"))
 
 
 OPENAI_CHAT_RULES = (
@@ -570,8 +572,8 @@ _FROM_THE_MODEL = ("_call", "mcp_list_tools", "mcp_approval_request", "compactio
 
 def kind_of(item: Mapping[str, JsonValue]) -> str:
     """Return the type of an item: of one that says none, that of a message."""
-    found = item.get("type", "message" if "role" in item else "")
-    return found if isinstance(found, str) else ""
+    kind = item.get("type", "message" if "role" in item else "")
+    return kind if isinstance(kind, str) else ""
 
 
 @lru_cache(maxsize=256)
@@ -629,8 +631,8 @@ def _openai_responses_exchanges(request: SentRequest, limits: RequestLimits) -> 
         if answered in awaited:
             awaited.remove(answered)
         else:
-            told = "is answered before it is called, or twice" if answered in called else "was not called"
-            yield f"input[{at}].call_id", f"{answered!r} {told}"
+            fault = "is answered before it is called, or twice" if answered in called else "was not called"
+            yield f"input[{at}].call_id", f"{answered!r} {fault}"
     yield from (("input", f"no output for {call_id!r}") for call_id in awaited)
 
 
@@ -707,29 +709,29 @@ def _texts(request: SentRequest, limits: RequestLimits) -> Found:
 def _strings(request: SentRequest) -> list[tuple[str, str, str]]:
     """Return the texts and files that are longer than some are, each with its path and its field. O(parts)."""
     # Written out: almost every string of a history is asked, and is short.
-    found = []
+    strings = []
     for at, message in enumerate(request.messages):
         for field in ("content", "output"):
-            held = message.get(field)
-            if isinstance(held, str):
-                if len(held) > _SHORT:
-                    found.append((f"[{at}]", field, held))
+            content = message.get(field)
+            if isinstance(content, str):
+                if len(content) > _SHORT:
+                    strings.append((f"[{at}]", field, content))
                 continue
-            for place, part in objects_in(held):
+            for place, part in objects_in(content):
                 for name in ("text", "file_data"):
                     if isinstance(text := part.get(name), str) and len(text) > _SHORT:
-                        found += [(f"[{at}].{field}[{place}]", name, text)]
-    return found
+                        strings += [(f"[{at}].{field}[{place}]", name, text)]
+    return strings
 
 
 def _tools(request: SentRequest, limits: RequestLimits) -> Found:
     if limits.tools is not None and len(request.tools) > limits.tools:
         yield f"tools[{limits.tools}]", f"{len(request.tools):,} tools, and a request may have {limits.tools:,}"
     for at, tool in enumerate(request.tools):
-        held: JsonValue = tool.get("function", dict(tool))
-        declared = tool.get("functionDeclarations", tool.get("function_declarations", [held]))
-        for _, each in objects_in(declared):
-            name = each.get("name")
+        function: JsonValue = tool.get("function", dict(tool))
+        declared = tool.get("functionDeclarations", tool.get("function_declarations", [function]))
+        for _, declaration in objects_in(declared):
+            name = declaration.get("name")
             if name is not None and not limits.takes_name(name):
                 yield f"tools[{at}].name", f"{name!r} is no name that is taken"
 
@@ -792,4 +794,4 @@ def broken_rules(
     """
     name = checked_target(target)
     request, within = SentRequest(messages, system, *_FIELDS[name], tools), limits or LIMITS[name]
-    return tuple(Broken(rule.name, *found) for rule in RULES[name] for found in rule.find(request, within))
+    return tuple(Broken(rule.name, *fault) for rule in RULES[name] for fault in rule.find(request, within))
