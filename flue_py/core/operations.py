@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
@@ -421,7 +421,14 @@ def _cut(text: str | None, most: int) -> str | None:
 # Each has the fields of the method of `Backend` that it stands for.
 
 
-class AppendEntries(Frozen):
+Result = TypeVar("Result")
+
+
+class Write(Frozen, Generic[Result]):
+    """An operation, checked and not done yet, and the type of what it comes to."""
+
+
+class AppendEntries(Write[Appended]):
     """`Backend.append`."""
 
     session_id: str
@@ -431,7 +438,7 @@ class AppendEntries(Frozen):
     idempotency_key: str | None = None
 
 
-class CreateSession(Frozen):
+class CreateSession(Write[SessionInfo]):
     """`Backend.create_session`. ``drawn_id`` is the id of a session that is not to choose its own."""
 
     new: NewSession
@@ -443,7 +450,7 @@ class CreateSession(Frozen):
         return self.new.id if self.drawn_id is None else self.drawn_id
 
 
-class ForkSession(Frozen):
+class ForkSession(Write[SessionInfo]):
     """`Backend.fork`. ``drawn_id`` is the id of the fork, but not part of what is asked for, as ``new.id`` is."""
 
     session_id: str
@@ -460,7 +467,7 @@ class ForkSession(Frozen):
         return self.new.id if self.drawn_id is None else self.drawn_id
 
 
-class CreateTask(Frozen):
+class CreateTask(Write[SessionInfo]):
     """`Backend.create_task`; ``session_id`` is the parent, ``drawn_id`` as for `ForkSession`."""
 
     session_id: str
@@ -477,7 +484,7 @@ class CreateTask(Frozen):
         return self.new.id if self.drawn_id is None else self.drawn_id
 
 
-class LinkTask(Frozen):
+class LinkTask(Write[None]):
     """`Backend.link_task`; ``session_id`` is the parent."""
 
     session_id: str
@@ -487,7 +494,7 @@ class LinkTask(Frozen):
     expected: Expected = STORED
 
 
-class EndTask(Frozen):
+class EndTask(Write[SessionInfo]):
     """`Backend.end_task`."""
 
     session_id: str
@@ -497,7 +504,7 @@ class EndTask(Frozen):
     note: Note = NO_NOTE
 
 
-class MoveLeaf(Frozen):
+class MoveLeaf(Write[Moved]):
     """`Backend.move`."""
 
     session_id: str
@@ -508,7 +515,7 @@ class MoveLeaf(Frozen):
     idempotency_key: str | None = None
 
 
-class Navigate(Frozen):
+class Navigate(Write[Navigated]):
     """Going to an entry, as `flue_py.Session.navigate` does: `Backend.navigate`, to where that entry leads.
 
     ``summary`` is a branch summary with an id of its own; what it lies below and what was left are filled in.
@@ -522,7 +529,7 @@ class Navigate(Frozen):
     note: Note = NO_NOTE
 
 
-class Undo(Frozen):
+class Undo(Write["Moved | None"]):
     """`Backend.undo`."""
 
     session_id: str
@@ -530,7 +537,7 @@ class Undo(Frozen):
     note: Note = NO_NOTE
 
 
-class Redo(Frozen):
+class Redo(Write["Moved | None"]):
     """`Backend.redo`."""
 
     session_id: str
@@ -538,7 +545,7 @@ class Redo(Frozen):
     note: Note = NO_NOTE
 
 
-class UpdateSession(Frozen):
+class UpdateSession(Write[SessionInfo]):
     """`Backend.update_session`."""
 
     session_id: str
@@ -550,7 +557,7 @@ class UpdateSession(Frozen):
     note: Note = NO_NOTE
 
 
-class SetLabel(Frozen):
+class SetLabel(Write[None]):
     """`Backend.set_label`."""
 
     session_id: str
@@ -560,7 +567,7 @@ class SetLabel(Frozen):
     note: Note = NO_NOTE
 
 
-class SetPin(Frozen):
+class SetPin(Write[tuple[str, ...]]):
     """`Backend.set_pin`."""
 
     session_id: str
@@ -570,7 +577,7 @@ class SetPin(Frozen):
     note: Note = NO_NOTE
 
 
-class DeleteTree(Frozen):
+class DeleteTree(Write[Deletion]):
     """`Backend.delete_tree`."""
 
     session_id: str

@@ -6,30 +6,36 @@ The docstrings are the contract. `tests.contract` proves it on every runner. Wha
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
-from flue_py.core.context import ContextRead, EntryCost
+from flue_py.core.context import ContextRead
 from flue_py.core.entries import Entry, NewEntry, PathSettings
 from flue_py.core.ledger import (
     Amounts,
     Budget,
-    CallId,
-    CallPrice,
-    CallRow,
     HeldAmount,
-    LedgerQuery,
-    NewBudget,
-    Reached,
     Recorded,
     Reservation,
     UnpricedCall,
-    UsageReport,
 )
-from flue_py.core.operations import Committed, Operation
+from flue_py.core.operations import (
+    Committed,
+    CreateTask,
+    EndTask,
+    LinkTask,
+    MoveLeaf,
+    Operation,
+    Redo,
+    SetLabel,
+    SetPin,
+    Undo,
+    UpdateSession,
+    Write,
+)
 from flue_py.core.sessions import (
     ANY_SESSION,
     DEFAULT_LIMITS,
@@ -37,15 +43,7 @@ from flue_py.core.sessions import (
     NO_NOTE,
     STORED,
     Appended,
-    Change,
     Deletion,
-    Document,
-    DocumentFilter,
-    DocumentInfo,
-    DocumentName,
-    DocumentsFound,
-    EditMetadata,
-    EntryPlace,
     Expected,
     LeafChoice,
     Listing,
@@ -53,9 +51,7 @@ from flue_py.core.sessions import (
     Mark,
     MessagesRead,
     Moved,
-    MoveReason,
     Navigated,
-    NewDocument,
     NewSession,
     Note,
     OnConflict,
@@ -70,31 +66,82 @@ from flue_py.core.sessions import (
     SessionInfo,
     SessionKind,
     SessionPage,
-    Stored,
     StoreInfo,
-    TaskEnd,
-    TaskLink,
     VerifyReport,
 )
 from flue_py.core.usage import PaidCall, UsageWindow
 from flue_py.db import ops, sql
-from flue_py.db.runner import Runner, Sources
+from flue_py.db.runner import Runner, Sources, Transaction
 from flue_py.db.schema import FORMAT_VERSION
 from flue_py.errors import CorruptStore, StoreClosed
 
 if TYPE_CHECKING:
-    from flue_py.core.ledger import BudgetCopy, BudgetState
-    from flue_py.core.sessions import DocumentRow, DocumentState
-    from flue_py.core.trees import BackupReport, GonePayer, Standing, TreeCopy, TreeHead
+    from flue_py.core.trees import BackupReport
     from flue_py.db.words import WordIndex
 
 
 MAX_TASK_DEPTH = DEFAULT_LIMITS.task_depth
 
 
-def _is_repeatable(expected: Expected) -> bool:
-    """Return whether what changes no leaf can be done twice: not where it expects a revision that it ends itself."""
-    return not (isinstance(expected, Seen) and expected.revision is not None)
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+
+def _read(
+    function: Callable[[], Callable[Concatenate[Transaction, P], Result]], *, loose: bool = False
+) -> Callable[Concatenate[Backend, P], Coroutine[object, object, Result]]:
+    """Return a method that runs a function of a transaction, whose module is loaded when it is first called."""
+
+    async def method(self: Backend, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        return await self._runner.read(lambda tx: function()(tx, *args, **kwargs), loose=loose)
+
+    return method
+
+
+def _write(
+    function: Callable[[], Callable[Concatenate[Transaction, P], Result]], *, repeatable: bool = False
+) -> Callable[Concatenate[Backend, P], Coroutine[object, object, Result]]:
+    """Do the same with a function that writes."""
+
+    async def method(self: Backend, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        return await self._runner.write(lambda tx: function()(tx, *args, **kwargs), repeatable=repeatable)
+
+    return method
+
+
+def _write_at(
+    function: Callable[[], Callable[Concatenate[Transaction, Sources, P], Result]], *, repeatable: bool = False
+) -> Callable[Concatenate[Backend, P], Coroutine[object, object, Result]]:
+    """Do the same with a function that takes ids and the time from the store's sources."""
+
+    async def method(self: Backend, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        return await self._runner.write(
+            lambda tx: function()(tx, self._sources, *args, **kwargs), repeatable=repeatable
+        )
+
+    return method
+
+
+def _does(
+    kind: Callable[P, Write[Result]],
+) -> Callable[Concatenate[Backend, P], Coroutine[object, object, Result]]:
+    """Return a method that does an operation, and takes its fields."""
+
+    async def method(self: Backend, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        return await self.do(kind(*args, **kwargs))
+
+    return method
+
+
+def _is_repeatable(operation: object) -> bool:
+    """Return whether an operation can be done twice: one that changes no leaf, unless it expects a revision that it
+    ends itself, and one with a key.
+    """
+    if isinstance(operation, (CreateTask, MoveLeaf)):
+        return isinstance(operation, CreateTask) or operation.idempotency_key is not None
+    if isinstance(operation, (LinkTask, EndTask, UpdateSession, SetLabel, SetPin)):
+        return not (isinstance(operation.expected, Seen) and operation.expected.revision is not None)
+    return False
 
 
 class Backend:
@@ -134,14 +181,24 @@ class Backend:
         """
         return self.waiting.shared_turn(self._runner.words_name)
 
+    async def do(self, operation: Write[Result]) -> Result:
+        """Do one operation on a session that is there; `atomic` does several.
+
+        It raises what the method named after it does. O(what that costs).
+        """
+        outcome = await self._runner.write(
+            lambda tx: ops.delete.perform(tx, self._sources, cast("Operation", operation)),
+            repeatable=_is_repeatable(operation),
+        )
+        return cast("Result", outcome)
+
     # -- sessions -------------------------------------------------------------------------------------------
 
-    async def create_session(self, new: NewSession) -> SessionInfo:
-        """Create a root session with an empty history, and return it.
+    create_session = _write_at(lambda: ops.sessions.create_session)
+    """Create a root session with an empty history, and return it.
 
-        Raises `SessionExists` for a taken key or id. O(1).
-        """
-        return await self._runner.write(lambda tx: ops.sessions.create_session(tx, self._sources, new))
+    Raises `SessionExists` for a taken key or id. O(1).
+    """
 
     async def get_session(self, session_id: str, scope: str | None = None) -> SessionInfo | None:
         """Return the session; None if it is missing, or in another scope than the one named.
@@ -150,9 +207,8 @@ class Backend:
         """
         return await self._runner.read(lambda tx: ops.sessions.get_session(tx, session_id, scope), loose=True)
 
-    async def get_session_by_key(self, key: str, scope: str) -> SessionInfo | None:
-        """Return the session with this key in this scope, or None. Raises nothing of its own. O(1)."""
-        return await self._runner.read(lambda tx: ops.sessions.get_session_by_key(tx, key, scope), loose=True)
+    get_session_by_key = _read(lambda: ops.sessions.get_session_by_key, loose=True)
+    """Return the session with this key in this scope, or None. Raises nothing of its own. O(1)."""
 
     async def list_sessions(
         self,
@@ -181,12 +237,11 @@ class Backend:
         """
         return await self._runner.read(lambda tx: tx.rows(sql.SESSION_HEADS), loose=True)
 
-    async def get_sessions(self, session_ids: Sequence[str]) -> list[SessionInfo | None]:
-        """Return these sessions, in the order given: None for one that is missing.
+    get_sessions = _read(lambda: ops.read.get_sessions)
+    """Return these sessions, in the order given: None for one that is missing.
 
-        Raises nothing of its own. O(ids), a statement for every 5,000 ids.
-        """
-        return await self._runner.read(lambda tx: ops.read.get_sessions(tx, session_ids))
+    Raises nothing of its own. O(ids), a statement for every 5,000 ids.
+    """
 
     async def open_words(self, version: int) -> WordIndex | None:
         """Open the index of words beside the store; None where there is none, and can be none.
@@ -212,116 +267,58 @@ class Backend:
         """
         return await self._runner.read(lambda tx: ops.sessions.match_session_ids(tx, prefix, limit), loose=True)
 
-    async def update_session(
-        self,
-        session_id: str,
-        *,
-        title: str | None | Stored = STORED,
-        auto_title: str | None | Stored = STORED,
-        metadata_text: str | EditMetadata | None = None,
-        completed_us: int | None | Stored = STORED,
-        expected: Expected = STORED,
-        note: Note = NO_NOTE,
-    ) -> SessionInfo:
-        """Change the fields that are given, count one revision, log it, and return the session.
+    update_session = _does(UpdateSession)
+    """Change the fields that are given, count one revision, log it, and return the session.
 
-        ``metadata_text`` may be a function: it gets the stored metadata and returns the new ones, in the same
-        transaction. It may be called more than once, and what it raises is raised here. Setting the same values again
-        writes one more revision. Raises `InvalidArgument` for a title that is too long. O(1).
-        """
-        return await self._runner.write(
-            lambda tx: ops.edit.update_session(
-                tx, self._sources, session_id, title, auto_title, metadata_text, completed_us, expected, note
-            ),
-            repeatable=_is_repeatable(expected),
-        )
+    ``metadata_text`` may be a function: it gets the stored metadata and returns the new ones, in the same
+    transaction. It may be called more than once, and what it raises is raised here. Setting the same values again
+    writes one more revision. Raises `InvalidArgument` for a title that is too long. O(1).
+    """
 
-    async def adopt_session(self, session_id: str, scope: str) -> SessionInfo:
-        """Give a session to another scope, with what it has paid and its budgets, and return it.
+    adopt_session = _write_at(lambda: ops.edit.adopt_session)
+    """Give a session to another scope, with what it has paid and its budgets, and return it.
 
-        It has only a bill, which the file of a fork repeated before its own was imported into that scope. Raises
-        `SessionExists` for one with entries, a key or tasks, and for one that no import made. One revision. O(its
-        calls).
-        """
-        return await self._runner.write(lambda tx: ops.edit.adopt_session(tx, self._sources, session_id, scope))
+    It has only a bill, which the file of a fork repeated before its own was imported into that scope. Raises
+    `SessionExists` for one with entries, a key or tasks, and for one that no import made. One revision. O(its
+    calls).
+    """
 
-    async def create_task(
-        self,
-        parent_id: str,
-        task_id: str,
-        new: NewSession,
-        *,
-        expected: Expected = STORED,
-        idempotency_key: str | None = None,
-        max_depth: int = MAX_TASK_DEPTH,
-    ) -> SessionInfo:
-        """Create a task session, link it to its parent where the parent's leaf is, as ``running``, and return it.
+    create_task = _does(CreateTask)
+    """Create a task session, link it to its parent where the parent's leaf is, as ``running``, and return it.
 
-        A second call with the same (parent, task_id) returns the same child, and changes and compares nothing. Raises
-        `SessionExists`, `IdempotencyConflict`, and `TaskDepthExceeded` beyond ``max_depth`` levels below the session
-        that is not a task. O(1).
-        """
-        return await self._runner.write(
-            lambda tx: ops.sessions.create_task(
-                tx, self._sources, parent_id, task_id, new, expected, idempotency_key, max_depth
-            ),
-            repeatable=True,
-        )
+    A second call with the same (parent, task_id) returns the same child, and changes and compares nothing. Raises
+    `SessionExists`, `IdempotencyConflict`, and `TaskDepthExceeded` beyond ``max_depth`` levels below the session
+    that is not a task. O(1).
+    """
 
-    async def link_task(
-        self,
-        parent_id: str,
-        child_id: str,
-        task_id: str,
-        *,
-        entry_id: str | None = None,
-        expected: Expected = STORED,
-    ) -> None:
-        """Link ``child_id``, which need not exist, to a parent; count one revision of the parent.
+    link_task = _does(LinkTask)
+    """Link ``child_id``, which need not exist, to a parent; count one revision of the parent.
 
-        ``entry_id`` names the entry of the parent below which the task began; it need not exist either. A second link
-        to the same child changes nothing, but gives the first one its ``entry_id`` if it has none. A task with one
-        parent is as deep as that says, and so are its own tasks. Raises nothing of its own. O(tasks below whose depth
-        changes).
-        """
-        await self._runner.write(
-            lambda tx: ops.sessions.link_task(tx, self._sources, parent_id, child_id, task_id, entry_id, expected),
-            repeatable=_is_repeatable(expected),
-        )
+    ``entry_id`` names the entry of the parent below which the task began; it need not exist either. A second link
+    to the same child changes nothing, but gives the first one its ``entry_id`` if it has none. A task with one
+    parent is as deep as that says, and so are its own tasks. Raises nothing of its own. O(tasks below whose depth
+    changes).
+    """
 
-    async def end_task(
-        self,
-        session_id: str,
-        status: TaskEnd,
-        *,
-        summary: str | None = None,
-        expected: Expected = STORED,
-        note: Note = NO_NOTE,
-    ) -> SessionInfo:
-        """Note on every link to a task session how it ended, and when; return the session.
+    end_task = _does(EndTask)
+    """Note on every link to a task session how it ended, and when; return the session.
 
-        ``completed_us`` is the time. It is one revision of the task, and one of each parent whose link says something
-        else; a call that says what is there already changes nothing. A later one with another end takes its place: the
-        parents' logs keep both. Raises `InvalidArgument` for a session that no link leads to. O(links to the task).
-        """
-        return await self._runner.write(
-            lambda tx: ops.sessions.end_task(tx, self._sources, session_id, status, summary, expected, note),
-            repeatable=_is_repeatable(expected),
-        )
+    ``completed_us`` is the time. It is one revision of the task, and one of each parent whose link says something
+    else; a call that says what is there already changes nothing. A later one with another end takes its place: the
+    parents' logs keep both. Raises `InvalidArgument` for a session that no link leads to. O(links to the task).
+    """
 
-    async def task_links(self, session_id: str) -> list[TaskLink]:
-        """Return the session's links to its task sessions, in the order they were made.
+    task_links = _read(lambda: ops.sessions.task_links)
+    """Return the session's links to its task sessions, in the order they were made.
 
-        Raises nothing of its own. O(links).
-        """
-        return await self._runner.read(lambda tx: ops.sessions.task_links(tx, session_id))
+    Raises nothing of its own. O(links).
+    """
 
-    async def task_parents(self, session_id: str) -> list[TaskLink]:
-        """Return the links that point to this session, in order of the parents' ids.
+    task_parents = _read(lambda: ops.sessions.task_parents)
+    """Return the links that point to this session, in order of the parents' ids.
 
-        Raises nothing of its own. O(links).
-        """
-        return await self._runner.read(lambda tx: ops.sessions.task_parents(tx, session_id))
+    Raises nothing of its own. O(links).
+    """
 
     async def delete_tree(
         self, session_id: str, *, scope: str | None = None, dry_run: bool = False, expected: Expected = STORED
@@ -395,12 +392,11 @@ class Backend:
             lambda tx: ops.append.append(tx, *asked), repeatable=idempotency_key is not None
         )
 
-    async def recall_append(self, session_id: str, idempotency_key: str) -> Appended | None:
-        """Return the first result of the append under this key; None if there was none.
+    recall_append = _read(lambda: ops.append.recall_append)
+    """Return the first result of the append under this key; None if there was none.
 
-        Raises nothing of its own. O(1).
-        """
-        return await self._runner.read(lambda tx: ops.append.recall_append(tx, session_id, idempotency_key))
+    Raises nothing of its own. O(1).
+    """
 
     async def import_entries(
         self, session_id: str, entries: Sequence[NewEntry], *, leaf: str | None, expected: Expected = STORED
@@ -430,25 +426,12 @@ class Backend:
             lambda tx: ops.append.import_session(tx, self._sources, new, entries, leaf, marks)
         )
 
-    async def move(
-        self,
-        session_id: str,
-        to: str | None,
-        *,
-        expected: Expected = STORED,
-        reason: MoveReason = "move",
-        note: Note = NO_NOTE,
-        idempotency_key: str | None = None,
-    ) -> Moved:
-        """Set the leaf to any entry that the session sees, or to None.
+    move = _does(MoveLeaf)
+    """Set the leaf to any entry that the session sees, or to None.
 
-        Idempotent: a move to where the leaf is already writes no revision. An idempotency key is looked up before the
-        leaf is compared. Raises `LeafConflict`, `EntryNotFound`, `IdempotencyConflict`. O(1).
-        """
-        return await self._runner.write(
-            lambda tx: ops.base.move(tx, self._sources, session_id, to, expected, reason, note, idempotency_key),
-            repeatable=idempotency_key is not None,
-        )
+    Idempotent: a move to where the leaf is already writes no revision. An idempotency key is looked up before the
+    leaf is compared. Raises `LeafConflict`, `EntryNotFound`, `IdempotencyConflict`. O(1).
+    """
 
     async def navigate(
         self,
@@ -483,20 +466,18 @@ class Backend:
             lambda tx: ops.base.retract(tx, self._sources, session_id, entry_id, expected, note)
         )
 
-    async def undo(self, session_id: str, *, expected: Expected = STORED, note: Note = NO_NOTE) -> Moved | None:
-        """Return the leaf to where it was before the last operation not yet undone; None if there is none.
+    undo = _does(Undo)
+    """Return the leaf to where it was before the last operation not yet undone; None if there is none.
 
-        Operations are appends (a batch is one), moves, retractions, imports, and going back. Each call undoes one more.
-        Raises `LeafConflict`, and `EntryNotFound` if the entry to return to has been deleted. O(undos in a row).
-        """
-        return await self._runner.write(lambda tx: ops.base.undo(tx, self._sources, session_id, expected, note))
+    Operations are appends (a batch is one), moves, retractions, imports, and going back. Each call undoes one more.
+    Raises `LeafConflict`, and `EntryNotFound` if the entry to return to has been deleted. O(undos in a row).
+    """
 
-    async def redo(self, session_id: str, *, expected: Expected = STORED, note: Note = NO_NOTE) -> Moved | None:
-        """Do again what was undone last; None if nothing was, or a new operation came since.
+    redo = _does(Redo)
+    """Do again what was undone last; None if nothing was, or a new operation came since.
 
-        Each call redoes one more. Raises as `undo` does. O(undos and redos in a row).
-        """
-        return await self._runner.write(lambda tx: ops.base.redo(tx, self._sources, session_id, expected, note))
+    Each call redoes one more. Raises as `undo` does. O(undos and redos in a row).
+    """
 
     async def fork(
         self,
@@ -524,39 +505,21 @@ class Backend:
             lambda tx: ops.sessions.fork(tx, *asked), repeatable=idempotency_key is not None
         )
 
-    async def set_label(
-        self,
-        session_id: str,
-        entry_id: str,
-        label: str | None,
-        *,
-        expected: Expected = STORED,
-        note: Note = NO_NOTE,
-    ) -> None:
-        """Label an entry that the session sees, in one revision; None or "" clears.
+    set_label = _does(SetLabel)
+    """Label an entry that the session sees, in one revision; None or "" clears.
 
-        Idempotent: setting the label that it has already writes no revision. Raises `EntryNotFound`, and
-        `InvalidArgument` for a label that is too long. O(1).
-        """
-        await self._runner.write(
-            lambda tx: ops.edit.set_label(tx, self._sources, session_id, entry_id, label, expected, note),
-            repeatable=_is_repeatable(expected),
-        )
+    Idempotent: setting the label that it has already writes no revision. Raises `EntryNotFound`, and
+    `InvalidArgument` for a label that is too long. O(1).
+    """
 
-    async def set_pin(
-        self, session_id: str, entry_id: str, pinned: bool, *, expected: Expected = STORED, note: Note = NO_NOTE
-    ) -> tuple[str, ...]:
-        """Pin or unpin an entry with what belongs to it (a tool call and its results); return their ids in path order.
+    set_pin = _does(SetPin)
+    """Pin or unpin an entry with what belongs to it (a tool call and its results); return their ids in path order.
 
-        A compaction that is appended later writes down which pinned entries lie on its path before its first kept entry
-        (``pinnedEntryIds``); those of the latest compaction stay pinned until they are unpinned. Idempotent: if nothing
-        changes, no revision is written. Raises `EntryNotFound`, and `InvalidArgument` for a kind that no
-        context has. O(entries from the call to its last result, and the session's pins).
-        """
-        return await self._runner.write(
-            lambda tx: ops.edit.set_pin(tx, self._sources, session_id, entry_id, pinned, expected, note),
-            repeatable=_is_repeatable(expected),
-        )
+    A compaction that is appended later writes down which pinned entries lie on its path before its first kept entry
+    (``pinnedEntryIds``); those of the latest compaction stay pinned until they are unpinned. Idempotent: if nothing
+    changes, no revision is written. Raises `EntryNotFound`, and `InvalidArgument` for a kind that no
+    context has. O(entries from the call to its last result, and the session's pins).
+    """
 
     async def atomic(self, operations: Sequence[Operation], *, idempotency_key: str | None = None) -> Committed:
         """Do operations in one transaction, one after the other: all of them, or none.
@@ -576,14 +539,11 @@ class Backend:
         await self._forget_words(*done.outcomes)
         return done
 
-    async def recall_atomic(
-        self, operations: Sequence[Operation], idempotency_key: str
-    ) -> Sequence[Appended | None] | None:
-        """Return what each append of a batch came to when it was done under this key, and None for other operations.
+    recall_atomic = _read(lambda: ops.delete.recall_atomic)
+    """Return what each append of a batch came to when it was done under this key, and None for other operations.
 
-        None if there was no batch of so many operations. Raises nothing of its own. O(operations).
-        """
-        return await self._runner.read(lambda tx: ops.delete.recall_atomic(tx, operations, idempotency_key))
+    None if there was no batch of so many operations. Raises nothing of its own. O(operations).
+    """
 
     def new_entry_id(self) -> str:
         """Return an id for an entry that is to be written, from where this store takes them.
@@ -677,58 +637,51 @@ class Backend:
         """
         return await self._runner.read(lambda tx: ops.read.read_settings(tx, session_id, leaf))
 
-    async def read_tree(self, session_id: str) -> list[Entry]:
-        """Return every entry that the session sees: what it inherited root first, then its own as they were added.
+    read_tree = _read(lambda: ops.sessions.read_tree)
+    """Return every entry that the session sees: what it inherited root first, then its own as they were added.
 
-        Raises nothing of its own. O(entries).
-        """
-        return await self._runner.read(lambda tx: ops.sessions.read_tree(tx, session_id))
+    Raises nothing of its own. O(entries).
+    """
 
-    async def get_entry(self, session_id: str, entry_id: str) -> Entry | None:
-        """Return an entry that the session sees, or None. Raises nothing of its own. O(lanes the session builds on)."""
-        return await self._runner.read(lambda tx: ops.read.get_entry(tx, session_id, entry_id))
+    get_entry = _read(lambda: ops.read.get_entry)
+    """Return an entry that the session sees, or None. Raises nothing of its own. O(lanes the session builds on)."""
 
-    async def find_entry(self, entry_id: str) -> Entry | None:
-        """Return the entry with this id, whichever sessions see it and whoever has retracted it; None if there is none.
+    find_entry = _read(lambda: ops.read.find_entry)
+    """Return the entry with this id, whichever sessions see it and whoever has retracted it; None if there is none.
 
-        Raises `AmbiguousId` if several trees have an entry of this id; it names up to five sessions, one for each.
-        O(trees that have one).
-        """
-        return await self._runner.read(lambda tx: ops.read.find_entry(tx, entry_id))
+    Raises `AmbiguousId` if several trees have an entry of this id; it names up to five sessions, one for each.
+    O(trees that have one).
+    """
 
-    async def get_entries(self, session_id: str, ids: Sequence[str]) -> list[Entry | None]:
-        """Return the entries with these ids, in the order given: None for one that the session does not see.
+    get_entries = _read(lambda: ops.read.get_entries)
+    """Return the entries with these ids, in the order given: None for one that the session does not see.
 
-        An id that is given twice is answered twice. Raises nothing of its own. O(ids + lanes the session builds on), a
-        statement for every 5,000 ids.
-        """
-        return await self._runner.read(lambda tx: ops.read.get_entries(tx, session_id, ids))
+    An id that is given twice is answered twice. Raises nothing of its own. O(ids + lanes the session builds on), a
+    statement for every 5,000 ids.
+    """
 
-    async def read_named(self, named: Sequence[tuple[str, str]]) -> list[Entry | None]:
-        """Return the entries that are named with the id of a session and their own, in the order given.
+    read_named = _read(lambda: ops.read.read_named)
+    """Return the entries that are named with the id of a session and their own, in the order given.
 
-        None for one that its session does not see, and where that is missing. Raises nothing of its own. O(entries +
-        lanes the sessions build on), two statements for every 5,000 entries, and three more for each large entry.
-        """
-        return await self._runner.read(lambda tx: ops.read.read_named(tx, named))
+    None for one that its session does not see, and where that is missing. Raises nothing of its own. O(entries +
+    lanes the sessions build on), two statements for every 5,000 entries, and three more for each large entry.
+    """
 
-    async def places_of(self, named: Sequence[tuple[str, str]]) -> list[EntryPlace | None]:
-        """Return where entries lie that are named as for `read_named`, in the order given.
+    places_of = _read(lambda: ops.read.places_of)
+    """Return where entries lie that are named as for `read_named`, in the order given.
 
-        It is ``active`` if the context at the stored leaf has it, or would have but for exclusions; ``compacted`` if
-        the path alone has it; else ``abandoned``. None as for `read_named`. Raises nothing of its own. O(entries +
-        lanes the sessions build on), three statements for every 5,000 entries, and some more for each session whose
-        latest compaction is large or restores another one.
-        """
-        return await self._runner.read(lambda tx: ops.read.places_of(tx, named))
+    It is ``active`` if the context at the stored leaf has it, or would have but for exclusions; ``compacted`` if
+    the path alone has it; else ``abandoned``. None as for `read_named`. Raises nothing of its own. O(entries +
+    lanes the sessions build on), three statements for every 5,000 entries, and some more for each session whose
+    latest compaction is large or restores another one.
+    """
 
-    async def read_leaves(self, session_ids: Sequence[str]) -> list[Entry | None]:
-        """Return the entry at the stored leaf of each session, in the order given.
+    read_leaves = _read(lambda: ops.read.read_leaves)
+    """Return the entry at the stored leaf of each session, in the order given.
 
-        None for a session that is missing, and for one that has no leaf. Raises nothing of its own. O(ids), a statement
-        for every 5,000 ids, and two more for each large entry.
-        """
-        return await self._runner.read(lambda tx: ops.read.read_leaves(tx, session_ids))
+    None for a session that is missing, and for one that has no leaf. Raises nothing of its own. O(ids), a statement
+    for every 5,000 ids, and two more for each large entry.
+    """
 
     async def read_entries(
         self,
@@ -752,13 +705,12 @@ class Backend:
             lambda tx: ops.read.read_entries(tx, session_id, kind, after, newest_first, limit, contents)
         )
 
-    async def children(self, session_id: str, entry_id: str | None) -> list[Entry]:
-        """Return the entries that the session sees whose parent is ``entry_id``; for None, the roots.
+    children = _read(lambda: ops.read.children)
+    """Return the entries that the session sees whose parent is ``entry_id``; for None, the roots.
 
-        They are in the order of `read_tree`. Raises `EntryNotFound`. O(entries of the tree below that one + lanes the
-        session builds on).
-        """
-        return await self._runner.read(lambda tx: ops.read.children(tx, session_id, entry_id))
+    They are in the order of `read_tree`. Raises `EntryNotFound`. O(entries of the tree below that one + lanes the
+    session builds on).
+    """
 
     async def match_entry_ids(self, session_id: str, prefix: str, limit: int = 2) -> list[str]:
         """Return up to ``limit`` ids of entries that the session sees and that start with ``prefix``, in order of id.
@@ -767,19 +719,17 @@ class Backend:
         """
         return await self._runner.read(lambda tx: ops.sessions.match_entry_ids(tx, session_id, prefix, limit))
 
-    async def taken_entry_ids(self, session_id: str, ids: Sequence[str]) -> set[str]:
-        """Return those of ``ids`` that entries of the session's tree have, also ones that it has retracted.
+    taken_entry_ids = _read(lambda: ops.sessions.taken_entry_ids)
+    """Return those of ``ids`` that entries of the session's tree have, also ones that it has retracted.
 
-        Raises nothing of its own. O(ids).
-        """
-        return await self._runner.read(lambda tx: ops.sessions.taken_entry_ids(tx, session_id, ids))
+    Raises nothing of its own. O(ids).
+    """
 
-    async def is_ancestor(self, session_id: str, entry_id: str, of: str) -> bool:
-        """Return whether ``entry_id`` is ``of`` or an ancestor of it.
+    is_ancestor = _read(lambda: ops.sessions.is_ancestor)
+    """Return whether ``entry_id`` is ``of`` or an ancestor of it.
 
-        Raises `EntryNotFound` for either that the session does not see. O(lanes the session builds on).
-        """
-        return await self._runner.read(lambda tx: ops.sessions.is_ancestor(tx, session_id, entry_id, of))
+    Raises `EntryNotFound` for either that the session does not see. O(lanes the session builds on).
+    """
 
     async def common_ancestor(
         self, session_id: str, other_id: str, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
@@ -792,23 +742,21 @@ class Backend:
             lambda tx: ops.sessions.common_ancestor(tx, session_id, other_id, leaf, other_leaf)
         )
 
-    async def read_marks(self, session_id: str) -> list[Mark]:
-        """Return the marks that the session sees, in order of entry id, those of one entry in order of kind.
+    read_marks = _read(lambda: ops.sessions.read_marks)
+    """Return the marks that the session sees, in order of entry id, those of one entry in order of kind.
 
-        Those are its own, and of a fork the labels and pins of its source on the path they share, where its own say
-        nothing else. Raises nothing of its own. O(marks), and of a fork, O(forks above it).
-        """
-        return await self._runner.read(lambda tx: ops.sessions.read_marks(tx, session_id))
+    Those are its own, and of a fork the labels and pins of its source on the path they share, where its own say
+    nothing else. Raises nothing of its own. O(marks), and of a fork, O(forks above it).
+    """
 
     # -- the log --------------------------------------------------------------------------------------------
 
-    async def read_log(self, session_id: str, *, before: int | None, limit: int) -> list[LogLine]:
-        """Return a line for each of up to ``limit`` revisions below ``before`` (None: all), newest first.
+    read_log = _read(lambda: ops.edit.read_log)
+    """Return a line for each of up to ``limit`` revisions below ``before`` (None: all), newest first.
 
-        The edits of a line are in order of what they changed. Raises nothing of its own. O(lines), from indexes: of a
-        revision with many entries, only the first are looked at.
-        """
-        return await self._runner.read(lambda tx: ops.edit.read_log(tx, session_id, before, limit))
+    The edits of a line are in order of what they changed. Raises nothing of its own. O(lines), from indexes: of a
+    revision with many entries, only the first are looked at.
+    """
 
     async def go_back(
         self,
@@ -835,13 +783,12 @@ class Backend:
             )
         )
 
-    async def changes(self, session_id: str, after: int, limit: int) -> list[Change]:
-        """Return up to ``limit`` revisions after ``after``, in order and without a gap.
+    changes = _read(lambda: ops.sessions.changes)
+    """Return up to ``limit`` revisions after ``after``, in order and without a gap.
 
-        The entries of each are in the order they were added. Raises nothing of its own. O(revisions returned and their
-        entries).
-        """
-        return await self._runner.read(lambda tx: ops.sessions.changes(tx, session_id, after, limit))
+    The entries of each are in the order they were added. Raises nothing of its own. O(revisions returned and their
+    entries).
+    """
 
     async def notifications(self, session_id: str) -> AsyncGenerator[None, None]:
         """Yield at once, then whenever the session has changed, in this process or another.
@@ -890,33 +837,29 @@ class Backend:
             repeatable=call.call_id is not None,
         )
 
-    async def find_calls(self, scope: str, identities: Sequence[CallId]) -> list[CallRow]:
-        """Return those of these calls that are in the ledger, in no order. Raises nothing of its own. O(identities)."""
-        return await self._runner.read(lambda tx: ops.ledger.find_calls(tx, scope, identities), loose=True)
+    find_calls = _read(lambda: ops.ledger.find_calls, loose=True)
+    """Return those of these calls that are in the ledger, in no order. Raises nothing of its own. O(identities)."""
 
-    async def was_deleted(self, session_ids: Collection[str], scope: str) -> dict[str, bool]:
-        """Return which ids are of sessions of a scope that were deleted, and are not there again.
+    was_deleted = _read(lambda: ops.ledger.was_deleted, loose=True)
+    """Return which ids are of sessions of a scope that were deleted, and are not there again.
 
-        It is known of those that were imported, and of those that had paid calls. In a copy of the store an imported
-        one without calls counts for every scope. The value is False for one that had a bill alone, and no entry with a
-        call. Raises nothing of its own. O(calls of the deleted ones).
-        """
-        return await self._runner.read(lambda tx: ops.ledger.was_deleted(tx, session_ids, scope), loose=True)
+    It is known of those that were imported, and of those that had paid calls. In a copy of the store an imported
+    one without calls counts for every scope. The value is False for one that had a bill alone, and no entry with a
+    call. Raises nothing of its own. O(calls of the deleted ones).
+    """
 
-    async def calls_of_entry(self, session_id: str, entry_id: str) -> list[CallRow]:
-        """Return the calls that the session reported with an entry, in order of provider and id.
+    calls_of_entry = _read(lambda: ops.ledger.calls_of_entry)
+    """Return the calls that the session reported with an entry, in order of provider and id.
 
-        Raises nothing of its own. O(calls of the session).
-        """
-        return await self._runner.read(lambda tx: ops.ledger.calls_of_entry(tx, session_id, entry_id))
+    Raises nothing of its own. O(calls of the session).
+    """
 
-    async def read_ledger(self, query: LedgerQuery) -> UsageReport:
-        """Return the sums of the paid calls that the query selects, by its groups; rows in order of those, None first.
+    read_ledger = _read(lambda: ops.ledger.read_ledger)
+    """Return the sums of the paid calls that the query selects, by its groups; rows in order of those, None first.
 
-        Deleted sessions are included. Raises `SessionNotFound` only for one that never existed or never paid, or, if
-        the query is about its path, was deleted. O(calls of the sessions selected), or O(ledger) if none is named.
-        """
-        return await self._runner.read(lambda tx: ops.ledger.read_ledger(tx, query))
+    Deleted sessions are included. Raises `SessionNotFound` only for one that never existed or never paid, or, if
+    the query is about its path, was deleted. O(calls of the sessions selected), or O(ledger) if none is named.
+    """
 
     async def unpriced_calls(self, after: int = -1, *, limit: int = 500) -> list[UnpricedCall]:
         """Return the paid calls whose cost is unknown, of all sessions, in the order they were written.
@@ -925,35 +868,32 @@ class Backend:
         """
         return await self._runner.read(lambda tx: ops.ledger.unpriced_calls(tx, after, limit), loose=True)
 
-    async def price_calls(self, prices: Sequence[CallPrice]) -> int:
-        """Give calls their costs, in the ledger and in the sums of sessions and paths; return how many had none before.
+    price_calls = _write(lambda: ops.ledger.price_calls, repeatable=True)
+    """Give calls their costs, in the ledger and in the sums of sessions and paths; return how many had none before.
 
-        A call that has a cost, or is gone, stays as it is. Budgets book what was reserved, and are not changed. Raises
-        nothing of its own. O(trees of the calls).
-        """
-        return await self._runner.write(lambda tx: ops.ledger.price_calls(tx, prices), repeatable=True)
+    A call that has a cost, or is gone, stays as it is. Budgets book what was reserved, and are not changed. Raises
+    nothing of its own. O(trees of the calls).
+    """
 
-    async def read_entry_costs(self, session_id: str) -> dict[str, EntryCost]:
-        """Return what was paid for the entries that the session sees, by entry id, whichever session paid.
+    read_entry_costs = _read(lambda: ops.ledger.read_entry_costs)
+    """Return what was paid for the entries that the session sees, by entry id, whichever session paid.
 
-        In no order. Left out are entries that paid for nothing, or whose calls were reported first by others. Raises
-        nothing of its own. One statement, O(calls of the tree).
-        """
-        return await self._runner.read(lambda tx: ops.ledger.read_entry_costs(tx, session_id))
+    In no order. Left out are entries that paid for nothing, or whose calls were reported first by others. Raises
+    nothing of its own. One statement, O(calls of the tree).
+    """
 
     # -- budgets --------------------------------------------------------------------------------------------
     # A session is covered by its own budgets, by those with tasks of every session that it is a task of, however far
     # above, and by those of its scope. Amounts that expired are counted nowhere, whether or not anybody noticed.
 
-    async def set_budget(self, new: NewBudget) -> Budget:
-        """Make a budget, or change what the one of the same target and unit allows, and return it.
+    set_budget = _write_at(lambda: ops.ledger.set_budget, repeatable=True)
+    """Make a budget, or change what the one of the same target and unit allows, and return it.
 
-        An existing one keeps what it has counted: a second call changes nothing but its time.
-        ``spent="ledger"`` begins a new one with what the ledger has of its target (of gone task sessions, too). Raises
-        `InvalidArgument` if that is too much to be stored. O(1); for
-        ``spent="ledger"`` O(calls of the target), or O(ledger) for a scope.
-        """
-        return await self._runner.write(lambda tx: ops.ledger.set_budget(tx, self._sources, new), repeatable=True)
+    An existing one keeps what it has counted: a second call changes nothing but its time.
+    ``spent="ledger"`` begins a new one with what the ledger has of its target (of gone task sessions, too). Raises
+    `InvalidArgument` if that is too much to be stored. O(1); for
+    ``spent="ledger"`` O(calls of the target), or O(ledger) for a scope.
+    """
 
     async def get_budget(self, budget_id: str) -> Budget | None:
         """Return a budget, or None. Raises nothing of its own. O(what is reserved in it)."""
@@ -988,14 +928,13 @@ class Backend:
         """
         return await self._runner.read(lambda tx: ops.ledger.held_amounts(tx, self._sources, budget_id))
 
-    async def budgets_reached(self, asked: Sequence[tuple[str, int]]) -> list[Reached | None]:
-        """Return, of pairs of a budget's id and an amount, when what it has spent came to it.
+    budgets_reached = _read(lambda: ops.ledger.budgets_reached)
+    """Return, of pairs of a budget's id and an amount, when what it has spent came to it.
 
-        None if it has not, or there is no such budget. Commits count in order of their times, then of reservation id.
-        What a budget began with was there when it was made, whoever had spent it. Raises nothing of its own.
-        O(reservations of all budgets), however many are asked for.
-        """
-        return await self._runner.read(lambda tx: ops.ledger.budgets_reached(tx, asked))
+    None if it has not, or there is no such budget. Commits count in order of their times, then of reservation id.
+    What a budget began with was there when it was made, whoever had spent it. Raises nothing of its own.
+    O(reservations of all budgets), however many are asked for.
+    """
 
     async def delete_budget(self, budget_id: str) -> Budget:
         """Delete a budget, with what is reserved in it, and return it as it was.
@@ -1016,17 +955,14 @@ class Backend:
         """Return a reservation as it stands, or None. Raises nothing of its own. O(its budgets)."""
         return await self._runner.read(lambda tx: ops.ledger.get_reservation(tx, self._sources, reservation_id))
 
-    async def commit_reservation(self, reservation_id: str, used: Amounts) -> Reservation:
-        """Book what was used, in full, and give back what was set aside.
+    commit_reservation = _write_at(lambda: ops.ledger.commit_reservation, repeatable=True)
+    """Book what was used, in full, and give back what was set aside.
 
-        An amount that is left out is the one that was set aside. An expired reservation is booked, too: it has
-        been spent. The same commit again changes nothing and returns the same. Raises `ReservationSettled` if
-        it was released, or committed with other amounts, `ReservationNotFound`, and `InvalidArgument` if the sum would
-        leave 64 bits. O(its budgets).
-        """
-        return await self._runner.write(
-            lambda tx: ops.ledger.commit_reservation(tx, self._sources, reservation_id, used), repeatable=True
-        )
+    An amount that is left out is the one that was set aside. An expired reservation is booked, too: it has
+    been spent. The same commit again changes nothing and returns the same. Raises `ReservationSettled` if
+    it was released, or committed with other amounts, `ReservationNotFound`, and `InvalidArgument` if the sum would
+    leave 64 bits. O(its budgets).
+    """
 
     async def release_reservation(self, reservation_id: str) -> Reservation:
         """Give back what was set aside.
@@ -1036,145 +972,120 @@ class Backend:
         """
         return await self._runner.write(ops.ledger.Releasing(self._sources, reservation_id), repeatable=True)
 
-    async def prolong_reservation(self, reservation_id: str, ttl_us: int) -> Reservation:
-        """Hold a reservation for at least ``ttl_us`` from now; its end never becomes earlier.
+    prolong_reservation = _write_at(lambda: ops.ledger.prolong_reservation, repeatable=True)
+    """Hold a reservation for at least ``ttl_us`` from now; its end never becomes earlier.
 
-        Raises as `release_reservation` does. O(its budgets).
-        """
-        return await self._runner.write(
-            lambda tx: ops.ledger.prolong_reservation(tx, self._sources, reservation_id, ttl_us), repeatable=True
-        )
+    Raises as `release_reservation` does. O(its budgets).
+    """
 
     # -- documents ------------------------------------------------------------------------------------------
     # Texts with a name that belong to the store and to no session. Of two writes of one name, the later one stays.
 
-    async def put_document(self, new: NewDocument) -> DocumentInfo:
-        """Store a document, or another text, type or source under its name, and return what the store says of it.
+    put_document = _write_at(lambda: ops.documents.put_document, repeatable=True)
+    """Store a document, or another text, type or source under its name, and return what the store says of it.
 
-        It keeps the time at which it was made; that of its change is later than the one before, whatever the clock
-        says. The same again changes nothing, not even that. Raises nothing of its own. O(size).
-        """
-        return await self._runner.write(lambda tx: ops.documents.put_document(tx, self._sources, new), repeatable=True)
+    It keeps the time at which it was made; that of its change is later than the one before, whatever the clock
+    says. The same again changes nothing, not even that. Raises nothing of its own. O(size).
+    """
 
-    async def get_document(self, name: DocumentName) -> Document | None:
-        """Return a document, or None. Raises nothing of its own. O(size)."""
-        return await self._runner.read(lambda tx: ops.documents.get_document(tx, name), loose=True)
+    get_document = _read(lambda: ops.documents.get_document, loose=True)
+    """Return a document, or None. Raises nothing of its own. O(size)."""
 
-    async def list_documents(
-        self, where: DocumentFilter, *, after: DocumentName | None, limit: int
-    ) -> Sequence[DocumentInfo]:
-        """Return up to ``limit`` of these documents behind the one named, in order of space, project and name.
+    list_documents = _read(lambda: ops.documents.list_documents, loose=True)
+    """Return up to ``limit`` of these documents behind the one named, in order of space, project and name.
 
-        Without their texts. ``after`` need not be there any more. Raises nothing of its own. O(documents of the scope
-        and kind behind it, up to the last of the page).
-        """
-        return await self._runner.read(lambda tx: ops.documents.list_documents(tx, where, after, limit), loose=True)
+    Without their texts. ``after`` need not be there any more. Raises nothing of its own. O(documents of the scope
+    and kind behind it, up to the last of the page).
+    """
 
-    async def read_documents(
-        self, where: DocumentFilter, *, after: DocumentName | None, limit: int
-    ) -> Sequence[Document]:
-        """Do as `list_documents`, and return them whole. Raises nothing of its own. O(size of the page), too."""
-        return await self._runner.read(lambda tx: ops.documents.read_documents(tx, where, after, limit), loose=True)
+    read_documents = _read(lambda: ops.documents.read_documents, loose=True)
+    """Do as `list_documents`, and return them whole. Raises nothing of its own. O(size of the page), too."""
 
-    async def search_documents(
-        self, where: DocumentFilter, words: tuple[str, ...], *, after: DocumentName | None, limit: int
-    ) -> DocumentsFound:
-        """Return up to ``limit`` of these documents whose names or texts have every word, in the order of lists.
+    search_documents = _read(lambda: ops.documents.search_documents)
+    """Return up to ``limit`` of these documents whose names or texts have every word, in the order of lists.
 
-        The words are of `searched_words`, and are compared literally, in any case. No index helps: a call reads up to
-        `SEARCHED` documents, and says where the next one goes on. Raises nothing of its own. O(size of what it reads).
-        """
-        return await self._runner.read(lambda tx: ops.documents.search_documents(tx, where, words, after, limit))
+    The words are of `searched_words`, and are compared literally, in any case. No index helps: a call reads up to
+    `SEARCHED` documents, and says where the next one goes on. Raises nothing of its own. O(size of what it reads).
+    """
 
-    async def remove_document(self, name: DocumentName) -> bool:
-        """Delete a document; return whether it was there, which a second call finds it is not.
+    remove_document = _write(lambda: ops.documents.remove_document)
+    """Delete a document; return whether it was there, which a second call finds it is not.
 
-        Raises nothing of its own. O(size).
-        """
-        return await self._runner.write(lambda tx: ops.documents.remove_document(tx, name))
+    Raises nothing of its own. O(size).
+    """
 
     # -- transfer -------------------------------------------------------------------------------------------
     # A tree crosses whole, under keys of the target's own. A copy remembers in which state it was made, so that one
     # that nobody has written to can be told from one that has gone on by itself, or was made in another way.
 
-    async def list_trees(self, after: int, limit: int) -> list[TreeHead]:
-        """Return up to ``limit`` trees with a number above ``after``, in order of it.
+    list_trees = _read(lambda: ops.transfer.list_trees)
+    """Return up to ``limit`` trees with a number above ``after``, in order of it.
 
-        The sessions of each are in the order they were made. Raises nothing of its own. O(their sessions).
-        """
-        return await self._runner.read(lambda tx: ops.transfer.list_trees(tx, after, limit))
+    The sessions of each are in the order they were made. Raises nothing of its own. O(their sessions).
+    """
 
-    async def read_whole_tree(self, tree_id: int) -> TreeCopy | None:
-        """Return everything that is stored of a tree, as of one moment (`TreeCopy` says the order); None if it is gone.
+    read_whole_tree = _read(lambda: ops.transfer.read_whole_tree)
+    """Return everything that is stored of a tree, as of one moment (`TreeCopy` says the order); None if it is gone.
 
-        Raises nothing of its own. O(tree), in time and in memory: about 1 KB for each entry beside its payload.
-        """
-        return await self._runner.read(lambda tx: ops.transfer.read_whole_tree(tx, tree_id))
+    Raises nothing of its own. O(tree), in time and in memory: about 1 KB for each entry beside its payload.
+    """
 
-    async def compare_trees(self, heads: Sequence[TreeHead]) -> list[Standing]:
-        """Return how each of these trees of another store compares with this store, in the order given.
+    compare_trees = _read(lambda: ops.transfer.compare_trees)
+    """Return how each of these trees of another store compares with this store, in the order given.
 
-        Raises nothing of its own. Two statements, O(their sessions).
-        """
-        return await self._runner.read(lambda tx: ops.transfer.compare_trees(tx, heads))
+    Raises nothing of its own. Two statements, O(their sessions).
+    """
 
-    async def write_whole_tree(self, copy: TreeCopy) -> Standing:
-        """Write a tree of another store, or bring an earlier copy of it up to date, and return how it stood before.
+    write_whole_tree = _write(lambda: ops.transfer.write_whole_tree)
+    """Write a tree of another store, or bring an earlier copy of it up to date, and return how it stood before.
 
-        What is there in the same state stays untouched, so that a second call changes nothing. Sessions, entries and
-        calls come with their ids, revisions, times and order, and every read answers as in the other store; only
-        sessions that were changed at the very same time may be listed in another order. Raises `SessionExists` if this
-        store has something else under the id, the key or the paid call of one of its sessions, or its copy was changed.
-        O(tree).
-        """
-        return await self._runner.write(lambda tx: ops.transfer.write_whole_tree(tx, copy))
+    What is there in the same state stays untouched, so that a second call changes nothing. Sessions, entries and
+    calls come with their ids, revisions, times and order, and every read answers as in the other store; only
+    sessions that were changed at the very same time may be listed in another order. Raises `SessionExists` if this
+    store has something else under the id, the key or the paid call of one of its sessions, or its copy was changed.
+    O(tree).
+    """
 
-    async def list_gone_payers(self, after: int, limit: int) -> list[GonePayer]:
-        """Return up to ``limit`` deleted sessions that paid for calls, with a number above ``after``, in order of it.
+    list_gone_payers = _read(lambda: ops.transfer.list_gone_payers)
+    """Return up to ``limit`` deleted sessions that paid for calls, with a number above ``after``, in order of it.
 
-        The calls of each are in order of scope, provider and id. Raises nothing of its own. O(calls).
-        """
-        return await self._runner.read(lambda tx: ops.transfer.list_gone_payers(tx, after, limit))
+    The calls of each are in order of scope, provider and id. Raises nothing of its own. O(calls).
+    """
 
-    async def write_gone_payers(self, payers: Sequence[GonePayer]) -> int:
-        """Write calls that deleted sessions have paid for; return how many were not there yet.
+    write_gone_payers = _write(lambda: ops.transfer.write_gone_payers)
+    """Write calls that deleted sessions have paid for; return how many were not there yet.
 
-        A second call writes nothing and returns 0. To be called when the trees have been written. Raises nothing of its
-        own. O(calls).
-        """
-        return await self._runner.write(lambda tx: ops.transfer.write_gone_payers(tx, payers))
+    A second call writes nothing and returns 0. To be called when the trees have been written. Raises nothing of its
+    own. O(calls).
+    """
 
-    async def list_whole_budgets(self, after: int, limit: int) -> list[BudgetCopy]:
-        """Return up to ``limit`` budgets at a position above ``after``, in order of it, as of one moment.
+    list_whole_budgets = _read(lambda: ops.transfer.list_whole_budgets)
+    """Return up to ``limit`` budgets at a position above ``after``, in order of it, as of one moment.
 
-        Each comes with all that was ever reserved in it, in the order it was reserved. Raises nothing of its own.
-        O(reservations).
-        """
-        return await self._runner.read(lambda tx: ops.transfer.list_whole_budgets(tx, after, limit))
+    Each comes with all that was ever reserved in it, in the order it was reserved. Raises nothing of its own.
+    O(reservations).
+    """
 
-    async def write_budgets(self, copies: Sequence[BudgetCopy]) -> list[BudgetState]:
-        """Write budgets of another store, or bring them up to date; return what became of each, in the order given.
+    write_budgets = _write(lambda: ops.transfer.write_budgets)
+    """Write budgets of another store, or bring them up to date; return what became of each, in the order given.
 
-        One that is here under its id is replaced if the other was changed later, with what is reserved in it: a second
-        call changes nothing. None is written whose session is missing, or whose target and unit another budget has. To
-        be called when the trees have been written. Raises nothing of its own. O(reservations).
-        """
-        return await self._runner.write(lambda tx: ops.transfer.write_budgets(tx, copies))
+    One that is here under its id is replaced if the other was changed later, with what is reserved in it: a second
+    call changes nothing. None is written whose session is missing, or whose target and unit another budget has. To
+    be called when the trees have been written. Raises nothing of its own. O(reservations).
+    """
 
-    async def list_whole_documents(self, after: DocumentName | None, limit: int) -> Sequence[DocumentRow]:
-        """Return up to ``limit`` documents of all scopes behind the one named, whole, in order of their names' parts.
+    list_whole_documents = _read(lambda: ops.documents.list_whole_documents, loose=True)
+    """Return up to ``limit`` documents of all scopes behind the one named, whole, in order of their names' parts.
 
-        Raises nothing of its own. O(their size).
-        """
-        return await self._runner.read(lambda tx: ops.documents.list_whole_documents(tx, after, limit), loose=True)
+    Raises nothing of its own. O(their size).
+    """
 
-    async def write_documents(self, rows: Sequence[DocumentRow]) -> list[DocumentState]:
-        """Write documents of another store; return what became of each, in the order given.
+    write_documents = _write(lambda: ops.documents.write_documents, repeatable=True)
+    """Write documents of another store; return what became of each, in the order given.
 
-        One that is here under its name is replaced if the other was changed later: a second call changes nothing.
-        Raises nothing of its own. O(their size).
-        """
-        return await self._runner.write(lambda tx: ops.documents.write_documents(tx, rows), repeatable=True)
+    One that is here under its name is replaced if the other was changed later: a second call changes nothing.
+    Raises nothing of its own. O(their size).
+    """
 
     # -- the store itself -----------------------------------------------------------------------------------
 

@@ -321,6 +321,13 @@ def atomic(
     return Committed(tuple(batch.outcomes), _left(tx, _touched(batch.done, batch.outcomes)))
 
 
+def perform(tx: Transaction, sources: Sources, operation: Operation) -> Outcome:
+    """Do one operation, for which nothing has to be remembered."""
+    batch = _Batch(tx, sources, ())
+    batch.do(operation)
+    return batch.outcomes[0]
+
+
 def recall_atomic(
     tx: Transaction, operations: Sequence[Operation], idempotency_key: str
 ) -> list[Appended | None] | None:
