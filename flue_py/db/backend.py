@@ -182,9 +182,9 @@ class Backend:
         return self.waiting.shared_turn(self._runner.words_name)
 
     async def do(self, operation: Write[Result]) -> Result:
-        """Do one operation on a session that is there; `atomic` does several.
+        """Do one operation on a session that is there, as its own method does: `atomic` does several.
 
-        It raises what the method named after it does. O(what that costs).
+        Raises as `atomic` does. O(the operation).
         """
         outcome = await self._runner.write(
             lambda tx: ops.delete.perform(tx, self._sources, cast("Operation", operation)),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar, cast
+from functools import update_wrapper
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
 from msgspec.structs import replace
 
-from flue_py.core.entries import NewEntry, checked_source
+from flue_py.core.entries import NewEntry
 from flue_py.core.json import JsonValue
 from flue_py.core.operations import (
     AppendEntries,
@@ -18,7 +19,6 @@ from flue_py.core.operations import (
     CreateSession,
     CreateTask,
     DeleteTree,
-    EndTask,
     ForkSession,
     LinkTask,
     MoveLeaf,
@@ -26,10 +26,9 @@ from flue_py.core.operations import (
     Operation,
     Outcome,
     Redo,
-    SetLabel,
     SetPin,
     Undo,
-    UpdateSession,
+    Write,
 )
 from flue_py.core.sessions import (
     NOTHING_SEEN,
@@ -38,45 +37,39 @@ from flue_py.core.sessions import (
     Deletion,
     LeafChoice,
     Limits,
-    Moved,
     Navigated,
     NewSession,
     Note,
     OnConflict,
     Seen,
     SessionInfo,
+    SessionRef,
     Stored,
-    TaskEnd,
     check_entry_label,
     check_name,
-    check_task_end,
-    checked_title,
     leaf_of,
     scope_meant,
 )
 from flue_py.core.usage import SumTooLarge
 from flue_py.db.backend import Backend
 from flue_py.db.runner import committed_before
+from flue_py.db.waiting import run_here
 from flue_py.errors import CallConflict, InvalidArgument, SessionNotFound, shown
 from flue_py.prices import CallPricer
 from flue_py.sessions.arguments import (
-    ChangedMetadata,
     HasId,
-    checked_flag,
     checked_id,
     checked_leaf,
-    checked_messages,
     checked_metadata,
-    checked_moment,
     checked_on_conflict,
     checked_place,
     checked_seen,
     checked_session,
-    checked_text,
 )
 from flue_py.sessions.compact import BranchSummary, summary_entry
 from flue_py.sessions.handle import Handle, refuse_others, turns_of
-from flue_py.sessions.session import Session
+from flue_py.sessions.marks import Marks
+from flue_py.sessions.session import Session, Tasks
 from flue_py.sessions.write import (
     Ground,
     Incoming,
@@ -85,19 +78,13 @@ from flue_py.sessions.write import (
     checked_root,
     first_landed,
     fitting_entries,
-    incoming_message,
-    incoming_messages,
     new_fork,
     new_task,
-    shell_entries,
     with_oddities,
 )
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from flue_py.context.artifacts import OffloadSettings
-    from flue_py.core.messages import Message
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -112,7 +99,7 @@ class _Place(NamedTuple):
 
 
 class Grounds:
-    """What the appends of a batch come below. Operations are told in their order, as `Collector` has them.
+    """What the appends of a batch come below. Operations are told in their order, as `Atomic` has them.
 
     ``first`` is what the appends came to when this batch was committed before (`Backend.recall_atomic`): a retry is on
     the same ground as the first try.
@@ -182,6 +169,8 @@ class Grounds:
 # ---------------------------------------------------------------------------------------------------------------------
 # Collecting operations for a batch, committing them, and telling handles and callers the results.
 
+P = ParamSpec("P")
+Owner = TypeVar("Owner")
 Result = TypeVar("Result")
 _OnLeaf: TypeAlias = AppendEntries | MoveLeaf | Navigate | Undo | Redo
 """What builds on a leaf, and leaves another one."""
@@ -251,44 +240,346 @@ class _Planned:
         self.offloader = offloader
 
 
-class Collector:
-    """Collects operations, and commits them."""
+class _BatchSession(Session):
+    """A session as a batch has it: its methods check a write, and the batch collects it in place of doing it."""
+
+    __slots__ = ("_batch", "_handle")
+
+    def __init__(self, batch: Atomic, session: HasId | str) -> None:
+        session_id, self._handle = batch._named(session)
+        self._ref = cast("SessionRef", session_id)
+        self._batch = batch
+        self._backend = batch._backend
+        self._limits = batch._limits
+
+    async def _do(self, operation: Write[Result]) -> Result:
+        pending = Pending[Result]()
+        self._batch._collect(cast("Operation", operation), self._handle, pending)
+        return cast("Result", pending)
+
+    async def _append_incoming(
+        self,
+        incoming: Incoming,
+        offload: OffloadSettings | None,
+        on_conflict: OnConflict,
+        idempotency_key: str | None,
+        seen: Seen,
+    ) -> Appended:
+        checked_on_conflict(on_conflict)
+        check_name(idempotency_key, "idempotency_key")
+        self._limits.check_entries(incoming.entries)
+        entries = [
+            replace(entry, id=self._backend.new_entry_id()) if entry.id is None else entry for entry in incoming.entries
+        ]
+        pending = Pending[Appended]([entry.id for entry in entries if entry.id is not None])
+        priced = self._batch._pricer.price_entries(entries)
+        operation = AppendEntries(self._ref, priced, seen, on_conflict, idempotency_key)
+        offloader = None if offload is None else Offloader(self._backend, self._limits, offload)
+        self._batch._collect(operation, self._handle, pending, incoming=incoming, offloader=offloader)
+        return cast("Appended", pending)
+
+
+def _itself(session: Session) -> Session:
+    return session
+
+
+def _collected(
+    method: Callable[Concatenate[Owner, P], Coroutine[object, object, Result]],
+    owner: Callable[[Session], Owner],
+    text: str,
+) -> Callable[Concatenate[Atomic, HasId | str, P], Pending[Result]]:
+    """Return a method of a batch that takes a session, and what a method of a session takes, and collects the write.
+
+    ``owner`` makes of a session the group that the method is of. ``text`` is the docstring.
+    """
+
+    def collect(self: Atomic, session: HasId | str, *args: P.args, **kwargs: P.kwargs) -> Pending[Result]:
+        return cast("Pending[Result]", run_here(method(owner(_BatchSession(self, session)), *args, **kwargs)))
+
+    update_wrapper(collect, method)
+    own = signature(method)
+    first, *further = own.parameters.values()
+    session = Parameter("session", Parameter.POSITIONAL_OR_KEYWORD, annotation="HasId | str")
+    result = f"Pending[{own.return_annotation}]"
+    vars(collect).update(__signature__=Signature([first, session, *further], return_annotation=result))
+    collect.__doc__ = text
+    # As far as types go, the session is positional.
+    return cast("Callable[Concatenate[Atomic, HasId | str, P], Pending[Result]]", collect)
+
+
+class Atomic:
+    """Operations that are committed together at the end of the ``async with`` (see `Store.atomic`).
+
+    Its methods are those of `Session` and `Store`, with the session as first argument: a handle, an id, or a session
+    that this batch makes. They check their arguments, note the operation, and return; nothing is read or written yet.
+
+    The operations on one session build on each other. The first one builds on ``expected_leaf``, else on the leaf that
+    the handle has seen, or for an id, on whatever is stored. ``expected_revision`` is the revision before the batch.
+    Handles of sessions that the batch makes are returned at once, and can be used once it is committed.
+    """
+
+    __slots__ = ("_backend", "_is_over", "_key", "_limits", "_new", "_planned", "_pricer", "_scope")
 
     def __init__(
         self, backend: Backend, limits: Limits, pricer: CallPricer, scope: str | None, idempotency_key: str | None
     ) -> None:
         check_name(idempotency_key, "idempotency_key")
-        self.backend = backend
-        self.limits = limits
-        self.pricer = pricer
-        self.scope = scope
+        self._backend = backend
+        self._limits = limits
+        self._pricer = pricer
+        self._scope = scope
         self._key = idempotency_key
         self._planned: list[_Planned] = []
-        self._made: dict[str, Session] = {}
+        self._new: dict[str, Session] = {}
         self._is_over = False
 
-    def named(self, session: HasId | str) -> tuple[str, Handle | None]:
+    # -- entries --------------------------------------------------------------------------------------------------
+
+    append_message = _collected(Session.append_message, _itself, "Append a message, as `Session.append_message` does.")
+    append_messages = _collected(
+        Session.append_messages, _itself, "Append messages as a chain, as `Session.append_messages` does."
+    )
+    append_shell = _collected(
+        Session.append_shell, _itself, "Append a shell command with what it printed, as `Session.append_shell` does."
+    )
+
+    def append_entries(
+        self,
+        session: HasId | str,
+        entries: Sequence[NewEntry],
+        *,
+        offload: OffloadSettings | None = None,
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Appended]:
+        """Append entries that the builders of `NewEntry` made, as a chain: compactions, summaries, further kinds.
+
+        Their ``parent_id`` and ``created_us`` are ignored. Raises `InvalidArgument` for any other entry.
+        """
+        seen = checked_seen(expected_leaf, expected_revision)
+        if isinstance(entries, NewEntry) or not all(isinstance(entry, NewEntry) and entry.built for entry in entries):
+            raise InvalidArgument("entries: should be a sequence of what NewEntry.message, .custom and the others made")
+        chain = as_incoming([replace(entry, parent_id=None, created_us=None) for entry in entries])
+        append = _BatchSession(self, session)._append_incoming(chain, offload, on_conflict, idempotency_key, seen)
+        return cast("Pending[Appended]", run_here(append))
+
+    # -- sessions -------------------------------------------------------------------------------------------------
+
+    def create_session(
+        self,
+        *,
+        key: str | None = None,
+        title: str | None = None,
+        scope: str | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+        cwd: str | None = None,
+        config_path: str | None = None,
+        id: str | None = None,
+    ) -> Session:
+        """Create a session, as `Store.create_session` does; return the handle on it."""
+        text = checked_metadata(metadata, self._limits)
+        place = scope_meant(self._scope, scope) or ""
+        return self._make(CreateSession(checked_root(NewSession(key, title, place, text, cwd, config_path, id))), None)
+
+    def fork(
+        self,
+        session: HasId,
+        *,
+        at: LeafChoice = STORED,
+        id: str | None = None,
+        scope: str | None = None,
+        key: str | None = None,
+        title: str | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+        cwd: str | None = None,
+        idempotency_key: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Session:
+        """Fork a session, as `Session.fork` does; return the handle on the fork.
+
+        ``at`` may be an entry that this batch appends; by default it is the leaf as the batch has left it so far.
+        There is no ``before``: it would have to read an entry.
+        """
+        checked_leaf(at, "at")
+        check_name(idempotency_key, "idempotency_key")
+        seen = checked_seen(expected_leaf, expected_revision)
+        session_id, handle = self._handle_of(session)
+        new = new_fork(handle.info, self._limits, id=id, scope=scope, key=key, title=title, metadata=metadata, cwd=cwd)
+        return self._make(ForkSession(session_id, at, new, scope, seen, idempotency_key), handle)
+
+    def create_task(
+        self,
+        session: HasId,
+        *,
+        task_id: str,
+        key: str | None = None,
+        title: str | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+        cwd: str | None = None,
+        idempotency_key: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Session:
+        """Start a task session, as `Session.tasks.create` does; return the handle on it."""
+        check_name(idempotency_key, "idempotency_key")
+        seen = checked_seen(expected_leaf, expected_revision)
+        session_id, handle = self._handle_of(session)
+        limits = self._limits
+        new = new_task(handle.info, limits, task_id=task_id, key=key, title=title, metadata=metadata, cwd=cwd)
+        return self._make(CreateTask(session_id, task_id, new, seen, idempotency_key, limits.task_depth), handle)
+
+    def link_task(
+        self,
+        parent: HasId | str,
+        child: HasId | str,
+        *,
+        task_id: str,
+        entry_id: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> None:
+        """Link a session to a parent as its task session, as `Store.link_task` does."""
+        check_name(checked_id(task_id, "task_id"), "task_id")
+        checked_place(entry_id, "entry_id")
+        seen = checked_seen(expected_leaf, expected_revision)
+        parent_id, handle = self._named(parent)
+        child_id = str(checked_session(child))
+        self._collect(LinkTask(parent_id, child_id, task_id, entry_id, seen), handle, Pending[None]())
+
+    end_task = _collected(Tasks.end, Tasks, "Note how a task ended, as `Session.tasks.end` does.")
+
+    def delete_session_tree(
+        self,
+        session: HasId | str,
+        *,
+        scope: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Deletion]:
+        """Delete a session and its task sessions, as `Store.delete_session_tree` does."""
+        scope = scope_meant(self._scope, scope)
+        seen = checked_seen(expected_leaf, expected_revision)
+        session_id, handle = self._named(session)
+        return self._collect(DeleteTree(session_id, scope, seen), handle, Pending[Deletion]())
+
+    # -- the leaf, the row, and marks -----------------------------------------------------------------------------
+
+    move_leaf = _collected(Session.move_leaf, _itself, "Set the leaf, as `Session.move_leaf` does.")
+
+    def navigate(
+        self,
+        session: HasId | str,
+        entry_id: str,
+        *,
+        summary: str | BranchSummary | None = None,
+        label: str | None = None,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Navigated]:
+        """Go to an entry, as `Session.navigate` does; it may be one that this batch appends.
+
+        The ``draft`` is in the result. ``summary`` cannot be a callback: that would have to read what is left. Nothing
+        is appended if the entry is the leaf already.
+        """
+        checked_id(entry_id, "entry_id")
+        check_entry_label(label)
+        seen = checked_seen(expected_leaf, expected_revision)
+        session_id, handle = self._named(session)
+        entries: Sequence[NewEntry] = []
+        if summary is not None:
+            entries = [replace(summary_entry(summary), id=self._backend.new_entry_id())]
+            self._limits.check_entries(entries)
+            entries = self._pricer.price_entries(entries)
+        pending = Pending[Navigated]([entry.id for entry in entries if entry.id is not None])
+        operation = Navigate(session_id, entry_id, next(iter(entries), None), label, seen, Note(by, why))
+        return self._collect(operation, handle, pending)
+
+    undo = _collected(
+        Session.undo,
+        _itself,
+        "Take back the session's last operation, as `Session.undo` does; those of this batch count one by one.",
+    )
+    redo = _collected(Session.redo, _itself, "Do again what was undone last, as `Session.redo` does.")
+    set_title = _collected(Session.set_title, _itself, "Set or clear the title, as `Session.set_title` does.")
+    set_metadata = _collected(
+        Session.set_metadata, _itself, "Replace the metadata, or some of their keys, as `Session.set_metadata` does."
+    )
+    set_completed = _collected(
+        Session.set_completed, _itself, "Note when the session's work was completed, as `Session.set_completed` does."
+    )
+    set_label = _collected(
+        Marks.set_label,
+        Marks,
+        "Label an entry, as `Session.marks.set_label` does; it may be one that this batch appends.",
+    )
+
+    def pin(
+        self,
+        session: HasId | str,
+        entry_id: str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[tuple[str, ...]]:
+        """Pin an entry, as `Session.marks.pin` does; the result are the ids of what was pinned with it, in path
+        order."""
+        seen = checked_seen(expected_leaf, expected_revision)
+        return self._set_pin(session, entry_id, Note(by, why), seen, pinned=True)
+
+    def unpin(
+        self,
+        session: HasId | str,
+        entry_id: str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[tuple[str, ...]]:
+        """Let go of a pinned entry, as `Session.marks.unpin` does; the result is as for `pin`."""
+        seen = checked_seen(expected_leaf, expected_revision)
+        return self._set_pin(session, entry_id, Note(by, why), seen, pinned=False)
+
+    def _set_pin(
+        self, session: HasId | str, entry_id: str, note: Note, seen: Seen, *, pinned: bool
+    ) -> Pending[tuple[str, ...]]:
+        checked_id(entry_id, "entry_id")
+        session_id, handle = self._named(session)
+        return self._collect(SetPin(session_id, entry_id, pinned, seen, note), handle, Pending[tuple[str, ...]]())
+
+    # -- collecting -----------------------------------------------------------------------------------------------
+
+    def _named(self, session: HasId | str) -> tuple[str, Handle | None]:
         """Return the id of a session, and the handle that was given, if it was one."""
         self._require_open()
         if isinstance(session, Handle):
-            if session._backend is not self.backend:
+            if session._backend is not self._backend:
                 raise InvalidArgument(f"session {session.id!r} is of another store; a batch is on the sessions of one")
             # One that is only being made has no key yet that its id could be told apart by.
-            return (session.id if session.id in self._made else session.ref), session
+            return (session.id if session.id in self._new else session.ref), session
         return checked_session(session), None
 
-    def handle_of(self, session: HasId) -> tuple[str, Session]:
+    def _handle_of(self, session: HasId) -> tuple[str, Session]:
         """Return the id of a session that has to be given as a handle, and the handle. Raises `InvalidArgument`."""
         if not isinstance(session, Session):
             raise InvalidArgument(f"session: {shown(session)} is not a Session; get one with get_session()")
-        return self.named(session)[0], session
+        return self._named(session)[0], session
 
-    def make(self, new: NewSession) -> tuple[Session, str | None]:
-        """Return a handle on a session that is to be made, and the id that was drawn for it, if it brings none."""
+    def _make(self, operation: CreateSession | ForkSession | CreateTask, handle: Handle | None) -> Session:
+        """Collect an operation that makes a session, with an id drawn for it if it brings none; return a handle."""
         self._require_open()
-        drawn = self.backend.new_session_id() if new.id is None else None
+        new = operation.new
+        if new.id is None:
+            operation = replace(operation, drawn_id=self._backend.new_session_id())
         info = SessionInfo(
-            new.id or drawn or "",
+            operation.session_made or "",
             new.scope,
             new.key,
             new.title,
@@ -296,9 +587,11 @@ class Collector:
             cwd=new.cwd,
             config_path=new.config_path,
         )
-        return Session(self.backend, info, self.limits, self.pricer), drawn
+        session = self._new[info.id] = Session(self._backend, info, self._limits, self._pricer)
+        self._collect(operation, handle, Pending[SessionInfo](), session)
+        return session
 
-    def collect(
+    def _collect(
         self,
         operation: Operation,
         handle: Handle | None,
@@ -306,16 +599,15 @@ class Collector:
         made: Session | None = None,
         incoming: Incoming | None = None,
         offloader: Offloader | None = None,
-    ) -> None:
-        """Add an operation, with what will hold its result, and the handle on what it makes.
+    ) -> Pending[Result]:
+        """Add an operation, with the holder of its result, which is returned, and the handle on what it makes.
 
-        Of what an ``offloader`` puts aside the commit decides, since it depends on what the operation comes below.
+        The commit decides what an ``offloader`` puts aside, since that depends on what the operation comes below.
         """
         self._require_open()
-        if made is not None:
-            self._made[made.id] = made
         planned = _Planned(operation, handle, cast("Pending[object]", pending), made, incoming, offloader)
         self._planned.append(planned)
+        return pending
 
     def _require_open(self) -> None:
         if self._is_over:
@@ -323,18 +615,18 @@ class Collector:
 
     # -- committing -----------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Take no more operations."""
         self._is_over = True
 
-    async def commit(self) -> None:
+    async def _commit(self) -> None:
         """Commit what was collected. Raises as `Store.atomic` says."""
-        self.close()
+        self._close()
         if not self._planned:
             return
-        await refuse_others(self.backend, self.scope, [each for each in self._ids() if each not in self._made])
+        await refuse_others(self._backend, self._scope, [each for each in self._ids() if each not in self._new])
         handles = {id(each.handle): each.handle for each in self._planned if each.handle is not None}
-        async with turns_of([handle for handle in handles.values() if handle.id not in self._made]):
+        async with turns_of([handle for handle in handles.values() if handle.id not in self._new]):
             if any(each.offloader is not None for each in self._planned):
                 await self._put_aside()
             try:
@@ -358,8 +650,8 @@ class Collector:
         operations = self._as_of_now()
         first = None
         if self._key is not None:
-            first = await self.backend.recall_atomic(operations, self._key)
-        grounds = Grounds(self.backend, first)
+            first = await self._backend.recall_atomic(operations, self._key)
+        grounds = Grounds(self._backend, first)
         for number, (each, operation) in enumerate(zip(self._planned, operations, strict=True)):
             if not isinstance(operation, AppendEntries):
                 grounds.note(operation)
@@ -374,11 +666,11 @@ class Collector:
         tries = Counter[int]()
         while True:
             operations = self._as_of_now()
-            self.limits.check_entries(
+            self._limits.check_entries(
                 [entry for each in operations if isinstance(each, AppendEntries) for entry in each.entries]
             )
             try:
-                return await self.backend.atomic(operations, idempotency_key=self._key)
+                return await self._backend.atomic(operations, idempotency_key=self._key)
             except (SumTooLarge, CallConflict) as error:
                 number = error.operation
                 operation = None if number is None else self._planned[number].operation
@@ -410,7 +702,7 @@ class Collector:
         session_id = str(operation.session_id)
         if session_id in leaves:
             return Seen(leaves[session_id], seen.revision)
-        if handle is None or session_id in self._made:
+        if handle is None or session_id in self._new:
             return seen
         return Seen(handle.leaf_id, seen.revision)
 
@@ -460,462 +752,3 @@ def _told(each: _Planned, outcome: Outcome) -> object:
         return outcome
     told = with_oddities(outcome, each.operation.entries)
     return told if each.incoming is None else each.incoming.noted_in(told)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Several operations on the sessions of a store, collected, and committed as one.
-
-
-class Atomic:
-    """Operations that are committed together at the end of the ``async with`` (see `Store.atomic`).
-
-    Its methods are those of `Session` and `Store`, with the session as first argument: a handle, an id, or a session
-    that this batch makes. They check their arguments, note the operation, and return; nothing is read or written yet.
-
-    The operations on one session build on each other. The first one builds on ``expected_leaf``, else on the leaf that
-    the handle has seen, or for an id, on whatever is stored. ``expected_revision`` is the revision before the batch.
-    Handles of sessions that the batch makes are returned at once, and can be used once it is committed.
-    """
-
-    __slots__ = ("_batch",)
-
-    def __init__(self, batch: Collector) -> None:
-        self._batch = batch
-
-    # -- entries --------------------------------------------------------------------------------------------------
-
-    def append_message(
-        self,
-        session: HasId | str,
-        message: Mapping[str, JsonValue] | Message | BaseModel,
-        *,
-        source: str | None = None,
-        calls: Sequence[Mapping[str, JsonValue]] = (),
-        produced_under: str | None = None,
-        offload: OffloadSettings | None = None,
-        idempotency_key: str | None = None,
-        on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Pending[Appended]:
-        """Append a message, as `Session.append_message` does."""
-        seen = checked_seen(expected_leaf, expected_revision)
-        incoming = incoming_message(message, source, calls, checked_text(produced_under, "produced_under"))
-        return self._append(session, incoming, offload, on_conflict, idempotency_key, seen)
-
-    def append_messages(
-        self,
-        session: HasId | str,
-        messages: Sequence[Mapping[str, JsonValue] | Message | BaseModel],
-        *,
-        source: str | None = None,
-        produced_under: str | None = None,
-        offload: OffloadSettings | None = None,
-        idempotency_key: str | None = None,
-        on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Pending[Appended]:
-        """Append messages as a chain, as `Session.append_messages` does."""
-        seen = checked_seen(expected_leaf, expected_revision)
-        incoming = incoming_messages(checked_messages(messages), source, checked_text(produced_under, "produced_under"))
-        checked_source(source)
-        return self._append(session, incoming, offload, on_conflict, idempotency_key, seen)
-
-    def append_shell(
-        self,
-        session: HasId | str,
-        command: str,
-        output: str,
-        exit_code: int | None,
-        *,
-        offload: OffloadSettings | None = None,
-        idempotency_key: str | None = None,
-        on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Pending[Appended]:
-        """Append a shell command with what it printed, as `Session.append_shell` does."""
-        seen = checked_seen(expected_leaf, expected_revision)
-        check_name(idempotency_key, "idempotency_key")
-        drawn = self._batch.backend.new_entry_id()
-        chain = shell_entries(command, output, exit_code, drawn, idempotency_key)
-        return self._append(session, as_incoming(chain), offload, on_conflict, idempotency_key, seen)
-
-    def append_entries(
-        self,
-        session: HasId | str,
-        entries: Sequence[NewEntry],
-        *,
-        offload: OffloadSettings | None = None,
-        idempotency_key: str | None = None,
-        on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Pending[Appended]:
-        """Append entries that the builders of `NewEntry` made, as a chain: compactions, summaries, further kinds.
-
-        Their ``parent_id`` and ``created_us`` are ignored. Raises `InvalidArgument` for any other entry.
-        """
-        seen = checked_seen(expected_leaf, expected_revision)
-        if isinstance(entries, NewEntry) or not all(isinstance(entry, NewEntry) and entry.built for entry in entries):
-            raise InvalidArgument("entries: should be a sequence of what NewEntry.message, .custom and the others made")
-        chain = [
-            replace(each, parent_id=None, created_us=None)
-            if each.parent_id is not None or each.created_us is not None
-            else each
-            for each in entries
-        ]
-        return self._append(session, as_incoming(chain), offload, on_conflict, idempotency_key, seen)
-
-    def _append(
-        self,
-        session: HasId | str,
-        incoming: Incoming,
-        offload: OffloadSettings | None,
-        on_conflict: OnConflict,
-        idempotency_key: str | None,
-        seen: Seen,
-    ) -> Pending[Appended]:
-        checked_on_conflict(on_conflict)
-        check_name(idempotency_key, "idempotency_key")
-        session_id, handle = self._batch.named(session)
-        self._batch.limits.check_entries(incoming.entries)
-        entries = [
-            replace(entry, id=self._batch.backend.new_entry_id()) if entry.id is None else entry
-            for entry in incoming.entries
-        ]
-        pending = Pending[Appended]([entry.id for entry in entries if entry.id is not None])
-        priced = self._batch.pricer.price_entries(entries)
-        operation = AppendEntries(session_id, priced, seen, on_conflict, idempotency_key)
-        offloader = None if offload is None else Offloader(self._batch.backend, self._batch.limits, offload)
-        self._batch.collect(operation, handle, pending, incoming=incoming, offloader=offloader)
-        return pending
-
-    # -- sessions -------------------------------------------------------------------------------------------------
-
-    def create_session(
-        self,
-        *,
-        key: str | None = None,
-        title: str | None = None,
-        scope: str | None = None,
-        metadata: Mapping[str, JsonValue] | None = None,
-        cwd: str | None = None,
-        config_path: str | None = None,
-        id: str | None = None,
-    ) -> Session:
-        """Create a session, as `Store.create_session` does; return the handle on it."""
-        text = checked_metadata(metadata, self._batch.limits)
-        place = scope_meant(self._batch.scope, scope) or ""
-        new = checked_root(NewSession(key, title, place, text, cwd, config_path, id))
-        made, drawn = self._batch.make(new)
-        self._batch.collect(CreateSession(new, drawn), None, Pending[SessionInfo](), made)
-        return made
-
-    def fork(
-        self,
-        session: HasId,
-        *,
-        at: LeafChoice = STORED,
-        id: str | None = None,
-        scope: str | None = None,
-        key: str | None = None,
-        title: str | None = None,
-        metadata: Mapping[str, JsonValue] | None = None,
-        cwd: str | None = None,
-        idempotency_key: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Session:
-        """Fork a session, as `Session.fork` does; return the handle on the fork.
-
-        ``at`` may be an entry that this batch appends; by default it is the leaf as the batch has left it so far.
-        There is no ``before``: it would have to read an entry.
-        """
-        checked_leaf(at, "at")
-        check_name(idempotency_key, "idempotency_key")
-        seen = checked_seen(expected_leaf, expected_revision)
-        session_id, handle = self._batch.handle_of(session)
-        new = new_fork(
-            handle.info, self._batch.limits, id=id, scope=scope, key=key, title=title, metadata=metadata, cwd=cwd
-        )
-        made, drawn = self._batch.make(new)
-        operation = ForkSession(session_id, at, new, scope, seen, idempotency_key, drawn)
-        self._batch.collect(operation, handle, Pending[SessionInfo](), made)
-        return made
-
-    def create_task(
-        self,
-        session: HasId,
-        *,
-        task_id: str,
-        key: str | None = None,
-        title: str | None = None,
-        metadata: Mapping[str, JsonValue] | None = None,
-        cwd: str | None = None,
-        idempotency_key: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Session:
-        """Start a task session, as `Session.tasks.create` does; return the handle on it."""
-        check_name(idempotency_key, "idempotency_key")
-        seen = checked_seen(expected_leaf, expected_revision)
-        session_id, handle = self._batch.handle_of(session)
-        limits = self._batch.limits
-        new = new_task(handle.info, limits, task_id=task_id, key=key, title=title, metadata=metadata, cwd=cwd)
-        made, drawn = self._batch.make(new)
-        operation = CreateTask(session_id, task_id, new, seen, idempotency_key, limits.task_depth, drawn)
-        self._batch.collect(operation, handle, Pending[SessionInfo](), made)
-        return made
-
-    def link_task(
-        self,
-        parent: HasId | str,
-        child: HasId | str,
-        *,
-        task_id: str,
-        entry_id: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> None:
-        """Link a session to a parent as its task session, as `Store.link_task` does."""
-        check_name(checked_id(task_id, "task_id"), "task_id")
-        checked_place(entry_id, "entry_id")
-        seen = checked_seen(expected_leaf, expected_revision)
-        parent_id, handle = self._batch.named(parent)
-        child_id = str(checked_session(child))
-        self._batch.collect(LinkTask(parent_id, child_id, task_id, entry_id, seen), handle, Pending[None]())
-
-    def end_task(
-        self,
-        session: HasId | str,
-        status: TaskEnd,
-        *,
-        summary: str | None = None,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Pending[SessionInfo]:
-        """Note how a task ended, as `Session.tasks.end` does."""
-        check_task_end(status, summary)
-        seen, note = checked_seen(expected_leaf, expected_revision), Note(by, why)
-        session_id, handle = self._batch.named(session)
-        return self._update(EndTask(session_id, status, summary, seen, note), handle)
-
-    def delete_session_tree(
-        self,
-        session: HasId | str,
-        *,
-        scope: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Pending[Deletion]:
-        """Delete a session and its task sessions, as `Store.delete_session_tree` does."""
-        scope = scope_meant(self._batch.scope, scope)
-        seen = checked_seen(expected_leaf, expected_revision)
-        session_id, handle = self._batch.named(session)
-        pending = Pending[Deletion]()
-        self._batch.collect(DeleteTree(session_id, scope, seen), handle, pending)
-        return pending
-
-    # -- the leaf, the row, and marks -----------------------------------------------------------------------------
-
-    def move_leaf(
-        self,
-        session: HasId | str,
-        to: str | None,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        idempotency_key: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Pending[Moved]:
-        """Set the leaf, as `Session.move_leaf` does."""
-        checked_place(to, "to")
-        check_name(idempotency_key, "idempotency_key")
-        seen = checked_seen(expected_leaf, expected_revision)
-        session_id, handle = self._batch.named(session)
-        pending = Pending[Moved]()
-        operation = MoveLeaf(session_id, to, seen, note=Note(by, why), idempotency_key=idempotency_key)
-        self._batch.collect(operation, handle, pending)
-        return pending
-
-    def navigate(
-        self,
-        session: HasId | str,
-        entry_id: str,
-        *,
-        summary: str | BranchSummary | None = None,
-        label: str | None = None,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Pending[Navigated]:
-        """Go to an entry, as `Session.navigate` does; it may be one that this batch appends.
-
-        The ``draft`` is in the result. ``summary`` cannot be a callback: that would have to read what is left. Nothing
-        is appended if the entry is the leaf already.
-        """
-        checked_id(entry_id, "entry_id")
-        check_entry_label(label)
-        seen = checked_seen(expected_leaf, expected_revision)
-        session_id, handle = self._batch.named(session)
-        made = None
-        if summary is not None:
-            entry = replace(summary_entry(summary), id=self._batch.backend.new_entry_id())
-            self._batch.limits.check_entries([entry])
-            (made,) = self._batch.pricer.price_entries([entry])
-        pending = Pending[Navigated]([] if made is None or made.id is None else [made.id])
-        self._batch.collect(Navigate(session_id, entry_id, made, label, seen, Note(by, why)), handle, pending)
-        return pending
-
-    def undo(
-        self,
-        session: HasId | str,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Pending[Moved | None]:
-        """Take back the session's last operation, as `Session.undo` does; those of this batch count one by one."""
-        return self._step(Undo, session, Note(by, why), checked_seen(expected_leaf, expected_revision))
-
-    def redo(
-        self,
-        session: HasId | str,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Pending[Moved | None]:
-        """Do again what was undone last, as `Session.redo` does."""
-        return self._step(Redo, session, Note(by, why), checked_seen(expected_leaf, expected_revision))
-
-    def _step(self, step: type[Undo | Redo], session: HasId | str, note: Note, seen: Seen) -> Pending[Moved | None]:
-        session_id, handle = self._batch.named(session)
-        pending = Pending[Moved | None]()
-        self._batch.collect(step(session_id, seen, note), handle, pending)
-        return pending
-
-    def set_title(
-        self,
-        session: HasId | str,
-        title: str | None,
-        *,
-        auto: bool = False,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Pending[SessionInfo]:
-        """Set or clear the title, as `Session.set_title` does."""
-        title, seen, note = checked_title(title), checked_seen(expected_leaf, expected_revision), Note(by, why)
-        session_id, handle = self._batch.named(session)
-        if checked_flag(auto, "auto"):
-            return self._update(UpdateSession(session_id, auto_title=title, expected=seen, note=note), handle)
-        return self._update(UpdateSession(session_id, title=title, expected=seen, note=note), handle)
-
-    def set_metadata(
-        self,
-        session: HasId | str,
-        metadata: Mapping[str, JsonValue],
-        *,
-        merge: bool = False,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Pending[SessionInfo]:
-        """Replace the metadata, or some of their keys, as `Session.set_metadata` does."""
-        if metadata is None:
-            raise InvalidArgument("metadata: should be an object, not None; {} takes all of yours away")
-        text = checked_metadata(metadata, self._batch.limits)
-        change = ChangedMetadata(text, checked_flag(merge, "merge"), self._batch.limits)
-        seen = checked_seen(expected_leaf, expected_revision)
-        session_id, handle = self._batch.named(session)
-        operation = UpdateSession(session_id, metadata_text=change, expected=seen, note=Note(by, why))
-        return self._update(operation, handle)
-
-    def set_completed(
-        self,
-        session: HasId | str,
-        at: datetime | None,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Pending[SessionInfo]:
-        """Note when the session's work was completed, as `Session.set_completed` does."""
-        moment = None if at is None else checked_moment(at)
-        seen = checked_seen(expected_leaf, expected_revision)
-        session_id, handle = self._batch.named(session)
-        operation = UpdateSession(session_id, completed_us=moment, expected=seen, note=Note(by, why))
-        return self._update(operation, handle)
-
-    def _update(self, operation: UpdateSession | EndTask, handle: Handle | None) -> Pending[SessionInfo]:
-        pending = Pending[SessionInfo]()
-        self._batch.collect(operation, handle, pending)
-        return pending
-
-    def set_label(
-        self,
-        session: HasId | str,
-        entry_id: str,
-        label: str | None,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> None:
-        """Label an entry, as `Session.marks.set_label` does; it may be one that this batch appends."""
-        checked_id(entry_id, "entry_id")
-        check_entry_label(label)
-        seen = checked_seen(expected_leaf, expected_revision)
-        session_id, handle = self._batch.named(session)
-        self._batch.collect(SetLabel(session_id, entry_id, label, seen, Note(by, why)), handle, Pending[None]())
-
-    def pin(
-        self,
-        session: HasId | str,
-        entry_id: str,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Pending[tuple[str, ...]]:
-        """Pin an entry, as `Session.marks.pin` does; the result are the ids of what was pinned with it, in path
-        order."""
-        seen = checked_seen(expected_leaf, expected_revision)
-        return self._set_pin(session, entry_id, Note(by, why), seen, pinned=True)
-
-    def unpin(
-        self,
-        session: HasId | str,
-        entry_id: str,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Pending[tuple[str, ...]]:
-        """Let go of a pinned entry, as `Session.marks.unpin` does; the result is as for `pin`."""
-        seen = checked_seen(expected_leaf, expected_revision)
-        return self._set_pin(session, entry_id, Note(by, why), seen, pinned=False)
-
-    def _set_pin(
-        self, session: HasId | str, entry_id: str, note: Note, seen: Seen, *, pinned: bool
-    ) -> Pending[tuple[str, ...]]:
-        checked_id(entry_id, "entry_id")
-        session_id, handle = self._batch.named(session)
-        pending = Pending[tuple[str, ...]]()
-        self._batch.collect(SetPin(session_id, entry_id, pinned, seen, note), handle, pending)
-        return pending

@@ -14,7 +14,7 @@ from flue_py.core.context import ContextEntry, ContextRead, PendingTurn, PrefixC
 from flue_py.core.entries import Entry, PathSettings
 from flue_py.core.json import Frozen, JsonObject, Selective
 from flue_py.core.kinds import MESSAGE
-from flue_py.core.operations import Left, Outcome
+from flue_py.core.operations import Left
 from flue_py.core.sessions import (
     DEFAULT_LIMITS,
     NOTHING_SEEN,
@@ -275,7 +275,7 @@ class Handle:
         if left is not None and left.leaf_id == self._leaf_id:
             self._note(left.leaf_id, max(left.revision, self._revision))
 
-    def _note_outcome(self, outcome: Outcome) -> None:
+    def _note_outcome(self, outcome: object) -> None:
         if isinstance(outcome, Appended):
             self._note_append(outcome)
         elif isinstance(outcome, Moved):

@@ -23,6 +23,7 @@ from flue_py.core.entries import (
 )
 from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, SHOWN_KINDS
+from flue_py.core.operations import SetLabel
 from flue_py.core.sessions import (
     STORED,
     Appended,
@@ -114,8 +115,7 @@ class Marks(Group[Writing]):
         checked_id(entry_id, "entry_id")
         check_entry_label(label)
         note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
-        async with self._session._turn:
-            await self._session._backend.set_label(self._session._ref, entry_id, label, expected=seen, note=note)
+        await self._session._do(SetLabel(self._session._ref, entry_id, label, seen, note))
 
     async def labels(self) -> dict[str, str]:
         """Return the labels that this session sees, by entry id; not of entries it has retracted.

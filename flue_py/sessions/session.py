@@ -15,6 +15,7 @@ from flue_py.core.context import PROVENANCE, is_editable, same_entry
 from flue_py.core.entries import NewEntry, leaving
 from flue_py.core.json import JsonValue, decode_object
 from flue_py.core.kinds import message_text
+from flue_py.core.operations import EndTask, MoveLeaf, Redo, Undo, UpdateSession
 from flue_py.core.sessions import (
     NOTHING_SEEN,
     STORED,
@@ -174,11 +175,9 @@ class Session(Writing):
         A title of white space only is none. With ``auto`` it is the title that a program made. It is kept apart: a
         title that was given is shown before it, whichever came later (`SessionInfo.shown_title`).
         """
-        title = checked_title(title)
-        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
-        update = partial(self._backend.update_session, self._ref, expected=seen, note=note)
-        change = partial(update, auto_title=title) if checked_flag(auto, "auto") else partial(update, title=title)
-        return await self._commit(change, self._note_row)
+        title, is_own = checked_title(title), not checked_flag(auto, "auto")
+        update = UpdateSession(self._ref, expected=checked_seen(expected_leaf, expected_revision), note=Note(by, why))
+        return await self._do(replace(update, title=title) if is_own else replace(update, auto_title=title))
 
     async def set_metadata(
         self,
@@ -201,10 +200,9 @@ class Session(Writing):
         if metadata is None:
             raise InvalidArgument("metadata: should be an object, not None; {} takes all of yours away")
         text = checked_metadata(metadata, self._limits)
-        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
         change = ChangedMetadata(text, checked_flag(merge, "merge"), self._limits)
-        work = partial(self._backend.update_session, self._ref, metadata_text=change, expected=seen, note=note)
-        return await self._commit(work, self._note_row)
+        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
+        return await self._do(UpdateSession(self._ref, metadata_text=change, expected=seen, note=note))
 
     async def set_completed(
         self,
@@ -218,8 +216,7 @@ class Session(Writing):
         """Note when the session's work was completed, or with None that it goes on; return the session's row."""
         moment = None if at is None else checked_moment(at)
         note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
-        work = partial(self._backend.update_session, self._ref, completed_us=moment, expected=seen, note=note)
-        return await self._commit(work, self._note_row)
+        return await self._do(UpdateSession(self._ref, completed_us=moment, expected=seen, note=note))
 
     async def changes(self, *, after: int = 0, limit: int = 100) -> list[Change]:
         """Return up to ``limit`` (1 to 1000) revisions after ``after``, in order and gap-free.
@@ -559,12 +556,7 @@ class Session(Writing):
         note = Note(by, why)
         check_name(idempotency_key, "idempotency_key")
         seen = checked_seen(expected_leaf, expected_revision)
-        return await self._commit(
-            lambda: self._backend.move(
-                self._ref, to, expected=self._expected(seen), note=note, idempotency_key=idempotency_key
-            ),
-            self._note_move,
-        )
+        return await self._do(MoveLeaf(self._ref, to, seen, note=note, idempotency_key=idempotency_key))
 
     async def rewind(
         self,
@@ -610,10 +602,7 @@ class Session(Writing):
         any handle. Nothing is deleted. Raises `LeafConflict`, and `EntryNotFound` if the entry to return to
         has been deleted. O(1).
         """
-        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
-        return await self._commit(
-            lambda: self._backend.undo(self._ref, expected=self._expected(seen), note=note), self._note_move
-        )
+        return await self._do(Undo(self._ref, checked_seen(expected_leaf, expected_revision), Note(by, why)))
 
     async def redo(
         self,
@@ -624,10 +613,7 @@ class Session(Writing):
         expected_revision: int | None = None,
     ) -> Moved | None:
         """Do again what was undone last; None if nothing was, or a new operation came since. O(1)."""
-        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
-        return await self._commit(
-            lambda: self._backend.redo(self._ref, expected=self._expected(seen), note=note), self._note_move
-        )
+        return await self._do(Redo(self._ref, checked_seen(expected_leaf, expected_revision), Note(by, why)))
 
     async def remove_leaf_message(
         self,
@@ -771,10 +757,7 @@ class Tasks(Group[Session]):
         """
         check_task_end(status, summary)
         note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
-        work = partial(
-            self._session._backend.end_task, self._session._ref, status, summary=summary, expected=seen, note=note
-        )
-        return await self._session._commit(work, self._session._note_row)
+        return await self._session._do(EndTask(self._session._ref, status, summary, seen, note))
 
     async def links(self) -> list[TaskLink]:
         """Return the links to task sessions, in the order they were made. A link outlives its child."""

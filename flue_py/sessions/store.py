@@ -97,7 +97,7 @@ from flue_py.sessions.arguments import (
     checked_text,
     optional,
 )
-from flue_py.sessions.batch import Atomic, Collector
+from flue_py.sessions.batch import Atomic
 from flue_py.sessions.handle import Scoped
 from flue_py.sessions.money import StoreBudgets, StoreUsage
 from flue_py.sessions.search import StoreSearch, all_sessions, find_named
@@ -869,12 +869,12 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         that it names and does not make itself; single operations may have keys of their own. Raises as the operations
         do, and `InvalidArgument` for a key that no session would have. The sum of their costs.
         """
-        batch = Collector(self._backend, self._limits, self._pricer, self._scope, idempotency_key)
+        batch = Atomic(self._backend, self._limits, self._pricer, self._scope, idempotency_key)
         try:
-            yield Atomic(batch)
+            yield batch
         finally:
-            batch.close()
-        await batch.commit()
+            batch._close()
+        await batch._commit()
 
     # -- tasks and deletion -----------------------------------------------------------------------------------
 

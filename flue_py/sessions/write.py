@@ -33,6 +33,7 @@ from flue_py.core.entries import (
 )
 from flue_py.core.json import JsonObject, JsonValue, decode_object, encode_json
 from flue_py.core.kinds import ARTIFACT, EXCLUSION, MESSAGE
+from flue_py.core.operations import MoveLeaf, Redo, Undo, Write
 from flue_py.core.sessions import (
     STORED,
     Appended,
@@ -625,9 +626,19 @@ def pins_in(marks: Sequence[Mark], compaction: Entry | None, tail: Sequence[Entr
 
 
 class Writing(Handle):
-    """What a `Session` appends."""
+    """The appends of a `Session`."""
 
     __slots__ = ()
+
+    async def _do(self, operation: Write[Result]) -> Result:
+        """Do an operation that is checked, when it is this call's turn. The session of a batch collects it instead."""
+        return await self._commit(lambda: self._backend.do(self._on_leaf(operation)), self._note_outcome)
+
+    def _on_leaf(self, operation: Write[Result]) -> Write[Result]:
+        """Return an operation with the leaf that it builds on."""
+        if isinstance(operation, (MoveLeaf, Undo, Redo)) and isinstance(operation.expected, Seen):
+            return cast("Write[Result]", replace(operation, expected=self._expected(operation.expected)))
+        return operation
 
     async def append_message(
         self,
