@@ -815,7 +815,7 @@ class Compactions(Group[Writing]):
             messages = tuple(bound.ours_without_stale([item.data for item in items], system, tools))
             return hooks.LastRequest(messages, system, tools, around + sum(counts), cached)
 
-        return await self._session._backend.waiting.call(counted)
+        return await self._backend.waiting.call(counted)
 
     async def _is_claimed_elsewhere(self) -> bool:
         """Return whether somebody else has claimed the session for a compaction that still runs. One point read."""
@@ -851,8 +851,8 @@ class Compactions(Group[Writing]):
     async def _store_claim(self, claim: Claim, revision: int) -> None:
         fields = checked_metadata({GUARD_KEY: {**self._guarded, "claim": claim.to_json()}}, self._session._limits)
         update = partial(
-            self._session._backend.update_session,
-            self._session._ref,
+            self._backend.update_session,
+            self._ref,
             note=Note(BY, "still compacting: the claim is renewed"),
         )
         change = ChangedMetadata(fields, merge=True, limits=self._session._limits)
@@ -893,7 +893,7 @@ class Compactions(Group[Writing]):
     ) -> CompactionResult:
         registered = await self._registered_block(basis, basis.leaf)
         material = basis.material(planned, instructions, asked, registered)
-        answer = None if hook is None else await ask_hook(hook, basis.about(material), self._session._backend.waiting)
+        answer = None if hook is None else await ask_hook(hook, basis.about(material), self._backend.waiting)
         if isinstance(answer, hooks.Cancelled):
             return basis.cancelled(answer)
         if answer is not None:
@@ -920,14 +920,14 @@ class Compactions(Group[Writing]):
             messages = [ContextEntry(entry) for entry in stretch if entry.kind == MESSAGE]
             return sources.changes_text(sources.changes_of(list(map(pipeline.Item, messages, count())))) or ""
 
-        return await self._session._backend.waiting.call(read)
+        return await self._backend.waiting.call(read)
 
     async def _append_supplied(
         self, basis: Basis, planned: SessionCompactionPlan, material: hooks.Material, answer: HookSummary
     ) -> CompactionResult:
         """Append the text that a hook gave. What it paid is in the ledger first, also where nothing is appended."""
         calls = [
-            (await book(Spending(self._session), call, self._session._backend.new_entry_id, COMPACTION)).call
+            (await book(Spending(self._session), call, self._backend.new_entry_id, COMPACTION)).call
             for call in answer.calls
         ]
         if not answer.text.strip():
@@ -941,7 +941,7 @@ class Compactions(Group[Writing]):
     ) -> BookingAsker:
         patience = Patience(settings.summary_timeout, settings.rate_limit_wait)
         before = None if claim is None else partial(self._renew_claim, claim)
-        waiting, new_id = self._session._backend.waiting, self._session._backend.new_entry_id
+        waiting, new_id = self._backend.waiting, self._backend.new_entry_id
         return BookingAsker(model, Spending(self._session), waiting, new_id, patience, purpose, before)
 
     async def plan(
@@ -1010,8 +1010,8 @@ class Compactions(Group[Writing]):
         optional(checked_count, window, "window")
         read = await self._session._read_context(STORED)
         async with self._session._turn:
-            marks = await self._session._backend.read_marks(self._session._ref)
-            links = await self._session._backend.task_links(self._session._ref)
+            marks = await self._backend.read_marks(self._ref)
+            links = await self._backend.task_links(self._ref)
         pins = pins_in(marks, read.compaction, read.tail)
         had = await self._session._settings_of(read)
         counter = tokens.counter_for(had.model)
@@ -1061,7 +1061,7 @@ class Compactions(Group[Writing]):
             )
 
         # Counting ten thousand messages takes a second the first time: other tasks go on meanwhile.
-        return await self._session._backend.waiting.call(worked_out)
+        return await self._backend.waiting.call(worked_out)
 
     async def _path_of_hidden(self, read: KnownContext, pins: Sequence[str]) -> Sequence[Entry]:
         """Return the path where something on it is pinned that the context does not show, else nothing."""
@@ -1078,7 +1078,7 @@ class Compactions(Group[Writing]):
 
     async def _size_of(self, items: Sequence[ContextEntry], counter: ModelCounter) -> int:
         """Return how many tokens the items of a context take; other tasks go on meanwhile."""
-        return await self._session._backend.waiting.call(lambda: sum(counter.count_entries(items)))
+        return await self._backend.waiting.call(lambda: sum(counter.count_entries(items)))
 
     async def _append_made(
         self,
@@ -1463,7 +1463,7 @@ class Compactions(Group[Writing]):
         optional(checked_flag, cached, "cached")
         basis = await self._weighed_against(model, provider, system, tools, cached)
         edited = await self._edited(wanted, basis)
-        return await self._session._backend.waiting.call(partial(self._weighed, wanted, basis, edited))
+        return await self._backend.waiting.call(partial(self._weighed, wanted, basis, edited))
 
     async def _weighed_against(
         self,
@@ -1588,10 +1588,7 @@ class Branches(Group[Writing]):
         checked_leaf(leaf)
         checked_leaf(other_leaf, "other_leaf")
         other_id = self._session.ref if other is None else checked_session(other)
-        async with self._session._turn:
-            return await self._session._backend.common_ancestor(
-                self._session._ref, other_id, leaf=leaf, other_leaf=other_leaf
-            )
+        return await self._ask(self._backend.common_ancestor, other_id, leaf=leaf, other_leaf=other_leaf)
 
     async def diff(
         self, other: HasId | str | None = None, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
@@ -1605,28 +1602,26 @@ class Branches(Group[Writing]):
         checked_leaf(other_leaf, "other_leaf")
         other_id = self._session.ref if other is None else checked_session(other)
         async with self._session._turn:
-            mine = await self._resolved(self._session._ref, leaf)
+            mine = await self._resolved(self._ref, leaf)
             theirs = await self._resolved(other_id, other_leaf)
-            ancestor = await self._session._backend.common_ancestor(
-                self._session._ref, other_id, leaf=mine, other_leaf=theirs
-            )
-            left = await self._side(self._session._ref, mine, ancestor)
+            ancestor = await self._backend.common_ancestor(self._ref, other_id, leaf=mine, other_leaf=theirs)
+            left = await self._side(self._ref, mine, ancestor)
             return LeafDiff(ancestor, left, await self._side(other_id, theirs, ancestor))
 
     async def _resolved(self, session_id: str, leaf: LeafChoice) -> str | None:
         """Return a leaf to read at as an id: where another writer moves the stored one, all reads stay with this."""
         if not isinstance(leaf, Stored):
             return leaf
-        info = await self._session._backend.get_session(session_id)
+        info = await self._backend.get_session(session_id)
         if info is None:
             raise SessionNotFound(session_id)
         return info.leaf_id
 
     async def _side(self, session_id: str, leaf: str | None, ancestor: str | None) -> DiffSide:
-        read = await self._session._backend.read_path_since(session_id, ancestor, leaf=leaf)
-        window = await self._session._backend.read_usage(session_id, ancestor, leaf=leaf)
+        read = await self._backend.read_path_since(session_id, ancestor, leaf=leaf)
+        window = await self._backend.read_usage(session_id, ancestor, leaf=leaf)
         entries = read.entries or ()
-        paid = await self._session._backend.read_entry_costs(session_id) if entries else {}
+        paid = await self._backend.read_entry_costs(session_id) if entries else {}
         return DiffSide(session_id, leaf, entries, window.usage, total_cost(entry_costs(entries, paid).values()))
 
     async def cherry_pick(
@@ -1669,13 +1664,13 @@ class Branches(Group[Writing]):
     async def _chosen(self, source_id: str, wanted: Sequence[str]) -> list[Entry]:
         found = []
         for entry_id in wanted:
-            entry = await self._session._backend.get_entry(source_id, entry_id)
+            entry = await self._backend.get_entry(source_id, entry_id)
             if entry is None:
                 raise EntryNotFound(source_id, entry_id)
             found.append(entry)
         found.sort(key=lambda entry: entry.depth)
         for entry in found[:-1]:
-            if not await self._session._backend.is_ancestor(source_id, entry.id, found[-1].id):
+            if not await self._backend.is_ancestor(source_id, entry.id, found[-1].id):
                 raise InvalidArgument(
                     f"entry_ids: {entry.id!r} is not on the path to {found[-1].id!r}; pick from one path at a time"
                 )
@@ -1686,9 +1681,9 @@ class Branches(Group[Writing]):
         copies = [copy_of(entry, source_id)]
         artifact_id = referred_artifact(entry.fields) if entry.kind == MESSAGE else None
         if artifact_id is not None:
-            found = await artifact_entry(self._session._backend, source_id, artifact_id)
+            found = await artifact_entry(self._backend, source_id, artifact_id)
             if found is not None:
-                entry_id = entry_prefix(artifact_id) + self._session._backend.new_entry_id()
+                entry_id = entry_prefix(artifact_id) + self._backend.new_entry_id()
                 copies.insert(0, replace(copy_of(found, source_id), id=entry_id))
         return copies
 
@@ -1696,16 +1691,16 @@ class Branches(Group[Writing]):
         """Raise `InvalidArgument` for half an exchange. Pairing depends on all entries in between."""
         if all(entry.kind != MESSAGE for entry in chosen):
             return
-        read = await self._session._backend.read_path_since(source_id, chosen[0].parent_id, leaf=chosen[-1].id)
+        read = await self._backend.read_path_since(source_id, chosen[0].parent_id, leaf=chosen[-1].id)
         check_whole_exchanges(read.entries or (), {entry.id for entry in chosen})
 
     async def _check_elsewhere(self, chosen: Sequence[Entry], leaf: str | None) -> None:
         """Raise `InvalidArgument` if the path has one of the entries themselves."""
         for entry in chosen:
-            there = await self._session._backend.get_entry(self._session._ref, entry.id)
+            there = await self._backend.get_entry(self._ref, entry.id)
             if there != entry or leaf is None:
                 continue
-            if await self._session._backend.is_ancestor(self._session._ref, entry.id, leaf):
+            if await self._backend.is_ancestor(self._ref, entry.id, leaf):
                 raise InvalidArgument(f"entry_ids: entry {entry.id!r} is on the path to {leaf!r} already")
 
     async def merge_back(
@@ -1781,7 +1776,7 @@ class Branches(Group[Writing]):
             if first is not None:
                 return first
             await self._session._compare(seen)
-            read = await self._session._backend.read_context(source_id, leaf=merged.leaf_id)
+            read = await self._backend.read_context(source_id, leaf=merged.leaf_id)
         told = await Compactions(self._session)._told_branch(
             making,
             context_of(read.entries or (), read.compaction),
@@ -1814,15 +1809,15 @@ class Branches(Group[Writing]):
 
     async def _range(self, source_id: str, source_leaf: LeafChoice, into: str | None) -> MergedRange:
         leaf = await self._resolved(source_id, source_leaf)
-        after = await self._session._backend.common_ancestor(self._session._ref, source_id, leaf=into, other_leaf=leaf)
+        after = await self._backend.common_ancestor(self._ref, source_id, leaf=into, other_leaf=leaf)
         if leaf is None or leaf == after:
             raise InvalidArgument(
                 f"session {source_id!r}: there is nothing to bring back: its leaf {leaf!r} is on the path already"
             )
-        entry = await self._session._backend.get_entry(source_id, leaf)
+        entry = await self._backend.get_entry(source_id, leaf)
         if entry is None:
             raise EntryNotFound(source_id, leaf)
-        before = None if after is None else await self._session._backend.get_entry(source_id, after)
+        before = None if after is None else await self._backend.get_entry(source_id, after)
         return MergedRange(source_id, after, leaf, entry.depth - (-1 if before is None else before.depth))
 
     async def _append_once(self, key: str, seen: Seen, entries: Sequence[NewEntry]) -> Appended:
@@ -1836,8 +1831,8 @@ class Branches(Group[Writing]):
                 return first
             # Another writer may just have brought the same stretch, in other words.
             with suppress(IdempotencyConflict):
-                return await self._session._backend.append(
-                    self._session._ref, entries, expected=self._session._expected(seen), idempotency_key=numbered
+                return await self._backend.append(
+                    self._ref, entries, expected=self._session._expected(seen), idempotency_key=numbered
                 )
 
     async def _recalled(self, key: str, seen: Seen) -> tuple[str, Appended | None]:
@@ -1846,7 +1841,7 @@ class Branches(Group[Writing]):
         Before it comes the name under which it was appended, or is to be.
         """
         number = 0
-        while (first := await self._session._backend.recall_append(self._session._ref, f"{key}:{number}")) is not None:
+        while (first := await self._backend.recall_append(self._ref, f"{key}:{number}")) is not None:
             leaf = self._session._built_on(seen)
             if leaf is not None and await self._is_on_path(first, leaf):
                 return f"{key}:{number}", replace(first, leaf_id=leaf, revision=self._session._revision)
@@ -1855,7 +1850,7 @@ class Branches(Group[Writing]):
 
     async def _is_on_path(self, first: Appended, leaf: str) -> bool:
         try:
-            return await self._session._backend.is_ancestor(self._session._ref, first.entry_id, leaf)
+            return await self._backend.is_ancestor(self._ref, first.entry_id, leaf)
         except EntryNotFound:
             return False
 
@@ -1863,8 +1858,7 @@ class Branches(Group[Writing]):
         """Return whether ``entry_id`` is ``of`` or an ancestor of it. Raises `EntryNotFound` for either."""
         checked_id(entry_id, "entry_id")
         checked_id(of, "of")
-        async with self._session._turn:
-            return await self._session._backend.is_ancestor(self._session._ref, entry_id, of)
+        return await self._ask(self._backend.is_ancestor, entry_id, of)
 
     async def children(self, entry_id: str | None) -> list[Entry]:
         """Return the entries that the session sees whose parent is ``entry_id``, in the order of `get_tree`.
@@ -1873,5 +1867,4 @@ class Branches(Group[Writing]):
         Raises `EntryNotFound` for an entry the session does not see.
         """
         checked_place(entry_id, "entry_id")
-        async with self._session._turn:
-            return await self._session._backend.children(self._session._ref, entry_id)
+        return await self._ask(self._backend.children, entry_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import ClassVar, Generic, TypeVar, cast
+from typing import ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from msgspec import field
 from msgspec.structs import replace
@@ -61,6 +61,7 @@ _AMBIGUOUS = 6
 _MATCHES = 64
 
 
+P = ParamSpec("P")
 Result = TypeVar("Result")
 
 
@@ -227,6 +228,13 @@ class Handle:
         if seen != NOTHING_SEEN:
             await self._backend.append(self._ref, (), expected=self._expected(seen))
 
+    async def _ask(
+        self, method: Callable[Concatenate[str, P], Awaitable[Result]], *args: P.args, **kwargs: P.kwargs
+    ) -> Result:
+        """Return the answer of the backend about this session, when it is this call's turn."""
+        async with self._turn:
+            return await method(self._ref, *args, **kwargs)
+
     async def _commit(self, work: Callable[[], Awaitable[Result]], note: Callable[[Result], None]) -> Result:
         """Do ``work`` when it is this call's turn, and ``note`` the result, also if the caller is cancelled."""
         async with self._turn:
@@ -332,8 +340,7 @@ class Handle:
         What programs wrote in the user's name (commands, contexts, reminders) begins no turn.
         """
         checked_leaf(leaf)
-        async with self._turn:
-            return await self._backend.read_turns(self._ref, leaf=leaf)
+        return await self._ask(self._backend.read_turns, leaf=leaf)
 
     async def settings(self, *, leaf: LeafChoice = STORED) -> PathSettings:
         """Return the model and the thinking level that the path has at its leaf, or at another; a branch has its own.
@@ -343,14 +350,12 @@ class Handle:
         answer or change of model + forks on the path). Raises `EntryNotFound`.
         """
         checked_leaf(leaf)
-        async with self._turn:
-            return await self._backend.read_settings(self._ref, leaf=leaf)
+        return await self._ask(self._backend.read_settings, leaf=leaf)
 
     async def get_entry(self, entry_id: str) -> Entry | None:
         """Return an entry the session sees, on the path or off it, or None. One point read."""
         checked_id(entry_id, "entry_id")
-        async with self._turn:
-            return await self._backend.get_entry(self._ref, entry_id)
+        return await self._ask(self._backend.get_entry, entry_id)
 
     async def get_entries(self, ids: Iterable[str]) -> list[Entry | None]:
         """Return the entries with these ids, in the order given, as many as ids; None for one it does not see.
@@ -359,8 +364,7 @@ class Handle:
         what is not a list of ids.
         """
         asked = checked_ids(ids)
-        async with self._turn:
-            return await self._backend.get_entries(self._ref, asked)
+        return await self._ask(self._backend.get_entries, asked)
 
     async def entries(
         self, *, kind: str | None = None, after: str | None = None, newest_first: bool = False, limit: int = 100
@@ -379,10 +383,9 @@ class Handle:
         checked_place(after, "after")
         checked_flag(newest_first, "newest_first")
         checked_limit(limit)
-        async with self._turn:
-            return await self._backend.read_entries(
-                self._ref, kind=kind, after=after, newest_first=newest_first, limit=limit
-            )
+        return await self._ask(
+            self._backend.read_entries, kind=kind, after=after, newest_first=newest_first, limit=limit
+        )
 
     async def resolve_entry_id(self, prefix: str) -> str:
         """Return the id of the one entry the session sees whose id is, or begins with, ``prefix``.
@@ -408,8 +411,7 @@ class Handle:
 
         Retracted entries are left out. O(entries).
         """
-        async with self._turn:
-            return await self._backend.read_tree(self._ref)
+        return await self._ask(self._backend.read_tree)
 
     async def build_context_entries(self, *, leaf: LeafChoice = STORED, limit: int | None = None) -> list[ContextEntry]:
         """Return what the model sees, in order, with the entry behind each item.
@@ -520,6 +522,19 @@ class Group(Generic[Of_co]):
 
     def __init__(self, session: Of_co) -> None:
         self._session = session
+
+    @property
+    def _backend(self) -> Backend:
+        return self._session._backend
+
+    @property
+    def _ref(self) -> SessionRef:
+        return self._session._ref
+
+    async def _ask(
+        self, method: Callable[Concatenate[str, P], Awaitable[Result]], *args: P.args, **kwargs: P.kwargs
+    ) -> Result:
+        return await self._session._ask(method, *args, **kwargs)
 
 
 def _is_row_of(row: str, others: Sequence[str]) -> bool:

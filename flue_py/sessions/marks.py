@@ -115,7 +115,7 @@ class Marks(Group[Writing]):
         checked_id(entry_id, "entry_id")
         check_entry_label(label)
         note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
-        await self._session._do(SetLabel(self._session._ref, entry_id, label, seen, note))
+        await self._session._do(SetLabel(self._ref, entry_id, label, seen, note))
 
     async def labels(self) -> dict[str, str]:
         """Return the labels that this session sees, by entry id; not of entries it has retracted.
@@ -123,7 +123,7 @@ class Marks(Group[Writing]):
         A fork sees those of its source on the path they share, too. O(marks), and of a fork, O(forks above it).
         """
         async with self._session._turn:
-            marks = await self._session._backend.read_marks(self._session._ref)
+            marks = await self._backend.read_marks(self._ref)
         retracted = retracted_in(marks)
         return {
             mark.entry_id: mark.value or "" for mark in marks if mark.kind == "label" and mark.entry_id not in retracted
@@ -167,15 +167,15 @@ class Marks(Group[Writing]):
     async def _set_pin(self, entry_id: str, note: Note, seen: Seen, *, pinned: bool) -> MarkEffect:
         checked_id(entry_id, "entry_id")
         async with self._session._turn:
-            ids = await self._session._backend.set_pin(self._session._ref, entry_id, pinned, expected=seen, note=note)
-            read = await self._session._backend.read_context(self._session._ref)
+            ids = await self._backend.set_pin(self._ref, entry_id, pinned, expected=seen, note=note)
+            read = await self._backend.read_context(self._ref)
             items = tuple(context_of(read.entries or (), read.compaction))
             there = {item.entry_id: item for item in items}
             found = [there.get(each) or await self._lone_item(each) for each in ids]
             return MarkEffect(ids, items, items, tuple(item for item in found if item is not None))
 
     async def _lone_item(self, entry_id: str) -> ContextEntry | None:
-        entry = await self._session._backend.get_entry(self._session._ref, entry_id)
+        entry = await self._backend.get_entry(self._ref, entry_id)
         return None if entry is None or entry.kind not in SHOWN_KINDS else ContextEntry(entry)
 
     async def pins(self) -> list[str]:
@@ -239,7 +239,7 @@ class Marks(Group[Writing]):
     async def _exclude_now(self, entry_id: str, part: _Part, note: Note, seen: Seen, excluded: bool) -> _Done:
         await self._session._compare(seen)
         leaf = self._session._built_on(seen)
-        read = await self._session._backend.read_context(self._session._ref, leaf=leaf)
+        read = await self._backend.read_context(self._ref, leaf=leaf)
         before = tuple(context_of(read.entries or (), read.compaction))
         path, wanted, new = await self._exclusions_for(entry_id, part, note, read, leaf, excluded=excluded)
         ids = tuple(dict.fromkeys(each for each, _ in wanted))
@@ -247,7 +247,7 @@ class Marks(Group[Writing]):
         if not new:
             return _Done(MarkEffect(ids, before, before, items))
         appended = await self._append_exclusions(new, self._session._expected(seen))
-        read = await self._session._backend.read_context(self._session._ref, leaf=appended.leaf_id)
+        read = await self._backend.read_context(self._ref, leaf=appended.leaf_id)
         after = tuple(context_of(read.entries or (), read.compaction))
         return _Done(MarkEffect(ids, before, after, items, appended.entry_ids), appended)
 
@@ -268,7 +268,7 @@ class Marks(Group[Writing]):
 
     async def _context_without(self, entry_ids: Sequence[str], leaf: str | None) -> list[ContextEntry]:
         """Return the context at a leaf as it would be if these entries were excluded. Appends nothing."""
-        read = await self._session._backend.read_context(self._session._ref, leaf=leaf)
+        read = await self._backend.read_context(self._ref, leaf=leaf)
         entries = list(read.entries or ())
         depth = entries[-1].depth if entries else -1
         for entry_id in entry_ids:
@@ -280,17 +280,17 @@ class Marks(Group[Writing]):
 
     async def _append_exclusions(self, new: Sequence[NewEntry], expected: Expected) -> Appended:
         self._session._limits.check_entries(new)
-        return await self._session._backend.append(self._session._ref, new, expected=expected)
+        return await self._backend.append(self._ref, new, expected=expected)
 
     async def _path_around(self, entry_id: str, kept: Sequence[Entry], leaf: str | None) -> Sequence[Entry]:
         """Return the kept part of the path where the entry is in it, else the whole path."""
         start = _start_of_end(kept)
         if any(entry.id == entry_id for entry in kept[start:]):
             return kept[start:]
-        path = (await self._session._backend.read_path(self._session._ref, leaf=leaf)).entries or ()
+        path = (await self._backend.read_path(self._ref, leaf=leaf)).entries or ()
         if any(entry.id == entry_id for entry in path):
             return path
-        if await self._session._backend.get_entry(self._session._ref, entry_id) is None:
+        if await self._backend.get_entry(self._ref, entry_id) is None:
             raise EntryNotFound(self._session.id, entry_id)
         raise InvalidArgument(
             f"entry {entry_id!r} is not on the path to {leaf!r}, so it is not in the context; move_leaf() first"
@@ -305,9 +305,7 @@ class Marks(Group[Writing]):
         """
         async with self._session._turn:
             known = self._session._context
-            read = await self._session._backend.read_context(
-                self._session._ref, unless=None if known is None else known.stamp
-            )
+            read = await self._backend.read_context(self._ref, unless=None if known is None else known.stamp)
         path = known.tail if read.entries is None and known is not None else read.entries or ()
         kept = {entry.id: entry for entry in path if entry.kind in CONTEXT_KINDS}
         found = []

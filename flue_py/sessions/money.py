@@ -776,9 +776,7 @@ class Spending(Group[Handle]):
         With ``by_ledger``, ``spent`` is what the ledger has of what each covers, reserved or not. O(budgets), or
         O(calls).
         """
-        return await self._session._backend.covering_budgets(
-            self._session._ref, by_ledger=checked_flag(by_ledger, "by_ledger")
-        )
+        return await self._backend.covering_budgets(self._ref, by_ledger=checked_flag(by_ledger, "by_ledger"))
 
     async def check_budgets(self) -> None:
         """Raise `BudgetExceeded` if the ledger has more of what a budget of this session covers than that allows.
@@ -803,14 +801,14 @@ class Spending(Group[Handle]):
 
     async def _reserve(self, asked: Amounts, ttl: int) -> Reservation:
         try:
-            return await self._session._backend.reserve(self._session._ref, asked, ttl)
+            return await self._backend.reserve(self._ref, asked, ttl)
         except BaseException as error:
             if (committed := committed_before(error)) is not None:
                 # The caller never gets the reservation, so it could not settle it.
                 made = cast("Reservation", committed.result)
                 if made.budget_ids:
                     with suppress(FlueError):
-                        await self._session._backend.waiting.finish(self._session._backend.release_reservation(made.id))
+                        await self._backend.waiting.finish(self._backend.release_reservation(made.id))
             raise
 
     async def commit(
@@ -827,7 +825,7 @@ class Spending(Group[Handle]):
         reservation_id = self._settling(reservation)
         if isinstance(reservation, Reservation) and not reservation.budget_ids:
             return replace(reservation, state="committed")
-        return await self._session._backend.commit_reservation(reservation_id, used)
+        return await self._backend.commit_reservation(reservation_id, used)
 
     async def release(self, reservation: Reservation | str) -> Reservation:
         """Give back what was set aside for a call that is not made. One transaction.
@@ -837,7 +835,7 @@ class Spending(Group[Handle]):
         reservation_id = self._settling(reservation)
         if isinstance(reservation, Reservation) and not reservation.budget_ids:
             return replace(reservation, state="released")
-        return await self._session._backend.release_reservation(reservation_id)
+        return await self._backend.release_reservation(reservation_id)
 
     async def prolong(self, reservation: Reservation | str, *, ttl: float | None = None) -> Reservation:
         """Hold what was set aside for at least ``ttl`` seconds (default 900) from now. Raises as `release` does."""
@@ -845,7 +843,7 @@ class Spending(Group[Handle]):
         reservation_id = self._settling(reservation)
         if isinstance(reservation, Reservation) and not reservation.budget_ids:
             return reservation
-        return await self._session._backend.prolong_reservation(reservation_id, hold)
+        return await self._backend.prolong_reservation(reservation_id, hold)
 
     def _settling(self, reservation: Reservation | str) -> str:
         if isinstance(reservation, Reservation):
@@ -883,9 +881,7 @@ class Spending(Group[Handle]):
         if call.reservation.budget_ids:
             # Where the budgets have been deleted meanwhile, there is nothing left to book it in.
             with suppress(ReservationNotFound):
-                await self._session._backend.waiting.finish(
-                    self._session._backend.commit_reservation(call.reservation.id, call.amounts)
-                )
+                await self._backend.waiting.finish(self._backend.commit_reservation(call.reservation.id, call.amounts))
 
     async def _settle_failed(self, call: BudgetedCall, error: BaseException) -> None:
         """Settle after an error, which stays the one that is raised."""
@@ -897,9 +893,7 @@ class Spending(Group[Handle]):
         elif call.reservation.budget_ids:
             # It would have expired by itself.
             with suppress(FlueError):
-                await self._session._backend.waiting.finish(
-                    self._session._backend.release_reservation(call.reservation.id)
-                )
+                await self._backend.waiting.finish(self._backend.release_reservation(call.reservation.id))
 
     async def record_call(
         self,
@@ -927,8 +921,7 @@ class Spending(Group[Handle]):
             self._session._pricer.price_call,
             checked_calls(usage, provider, model, call_id, purpose, outcome, agent, at),
         )
-        async with self._session._turn:
-            return await self._session._backend.record_call(self._session._ref, call, steps)
+        return await self._ask(self._backend.record_call, call, steps)
 
     async def import_call(self, call: PaidCall) -> Recorded:
         """Write a paid call that a file counts without an entry for it, as `record_call` does for one of your own.
@@ -938,8 +931,7 @@ class Spending(Group[Handle]):
         """
         check_imported_call(call)
         priced = self._session._pricer.price_call(replace(call, agent=call.agent or program_of(self._session.metadata)))
-        async with self._session._turn:
-            return await self._session._backend.record_call(self._session._ref, priced)
+        return await self._ask(self._backend.record_call, priced)
 
     async def aggregate_usage_since(
         self, before: str | None, *, leaf: LeafChoice = STORED, told: bool = False
@@ -955,7 +947,7 @@ class Spending(Group[Handle]):
         checked_leaf(leaf)
         checked_flag(told, "told")
         async with self._session._turn:
-            window = await self._session._backend.read_usage(self._session._ref, before, leaf=leaf)
+            window = await self._backend.read_usage(self._ref, before, leaf=leaf)
             return replace(window, told=await self._told(window)) if told else window
 
     async def _told(self, window: UsageWindow) -> frozenset[str]:
@@ -965,14 +957,14 @@ class Spending(Group[Handle]):
             return told_by(())
         is_whole = False
         if window.calls:
-            asked = LedgerQuery(self._session._ref, on_path=True, leaf=window.leaf, since=window.since)
-            paid = (await self._session._backend.read_ledger(asked)).total.known
+            asked = LedgerQuery(self._ref, on_path=True, leaf=window.leaf, since=window.since)
+            paid = (await self._backend.read_ledger(asked)).total.known
             found = frozenset(name for name, count in paid.items() if count is not None)
             is_whole = all((paid[name] or 0) >= (count or 0) for name, count in window.known.items())
         if is_whole or None not in window.usage.known(found).values():
             return found
         # What another session paid for, its ledger has elsewhere: the entries say it themselves.
-        read = await self._session._backend.read_path_since(self._session._ref, window.since, leaf=window.leaf)
+        read = await self._backend.read_path_since(self._ref, window.since, leaf=window.leaf)
         return found | told_by(read.entries or ())
 
     async def entry_costs(self) -> dict[str, EntryCost]:
@@ -982,5 +974,4 @@ class Spending(Group[Handle]):
         whichever session paid. Left out are entries that paid for nothing, copies, and entries whose call another
         session reported first. O(calls of the tree).
         """
-        async with self._session._turn:
-            return await self._session._backend.read_entry_costs(self._session._ref)
+        return await self._ask(self._backend.read_entry_costs)

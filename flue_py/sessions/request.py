@@ -162,14 +162,14 @@ class Context(Group[Writing]):
             leaf = (await self._session._stored_info()).leaf_id
         known = self._session._chains.get(leaf)
         if known is not None:
-            read = await self._session._backend.read_context(self._session._ref, leaf=leaf, unless=known.stamp)
+            read = await self._backend.read_context(self._ref, leaf=leaf, unless=known.stamp)
             if read.entries is None:
                 return known.chain
         else:
             grown = await self._chain_beside(leaf)
             if grown is not None:
                 return self._remembered(leaf, grown)
-            read = await self._session._backend.read_context(self._session._ref, leaf=leaf)
+            read = await self._backend.read_context(self._ref, leaf=leaf)
         entries = read.entries or ()
         return self._remembered(leaf, KnownChain(read.stamp, chain_of(context_of(entries, read.compaction), entries)))
 
@@ -178,13 +178,11 @@ class Context(Group[Writing]):
         base_leaf, base = next(reversed(self._session._chains.items()), (None, None))
         if base is None or base_leaf is None or leaf is None or not base.chain.can_grow:
             return None
-        common = await self._session._backend.common_ancestor(
-            self._session._ref, self._session._ref, leaf=base_leaf, other_leaf=leaf
-        )
-        ancestor = None if common is None else await self._session._backend.get_entry(self._session._ref, common)
+        common = await self._backend.common_ancestor(self._ref, self._ref, leaf=base_leaf, other_leaf=leaf)
+        ancestor = None if common is None else await self._backend.get_entry(self._ref, common)
         if ancestor is None or ancestor.depth < base.chain.changed_at:
             return None
-        since = await self._session._backend.read_path_since(self._session._ref, ancestor.id, leaf=leaf)
+        since = await self._backend.read_path_since(self._ref, ancestor.id, leaf=leaf)
         added = since.entries or ()
         # Another epoch: what was remembered may have been erased since.
         if since.stamp.epoch != base.stamp.epoch or any(entry.kind in (COMPACTION, EXCLUSION) for entry in added):
@@ -248,9 +246,7 @@ class Context(Group[Writing]):
             before = takewhile(lambda entry: entry.id != turn, path)
             whole = [ContextEntry(entry) for entry in before if entry.kind == MESSAGE]
         asked = gathering.Asked(None, agent, history, registered, self._session.info, whole)
-        return await gathering.gather(
-            wanted, asked, {**gathering.STORED_SOURCES, **sources}, self._session._backend.waiting
-        )
+        return await gathering.gather(wanted, asked, {**gathering.STORED_SOURCES, **sources}, self._backend.waiting)
 
     async def append_handoff(
         self,
@@ -300,7 +296,7 @@ class Context(Group[Writing]):
 
         Raises `IdempotencyConflict` if something else was appended by it.
         """
-        first = await self._session._backend.recall_append(self._session._ref, idempotency_key)
+        first = await self._backend.recall_append(self._ref, idempotency_key)
         if first is None:
             return None
         entry = await self._session.get_entry(first.entry_ids[0]) if first.entry_ids else None
@@ -342,7 +338,7 @@ class Context(Group[Writing]):
         chosen, make = await self._requests(
             target, leaf, agent, settings, steps, model, account, system, offered, sources, gathered
         )
-        return request.Attempts(make, chosen.fitting, offered, self._session._backend.waiting.call)
+        return request.Attempts(make, chosen.fitting, offered, self._backend.waiting.call)
 
     async def validate(
         self,
@@ -375,7 +371,7 @@ class Context(Group[Writing]):
             as_it_is = wire_requests.broken_as_it_is(name, said, account=account, model=model)
             return wire_requests.Validity(name, as_it_is, sent.repairs, sent.broken)
 
-        return await self._session._backend.waiting.call(check)
+        return await self._backend.waiting.call(check)
 
     async def _requests(
         self,
@@ -484,7 +480,7 @@ class Reports(Group[Writing]):
         """
         async with self._session._turn:
             info = await self._session._stored_info()
-            return render.views.session_name(info, await source_of(self._session._backend, info))
+            return render.views.session_name(info, await source_of(self._backend, info))
 
     async def html(
         self,
@@ -511,15 +507,15 @@ class Reports(Group[Writing]):
         thresholds = checked_thresholds(warn_at, cutover_at)
         checked_flag(sizes, "sizes")
         made = None if made_at is None else from_microseconds(checked_moment(made_at))
-        first, *tasks = await read_reported(self._session._backend, self._session._ref, sizes=sizes, lost=True)
+        first, *tasks = await read_reported(self._backend, self._ref, sizes=sizes, lost=True)
         if settings is not None or agent is not None or target is not None:
             items = await self._session.build_context_entries(leaf=first.info.leaf_id)
             leaf, context = first.info.leaf_id, Context(self._session)
             _, make = await context._requests(target, leaf, agent, settings)
-            sent = await self._session._backend.waiting.call(partial(make, ()))
+            sent = await self._backend.waiting.call(partial(make, ()))
             first = replace(first, sent=request.explained_row(items, sent))
         found = [first, *sorted(tasks, key=lambda task: task.info.active_us, reverse=True)]
-        bill = await read_bill(self._session._backend, self._session._ref)
+        bill = await read_bill(self._backend, self._ref)
         return render.report.html_report(found, thresholds, bill=bill, made_at=made)
 
     async def snapshots(self, *, warn_at: int = 0, cutover_at: int = 0) -> str:
@@ -529,9 +525,7 @@ class Reports(Group[Writing]):
         ``cutover_at`` are repeated in each line, and left out where 0. O(entries). Raises `InvalidArgument`.
         """
         thresholds = checked_thresholds(warn_at, cutover_at)
-        return render.report.context_snapshots(
-            await read_reported(self._session._backend, self._session._ref, sizes=False), thresholds
-        )
+        return render.report.context_snapshots(await read_reported(self._backend, self._ref, sizes=False), thresholds)
 
 
 async def read_reported(

@@ -226,8 +226,7 @@ class Session(Writing):
         """
         checked_limit(limit)
         checked_revision(after)
-        async with self._turn:
-            return await self._backend.changes(self._ref, after, limit)
+        return await self._ask(self._backend.changes, after, limit)
 
     async def watch(self, *, after: int | None = None) -> AsyncGenerator[Change, None]:
         """Yield every change after a revision (default: the handle's), then each as it comes, from any process.
@@ -646,8 +645,7 @@ class Session(Writing):
         checked_limit(limit)
         if before is not None:
             checked_revision(before, "before")
-        async with self._turn:
-            return await self._backend.read_log(self._ref, before=before, limit=limit)
+        return await self._ask(self._backend.read_log, before=before, limit=limit)
 
     async def go_back(
         self,
@@ -730,13 +728,11 @@ class Tasks(Group[Session]):
             cwd=cwd,
         )
         depth = self._session._limits.task_depth
-        create = partial(
-            self._session._backend.create_task, self._session._ref, task_id, new, expected=seen, max_depth=depth
-        )
+        create = partial(self._backend.create_task, self._ref, task_id, new, expected=seen, max_depth=depth)
         info = await self._session._commit(
             partial(create, idempotency_key=idempotency_key), partial(self._session._note_task, task_id)
         )
-        return Session(self._session._backend, info, self._session._limits, self._session._pricer)
+        return Session(self._backend, info, self._session._limits, self._session._pricer)
 
     async def end(
         self,
@@ -757,14 +753,12 @@ class Tasks(Group[Session]):
         """
         check_task_end(status, summary)
         note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
-        return await self._session._do(EndTask(self._session._ref, status, summary, seen, note))
+        return await self._session._do(EndTask(self._ref, status, summary, seen, note))
 
     async def links(self) -> list[TaskLink]:
         """Return the links to task sessions, in the order they were made. A link outlives its child."""
-        async with self._session._turn:
-            return await self._session._backend.task_links(self._session._ref)
+        return await self._ask(self._backend.task_links)
 
     async def parents(self) -> list[TaskLink]:
         """Return the links that point to this session, by parent id."""
-        async with self._session._turn:
-            return await self._session._backend.task_parents(self._session._ref)
+        return await self._ask(self._backend.task_parents)

@@ -1029,8 +1029,8 @@ class Artifacts(Group[Handle]):
         if grep is not None and not artifacts.is_one_line(checked_text(grep, "grep") or ""):
             raise InvalidArgument(f"grep: {shown(grep)} is not words of one line")
         async with self._session._turn:
-            entry = await artifact_entry(self._session._backend, self._session._ref, artifact_id)
-            said = await self._session._backend.get_entry(self._session._ref, artifact_id) if entry is None else None
+            entry = await artifact_entry(self._backend, self._ref, artifact_id)
+            said = await self._backend.get_entry(self._ref, artifact_id) if entry is None else None
 
         def read() -> ArtifactExcerpt:
             artifact, text = _read(self._session.id, artifact_id, entry, said)
@@ -1070,4 +1070,4 @@ class Artifacts(Group[Handle]):
 
     async def _artifact_entries(self, after: str | None) -> list[Entry]:
         async with self._session._turn:
-            return await _page(self._session._backend, self._session._ref, after)
+            return await _page(self._backend, self._ref, after)
