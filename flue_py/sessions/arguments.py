@@ -1,4 +1,4 @@
-"""Checks of what callers pass, made before anything reaches a backend."""
+"""Checks of arguments, made before anything reaches a backend."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def checked_leaf(leaf: LeafChoice, what: str = "leaf") -> LeafChoice:
 
 
 def checked_seen(leaf: LeafChoice, revision: int | None) -> Seen:
-    """Return what a caller has seen of a session. Raises `InvalidArgument` unless both can be that."""
+    """Return the leaf and the revision a caller has seen. Raises `InvalidArgument` unless they can be such."""
     if leaf is STORED and revision is None:
         return NOTHING_SEEN
     checked_leaf(leaf, "expected_leaf")
@@ -93,7 +93,7 @@ def checked_seen(leaf: LeafChoice, revision: int | None) -> Seen:
 
 
 def checked_on_conflict(on_conflict: OnConflict) -> OnConflict:
-    """Return what to do in a conflict unchanged. Raises `InvalidArgument` if it is not one of the choices."""
+    """Return the choice for a conflict unchanged. Raises `InvalidArgument` if it is not one of the choices."""
     checked_choice(on_conflict, "on_conflict", ("raise", "branch", "rebase"))
     return on_conflict
 
@@ -216,7 +216,7 @@ def checked_revision(revision: int, what: str = "after") -> int:
 
 
 def checked_part(part: int | str | None) -> int | str | None:
-    """Return ``part`` unchanged. Raises `InvalidArgument` for what names no part of a message's content."""
+    """Return ``part`` unchanged. Raises `InvalidArgument` for a value that names no part of a message's content."""
     if part is None or (isinstance(part, str) and is_storable(part)):
         return part
     if isinstance(part, bool) or not isinstance(part, int) or not 0 <= part <= _LAST_REVISION:
@@ -225,7 +225,7 @@ def checked_part(part: int | str | None) -> int | str | None:
 
 
 def optional(check: Callable[[T, str], Result], value: T | None, what: str) -> Result | None:
-    """Return None for None, else what the check returns."""
+    """Return None for None, else the result of the check."""
     return None if value is None else check(value, what)
 
 
@@ -239,7 +239,9 @@ def checked_scopes(scopes: Sequence[str]) -> tuple[str, ...]:
 
 
 def checked_scalars(metadata: Mapping[str, Scalar]) -> tuple[tuple[str, Scalar], ...]:
-    """Return what metadata are to be, by key. Raises `InvalidArgument` for values that hold others, or are no JSON."""
+    """Return the values of a metadata filter, by key. Raises `InvalidArgument` for values that hold others, or are no
+    JSON.
+    """
     if not isinstance(metadata, Mapping):
         raise InvalidArgument(f"metadata: should be an object, not {type(metadata).__name__}")
     for key, value in metadata.items():

@@ -1,4 +1,4 @@
-"""What each append of a batch comes below, as far as that is known before the commit."""
+"""Several operations on the sessions of a store, collected and committed as one."""
 
 from __future__ import annotations
 
@@ -92,16 +92,16 @@ if TYPE_CHECKING:
 
 
 class _Place(NamedTuple):
-    """A leaf, and a session that is stored and sees it; None for none, which is also what cannot be known."""
+    """A leaf, and a session that is stored and sees it; None for none, and for one that cannot be known."""
 
     session_id: str | None
     leaf: LeafChoice
 
 
 class Grounds:
-    """What the appends of a batch come below. Operations are told in their order, as `Atomic` has them.
+    """The places below which the appends of a batch land. Operations are noted in their order, as `Atomic` has them.
 
-    ``first`` is what the appends came to when this batch was committed before (`Backend.recall_atomic`): a retry is on
+    ``first`` has the results of the appends of an earlier commit of this batch (`Backend.recall_atomic`): a retry is on
     the same ground as the first try.
     """
 
@@ -134,7 +134,7 @@ class Grounds:
         return STORED if operation.on_conflict == "rebase" else place.leaf
 
     def note_append(self, operation: AppendEntries, ground: Ground) -> None:
-        """Note that an append comes next, with what its entries are."""
+        """Note that an append comes next, with its entries."""
         place = _Place(ground.session_id, ground.leaf)
         if ground.entries and ground.entries[-1].id is not None:
             place = _Place(ground.session_id, ground.entries[-1].id)
@@ -173,7 +173,7 @@ P = ParamSpec("P")
 Owner = TypeVar("Owner")
 Result = TypeVar("Result")
 _OnLeaf: TypeAlias = AppendEntries | MoveLeaf | Navigate | Undo | Redo
-"""What builds on a leaf, and leaves another one."""
+"""An operation that builds on a leaf, and leaves another one."""
 
 
 class Pending(Generic[Result]):
@@ -202,13 +202,13 @@ class Pending(Generic[Result]):
 
     @property
     def result(self) -> Result:
-        """What the method of `Session` or `Store` would have returned. Raises `InvalidArgument` before the commit."""
+        """The result of the method of `Session` or `Store`. Raises `InvalidArgument` before the commit."""
         if not self._results:
             raise InvalidArgument("this operation is not committed: its result is there after the `async with`")
         return self._results[0]
 
     def settle(self, result: Result) -> None:
-        """Note what came of it. Called by the batch."""
+        """Note the result. Called by the batch."""
         self._results = [result]
         if isinstance(result, Appended):
             # Of a retry those of the first time; and artifacts are made when the batch is committed.
@@ -288,7 +288,8 @@ def _collected(
     owner: Callable[[Session], Owner],
     text: str,
 ) -> Callable[Concatenate[Atomic, HasId | str, P], Pending[Result]]:
-    """Return a method of a batch that takes a session, and what a method of a session takes, and collects the write.
+    """Return a method of a batch that takes a session and the arguments of a method of a session, and collects the
+    write.
 
     ``owner`` makes of a session the group that the method is of. ``text`` is the docstring.
     """
@@ -483,7 +484,7 @@ class Atomic:
     ) -> Pending[Navigated]:
         """Go to an entry, as `Session.navigate` does; it may be one that this batch appends.
 
-        The ``draft`` is in the result. ``summary`` cannot be a callback: that would have to read what is left. Nothing
+        The ``draft`` is in the result. ``summary`` cannot be a callback: that would have to read the branch. Nothing
         is appended if the entry is the leaf already.
         """
         checked_id(entry_id, "entry_id")
@@ -528,7 +529,7 @@ class Atomic:
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
     ) -> Pending[tuple[str, ...]]:
-        """Pin an entry, as `Session.marks.pin` does; the result are the ids of what was pinned with it, in path
+        """Pin an entry, as `Session.marks.pin` does; the result are the ids of the entries pinned with it, in path
         order."""
         seen = checked_seen(expected_leaf, expected_revision)
         return self._set_pin(session, entry_id, Note(by, why), seen, pinned=True)
@@ -600,9 +601,9 @@ class Atomic:
         incoming: Incoming | None = None,
         offloader: Offloader | None = None,
     ) -> Pending[Result]:
-        """Add an operation, with the holder of its result, which is returned, and the handle on what it makes.
+        """Add an operation, with the holder of its result, which is returned, and the handle on the session it makes.
 
-        The commit decides what an ``offloader`` puts aside, since that depends on what the operation comes below.
+        The commit decides which results an ``offloader`` puts aside, since that depends on the place of the operation.
         """
         self._require_open()
         planned = _Planned(operation, handle, cast("Pending[object]", pending), made, incoming, offloader)
@@ -620,7 +621,7 @@ class Atomic:
         self._is_over = True
 
     async def _commit(self) -> None:
-        """Commit what was collected. Raises as `Store.atomic` says."""
+        """Commit the operations. Raises as `Store.atomic` says."""
         self._close()
         if not self._planned:
             return
@@ -662,7 +663,7 @@ class Atomic:
                 grounds.note_append(await _with_stubs(each, operation, ground), ground)
 
     async def _write(self) -> Committed:
-        """Write the operations, without what is too large to be added up (see `write_what_fits`)."""
+        """Write the operations, without numbers too large to be added up (see `write_what_fits`)."""
         tries = Counter[int]()
         while True:
             operations = self._as_of_now()
@@ -683,7 +684,7 @@ class Atomic:
                 tries[number] += 1
 
     def _as_of_now(self) -> list[Operation]:
-        """Return the operations with the leaves that they build on: what was done before, or what handles have seen."""
+        """Return the operations with the leaves that they build on: those of earlier operations, or of the handles."""
         leaves: dict[str, LeafChoice] = {}
         found: list[Operation] = []
         for each in self._planned:
@@ -707,7 +708,7 @@ class Atomic:
         return Seen(handle.leaf_id, seen.revision)
 
     def _settle(self, committed: Committed) -> None:
-        """Let handles know what came of it, and who waits for results."""
+        """Update the handles, and settle the pending results."""
         taking_part = [handle for each in self._planned for handle in (each.handle, each.made) if handle is not None]
         handles: dict[str, dict[int, Handle]] = {}
         for handle in taking_part:
@@ -727,7 +728,7 @@ class Atomic:
 
 
 async def _with_stubs(each: _Planned, operation: AppendEntries, ground: Ground) -> AppendEntries:
-    """Let a planned append have stubs for what it puts aside; return it so."""
+    """Put the long results of a planned append aside; return it with stubs."""
     planned = each.operation
     if each.offloader is None or each.incoming is None or not isinstance(planned, AppendEntries):
         return operation

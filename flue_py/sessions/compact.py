@@ -1284,7 +1284,7 @@ class Compactions(Group[Writing]):
         tools: Sequence[Mapping[str, JsonValue]] | None = None,
         before_compaction: BeforeCompaction | None = None,
     ) -> CompactionResult:
-        """Replace a range of the context by a text that stands for it, and return what was done, or why not.
+        """Replace a range of the context by a text that stands for it, and return the result, or why nothing was done.
 
         ``first`` and ``last`` are the entries of its first and last item; None for ``last`` summarizes from ``first``
         to the end, None for ``first`` everything up to ``last``. What comes before and after stays word for word. A
@@ -1731,7 +1731,7 @@ class Branches(Group[Writing]):
         that is for `record_call`). ``oddities`` say what of them cannot be counted, which refuses nothing.
 
         With ``model``, ``mode`` or ``settings`` in place of a summary, it is made as `compact` makes one, of what the
-        context at the source's leaf has of the stretch, with ``instructions`` about what to attend to; of a stretch
+        context at the source's leaf has of the stretch, with further ``instructions``; of a stretch
         that the path has already, none is made. Each call is in the ledger, for ``branch_summary``, before its answer
         is used. If the summary fails, nothing is appended.
 

@@ -75,7 +75,7 @@ class KnownPath(Frozen):
 class KnownContext(Selective):
     """The context as last read, good while the stamp holds; ``tail`` is the stretch of path it was made from.
 
-    ``counts`` is what each item takes, by the name of the counter, where that was asked for before; ``settings`` are
+    ``counts`` are the tokens of each item, by the name of the counter, if they were counted before; ``settings`` are
     those of the path, one at most, likewise.
     """
 
@@ -98,17 +98,17 @@ class KnownChain(Frozen):
 
 
 def waiting_of(handle: Handle) -> Waiting:
-    """Return how the calls of a session wait: for what reads and writes files beside them."""
+    """Return how the calls of a session wait: for code that reads and writes files beside them."""
     return handle._backend.waiting
 
 
 async def stored_row(handle: Handle) -> SessionInfo:
-    """Return the session's row as it is stored. The handle builds on what it built on before. One point read."""
+    """Return the session's row as it is stored. The handle keeps its leaf. One point read."""
     return await handle._stored_info()
 
 
 class Handle:
-    """What every part of a `Session` builds on."""
+    """The base of every part of a `Session`: its row, its leaf, its turn."""
 
     __slots__ = (
         "_backend",
@@ -163,7 +163,7 @@ class Handle:
 
     @property
     def key(self) -> str | None:
-        """What an application opens it by; unique in its scope."""
+        """The key an application opens it by; unique in its scope."""
         return self._info.key
 
     @property
@@ -219,12 +219,12 @@ class Handle:
         return self._leaf_id if isinstance(seen.leaf, Stored) else seen.leaf
 
     def _expected(self, seen: Seen) -> Expected:
-        """Return what an operation that builds on the leaf compares."""
+        """Return the leaf, or leaf and revision, that an operation on the leaf compares."""
         leaf = self._built_on(seen)
         return leaf if seen.revision is None else Seen(leaf, seen.revision)
 
     async def _compare(self, seen: Seen) -> None:
-        """Compare what the caller has seen before anything is read: an operation may have nothing to write."""
+        """Compare leaf and revision before anything is read: an operation may have nothing to write."""
         if seen != NOTHING_SEEN:
             await self._backend.append(self._ref, (), expected=self._expected(seen))
 
@@ -252,7 +252,7 @@ class Handle:
         self._revision = revision
 
     def _keep_base(self, base: str | None, stored: str | None) -> None:
-        """Build on what the caller has seen also after an entry was appended below what it has not seen."""
+        """Keep the leaf that the caller has seen after an append below one that it has not seen."""
         if base != stored:
             self._leaf_id = base
 
@@ -263,7 +263,7 @@ class Handle:
 
     def _note_row(self, info: SessionInfo) -> None:
         self._info = info
-        # The leaf stays the one this handle has seen, so that what another writer added is not built on unseen.
+        # The leaf stays the one this handle has seen, so that entries of another writer are not built on unseen.
         if info.leaf_id == self._leaf_id:
             self._revision = info.revision
 
@@ -307,10 +307,10 @@ class Handle:
         With ``since``, those after that entry, and none if it is not on the path. A ``limit`` counts entries of every
         kind, and never takes a tool's result without its call: where it would cut in between, fewer entries are
         returned, from the next place on that divides no call and result. Only where there is no such place, because
-        what the path ends with is longer than ``limit``, that is returned whole.
+        the last exchange is longer than ``limit``, that is returned whole.
 
         O(path); one point read where nothing changed. With ``limit``: O(limit + forks on the path), however long the
-        path, plus what lies between its results and their calls. With ``since``: O(entries returned + forks on the
+        path, plus the entries between its results and their calls. With ``since``: O(entries returned + forks on the
         path). Raises `EntryNotFound` for a ``leaf`` the session does not see, `InvalidArgument` for a ``limit`` below 1
         or beside ``since``.
         """
@@ -337,7 +337,7 @@ class Handle:
     async def turns(self, *, leaf: LeafChoice = STORED) -> list[Entry]:
         """Return the user messages of the path, root to leaf: the turns that `rewind` counts.
 
-        What programs wrote in the user's name (commands, contexts, reminders) begins no turn.
+        Texts of programs in the user's name (commands, contexts, reminders) begin no turn.
         """
         checked_leaf(leaf)
         return await self._ask(self._backend.read_turns, leaf=leaf)
@@ -361,7 +361,7 @@ class Handle:
         """Return the entries with these ids, in the order given, as many as ids; None for one it does not see.
 
         An id that is given twice is answered twice. O(ids), a statement for every 5,000. Raises `InvalidArgument` for
-        what is not a list of ids.
+        anything but a list of ids.
         """
         asked = checked_ids(ids)
         return await self._ask(self._backend.get_entries, asked)
@@ -377,7 +377,7 @@ class Handle:
 
         O(limit) for each branch the session made, however long it is. With ``kind``, O(entries behind ``after``),
         though not their payloads; compactions and exclusions are found by an index. Raises `EntryNotFound` for an
-        ``after`` that the session never saw, `InvalidArgument` for what is no kind, and for another ``limit``.
+        ``after`` that the session never saw, `InvalidArgument` for a text that is no kind, and for another ``limit``.
         """
         optional(checked_kind_name, kind, "kind")
         checked_place(after, "after")
@@ -414,7 +414,7 @@ class Handle:
         return await self._ask(self._backend.read_tree)
 
     async def build_context_entries(self, *, leaf: LeafChoice = STORED, limit: int | None = None) -> list[ContextEntry]:
-        """Return what the model sees, in order, with the entry behind each item.
+        """Return the items that the model sees, in order, with the entry behind each.
 
         The faithful projection of the active path, and of nothing else: the same leaf gives the same items, in
         every process. With ``limit``, the last of these items, at most so many: the summary of a compaction, which
@@ -422,7 +422,7 @@ class Handle:
         tool call and its result.
 
         O(kept entries + forks on the path); one point read and a list copy where nothing changed. With ``limit``:
-        O(entries behind the items + forks on the path), plus what lies between its results and their calls. Raises
+        O(entries behind the items + forks on the path), plus the entries between its results and their calls. Raises
         `EntryNotFound` for a ``leaf`` the session does not see, `InvalidArgument` for a ``limit`` below 1.
         """
         if limit is not None:
@@ -460,7 +460,8 @@ class Handle:
         return found
 
     async def pending(self, *, leaf: LeafChoice = STORED) -> PendingTurn:
-        """Return what the last turn of the context owes: the results of tool calls, an answer of the model, or nothing.
+        """Return the debt of the last turn of the context: the results of tool calls, an answer of the model, or
+        nothing.
 
         For a program that goes on after another one died: it runs ``calls``, by their ids, names and arguments, or asks
         the model to answer ``unanswered``. A failed or aborted answer counts as none. Raises `EntryNotFound`. The cost
@@ -469,7 +470,7 @@ class Handle:
         return pending_in((await self._read_context(leaf)).items)
 
     async def _settings_of(self, known: KnownContext) -> PathSettings:
-        """Return what `settings` does at the leaf of a context: once, since the path to it never changes."""
+        """Return `settings` at the leaf of a context: read once, since the path to it never changes."""
         if not known.settings:
             known.settings.append(await self.settings(leaf=known.stamp.leaf_id))
         return known.settings[0]
@@ -543,7 +544,7 @@ def _is_row_of(row: str, others: Sequence[str]) -> bool:
 
 
 async def shown_context(session: Handle) -> KnownContext:
-    """Return the context for who looks at it and answers nothing: the session builds on what it built on before."""
+    """Return the context for a reader who answers nothing: the session keeps its leaf."""
     return await session._read_context(STORED)
 
 

@@ -60,11 +60,11 @@ else:
 
 
 class MarkEffect(Frozen):
-    """What pinning, excluding or taking back in did.
+    """The effect of pinning, excluding or including.
 
-    ``entry_ids`` are the entries it was done to, in path order: the one that was named, and what belongs to it (a tool
-    call and its results). ``before`` and ``after`` are the context at the leaf; a pin leaves it as it is, and acts when
-    a compaction comes. ``items`` are those of the entries that a context would show, as they are.
+    ``entry_ids`` are the entries it was done to, in path order: the one that was named, and those that belong to it (a
+    tool call and its results). ``before`` and ``after`` are the context at the leaf; a pin leaves it as it is, and acts
+    when a compaction comes. ``items`` are those of the entries that a context would show, as they are.
     ``exclusion_ids`` are the entries that were appended for it. Tokens are counted when they are asked for, with the
     encoding of current models (see `flue_py.context.tokens`): O(text).
     """
@@ -87,7 +87,7 @@ class MarkEffect(Frozen):
 
     @property
     def own_tokens(self) -> int:
-        """How many tokens the entries take by themselves: what a pin makes every later compaction keep."""
+        """How many tokens the entries take by themselves: the share that a pin makes every later compaction keep."""
         return _tokens_of(self.items)
 
 
@@ -110,7 +110,7 @@ class Marks(Group[Writing]):
     ) -> None:
         """Label an entry the session sees; None or "" clears. Raises `EntryNotFound`. O(1).
 
-        What a fork labels or clears is its own: its source is left alone.
+        A label that a fork sets or clears is its own: its source is left alone.
         """
         checked_id(entry_id, "entry_id")
         check_entry_label(label)
@@ -141,8 +141,8 @@ class Marks(Group[Writing]):
         """Have every later compaction keep an entry word for word.
 
         With a tool call its results are pinned, and the reverse. The context stays as it is; a compaction
-        appended from now on has the pinned entries of its path after its summary, ahead of what it keeps. Forks see a
-        pin on the path they share, and what a compaction has pinned, until it is let go of there. Raises
+        appended from now on has the pinned entries of its path after its summary, ahead of those it keeps. Forks see a
+        pin on the path they share, and the pins of a compaction, until they are let go of there. Raises
         `EntryNotFound`, and `InvalidArgument` for an entry of a kind that no context has. The cost of the context.
         """
         seen = checked_seen(expected_leaf, expected_revision)
@@ -157,9 +157,9 @@ class Marks(Group[Writing]):
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
     ) -> MarkEffect:
-        """Let go of a pinned entry, with what belongs to it: the next compaction no longer keeps it.
+        """Let go of a pinned entry, with its call or results: the next compaction no longer keeps it.
 
-        What a compaction has pinned before stays in the context until then. Otherwise as `pin`.
+        Entries that a compaction has pinned before stay in the context until then. Otherwise as `pin`.
         """
         seen = checked_seen(expected_leaf, expected_revision)
         return await self._set_pin(entry_id, Note(by, why), seen, pinned=False)
@@ -196,12 +196,12 @@ class Marks(Group[Writing]):
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
     ) -> MarkEffect:
-        """Leave an entry of the path, or one part of a message's content, out of the context; what follows stays.
+        """Leave an entry of the path, or one part of a message's content, out of the context; later entries stay.
 
         ``part`` is a position in the content (from 0) or the id of a part. It is done by appending ``exclusion``
         entries, in one batch, so that `undo`, `rewind`, forks and other readers know of it, and `include` takes it
         back. A tool call leaves with its result, and a result with its call: a provider refuses one without the other.
-        What is out already changes nothing. Raises `EntryNotFound`, `LeafConflict`, and `InvalidArgument` for an entry
+        A second exclusion changes nothing. Raises `EntryNotFound`, `LeafConflict`, and `InvalidArgument` for an entry
         that is not on the path, of a kind that no context has, or is a compaction; for a part that is not there; and
         for a tool call whose result is still to come. The cost of the context.
         """
@@ -218,9 +218,9 @@ class Marks(Group[Writing]):
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
     ) -> MarkEffect:
-        """Take back in what `exclude` left out: an entry with all its parts, or one part. Appends the reverse.
+        """Take back in what was excluded: an entry with all its parts, or one part. Appends the reverse.
 
-        What is not left out changes nothing. Otherwise as `exclude`.
+        An entry that is not excluded changes nothing. Otherwise as `exclude`.
         """
         seen = checked_seen(expected_leaf, expected_revision)
         return await self._set_excluded(entry_id, part, Note(by, why), seen, excluded=False)
@@ -297,7 +297,7 @@ class Marks(Group[Writing]):
         )
 
     async def exclusions(self) -> list[Exclusion]:
-        """Return what the exclusions on the path to the stored leaf leave out, in the order they were made.
+        """Return the exclusions on the path to the stored leaf, in the order they were made.
 
         Also those that leave nothing out (``in_effect``): of an entry that is not on the path, as an imported file may
         have them, or was compacted away. Those before the kept part of a compaction are returned only if it has
@@ -353,10 +353,10 @@ class Marks(Group[Writing]):
     ) -> Appended | None:
         """Have every later compaction bring a text back word for word, under a name; None if it is registered already.
 
-        ``kind`` is what it is: ``instructions``, ``plan``, ``todo`` or ``skill``. A text of the same name is replaced.
-        It is an entry of its own that no model sees: what the model is to read now, tell it in a message. It holds on
+        ``kind`` is one of ``instructions``, ``plan``, ``todo`` or ``skill``. A text of the same name is replaced.
+        It is an entry of its own that no model sees: send the model a message if it is to read it now. It holds on
         this path, and in forks of it. How long it may be, `CompactionSettings` says. Raises `InvalidArgument`, and
-        `InvalidEntry` for what cannot be stored; otherwise as `append_message`. The cost of `registered`.
+        `InvalidEntry` for a text that cannot be stored; otherwise as `append_message`. The cost of `registered`.
         """
         _check_name(name)
         if not isinstance(text, str) or not text.strip():
@@ -400,7 +400,7 @@ _Part = int | str | None
 
 
 class _Done(Frozen):
-    """What was done, for the caller and for the handle."""
+    """The effect for the caller, and the append for the handle."""
 
     effect: MarkEffect
     appended: Appended | None = None
@@ -411,7 +411,7 @@ def _excluding_has(message: JsonObject, part: _Part) -> bool:
 
 
 def _start_of_end(entries: Sequence[Entry]) -> int:
-    """Return where the unbroken end of a path begins among what a context was read from."""
+    """Return where the unbroken end of a path begins among the entries of a context."""
     start = len(entries)
     while start > 0 and (start == len(entries) or entries[start - 1].depth == entries[start].depth - 1):
         start -= 1
@@ -427,7 +427,7 @@ def _changes(now: set[_Part], part: _Part, *, excluded: bool) -> bool:
 def _wanted(
     path: Sequence[Entry], index: int, part: _Part, now: dict[str, set[_Part]], *, excluded: bool
 ) -> list[tuple[str, _Part]]:
-    """Return what has to be left out, or taken back in, for one entry or part: by entry and part, in path order."""
+    """Return the entries and parts to exclude, or to include, for one entry or part, in path order."""
     entry = path[index]
     _check_can_be_left_out(entry)
     messages = messages_of(path)

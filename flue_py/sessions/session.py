@@ -96,26 +96,26 @@ class Session(Writing):
     """A handle on one session. Handles are made by a `Store`, by `fork`, `copy` and
     `tasks.create`.
 
-    **Order.** Calls on one handle run one after the other, in the order they were made, and chain: what an
-    append or a move builds on (``leaf_id``) is looked up when it runs, not when it is called. Conflicts
+    **Order.** Calls on one handle run one after the other, in the order they were made, and chain: the leaf
+    that an append or a move builds on (``leaf_id``) is looked up when it runs, not when it is called. Conflicts
     (`LeafConflict`) therefore arise between handles, and between processes, only; call `refresh` after one.
 
-    **What it builds on.** ``leaf_id`` is the leaf after this handle's last write or `refresh`, or that of the context
+    **Its leaf.** ``leaf_id`` is the leaf after this handle's last write or `refresh`, or that of the context
     it last read to have it answered: `build_context`, `build_context_entries`, `request` and `context.attempts` without
     ``leaf=`` take over the stored leaf. Every other read leaves it alone, and so do these with ``leaf=``. After
     an append that landed on a sibling branch, ``leaf_id`` is the end of that branch, so that the rest of a turn
     can land there too; ``leaf=session.leaf_id`` reads there, `refresh` goes back.
 
-    **What was seen.** Every write takes ``expected_leaf`` and ``expected_revision``, what the caller has seen of the
-    session, and compares them with what is stored in the transaction that writes: `RevisionConflict`, `LeafConflict`.
-    Left out, the leaf is this handle's for what builds on the leaf (appends, moves, undo, exclusions), and is not
-    compared by anything else; so is the revision. What was done before under an ``idempotency_key`` is returned first.
+    **Expectations.** Every write takes ``expected_leaf`` and ``expected_revision``, as the caller has seen them, and
+    compares them with the stored ones in the transaction that writes: `RevisionConflict`, `LeafConflict`. Left out, the
+    leaf is this handle's for writes that build on it (appends, moves, undo, exclusions), and is not compared by
+    anything else; so is the revision. An earlier result of an ``idempotency_key`` is returned first.
 
     **Cancellation.** A commit that has begun is finished, and the handle brought up to date, before the
     cancellation is raised. A call that is still waiting for its turn has no effect.
 
     Every method raises `SessionNotFound` once the session has been deleted, also if its key has been used
-    again, and `StoreClosed` once the store is closed. What raises has changed nothing.
+    again, and `StoreClosed` once the store is closed. A call that raises has changed nothing.
     """
 
     __slots__ = ()
@@ -132,7 +132,7 @@ class Session(Writing):
 
     @property
     def compactions(self) -> Compactions:
-        """Compactions, their prices, and what they lost."""
+        """Compactions, their prices and their losses."""
         return Compactions(self)
 
     @property
@@ -192,10 +192,10 @@ class Session(Writing):
         """Replace the metadata, and return the session's row.
 
         With ``merge`` only the top-level keys given are replaced, in one transaction: of two handles that merge at
-        the same time, neither loses what the other gave. What links say is passed over, so that `metadata` may be
+        the same time, neither loses the keys of the other. Values of links are passed over, so that `metadata` may be
         changed and given back: a ``parentSession``, ``taskId`` or ``depth`` that the link has, too, and such items of
-        ``taskSessions``. Anything else under these names is stored, and stands before what links say. What a
-        `CompactionGuard` remembers stays, unless its key is given. Raises `InvalidArgument`, `InvalidEntry`.
+        ``taskSessions``. Anything else under these names is stored, and stands before those of links. The memory
+        of a `CompactionGuard` stays, unless its key is given. Raises `InvalidArgument`, `InvalidEntry`.
         """
         if metadata is None:
             raise InvalidArgument("metadata: should be an object, not None; {} takes all of yours away")
@@ -264,30 +264,31 @@ class Session(Writing):
         aligned: bool = True,
         before_compaction: BeforeCompaction | None = None,
     ) -> CompactionResult:
-        """Replace the beginning of the context by a text that stands for it, and return what was done, or why not.
+        """Replace the beginning of the context by a text that stands for it, and return the result, or why nothing was
+        done.
 
         The end of the context stays word for word (``settings.keep_recent_tokens``; without ``settings``, where a model
-        is asked, only what the last turn owes). The text of what comes before it is made by ``mode``, by default that
-        of the settings (``llm``), which asks ``model``, with ``instructions`` in place of ours, which only the system
-        prompt has then. ``window`` is the context window of the session's own model in tokens, by default that of the
-        model of its latest answer, as far as it is known, and otherwise that of ``model``; what is kept and reserved is
-        made to fit into it, beside ``system`` and ``tools``. One entry is appended when the text is there, and nothing
-        before: a failure changes nothing but the ledger, which has what each call cost as soon as it is answered.
-        Messages that were appended meanwhile stay in the context. If the leaf was moved elsewhere, or somebody else
-        compacted, nothing is appended. With ``dry_run``, no model is asked.
-        `undo` takes it back. While a guard compacts the session, in whatever process, nothing is made, for the reason
-        ``elsewhere``. ``expected_leaf`` and ``expected_revision`` are compared before anything is planned.
+        is asked, only the debt of the last turn). The text of the rest is made by ``mode``, by default that of the
+        settings (``llm``), which asks ``model``, with ``instructions`` in place of ours, which only the system prompt
+        has then. ``window`` is the context window of the session's own model in tokens, by default that of the model of
+        its latest answer, as far as it is known, and otherwise that of ``model``; kept and reserved tokens are made to
+        fit into it, beside ``system`` and ``tools``. One entry is appended when the text is there, and nothing before:
+        a failure changes nothing but the ledger, which has the cost of each call as soon as it is answered. Messages
+        that were appended meanwhile stay in the context. If the leaf was moved elsewhere, or somebody else compacted,
+        nothing is appended. With ``dry_run``, no model is asked. `undo` takes it back. While a guard compacts the
+        session, in whatever process, nothing is made, for the reason ``elsewhere``. ``expected_leaf`` and
+        ``expected_revision`` are compared before anything is planned.
 
-        ``system`` and ``tools`` are what goes with the session's own requests ("" and () for none). If both are given,
+        ``system`` and ``tools`` are those of the session's own requests ("" and () for none). If both are given,
         and ``model`` is the session's, a summary is asked for by the last request with one message more, so that most
         of it is read from the provider's cache; where that cannot be, ``notes`` say why, and a transcript is sent. Who
-        sends something else than the context as it is, for example what settings leave of it, says ``aligned=False``.
+        sends something else than the context as it is, for example after settings, says ``aligned=False``.
 
         ``before_compaction`` is asked when there is a plan, before anything is made: it returns None to go on,
         `Cancelled`, or the text itself (`flue_py.compaction.material`), which is appended as one of a mode would be.
-        What it raises is raised, and nothing is changed.
+        Its errors are raised, and nothing is changed.
 
-        Where budgets cover the session, they are asked for each call before it is made, and charged with what it used.
+        Where budgets cover the session, they are asked for each call before it is made, and charged with its usage.
 
         Raises `SummaryFailed`, whose cause is `BudgetExceeded` or the model's error, `LeafConflict`,
         `RevisionConflict`, and `InvalidArgument` for a mode that needs a model where there is none. The cost of the
@@ -330,18 +331,19 @@ class Session(Writing):
         changes. It is one step of `undo`.
 
         With ``summary``, a branch summary is appended below the new leaf, in the same transaction. It names that leaf
-        (``fromId``; "root" before the first entry) and the one that was left (``abandonedLeafId``). A callback gets
-        what is left (`Leaving`), and returns the summary, None to go without one, or False to stay: then the result is
-        ``cancelled``. If it raises, nothing has changed. ``label`` is put on the summary, or else on the entry.
+        (``fromId``; "root" before the first entry) and the one that was left (``abandonedLeafId``). A callback gets the
+        branch that is left (`Leaving`), and returns the summary, None to go without one, or False to stay: then the
+        result is ``cancelled``. If it raises, nothing has changed. ``label`` is put on the summary, or else on the
+        entry.
 
-        With ``model``, ``mode`` or ``settings`` in its place, the summary is made as `compact` makes one, of what the
-        context at the leaf has below the common ancestor, with ``instructions`` about what to attend to; without
-        anything there, none. Each call is in the ledger, for ``branch_summary``, before its answer is used. If the
-        summary fails, the leaf stays where it was.
+        With ``model``, ``mode`` or ``settings`` in its place, the summary is made as `compact` makes one, of the
+        context at the leaf below the common ancestor, with further ``instructions``; without anything there, none. Each
+        call is in the ledger, for ``branch_summary``, before its answer is used. If the summary fails, the leaf stays
+        where it was.
 
         Raises `EntryNotFound`, `InvalidArgument`, `SummaryFailed`, whose cause is the model's error, and `LeafConflict`
         if the leaf was moved meanwhile, also by a message that was appended. O(1), and with a callback or a model,
-        O(what is left).
+        O(branch that is left).
         """
         checked_id(entry_id, "entry_id")
         check_entry_label(label)
@@ -388,7 +390,7 @@ class Session(Writing):
         return replace(went, draft=draft)
 
     def _made_by(self, making: BranchMaking) -> Summarizing:
-        """Return a callback that has a summary made of what is left."""
+        """Return a callback that has a summary made of the branch that is left."""
 
         async def summarize(leaving: Leaving) -> BranchSummary | None:
             items = (await self._read_context(leaving.from_id)).items
@@ -400,7 +402,7 @@ class Session(Writing):
         return summarize
 
     async def _answer(self, ask: Summarizing, left: str | None, to: str | None) -> SummaryAnswer:
-        """Return what the callback says of what is left. The session may be read and written meanwhile."""
+        """Return the callback's answer about the branch that is left. The session may be read and written meanwhile."""
         async with self._turn:
             common = await self._backend.common_ancestor(self._ref, self._ref, leaf=left, other_leaf=to)
             read = await self._backend.read_path_since(self._ref, common, leaf=left)
@@ -422,19 +424,18 @@ class Session(Writing):
         sources: Mapping[str, SourceReader] | None = None,
         gathered: GatheredContext | None = None,
     ) -> ContextRequest:
-        """Return what an agent is sent of the context, as ``target`` takes it, with a report of what was done to it.
+        """Return the request of an agent, as ``target`` takes it, with a report of the changes to the context.
 
         A target is ``anthropic``, ``openai-chat``, ``openai-responses`` or ``gemini``; without one the messages are
         ours, as `build_context` has them. The steps that ``settings`` ask for ``agent`` come first, then ``steps`` of
-        your own; by default there are none. `ContextRequest.report` says of each what it left out, cut or replaced, by
-        entry, with the tokens.
+        your own; by default there are none. `ContextRequest.report` names the entries that each left out, cut or
+        replaced, with the tokens.
 
-        Then what a target would refuse is mended, and each repair is named: every call of a tool gets its result,
-        every result has its call, ids and names fit, images are within the limits, users and answers take turns where
-        that is asked for. With ``model``, the one that is asked, tokens are counted as it does, and reasoning of any
-        other is left out; without, tokens are those of the model that the path has. ``account`` is whose a compaction
-        by the provider itself has to be. What the session stores is not changed, and the same leaf gives the same
-        bytes.
+        Then faults that a target would refuse are mended, and each repair is named: every call of a tool gets its
+        result, every result has its call, ids and names fit, images are within the limits, users and answers take turns
+        where that is asked for. With ``model``, the one that is asked, tokens are counted as it does, and reasoning of
+        any other is left out; without, tokens are those of the model that the path has. ``account`` is whose a
+        compaction by the provider itself has to be. The session is not changed, and the same leaf gives the same bytes.
 
         ``system`` is a prompt that the session does not have, and goes before all else; ``tools`` are those that are
         sent beside the messages, in whatever form. Both count in `ContextRequest.tokens`, and in its ``prefix_digest``:
@@ -445,9 +446,9 @@ class Session(Writing):
         beside those that come with the package. ``gathered``, from `gather_context`, is taken in their place, so that
         all requests of a turn say the same.
 
-        `ContextRequest.broken` has what could not be mended: a request that is too large, or has no message. Raises
-        `EntryNotFound`, and `InvalidArgument`, for settings with the path of each field that is wrong. The cost of the
-        context, and O(its size); other tasks go on meanwhile.
+        `ContextRequest.broken` has the faults that could not be mended: a request that is too large, or has no message.
+        Raises `EntryNotFound`, and `InvalidArgument`, for settings with the path of each field that is wrong. The cost
+        of the context, and O(its size); other tasks go on meanwhile.
         """
         offered = offered_tools(system, tools)
         _, make = await self.context._requests(
@@ -475,8 +476,8 @@ class Session(Writing):
         With ``before``, an entry that a person wrote (a message of the user, or a ``custom_message``), its leaf is that
         entry's parent, and its `draft` the text of the entry, to be changed and sent again. Scope, working directory
         and configuration path are those of this session unless given; it takes over no metadata. It sees the labels and
-        pins of this session on the path they share, as they are at any time: those of its own win, and what it sees
-        stays when this session is deleted. Raises `EntryNotFound`, `SessionExists`, `IdempotencyConflict`, and
+        pins of this session on the path they share, as they are at any time: those of its own win, and the entries it
+        sees stay when this session is deleted. Raises `EntryNotFound`, `SessionExists`, `IdempotencyConflict`, and
         `InvalidArgument` for ``at`` with ``before`` and for an entry that no person wrote. O(1): one row; with ``id``,
         O(sessions of the tree).
         """
@@ -509,7 +510,7 @@ class Session(Writing):
 
         Its entries have the same ids, parents and times, and its leaf, labels and pins are those of this session.
         Scope, working directory and configuration path are, too, unless given. Its metadata name this session as
-        ``copiedFrom``. Nothing is paid again, and what the copied entries have cost is this session's. Raises
+        ``copiedFrom``. Nothing is paid again, and the cost of the copied entries is this session's. Raises
         `SessionExists`, and then nothing is made. One transaction, O(entries).
         """
         new = new_fork(self._info, self._limits, id=id, scope=scope, key=key, title=title, metadata=metadata, cwd=cwd)
@@ -570,7 +571,7 @@ class Session(Writing):
         """Go back on the active path, and return the move; None if there is nothing to go back over.
 
         ``to`` names the entry that becomes the leaf (None: before the first). ``turns`` counts the turns of the path,
-        as `turns` does: n keeps turns 1 to n, -n drops the last n, 0 drops all; what is out of range is clamped.
+        as `turns` does: n keeps turns 1 to n, -n drops the last n, 0 drops all; numbers out of range are clamped.
         A turn ends where the next user message begins. Nothing is deleted, and `undo` takes it back.
         Raises `InvalidArgument` for anything but exactly one of the two, and where ``to`` is not on the path;
         `EntryNotFound`, `LeafConflict`. O(1) with ``to``; with ``turns`` it reads the path's user messages.
@@ -611,7 +612,7 @@ class Session(Writing):
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
     ) -> Moved | None:
-        """Do again what was undone last; None if nothing was, or a new operation came since. O(1)."""
+        """Do again the operation undone last; None if there is none, or a new one came since. O(1)."""
         return await self._do(Redo(self._ref, checked_seen(expected_leaf, expected_revision), Note(by, why)))
 
     async def remove_leaf_message(
@@ -636,10 +637,10 @@ class Session(Writing):
         return moved is not None
 
     async def log(self, *, limit: int = 50, before: int | None = None) -> list[LogLine]:
-        """Return what the last ``limit`` (1 to 1000) revisions did, newest first; with ``before``, those below it.
+        """Return the log of the last ``limit`` (1 to 1000) revisions, newest first; with ``before``, of those below it.
 
-        One line for each revision: appends, moves, retractions, imports, compactions, exclusions, and what was changed
-        of title, metadata, completion and marks, with who did it and why. A fork's log begins at its creation. Leaves
+        One line for each revision: appends, moves, retractions, imports, compactions, exclusions, and changes of
+        title, metadata, completion and marks, with who did it and why. A fork's log begins at its creation. Leaves
         the handle alone. O(limit), whatever the history. Raises `InvalidArgument`.
         """
         checked_limit(limit)
@@ -657,14 +658,14 @@ class Session(Writing):
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
     ) -> LogLine | None:
-        """Bring back what line ``to`` of the log says, and return the new line; None if it is so already.
+        """Bring back the state of line ``to`` of the log, and return the new line; None if it is so already.
 
         Of a line that set the title, the metadata, the completion, a label or a pin: that value. Of every other line:
         the leaf, as it was after that revision; 0 is the session as it was created. With ``before``, both as they were
-        before the line, which takes back what it did. Nothing else comes along: a move leaves titles and marks, an edit
+        before the line, which takes its change back. Nothing else comes along: a move leaves titles and marks, an edit
         leaves the leaf. A move can be undone; an edit is a line of the log that can be gone back to. Entries on the
         way to the leaf that were retracted since come back, and `undo` retracts them again. Raises `InvalidArgument`
-        for a revision that was not yet, `EntryNotFound` where what the line names has been deleted, `LeafConflict`.
+        for a revision that was not yet, `EntryNotFound` if the entry of the line has been deleted, `LeafConflict`.
         O(1), and with retracted entries, O(these).
         """
         checked_revision(to, "to")
@@ -678,7 +679,7 @@ class Session(Writing):
         return await self._backend.go_back(self._ref, to, before=before, expected=expected, note=note)
 
     def _note_line(self, line: LogLine | None) -> None:
-        """Take over what the new line says: the leaf, or what was edited of the session's row."""
+        """Take over the new line: the leaf, or the edits of the session's row."""
         if line is None:
             return
         if line.moved_leaf:
@@ -744,7 +745,7 @@ class Tasks(Group[Session]):
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
     ) -> SessionInfo:
-        """Note how this task ended, ``"done"`` or ``"failed"``, and what came of it; return the session's row.
+        """Note how this task ended, ``"done"`` or ``"failed"``, with a summary; return the session's row.
 
         The links of its parents say so from then on (`task_links`), and ``completed_us`` when, in one transaction. The
         same call again changes nothing; another end takes the place of the first, whose words the parents' logs keep.

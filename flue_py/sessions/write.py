@@ -112,7 +112,7 @@ class Incoming(NamedTuple):
     shapes: list[Shape | None]
 
     def became(self, entries: Sequence[Sequence[NewEntry]]) -> Incoming:
-        """Return the messages with what has become of each entry."""
+        """Return the messages with the entries that each entry has become."""
         begins = [0]
         for each in entries:
             begins.append(begins[-1] + len(each))
@@ -219,7 +219,7 @@ def _incoming(
 
 
 def _answer_of(whole: Response, converted: Sequence[tuple[JsonObject, JsonObject, str]], where: str) -> int:
-    """Put what a response says of its call on the last answer in it; return which that is."""
+    """Put the call of a response on the last answer in it; return the number of that."""
     answers = [number for number, (message, _, _) in enumerate(converted) if message.get("role") == "assistant"]
     if not answers:
         raise InvalidEntry(f"{where}: is a response without an answer; append the messages in it, one by one")
@@ -229,7 +229,7 @@ def _answer_of(whole: Response, converted: Sequence[tuple[JsonObject, JsonObject
 
 
 def _plain(message: Mapping[str, JsonValue] | Message | BaseModel) -> Mapping[str, JsonValue] | Message:
-    """Return an object of a provider's library as JSON: what was set in it. Anything else is returned as it is."""
+    """Return an object of a provider's library as JSON, its set fields only. Anything else is returned as it is."""
     if isinstance(message, dict) or type(message).__module__ == _OUR_MODELS or not hasattr(message, "model_dump"):
         return cast("Mapping[str, JsonValue] | Message", message)
     dumped: Mapping[str, JsonValue] = message.model_dump(mode="json", exclude_unset=True, warnings=False)
@@ -253,7 +253,7 @@ _NEAR = 32
 
 
 class Ground(NamedTuple):
-    """What messages come below: a leaf of a session that is stored, None for nothing, and what a batch puts on it."""
+    """The place below which messages land: a leaf of a stored session, or None, and the entries of a batch on it."""
 
     session_id: str | None
     leaf: LeafChoice
@@ -261,9 +261,9 @@ class Ground(NamedTuple):
 
 
 class _Aside:
-    """Messages on their way in, behind those that come before them, and what has become of each.
+    """Messages on their way in, behind those that come before them, and the entries each has become.
 
-    Places are those of the messages; what comes before them has places below 0.
+    Places are those of the messages; the messages before them have places below 0.
     """
 
     def __init__(self, entries: Sequence[NewEntry], near: Sequence[JsonObject | None]) -> None:
@@ -346,7 +346,7 @@ class Offloader:
         """Return the messages at the end of the context in which the results will stand."""
         if ground.session_id is None or ground.leaf is None:
             return []
-        # A hint is no reason to refuse a result: what is wrong with the leaf, the append itself says.
+        # A hint is no reason to refuse a result: the append itself reports a wrong leaf.
         with suppress(EntryNotFound, CorruptStore):
             read = await self._backend.read_context_end(ground.session_id, _NEAR, leaf=ground.leaf)
             return [item.data for item in read.items]
@@ -431,7 +431,7 @@ async def write_what_fits(
 
     An answer is not refused for a number that is too large to be added up: the entry that reports the most is written
     without being counted, which its ``oddities`` say, and so on until the rest fits. Nor is it refused for an id of its
-    provider's that another call has, too. Raises what ``write`` raises.
+    provider's that another call has, too. Raises as ``write``.
     """
     tries = 0
     while True:
@@ -447,7 +447,7 @@ async def write_what_fits(
 def fitting_entries(
     entries: Sequence[NewEntry], tries: int, error: SumTooLarge | CallConflict
 ) -> Sequence[NewEntry] | None:
-    """Return entries without what kept them from being written; None if that cannot be left out."""
+    """Return entries without the number or id that kept them from being written; None if it cannot be left out."""
     return with_another_id(entries, error) if isinstance(error, CallConflict) else without_largest(entries, tries)
 
 
@@ -487,13 +487,13 @@ def without_largest(entries: Sequence[NewEntry], tries: int) -> list[NewEntry] |
 
 
 def with_oddities(appended: Appended, entries: Sequence[NewEntry]) -> Appended:
-    """Return the result of writing entries with what was odd about them."""
+    """Return the result of writing entries with their oddities."""
     oddities = oddities_of(entries)
     return replace(appended, oddities=oddities) if oddities else appended
 
 
 def oddities_of(entries: Sequence[NewEntry]) -> tuple[str, ...]:
-    """Return what is odd about entries."""
+    """Return the oddities of entries."""
     return tuple(oddity for entry in entries for oddity in entry.oddities)
 
 
@@ -617,7 +617,7 @@ PATIENCE = 10.0
 
 
 def pins_in(marks: Sequence[Mark], compaction: Entry | None, tail: Sequence[Entry]) -> list[str]:
-    """Return what `Marks.pins` does, of the marks of a session, the compaction in effect, and what it keeps."""
+    """Return the pins of a session, from its marks, the compaction in effect, and the entries it keeps."""
     retracted = retracted_in(marks)
     own = {mark.entry_id: mark.value or "on" for mark in marks if mark.kind == "pin" and mark.entry_id not in retracted}
     pinned = effective_pins(own, None if compaction is None else compaction.fields)
@@ -659,9 +659,9 @@ class Writing(Handle):
         the first result. If another writer has moved the leaf, ``on_conflict="raise"`` raises `LeafConflict`,
         ``"branch"`` adds a sibling branch, without moving the stored leaf, and ``"rebase"`` appends below whatever is
         stored, for a log without branches; ``parent_id`` says where it landed. ``expected_leaf`` and
-        ``expected_revision`` are what the caller has seen, to be compared (see `Session`). Lone surrogates are
+        ``expected_revision`` are those that the caller has seen, to be compared (see `Session`). Lone surrogates are
         replaced, and counted in ``surrogates_replaced``. Usage is read in the shape of any provider and kept as it is
-        given; ``oddities`` say what of it cannot be counted, which refuses nothing.
+        given; ``oddities`` name the numbers that cannot be counted, which refuses nothing.
 
         ``calls`` are the single usages of the paid calls behind an answer, where it took several: usage objects, each
         with a ``provider``, ``model`` and ``callId`` of its own or else those of the message. Each has a row in the
@@ -672,13 +672,13 @@ class Writing(Handle):
         another beginning.
 
         With ``offload``, the result of a tool that is longer than those settings say is stored whole as an artifact, an
-        entry of its own that no context reads, and the message after it has a stub in the place of its text: what it is
-        the result of, and the id for `read_artifact`. The last of ``entry_ids`` is the message.
+        entry of its own that no context reads, and the message after it has a stub in the place of its text: its call,
+        and the id for `read_artifact`. The last of ``entry_ids`` is the message.
 
         A message in the form of OpenAI's Chat Completions or Responses, of Anthropic or of Gemini is converted into
         ours, as importing it would, and ``converted`` says so; it may become several entries, and `export_session`
         gives it back as it came. So is a whole response of theirs, as JSON or as the object that their library returns:
-        what it used, its model and its id are kept with its last answer. The id (``responseId`` of a message of ours)
+        its usage, its model and its id are kept with its last answer. The id (``responseId`` of a message of ours)
         is that of the paid call, which is counted once however often it is appended.
 
         Raises `InvalidEntry` naming the field that is wrong or cannot be converted, `IdempotencyConflict`,
@@ -737,7 +737,7 @@ class Writing(Handle):
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
     ) -> Appended:
-        """Append a shell command that a person ran, with what it printed, so that the model and compaction see it.
+        """Append a shell command that a person ran, with its output, so that the model and compaction see it.
 
         Three messages with the source ``shell``: the command as a message of the user, a call of the tool ``bash``, and
         its result, an error unless ``exit_code`` is 0. None is a command that was killed. Nothing is run. With
@@ -764,9 +764,9 @@ class Writing(Handle):
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
     ) -> Appended:
-        """Append a compaction: from here on, the summary stands for what comes before the first kept entry.
+        """Append a compaction: from here on, the summary stands for the entries before the first kept one.
 
-        ``usage`` is the sum of what the summarization calls used, ``calls`` their single usages for the
+        ``usage`` is the sum of the usages of the summarization calls, ``calls`` their single usages for the
         ledger. A first kept entry that would leave a tool call out and keep its result, which no provider takes, is
         moved back to the message of the call, and ``oddities`` say so; with ``keep_exchanges_whole=False`` it is not.
         ``from_hook`` notes that a program gave the text in place of a mode: later compactions read none of its details.
@@ -850,8 +850,8 @@ class Writing(Handle):
     ) -> Appended:
         """Append the summary of a branch that was left. ``from_id`` is kept as given, not checked.
 
-        ``usage`` is what the summarization calls used, ``calls`` their single usages: the ledger counts them, windows
-        over the path do not. Otherwise as `append_compaction`.
+        ``usage`` is the usage of the summarization calls, ``calls`` their single usages: the ledger counts them,
+        windows over the path do not. Otherwise as `append_compaction`.
         """
         seen = checked_seen(expected_leaf, expected_revision)
         entry = NewEntry.branch_summary(summary, from_id=from_id, details=details, usage=usage, calls=calls)
@@ -900,7 +900,7 @@ class Writing(Handle):
     async def _write(
         self, write: Callable[[Sequence[NewEntry]], Awaitable[Appended]], entries: Sequence[NewEntry]
     ) -> Appended:
-        """Check how large entries are, price them, write them, and return the result with what was odd about them."""
+        """Check how large entries are, price them, write them, and return the result with their oddities."""
         self._limits.check_entries(entries)
         return with_oddities(*await write_what_fits(write, self._pricer.price_entries(entries)))
 
@@ -916,8 +916,8 @@ class Writing(Handle):
 
         A parent of None makes a root; any other is an entry the session sees, or an earlier one of these.
         ``leaf`` is one the session then sees, or None. All or nothing, and one step of `undo`. ``call_conflicts`` has
-        the paid calls that were reported before with other numbers; the ledger keeps the first. What entries
-        use is what their payloads report; one that names no paid call gets the one that its usage is of. Raises
+        the paid calls that were reported before with other numbers; the ledger keeps the first. The usage
+        of entries is read from their payloads; one that names no paid call gets the one that its usage is of. Raises
         `LeafConflict`, `EntryNotFound`, and `InvalidEntry` for an id that is taken. O(len(entries)).
         """
         entries = checked_imported_entries(entries, program_of(self.metadata))
@@ -942,17 +942,17 @@ class Writing(Handle):
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
     ) -> BlocksAppended:
-        """Append what blocks say now, each of those of which the context does not show the same already.
+        """Append the texts that blocks have now, unless the context shows the same already.
 
-        A block (`flue_py.context.blocks.Block`) says what a model should know beside the conversation: where it runs,
-        what is remembered. What was told before is never rewritten, so that a request goes on beginning with the one
+        A block (`flue_py.context.blocks.Block`) is a text for the model beside the conversation: where it runs,
+        its memories. An earlier text is never rewritten, so that a request goes on beginning with the one
         before it; a block that a compaction or an exclusion has taken out of the context is told again. One that no
         longer says anything is withdrawn by a line. Each is a ``custom_message`` with the ``customType``
         ``block:NAME``, all in one append.
 
         Blocks are read at the same time, each for at most ``patience`` seconds. One that fails, or takes longer, is
-        among the ``failures`` of what is returned, and raises nothing. A retry of an ``idempotency_key`` returns what
-        was told first. Raises `InvalidArgument` for what is not a block; otherwise as `append_message`. The cost of the
+        among the ``failures`` of the result, and raises nothing. A retry of an ``idempotency_key`` returns the
+        first result. Raises `InvalidArgument` for anything but a block; otherwise as `append_message`. The cost of the
         context, and of the blocks.
         """
         asked = protocol.checked_blocks(blocks)
@@ -1016,8 +1016,8 @@ class Artifacts(Group[Handle]):
     ) -> ArtifactExcerpt:
         """Return a part of an artifact that the session sees, on the path or off it: in forks, after a rewind.
 
-        The id of a message's entry, which the notes in a request have (`Session.request`), stands for its text: what a
-        tool's result says, and the JSON of any other message.
+        The id of a message's entry, which the notes in a request have (`Session.request`), stands for its text: that of
+        a tool's result, and the JSON of any other message.
 
         The ``length`` characters from ``start`` on, of which there may be fewer; None for all. With ``grep``, the lines
         from ``start`` on that have these words, taken literally and in any case, with their numbers: as many as
@@ -1043,8 +1043,8 @@ class Artifacts(Group[Handle]):
     async def answer_read(self, call: Mapping[str, JsonValue]) -> JsonObject:
         """Return the result of a model's call of `flue_py.context.artifacts.READ_ARTIFACT_TOOL`, as a message.
 
-        ``call`` is the part of the model's answer: ``id``, ``name``, ``arguments``. What the arguments lack, and an
-        artifact that the session does not see, is said in a result that failed. Nothing is appended. Raises
+        ``call`` is the part of the model's answer: ``id``, ``name``, ``arguments``. A missing argument, and an artifact
+        that the session does not see, are named in a result that failed. Nothing is appended. Raises
         `InvalidArgument` for a call without an id, and `CorruptStore`. The cost of `read_artifact`.
         """
         call_id = call.get("id") if isinstance(call, Mapping) else None
