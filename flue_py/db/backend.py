@@ -1,7 +1,7 @@
-"""What a store promises, and how it keeps it: each method is one transaction of one operation, run by a `Runner`.
+"""The promises of a store: each method is one transaction of one operation, run by a `Runner`.
 
-The docstrings are the contract. `tests.contract` proves it on every runner. What a transaction does is in
-`ops`, a file for each idea.
+The docstrings are the contract. `tests.contract` proves it on every runner. The transactions are in `ops`, a
+file for each idea.
 """
 
 from __future__ import annotations
@@ -145,12 +145,12 @@ def _is_repeatable(operation: object) -> bool:
 
 
 class Backend:
-    """One store of sessions. A method's docstring says what is its own. This holds for all of them.
+    """One store of sessions. A method's docstring says its own promises. These hold for all of them.
 
-    Atomicity: a call is one transaction. A write happens as a whole or not at all, and what it raises has changed
-    nothing. A read sees one moment. Calls may run at the same time; writes to one session never interleave.
+    Atomicity: a call is one transaction. A write happens as a whole or not at all, and a call that raises has
+    changed nothing. A read sees one moment. Calls may run at the same time; writes to one session never interleave.
 
-    Leaf: a method with ``expected`` compares it with what is stored, in the transaction: a leaf, or a `Seen`, which may
+    Leaf: a method with ``expected`` compares it with the stored one, in the transaction: a leaf, or a `Seen`, which may
     have a revision, too. It raises `RevisionConflict` if the revisions differ, else `LeafConflict` if the leaves do;
     ``STORED`` takes whatever is stored. A read with ``leaf`` is of the path to it: ``STORED`` is the stored leaf, None
     is no entry, and any other must be an entry that the session sees (`EntryNotFound`).
@@ -231,7 +231,7 @@ class Backend:
         return await self._runner.read(lambda tx: ops.sessions.list_sessions(tx, listing, limit, cursor), loose=True)
 
     async def session_heads(self) -> Sequence[SessionHead]:
-        """Return what a search needs of every session, most recently active last.
+        """Return the head of every session, for a search, most recently active last.
 
         Raises nothing of its own. O(sessions), of which little is read.
         """
@@ -246,7 +246,7 @@ class Backend:
     async def open_words(self, version: int) -> WordIndex | None:
         """Open the index of words beside the store; None where there is none, and can be none.
 
-        One that was made for another ``version`` of what texts have, or is broken, is made anew. Raises
+        One that was made for another ``version`` of texts, or is broken, is made anew. Raises
         `StoreUnavailable` where its file cannot be written. O(1).
         """
         return await self._runner.open_words(version, self._words_turn)
@@ -271,12 +271,12 @@ class Backend:
     """Change the fields that are given, count one revision, log it, and return the session.
 
     ``metadata_text`` may be a function: it gets the stored metadata and returns the new ones, in the same
-    transaction. It may be called more than once, and what it raises is raised here. Setting the same values again
+    transaction. It may be called more than once, and its errors are raised here. Setting the same values again
     writes one more revision. Raises `InvalidArgument` for a title that is too long. O(1).
     """
 
     adopt_session = _write_at(lambda: ops.edit.adopt_session)
-    """Give a session to another scope, with what it has paid and its budgets, and return it.
+    """Give a session to another scope, with its paid calls and its budgets, and return it.
 
     It has only a bill, which the file of a fork repeated before its own was imported into that scope. Raises
     `SessionExists` for one with entries, a key or tasks, and for one that no import made. One revision. O(its
@@ -304,7 +304,7 @@ class Backend:
     """Note on every link to a task session how it ended, and when; return the session.
 
     ``completed_us`` is the time. It is one revision of the task, and one of each parent whose link says something
-    else; a call that says what is there already changes nothing. A later one with another end takes its place: the
+    else; a call that says the same again changes nothing. A later one with another end takes its place: the
     parents' logs keep both. Raises `InvalidArgument` for a session that no link leads to. O(links to the task).
     """
 
@@ -325,11 +325,11 @@ class Backend:
     ) -> Deletion:
         """Delete the session and the closure of its task links, and every entry that no other session sees.
 
-        Several parents, cycles and missing children are allowed. A session that is missing, or is in another scope
-        than the one named, deletes nothing: so does a second call; only one that is there is compared. Where a scope is
-        named, tasks in another one are as missing, and stay. Ledger rows stay. Budgets of these sessions go; what they
-        have reserved in others stays, to be settled or to expire. With ``dry_run`` it only says what would go. Raises
-        nothing of its own. O(rows deleted), a constant number of statements.
+        Several parents, cycles and missing children are allowed. A session that is missing, or is in another scope than
+        the one named, deletes nothing: so does a second call; only one that is there is compared. Where a scope is
+        named, tasks in another one are as missing, and stay. Ledger rows stay. Budgets of these sessions go; their
+        reservations in others stay, to be settled or to expire. With ``dry_run`` nothing goes, and the same is
+        returned. Raises nothing of its own. O(rows deleted), a constant number of statements.
         """
         if dry_run:
             return await self._runner.read(
@@ -342,17 +342,17 @@ class Backend:
         return deletion
 
     async def empty_scope(self, scope: str, *, dry_run: bool = False) -> ScopeContents:
-        """Delete the documents and the budgets of a scope, and from the ledger what its calls say beside amounts.
+        """Delete the documents and the budgets of a scope, and from the ledger the texts of its calls.
 
         These are agents and folders; scope, ids, models, times and amounts stay. Its sessions are not deleted, and
-        those that are there keep no budget. With ``dry_run`` it only says what there is. Raises nothing of its own.
+        those that are there keep no budget. With ``dry_run`` they are only counted. Raises nothing of its own.
         O(ledger + documents).
         """
         work = self._runner.read if dry_run else self._runner.write
         return await work(lambda tx: ops.delete.empty_scope(tx, scope, dry_run=dry_run))
 
     async def _forget_words(self, *outcomes: object) -> None:
-        """Remove what was deleted from the index of words, too. What is killed before is done by the next search."""
+        """Remove deleted sessions from the index of words, too. The next search does that if this is killed."""
         gone = [name for each in outcomes if isinstance(each, Deletion) for name in each.session_ids]
         if gone:
             await self.waiting.finish(self._forget_in_turn(gone))
@@ -419,7 +419,7 @@ class Backend:
     ) -> SessionInfo:
         """Create a session together with entries that bring their own ids, as `create_session` and `import_entries`.
 
-        ``marks`` are labels and pins of these entries. Raises what those raise, and then there is no session.
+        ``marks`` are labels and pins of these entries. Raises as those, and then there is no session.
         O(entries).
         """
         return await self._runner.write(
@@ -458,9 +458,9 @@ class Backend:
     ) -> Moved | None:
         """Retract a failed leaf message: the leaf steps back and, for this session, the entry leaves every view.
 
-        Returns None, and changes nothing, unless ``entry_id`` is the stored leaf, a message, and childless in what the
-        session sees: so does a second call. The row, its cost and the move stay; `undo` brings it back. Raises nothing
-        of its own. O(1).
+        Returns None, and changes nothing, unless ``entry_id`` is the stored leaf, a message, and childless for the
+        session: so does a second call. The row, its cost and the move stay; `undo` brings it back. Raises nothing of
+        its own. O(1).
         """
         return await self._runner.write(
             lambda tx: ops.base.retract(tx, self._sources, session_id, entry_id, expected, note)
@@ -474,7 +474,7 @@ class Backend:
     """
 
     redo = _does(Redo)
-    """Do again what was undone last; None if nothing was, or a new operation came since.
+    """Do again the operation undone last; None if there is none, or a new one came since.
 
     Each call redoes one more. Raises as `undo` does. O(undos and redos in a row).
     """
@@ -513,7 +513,7 @@ class Backend:
     """
 
     set_pin = _does(SetPin)
-    """Pin or unpin an entry with what belongs to it (a tool call and its results); return their ids in path order.
+    """Pin or unpin an entry with those that belong to it (a tool call and its results); return their ids in path order.
 
     A compaction that is appended later writes down which pinned entries lie on its path before its first kept entry
     (``pinnedEntryIds``); those of the latest compaction stay pinned until they are unpinned. Idempotent: if nothing
@@ -524,13 +524,13 @@ class Backend:
     async def atomic(self, operations: Sequence[Operation], *, idempotency_key: str | None = None) -> Committed:
         """Do operations in one transaction, one after the other: all of them, or none.
 
-        Each is a value that stands for a method of this class (`flue_py.core.operations`) and raises what that does;
-        the error has the number of its ``operation``. An operation finds what earlier ones did; an expected revision is
-        the one before the batch. Ids of entries and sessions can be brought along (`new_entry_id`, `new_session_id`),
-        so that a later operation can name what an earlier one makes. If one with a key of its own was done before,
-        later ones mean what it made then. The ``idempotency_key`` is one for the whole batch, and belongs to the first
-        session that it names and does not make itself. Raises `InvalidArgument` if there is none for the key. The sum
-        of the costs, and O(sessions).
+        Each is a value that stands for a method of this class (`flue_py.core.operations`) and raises as that does; the
+        error has the number of its ``operation``. An operation sees the results of earlier ones; an expected revision
+        is the one before the batch. Ids of entries and sessions can be brought along (`new_entry_id`,
+        `new_session_id`), so that a later operation can name an entry or session that an earlier one makes. If one with
+        a key of its own was done before, later ones mean its first result. The ``idempotency_key`` is one for the whole
+        batch, and belongs to the first session that it names and does not make itself. Raises `InvalidArgument` if
+        there is none for the key. The sum of the costs, and O(sessions).
         """
         done = await self._runner.write(
             lambda tx: ops.delete.atomic(tx, self._sources, operations, idempotency_key),
@@ -540,7 +540,7 @@ class Backend:
         return done
 
     recall_atomic = _read(lambda: ops.delete.recall_atomic)
-    """Return what each append of a batch came to when it was done under this key, and None for other operations.
+    """Return the first result of each append of a batch with this key, and None for other operations.
 
     None if there was no batch of so many operations. Raises nothing of its own. O(operations).
     """
@@ -590,10 +590,10 @@ class Backend:
     async def read_context(
         self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
     ) -> PathRead:
-        """Return what `context_of` needs: the kept part of the path, root to leaf, and the compaction.
+        """Return the input of `context_of`: the kept part of the path, root to leaf, and the compaction.
 
         If that one has pinned entries, they come first, with the exclusions that lie before the kept part.
-        ``entries=None`` if ``unless`` still holds. No context shows artifacts, and what was cut out of them is neither
+        ``entries=None`` if ``unless`` still holds. No context shows artifacts, and the text cut out of them is neither
         read nor part of their payloads here. Raises `EntryNotFound`. O(kept entries + forks on the path), however
         long the history before them; with pins, also O(exclusions).
         """
@@ -607,7 +607,7 @@ class Backend:
         return await self._runner.read(lambda tx: ops.read.read_messages(tx, session_id, leaf), loose=True)
 
     async def read_context_end(self, session_id: str, limit: int, *, leaf: LeafChoice = STORED) -> ContextRead:
-        """Return the last ``limit`` items of what `context_of` makes of `read_context`, or fewer: whole exchanges.
+        """Return the last ``limit`` items that `context_of` makes of `read_context`, or fewer: whole exchanges.
 
         They begin where `read_path_end` lets entries begin, counted in items. Raises `EntryNotFound`. O(entries that
         they come from + forks on the path), and up to the calls of the results in it; the cost of `read_context` where
@@ -638,7 +638,7 @@ class Backend:
         return await self._runner.read(lambda tx: ops.read.read_settings(tx, session_id, leaf))
 
     read_tree = _read(lambda: ops.sessions.read_tree)
-    """Return every entry that the session sees: what it inherited root first, then its own as they were added.
+    """Return every entry that the session sees: the inherited ones root first, then its own as they were added.
 
     Raises nothing of its own. O(entries).
     """
@@ -697,7 +697,7 @@ class Backend:
 
         Without ``contents``, artifacts come without their text, as in `read_context`.
         They begin behind ``after``, which may have been retracted since; fewer than ``limit`` are the last. Raises
-        `EntryNotFound` for an ``after`` that the session never saw. O(limit + what is retracted) in each lane of the
+        `EntryNotFound` for an ``after`` that the session never saw. O(limit + retracted entries) in each lane of the
         session; of a kind, O(entries behind ``after``) without their payloads, but for compactions and exclusions,
         which have an index.
         """
@@ -754,7 +754,7 @@ class Backend:
     read_log = _read(lambda: ops.edit.read_log)
     """Return a line for each of up to ``limit`` revisions below ``before`` (None: all), newest first.
 
-    The edits of a line are in order of what they changed. Raises nothing of its own. O(lines), from indexes: of a
+    The edits of a line are in order of their fields. Raises nothing of its own. O(lines), from indexes: of a
     revision with many entries, only the first are looked at.
     """
 
@@ -767,7 +767,7 @@ class Backend:
         expected: Expected = STORED,
         note: Note = NO_NOTE,
     ) -> LogLine | None:
-        """Bring back what a line of the log says, and return the new line; None if nothing changed.
+        """Bring back the state of a line of the log, and return the new line; None if nothing changed.
 
         Of a line that edited the session's title, metadata, completion or marks: the value that it gave. Of any other:
         the leaf as it was then, as a move that can be undone (a leaf that is ``expected`` by itself is compared only
@@ -813,7 +813,7 @@ class Backend:
     async def commits(self) -> AsyncGenerator[None, None]:
         """Yield at once, then whenever anything in the store may have changed, in this process or another.
 
-        What is committed after a wake-up brings another one, which may stand for several commits, or for none. Ends
+        A commit after a wake-up brings another one, which may stand for several commits, or for none. Ends
         when the store is closed. Raises nothing of its own. O(1) ten times a second (four times on PostgreSQL), where
         other processes write; nothing for those who write.
         """
@@ -871,12 +871,12 @@ class Backend:
     price_calls = _write(lambda: ops.ledger.price_calls, repeatable=True)
     """Give calls their costs, in the ledger and in the sums of sessions and paths; return how many had none before.
 
-    A call that has a cost, or is gone, stays as it is. Budgets book what was reserved, and are not changed. Raises
+    A call that has a cost, or is gone, stays as it is. Budgets book the reserved amounts, and are not changed. Raises
     nothing of its own. O(trees of the calls).
     """
 
     read_entry_costs = _read(lambda: ops.ledger.read_entry_costs)
-    """Return what was paid for the entries that the session sees, by entry id, whichever session paid.
+    """Return the costs of the entries that the session sees, by entry id, whichever session paid.
 
     In no order. Left out are entries that paid for nothing, or whose calls were reported first by others. Raises
     nothing of its own. One statement, O(calls of the tree).
@@ -887,16 +887,15 @@ class Backend:
     # above, and by those of its scope. Amounts that expired are counted nowhere, whether or not anybody noticed.
 
     set_budget = _write_at(lambda: ops.ledger.set_budget, repeatable=True)
-    """Make a budget, or change what the one of the same target and unit allows, and return it.
+    """Make a budget, or change the amount that the one of the same target and unit allows, and return it.
 
-    An existing one keeps what it has counted: a second call changes nothing but its time.
-    ``spent="ledger"`` begins a new one with what the ledger has of its target (of gone task sessions, too). Raises
-    `InvalidArgument` if that is too much to be stored. O(1); for
-    ``spent="ledger"`` O(calls of the target), or O(ledger) for a scope.
+    An existing one keeps its count: a second call changes nothing but its time. ``spent="ledger"`` begins a new one
+    with the amounts that the ledger has of its target (of gone task sessions, too). Raises `InvalidArgument` if that is
+    too much to be stored. O(1); for ``spent="ledger"`` O(calls of the target), or O(ledger) for a scope.
     """
 
     async def get_budget(self, budget_id: str) -> Budget | None:
-        """Return a budget, or None. Raises nothing of its own. O(what is reserved in it)."""
+        """Return a budget, or None. Raises nothing of its own. O(its reservations)."""
         return await self._runner.read(lambda tx: ops.ledger.get_budget(tx, self._sources, budget_id))
 
     async def list_budgets(
@@ -905,7 +904,7 @@ class Backend:
         """Return up to ``limit`` budgets that were made after the one named, in the order they were made.
 
         With a scope, those of the scope and of its sessions; all of them have scopes that begin with the prefix. Raises
-        `BudgetNotFound` if ``after`` is gone. O(budgets and what is reserved in them).
+        `BudgetNotFound` if ``after`` is gone. O(budgets and their reservations).
         """
         return await self._runner.read(
             lambda tx: ops.ledger.list_budgets(tx, self._sources, scope, scope_prefix, after, limit)
@@ -914,30 +913,30 @@ class Backend:
     async def covering_budgets(self, session_id: str, *, by_ledger: bool = False) -> list[Budget]:
         """Return the budgets that cover a session, in the order they were made.
 
-        With ``by_ledger``, ``spent`` is what the ledger has of what each covers. Raises nothing of its own. O(sessions
-        above + budgets and what is reserved in them); with ``by_ledger`` also O(their calls).
+        With ``by_ledger``, ``spent`` is the amount that the ledger has of the sessions it covers. Raises nothing of its
+        own. O(sessions above + budgets and their reservations); with ``by_ledger`` also O(their calls).
         """
         return await self._runner.read(
             lambda tx: ops.ledger.covering_budgets(tx, self._sources, session_id, by_ledger=by_ledger)
         )
 
     async def held_amounts(self, budget_id: str) -> list[HeldAmount]:
-        """Return what is held in a budget: in order of expiry, then of reservation id.
+        """Return the amounts held in a budget: in order of expiry, then of reservation id.
 
         Raises `BudgetNotFound`. O(reservations in the budget).
         """
         return await self._runner.read(lambda tx: ops.ledger.held_amounts(tx, self._sources, budget_id))
 
     budgets_reached = _read(lambda: ops.ledger.budgets_reached)
-    """Return, of pairs of a budget's id and an amount, when what it has spent came to it.
+    """Return, of pairs of a budget's id and an amount, when its spending came to that amount.
 
     None if it has not, or there is no such budget. Commits count in order of their times, then of reservation id.
-    What a budget began with was there when it was made, whoever had spent it. Raises nothing of its own.
+    An amount that a budget began with was there when it was made, whoever had spent it. Raises nothing of its own.
     O(reservations of all budgets), however many are asked for.
     """
 
     async def delete_budget(self, budget_id: str) -> Budget:
-        """Delete a budget, with what is reserved in it, and return it as it was.
+        """Delete a budget, with its reservations, and return it as it was.
 
         Raises `BudgetNotFound`: so does a second call. O(reservations in the budget).
         """
@@ -956,7 +955,7 @@ class Backend:
         return await self._runner.read(lambda tx: ops.ledger.get_reservation(tx, self._sources, reservation_id))
 
     commit_reservation = _write_at(lambda: ops.ledger.commit_reservation, repeatable=True)
-    """Book what was used, in full, and give back what was set aside.
+    """Book the used amounts, in full, and give back the reserved ones.
 
     An amount that is left out is the one that was set aside. An expired reservation is booked, too: it has
     been spent. The same commit again changes nothing and returns the same. Raises `ReservationSettled` if
@@ -965,7 +964,7 @@ class Backend:
     """
 
     async def release_reservation(self, reservation_id: str) -> Reservation:
-        """Give back what was set aside.
+        """Give back the reserved amounts.
 
         Raises `ReservationSettled` unless it is held (so does a second call), and `ReservationNotFound`. O(its
         budgets).
@@ -982,7 +981,7 @@ class Backend:
     # Texts with a name that belong to the store and to no session. Of two writes of one name, the later one stays.
 
     put_document = _write_at(lambda: ops.documents.put_document, repeatable=True)
-    """Store a document, or another text, type or source under its name, and return what the store says of it.
+    """Store a document, or another text, type or source under its name, and return its row.
 
     It keeps the time at which it was made; that of its change is later than the one before, whatever the clock
     says. The same again changes nothing, not even that. Raises nothing of its own. O(size).
@@ -1005,7 +1004,7 @@ class Backend:
     """Return up to ``limit`` of these documents whose names or texts have every word, in the order of lists.
 
     The words are of `searched_words`, and are compared literally, in any case. No index helps: a call reads up to
-    `SEARCHED` documents, and says where the next one goes on. Raises nothing of its own. O(size of what it reads).
+    `SEARCHED` documents, and says where the next one goes on. Raises nothing of its own. O(size of the texts read).
     """
 
     remove_document = _write(lambda: ops.documents.remove_document)
@@ -1039,7 +1038,7 @@ class Backend:
     write_whole_tree = _write(lambda: ops.transfer.write_whole_tree)
     """Write a tree of another store, or bring an earlier copy of it up to date, and return how it stood before.
 
-    What is there in the same state stays untouched, so that a second call changes nothing. Sessions, entries and
+    A tree that is there in the same state stays untouched, so that a second call changes nothing. Sessions, entries and
     calls come with their ids, revisions, times and order, and every read answers as in the other store; only
     sessions that were changed at the very same time may be listed in another order. Raises `SessionExists` if this
     store has something else under the id, the key or the paid call of one of its sessions, or its copy was changed.
@@ -1067,9 +1066,9 @@ class Backend:
     """
 
     write_budgets = _write(lambda: ops.transfer.write_budgets)
-    """Write budgets of another store, or bring them up to date; return what became of each, in the order given.
+    """Write budgets of another store, or bring them up to date; return the state of each, in the order given.
 
-    One that is here under its id is replaced if the other was changed later, with what is reserved in it: a second
+    One that is here under its id is replaced if the other was changed later, with its reservations: a second
     call changes nothing. None is written whose session is missing, or whose target and unit another budget has. To
     be called when the trees have been written. Raises nothing of its own. O(reservations).
     """
@@ -1081,7 +1080,7 @@ class Backend:
     """
 
     write_documents = _write(lambda: ops.documents.write_documents, repeatable=True)
-    """Write documents of another store; return what became of each, in the order given.
+    """Write documents of another store; return the state of each, in the order given.
 
     One that is here under its name is replaced if the other was changed later: a second call changes nothing.
     Raises nothing of its own. O(their size).
@@ -1090,11 +1089,11 @@ class Backend:
     # -- the store itself -----------------------------------------------------------------------------------
 
     async def verify(self) -> VerifyReport:
-        """Recompute everything that is stored twice, and return what disagrees.
+        """Recompute everything that is stored twice, and return the disagreements.
 
-        First what the database's own checks find, then entries by lane, then sessions in the order they were made, then
-        the ledger and the budgets, then what is left over. Raises nothing of its own: a store that cannot be read to
-        its end is a problem, too. O(store).
+        First the problems that the database's own checks find, then entries by lane, then sessions in the order they
+        were made, then the ledger and the budgets, then rows that nothing refers to. Raises nothing of its own: a store
+        that cannot be read to its end is a problem, too. O(store).
         """
         storage = await self._runner.storage_problems()
         try:
@@ -1121,7 +1120,7 @@ class Backend:
         return await self._runner.backup(target, overwrite=overwrite, verified=verified, progress=progress)
 
     async def info(self) -> StoreInfo:
-        """Return what kind of store this is, where, of what format, how large, and how many rows it has.
+        """Return the kind of this store, where it is, of what format, how large, and how many rows it has.
 
         Raises nothing of its own. O(store), a count of four tables.
         """

@@ -1,4 +1,4 @@
-"""How a session is compacted, and what its branches have in common."""
+"""Compactions of a session, and its branches."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def tokens_around(system: str | None, tools: Sequence[Mapping[str, JsonValue]] |
 
 
 def why_not_the_same(model: Model, settings: PathSettings) -> str | None:
-    """Return why a model cannot read what another one has in its cache; None if it is the one of the session."""
+    """Return why a model cannot read the cache of another one; None if it is the one of the session."""
     if settings.model is None:
         return "the model of the session is not known"
     if not is_same_model(model.name, settings.model):
@@ -167,10 +167,10 @@ Finding: TypeAlias = (
 
 
 class Basis(Frozen):
-    """What a compaction is to be made of: the context it was planned on, and the plan or why there is none.
+    """The basis of a compaction: the context it was planned on, and the plan or why there is none.
 
-    ``window`` is how many tokens the messages may take and the next answer: less than the window of the model by what
-    goes with them.
+    ``window`` is how many tokens the messages may take and the next answer: less than the window of the model by the
+    system prompt and the tools.
     """
 
     leaf: str | None
@@ -188,7 +188,7 @@ class Basis(Frozen):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What of the plan is otherwise than asked for, in whole sentences."""
+        """The differences of the plan from the request, in whole sentences."""
         if not isinstance(self.found, plan.RangePlan) or not self.found.is_widened:
             return ()
         first, last = self.found.first_entry_id, self.found.last_entry_id
@@ -213,7 +213,7 @@ class Basis(Frozen):
         return replace(self.nothing("cancelled"), notes=(*self.notes, why))
 
     def about(self, material: hooks.Material) -> hooks.AboutToCompact:
-        """Return what a hook is asked about."""
+        """Return the material of a hook."""
         return hooks.AboutToCompact(
             material, self.mode.name, self.tokens_before, self.tokens_staying, self.counter.name
         )
@@ -245,7 +245,7 @@ class Basis(Frozen):
     def material(
         self, planned: SessionCompactionPlan, instructions: str | None, model: Model | None, registered: Block
     ) -> hooks.Material:
-        """Return what a mode makes its text of, beside what is registered."""
+        """Return the material of a mode, beside the registered texts."""
         beside = self.tokens_staying + (self.counter.count(said(registered.text)) if registered.text else 0)
         return hooks.Material(
             planned,
@@ -386,7 +386,7 @@ class Claim(Frozen):
 
     @classmethod
     def from_json(cls, stored: JsonValue) -> Claim | None:
-        """Return what was stored; None if it is no claim."""
+        """Return a stored claim; None if it is none."""
         if not isinstance(stored, dict):
             return None
         texts = [stored.get(name) for name in ("sessionId", "host", "born", "token", "cycle")]
@@ -399,7 +399,7 @@ class Claim(Frozen):
 
 @contextmanager
 def compacting_under(claim: Claim | None) -> Iterator[None]:
-    """Have what is called in the block compact a session under a claim of this process; under none for None."""
+    """Compact under a claim of this process in the block; under none for None."""
     before = _under.set(claim)
     try:
         yield
@@ -453,7 +453,7 @@ BY = "compaction guard"
 
 
 def checked_hook(hook: BeforeCompaction | None) -> BeforeCompaction | None:
-    """Return a hook, or None, unchanged. Raises `InvalidArgument` for what is no function, a class among it.
+    """Return a hook, or None, unchanged. Raises `InvalidArgument` for anything but a function, classes included.
 
     A class would be called like one, and fail with an error of its own after the compaction was planned.
     """
@@ -464,7 +464,7 @@ def checked_hook(hook: BeforeCompaction | None) -> BeforeCompaction | None:
 
 
 async def ask_hook(hook: BeforeCompaction, about: AboutToCompact, waiting: Waiting) -> HookSummary | Cancelled | None:
-    """Return what a hook answers, a text as a summary. Raises what it raises, `InvalidArgument` for anything else."""
+    """Return the answer of a hook, a text as a summary. Raises its errors, and `InvalidArgument` for another answer."""
     answer = hook(about)
     if isawaitable(answer):
         answer = await waiting.ask(partial(_of, answer), None)
@@ -482,7 +482,7 @@ async def _of(answer: Awaitable[HookAnswer]) -> HookAnswer:
 
 
 class Around(NamedTuple):
-    """What goes with each request of a session, and whether a request is the context as it is, beside that."""
+    """The system prompt and tools of a session's requests, and whether these have the context as it is beside them."""
 
     system: str
     tools: Sequence[Mapping[str, JsonValue]]
@@ -492,8 +492,8 @@ class Around(NamedTuple):
 def _own_window(had: PathSettings, asked: Model | None) -> int | None:
     """Return the window that the context has to fit into: that of the session's own model, as far as it is known.
 
-    A summarizer may have a larger or a smaller one, and a caller who says what it is knows best. O(1) once what is
-    published has been loaded.
+    A summarizer may have a larger or a smaller one, and a caller who names it knows best. O(1) once the published ones
+    have been loaded.
     """
     own = None if asked is None else asked.context_window
     if had.model is None or (asked is not None and own and why_not_the_same(asked, had) is None):
@@ -552,7 +552,7 @@ class Compact(Frozen):
 
     ``summary_tokens`` is how long the summary is taken to be that a model would write; None for a usual length. A mode
     that asks no model makes its text, and that is counted: functions that it was given are called. Raises
-    `InvalidArgument` for a number below 0, and for what is no id.
+    `InvalidArgument` for a number below 0, and for anything but an id.
     """
 
     mode: str | Mode | None = None
@@ -611,7 +611,7 @@ EditChoice: TypeAlias = Edit | Literal["compact", "rewind", "exclude", "fork", "
 
 
 def checked_edit(edit: EditChoice, arguments: Mapping[str, object]) -> Edit:
-    """Return an edit, given as one, or by its name and what is given of its arguments. Raises `InvalidArgument`."""
+    """Return an edit, given as one, or by its name and its arguments. Raises `InvalidArgument`."""
     leaves = ("to", "at")  # None is a leaf: the one before the first entry
     arguments = {name: value for name, value in arguments.items() if value is not (STORED if name in leaves else None)}
     if isinstance(edit, Compact | Rewind | Exclude | Fork | Resume):
@@ -642,7 +642,7 @@ def _key_of(merged: MergedRange) -> str:
 
 
 class Leaving(Frozen):
-    """What a navigation is about to leave: the entries after ``common_id`` up to the leaf, ``from_id``.
+    """The branch that a navigation is about to leave: the entries after ``common_id`` up to the leaf, ``from_id``.
 
     ``to_id`` will be the leaf. Each id is None before the first entry.
     """
@@ -654,7 +654,7 @@ class Leaving(Frozen):
 
 
 class BranchSummary(Frozen):
-    """A summary of what was left: its text, and what it took to write it (see `Session.append_branch_summary`)."""
+    """A summary of a branch that was left: its text, and the calls it took (see `Session.append_branch_summary`)."""
 
     text: str
     details: JsonValue = None
@@ -690,7 +690,8 @@ PROMPT_TOKENS = 600
 
 
 class _Basis(Frozen):
-    """What an edit is weighed against: the context now, and the request that was sent last, if it may be in a cache.
+    """The basis on which an edit is priced: the context now, and the request that was sent last, if it may be in a
+    cache.
 
     ``around`` are the tokens of the system prompt and the tools.
     """
@@ -709,7 +710,7 @@ class _Basis(Frozen):
 
     @property
     def is_aligned(self) -> bool:
-        """Whether what goes with each request is known: a summary is asked for by the last one and a message more."""
+        """Whether system prompt and tools are known: a summary is asked for by the last one and a message more."""
         return self.system is not None and self.tools is not None
 
     def request(self, items: Sequence[ContextEntry], more: int = 0, *, prefix: int) -> CallSize:
@@ -782,7 +783,7 @@ class Compactions(Group[Writing]):
         return next((entry for entry in reversed(tail) if _was_given_by(entry, model, provider)), None)
 
     def _seconds_too_old(self, answer: Entry, model: str | None, provider: str | None) -> tuple[int, int] | None:
-        """Return how old an answer is and how long a provider keeps what it was sent, if that is over; else None."""
+        """Return how old an answer is and how long a provider keeps its request, if that is over; else None."""
         kept = prices.cache_rules(model, provider).lifetime_seconds
         usage = answer.fields.get("usage")
         # Who asked for writes of an hour has the cache for that long.
@@ -869,7 +870,7 @@ class Compactions(Group[Writing]):
         around: Around | None = None,
         hook: BeforeCompaction | None = None,
     ) -> CompactionResult:
-        """Make the text for what was planned, and append it. ``around`` is what goes with the session's requests."""
+        """Make the text of a plan, and append it. ``around`` goes with the session's requests."""
         if isinstance(basis.found, plan.NoCompaction):
             return basis.nothing(basis.found.reason)
         if dry_run:
@@ -877,7 +878,7 @@ class Compactions(Group[Writing]):
         claim = claim_of_this_task(self._session.id)
         if claim is None and await self._is_claimed_elsewhere():
             return basis.nothing("elsewhere")
-        # It is the claim of this one compaction, and not of what a model or a hook may begin.
+        # It is the claim of this one compaction, and not of one that a model or a hook may begin.
         with compacting_under(None):
             return await self._compact_now(basis, basis.found, asked, instructions, around, hook, claim)
 
@@ -909,7 +910,7 @@ class Compactions(Group[Writing]):
         return await self._append_made(basis, planned, made, () if asker is None else tuple(asker.calls))
 
     async def _changes(self, basis: Basis, planned: SessionCompactionPlan) -> str:
-        """Return what the calls stored on the path have changed up to the last item that leaves. O(path)."""
+        """Return the changes that calls on the path have made up to the last item that leaves. O(path)."""
         last = planned.leaving[-1].entry_id
         first = planned.first_entry_id if isinstance(planned, plan.RangePlan) and planned.head is not None else None
         path = await self._session.get_active_path(leaf=basis.leaf)
@@ -925,7 +926,7 @@ class Compactions(Group[Writing]):
     async def _append_supplied(
         self, basis: Basis, planned: SessionCompactionPlan, material: hooks.Material, answer: HookSummary
     ) -> CompactionResult:
-        """Append the text that a hook gave. What it paid is in the ledger first, also where nothing is appended."""
+        """Append the text that a hook gave. Its paid calls are in the ledger first, also if nothing is appended."""
         calls = [
             (await book(Spending(self._session), call, self._backend.new_entry_id, COMPACTION)).call
             for call in answer.calls
@@ -953,7 +954,7 @@ class Compactions(Group[Writing]):
         system: str | None = None,
         tools: Sequence[Mapping[str, JsonValue]] | None = None,
     ) -> CompactionResult:
-        """Return what `compact` would do, without doing it: ``planned`` is None where there is nothing to do.
+        """Return the result of `compact` as a dry run: ``planned`` is None where there is nothing to do.
 
         Without ``window``, that of the model of the session's latest answer counts, as far as it is known. Raises
         `InvalidArgument`. The cost of the context.
@@ -965,11 +966,12 @@ class Compactions(Group[Writing]):
     async def uncompact(
         self, *, expected_leaf: LeafChoice = STORED, expected_revision: int | None = None
     ) -> Uncompacted | None:
-        """Take the compaction in effect back, so that the model sees again what it stood for; None where there is none.
+        """Take the compaction in effect back, so that the model sees the entries behind it again; None if there is
+        none.
 
-        One layer is peeled off: an earlier compaction is in effect again, or else none. What was appended after the
-        compaction stays, after what comes back. One entry is appended; nothing is removed, and `undo` takes it back.
-        Raises `LeafConflict`, `RevisionConflict`. The cost of the context that comes back.
+        One layer is peeled off: an earlier compaction is in effect again, or else none. Entries after the compaction
+        stay, after those that come back. One entry is appended; nothing is removed, and `undo` takes it back. Raises
+        `LeafConflict`, `RevisionConflict`. The cost of the context that comes back.
         """
         seen = checked_seen(expected_leaf, expected_revision)
         await self._session._compare(seen)
@@ -999,9 +1001,9 @@ class Compactions(Group[Writing]):
         system: str | None = None,
         tools: Sequence[Mapping[str, JsonValue]] | None = None,
     ) -> Basis:
-        """Return what a compaction is to be made of; ``find`` says what to summarize, by default the beginning.
+        """Return the basis of a compaction; ``find`` plans the range to summarize, by default the beginning.
 
-        What goes with the messages, ``system`` and ``tools``, is taken off the window. Without one, it is that of the
+        The tokens of ``system`` and ``tools`` are taken off the window. Without one, it is that of the
         session's own model, as far as it is known, and else that of ``asked``.
         """
         chosen = modes.checked_mode(mode, settings)
@@ -1089,7 +1091,7 @@ class Compactions(Group[Writing]):
         *,
         from_hook: bool = False,
     ) -> CompactionResult:
-        """Append what was made below the stored leaf, where that still is the end of the path that was planned on."""
+        """Append the text below the stored leaf, if that still is the end of the path that was planned on."""
         while True:
             leaf = (await self._session._stored_info()).leaf_id
             moved = None if leaf == basis.leaf else await self._overtaken(basis, leaf)
@@ -1117,7 +1119,7 @@ class Compactions(Group[Writing]):
         )
 
     async def _aligned(self, material: hooks.Material, basis: Basis, model: Model, around: Around) -> hooks.Material:
-        """Return the material with what goes with requests.
+        """Return the material with the system prompt and the tools of requests.
 
         It has the last request, too, where the model that is asked is the one that was sent it.
         """
@@ -1182,7 +1184,7 @@ class Compactions(Group[Writing]):
         shown_at: str | None,
         preamble: str,
     ) -> ToldBranch | None:
-        """Return the summary of what a context has of what comes after ``common``, behind a preamble.
+        """Return the summary of the items of a context after ``common``, behind a preamble.
 
         It is counted by the model that this session has at the leaf ``shown_at``. None where there is nothing to
         summarize. Raises `SummaryFailed`, whose cause is the model's error.
@@ -1200,7 +1202,9 @@ class Compactions(Group[Writing]):
     async def _made_of(
         self, making: BranchMaking, planned: SessionCompactionPlan, counter: ModelCounter, preamble: str
     ) -> tuple[Made, tuple[JsonObject, ...]]:
-        """Return what a mode makes of a branch for behind a preamble, and the paid calls that it took."""
+        """Return the text that a mode makes of a branch, to stand behind a preamble, and the paid calls that it
+        took.
+        """
         asker = None if making.model is None else self._asker_of(making.model, making.settings, BRANCH_SUMMARY)
         material = hooks.Material(
             planned,
@@ -1239,8 +1243,8 @@ class Compactions(Group[Writing]):
         end kept word for word each time, three times at most. ``window`` is by default that of ``model``, ``system``
         and ``tools`` are counted in. One message alone that is larger than the window does not fit, whatever is done.
 
-        Raises `InvalidArgument` where the window is unknown, and otherwise as `compact`; what was compacted until then
-        stays.
+        Raises `InvalidArgument` where the window is unknown, and otherwise as `compact`; earlier compactions
+        stay.
         """
         target = model_of(model)
         asked = target if compactor is None else model_of(compactor, "compactor")
@@ -1287,13 +1291,13 @@ class Compactions(Group[Writing]):
         """Replace a range of the context by a text that stands for it, and return the result, or why nothing was done.
 
         ``first`` and ``last`` are the entries of its first and last item; None for ``last`` summarizes from ``first``
-        to the end, None for ``first`` everything up to ``last``. What comes before and after stays word for word. A
-        range that would separate a tool call from its results is made wider, which the ``notes`` say; one without
-        ``last`` ends before a call whose result is still to come. What is pinned in the range stays, after the summary;
-        summaries of earlier compactions in it are taken over. Ranges can stand beside each other, and inside of what
-        is compacted later. One entry is appended, and nothing removed: `undo` and `uncompact` take it back. The text
-        is made to fit beside ``system`` and ``tools``, what goes with the session's own requests; a model is shown a
-        transcript of the range. Everything else, also what failures do, is as `compact` says;
+        to the end, None for ``first`` everything up to ``last``. Items before and after it stay word for word. A range
+        that would separate a tool call from its results is made wider, which the ``notes`` say; one without ``last``
+        ends before a call whose result is still to come. Pinned entries in the range stay, after the summary; summaries
+        of earlier compactions in it are taken over. Ranges can stand beside each other, and inside of ranges that are
+        compacted later. One entry is appended, and nothing removed: `undo` and `uncompact` take it back. The text is
+        made to fit beside ``system`` and ``tools``, what goes with the session's own requests; a model is shown a
+        transcript of the range. Everything else, also the effect of failures, is as `compact` says;
         ``settings.keep_recent_tokens`` does not count here.
 
         Raises `EntryNotFound`, and `InvalidArgument` for an entry that is not in the context, for ends that are the
@@ -1326,7 +1330,7 @@ class Compactions(Group[Writing]):
         system: str | None = None,
         tools: Sequence[Mapping[str, JsonValue]] | None = None,
     ) -> Basis:
-        """Return what the compaction of a range is to be made of. Raises as `compact_range` for its ends."""
+        """Return the basis of the compaction of a range. Raises as `compact_range` for its ends."""
         for entry_id in (first, last):
             if entry_id is not None and await self._session.get_entry(entry_id) is None:
                 raise EntryNotFound(self._session.id, entry_id)
@@ -1343,15 +1347,16 @@ class Compactions(Group[Writing]):
         return await self._basis_of(mode, settings, window, find, asked=asked, system=system, tools=tools)
 
     async def loss_report(self, compaction: str | None = None, *, limit: int = 50) -> LossReport | None:
-        """Return what the summary of a compaction no longer says; by default of the one in effect, None without one.
+        """Return the facts that the summary of a compaction no longer has; by default of the one in effect, None
+        without one.
 
         ``compaction`` is the id of its entry, also of one that was taken back. Files, identifiers, error messages, the
         user's instructions, questions, decisions and results of tools are found by the rules of
-        `flue_py.compaction.facts`, in all that it stands for: what earlier compactions summarized included. Lost is
-        what neither the summary nor what it kept says word for word; of a tool's result its errors and its first and
-        last line are looked for, not those between. Of each kind it has the share that is still said
-        and up to ``limit`` lost facts, the most often said first, with the ids of their entries. The same history gives
-        the same report. Raises `EntryNotFound`, and `InvalidArgument` for another entry. O(path).
+        `flue_py.compaction.facts`, in all that it stands for: the entries behind earlier compactions included. Lost is
+        a fact that neither the summary nor the kept entries have word for word; of a tool's result its errors and its
+        first and last line are looked for, not those between. Of each kind it has the share that is still said and up
+        to ``limit`` lost facts, the most often said first, with the ids of their entries. The same history gives the
+        same report. Raises `EntryNotFound`, and `InvalidArgument` for another entry. O(path).
         """
         checked_limit(limit)
         found = await self._stands_for(compaction)
@@ -1363,10 +1368,10 @@ class Compactions(Group[Writing]):
         """Return where words stand in the entries that a compaction stands for, the best match first, with excerpts.
 
         ``compaction`` is the id of its entry, or None for all that are in effect; without any nothing is found.
-        ``words`` are taken literally, whatever they are; case, white space and emphasis do not matter. What has them as
-        they were given comes first, then what has most of them, then the newest. At most ``limit`` entries, each with
-        up to 400 characters. Every fact of `loss_report` is found by its text. Raises `EntryNotFound`, and
-        `InvalidArgument` for another entry. O(path).
+        ``words`` are taken literally, whatever they are; case, white space and emphasis do not matter. Exact matches
+        come first, then those with most of the words, then the newest. At most ``limit`` entries, each with up to 400
+        characters. Every fact of `loss_report` is found by its text. Raises `EntryNotFound`, and `InvalidArgument` for
+        another entry. O(path).
         """
         if not isinstance(words, str):
             raise InvalidArgument(f"words: should be a text, not {shown(words)}")
@@ -1381,8 +1386,8 @@ class Compactions(Group[Writing]):
     async def answer_recall(self, call: Mapping[str, JsonValue]) -> JsonObject:
         """Return the result of a model's call of the tool `flue_py.compaction.facts.RECALL_TOOL`, as a message.
 
-        ``call`` is the part of the model's answer: ``id``, ``name``, ``arguments``. What the arguments lack is said in
-        a result that failed, so that the model can mend it. Nothing is appended. Raises `InvalidArgument` for a call
+        ``call`` is the part of the model's answer: ``id``, ``name``, ``arguments``. A missing argument is named in a
+        result that failed, so that the model can mend it. Nothing is appended. Raises `InvalidArgument` for a call
         without an id. The cost of `recall` for the compactions in effect.
         """
         call_id = call.get("id") if isinstance(call, Mapping) else None
@@ -1399,7 +1404,7 @@ class Compactions(Group[Writing]):
         }
 
     async def _stands_for(self, compaction: str | None) -> StandsFor | None:
-        """Return what a compaction stands for; None for none in effect."""
+        """Return the entries that a compaction stands for; None for none in effect."""
         checked_place(compaction, "compaction")
         entry = await self.latest() if compaction is None else await self._compaction(compaction)
         if entry is None:
@@ -1407,7 +1412,7 @@ class Compactions(Group[Writing]):
         return facts.stands_for(entry, await self._session.get_active_path(leaf=entry.id))
 
     async def _gone(self) -> StandsFor | None:
-        """Return all that the context no longer has, as what the latest compaction stands for; None without any."""
+        """Return all that the context no longer has, as if the latest compaction stood for it; None without any."""
         read = await self._session._read_context(STORED)
         if read.compaction is None:
             return None
@@ -1443,18 +1448,18 @@ class Compactions(Group[Writing]):
         first: str | None = None,
         last: str | None = None,
     ) -> EditPlan:
-        """Return what an edit of the context would cost, and when it has paid for itself. Nothing is changed.
+        """Return the price of an edit of the context, and when it has paid for itself. Nothing is changed.
 
         ``edit`` is `Compact`, `Rewind`, `Exclude`, `Fork` or `Resume`; or its name, such as ``"rewind"``, with its own
         arguments, those after ``cached``. ``model`` and its ``provider`` are those of the next call, by default those
-        that the path has at its leaf. ``system`` and ``tools`` are what goes with each request, as for
+        that the path has at its leaf. ``system`` and ``tools`` are those of each request, as for
         `measure_context`.
         ``cached`` says whether the last request is in the provider's cache still; by default, it is if the
         last answer on the path is by this model of this provider and younger than the provider keeps anything.
 
         Prices are those of the store (`flue_py.open(prices=...)`); one that is unknown leaves ``price`` None. Raises
-        what the edit itself raises, but for conflicts. The cost of two contexts, and O(size) of what this process has
-        not counted before.
+        as the edit itself, but for conflicts. The cost of two contexts, and O(size) of items that this process
+        has not counted before.
         """
         compacting = {"mode": mode, "settings": settings, "window": window, "summary_tokens": summary_tokens}
         compacting |= {"first": first, "last": last}
@@ -1574,7 +1579,7 @@ class Compactions(Group[Writing]):
 
 
 class Branches(Group[Writing]):
-    """What a session has in common with others and with its own branches, and takes over from them."""
+    """Common ancestors and differences of sessions and branches, and entries that are taken over."""
 
     async def common_ancestor(
         self, other: HasId | str | None = None, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
@@ -1593,7 +1598,7 @@ class Branches(Group[Writing]):
     async def diff(
         self, other: HasId | str | None = None, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
     ) -> LeafDiff:
-        """Return what the path to ``leaf`` has that the one to ``other_leaf`` has not, and the reverse.
+        """Return the entries of the path to ``leaf`` that the one to ``other_leaf`` has not, and the reverse.
 
         Arguments and errors are those of `common_ancestor`. The leaves are those stored as it begins. O(entries that
         differ + forks on the paths + calls of the trees).
@@ -1636,8 +1641,8 @@ class Branches(Group[Writing]):
         """Append copies of chosen entries of a branch, a fork or a task session below the leaf, in order of depth.
 
         ``source`` is the session that sees them: this one where it is left out. They have to lie on one path. A copy
-        has an id of its own, the same payload, and in its ``extra`` where it comes from (`provenance_of`); what it
-        cost is counted where it was paid, and nowhere else. The artifact that a message refers to is copied before it.
+        has an id of its own, the same payload, and in its ``extra`` where it comes from (`provenance_of`); its cost
+        is counted where it was paid, and nowhere else. The artifact that a message refers to is copied before it.
         Done once: where the path already has the copies of these entries, the first result comes back (``replayed``).
         With ``whole`` a tool call and its result come together or not at all. Raises `EntryNotFound`, `LeafConflict`,
         and `InvalidArgument` for no entries, entries on different paths, compactions, exclusions, and half an exchange.
@@ -1720,15 +1725,15 @@ class Branches(Group[Writing]):
         instructions: str | None = None,
         window: int | None = None,
     ) -> Appended:
-        """Append a summary of what a branch, a fork or a task session has done since it parted from the leaf.
+        """Append a summary of a branch, a fork or a task session, from where it parted from the leaf.
 
         The summary is a branch summary whose ``fromId`` is the leaf it sums up, and whose details say which stretch of
-        which session it stands for (`merged_range_of`): what comes after the common ancestor, or all of a session of
+        which session it stands for (`merged_range_of`): the entries after the common ancestor, or all of a session of
         another tree. Done once for each stretch: where the path already has it, the first result comes back
         (``replayed``), whatever the summary says. Nothing is counted again: what the branch cost stays where it was
-        paid. ``usage`` and ``calls`` are what it took to write the summary, as for `append_branch_summary`: the ledger
-        counts them under the purpose ``branch_summary``, unless the summary was there already (what was paid for all
-        that is for `record_call`). ``oddities`` say what of them cannot be counted, which refuses nothing.
+        paid. ``usage`` and ``calls`` are those of the summary, as for `append_branch_summary`: the ledger
+        counts them under the purpose ``branch_summary``, unless the summary was there already (a call paid for all
+        that is for `record_call`). ``oddities`` name the numbers that cannot be counted, which refuses nothing.
 
         With ``model``, ``mode`` or ``settings`` in place of a summary, it is made as `compact` makes one, of what the
         context at the source's leaf has of the stretch, with further ``instructions``; of a stretch
@@ -1821,9 +1826,9 @@ class Branches(Group[Writing]):
         return MergedRange(source_id, after, leaf, entry.depth - (-1 if before is None else before.depth))
 
     async def _append_once(self, key: str, seen: Seen, entries: Sequence[NewEntry]) -> Appended:
-        """Append, unless the path to the leaf has what was appended under this key before; return the first result.
+        """Append, unless the path to the leaf has the append of this key already; return the first result.
 
-        What was undone, or lies on another branch, does not count: it is appended anew, under the next key.
+        An append that was undone, or lies on another branch, does not count: it is appended anew, under the next key.
         """
         while True:
             numbered, first = await self._recalled(key, seen)
@@ -1836,7 +1841,7 @@ class Branches(Group[Writing]):
                 )
 
     async def _recalled(self, key: str, seen: Seen) -> tuple[str, Appended | None]:
-        """Return the first result of what was appended under a key, where the path to the leaf has it, else None.
+        """Return the first result of the append of a key, if the path to the leaf has it, else None.
 
         Before it comes the name under which it was appended, or is to be.
         """

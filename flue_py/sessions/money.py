@@ -1,4 +1,4 @@
-"""Budgets and paid calls: what a store sets, and what a session reserves, books and has paid."""
+"""Budgets and paid calls of stores and sessions."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ else:
 
 
 class BudgetedCall:
-    """A call that is being made on what was reserved for it (see `Session.money.budgeted`)."""
+    """A call that is being made on its reservation (see `Session.money.budgeted`)."""
 
     __slots__ = ("_is_made", "_reservation", "_used")
 
@@ -132,7 +132,7 @@ class BudgetedCall:
 
     @property
     def reservation(self) -> Reservation:
-        """What was set aside."""
+        """The reserved amounts."""
         return self._reservation
 
     @property
@@ -142,7 +142,7 @@ class BudgetedCall:
 
     @property
     def amounts(self) -> Amounts:
-        """What is said to be used so far."""
+        """The amounts used so far, as far as they were said."""
         return self._used
 
     def made(self) -> None:
@@ -153,9 +153,10 @@ class BudgetedCall:
         self._is_made = True
 
     def used(self, *, tokens: int | None = None, cost: Money | None = None) -> None:
-        """Say what the call has used so far, in all: a later word replaces an earlier one. Raises `InvalidArgument`.
+        """Say how much the call has used so far, in all: a later word replaces an earlier one. Raises
+        `InvalidArgument`.
 
-        ``cost`` is in US dollars. What is not said is as it was.
+        ``cost`` is in US dollars. An amount that is left out is as it was.
         """
         said = _said(tokens, cost)
         self._used = Amounts(
@@ -181,14 +182,14 @@ class StoreBudgets(Scoped):
         cost: Money | None = None,
         spent_so_far: Money | Literal["ledger"] | None = None,
     ) -> Budget:
-        """Make a budget of tokens or of money, or change what one allows, and return it.
+        """Make a budget of tokens or of money, or change the amount of one, and return it.
 
-        It covers a session; with ``tasks`` also its task sessions, theirs, and so on; or a scope, or
-        with ``scope_prefix`` all scopes that begin so. There is one for
-        each of these and each unit: set again, it goes on with what it has counted, so that a program may set it
-        whenever it starts. ``cost`` is in US dollars. A new one begins with ``spent_so_far`` (default 0), an amount
-        of its unit, or ``"ledger"``: what the ledger has of what it covers. A fork is covered by the scope only.
-        Raises `InvalidArgument`, `SessionNotFound`. O(1); with ``"ledger"`` O(calls).
+        It covers a session; with ``tasks`` also its task sessions, theirs, and so on; or a scope, or with
+        ``scope_prefix`` all scopes that begin so. There is one for each of these and each unit: set again, it goes on
+        with its count, so that a program may set it whenever it starts. ``cost`` is in US dollars. A new one begins
+        with ``spent_so_far`` (default 0), an amount of its unit, or ``"ledger"``: the amounts that the ledger has of
+        its sessions. A fork is covered by the scope only. Raises `InvalidArgument`, `SessionNotFound`. O(1); with
+        ``"ledger"`` O(calls).
         """
         meant = self._meant(scope)
         if session is None and scope_prefix is None:
@@ -286,7 +287,7 @@ _UNPAID = (ContextOverflow, ModelDenied, ModelRefused, RateLimited)
 
 
 class Booked(NamedTuple):
-    """A paid call as the ledger has it, its tokens, and its picodollars; None for what is not known."""
+    """A paid call as the ledger has it, its tokens, and its picodollars; None for an unknown number."""
 
     call: JsonObject
     tokens: int | None
@@ -334,7 +335,7 @@ async def book(
     try:
         recorded = await record(call_id=call_id)
     except CallConflict:
-        # Some providers, and many stand-ins, give every answer the same id: what was paid counts all the same.
+        # Some providers, and many stand-ins, give every answer the same id: a paid call counts all the same.
         call_id = new_id()
         recorded = await record(call_id=call_id)
     named: JsonObject = {**usage, "provider": provider, "model": model, "callId": call_id}
@@ -348,7 +349,7 @@ class BookingAsker:
     A request without a timeout gets that of ``patience``, and one that allows a longer answer than the model has, its
     limit. Where the provider takes no call for a while and says for how long, that is waited for and the request made
     again, as long as ``patience`` lasts. With ``purpose``, every request is for that. Where budgets cover the session,
-    what a request may take at most is reserved in them before, and what it used is booked in them after.
+    the most that a request may take is reserved in them before, and its usage is booked in them after.
 
     ``calls`` are these calls, each with the id by which the ledger knows it: an entry that names them is not counted
     again. Calls that failed are booked, and are not among them: no entry is made of them.
@@ -375,14 +376,14 @@ class BookingAsker:
         self._before = before
 
     async def ask(self, request: ModelRequest) -> ModelReply:
-        """Return the answer to a request. Raises what the model raises, `ModelError` among it."""
+        """Return the answer to a request. Raises the model's errors, such as `ModelError`."""
         if request.timeout is None and self._timeout is not None:
             request = replace(request, timeout=self._timeout)
         if self._purpose is not None:
             request = replace(request, purpose=self._purpose)
         most = self._model.max_output_tokens
         if most is not None and request.max_tokens is not None and request.max_tokens > most:
-            # A mode need not know that, and a provider refuses what is above it.
+            # A mode need not know that, and a provider refuses more.
             request = replace(request, max_tokens=most)
         while True:
             if self._before is not None:
@@ -421,7 +422,7 @@ class BookingAsker:
         return told + (request.max_tokens or self._model.max_output_tokens or 0)
 
     async def _answer(self, request: ModelRequest, booked: list[Booked]) -> ModelReply:
-        """Return the answer; what was paid for is booked in the ledger, and added to ``booked``."""
+        """Return the answer; paid calls are booked in the ledger, and added to ``booked``."""
         try:
             # A model that does not keep to the timeout itself is given up; one that does knows what it has cost.
             patience = None if request.timeout is None else request.timeout + _MARGIN_SECONDS
@@ -455,7 +456,7 @@ class BookingAsker:
 
 
 def _charge(call: BudgetedCall, booked: Sequence[Booked]) -> None:
-    """Say what a call has used: what is not known counts as what was reserved."""
+    """Say how much a call has used: an unknown number counts as the reserved one."""
     call.made()
     tokens = [each.tokens for each in booked if each.tokens is not None]
     picodollars = [each.picodollars for each in booked if each.picodollars is not None]
@@ -478,7 +479,7 @@ _AT_ONCE = 500
 
 
 async def reprice(backend: Backend, pricer: CallPricer, *, dry_run: bool) -> Repricing:
-    """Return what the calls of unknown cost cost by the prices that are known now, and write it unless ``dry_run``."""
+    """Return the costs of the calls of unknown cost by the prices of now, and write them unless ``dry_run``."""
     found: dict[tuple[str, str, Unpriced | None], tuple[int, int]] = {}
     after = -1
     while calls := await backend.unpriced_calls(after, limit=_AT_ONCE):
@@ -535,7 +536,7 @@ def _as_reported(row: CallRow, entry: Entry | None) -> PaidCall | None:
 
 
 def price_parts(pricer: CallPricer, entry: Entry, picodollars: int) -> Cost | None:
-    """Return what the calls that an entry reports cost by kind of token; None where prices do not make it that sum."""
+    """Return the cost of the calls of an entry by kind of token; None if prices do not make it that sum."""
     bare = NewEntry(entry.kind, entry.payload, entry.role)
     parts = []
     for call in derived_from_payload(bare, entry.fields).calls:
@@ -567,7 +568,7 @@ _CALLS_AT_ONCE = 500
 
 
 class StoreUsage(Scoped):
-    """What a `Store` tells of its ledger."""
+    """The ledger of a `Store`."""
 
     __slots__ = ()
     _pricer: CallPricer
@@ -594,7 +595,7 @@ class StoreUsage(Scoped):
         last_day: date | None = None,
         group_by: Sequence[Dimension] = (),
     ) -> UsageReport:
-        """Return what was paid, from the ledger: the total, and a row for each group, in the order of the groups.
+        """Return the usage in the ledger: the total, and a row for each group, in the order of the groups.
 
         Without a session: of the whole store. With several: the calls they paid for; an unknown id adds
         nothing. With one: the calls it paid for, also after it was deleted; ``tasks`` adds the task sessions it links
@@ -609,7 +610,7 @@ class StoreUsage(Scoped):
         ``branch`` takes those whose entry is on the active path of a session (``active``), on that of none
         (``abandoned``), deleted (``gone``), or that never had one (``alone``). ``group_by`` names any of session,
         scope, project, agent, provider, model, purpose, outcome, price_source, branch, day, week, month. A project is
-        the folder of a session at its first paid call; an agent is what a message names, else the program that a
+        the folder of a session at its first paid call; an agent is the one a message names, else the program that a
         session was imported from. None is unknown.
 
         Raises `SessionNotFound`, `EntryNotFound`, `InvalidArgument`. O(calls of the sessions meant), or O(ledger).
@@ -679,7 +680,7 @@ def checked_calls(
     agent: str | None,
     at: datetime | None,
 ) -> tuple[PaidCall, ...]:
-    """Return paid calls from what a caller says of one. Raises `InvalidArgument`, `InvalidEntry` naming the field."""
+    """Return paid calls from the arguments of one. Raises `InvalidArgument`, `InvalidEntry` naming the field."""
     if not isinstance(usage, Mapping):
         raise InvalidEntry(f"usage: should be an object, not {type(usage).__name__}")
     encode_json(dict(usage), "usage")
@@ -720,7 +721,7 @@ def checked_query(
     last_day: date | None,
     group_by: Sequence[Dimension],
 ) -> LedgerQuery:
-    """Return a question to the ledger. Raises `InvalidArgument` for what makes none."""
+    """Return a question to the ledger. Raises `InvalidArgument` for arguments that make none."""
     for what, flag in (("tree", tree), ("tasks", tasks), ("path", path)):
         checked_flag(flag, what)
     on_path = path or since is not None or not isinstance(checked_leaf(leaf), Stored)
@@ -773,16 +774,16 @@ class Spending(Group[Handle]):
         """Return the budgets that cover this session, in the order they were made.
 
         Its own, those with tasks of every session that it is a task of, however far above, and those of its scope.
-        With ``by_ledger``, ``spent`` is what the ledger has of what each covers, reserved or not. O(budgets), or
+        With ``by_ledger``, ``spent`` is the amount that the ledger has of its sessions, reserved or not. O(budgets), or
         O(calls).
         """
         return await self._backend.covering_budgets(self._ref, by_ledger=checked_flag(by_ledger, "by_ledger"))
 
     async def check_budgets(self) -> None:
-        """Raise `BudgetExceeded` if the ledger has more of what a budget of this session covers than that allows.
+        """Raise `BudgetExceeded` if the ledger has more than a budget of this session allows.
 
-        To be asked before a turn: it counts every call, also those that nothing was reserved for, and one that has
-        reached what is allowed may still be made. A call whose cost is unknown counts no money. O(calls).
+        To be asked before a turn: it counts every call, also those that nothing was reserved for, and one at the
+        limit may still be made. A call whose cost is unknown counts no money. O(calls).
         """
         for budget in await self.budgets(by_ledger=True):
             check_spent(budget, self._session.id)
@@ -793,8 +794,8 @@ class Spending(Group[Handle]):
         """Set an amount aside in every budget that covers this session, all or nothing, before a call is made.
 
         ``cost`` is in US dollars. A budget whose unit is not named sets nothing aside, and refuses only if nothing
-        is left in it. After ``ttl`` seconds (default 900) what is held is given back, so that what a dead process
-        reserved comes free; `prolong` a call that takes longer. If no budget covers the session, everything is
+        is left in it. After ``ttl`` seconds (default 900) held amounts are given back, so that those of a dead process
+        come free; `prolong` a call that takes longer. If no budget covers the session, everything is
         allowed and there is nothing to settle. Raises `BudgetExceeded` with nothing changed. One transaction.
         """
         return await self._reserve(_said(tokens, cost), ttl_us(ttl))
@@ -814,10 +815,10 @@ class Spending(Group[Handle]):
     async def commit(
         self, reservation: Reservation | str, *, tokens: int | None = None, cost: Money | None = None
     ) -> Reservation:
-        """Book what a call used, and give back what was set aside for it.
+        """Book the usage of a call, and give back its reservation.
 
         What was used may be more or less than was reserved, and is booked in full; where it is not said, what was
-        reserved was used. What has expired can be committed (``was_late``): the money is gone all the same. The same
+        reserved was used. An expired one can be committed (``was_late``): the money is gone all the same. The same
         commit again changes nothing. Raises `ReservationSettled` if it was released, or committed with other
         amounts, and `ReservationNotFound`. One transaction.
         """
@@ -828,7 +829,7 @@ class Spending(Group[Handle]):
         return await self._backend.commit_reservation(reservation_id, used)
 
     async def release(self, reservation: Reservation | str) -> Reservation:
-        """Give back what was set aside for a call that is not made. One transaction.
+        """Give back the reservation of a call that is not made. One transaction.
 
         Raises `ReservationSettled` if it was released or committed before, or has expired; `ReservationNotFound`.
         """
@@ -838,7 +839,7 @@ class Spending(Group[Handle]):
         return await self._backend.release_reservation(reservation_id)
 
     async def prolong(self, reservation: Reservation | str, *, ttl: float | None = None) -> Reservation:
-        """Hold what was set aside for at least ``ttl`` seconds (default 900) from now. Raises as `release` does."""
+        """Hold a reservation for at least ``ttl`` seconds (default 900) from now. Raises as `release` does."""
         hold = ttl_us(ttl)
         reservation_id = self._settling(reservation)
         if isinstance(reservation, Reservation) and not reservation.budget_ids:
@@ -860,9 +861,9 @@ class Spending(Group[Handle]):
     ) -> AbstractAsyncContextManager[BudgetedCall]:
         """Reserve for the length of an ``async with``, and settle at its end: the way to make a call.
 
-        The block says what the call used with ``call.used(...)``; that is booked, also if the block then fails or
-        is cancelled. Without it, a block that ends well books what was reserved, and one that raises gives it back,
-        unless it has said ``call.made()``: then something may have been spent, and what was reserved is booked.
+        The block reports the usage of the call with ``call.used(...)``; that is booked, also if the block then fails or
+        is cancelled. Without it, a block that ends well books the reserved amounts, and one that raises gives it back,
+        unless it has said ``call.made()``: then something may have been spent, and the reserved amounts are booked.
         Raises as `reserve` does, before the block is entered.
         """
         return self._budgeted(_said(tokens, cost), ttl_us(ttl))
@@ -909,7 +910,7 @@ class Spending(Group[Handle]):
     ) -> Recorded:
         """Write a paid call that made no entry into the ledger: one that failed or was aborted, a title, a probe.
 
-        ``usage`` is what it used, as messages report it. ``purpose`` (turn, compaction, branch_summary, title, task
+        ``usage`` is its usage, as messages report it. ``purpose`` (turn, compaction, branch_summary, title, task
         ...) and ``outcome`` (failed, aborted ...) are names of your own, and so is ``agent``, who made it; ``at`` is
         when it was made, by default now.
         With a ``call_id`` a second report of the same call changes nothing; without one each report is another call.
@@ -926,8 +927,8 @@ class Spending(Group[Handle]):
     async def import_call(self, call: PaidCall) -> Recorded:
         """Write a paid call that a file counts without an entry for it, as `record_call` does for one of your own.
 
-        What the call ``replaces`` of this session's is taken out. Raises `InvalidEntry`, and `CallConflict` for a call
-        that was reported with other numbers. O(1).
+        The calls of this session that it ``replaces`` are taken out. Raises `InvalidEntry`, and `CallConflict` for a
+        call that was reported with other numbers. O(1).
         """
         check_imported_call(call)
         priced = self._session._pricer.price_call(replace(call, agent=call.agent or program_of(self._session.metadata)))
@@ -936,12 +937,12 @@ class Spending(Group[Handle]):
     async def aggregate_usage_since(
         self, before: str | None, *, leaf: LeafChoice = STORED, told: bool = False
     ) -> UsageWindow:
-        """Return what the entries after ``before`` up to the leaf used; None is the whole path.
+        """Return the usage of the entries after ``before`` up to the leaf; None is the whole path.
 
         Where ``before`` is not on the path, ``on_path`` is False and the usage zero, never that of the whole
         history. Assistant messages and compactions count. O(forks on the path), whatever the window. With ``told``
         the window also knows which kinds of tokens were reported (`UsageWindow.known`): O(calls of the tree), and
-        O(window) where another session paid for what the window has.
+        O(window) if another session paid for some of it.
         """
         checked_place(before, "before")
         checked_leaf(leaf)
@@ -968,9 +969,9 @@ class Spending(Group[Handle]):
         return found | told_by(read.entries or ())
 
     async def entry_costs(self) -> dict[str, EntryCost]:
-        """Return what the calls of each entry the session sees cost, by entry id, as the ledger knows it.
+        """Return the cost of each entry the session sees, by entry id, as the ledger knows it.
 
-        That is what was reported, or what was priced at the time of the call: every branch, retries and compactions,
+        That is the reported cost, or the price at the time of the call: every branch, retries and compactions,
         whichever session paid. Left out are entries that paid for nothing, copies, and entries whose call another
         session reported first. O(calls of the tree).
         """

@@ -1,4 +1,4 @@
-"""What a model is sent of a session, how large that is, and reports on a session."""
+"""Requests to models, the size of the context, and reports on a session."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ HANDOFF = "handoff"
 
 
 class Handoff(Frozen):
-    """A handoff: what the sources said, and the append, None if they said nothing.
+    """A handoff: the texts of the sources, and the append, None if they had none.
 
     For a retry by its key the append is the first one, and ``gathered`` None: no source was asked again.
     """
@@ -106,13 +106,14 @@ class Context(Group[Writing]):
     ) -> ContextSize:
         """Return how many tokens the context takes for ``model``; by default for the one that the path has at its leaf.
 
-        What the provider reported counts where it is fresh, and our own count for what follows; `ContextSize` has both.
-        ``provider`` leaves out what other providers reported. ``system`` is the system prompt, ``tools`` are the tools'
-        definitions, as JSON: "" and () if there are none, None if they are unknown. A report above ``window``, the
-        model's, is not believed. ``faithful`` counts as the reference does, ``use_reported=False`` counts everything.
+        The provider's report counts while it is fresh, and our own count for later items; `ContextSize` has both.
+        ``provider`` leaves out the reports of other providers. ``system`` is the system prompt, ``tools`` are the
+        tools' definitions, as JSON: "" and () if there are none, None if they are unknown. A report above ``window``,
+        the model's, is not believed. ``faithful`` counts as the reference does, ``use_reported=False`` counts
+        everything.
 
-        The cost of the context, and O(size) of what this process has not counted before, which other tasks do not wait
-        for. Raises `EntryNotFound`, `InvalidArgument`.
+        The cost of the context, and O(size) of items that this process has not counted before, which other tasks do not
+        wait for. Raises `EntryNotFound`, `InvalidArgument`.
         """
         offered = tokens.checked_request(model, provider, system, tools)
         if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
@@ -141,12 +142,12 @@ class Context(Group[Writing]):
             return await waiting_of(self._session).call(measure)
 
     async def common_prefix(self, leaf_a: LeafChoice, leaf_b: LeafChoice = STORED) -> CommonPrefix:
-        """Return what the contexts at two leaves begin with, byte for byte: what a provider can read from its cache.
+        """Return the common beginning of the contexts at two leaves, byte for byte, as a provider's cache has it.
 
         Exact, whatever lies between the two: a compaction, an exclusion or a pin shortens it from where it changes the
         context, and equal messages on different branches count. Raises `EntryNotFound`.
 
-        What was read is remembered: two point reads and O(log items) for leaves that were asked for before, O(forks on
+        Contexts are remembered: two point reads and O(log items) for leaves that were asked for before, O(forks on
         the paths + entries since the common ancestor) for a leaf beside one of those, else O(kept entries + forks).
         """
         checked_leaf(leaf_a, "leaf_a")
@@ -184,7 +185,7 @@ class Context(Group[Writing]):
             return None
         since = await self._backend.read_path_since(self._ref, ancestor.id, leaf=leaf)
         added = since.entries or ()
-        # Another epoch: what was remembered may have been erased since.
+        # Another epoch: remembered digests may have been erased since.
         if since.stamp.epoch != base.stamp.epoch or any(entry.kind in (COMPACTION, EXCLUSION) for entry in added):
             return None
         return KnownChain(since.stamp, base.chain.grown(ancestor.depth, project_kept(added)))
@@ -204,7 +205,7 @@ class Context(Group[Writing]):
         settings: ContextSettings | Mapping[str, object] | None = None,
         sources: Mapping[str, SourceReader] | None = None,
     ) -> GatheredContext:
-        """Return what the sources in ``spec`` of an agent's settings have to say now, and which had nothing.
+        """Return the texts of the sources in ``spec`` of an agent's settings now, and which had none.
 
         ``sources`` are functions of yours by their names, which take the place of those of the package: they take an
         `Asked` and return a text, or None. One that raises, or takes longer than 30 seconds and is a coroutine
@@ -233,7 +234,7 @@ class Context(Group[Writing]):
         agent: str | None,
         sources: Mapping[str, SourceReader],
     ) -> GatheredContext:
-        """Return what sources say; ``sources`` are those that were checked."""
+        """Return the texts of sources; ``sources`` are those that were checked."""
         if not wanted:
             return gathering.GatheredContext(agent)
         registered = await Marks(self._session).registered(leaf=found.stamp.leaf_id)
@@ -259,7 +260,7 @@ class Context(Group[Writing]):
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
     ) -> Handoff:
-        """Append what ``agent`` has to know before its turn, and return it: what the sources in its ``handoff`` say.
+        """Append the handoff of ``agent`` before its turn, and return it: the texts of the sources in its ``handoff``.
 
         One message of the user under the line "[HANDOFF CONTEXT — assembled for AGENT]", which all agents see. Nothing
         is appended where no source has a text; an agent's own history is none. ``settings`` and ``sources`` are as in
@@ -323,13 +324,13 @@ class Context(Group[Writing]):
         sources: Mapping[str, SourceReader] | None = None,
         gathered: GatheredContext | None = None,
     ) -> Attempts:
-        """Return up to four attempts at a request: as `request` makes it, and then with less of what tools gave back.
+        """Return up to four attempts at a request: as `request` makes it, and then with less of the results of tools.
 
         They are for ``async for`` (in synchronous code for ``for``). Each is a context manager, which takes a
         `ContextOverflow` that is raised inside it; the next one is then made anew from the whole: with results of tools
         cut after 4,000 characters, then after 500, then without tools. The last one lets the error pass. Where the
         settings have limits (`Fitting`), an attempt that is larger is passed over before it is sent; ``tools`` are
-        counted in. What was cut is in the report of each.
+        counted in. The report of each names the cuts.
 
         The other arguments, what is raised and what it costs are as in `request`; all attempts are of the context that
         was read when this was called.
@@ -350,11 +351,11 @@ class Context(Group[Writing]):
         system: str | None = None,
         tools: Sequence[Mapping[str, JsonValue]] = (),
     ) -> Validity:
-        """Return what a provider would refuse of the context as it is, and what `request` changes so that it is taken.
+        """Return the faults a provider would refuse in the context as it is, and the repairs that `request` makes.
 
-        `Validity.broken` has where the context breaks the rules of ``target``, with the entry; `Validity.repairs` what
-        `request` with the same arguments leaves out or changes, in the order in which that is done; `Validity.left`
-        what breaks a rule after that. Nothing is written, and settings change nothing. Raises `EntryNotFound`,
+        `Validity.broken` has where the context breaks the rules of ``target``, with the entry; `Validity.repairs` the
+        changes that `request` with the same arguments leaves out or changes, in the order in which that is done;
+        `Validity.left` the faults after that. Nothing is written, and settings change nothing. Raises `EntryNotFound`,
         `InvalidArgument`. The cost of `request`.
         """
         name = base.checked_target(target)
@@ -387,7 +388,8 @@ class Context(Group[Writing]):
         sources: Mapping[str, SourceReader] | None = None,
         gathered: GatheredContext | None = None,
     ) -> tuple[AgentContext, Callable[[Sequence[Step]], ContextRequest]]:
-        """Check the arguments of a request and read the context; return the agent's settings, and what makes a request.
+        """Check the arguments of a request and read the context; return the agent's settings, and the function that
+        makes a request.
 
         The latter takes further steps, which come last.
         """
@@ -473,10 +475,10 @@ class Reports(Group[Writing]):
     """Reports on a session and its task sessions."""
 
     async def name(self) -> str:
-        """Return what the session is known by in every list, tree, report and transcript, on one line.
+        """Return the name of the session in every list, tree, report and transcript, on one line.
 
         That is its title, given or else made, else its key, else how it begins; of a fork that has none of the first
-        three, also what it was forked from: ``(fork of …)``. "(empty)" where there is nothing to tell. O(1).
+        three, also the session it was forked from: ``(fork of …)``. "(empty)" where there is nothing to tell. O(1).
         """
         async with self._session._turn:
             info = await self._session._stored_info()
@@ -497,12 +499,12 @@ class Reports(Group[Writing]):
 
         It shows the tree with every branch, what the model sees at each entry against what is stored, how the context
         of each agent grew, what compactions stand for and lost (of each session, the newest 20), and what the session
-        and its tasks have paid, by model. Tasks come last active first.
-        ``warn_at`` and ``cutover_at`` draw lines at so many input tokens; 0 draws none. ``sizes=False`` saves the time
-        to count tokens. With ``settings``, ``agent`` or ``target`` it shows beside the tree what `request` sends then:
-        what each step did, and which entries are out, cut, replaced or repaired. What is stored and the arguments
-        decide every byte: the time of making is on the page only as ``made_at`` (UTC). O(entries + calls of the trees),
-        and O(path) for each compaction. Raises `InvalidArgument`.
+        and its tasks have paid, by model. Tasks come last active first. ``warn_at`` and ``cutover_at`` draw lines at so
+        many input tokens; 0 draws none. ``sizes=False`` saves the time to count tokens. With ``settings``, ``agent`` or
+        ``target`` it shows beside the tree the request that is sent then: the changes of each step, and which entries
+        are out, cut, replaced or repaired. The store and the arguments decide every byte: the time of making is on the
+        page only as ``made_at`` (UTC). O(entries + calls of the trees), and O(path) for each compaction. Raises
+        `InvalidArgument`.
         """
         thresholds = checked_thresholds(warn_at, cutover_at)
         checked_flag(sizes, "sizes")
@@ -519,10 +521,11 @@ class Reports(Group[Writing]):
         return render.report.html_report(found, thresholds, bill=bill, made_at=made)
 
     async def snapshots(self, *, warn_at: int = 0, cutover_at: int = 0) -> str:
-        """Return what the chart of `html_report` shows, as JSON lines: one a turn, one a compaction.
+        """Return the data of the chart of `html_report`, as JSON lines: one a turn, one a compaction.
 
-        Session by session, tasks after what started them, each in the order of its active path. ``warn_at`` and
-        ``cutover_at`` are repeated in each line, and left out where 0. O(entries). Raises `InvalidArgument`.
+        Session by session, tasks after the sessions that started them, each in the order of its active path.
+        ``warn_at`` and ``cutover_at`` are repeated in each line, and left out where 0. O(entries). Raises
+        `InvalidArgument`.
         """
         thresholds = checked_thresholds(warn_at, cutover_at)
         return render.report.context_snapshots(await read_reported(self._backend, self._ref, sizes=False), thresholds)
@@ -558,7 +561,7 @@ async def read_reported(
 
 
 def _losses(entries: Sequence[Entry]) -> dict[str, JsonObject]:
-    """Return what the newest compactions of a tree lost, as the report takes it."""
+    """Return the losses of the newest compactions of a tree, as the report takes them."""
     if all(entry.kind != COMPACTION for entry in entries):
         return {}
     reports = facts.losses_in(entries, most=_MOST_COMPACTIONS, limit=_MOST_LOST)
@@ -589,7 +592,7 @@ async def _read_one(
 
 
 async def read_bill(backend: Backend, session_id: str) -> tuple[UsageRow, ...]:
-    """Return what a session and its tasks have paid, by provider, model and purpose; also for tasks that are gone."""
+    """Return the usage of a session and its tasks, by provider, model and purpose; also for tasks that are gone."""
     query = LedgerQuery(session_id, tasks=True, group_by=("provider", "model", "purpose"))
     return (await backend.read_ledger(query)).rows
 

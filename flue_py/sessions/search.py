@@ -122,7 +122,7 @@ async def all_sessions(
 
 
 def _spellings(name: str) -> list[str]:
-    """Return what to look for: ids that this library makes are hexadecimal, in lower case."""
+    """Return the spellings of a name: ids that this library makes are hexadecimal, in lower case."""
     is_hexadecimal = all(char in "0123456789abcdefABCDEF-" for char in name)
     return list(dict.fromkeys((name, name.lower()))) if is_hexadecimal else [name]
 
@@ -219,7 +219,7 @@ _MOST_MARKS = 200
 
 
 class Narrowing(Frozen):
-    """What a search is narrowed to.
+    """The narrowing of a search.
 
     ``sessions`` are named ones and their tasks; ``heirs`` are sessions that these were forked from, with the
     forks that see a part of each.
@@ -259,7 +259,7 @@ class Narrowing(Frozen):
         )
 
     def may_have(self, found: FoundText, chosen: Mapping[int, SessionHead]) -> bool:
-        """Return whether a text that an index names may be one that is searched, by its session and what it weighs."""
+        """Return whether a text that an index names may be one that is searched, by its session and its weight."""
         return found.session_key in chosen and part_of(found.weight) in self.parts
 
     def marks(self, chosen: Mapping[int, SessionHead]) -> Sequence[Sequence[str]]:
@@ -292,7 +292,7 @@ def marks_of(head: SessionHead, role: str | None, text: SearchedText) -> list[st
 
 
 def weight_of(part: Part, role: str | None) -> int:
-    """Return what a text weighs in a ranking: what people said before what tools did."""
+    """Return the weight of a text in a ranking: words of people before those of tools."""
     return _WEIGHT_OF_USER if part == "messages" and role == "user" else _WEIGHTS[part]
 
 
@@ -317,7 +317,7 @@ def tool_mark(tool: str) -> str:
 
 
 def scope_mark(scope: str) -> str:
-    """Return the mark of a scope. Scopes may hold what nobody should read in an index."""
+    """Return the mark of a scope. Scopes may hold words that nobody should read in an index."""
     return f"{MARK}c{_name(scope)}"
 
 
@@ -338,7 +338,7 @@ _CHUNK = 4 * _INDEXING_PAGE
 
 
 class Indexer:
-    """Adds to an index what it does not have yet. Only the index is written, the store is read."""
+    """Adds missing texts to an index. Only the index is written, the store is read."""
 
     def __init__(self, backend: Backend, index: WordIndex, progress: Progress | None = None) -> None:
         self._backend = backend
@@ -380,7 +380,7 @@ class Indexer:
             self._progress(self._done, max(self._total, self._done))
 
     async def _add_chunk(self, behind: list[SessionHead]) -> list[SessionHead]:
-        """Add a chunk of what is missing in one transaction; return the sessions that are behind still."""
+        """Add a chunk of the missing texts in one transaction; return the sessions that are behind still."""
         await self._index.begin()
         at = added = 0
         while at < len(behind) and added < _CHUNK:
@@ -433,7 +433,9 @@ class Indexer:
         return len(entries), has_landed and len(changes) < _INDEXING_PAGE
 
     async def _has_come_from(self, info: SessionInfo, start: KnownSession) -> bool:
-        """Return whether what the index has of a session is what was added first. O(changes since its last entry)."""
+        """Return whether the texts that the index has of a session are the first ones added. O(changes since its last
+        entry).
+        """
         expected, after = start.last_entry, max(start.last_revision - 1, 0)
         while after < start.revision:
             changes = await self._backend.changes(info.ref, after, min(_INDEXING_PAGE, start.revision - after))
@@ -449,7 +451,7 @@ class Indexer:
 
 
 def title_of(info: SessionInfo) -> str | None:
-    """Return what a session is called, by a person and by a program."""
+    """Return the titles of a session, by a person and by a program."""
     return "\n".join(dict.fromkeys(each for each in (info.title, info.auto_title) if each)) or None
 
 
@@ -459,7 +461,7 @@ async def left_by_deleted(backend: Backend, info: SessionInfo) -> list[Entry]:
 
 
 def title_number(title: str) -> int:
-    """Return the number of a title: another one for another title, since what an index has cannot be changed."""
+    """Return the number of a title: another one for another title, since the texts of an index cannot be changed."""
     return int.from_bytes(blake2b(title.encode("utf-8", "surrogatepass"), digest_size=4).digest())
 
 
@@ -539,9 +541,9 @@ _AT_ONCE = 0.01
 
 
 class Finding(NamedTuple):
-    """A text that has what is looked for, and where in it. ``entry`` is None for a title.
+    """A text that matches, and where. ``entry`` is None for a title.
 
-    ``by_id`` says that what is looked for is its id, whether or not the text has it.
+    ``by_id`` says that the query is its id, whether or not the text has it.
     """
 
     session: SessionInfo
@@ -564,18 +566,18 @@ class Finding(NamedTuple):
 
 
 _Match: TypeAlias = tuple[Entry, int, SearchedText, list[Span]]
-"""A text with its number, and where it has what is looked for."""
+"""A text with its number, and where it matches."""
 
 
 class Found(NamedTuple):
-    """What was found, best first, and whether there is more."""
+    """The matches, best first, and whether there are more."""
 
     findings: Sequence[Finding]
     has_more: bool
 
 
 class Finder:
-    """Looks for what a query asks for, in the sessions that were chosen."""
+    """Looks for the matches of a query in the chosen sessions."""
 
     def __init__(self, backend: Backend, query: Query, narrowing: Narrowing, chosen: Mapping[int, SessionHead]) -> None:
         self._backend = backend
@@ -587,7 +589,9 @@ class Finder:
         self._met: set[tuple[str, str | None, int, int]] = set()
 
     async def by_index(self, index: WordIndex, limit: int) -> Found:
-        """Return up to ``limit`` findings among what the index names. O(terms' texts, and the texts looked at)."""
+        """Return up to ``limit`` findings among the texts that the index names. O(terms' texts, and the texts looked
+        at).
+        """
         wanted = Wanted(
             self._query.need, self._narrowing.marks(self._chosen), self._narrowing.since_us, self._query.pairs
         )
@@ -638,7 +642,7 @@ class Finder:
                                     yield info, entry, number, text
 
     async def _entries(self, head: SessionHead, info: SessionInfo) -> AsyncGenerator[Sequence[Entry], None]:
-        """Yield what a session has added, and what deleted ones have left to it, as it was added."""
+        """Yield the entries that a session has added, and those that deleted ones have left to it, in their order."""
         without = await self._without(info)
         if info.forked_from_session is not None:
             yield [entry for entry in await left_by_deleted(self._backend, info) if entry.id not in without]
@@ -656,7 +660,7 @@ class Finder:
         return None if head.id in self._narrowing.heirs else title_of(info)
 
     async def _look_at(self, candidates: Iterable[FoundText]) -> list[Finding]:
-        """Return those of the candidates that have what is looked for. Two reads, of however many sessions."""
+        """Return those of the candidates that match. Two reads, of however many sessions."""
         numbers: dict[tuple[str, str], list[int]] = {}
         titles: dict[str, tuple[SessionHead, list[int]]] = {}
         for each in candidates:
@@ -677,9 +681,9 @@ class Finder:
         return [each for each in found if each is not None]
 
     async def _matches(self, numbers: Mapping[tuple[str, str], Sequence[int]]) -> list[tuple[str, _Match]]:
-        """Return which texts of entries have what is looked for, and where, with the session that each is seen by.
+        """Return the texts of entries that match, and where, with the session that sees each.
 
-        What a session has retracted is none, and nothing is of one that is gone.
+        Entries that a session has retracted do not match, nor those of a session that is gone.
         """
         found = []
         entries = await self._backend.read_named(list(numbers)) if numbers else ()
@@ -713,7 +717,7 @@ class Finder:
         return Finding(info, entry, number, text, spans, _score(text, role, len(spans)))
 
     async def _spans_in(self, name: str, entry: Entry | None, at_us: int, text: SearchedText) -> list[Span] | None:
-        """Return where a text has what is looked for; None where it does not match, or is not searched."""
+        """Return where a text matches; None if it does not, or is not searched."""
         if not self._narrowing.has_text(None if entry is None else entry.role, at_us, text):
             return None
         try:
@@ -722,14 +726,16 @@ class Finder:
             raise _took_too_long(name, entry) from error
 
     async def _spans(self, text: str) -> list[Span] | None:
-        """Return where a text has what is looked for. What takes long is done where it holds up nobody else."""
+        """Return where a text matches. A long search runs where it holds up nobody else."""
         if len(text) <= _LONG and len(self._query.words) <= MOST_WORDS:
             with suppress(TimeoutError):
                 return self._query.find(text, _AT_ONCE)
         return await self._backend.waiting.call(partial(self._query.find, text, search.SECONDS))
 
     def _was_found(self, entry: Entry | None, number: int) -> bool:
-        """Return whether a text was found before: what several forks see, as of a deleted session, is met in each."""
+        """Return whether a text was found before: an entry that several forks see, as of a deleted session, is in
+        each.
+        """
         if entry is None:
             return False
         text = (entry.id, entry.session_id, entry.created_us, number)
@@ -784,7 +790,7 @@ _SUGGESTIONS = 3
 _VOCABULARY = 20_000
 _LIKENESS = 0.7
 _MOST_MISSED = 8
-"""Words that no text has, to which those that look like them are looked for: what was pasted may have any number."""
+"""Words that no text has, to which those that look like them are looked for: a pasted text may have any number."""
 _SHORTEST_ID = 8
 _ANSWERING_POOL = 100
 """Of how many texts that have a word one has to be among those that are searched."""
@@ -802,7 +808,7 @@ class Asked(NamedTuple):
 
 
 class _Way(NamedTuple):
-    """How texts were found, and what words there are."""
+    """How texts were found, and the words there are."""
 
     found: Found
     suggestions: tuple[str, ...]
@@ -810,7 +816,7 @@ class _Way(NamedTuple):
 
 
 async def answer(backend: Backend, asked: Asked) -> SearchAnswer:
-    """Return what a search finds. Raises what reading the store does."""
+    """Return the answer of a search. Raises as reading the store does."""
     heads = await backend.session_heads()
     if asked.narrowing.sessions is not None:
         asked = asked._replace(narrowing=await with_relatives(backend, asked.narrowing, heads))
@@ -832,7 +838,9 @@ async def answer(backend: Backend, asked: Asked) -> SearchAnswer:
 
 
 async def with_relatives(backend: Backend, narrowing: Narrowing, heads: Sequence[SessionHead]) -> Narrowing:
-    """Return the narrowing with the tasks of its sessions, theirs, and what they all were forked from. O(sessions)."""
+    """Return the narrowing with the tasks of its sessions, theirs, and the sessions they all were forked from.
+    O(sessions).
+    """
     by_id = {head.id: head for head in heads}
     inside: set[str] = set()
     waiting = sorted(narrowing.sessions or ())
@@ -911,7 +919,9 @@ async def _who_sees(backend: Backend, entry_id: str, names: Iterable[str]) -> Se
 
 
 def _with(named: Finding, found: Found, limit: int) -> Found:
-    """Return what was found behind what has the id, which comes once: where its text has the words, too, with those."""
+    """Return the matches behind the text with the id, which comes once: where its text has the words, too, with
+    those.
+    """
     same = [each for each in found.findings if (each.session.id, each.entry) == (named.session.id, named.entry)]
     first = same[0]._replace(by_id=True) if same else named
     findings = [first, *(each for each in found.findings if each is not (same[0] if same else None))]
@@ -963,9 +973,9 @@ async def _by_index(
 async def _by_whole_index(
     indexer: Indexer, index: WordIndex, asked: Asked, heads: Sequence[SessionHead], finder: Finder
 ) -> Found:
-    """Look when nothing is missing: a deletion takes out what lay beside it, to be added again by whoever comes next.
+    """Look when nothing is missing: a deletion takes out the texts beside it, to be added again by whoever comes next.
 
-    That may be somebody else, between what is looked for here and the look at what is missing: what counts is whether
+    That may be somebody else, between this look and the one for missing texts: it counts whether
     anything was taken out meanwhile.
     """
     for _ in range(_ATTEMPTS):
@@ -1060,7 +1070,7 @@ _ASKED = 5
 
 
 async def index_problems(backend: Backend) -> list[Problem]:
-    """Return what is wrong with the index of a store, if it has one. O(index).
+    """Return the problems of the index of a store, if it has one. O(index).
 
     It is asked for words of the newest sessions, as a search does, with its ranking and its snippets. An index that is
     behind is brought up to date for it.
@@ -1112,7 +1122,7 @@ async def _not_found_of(backend: Backend, session_id: str) -> list[str]:
 
 
 class StoreSearch(Scoped):
-    """The half of a `Store` that finds again what was said."""
+    """The search of a `Store`."""
 
     __slots__ = ()
 
@@ -1140,10 +1150,10 @@ class StoreSearch(Scoped):
         ``OR``, ``NOT``, ``"phrases"``, ``begin*`` and parentheses; ``"substring"`` and ``"regex"`` read every text. The
         id of an entry or a session finds that one first, then the texts that have it. ``parts`` are ``messages``,
         ``tools``, ``thinking``, ``titles``, ``summaries``, all but thinking where none is named. ``sessions`` are
-        searched with their tasks and what they see of the sessions they were forked from; ``project`` is a folder with
-        those below it. ``since`` is included, ``until`` is not.
+        searched with their tasks and the entries they see of the sessions they were forked from; ``project`` is a
+        folder with those below it. ``since`` is included, ``until`` is not.
 
-        The answer says what was searched, and where each text lies. What an entry had before it was retracted is not
+        The answer names the texts searched, and where each match lies. The text of a retracted entry is not
         found. On a SQLite file and on PostgreSQL, an index beside it is brought up to date first; elsewhere every text
         is read, with the same result. ``progress`` is called with the entries that were added to the index, and those
         that are missing in all. Raises `InvalidArgument`, also for a regular expression that takes more
@@ -1173,7 +1183,7 @@ class StoreSearch(Scoped):
         return await answer(self._backend, asked)
 
     async def verify(self) -> VerifyReport:
-        """Re-derive everything that is stored twice; ``problems`` names what disagrees. O(store).
+        """Re-derive everything that is stored twice; ``problems`` names the disagreements. O(store).
 
         The index of words beside a store in which nothing does is checked as well, and asked for words of the store.
         """

@@ -132,11 +132,11 @@ else:
 _LOOKS_A_SECOND = 16_000
 _REST_SECONDS = 0.02
 """How long a follower rests behind each look, and longer where it looks at more sessions and budgets than so many a
-second: what is committed meanwhile is told by one look, so that looking takes a small part of the time."""
+second: commits of that time are told by one look, so that looking takes a small part of the time."""
 
 
 class StoreEvents(Scoped):
-    """The half of a `Store` that says what happened."""
+    """The events of a `Store`."""
 
     __slots__ = ()
 
@@ -148,18 +148,18 @@ class StoreEvents(Scoped):
         after: Iterable[str] = (),
         follow: bool = False,
     ) -> AsyncGenerator[SessionEvent, None]:
-        """Yield what happened to sessions and budgets, each event once, those of a session in their order.
+        """Yield the events of sessions and budgets, each once, those of a session in their order.
 
         They are of all sessions, those of ``scope``, or ``sessions``, in the order in which these were made, and then
         of the budgets that are set for these; events of different sessions are in no order of time. With ``after``, ids
-        of events, those up to and with the last of each session are left out: an event has the same id each time. What
-        was deleted since is told of what was told before, or is named by ``after``; of what was deleted before it was
-        looked at, nothing is known. With ``follow`` it goes on with what comes, from any process, until the store is
-        closed; else it ends when it has looked at everything. Nothing is written.
+        of events, those up to and with the last of each session are left out: an event has the same id each time. A
+        deletion is told of sessions that were told of before, or are named by ``after``; sessions deleted before that
+        are not known. With ``follow`` it goes on with new events, from any process, until the store is closed; else it
+        ends when it has looked at everything. Nothing is written.
 
-        Raises `InvalidArgument` for what is no id of an event, and `SessionNotFound` for a session that is missing when
-        it begins, and of which ``after`` names no event. O(sessions + budgets), with ``follow`` after each commit, at
-        most 16,000 of them a second, and O(revisions that are new, and their entries).
+        Raises `InvalidArgument` for a text that is no id of an event, and `SessionNotFound` for a session that is
+        missing when it begins, and of which ``after`` names no event. O(sessions + budgets), with ``follow`` after each
+        commit, at most 16,000 of them a second, and O(revisions that are new, and their entries).
         """
         scope = self._meant(scope)
         checked_flag(follow, "follow")
@@ -227,7 +227,7 @@ class StoreFiles(Scoped):
         project: str = "",
         scope: str | None = None,
     ) -> DocumentInfo:
-        """Store a text for agents to read, in place of what has its name, and return what the store says of it.
+        """Store a text for agents to read, in place of that of the same name, and return its row.
 
         ``source`` is where it came from. `flue_py.transfer.add_files` reads it from the disk.
         The same again changes nothing. Raises `InvalidArgument`, which never shows the text. One transaction, O(size).
@@ -279,7 +279,7 @@ _ALL = 2**63 - 1
 class Looking:
     """Looks at the sessions that are named, or those of a scope, or all, and at the budgets of the same.
 
-    ``seen`` is what was told, and grows with what is. ``looks`` counts the sessions and budgets of the last look.
+    ``seen`` are the positions told of, and grows. ``looks`` counts the sessions and budgets of the last look.
     """
 
     def __init__(self, backend: Backend, named: Sequence[str] | None, scope: str | None, seen: Seen) -> None:
@@ -294,7 +294,7 @@ class Looking:
         self.looks = 0
 
     async def look(self) -> AsyncGenerator[SessionEvent, None]:
-        """Yield what was not told yet. O(sessions + budgets), and O(revisions that are new, and their entries)."""
+        """Yield the new events. O(sessions + budgets), and O(revisions that are new, and their entries)."""
         self.looks = 0
         for part in (self._of_sessions, self._of_gone_sessions, self._of_budgets, self._of_gone_budgets):
             async with aclosing(part()) as found:
@@ -422,7 +422,7 @@ class Looking:
             try:
                 page = await self._backend.list_budgets(scope=self._scope, after=after, limit=_AT_ONCE)
             except BudgetNotFound:
-                # It was deleted meanwhile. From the beginning: what was told is not told twice.
+                # It was deleted meanwhile. From the beginning: no event is told twice.
                 after = None
                 continue
             yield page
@@ -475,7 +475,7 @@ class StoreMemories(Scoped):
         project: str = "",
         scope: str | None = None,
     ) -> DocumentInfo:
-        """Keep a fact under a name, in place of what was kept under it before, and return what the store says of it.
+        """Keep a fact under a name, in place of the earlier one, and return its row.
 
         ``type`` is one word: ``user``, ``feedback``, ``project``, ``reference`` or another. The same again changes
         nothing. Raises `InvalidArgument`, which never shows the text. One transaction, O(size).
@@ -493,7 +493,7 @@ class StoreMemories(Scoped):
         """Return the memories that hold in a project, whole, in order of type, then of name.
 
         Where the project has some of its own, or is ``initialized``, these are all; else they are those that are for no
-        project. What `flue_py.context.blocks.memory_text` tells a model of them has a limit. Raises `InvalidArgument`.
+        project. The text of `flue_py.context.blocks.memory_text` has a limit. Raises `InvalidArgument`.
         O(their size).
         """
         _check_place(space, project)
@@ -527,7 +527,7 @@ class StoreMemories(Scoped):
 
         They are taken literally, in any case, and may be parts of words. Of all spaces and projects where none is
         named; in order of space, project and name. No index helps: a call reads up to 1,000 memories, and its
-        ``after`` says where the next one goes on, None at the end. Raises `InvalidArgument`. O(size of what is read).
+        ``after`` says where the next one goes on, None at the end. Raises `InvalidArgument`. O(size of the texts read).
         """
         if space is not None:
             _check_space(space)
@@ -604,11 +604,12 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         self._scope = scope
 
     def in_scope(self, scope: str) -> Store:
-        """Return the same store for one tenant or user alone: what it makes is in this scope, and others' is not there.
+        """Return the same store for one tenant or user alone: its sessions are made in this scope, and those of others
+        are not there.
 
         Another ``scope`` in a call of it is `InvalidArgument`, and a session of another one is missing, also by its id.
-        `verify`, `info`, `backup`, `reprice` and `backend` are of the whole store, and so is what a `Session` is given
-        of others: the ``scope`` of a fork, a session to merge. Raises `InvalidArgument`. No I/O.
+        `verify`, `info`, `backup`, `reprice` and `backend` are of the whole store, and so are arguments of a `Session`
+        that name others: the ``scope`` of a fork, a session to merge. Raises `InvalidArgument`. No I/O.
         """
         check_scope(scope)
         return Store(self._backend, self._limits, self._pricer, scope_meant(self._scope, scope))
@@ -620,7 +621,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
 
     @property
     def backend(self) -> Backend:
-        """The `Backend` below: for tools and transfer, and for what the methods of `Store` and `Session` do not offer.
+        """The `Backend` below: for tools and transfer, and for reads that `Store` and `Session` do not offer.
 
         Its methods check less than theirs, price nothing, and are coroutine functions, in `flue_py.sync`, too.
         """
@@ -705,9 +706,9 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         """Return the entry with this id, whichever session of the store has it; None if there is none.
 
         It may be on any branch, or retracted. Its ``session_id`` is the session that added it, None if that is deleted;
-        `in_scope` keeps users apart: there it is what a session of the scope sees. Ids that the store draws are never
-        in two histories; ids that were imported may be: `AmbiguousId`, whose ``matches`` are sessions to read it with.
-        One point read; in a scope O(its sessions) for what others added, or have as well.
+        `in_scope` keeps users apart: there it is an entry that a session of the scope sees. Ids that the store draws
+        are never in two histories; ids that were imported may be: `AmbiguousId`, whose ``matches`` are sessions to read
+        it with. One point read; in a scope O(its sessions) for entries that others added, or have as well.
         """
         checked_id(entry_id, "entry_id")
         if self._scope is None:
@@ -757,10 +758,10 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
 
         ``order_by`` is ``activity`` (the time of the newest entry), ``updated`` (any change), ``created``, ``title``,
         ``messages``, ``entries``, ``tokens`` or ``cost``, falling unless ``descending`` is False; equal ones are in the
-        order they were made. What has no price counts as nothing. ``title`` is part of the title that is shown, in any
-        case. ``scopes`` are several of them, ``scope_prefix`` is how they begin.
-        ``metadata`` are keys of the top level and the values that they have, texts, numbers, booleans or None: 1 is
-        neither 1.0 nor True. All conditions hold together.
+        order they were made. A session without a price counts as 0. ``title`` is part of the title that is shown, in
+        any case. ``scopes`` are several of them, ``scope_prefix`` is how they begin. ``metadata`` are keys of the top
+        level and the values that they have, texts, numbers, booleans or None: 1 is neither 1.0 nor True. All conditions
+        hold together.
 
         ``limit`` is 1 to 1000 (see `Limits`); ``cursor`` is the ``next_cursor`` of the page before, in the same order
         and with the same conditions. O(page) by ``activity``, ``created`` and ``title``, while most sessions meet the
@@ -796,9 +797,9 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
     ) -> Session:
         """Create a session from entries that bring their own ids, parents and times, parents first.
 
-        ``leaf`` is one of them, or None. One transaction. Raises `SessionExists`, `InvalidEntry`, `EntryNotFound`
-        (for a parent or the leaf). Of a paid call that was reported before, the ledger keeps the first report;
-        `call_conflicts` tells where the numbers are others. ``on_oddity`` is called with what of the usage was not
+        ``leaf`` is one of them, or None. One transaction. Raises `SessionExists`, `InvalidEntry`, `EntryNotFound` (for
+        a parent or the leaf). Of a paid call that was reported before, the ledger keeps the first report;
+        `call_conflicts` tells where the numbers are others. ``on_oddity`` is called with each number that was not
         counted as it was reported, and why, as `Appended.oddities` have it. O(entries).
         """
         checked_function(on_oddity, "on_oddity")
@@ -862,8 +863,8 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         """Collect operations on any sessions, and commit them as one at the end of the ``async with``: all, or none.
 
         Nothing is written, and no lock is held, before the end; a block that raises writes nothing. Each operation
-        finds what earlier ones of the batch did, and its ids are known at once. What one of them raises, such as
-        `LeafConflict`, undoes all of them; the error's ``operation`` is the number of the one it came from, from 0.
+        sees the results of earlier ones of the batch, and its ids are known at once. An error of one of them, such
+        as `LeafConflict`, undoes all of them; the error's ``operation`` is the number of the one it came from, from 0.
         Handles that took part know their leaf and revision afterwards, also if the caller is cancelled while the commit
         is under way. With an ``idempotency_key`` the whole batch is done once: the key belongs to the first session
         that it names and does not make itself; single operations may have keys of their own. Raises as the operations
@@ -892,7 +893,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
 
         ``entry_id`` is the entry of the parent below which the task began, where that is known. Several parents,
         cycles, and a child that does not exist are legal; a second link to the same child is ignored, unless it says
-        where the task began and the first did not. ``expected_leaf`` and ``expected_revision`` are what was seen of the
+        where the task began and the first did not. ``expected_leaf`` and ``expected_revision`` are those of the
         parent. Raises `SessionNotFound` for it, `LeafConflict`, `RevisionConflict`. O(1).
         """
         check_name(checked_id(task_id, "task_id"), "task_id")
@@ -913,10 +914,10 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
     ) -> Deletion:
         """Delete a session, the task sessions it links to, theirs, and every entry no other session sees.
 
-        One transaction. Forks survive, with what they see. A missing session, or one in another scope, is not an
-        error; where a scope is meant, tasks in another one stay. What it cost stays in the ledger. With ``dry_run`` it
-        only says what would go. With ``expected_leaf`` or ``expected_revision``, what was seen of the session, it
-        deletes nothing that was saved since: `LeafConflict`, `RevisionConflict`. O(rows deleted).
+        One transaction. Forks survive, with the entries they see. A missing session, or one in another scope, is not an
+        error; where a scope is meant, tasks in another one stay. Its costs stay in the ledger. With ``dry_run`` nothing
+        goes, and the same is returned. With ``expected_leaf`` or ``expected_revision``, it deletes nothing that was
+        saved since: `LeafConflict`, `RevisionConflict`. O(rows deleted).
         """
         seen = checked_seen(expected_leaf, expected_revision)
         checked_flag(dry_run, "dry_run")
@@ -926,11 +927,11 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
     async def delete_scope(self, scope: str, *, dry_run: bool) -> ScopeDeletion:
         """Delete everything of a tenant or user: sessions, memories, files, budgets, and names in the ledger.
 
-        What was paid stays: amounts, models and days under the scope and the ids of its sessions, entries and calls,
-        without agents and folders; so do task sessions in another scope, and what sessions of other scopes see.
-        With ``dry_run``, which has to be said, it only tells what would go. Each session tree is a transaction
-        of its own, and the rest is one: what was interrupted is finished by the same call. Raises `InvalidArgument`.
-        O(rows deleted + ledger).
+        Paid calls stay: amounts, models and days under the scope and the ids of its sessions, entries and calls,
+        without agents and folders; so do task sessions in another scope, and the entries that sessions of other scopes
+        see. With ``dry_run``, which has to be said, it only tells which would go. Each session tree is a transaction of
+        its own, and the rest is one: an interrupted call is finished by the same one. Raises `InvalidArgument`. O(rows
+        deleted + ledger).
         """
         checked_flag(dry_run, "dry_run")
         check_scope(scope)
@@ -977,11 +978,13 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         return await self._backend.waiting.finish(copying)
 
     async def info(self) -> StoreInfo:
-        """Return what the store says of itself: where it is, its format, and how much it holds."""
+        """Return where the store is, its format, and how much it holds."""
         return await self._backend.info()
 
     async def close(self) -> None:
-        """Finish what was started and close the store, as leaving ``async with flue_py.open(...)`` does. Idempotent."""
+        """Finish the calls under way and close the store, as leaving ``async with flue_py.open(...)`` does.
+        Idempotent.
+        """
         await self._backend.waiting.finish(self._backend.close())
 
 
@@ -1047,7 +1050,7 @@ async def open(
     file are used instead; ``False`` prices nothing.
 
     ``clock`` gives the time (aware), ``ids`` and ``session_ids`` the ids of new entries and sessions; one that is taken
-    is asked for again. What they raise ends the operation that asked as `InvalidArgument`, with theirs as its cause;
+    is asked for again. Their errors end the operation that asked as `InvalidArgument`, with theirs as its cause;
     nothing was changed. Raises `InvalidArgument`, `InvalidPrices`, `FormatTooNew`, `NotAStore`, `StoreUnavailable`,
     `StoreBusy`, `MissingExtra`, `WrongEventLoop`. O(1), whatever the store holds.
     """
@@ -1127,7 +1130,7 @@ def _check_seconds(seconds: float, what: str) -> None:
 
 
 def _asked(function: Callable[[], Given], what: str) -> Given:
-    """Return what a function of the caller gives. What it raises is `InvalidArgument`, the same on every database."""
+    """Return the result of a function of the caller. Its errors are `InvalidArgument`, the same on every database."""
     try:
         return function()
     except FlueError:

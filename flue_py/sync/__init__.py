@@ -5,9 +5,9 @@
         session.append_message({"role": "user", "content": "Why is the build red?"})
         messages = session.build_context()
 
-Each method takes and returns what its asynchronous namesake does, with blocking sessions in place of asynchronous ones,
-and has its docstring. Methods may be called from several threads. The functions of `flue_py` that take a store or a
-session are here, too.
+Each method takes and returns the same as its asynchronous namesake, with blocking sessions in place of asynchronous
+ones, and has its docstring. Methods may be called from several threads. The functions of `flue_py` that take a store or
+a session are here, too.
 
 On a SQLite file or a store in memory everything runs on the thread that calls. There is no event loop, so a function
 that you pass, such as ``progress``, cannot be async. With PostgreSQL, an engine or ``threads=True``, an event loop runs
@@ -73,7 +73,7 @@ class Way(Protocol):
     """The way to the coroutines of one store."""
 
     def call(self, function: Callable[[], Coroutine[object, object, Result]]) -> Result:
-        """Return what a coroutine function returns. Raises `WrongProcess`, `StoreClosed`, `WrongEventLoop`."""
+        """Return the result of a coroutine function. Raises `WrongProcess`, `StoreClosed`, `WrongEventLoop`."""
 
     def entering(self, manager: AbstractAsyncContextManager[Result]) -> AbstractContextManager[Result]:
         """Return the manager to be entered and left from here."""
@@ -241,7 +241,7 @@ class Twin(Generic[Original_co]):
 
 
 def parts_of(twin: Twin[Original]) -> tuple[Way, Original]:
-    """Return the way that a twin's calls go, and what it stands for."""
+    """Return the way that a twin's calls go, and its original."""
     return twin._way, twin._original  # noqa: SLF001 - a public attribute would be a name of every session
 
 
@@ -261,7 +261,7 @@ def adapting(
     method: Callable[Concatenate[Original, P], Coroutine[object, object, Returned]],
     adapt: Callable[[Way, Returned], Result],
 ) -> Callable[Concatenate[Twin[Original], P], Result]:
-    """Do the same, and pass what is returned through ``adapt``."""
+    """Do the same, and pass the result through ``adapt``."""
     return _twin(method, lambda way, call: adapt(way, way.call(call)))
 
 
@@ -308,7 +308,7 @@ def _twin(
 
 
 def _bare(value: object) -> object:
-    """Return what is behind a twin, and anything else as it is."""
+    """Return the original of a twin, and anything else as it is."""
     return parts_of(value)[1] if isinstance(value, Twin) else value
 
 
@@ -320,7 +320,7 @@ def _bare(value: object) -> object:
 #         session.append_message({"role": "user", "content": "Why is the build red?"})
 #         messages = session.build_context()
 #
-# Each method takes and returns what its asynchronous namesake does, with blocking sessions in place of asynchronous
+# Each method takes and returns the same as its asynchronous namesake, with blocking sessions in place of asynchronous
 # ones,
 # and has its docstring. Methods may be called from several threads. The functions of `flue_py` that take a store or a
 # session are here, too.
@@ -374,7 +374,7 @@ def _store(way: Way, store: AsyncStore) -> Store:
 
 
 def _told(way: Way, told: AsyncGenerator[Returned, None]) -> Iterator[Returned]:
-    """Yield what an asynchronous generator yields, each when it is asked for."""
+    """Yield the values of an asynchronous generator, each when it is asked for."""
     has_begun = False
 
     async def following() -> Returned | None:
@@ -666,7 +666,7 @@ class Store(Twin[AsyncStore]):
         after: Iterable[str] = (),
         follow: bool = False,
     ) -> Iterator[SessionEvent]:
-        """Yield what happened to sessions, each event once, and with ``follow`` what comes.
+        """Yield the events of sessions, each once, and with ``follow`` those that come.
 
         Otherwise as `flue_py.Store.events`.
         """
@@ -814,7 +814,7 @@ def checked_parts(store: Store, session: Session) -> None:
 
 
 def hook_of(waiting: Waiting, hook: PlainHook | None) -> BeforeCompaction | None:
-    """Return a hook for what awaits it. Raises as `checked_plain`."""
+    """Return a plain hook as one that can be awaited. Raises as `checked_plain`."""
     if hook is None:
         return None
     plain = checked_plain(hook, "before_compaction")

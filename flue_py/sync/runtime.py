@@ -86,7 +86,7 @@ Result = TypeVar("Result")
 
 
 class CompactionGuard(Twin[AsyncGuard]):
-    """The blocking twin of `flue_py.runtime.guard.CompactionGuard`: what it calls are plain functions.
+    """The blocking twin of `flue_py.runtime.guard.CompactionGuard`: the functions it calls are plain ones.
 
     ``model`` and ``summarizer`` are models as ever.
     """
@@ -156,7 +156,7 @@ class CompactionGuard(Twin[AsyncGuard]):
 
     @property
     def context_report(self) -> ContextReport | None:
-        """What the settings did to the latest request of `call`, with what they tell; None without any."""
+        """The report of the settings about the latest request of `call`; None without any."""
         return self._original.context_report
 
     before_call = blocking(AsyncGuard.before_call)
@@ -268,7 +268,7 @@ class Conversation(Twin[AsyncConversation]):
 
     @property
     def clock(self) -> Callable[[], datetime]:
-        """What tells the time."""
+        """The clock."""
         return self._original.clock
 
     @property
@@ -278,7 +278,7 @@ class Conversation(Twin[AsyncConversation]):
 
     @property
     def context_report(self) -> ContextReport | None:
-        """What was left out of the latest request, and what a program may want to tell of it; None without settings."""
+        """The report of the settings about the latest request, such as entries left out; None without settings."""
         return self._original.context_report
 
     turns = blocking(AsyncConversation.turns)
