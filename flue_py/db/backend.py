@@ -419,7 +419,7 @@ class Backend:
     ) -> SessionInfo:
         """Create a session together with entries that bring their own ids, as `create_session` and `import_entries`.
 
-        ``marks`` are labels and pins of these entries. Raises as those, and then there is no session.
+        ``marks`` are labels and pins of these entries. Raises as `import_entries`; then there is no session.
         O(entries).
         """
         return await self._runner.write(
