@@ -20,17 +20,14 @@ from flue_py.core.operations import (
     OnSession,
     Operation,
     Redo,
-    SetLabel,
-    SetPin,
     Undo,
-    UpdateSession,
 )
-from flue_py.core.sessions import STORED, Expected, LeafChoice, NewSession, Note
+from flue_py.core.sessions import STORED, Expected, LeafChoice, NewSession
 from tests.samples import assistant, placed, user
 
 STEPS = (
     "append", "append", "append", "branch", "rebase", "create", "fork", "fork", "task", "link", "end", "move",
-    "navigate", "undo", "redo", "update", "label", "pin", "delete",
+    "navigate", "undo", "redo", "delete",
 )  # fmt: skip
 """What a batch may do."""
 
@@ -83,18 +80,12 @@ class BatchMaker:
         elif do == "end":
             made = EndTask(session_id, "done" if other % 2 else "failed", None if other % 3 else "so far", expected)
         elif do == "move":
-            made = MoveLeaf(session_id, None if other % 10 == 0 else entry_id, expected, note=Note("mover"))
+            made = MoveLeaf(session_id, None if other % 10 == 0 else entry_id, expected)
         elif do == "navigate":
             summary = replace(NewEntry.branch_summary("left", from_id=None), id=self._id()) if other % 2 else None
-            made = Navigate(session_id, entry_id, summary, "here" if other % 3 else None, expected, Note("guide"))
+            made = Navigate(session_id, entry_id, summary, None, expected)
         elif do in ("undo", "redo"):
             made = (Undo if do == "undo" else Redo)(session_id, expected)
-        elif do == "update":
-            made = UpdateSession(session_id, title=f"title {other % 3}", metadata_text=_counted, expected=expected)
-        elif do == "label":
-            made = SetLabel(session_id, entry_id, "label" if other % 4 else None, expected)
-        elif do == "pin":
-            made = SetPin(session_id, entry_id, other % 3 > 0, expected)
         return made
 
     def _append(self, session_id: str, do: str, other: int, expected: Expected) -> AppendEntries:
@@ -131,7 +122,3 @@ class BatchMaker:
         if made and pick % 3:
             return made[pick % len(made)]
         return self._entry(session_id, pick)
-
-
-def _counted(stored: str) -> str:
-    return '{"n":1}' if stored == "{}" else "{}"

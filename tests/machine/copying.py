@@ -30,8 +30,6 @@ class CopyingMachine(BackendMachine):
     """Every operation of a store, in any order, and now and then a move to a new store, or to one that follows it."""
 
     stores: ClassVar[Sequence[OpenBackend]]
-    # Trees are written side by side, and the order of their keys, which decides between equal times, is not kept.
-    lists_ties_alike = False
 
     def __init__(self) -> None:
         super().__init__()

@@ -60,21 +60,20 @@ class Growing(ComparingMachine):
         new = data.draw(strategies.compactions(self._entry(session_id, kept)))
         self._change(session_id, lambda backend: backend.append(session_id, [new]))
 
-    @rule(pick=picks, kept=picks, ends=st.lists(st.tuples(picks, picks, picks), max_size=3), pinned=picks)
-    def compact_range(self, pick: int, kept: int, ends: list[tuple[int, int, int]], pinned: int) -> None:
+    @rule(pick=picks, kept=picks, ends=st.lists(st.tuples(picks, picks, picks), max_size=3), named=picks)
+    def compact_range(self, pick: int, kept: int, ends: list[tuple[int, int, int]], named: int) -> None:
         """Append a compaction with ranges: some as a session makes them, some that are none."""
         session_id = self._session(pick)
         path = self._run(self._model.read_path(session_id)).entries or () if self._is_there(session_id) else ()
         if not path:
             return
         ids = [entry.id for entry in path]
-        known = [None, *(entry.id for entry in path if entry.kind == "compaction"), ids[pinned % len(ids)]]
+        known = [None, *(entry.id for entry in path if entry.kind == "compaction"), ids[named % len(ids)]]
         chosen = [(ids[at % len(ids)], ids[to % len(ids)], known[by % len(known)]) for at, to, by in ends]
         in_order = sorted(chosen, key=lambda each: ids.index(each[0])) if kept % 3 else chosen
         new = NewEntry.compaction("so far", first_kept_entry_id=ids[kept % min(len(ids), 3)], tokens_before=9)
         head = Layout(known[pick % len(known)], None) if pick % 4 else None
-        named = ids[pinned % len(ids) :: 3] if pinned % 2 else []
-        laid = laid_out(new, [Range(*each) for each in in_order], pinned=named, head=head)
+        laid = laid_out(new, [Range(*each) for each in in_order], head=head)
         self._change(session_id, lambda backend: backend.append(session_id, [laid]))
 
     @rule(pick=picks)
@@ -86,6 +85,13 @@ class Growing(ComparingMachine):
         if peeled is not None:
             new = uncompaction(peeled, latest_compaction(path[: peeled.depth]), path[0].id, 5)
             self._change(session_id, lambda backend: backend.append(session_id, [new]))
+
+    @rule(pick=picks, entry=picks, part=st.sampled_from([None, None, 0, 1, "call"]), excluded=st.booleans())
+    def exclude(self, pick: int, entry: int, part: int | str | None, excluded: bool) -> None:
+        """Leave an entry, or a part of it, out of the context, or take it back in; also what is not on the path."""
+        session_id = self._session(pick)
+        new = NewEntry.exclusion(self._entry(session_id, entry), part, excluded=excluded)
+        self._change(session_id, lambda backend: backend.append(session_id, [new]))
 
     @rule(pick=picks, call=strategies.calls)
     def record_call(self, pick: int, call: PaidCall) -> None:

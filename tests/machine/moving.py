@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.sessions import Expected, Note, Stored
+from flue_py.core.sessions import Expected, Stored
 from flue_py.db.backend import Backend
 from tests import strategies
 from tests.machine.comparing import ComparingMachine, picks
 
 
 class Moving(ComparingMachine):
-    """Moves, navigation, retractions, undo and redo, going back."""
+    """Moves, navigation, retractions, undo and redo."""
 
     @rule(pick=picks, to=picks, key=st.sampled_from([None, None, None, "k1", "k3"]), seen=picks)
     def move(self, pick: int, to: int, key: str | None, seen: int) -> None:
@@ -29,25 +29,13 @@ class Moving(ComparingMachine):
             retried=key is not None,
         )
 
-    @rule(
-        pick=picks,
-        to=picks,
-        summary=st.none() | strategies.summary_entries,
-        label=st.none() | strategies.labels,
-        seen=picks,
-    )
-    def navigate(self, pick: int, to: int, summary: NewEntry | None, label: str | None, seen: int) -> None:
+    @rule(pick=picks, to=picks, summary=st.none() | strategies.summary_entries, seen=picks)
+    def navigate(self, pick: int, to: int, summary: NewEntry | None, seen: int) -> None:
         """Go elsewhere, often with a summary of what is left."""
         session_id = self._session(pick)
-        target, labelled = self._choice(session_id, to), self._entry(session_id, to)
+        target, expected = self._choice(session_id, to), self._seen(session_id, seen)
         leaf = None if isinstance(target, Stored) else target
-        expected = self._seen(session_id, seen)
-        self._change(
-            session_id,
-            lambda backend: backend.navigate(
-                session_id, leaf, summary=summary, label=label, labelled=labelled, expected=expected, note=Note("guide")
-            ),
-        )
+        self._change(session_id, lambda backend: backend.navigate(session_id, leaf, summary=summary, expected=expected))
 
     @rule(pick=picks, entry=picks, seen=picks)
     def retract(self, pick: int, entry: int, seen: int) -> None:
@@ -64,17 +52,6 @@ class Moving(ComparingMachine):
         for forward in steps:
             named = self._choice(session_id, expected) if expected % 10 == 9 else self._seen(session_id, expected)
             self._change(session_id, partial(_redo if forward else _undo, session_id, named))
-
-    @rule(pick=picks, revision=picks, before=st.booleans(), expected=picks)
-    def go_back(self, pick: int, revision: int, before: bool, expected: int) -> None:
-        """Go back to a line of the log, now and then to one that is not there yet."""
-        session_id = self._session(pick)
-        found = self._run(self._model.get_session(session_id))
-        line = revision % (2 + (0 if found is None else found.revision))
-        named = self._choice(session_id, expected) if expected % 10 == 9 else self._seen(session_id, expected)
-        self._change(
-            session_id, lambda backend: backend.go_back(session_id, line, before=before and line > 0, expected=named)
-        )
 
 
 async def _undo(session_id: str, expected: Expected, backend: Backend) -> object:

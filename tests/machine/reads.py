@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flue_py.core.context import project
+from flue_py.core.context import begins_turn, project
 from flue_py.core.entries import Entry
 from flue_py.core.sessions import EntryPlace, PathRead
 from flue_py.db.backend import Backend
@@ -42,6 +42,13 @@ async def check_reads(backend: Backend, session_id: str) -> None:
     await check_window(backend, session_id, None)
     if path:
         middle = path[len(path) // 2].id
+        above, below = path[: len(path) // 2 + 1], path[len(path) // 2 + 1 :]
+        assert entries_of(await backend.read_path_since(session_id, middle)) == below
+        at_middle = projected(await backend.read_context(session_id, leaf=middle))
+        assert [item.data for item in at_middle] == [item.data for item in project(above)]
+        assert await backend.read_turns(session_id) == [entry for entry in path if begins_turn(entry)]
+        assert await backend.children(session_id, middle) == [entry for entry in tree if entry.parent_id == middle]
+        assert await backend.common_ancestor(session_id, session_id, other_leaf=middle) == middle
         await check_window(backend, session_id, middle)
         await check_window(backend, session_id, None, middle)
         whole = await backend.read_usage(session_id, None)

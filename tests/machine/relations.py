@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from flue_py.core.sessions import NewSession, Note, TaskEnd
+from flue_py.core.sessions import NewSession, TaskEnd
 from tests import strategies
-from tests.machine.comparing import ComparingMachine, picks, whys
+from tests.machine.comparing import ComparingMachine, picks
 
 
 class Relating(ComparingMachine):
@@ -49,23 +49,13 @@ class Relating(ComparingMachine):
         expected = self._seen(session_id, seen)
         self._change(session_id, lambda backend: backend.link_task(session_id, child_id, task_id, expected=expected))
 
-    @rule(
-        pick=picks,
-        status=st.sampled_from(["done", "failed"]),
-        summary=st.none() | strategies.labels,
-        why=whys,
-        seen=picks,
-    )
-    def end_task(self, pick: int, status: TaskEnd, summary: str | None, why: str | None, seen: int) -> None:
+    @rule(pick=picks, status=st.sampled_from(["done", "failed"]), summary=st.none() | strategies.labels, seen=picks)
+    def end_task(self, pick: int, status: TaskEnd, summary: str | None, seen: int) -> None:
         """Note how a task ended, or try to of a session that is none."""
         tasks = [each for each in self._alive() if self._run(self._model.task_parents(each))]
         session_id = tasks[pick % len(tasks)] if tasks and pick % 8 else self._session(pick)
         expected = self._seen(session_id, seen)
-        self._both(
-            lambda backend: backend.end_task(
-                session_id, status, summary=summary, expected=expected, note=Note("child", why)
-            )
-        )
+        self._both(lambda backend: backend.end_task(session_id, status, summary=summary, expected=expected))
         self._compare_stores()
 
     @precondition(lambda self: len(self._alive()) > 2)

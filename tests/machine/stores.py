@@ -15,7 +15,6 @@ from tests import samples
 from tests.machine.batches import STEPS, BatchMaker
 from tests.machine.comparing import MAX_SESSIONS, picks
 from tests.machine.growing import Growing
-from tests.machine.marking import Marking
 from tests.machine.moving import Moving
 from tests.machine.relations import Relating
 from tests.machine.side_by_side import run_machine
@@ -27,7 +26,7 @@ def check_against_model(open_backend: OpenBackend, share: float = 1.0, step_shar
     run_machine(BackendMachine, open_backend, share, step_share)
 
 
-class BackendMachine(Growing, Moving, Relating, Marking):
+class BackendMachine(Growing, Moving, Relating):
     """Every operation of a store, in any order, on a handful of sessions."""
 
     @initialize(length=st.integers(0, 5), forked=st.booleans())

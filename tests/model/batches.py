@@ -27,14 +27,11 @@ from flue_py.core.operations import (
     Operation,
     Outcome,
     Redo,
-    SetLabel,
-    SetPin,
     Undo,
-    UpdateSession,
     content_of,
     sessions_named,
 )
-from flue_py.core.sessions import NO_NOTE, STORED, Appended, Expected, Moved, Navigated, Note, Seen, SessionInfo
+from flue_py.core.sessions import STORED, Appended, Expected, Moved, Navigated, Seen, SessionInfo
 from flue_py.errors import FlueError, InvalidArgument, RevisionConflict
 from tests.model.rows import Content, Request
 from tests.model.store_model import ModelStore
@@ -50,11 +47,12 @@ _METHODS: dict[type, str] = {
     Navigate: "go_to",
     Undo: "undo",
     Redo: "redo",
-    UpdateSession: "update_session",
-    SetLabel: "set_label",
-    SetPin: "set_pin",
     DeleteTree: "delete_tree",
 }
+
+
+_NOT_MODELLED = ("label", "note", "reason")
+"""What the log tells of an operation, and the contract judges."""
 
 
 class StoreModel(ModelStore):
@@ -87,14 +85,7 @@ class StoreModel(ModelStore):
         return self._committed(operations, outcomes)
 
     async def go_to(
-        self,
-        session_id: str,
-        entry_id: str,
-        *,
-        summary: NewEntry | None = None,
-        label: str | None = None,
-        expected: Expected = STORED,
-        note: Note = NO_NOTE,
+        self, session_id: str, entry_id: str, *, summary: NewEntry | None = None, expected: Expected = STORED
     ) -> Navigated:
         """Go to an entry, before one that a person wrote."""
         session = self._session(session_id)
@@ -108,12 +99,12 @@ class StoreModel(ModelStore):
             said = {**decode_object(summary.payload), "fromId": to or "root"}
             said |= {} if leaf is None else {"abandonedLeafId": leaf}
             summary = replace(summary, payload=encode_json(said, "summary")[0])
-        went = await self.navigate(session_id, to, summary=summary, label=label, labelled=entry_id, note=note)
+        went = await self.navigate(session_id, to, summary=summary)
         return replace(went, draft=message_text(entry.fields) if is_editable(entry) else None)
 
     async def _operate(self, operation: Operation, began: Mapping[str, int]) -> Outcome:
         """Do one operation; an expected revision is that before the batch."""
-        asked = asdict(operation)
+        asked = {name: value for name, value in asdict(operation).items() if name not in _NOT_MODELLED}
         method = getattr(self, _METHODS[type(operation)])
         if isinstance(operation, (CreateSession, ForkSession, CreateTask)):
             asked["new"] = replace(operation.new, id=operation.session_made)

@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice, takewhile
-from operator import attrgetter
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from flue_py.core.entries import Entry
 from flue_py.core.json import Frozen
-from flue_py.core.ledger import CallRow, Covers, EditRow, ReservationState, Unit
+from flue_py.core.ledger import CallRow, Covers, ReservationState, Unit
 from flue_py.core.operations import Outcome
 from flue_py.core.sessions import (
-    LOGGED_IDS,
     Appended,
     Change,
-    Edit,
-    EditKind,
     Expected,
-    LoggedEdits,
-    LoggedEntries,
-    LoggedMove,
-    LogLine,
     Moved,
-    Note,
     Seen,
     SessionInfo,
     Stored,
     TaskLink,
     leaf_of,
-    make_line,
 )
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Paid, UsageTotals
 from flue_py.errors import EntryNotFound, LeafConflict, RevisionConflict
@@ -61,14 +49,11 @@ class Row(Frozen):
 
 
 class Operation(Frozen):
-    """One step of undo and redo: its revision, the leaf before and after, the entry it retracted or those it brought
-    back from being retracted (the deepest first)."""
+    """One step of undo and redo: the leaf before and after, and the entry it retracted."""
 
-    revision: int
     before: str | None
     after: str | None
     retracted: str | None = None
-    brought_back: tuple[str, ...] = ()
 
 
 class Request(Frozen):
@@ -76,14 +61,6 @@ class Request(Frozen):
 
     content: Content
     result: Appended | Moved | str | tuple[Outcome, ...]
-
-
-class MoveNote(NamedTuple):
-    """What a change of the leaf says beside itself: the revision it undoes or redoes, who did it, and why."""
-
-    undoes: int | None
-    by: str | None
-    why: str | None = None
 
 
 class PayerNote(NamedTuple):
@@ -135,12 +112,10 @@ class ReservationNote:
 
 @dataclass(slots=True)
 class Session:
-    """One session: its row, its tree's entries (shared with the tree's other sessions), and its own log.
+    """One session: its row, its tree's entries (shared with the tree's other sessions), and its own changes.
 
     ``number`` counts the sessions ever made, ``tree_id`` is that of the one its tree began with; ``created`` holds
-    the ids of the entries it added, in order; ``done`` and ``undone`` are the stacks of undo and redo; ``notes`` is
-    by revision, ``edits`` are in order of it. ``marks`` are its own labels and pins (``on`` or ``off``) by entry and
-    kind, None where it hides what its ``source`` says, which is the session a fork was made of, while that is there.
+    the ids of the entries it added, in order; ``done`` and ``undone`` are the stacks of undo and redo.
     """
 
     info: SessionInfo
@@ -153,35 +128,8 @@ class Session:
     done: list[Operation] = field(default_factory=list)
     undone: list[Operation] = field(default_factory=list)
     retracted: set[str] = field(default_factory=set)
-    marks: dict[tuple[str, str], str | None] = field(default_factory=dict)
-    source: Session | None = None
     links: list[TaskLink] = field(default_factory=list)
     requests: dict[str, Request] = field(default_factory=dict)
-    notes: dict[int, MoveNote] = field(default_factory=dict)
-    edits: list[EditRow] = field(default_factory=list)
-
-    def seen_marks(self) -> dict[tuple[str, str], str | None]:
-        """Return the labels and pins that the session sees, by entry and kind."""
-        seen = {**self.inherited_marks(), **self.marks}
-        return {place: value for place, value in seen.items() if value is not None}
-
-    def inherited_marks(self) -> dict[tuple[str, str], str | None]:
-        """Return those that its source sees on the path which the two share."""
-        if self.source is None:
-            return {}
-        shared = {entry.id for entry in self.path(self.info.forked_from_entry)}
-        return {place: value for place, value in self.source.seen_marks().items() if place[0] in shared}
-
-    def seen(self, kind: str) -> dict[str, str]:
-        """Return the marks of a kind that the session sees, by entry."""
-        return {place[0]: value for place, value in self.seen_marks().items() if place[1] == kind and value is not None}
-
-    def mark(self, entry_id: str, kind: str, value: str | None) -> None:
-        """Give an entry a mark. What the session would see anyway is not its own."""
-        if value == self.inherited_marks().get((entry_id, kind)):
-            self.marks.pop((entry_id, kind), None)
-        else:
-            self.marks[entry_id, kind] = value
 
     def reach(self, found: set[str] | None = None) -> set[str]:
         """Return what this session holds: what it created, its leaf, its fork point, and their ancestors."""
@@ -193,15 +141,9 @@ class Session:
                 entry_id = self.tree[entry_id].entry.parent_id
         return found
 
-    def do(
-        self,
-        before: str | None,
-        after: str | None,
-        retracted: str | None = None,
-        brought_back: tuple[str, ...] = (),
-    ) -> None:
+    def do(self, before: str | None, after: str | None, retracted: str | None = None) -> None:
         """Remember the operation just done for undo; what was undone before it cannot be redone any more."""
-        self.done.append(Operation(self.info.revision, before, after, retracted, brought_back))
+        self.done.append(Operation(before, after, retracted))
         self.undone.clear()
 
     def sees(self, entry_id: str) -> bool:
@@ -225,50 +167,6 @@ class Session:
         leaf = leaf_of(expected)
         if not isinstance(leaf, Stored) and leaf != self.info.leaf_id:
             raise LeafConflict(self.info.id, leaf, self.info.leaf_id)
-
-    def log_line(self, revision: int) -> LogLine:
-        """Return the line of a revision."""
-        change, note = self.changes[revision - 1], self.notes.get(revision, MoveNote(None, None))
-        moved = added = None
-        if change.reason not in (None, "append"):
-            told = Note.stored(note.by, note.why)
-            moved = LoggedMove(change.reason, note.undoes, change.from_id, change.to_id, told, change.at_us or 0)
-        if entries := change.entries:
-            first = entries[:LOGGED_IDS]
-            added = LoggedEntries(
-                len(entries),
-                tuple(entry.id for entry in first),
-                tuple(entry.kind for entry in first),
-                entries[0].payload,
-                entries[0].parent_id,
-                entries[-1].id,
-                entries[-1].created_us,
-            )
-        return make_line(self.info.id, revision, moved, added, self._edited(revision))
-
-    def edits_at(self, revision: int) -> list[EditRow]:
-        """Return what was edited at a revision."""
-        start = bisect_left(self.edits, revision, key=attrgetter("revision"))
-        return list(takewhile(lambda row: row.revision == revision, islice(self.edits, start, None)))
-
-    def _edited(self, revision: int) -> LoggedEdits | None:
-        if not (rows := self.edits_at(revision)):
-            return None
-        edits = tuple(Edit(cast("EditKind", row.what), row.entry_id, row.before, row.after) for row in rows)
-        return LoggedEdits(edits, Note.stored(rows[0].edited_by, rows[0].why), rows[0].at)
-
-    def note_edits(self, edits: Sequence[Edit], note: Note) -> None:
-        """Write down what the last revision edited."""
-        number, revision, now = self.number, self.info.revision, self.info.updated_us
-        self.edits += [
-            EditRow(number, revision, edit.what, edit.entry_id, edit.before, edit.after, note.by, note.why, now)
-            for edit in sorted(edits, key=lambda edit: edit.what)
-        ]
-
-    def leaf_at(self, revision: int) -> str | None:
-        """Return what the leaf was after a revision."""
-        changed = (change.to_id for change in self.changes[:revision][::-1] if change.reason is not None)
-        return next(changed, self.info.forked_from_entry)
 
     def path(self, leaf: str | None) -> list[Entry]:
         """Return the entries from the root to ``leaf``."""

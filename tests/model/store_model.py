@@ -28,20 +28,16 @@ from flue_py.core.ledger import (
 from flue_py.core.operations import Outcome
 from flue_py.core.sessions import (
     DEFAULT_LIMITS,
-    NO_NOTE,
     STORED,
     Appended,
+    Change,
     Deletion,
-    Edit,
-    EditMetadata,
     Expected,
     LeafChoice,
-    Mark,
     Moved,
     MoveReason,
     Navigated,
     NewSession,
-    Note,
     OnConflict,
     ScopeContents,
     SessionInfo,
@@ -51,13 +47,10 @@ from flue_py.core.sessions import (
     TaskLink,
     TaskStatus,
     check_entry_id,
-    check_label,
     check_name,
     check_task_end,
-    ended_task,
     is_meant,
     leaf_of,
-    row_value,
     without_parent,
 )
 from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, NOTHING_PAID, CallDifference, Paid, PaidCall, SumTooLarge
@@ -73,11 +66,9 @@ from flue_py.errors import (
     TaskDepthExceeded,
 )
 from tests.model.budgets import ModelBudgets, unused
-from tests.model.marks import ModelMarks
-from tests.model.pins import with_pins
+from tests.model.ledger import ModelLedger
 from tests.model.rows import (
     Content,
-    MoveNote,
     Operation,
     PayerNote,
     Request,
@@ -88,65 +79,13 @@ from tests.model.rows import (
 )
 
 
-class ModelStore(ModelMarks, ModelBudgets):
+class ModelStore(ModelLedger, ModelBudgets):
     """Those methods of a `Backend` that do one operation each."""
 
     # -- sessions ---------------------------------------------------------------------------------------------
 
     async def create_session(self, new: NewSession) -> SessionInfo:
         return self._told(self._create(new, new.kind, new.scope))
-
-    async def update_session(
-        self,
-        session_id: str,
-        *,
-        title: str | None | Stored = STORED,
-        auto_title: str | None | Stored = STORED,
-        metadata_text: str | EditMetadata | None = None,
-        completed_us: int | None | Stored = STORED,
-        expected: Expected = STORED,
-        note: Note = NO_NOTE,
-    ) -> SessionInfo:
-        session = self._session(session_id)
-        session.check_seen(expected)
-        info = session.info
-        edits = []
-        if not isinstance(title, Stored):
-            check_label(title, "title")
-            info = replace(info, title=title)
-            edits.append(Edit("title", None, session.info.title, title))
-        if not isinstance(auto_title, Stored):
-            check_label(auto_title, "auto_title")
-            info = replace(info, auto_title=auto_title)
-            edits.append(Edit("auto_title", None, session.info.auto_title, auto_title))
-        if callable(metadata_text):
-            metadata_text = metadata_text(info.metadata_text)
-        if metadata_text is not None:
-            text = self._told(session).task_names.taken_from(metadata_text, info.metadata_text)
-            info = replace(info, metadata_text=text)
-            edits.append(Edit("metadata", None, session.info.metadata_text, text))
-        if not isinstance(completed_us, Stored):
-            before, after = row_value(info, "completed"), None if completed_us is None else str(completed_us)
-            info = replace(info, completed_us=completed_us)
-            edits.append(Edit("completed", None, before, after))
-        session.info = info
-        self._edit(session, edits, note)
-        return self._told(session)
-
-    async def adopt_session(self, session_id: str, scope: str) -> SessionInfo:
-        session = self._session(session_id)
-        has_own = session.created or session.info.leaf_id or session.info.key or session.links
-        if has_own or "imported" not in session.info.metadata:
-            raise SessionExists(session_id)
-        session.info = replace(session.info, scope=scope)
-        for place, call in [*self._ledger.items()]:
-            moved = (scope, *place[1:])
-            if call.session_key == session.number and moved not in self._ledger:
-                self._ledger[moved] = self._ledger.pop(place)._replace(scope=scope)
-        for note in self._budgets.values():
-            note.scope = scope if note.session_id == session_id else note.scope
-        self._edit(session, [], Note())
-        return self._told(session)
 
     # -- history ----------------------------------------------------------------------------------------------
 
@@ -174,7 +113,7 @@ class ModelStore(ModelMarks, ModelBudgets):
             session.check_sees(below)
         elif on_conflict == "raise":
             session.check_seen(expected)
-        rows = self._make_rows(session, with_pins(session, entries, below), below)
+        rows = self._make_rows(session, entries, below)
         if rows:
             last = leaf if on_branch else rows[-1].entry.id
             self._add_rows(session, entries, rows)
@@ -202,18 +141,14 @@ class ModelStore(ModelMarks, ModelBudgets):
             session.do(before, leaf)
         return replace(_appended(session, entries, rows, on_branch=False), call_conflicts=tuple(differing))
 
-    async def import_session(
-        self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None, marks: Sequence[Mark] = ()
-    ) -> SessionInfo:
+    async def import_session(self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None) -> SessionInfo:
         info = await self.create_session(new)
         try:
             await self.import_entries(info.id, entries, leaf=leaf)
         except FlueError:
             await self.delete_tree(info.id)
             raise
-        session = self._session(info.id)
-        session.marks.update(((mark.entry_id, mark.kind), mark.value) for mark in marks)
-        return self._told(session)
+        return self._told(self._session(info.id))
 
     async def move(
         self,
@@ -221,8 +156,6 @@ class ModelStore(ModelMarks, ModelBudgets):
         to: str | None,
         *,
         expected: Expected = STORED,
-        reason: MoveReason = "move",
-        note: Note = NO_NOTE,
         idempotency_key: str | None = None,
     ) -> Moved:
         session = self._session(session_id)
@@ -234,47 +167,32 @@ class ModelStore(ModelMarks, ModelBudgets):
         session.check_sees(to)
         before = session.info.leaf_id
         if to != before:
-            self._commit(session, reason, to=to, note=MoveNote(None, note.by, note.why))
+            self._commit(session, "move", to=to)
             session.do(before, to)
-        result = Moved(before, to, session.info.revision, reason)
+        result = Moved(before, to, session.info.revision, "move")
         _remember(session, idempotency_key, content, result)
         return result
 
     async def navigate(
-        self,
-        session_id: str,
-        to: str | None,
-        *,
-        summary: NewEntry | None = None,
-        label: str | None = None,
-        labelled: str | None = None,
-        expected: Expected = STORED,
-        note: Note = NO_NOTE,
+        self, session_id: str, to: str | None, *, summary: NewEntry | None = None, expected: Expected = STORED
     ) -> Navigated:
         session = self._session(session_id)
         session.check_seen(expected)
         session.check_sees(to)
-        if label and summary is None:
-            session.check_sees(labelled)
         before = session.info.leaf_id
         summary_id = None
         if summary is not None:
             rows = self._make_rows(session, [summary], to)
             summary_id = rows[0].entry.id
             self._add_rows(session, [summary], rows)
-            self._commit(session, "move", rows, to=summary_id, note=MoveNote(None, note.by, note.why))
+            self._commit(session, "move", rows, to=summary_id)
             session.do(before, summary_id)
         elif to != before:
-            self._commit(session, "move", to=to, note=MoveNote(None, note.by, note.why))
+            self._commit(session, "move", to=to)
             session.do(before, to)
-        target = summary_id or labelled
-        if label and target is not None:
-            await self.set_label(session_id, target, label, note=note)
         return Navigated(before, summary_id or to, session.info.revision, summary_id)
 
-    async def retract(
-        self, session_id: str, entry_id: str, *, expected: Expected = STORED, note: Note = NO_NOTE
-    ) -> Moved | None:
+    async def retract(self, session_id: str, entry_id: str, *, expected: Expected = STORED) -> Moved | None:
         session = self._session(session_id)
         session.check_seen(expected)
         if entry_id != session.info.leaf_id:
@@ -283,21 +201,21 @@ class ModelStore(ModelMarks, ModelBudgets):
         if entry.kind != MESSAGE or session.has_visible_child(entry_id):
             return None
         self._set_retracted(session, entry_id, retracted=True)
-        self._commit(session, "retract", to=entry.parent_id, note=MoveNote(None, note.by, note.why))
+        self._commit(session, "retract", to=entry.parent_id)
         session.do(entry_id, entry.parent_id, retracted=entry_id)
         return Moved(entry_id, entry.parent_id, session.info.revision, "retract")
 
-    async def undo(self, session_id: str, *, expected: Expected = STORED, note: Note = NO_NOTE) -> Moved | None:
+    async def undo(self, session_id: str, *, expected: Expected = STORED) -> Moved | None:
         session = self._session(session_id)
         session.check_seen(expected)
         if not session.done:
             return None
         operation = session.done[-1]
-        self._step(session, operation, operation.before, "undo", note)
+        self._step(session, operation, operation.before, "undo")
         session.undone.append(session.done.pop())
         return Moved(operation.after, operation.before, session.info.revision, "undo")
 
-    async def redo(self, session_id: str, *, expected: Expected = STORED, note: Note = NO_NOTE) -> Moved | None:
+    async def redo(self, session_id: str, *, expected: Expected = STORED) -> Moved | None:
         session = self._session(session_id)
         session.check_seen(expected)
         if not session.undone:
@@ -305,22 +223,16 @@ class ModelStore(ModelMarks, ModelBudgets):
         operation = session.undone[-1]
         if operation.retracted is not None and session.has_visible_child(operation.retracted):
             return None  # a branch landed below it since: retracting it now would tear the branch off
-        self._step(session, operation, operation.after, "redo", note)
+        self._step(session, operation, operation.after, "redo")
         session.done.append(session.undone.pop())
         return Moved(operation.before, operation.after, session.info.revision, "redo")
 
-    def _step(
-        self, session: Session, operation: Operation, to: str | None, reason: Literal["undo", "redo"], note: Note
-    ) -> None:
+    def _step(self, session: Session, operation: Operation, to: str | None, reason: Literal["undo", "redo"]) -> None:
         if to is not None and to not in session.tree:
             raise EntryNotFound(session.info.id, to)
         if operation.retracted is not None:
             self._set_retracted(session, operation.retracted, retracted=reason == "redo")
-        for entry_id in operation.brought_back:
-            if reason == "undo" and (not session.sees(entry_id) or session.has_visible_child(entry_id)):
-                break  # a branch landed below it since: retracting it again would tear the branch off
-            self._set_retracted(session, entry_id, retracted=reason == "undo")
-        self._commit(session, reason, to=to, note=MoveNote(operation.revision, note.by, note.why))
+        self._commit(session, reason, to=to)
 
     async def fork(
         self,
@@ -342,7 +254,6 @@ class ModelStore(ModelMarks, ModelBudgets):
         leaf = session.info.leaf_id if isinstance(at, Stored) else at
         session.check_sees(leaf)
         fork = self._create(new, "fork", session.info.scope if scope is None else scope, source=session, leaf=leaf)
-        fork.source = None if leaf is None else session
         for other in self._sessions.values():
             if other.tree is session.tree and other.info.forked_from_session == fork.info.id:
                 other.info = replace(other.info, forked_from_session=None)
@@ -436,7 +347,7 @@ class ModelStore(ModelMarks, ModelBudgets):
                 continue
             seen.add(session_id)
             if session.info.kind == "task" and session.task_depth != depth:
-                self._edit(session, [Edit("depth", before=str(session.task_depth), after=str(depth))], NO_NOTE)
+                self._commit(session, None)
                 session.task_depth = depth
             waiting += [(link.child_id, depth + 1) for link in session.links]
 
@@ -447,7 +358,6 @@ class ModelStore(ModelMarks, ModelBudgets):
         *,
         summary: str | None = None,
         expected: Expected = STORED,
-        note: Note = NO_NOTE,
     ) -> SessionInfo:
         check_task_end(status, summary)
         task = self._session(session_id)
@@ -460,14 +370,11 @@ class ModelStore(ModelMarks, ModelBudgets):
         if not ended and task.info.completed_us is not None:
             return self._told(task)
         now = self._sources.now_us()
-        edits = {child_id: [Edit("completed", None, row_value(task.info, "completed"), str(now))]}
         for parent, link in ended:
-            before, after = (ended_task(child_id, *said) for said in ((link.status, link.summary), (status, summary)))
-            edits.setdefault(parent.info.id, []).append(Edit("ended", None, before, after))
             parent.links[link.position] = replace(link, status=status, summary=summary)
         task.info = replace(task.info, completed_us=now)
-        for changed, made in edits.items():
-            self._edit(self._sessions[changed], made, note)
+        for changed in {child_id: task, **{parent.info.id: parent for parent, _ in ended}}.values():
+            self._commit(changed, None)
         return self._told(task)
 
     def _link(
@@ -481,7 +388,7 @@ class ModelStore(ModelMarks, ModelBudgets):
             parent.links[linked.position] = replace(linked, entry_id=entry_id)
         else:
             return
-        self._edit(parent, [Edit("task", after=child_id)], NO_NOTE)
+        self._commit(parent, None)
 
     async def delete_tree(
         self, session_id: str, *, scope: str | None = None, dry_run: bool = False, expected: Expected = STORED
@@ -555,16 +462,48 @@ class ModelStore(ModelMarks, ModelBudgets):
             for entry_id, row in tree.items():
                 if row.entry.session_id in doomed:
                     tree[entry_id] = replace(row, entry=replace(row.entry, session_id=None))
-        for session in self._sessions.values():
-            if session.info.id not in doomed and session.source is not None and session.source.info.id in doomed:
-                session.marks = session.seen_marks()
-                session.source = None
         for session_id, session in doomed.items():
             del self._sessions[session_id]
             if session.info.key is not None:
                 del self._keys[session.info.scope, session.info.key]
 
     # -- how it is done ---------------------------------------------------------------------------------------
+
+    def _set_retracted(self, session: Session, entry_id: str, *, retracted: bool) -> None:
+        if retracted == (entry_id in session.retracted):
+            return
+        if retracted:
+            session.retracted.add(entry_id)
+        else:
+            session.retracted.discard(entry_id)
+        if entry_id in session.created:  # an inherited entry is not among what the session counts
+            step = -1 if retracted else 1
+            session.info = replace(
+                session.info,
+                entry_count=session.info.entry_count + step,
+                message_count=session.info.message_count + step,
+            )
+
+    def _commit(
+        self,
+        session: Session,
+        reason: Literal["append"] | MoveReason | None,
+        rows: Sequence[Row] = (),
+        *,
+        to: LeafChoice = STORED,
+    ) -> None:
+        """Count one revision, and record the change."""
+        now = self._sources.now_us()
+        before = session.info.leaf_id
+        leaf = before if isinstance(to, Stored) else to
+        revision = session.info.revision + 1
+        session.info = replace(session.info, revision=revision, leaf_id=leaf, updated_us=now)
+        change = Change(session.info.id, revision, reason)
+        if reason is not None:
+            entries = tuple(row.entry for row in rows)
+            at = rows[-1].entry.created_us if reason == "append" else now
+            change = replace(change, entries=entries, from_id=before, to_id=leaf, at_us=at)
+        session.changes.append(change)
 
     def _made(self, session_id: str, what: str) -> Session:
         session = self._sessions.get(session_id)

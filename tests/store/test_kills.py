@@ -2,7 +2,7 @@
 
 Workers do operations of every kind in four scopes at once, so that they are committed in groups. Each says what it
 begins and what was acknowledged. After each death a copy of what is on the disk is opened, and compared in everything
-that a store tells with the model: a store in memory to which what was acknowledged was applied. Of the four operations
+that a store tells with a store in memory to which what was acknowledged was applied. Of the four operations
 under way, each may have happened, as a whole, or not. The next process goes on with the file itself, as it was left.
 
 A life is one file and its deaths, and a seed decides its operations and its deaths. To repeat lives with the seeds from
@@ -16,12 +16,10 @@ import random
 import secrets
 import shutil
 import signal
-import sqlite3
 import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +28,12 @@ from msgspec.structs import replace
 
 from flue_py.core.sessions import StoreInfo
 from flue_py.db.backend import Backend
-from flue_py.db.sqlite.runner import open_sqlite
+from flue_py.db.sqlite.runner import open_memory, open_sqlite
 from tests.effort import first
-from tests.model import StoreModel
 from tests.samples import Snapshot, add, assistant, path_ids, snapshot
 from tests.store.kill_operations import SOURCES, Operation, apply, outcome
 from tests.store.sqlite_workers import Nursery, Worker, nursery
+from tests.whole_stores import whole_trees
 
 pytestmark = pytest.mark.anyio
 
@@ -60,16 +58,10 @@ async def totals(backend: Backend) -> StoreInfo:
     return replace(await backend.info(), backend="", location="", format_version=0, size_bytes=None)
 
 
-def bills(path: Path) -> dict[tuple[str, str, str], tuple[int, int | None]]:
-    """Return the paid calls of a file: tokens and cost by scope, provider and call."""
-    with closing(sqlite3.connect(path)) as connection:
-        rows = connection.execute("SELECT scope, provider, call_id, total_tokens, cost FROM ledger").fetchall()
-    return {(scope, provider, call): (tokens, cost) for scope, provider, call, tokens, cost in rows}
-
-
-def expected_bills(model: StoreModel) -> dict[tuple[str, str, str], tuple[int, int | None]]:
-    """Return the paid calls of the model."""
-    return {identity: (call.total_tokens, call.cost) for identity, call in model._ledger.items()}
+async def bills(backend: Backend) -> dict[tuple[str, str, str], tuple[int, int | None]]:
+    """Return the paid calls of a store: tokens and cost by scope, provider and call."""
+    payers = [*await whole_trees(backend), *await backend.list_gone_payers(-1, 1_000_000)]
+    return {call.identity: (call.total_tokens, call.cost) for payer in payers for call in payer.calls}
 
 
 def copy_store(path: Path, copy: Path) -> None:
@@ -81,11 +73,11 @@ def copy_store(path: Path, copy: Path) -> None:
 
 
 class Life:
-    """A file, the model of what it has to hold, and the operations that were under way at the last death."""
+    """A file, a store in memory with all that it has to hold, and the operations under way at the last death."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self.path = path
-        self.model = StoreModel(SOURCES)
+        self.twin = open_memory(SOURCES)
         self.counts: Counter[str] = Counter()
         self._seed = seed
         self._under_way: dict[str, Operation] = {}
@@ -124,26 +116,26 @@ class Life:
         return said
 
     async def _learn(self, said: list[Any]) -> None:
-        """Apply what was acknowledged to the model, which has to come to the same."""
+        """Apply what was acknowledged to the store in memory, which has to come to the same."""
         for what, scope, value in said:
             if what == "begun":
                 assert scope not in self._under_way, self._how
                 self._under_way[scope] = value
                 continue
             operation = self._under_way.pop(scope)
-            result = outcome(await apply(self.model, operation))
+            result = outcome(await apply(self.twin, operation))
             assert result == value, (self._how, operation, result, value)
             self.counts["acknowledged"] += 1
             self.counts[f"{operation['do']}{' refused' if isinstance(value, str) else ''}"] += 1
 
     async def check(self, copy: Path) -> None:
-        """Compare a copy of the file with the model, which learns what of the last operations has happened."""
+        """Compare a copy of the file with the store in memory, which learns which of the last operations happened."""
         copy_store(self.path, copy)
         backend = await open_sqlite(copy, sources=LATER, durability="normal")
         try:
             retries = [retry for scope in SCOPES for retry in await self._check_scope(backend, scope)]
-            assert await totals(backend) == await totals(self.model), self._how
-            assert bills(copy) == expected_bills(self.model), self._how
+            assert await totals(backend) == await totals(self.twin), self._how
+            assert await bills(backend) == await bills(self.twin), self._how
             for operation, result in retries:
                 await self._retry(backend, operation, result)
             await self._go_on(backend)
@@ -152,13 +144,13 @@ class Life:
             await backend.close()
 
     async def _check_scope(self, backend: Backend, scope: str) -> list[tuple[Operation, Any]]:
-        """Compare a scope with the model; return the operation under way, if it has a key, and what came of it."""
+        """Compare a scope of both; return the operation under way, if it has a key, and what came of it."""
         found = await told(backend, scope)
         operation = self._under_way.pop(scope, None)
-        result, happened = None, operation is not None and found != await told(self.model, scope)
+        result, happened = None, operation is not None and found != await told(self.twin, scope)
         if operation is not None and happened:
-            result = outcome(await apply(self.model, operation))
-        assert found == await told(self.model, scope), (self._how, scope, operation)
+            result = outcome(await apply(self.twin, operation))
+        assert found == await told(self.twin, scope), (self._how, scope, operation)
         if operation is None:
             return []
         self.counts["under way, there" if happened else "under way, not there"] += 1
@@ -184,9 +176,12 @@ async def live(seed: int, workers: Nursery, folder: Path) -> Counter[str]:
     """Live a life and die its deaths; return what happened, counted."""
     with tempfile.TemporaryDirectory(dir=folder) as own:
         life = Life(Path(own, "s.db"), seed)
-        for number in range(DEATHS):
-            await life.die(workers, number)
-            await life.check(Path(own, f"{number}.db"))
+        try:
+            for number in range(DEATHS):
+                await life.die(workers, number)
+                await life.check(Path(own, f"{number}.db"))
+        finally:
+            await life.twin.close()
     return life.counts
 
 
