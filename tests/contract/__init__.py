@@ -11,41 +11,29 @@ from contextlib import asynccontextmanager
 import pytest
 
 from flue_py.db.backend import Backend
-from tests.contract.activity import ActivityContract
-from tests.contract.append import AppendContract
-from tests.contract.artifacts import ArtifactContract
-from tests.contract.atomic import AtomicContract
-from tests.contract.attachments import AttachmentContract
-from tests.contract.bad_input import BadInputContract
+from tests.contract.append import (
+    AppendContract,
+    ConflictContract,
+    ExpectationContract,
+    IdempotencyContract,
+    ImportContract,
+)
+from tests.contract.atomic import AtomicContract, BadInputContract, SizeContract
 from tests.contract.budgets import BudgetContract
-from tests.contract.catching_up import CatchUpContract
-from tests.contract.conflicts import ConflictContract
-from tests.contract.copying import CopyContract
-from tests.contract.deletion import DeletionContract
-from tests.contract.documents import DocumentContract
-from tests.contract.ends import EndContract
-from tests.contract.entries import EntryContract
-from tests.contract.entry_costs import EntryCostContract
-from tests.contract.expectations import ExpectationContract
-from tests.contract.fork_marks import ForkMarkContract
-from tests.contract.forks import ForkContract
-from tests.contract.idempotency import IdempotencyContract
-from tests.contract.imports import ImportContract
-from tests.contract.listing import ListingContract
-from tests.contract.log import LogContract
-from tests.contract.marks import MarkContract
-from tests.contract.merging import MergingContract
-from tests.contract.moves import MoveContract
-from tests.contract.navigation import NavigationContract
-from tests.contract.reads import ReadContract
-from tests.contract.reused_ids import ReusedIdContract
-from tests.contract.sessions import SessionContract
-from tests.contract.settings import SettingsContract
-from tests.contract.size import SizeContract
-from tests.contract.tasks import TaskContract
-from tests.contract.undo import UndoContract
-from tests.contract.usage import UsageContract
-from tests.contract.usage_ledger import LedgerContract
+from tests.contract.copying import CatchUpContract, CopyContract
+from tests.contract.deletion import DeletionContract, TaskContract
+from tests.contract.documents import ArtifactContract, AttachmentContract, DocumentContract
+from tests.contract.marks import ForkContract, ForkMarkContract, MarkContract
+from tests.contract.moves import LogContract, MergingContract, MoveContract, NavigationContract, UndoContract
+from tests.contract.reads import EndContract, EntryContract, ReadContract
+from tests.contract.sessions import (
+    ActivityContract,
+    ListingContract,
+    ReusedIdContract,
+    SessionContract,
+    SettingsContract,
+)
+from tests.contract.usage import EntryCostContract, LedgerContract, UsageContract
 from tests.sources import OpenBackend, counted_sources
 
 

@@ -10,21 +10,14 @@ from __future__ import annotations
 import pytest
 
 from tests.contract import BackendContract
-from tests.contract.append import AppendContract
-from tests.contract.atomic import AtomicContract
-from tests.contract.attachments import AttachmentContract
-from tests.contract.bad_input import BadInputContract
+from tests.contract.append import AppendContract, ConflictContract, IdempotencyContract
+from tests.contract.atomic import AtomicContract, BadInputContract, SizeContract
 from tests.contract.budgets import BudgetContract
-from tests.contract.conflicts import ConflictContract
-from tests.contract.deletion import DeletionContract
-from tests.contract.documents import DocumentContract
-from tests.contract.idempotency import IdempotencyContract
-from tests.contract.listing import ListingContract
+from tests.contract.deletion import DeletionContract, TaskContract
+from tests.contract.documents import AttachmentContract, DocumentContract
 from tests.contract.reads import ReadContract
-from tests.contract.sessions import SessionContract
-from tests.contract.size import SizeContract
-from tests.contract.tasks import TaskContract
-from tests.contract.usage_ledger import LedgerContract
+from tests.contract.sessions import ListingContract, SessionContract
+from tests.contract.usage import LedgerContract
 
 OF_RUNNERS = frozenset(
     test.__name__

@@ -14,7 +14,7 @@ from flue_py.db.salvage.rebuild import salvage
 from flue_py.db.sqlite.runner import MemoryRunner
 from flue_py.errors import CorruptStore
 from flue_py.sessions.store import Store
-from tests.contract.artifacts import TEXT, artifact
+from tests.contract.documents import TEXT, artifact
 from tests.samples import PICTURE, add, new_session, pictured, talk, user
 from tests.sources import counted_sources
 from tests.tables import inputs

@@ -14,10 +14,10 @@ from flue_py.db.backend import Backend
 from flue_py.db.engine import open_engine
 from tests.contract import NewStore
 from tests.contract.append import AppendContract
-from tests.contract.attachments import AttachmentContract
 from tests.contract.deletion import DeletionContract
-from tests.contract.forks import ForkContract
-from tests.contract.undo import UndoContract
+from tests.contract.documents import AttachmentContract
+from tests.contract.marks import ForkContract
+from tests.contract.moves import UndoContract
 from tests.docs import pages
 from tests.postgres import END_OTHERS, Databases, KeptEngines, NewDatabase, blocking, connected
 from tests.samples import add, new_session, path_ids, talk, user
