@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -171,11 +171,27 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     slow = config.getoption("--run-slow")
     thorough = slow or config.getoption("--thorough")
+    if not any("[" in argument for argument in config.args):
+        check_variants_kept(items)
     for item in items:
         if not slow and item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.skip(reason="slow: needs --run-slow"))
         elif not thorough and _is_left_to_thorough(item):
             item.add_marker(pytest.mark.skip(reason="thorough: needs --thorough"))
+
+
+def check_variants_kept(items: Iterable[pytest.Item]) -> None:
+    """Refuse a test that is thorough but for variants that it does not have, as rows of `tests.tables.inputs` are none:
+    it would be skipped whole.
+    """
+    kept: dict[str, bool] = {}
+    for item in items:
+        marker = item.get_closest_marker("thorough")
+        if marker is not None and "but" in marker.kwargs:
+            test = item.nodeid.partition("[")[0]
+            kept[test] = kept.get(test, False) or not _is_left_to_thorough(item)
+    if whole := [test for test, is_kept in kept.items() if not is_kept]:
+        raise pytest.UsageError(f"thorough(but=...) names no variant of {', '.join(whole)}; rows of a table are none")
 
 
 def _is_left_to_thorough(item: pytest.Item) -> bool:
@@ -184,7 +200,7 @@ def _is_left_to_thorough(item: pytest.Item) -> bool:
     if marker is None:
         return False
     variant = item.callspec.id if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ""
-    return not any(kept in variant for kept in marker.kwargs.get("but", ()))
+    return not any(name in variant for name in marker.kwargs.get("but", ()))
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import check_variants_kept
 from tests.tables import inputs
 
 
@@ -77,3 +78,24 @@ def test_a_table_that_cannot_be_one_case_is_refused() -> None:
         inputs("left, right", [(1, 2, 3)])
     with pytest.raises(AssertionError, match="does not take"):
         inputs("number", [1])(lambda text: text)
+
+
+@pytest.mark.thorough(but=["1"])
+@inputs("number", [1, 2])
+def table_left_to_thorough(number: int) -> None: ...
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.thorough(but=["1"])
+def variants_left_to_thorough(number: int) -> None: ...
+
+
+def test_a_table_of_which_rows_are_to_run_each_time_is_refused(request: pytest.FixtureRequest) -> None:
+    module = request.node.getparent(pytest.Module)
+    items = {
+        test: list(module._genfunctions(test.__name__, test))
+        for test in (table_left_to_thorough, variants_left_to_thorough)
+    }
+    check_variants_kept(items[variants_left_to_thorough])
+    with pytest.raises(pytest.UsageError, match=r"names no variant of .*::table_left_to_thorough; rows of a table"):
+        check_variants_kept(items[table_left_to_thorough])
