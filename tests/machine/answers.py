@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from flue_py.core.json import decode_object
 from flue_py.core.ledger import DIMENSIONS, LedgerQuery
-from flue_py.core.operations import Committed
 from flue_py.core.sessions import Deletion, SessionInfo
 from flue_py.db.backend import Backend
 from flue_py.errors import FlueError, LeafConflict, RevisionConflict
@@ -27,8 +26,6 @@ async def answer_of(call: Callable[[Backend], Awaitable[object]], backend: Backe
         return (type(error), error.session_id, error.expected, error.actual, error.operation)
     except FlueError as error:
         return type(error) if error.operation is None else (type(error), error.operation)
-    if isinstance(result, Committed):
-        return ("committed", result.left, result.replayed, [_comparable_answer(each) for each in result.outcomes])
     return _comparable_answer(result)
 
 

@@ -29,10 +29,8 @@ class ComparingMachine(SideBySide):
         super().__init__()
         self._is_alike = True
         self._compared = 0
-        self._batches = 0
         self._sessions: list[str] = []
         self._entries: list[str] = []
-        self._retries: list[Callable[[Backend], Awaitable[object]]] = []
 
     def finish(self) -> None:
         """Compare everything once more, and let the store check itself."""
@@ -102,18 +100,10 @@ class ComparingMachine(SideBySide):
         self._is_alike = True
         return expected
 
-    def _create(
-        self,
-        call: Callable[[Backend], Awaitable[SessionInfo]],
-        source_id: str | None = None,
-        *,
-        retried: bool = False,
-    ) -> None:
+    def _create(self, call: Callable[[Backend], Awaitable[SessionInfo]], source_id: str | None = None) -> None:
         if len(self._alive()) >= MAX_SESSIONS:
             return
         made = self._both(call)
-        if retried:
-            self._retries.append(call)
         if isinstance(made, SessionInfo):
             if made.id not in self._sessions:
                 self._sessions.append(made.id)
@@ -121,10 +111,8 @@ class ComparingMachine(SideBySide):
         if source_id is not None:
             self._compare(source_id)
 
-    def _change(self, session_id: str, call: Callable[[Backend], Awaitable[object]], *, retried: bool = False) -> None:
+    def _change(self, session_id: str, call: Callable[[Backend], Awaitable[object]]) -> None:
         self._both(call)
-        if retried:
-            self._retries.append(call)
         self._compare(session_id)
 
     def _compare(self, session_id: str) -> None:

@@ -1,7 +1,7 @@
 """Copying a store again and again in the middle of a random history: the new store answers as the old one did.
 
 The state machine of `machine` goes on in the store that was copied into, beside the model, which stays. So everything
-counts that a copy could lose: what can be undone, which retry is recognised, what a deletion may take along.
+counts that a copy could lose: what can be undone, what a deletion may take along.
 """
 
 from __future__ import annotations

@@ -31,20 +31,14 @@ class Growing(ComparingMachine):
         entries=st.lists(strategies.entries, max_size=4),
         expected=picks,
         on_conflict=st.sampled_from(["raise", "branch", "branch", "rebase"]),
-        key=st.sampled_from([None, None, None, None, "k1", "k2"]),
     )
-    def append(
-        self, pick: int, entries: list[NewEntry], expected: int, on_conflict: OnConflict, key: str | None
-    ) -> None:
+    def append(self, pick: int, entries: list[NewEntry], expected: int, on_conflict: OnConflict) -> None:
         """Append a batch, at the stored leaf or at another."""
         session_id = self._session(pick)
         leaf = self._seen(session_id, expected) if expected % 4 == 0 else self._choice(session_id, expected)
         self._change(
             session_id,
-            lambda backend: backend.append(
-                session_id, entries, expected=leaf, on_conflict=on_conflict, idempotency_key=key
-            ),
-            retried=key is not None,
+            lambda backend: backend.append(session_id, entries, expected=leaf, on_conflict=on_conflict),
         )
 
     @rule(pick=picks, entries=st.lists(strategies.message_entries, min_size=1, max_size=3))

@@ -17,17 +17,13 @@ from tests.machine.comparing import ComparingMachine, picks
 class Moving(ComparingMachine):
     """Moves, navigation, retractions, undo and redo."""
 
-    @rule(pick=picks, to=picks, key=st.sampled_from([None, None, None, "k1", "k3"]), seen=picks)
-    def move(self, pick: int, to: int, key: str | None, seen: int) -> None:
+    @rule(pick=picks, to=picks, seen=picks)
+    def move(self, pick: int, to: int, seen: int) -> None:
         """Move the leaf to an entry or to None."""
         session_id = self._session(pick)
         expected = self._seen(session_id, seen)
         target = None if to % 12 == 6 else self._entry(session_id, to)
-        self._change(
-            session_id,
-            lambda backend: backend.move(session_id, target, expected=expected, idempotency_key=key),
-            retried=key is not None,
-        )
+        self._change(session_id, lambda backend: backend.move(session_id, target, expected=expected))
 
     @rule(pick=picks, to=picks, summary=st.none() | strategies.summary_entries, seen=picks)
     def navigate(self, pick: int, to: int, summary: NewEntry | None, seen: int) -> None:

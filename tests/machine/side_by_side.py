@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from flue_py.db.backend import Backend
 from flue_py.db.runner import Sources
-from tests.model.batches import StoreModel
+from tests.model import StoreModel
 from tests.sources import OpenBackend, StepSources
 
 T = TypeVar("T")

@@ -6,6 +6,6 @@ other instead.
 
 from __future__ import annotations
 
-from tests.model.batches import StoreModel
+from tests.model.store_model import StoreModel
 
 __all__ = ["StoreModel"]

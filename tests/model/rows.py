@@ -11,12 +11,9 @@ from msgspec.structs import replace
 from flue_py.core.entries import Entry
 from flue_py.core.json import Frozen
 from flue_py.core.ledger import CallRow, Covers, ReservationState, Unit
-from flue_py.core.operations import Outcome
 from flue_py.core.sessions import (
-    Appended,
     Change,
     Expected,
-    Moved,
     Seen,
     SessionInfo,
     Stored,
@@ -25,13 +22,6 @@ from flue_py.core.sessions import (
 )
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Paid, UsageTotals
 from flue_py.errors import EntryNotFound, LeafConflict, RevisionConflict
-
-
-class Content(NamedTuple):
-    """What was asked for with an idempotency key: the operation, and the rest."""
-
-    operation: str
-    described: tuple[object, ...]
 
 
 class Row(Frozen):
@@ -54,13 +44,6 @@ class Operation(Frozen):
     before: str | None
     after: str | None
     retracted: str | None = None
-
-
-class Request(Frozen):
-    """What an idempotency key was used for, and what came of it: a result, or the id of a new session."""
-
-    content: Content
-    result: Appended | Moved | str | tuple[Outcome, ...]
 
 
 class PayerNote(NamedTuple):
@@ -129,7 +112,6 @@ class Session:
     undone: list[Operation] = field(default_factory=list)
     retracted: set[str] = field(default_factory=set)
     links: list[TaskLink] = field(default_factory=list)
-    requests: dict[str, Request] = field(default_factory=dict)
 
     def reach(self, found: set[str] | None = None) -> set[str]:
         """Return what this session holds: what it created, its leaf, its fork point, and their ancestors."""

@@ -25,7 +25,6 @@ from flue_py.core.ledger import (
     owners_of_tasks,
     replaced_by,
 )
-from flue_py.core.operations import Outcome
 from flue_py.core.sessions import (
     DEFAULT_LIMITS,
     STORED,
@@ -39,16 +38,13 @@ from flue_py.core.sessions import (
     Navigated,
     NewSession,
     OnConflict,
-    ScopeContents,
     SessionInfo,
     SessionKind,
     Stored,
-    TaskEnd,
     TaskLink,
     TaskStatus,
     check_entry_id,
     check_name,
-    check_task_end,
     is_meant,
     leaf_of,
     without_parent,
@@ -58,20 +54,15 @@ from flue_py.errors import (
     CallConflict,
     EntryNotFound,
     FlueError,
-    IdempotencyConflict,
-    InvalidArgument,
     InvalidEntry,
     SessionExists,
-    SessionNotFound,
     TaskDepthExceeded,
 )
 from tests.model.budgets import ModelBudgets, unused
 from tests.model.ledger import ModelLedger
 from tests.model.rows import (
-    Content,
     Operation,
     PayerNote,
-    Request,
     Row,
     Session,
     renew_paid_sums,
@@ -79,7 +70,7 @@ from tests.model.rows import (
 )
 
 
-class ModelStore(ModelLedger, ModelBudgets):
+class StoreModel(ModelLedger, ModelBudgets):
     """Those methods of a `Backend` that do one operation each."""
 
     # -- sessions ---------------------------------------------------------------------------------------------
@@ -96,14 +87,8 @@ class ModelStore(ModelLedger, ModelBudgets):
         *,
         expected: Expected = STORED,
         on_conflict: OnConflict = "raise",
-        idempotency_key: str | None = None,
     ) -> Appended:
         session = self._session(session_id)
-        described = [(new.kind, new.payload, new.source, new.extra) for new in entries]
-        content = _content(idempotency_key, "append", described)
-        first = self._replay(session, idempotency_key, content)
-        if isinstance(first, Appended):
-            return replace(first, replayed=True)
         leaf = session.info.leaf_id
         session.check_revision(expected)
         named = leaf_of(expected)
@@ -121,9 +106,7 @@ class ModelStore(ModelLedger, ModelBudgets):
             if not on_branch:
                 session.do(leaf, last)
         result = _appended(session, entries, rows, on_branch=on_branch and bool(rows))
-        result = replace(result, parent_id=below if rows else leaf)
-        _remember(session, idempotency_key, content, result)
-        return result
+        return replace(result, parent_id=below if rows else leaf)
 
     async def import_entries(
         self, session_id: str, entries: Sequence[NewEntry], *, leaf: str | None, expected: Expected = STORED
@@ -156,22 +139,15 @@ class ModelStore(ModelLedger, ModelBudgets):
         to: str | None,
         *,
         expected: Expected = STORED,
-        idempotency_key: str | None = None,
     ) -> Moved:
         session = self._session(session_id)
-        content = _content(idempotency_key, "move", to)
-        first = self._replay(session, idempotency_key, content)
-        if isinstance(first, Moved):
-            return replace(first, replayed=True)
         session.check_seen(expected)
         session.check_sees(to)
         before = session.info.leaf_id
         if to != before:
             self._commit(session, "move", to=to)
             session.do(before, to)
-        result = Moved(before, to, session.info.revision, "move")
-        _remember(session, idempotency_key, content, result)
-        return result
+        return Moved(before, to, session.info.revision, "move")
 
     async def navigate(
         self, session_id: str, to: str | None, *, summary: NewEntry | None = None, expected: Expected = STORED
@@ -242,14 +218,8 @@ class ModelStore(ModelLedger, ModelBudgets):
         *,
         scope: str | None = None,
         expected: Expected = STORED,
-        idempotency_key: str | None = None,
     ) -> SessionInfo:
         session = self._session(session_id)
-        asked = "stored leaf" if isinstance(at, Stored) else [at]
-        content = _content(idempotency_key, "fork", asked, *_described(new), new.id, scope, new.cwd or session.info.cwd)
-        first = self._replay(session, idempotency_key, content)
-        if isinstance(first, str):
-            return self._told(self._made(first, "fork"))
         session.check_seen(expected)
         leaf = session.info.leaf_id if isinstance(at, Stored) else at
         session.check_sees(leaf)
@@ -257,7 +227,6 @@ class ModelStore(ModelLedger, ModelBudgets):
         for other in self._sessions.values():
             if other.tree is session.tree and other.info.forked_from_session == fork.info.id:
                 other.info = replace(other.info, forked_from_session=None)
-        _remember(session, idempotency_key, content, fork.info.id)
         return self._told(fork)
 
     async def record_call(self, session_id: str, call: PaidCall) -> Recorded:
@@ -288,21 +257,15 @@ class ModelStore(ModelLedger, ModelBudgets):
         new: NewSession,
         *,
         expected: Expected = STORED,
-        idempotency_key: str | None = None,
         max_depth: int = DEFAULT_LIMITS.task_depth,
     ) -> SessionInfo:
         parent = self._session(parent_id)
         check_name(task_id, "task_id")
-        content = _content(idempotency_key, "task", task_id, *_described(new))
-        first = self._replay(parent, idempotency_key, content)
-        if isinstance(first, str):
-            return self._told(self._made(first, "task session"))
         known = (self._sessions.get(link.child_id) for link in parent.links if link.task_id == task_id)
         child = next((session for session in known if session is not None), None)
         if child is None:
             parent.check_seen(expected)
             child = self._create_child(parent, task_id, new, max_depth)
-        _remember(parent, idempotency_key, content, child.info.id)
         return self._told(child)
 
     def _create_child(self, parent: Session, task_id: str, new: NewSession, max_depth: int) -> Session:
@@ -351,32 +314,6 @@ class ModelStore(ModelLedger, ModelBudgets):
                 session.task_depth = depth
             waiting += [(link.child_id, depth + 1) for link in session.links]
 
-    async def end_task(
-        self,
-        session_id: str,
-        status: TaskEnd,
-        *,
-        summary: str | None = None,
-        expected: Expected = STORED,
-    ) -> SessionInfo:
-        check_task_end(status, summary)
-        task = self._session(session_id)
-        task.check_seen(expected)
-        child_id = task.info.id
-        links = [(each, link) for each in self._sessions.values() for link in each.links if link.child_id == child_id]
-        if not links:
-            raise InvalidArgument("the task of no session")
-        ended = [(each, link) for each, link in links if (link.status, link.summary) != (status, summary)]
-        if not ended and task.info.completed_us is not None:
-            return self._told(task)
-        now = self._sources.now_us()
-        for parent, link in ended:
-            parent.links[link.position] = replace(link, status=status, summary=summary)
-        task.info = replace(task.info, completed_us=now)
-        for changed in {child_id: task, **{parent.info.id: parent for parent, _ in ended}}.values():
-            self._commit(changed, None)
-        return self._told(task)
-
     def _link(
         self, parent: Session, child_id: str, task_id: str, entry_id: str | None, status: TaskStatus | None = None
     ) -> None:
@@ -423,19 +360,6 @@ class ModelStore(ModelLedger, ModelBudgets):
         gone = [(tree, entry_id) for number, tree in trees.items() for entry_id in tree if entry_id not in kept[number]]
         own = sum(entry_id in kept[id(session.tree)] for session in doomed.values() for entry_id in session.created)
         return own, gone
-
-    async def empty_scope(self, scope: str, *, dry_run: bool = False) -> ScopeContents:
-        budgets = [note.id for note in self._budgets.values() if note.scope == scope]
-        calls = {key: call for key, call in self._ledger.items() if call.scope == scope}
-        if not dry_run:
-            self._forget_budgets(budgets)
-            self._ledger.update({key: call._replace(agent=None) for key, call in calls.items()})
-            keep = {call.session_key for call in self._ledger.values() if call.scope != scope}
-            keep |= {session.number for session in self._sessions.values()} - {c.session_key for c in calls.values()}
-            for number in self._payers.keys() - keep:
-                self._payers[number] = self._payers[number]._replace(project=None)
-        # Documents are in no rule of the state machines.
-        return ScopeContents(0, 0, len(budgets), len(calls))
 
     def _note_tasks(self, doomed: dict[str, Session]) -> None:
         """Write down whose tasks they were, for what they paid, since the links to them go."""
@@ -504,27 +428,6 @@ class ModelStore(ModelLedger, ModelBudgets):
             at = rows[-1].entry.created_us if reason == "append" else now
             change = replace(change, entries=entries, from_id=before, to_id=leaf, at_us=at)
         session.changes.append(change)
-
-    def _made(self, session_id: str, what: str) -> Session:
-        session = self._sessions.get(session_id)
-        if session is None:
-            raise SessionNotFound(
-                session_id,
-                detail=f"the {what} {session_id!r} that this idempotency key made has been deleted; use a new key",
-            )
-        return session
-
-    def _replay(
-        self, session: Session, key: str | None, content: Content | None
-    ) -> Appended | Moved | str | tuple[Outcome, ...] | None:
-        """Return the first result of an idempotency key, or None if it is new."""
-        check_name(key, "idempotency key")
-        request = None if key is None else session.requests.get(key)
-        if request is None:
-            return None
-        if request.content != content:
-            raise IdempotencyConflict(session.info.id, key or "")
-        return request.result
 
     def _create(
         self,
@@ -706,20 +609,6 @@ class ModelStore(ModelLedger, ModelBudgets):
             unpriced_calls=info.unpriced_calls + spent.unpriced_calls,
             unknown_calls=info.unknown_calls + spent.unknown_calls,
         )
-
-
-def _content(key: str | None, operation: str, *described: object) -> Content | None:
-    """Return what is asked for, as an idempotency key remembers it; None without a key."""
-    return None if key is None else Content(operation, described)
-
-
-def _remember(session: Session, key: str | None, content: Content | None, result: Appended | Moved | str) -> None:
-    if key is not None and content is not None:
-        session.requests[key] = Request(content, result)
-
-
-def _described(new: NewSession) -> tuple[str | None, ...]:
-    return (new.key, new.title, new.metadata_text)
 
 
 def _appended(session: Session, entries: Sequence[NewEntry], rows: list[Row], *, on_branch: bool) -> Appended:
