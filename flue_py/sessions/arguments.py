@@ -12,7 +12,6 @@ from typing import Protocol, TypeVar
 
 from flue_py.core.entries import checked_kind, to_microseconds
 from flue_py.core.json import Frozen, JsonValue, decode_object, encode_json
-from flue_py.core.ledger import Money
 from flue_py.core.sessions import (
     GUARD_KEY,
     NOTHING_SEEN,
@@ -30,7 +29,7 @@ from flue_py.core.sessions import (
     check_scope,
     is_storable,
 )
-from flue_py.core.usage import MAX_AMOUNT, usd_to_picodollars
+from flue_py.core.usage import MAX_AMOUNT
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
 
 MAX_PAGE = 1000
@@ -274,18 +273,6 @@ def checked_count(count: int, what: str) -> int:
     if count > MAX_AMOUNT:
         raise InvalidArgument(f"{what}: {shown(count)} is too large; use a whole number from 0 to {MAX_AMOUNT}")
     return count
-
-
-def checked_cost(amount: Money | None, what: str) -> int | None:
-    """Return US dollars as picodollars; None for None. Raises `InvalidArgument` if it is not an amount of money."""
-    if amount is None:
-        return None
-    try:
-        if isinstance(amount, bool):
-            raise InvalidEntry(f"{what}: {amount} is not an amount of money; use a finite number of dollars >= 0")
-        return usd_to_picodollars(amount, what)
-    except InvalidEntry as error:
-        raise InvalidArgument(str(error)) from error
 
 
 def checked_patience(seconds: float) -> float:

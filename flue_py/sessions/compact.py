@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
 
-from msgspec import field
+from msgspec import ValidationError, convert, field, to_builtins
 from msgspec.structs import force_setattr, replace
 
 from flue_py.core.context import (
@@ -73,7 +73,15 @@ from flue_py.sessions.handle import Group, KnownContext, waiting_of
 from flue_py.sessions.marks import Marks
 from flue_py.sessions.money import BookingAsker, Patience, Spending, book, model_of, window_of
 from flue_py.sessions.request import Context
-from flue_py.sessions.write import Writing, artifact_entry, pins_in, with_oddities, write_what_fits
+from flue_py.sessions.write import (
+    Writing,
+    artifact_entry,
+    checked_call_id,
+    pins_in,
+    tool_result,
+    with_oddities,
+    write_what_fits,
+)
 
 if TYPE_CHECKING:
     import platform
@@ -331,7 +339,7 @@ _under: ContextVar[Claim | None] = ContextVar("_under", default=None)
 _held: set[str] = set()
 
 
-class Claim(Frozen):
+class Claim(Frozen, rename="camel"):
     """Who compacts a session: the process, when that began, and when the claim was made, in seconds since 1970.
 
     ``cycle`` is the latest compaction then. Two claims of one process differ in ``token``.
@@ -374,27 +382,16 @@ class Claim(Frozen):
 
     def to_json(self) -> JsonObject:
         """Return it as JSON."""
-        return {
-            "sessionId": self.session_id,
-            "host": self.host,
-            "pid": self.pid,
-            "born": self.born,
-            "token": self.token,
-            "cycle": self.cycle,
-            "at": self.at,
-        }
+        fields: JsonObject = to_builtins(self)
+        return fields
 
     @classmethod
     def from_json(cls, stored: JsonValue) -> Claim | None:
         """Return a stored claim; None if it is none."""
-        if not isinstance(stored, dict):
+        try:
+            return convert(stored, cls)
+        except ValidationError:
             return None
-        texts = [stored.get(name) for name in ("sessionId", "host", "born", "token", "cycle")]
-        pid, at = stored.get("pid"), stored.get("at")
-        if not isinstance(pid, int) or not isinstance(at, int) or not all(isinstance(text, str) for text in texts):
-            return None
-        session_id, host, born, token, cycle = map(str, texts)
-        return cls(session_id, host, pid, born, token, cycle, at)
 
 
 @contextmanager
@@ -501,24 +498,14 @@ def _own_window(had: PathSettings, asked: Model | None) -> int | None:
     return prices.published_window(had.model, had.provider) or own
 
 
-class BranchMaking:
+class BranchMaking(Frozen):
     """How a branch is to be summarized, checked before anything is done."""
 
-    __slots__ = ("instructions", "mode", "model", "settings", "window")
-
-    def __init__(
-        self,
-        model: Model | None,
-        mode: str | Mode | None,
-        settings: CompactionSettings | None,
-        instructions: str | None,
-        window: int | None,
-    ) -> None:
-        self.model = None if model is None else model_of(model)
-        self.mode = modes.checked_mode(mode, settings, has_model=self.model is not None)
-        self.settings = policy.checked_settings(settings)
-        self.instructions = instructions
-        self.window = window_of(window, self.model)
+    model: Model | None
+    mode: Mode
+    settings: CompactionSettings
+    instructions: str | None
+    window: int | None
 
 
 class ToldBranch(Frozen):
@@ -543,7 +530,9 @@ def checked_making(
         if instructions is not None or window is not None:
             raise InvalidArgument("instructions: nothing is summarized by a model; give a model, a mode or settings")
         return None
-    return BranchMaking(model, mode, settings, instructions, window)
+    model = None if model is None else model_of(model)
+    mode = modes.checked_mode(mode, settings, has_model=model is not None)
+    return BranchMaking(model, mode, policy.checked_settings(settings), instructions, window_of(window, model))
 
 
 class Compact(Frozen):
@@ -628,13 +617,14 @@ def checked_edit(edit: EditChoice, arguments: Mapping[str, object]) -> Edit:
         raise InvalidArgument(f"edit: {made.__name__}: {error}") from error
 
 
-_NAMED: dict[str, Callable[..., Edit]] = {
+_NAMED: dict[EditKind, Callable[..., Edit]] = {
     "compact": Compact,
     "rewind": Rewind,
     "exclude": Exclude,
     "fork": Fork,
     "resume": Resume,
 }
+_KINDS: dict[object, EditKind] = {edit: name for name, edit in _NAMED.items()}
 
 
 def _key_of(merged: MergedRange) -> str:
@@ -759,15 +749,6 @@ def _items_before(items: Sequence[ContextEntry], planned: SessionCompactionPlan)
     if not isinstance(planned, plan.RangePlan):
         return 0
     return next(at for at, item in enumerate(items) if item.entry_id == planned.first_entry_id)
-
-
-_KINDS: dict[type[Edit], EditKind] = {
-    Compact: "compact",
-    Rewind: "rewind",
-    Exclude: "exclude",
-    Fork: "fork",
-    Resume: "resume",
-}
 
 
 class Compactions(Group[Writing]):
@@ -1390,18 +1371,10 @@ class Compactions(Group[Writing]):
         result that failed, so that the model can mend it. Nothing is appended. Raises `InvalidArgument` for a call
         without an id. The cost of `recall` for the compactions in effect.
         """
-        call_id = call.get("id") if isinstance(call, Mapping) else None
-        if not isinstance(call_id, str):
-            raise InvalidArgument(f"call: should be a tool call with an id, not {shown(call)}")
-        asked = facts.asked_words(call.get("arguments"))
-        text = asked if isinstance(asked, str) else (await self.recall(None, asked[0], limit=asked[1])).text
-        return {
-            "role": "toolResult",
-            "toolCallId": call_id,
-            "toolName": facts.RECALL_TOOL["name"],
-            "content": [{"type": "text", "text": text}],
-            "isError": isinstance(asked, str),
-        }
+        call_id = checked_call_id(call)
+        words = facts.asked_words(call.get("arguments"))
+        text = words if isinstance(words, str) else (await self.recall(None, words[0], limit=words[1])).text
+        return tool_result(call_id, facts.RECALL_TOOL["name"], text, is_error=isinstance(words, str))
 
     async def _stands_for(self, compaction: str | None) -> StandsFor | None:
         """Return the entries that a compaction stands for; None for none in effect."""

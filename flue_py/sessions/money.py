@@ -466,11 +466,6 @@ def _charge(call: BudgetedCall, booked: Sequence[Booked]) -> None:
         call.used(cost=picodollars_to_usd(sum(picodollars)))
 
 
-def _patience(timeout: float | None) -> float | None:
-    """Return when to give up a model that does not keep to the timeout itself. One that does knows what it has cost."""
-    return None if timeout is None else timeout + _MARGIN_SECONDS
-
-
 def _name(value: object) -> str:
     return value if isinstance(value, str) else ""
 
@@ -621,21 +616,41 @@ class StoreUsage(Scoped):
             "model": model,
             "purpose": purpose,
             "outcome": outcome,
+            "agent": agent,
         }
-        query = checked_query(
-            session,
+        for what, flag in (("tree", tree), ("tasks", tasks), ("path", path)):
+            checked_flag(flag, what)
+        on_path = path or since is not None or not isinstance(checked_leaf(leaf), Stored)
+        several = None if isinstance(session, str) or not isinstance(session, Sequence) else session
+        single = None if several is not None else cast("HasId | str | None", session)
+        if single is None and (tree or tasks or on_path):
+            raise InvalidArgument("tree, tasks, path, leaf and since are of a session; name one")
+        if on_path and (tree or tasks):
+            raise InvalidArgument("a path is one session's own: leave out tree and tasks, or path, leaf and since")
+        for what, text in {**matches, "project": project}.items():
+            check_label(text, what)
+        if branch is not None:
+            checked_choice(branch, "branch", BRANCH_STATES)
+        if isinstance(group_by, str) or not isinstance(group_by, Sequence):
+            raise InvalidArgument(f"group_by: should be a sequence of names, not {shown(group_by)}")
+        for name in group_by:
+            checked_choice(name, "group_by", DIMENSIONS)
+        first, last = _checked_day(first_day, "first_day"), _checked_day(last_day, "last_day")
+        query = LedgerQuery(
+            None if single is None else checked_session(single),
+            None if several is None else tuple(checked_session(each) for each in several),
             tree=tree,
             tasks=tasks,
-            path=path,
+            on_path=on_path,
             leaf=leaf,
-            since=since,
-            matches={**matches, "agent": agent},
-            scope_prefix=scope_prefix,
-            project=project,
+            since=checked_place(since, "since"),
+            **matches,
+            scope_prefix=checked_text(scope_prefix, "scope_prefix"),
+            project=None if project is None else normpath(project),  # noqa: ASYNC240 - it reads no folder
             branch=branch,
-            first_day=first_day,
-            last_day=last_day,
-            group_by=group_by,
+            from_us=None if first is None else first * DAY_US,
+            before_us=None if last is None else (last + 1) * DAY_US,
+            group_by=tuple(dict.fromkeys(group_by)),
         )
         return await self._backend.read_ledger(query)
 
@@ -703,59 +718,6 @@ def checked_calls(
         "agent": ledger_name(agent) or None,
     }
     return tuple(replace(call, **about) for call in calls)
-
-
-def checked_query(
-    session: HasId | str | Sequence[HasId | str] | None,
-    *,
-    tree: bool,
-    tasks: bool,
-    path: bool,
-    leaf: LeafChoice,
-    since: str | None,
-    matches: Mapping[str, str | None],
-    scope_prefix: str | None,
-    project: str | None,
-    branch: BranchState | None,
-    first_day: date | None,
-    last_day: date | None,
-    group_by: Sequence[Dimension],
-) -> LedgerQuery:
-    """Return a question to the ledger. Raises `InvalidArgument` for arguments that make none."""
-    for what, flag in (("tree", tree), ("tasks", tasks), ("path", path)):
-        checked_flag(flag, what)
-    on_path = path or since is not None or not isinstance(checked_leaf(leaf), Stored)
-    several = None if isinstance(session, str) or not isinstance(session, Sequence) else session
-    single = None if several is not None else cast("HasId | str | None", session)
-    if single is None and (tree or tasks or on_path):
-        raise InvalidArgument("tree, tasks, path, leaf and since are of a session; name one")
-    if on_path and (tree or tasks):
-        raise InvalidArgument("a path is one session's own: leave out tree and tasks, or path, leaf and since")
-    for what, text in {**matches, "project": project}.items():
-        check_label(text, what)
-    if branch is not None:
-        checked_choice(branch, "branch", BRANCH_STATES)
-    if isinstance(group_by, str) or not isinstance(group_by, Sequence):
-        raise InvalidArgument(f"group_by: should be a sequence of names, not {shown(group_by)}")
-    for name in group_by:
-        checked_choice(name, "group_by", DIMENSIONS)
-    first, last = _checked_day(first_day, "first_day"), _checked_day(last_day, "last_day")
-    return LedgerQuery(
-        None if single is None else checked_session(single),
-        None if several is None else tuple(checked_session(each) for each in several),
-        tree=tree,
-        tasks=tasks,
-        on_path=on_path,
-        leaf=leaf,
-        since=checked_place(since, "since"),
-        **matches,
-        scope_prefix=checked_text(scope_prefix, "scope_prefix"),
-        project=None if project is None else normpath(project),
-        branch=branch,
-        from_us=None if first is None else first * DAY_US,
-        before_us=None if last is None else (last + 1) * DAY_US,
-        group_by=tuple(dict.fromkeys(group_by)),
-    )
 
 
 def _checked_day(day: date | None, what: str) -> int | None:

@@ -993,6 +993,20 @@ class Writing(Handle):
         return protocol.BlocksAppended(tuple(told), appended=appended)
 
 
+def checked_call_id(call: Mapping[str, JsonValue]) -> str:
+    """Return the id of a model's call of a tool. Raises `InvalidArgument` if it has none."""
+    call_id = call.get("id") if isinstance(call, Mapping) else None
+    if not isinstance(call_id, str):
+        raise InvalidArgument(f"call: should be a tool call with an id, not {shown(call)}")
+    return call_id
+
+
+def tool_result(call_id: str, tool: JsonValue, text: str, *, is_error: bool) -> JsonObject:
+    """Return the message of a tool's result with a text."""
+    content: JsonValue = [{"type": "text", "text": text}]
+    return {"role": "toolResult", "toolCallId": call_id, "toolName": tool, "content": content, "isError": is_error}
+
+
 class Artifacts(Group[Handle]):
     """The artifacts of a session: results of tools that are stored whole, beside the conversation."""
 
@@ -1047,26 +1061,18 @@ class Artifacts(Group[Handle]):
         that the session does not see, are named in a result that failed. Nothing is appended. Raises
         `InvalidArgument` for a call without an id, and `CorruptStore`. The cost of `read_artifact`.
         """
-        call_id = call.get("id") if isinstance(call, Mapping) else None
-        if not isinstance(call_id, str):
-            raise InvalidArgument(f"call: should be a tool call with an id, not {shown(call)}")
-        asked = artifacts.asked_excerpt(call.get("arguments"))
-        text, failed = "", isinstance(asked, str)
-        if isinstance(asked, str):
-            text = asked
+        call_id = checked_call_id(call)
+        wanted = artifacts.asked_excerpt(call.get("arguments"))
+        text, failed = "", isinstance(wanted, str)
+        if isinstance(wanted, str):
+            text = wanted
         else:
             try:
-                read = await self.read(asked.artifact_id, start=asked.start, length=asked.length, grep=asked.grep)
-                text = artifacts.excerpt_text(read, asked.grep)
+                read = await self.read(wanted.artifact_id, start=wanted.start, length=wanted.length, grep=wanted.grep)
+                text = artifacts.excerpt_text(read, wanted.grep)
             except (ArtifactNotFound, InvalidArgument) as error:
                 text, failed = str(error), True
-        return {
-            "role": "toolResult",
-            "toolCallId": call_id,
-            "toolName": artifacts.READ_ARTIFACT_TOOL["name"],
-            "content": [{"type": "text", "text": text}],
-            "isError": failed,
-        }
+        return tool_result(call_id, artifacts.READ_ARTIFACT_TOOL["name"], text, is_error=failed)
 
     async def _artifact_entries(self, after: str | None) -> list[Entry]:
         async with self._session._turn:
