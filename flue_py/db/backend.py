@@ -353,9 +353,9 @@ class Backend:
 
     async def _forget_words(self, *outcomes: object) -> None:
         """Remove deleted sessions from the index of words, too. The next search does that if this is killed."""
-        gone = [name for each in outcomes if isinstance(each, Deletion) for name in each.session_ids]
-        if gone:
-            await self.waiting.finish(self._forget_in_turn(gone))
+        session_ids = [name for deletion in outcomes if isinstance(deletion, Deletion) for name in deletion.session_ids]
+        if session_ids:
+            await self.waiting.finish(self._forget_in_turn(session_ids))
 
     async def _forget_in_turn(self, session_ids: Sequence[str]) -> None:
         async with self._words_turn:
@@ -383,13 +383,13 @@ class Backend:
         an entry's reference neither such an entry nor another of these, `InvalidEntry` for an id that is taken, and
         `CallConflict` for a paid call that was reported before with other numbers. O(entries).
         """
-        asked = (self._sources, session_id, entries, expected, on_conflict, idempotency_key)
+        arguments = (self._sources, session_id, entries, expected, on_conflict, idempotency_key)
         if entries:
-            landed = await self._runner.land(session_id, lambda tx: ops.append.plan_append(tx, *asked))
+            landed = await self._runner.land(session_id, lambda tx: ops.append.plan_append(tx, *arguments))
             if landed is not None:
                 return landed
         return await self._runner.write(
-            lambda tx: ops.append.append(tx, *asked), repeatable=idempotency_key is not None
+            lambda tx: ops.append.append(tx, *arguments), repeatable=idempotency_key is not None
         )
 
     recall_append = _read(lambda: ops.append.recall_append)
@@ -497,12 +497,12 @@ class Backend:
         `EntryNotFound`, `SessionExists`, `IdempotencyConflict`, and `SessionNotFound` too if this request made a
         session that has been deleted since. O(1): one row; with an id, O(sessions of the tree).
         """
-        asked = (self._sources, session_id, at, new, expected, idempotency_key, scope)
-        landed = await self._runner.land(session_id, lambda tx: ops.sessions.plan_fork(tx, *asked))
+        arguments = (self._sources, session_id, at, new, expected, idempotency_key, scope)
+        landed = await self._runner.land(session_id, lambda tx: ops.sessions.plan_fork(tx, *arguments))
         if landed is not None:
             return landed
         return await self._runner.write(
-            lambda tx: ops.sessions.fork(tx, *asked), repeatable=idempotency_key is not None
+            lambda tx: ops.sessions.fork(tx, *arguments), repeatable=idempotency_key is not None
         )
 
     set_label = _does(SetLabel)
@@ -942,13 +942,15 @@ class Backend:
         """
         return await self._runner.write(ops.ledger.Deleting(self._sources, budget_id), repeatable=True)
 
-    async def reserve(self, session_id: str, asked: Amounts, ttl_us: int) -> Reservation:
+    async def reserve(self, session_id: str, amounts: Amounts, ttl_us: int) -> Reservation:
         """Set amounts aside in every budget that covers the session, or in none of them.
 
         If no budget covers the session, nothing is stored, and there is nothing to settle. Raises `BudgetExceeded`, for
         the first in the order they were made that has less left, or nothing. O(covering budgets).
         """
-        return await self._runner.write(ops.ledger.Reserving(self._sources, session_id, asked, ttl_us), repeatable=True)
+        return await self._runner.write(
+            ops.ledger.Reserving(self._sources, session_id, amounts, ttl_us), repeatable=True
+        )
 
     async def get_reservation(self, reservation_id: str) -> Reservation | None:
         """Return a reservation as it stands, or None. Raises nothing of its own. O(its budgets)."""
@@ -1101,8 +1103,10 @@ class Backend:
         except CorruptStore as error:
             # A text column that is not valid UTF-8 raises in whatever reads its row.
             counts = await self._runner.read(lambda tx: tx.first(sql.COUNTS), loose=True) or (0, 0, 0, 0)
-            found = Problem("unreadable rows", "the store", f"{error}; nothing more was checked; rescue it by salvage")
-            return VerifyReport(counts[0], counts[1], [*storage, found])
+            problem = Problem(
+                "unreadable rows", "the store", f"{error}; nothing more was checked; rescue it by salvage"
+            )
+            return VerifyReport(counts[0], counts[1], [*storage, problem])
         return VerifyReport(report.sessions, report.entries, storage + report.problems)
 
     async def backup(

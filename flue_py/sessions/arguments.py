@@ -51,16 +51,16 @@ def checked_session(session: HasId | str) -> str:
 
     Raises `InvalidArgument` for anything else.
     """
-    found = session if isinstance(session, str) else getattr(session, "ref", getattr(session, "id", None))
-    if not isinstance(found, str):
+    session_id = session if isinstance(session, str) else getattr(session, "ref", getattr(session, "id", None))
+    if not isinstance(session_id, str):
         raise InvalidArgument(f"session: {shown(session)} is neither a session nor an id")
-    return found
+    return session_id
 
 
-def checked_id(text: str, what: str) -> str:
+def checked_id(text: str, name: str) -> str:
     """Return an id unchanged. Raises `InvalidArgument` if it is not a string."""
     if not isinstance(text, str):
-        raise InvalidArgument(f"{what}: {shown(text)} is not an id; ids are strings")
+        raise InvalidArgument(f"{name}: {shown(text)} is not an id; ids are strings")
     return text
 
 
@@ -68,18 +68,18 @@ def checked_ids(ids: Iterable[str]) -> list[str]:
     """Return ids as a list. Raises `InvalidArgument` if they are not a list, a tuple or the like of strings."""
     if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
         raise InvalidArgument(f"ids: {shown(ids)} is not a list of ids")
-    return [checked_id(each, "ids") for each in ids]
+    return [checked_id(entry_id, "ids") for entry_id in ids]
 
 
-def checked_place(text: str | None, what: str) -> str | None:
+def checked_place(text: str | None, name: str) -> str | None:
     """Return an id or None unchanged. Raises `InvalidArgument` for anything else."""
-    return None if text is None else checked_id(text, what)
+    return None if text is None else checked_id(text, name)
 
 
-def checked_leaf(leaf: LeafChoice, what: str = "leaf") -> LeafChoice:
+def checked_leaf(leaf: LeafChoice, name: str = "leaf") -> LeafChoice:
     """Return the choice of a leaf unchanged. Raises `InvalidArgument` unless it is an id, None or `STORED`."""
     if leaf is not None and not isinstance(leaf, (str, Stored)):
-        raise InvalidArgument(f"{what}: {shown(leaf)} is not an id or None; ids are strings")
+        raise InvalidArgument(f"{name}: {shown(leaf)} is not an id or None; ids are strings")
     return leaf
 
 
@@ -104,25 +104,25 @@ def checked_messages(messages: Iterable[T]) -> list[T]:
     return list(messages)
 
 
-def checked_path(path: str | PathLike[str], what: str) -> Path:
+def checked_path(path: str | PathLike[str], name: str) -> Path:
     """Return ``path`` as a path. Raises `InvalidArgument` if it is not a path."""
     location = fspath(path) if isinstance(path, (str, PathLike)) else None
     if not isinstance(location, str) or not location or "\0" in location:
-        raise InvalidArgument(f"{what}: {shown(path)} is not the path of a file")
+        raise InvalidArgument(f"{name}: {shown(path)} is not the path of a file")
     return Path(location)
 
 
-def checked_flag(value: bool, what: str) -> bool:
+def checked_flag(value: bool, name: str) -> bool:
     """Return ``value`` unchanged. Raises `InvalidArgument` if it is neither True nor False."""
     if not isinstance(value, bool):
-        raise InvalidArgument(f"{what}: {shown(value)} is neither True nor False")
+        raise InvalidArgument(f"{name}: {shown(value)} is neither True nor False")
     return value
 
 
-def checked_function(function: T, what: str) -> T:
+def checked_function(function: T, name: str) -> T:
     """Return a function that is to be called, or None, unchanged. Raises `InvalidArgument` for anything else."""
     if function is not None and not callable(function):
-        raise InvalidArgument(f"{what}: {shown(function)} is not a function")
+        raise InvalidArgument(f"{name}: {shown(function)} is not a function")
     return function
 
 
@@ -147,18 +147,18 @@ def checked_end(limit: int) -> int:
     return limit
 
 
-def checked_kind_name(kind: str, what: str) -> str:
+def checked_kind_name(kind: str, name: str) -> str:
     """Return the name of a kind of entries unchanged. Raises `InvalidArgument` if no entry can be of that kind."""
     try:
         return checked_kind(kind)
     except InvalidEntry as error:
-        raise InvalidArgument(str(error).replace("kind", what, 1)) from error
+        raise InvalidArgument(str(error).replace("kind", name, 1)) from error
 
 
-def checked_choice(value: object, what: str, choices: tuple[str, ...]) -> None:
+def checked_choice(value: object, name: str, choices: tuple[str, ...]) -> None:
     """Raise `InvalidArgument` if ``value`` is not one of ``choices``."""
     if value not in choices:
-        raise InvalidArgument(f"{what}: {shown(value)} is not one of {', '.join(choices)}")
+        raise InvalidArgument(f"{name}: {shown(value)} is not one of {', '.join(choices)}")
 
 
 def checked_prefix(prefix: str) -> str:
@@ -193,10 +193,10 @@ class ChangedMetadata(Frozen):
         # Metadata that cannot be read can be replaced.
         if not self.merge and GUARD_KEY not in stored:
             return self.given
-        kept = decode_object(stored)
+        metadata = decode_object(stored)
         if not self.merge:
-            kept = {GUARD_KEY: kept[GUARD_KEY]} if GUARD_KEY in kept else {}
-        return checked_metadata({**kept, **decode_object(self.given)}, self.limits)
+            metadata = {GUARD_KEY: metadata[GUARD_KEY]} if GUARD_KEY in metadata else {}
+        return checked_metadata({**metadata, **decode_object(self.given)}, self.limits)
 
 
 def checked_moment(moment: datetime) -> int:
@@ -207,10 +207,10 @@ def checked_moment(moment: datetime) -> int:
         raise InvalidArgument(f"{shown(moment)} is not a moment in time: use a datetime with a time zone") from error
 
 
-def checked_revision(revision: int, what: str = "after") -> int:
+def checked_revision(revision: int, name: str = "after") -> int:
     """Return ``revision`` unchanged. Raises `InvalidArgument` if it is not one (0 is before the first)."""
     if isinstance(revision, bool) or not isinstance(revision, int) or not 0 <= revision <= _LAST_REVISION:
-        raise InvalidArgument(f"{what}: {shown(revision)} is not a revision; 0 is before the first change")
+        raise InvalidArgument(f"{name}: {shown(revision)} is not a revision; 0 is before the first change")
     return revision
 
 
@@ -223,9 +223,9 @@ def checked_part(part: int | str | None) -> int | str | None:
     return part
 
 
-def optional(check: Callable[[T, str], Result], value: T | None, what: str) -> Result | None:
+def optional(check: Callable[[T, str], Result], value: T | None, name: str) -> Result | None:
     """Return None for None, else the result of the check."""
-    return None if value is None else check(value, what)
+    return None if value is None else check(value, name)
 
 
 def checked_scopes(scopes: Sequence[str]) -> tuple[str, ...]:
@@ -260,18 +260,18 @@ def checked_ordering(order_by: SessionOrder, descending: bool) -> Ordering:
     return Ordering(order_by, checked_flag(descending, "descending"))
 
 
-def checked_text(text: str | None, what: str) -> str | None:
+def checked_text(text: str | None, name: str) -> str | None:
     """Return a text, or None, unchanged. Raises `InvalidArgument` if it cannot be stored."""
-    check_label(text, what)
+    check_label(text, name)
     return text
 
 
-def checked_count(count: int, what: str) -> int:
+def checked_count(count: int, name: str) -> int:
     """Return ``count`` unchanged. Raises `InvalidArgument` if it is not a whole number from 0."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise InvalidArgument(f"{what}: {shown(count)} is not a count; use a whole number >= 0")
+        raise InvalidArgument(f"{name}: {shown(count)} is not a count; use a whole number >= 0")
     if count > MAX_AMOUNT:
-        raise InvalidArgument(f"{what}: {shown(count)} is too large; use a whole number from 0 to {MAX_AMOUNT}")
+        raise InvalidArgument(f"{name}: {shown(count)} is too large; use a whole number from 0 to {MAX_AMOUNT}")
     return count
 
 

@@ -625,10 +625,10 @@ class Atomic:
         self._close()
         if not self._planned:
             return
-        await refuse_others(self._backend, self._scope, [each for each in self._ids() if each not in self._new])
-        handles = {id(each.handle): each.handle for each in self._planned if each.handle is not None}
+        await refuse_others(self._backend, self._scope, [name for name in self._ids() if name not in self._new])
+        handles = {id(planned.handle): planned.handle for planned in self._planned if planned.handle is not None}
         async with turns_of([handle for handle in handles.values() if handle.id not in self._new]):
-            if any(each.offloader is not None for each in self._planned):
+            if any(planned.offloader is not None for planned in self._planned):
                 await self._put_aside()
             try:
                 committed = await self._write()
@@ -640,11 +640,11 @@ class Atomic:
 
     def _ids(self) -> Iterator[str]:
         """Yield the ids of the sessions that are named; those that the batch makes are there where it is a retry."""
-        for each in self._planned:
-            if not isinstance(each.operation, CreateSession):
-                yield each.operation.session_id
-            if isinstance(each.operation, LinkTask):
-                yield each.operation.child_id
+        for planned in self._planned:
+            if not isinstance(planned.operation, CreateSession):
+                yield planned.operation.session_id
+            if isinstance(planned.operation, LinkTask):
+                yield planned.operation.child_id
 
     async def _put_aside(self) -> None:
         """Let each append have stubs for its long results."""
@@ -653,14 +653,14 @@ class Atomic:
         if self._key is not None:
             first = await self._backend.recall_atomic(operations, self._key)
         grounds = Grounds(self._backend, first)
-        for number, (each, operation) in enumerate(zip(self._planned, operations, strict=True)):
+        for number, (planned, operation) in enumerate(zip(self._planned, operations, strict=True)):
             if not isinstance(operation, AppendEntries):
                 grounds.note(operation)
                 continue
             # A session that is not there is what the commit says, with the number of the operation.
             with suppress(SessionNotFound):
                 ground = await grounds.below(number, operation)
-                grounds.note_append(await _with_stubs(each, operation, ground), ground)
+                grounds.note_append(await _with_stubs(planned, operation, ground), ground)
 
     async def _write(self) -> Committed:
         """Write the operations, without numbers too large to be added up (see `write_what_fits`)."""
@@ -668,7 +668,7 @@ class Atomic:
         while True:
             operations = self._as_of_now()
             self._limits.check_entries(
-                [entry for each in operations if isinstance(each, AppendEntries) for entry in each.entries]
+                [entry for append in operations if isinstance(append, AppendEntries) for entry in append.entries]
             )
             try:
                 return await self._backend.atomic(operations, idempotency_key=self._key)
@@ -686,15 +686,15 @@ class Atomic:
     def _as_of_now(self) -> list[Operation]:
         """Return the operations with the leaves that they build on: those of earlier operations, or of the handles."""
         leaves: dict[str, LeafChoice] = {}
-        found: list[Operation] = []
-        for each in self._planned:
-            operation = each.operation
+        operations: list[Operation] = []
+        for planned in self._planned:
+            operation = planned.operation
             if isinstance(operation, _OnLeaf):
                 session_id = str(operation.session_id)
-                operation = replace(operation, expected=self._built_on(operation, each.handle, leaves))
+                operation = replace(operation, expected=self._built_on(operation, planned.handle, leaves))
                 leaves[session_id] = _leaf_after(operation, leaves.get(session_id, STORED))
-            found.append(operation)
-        return found
+            operations.append(operation)
+        return operations
 
     def _built_on(self, operation: _OnLeaf, handle: Handle | None, leaves: Mapping[str, LeafChoice]) -> Seen:
         seen = operation.expected if isinstance(operation.expected, Seen) else NOTHING_SEEN
@@ -709,33 +709,35 @@ class Atomic:
 
     def _settle(self, committed: Committed) -> None:
         """Update the handles, and settle the pending results."""
-        taking_part = [handle for each in self._planned for handle in (each.handle, each.made) if handle is not None]
+        taking_part = [
+            handle for planned in self._planned for handle in (planned.handle, planned.made) if handle is not None
+        ]
         handles: dict[str, dict[int, Handle]] = {}
         for handle in taking_part:
             handles.setdefault(handle.id, {})[id(handle)] = handle
-        for each, outcome in zip(self._planned, committed.outcomes, strict=True):
-            if each.made is not None and isinstance(outcome, SessionInfo):
-                each.made._note_outcome(outcome)
-                if isinstance(each.operation, CreateTask):
-                    for handle in handles.get(each.operation.session_id, {}).values():
-                        handle._note_task(each.operation.task_id, outcome)
-            elif not isinstance(each.operation, (CreateSession, ForkSession, CreateTask)):
-                for handle in handles.get(each.operation.session_id, {}).values():
+        for planned, outcome in zip(self._planned, committed.outcomes, strict=True):
+            if planned.made is not None and isinstance(outcome, SessionInfo):
+                planned.made._note_outcome(outcome)
+                if isinstance(planned.operation, CreateTask):
+                    for handle in handles.get(planned.operation.session_id, {}).values():
+                        handle._note_task(planned.operation.task_id, outcome)
+            elif not isinstance(planned.operation, (CreateSession, ForkSession, CreateTask)):
+                for handle in handles.get(planned.operation.session_id, {}).values():
                     handle._note_outcome(outcome)
-            each.pending.settle(_told(each, outcome))
+            planned.pending.settle(_told(planned, outcome))
         for handle in taking_part:
             handle._note_left(committed.left.get(handle.id))
 
 
-async def _with_stubs(each: _Planned, operation: AppendEntries, ground: Ground) -> AppendEntries:
+async def _with_stubs(append: _Planned, operation: AppendEntries, ground: Ground) -> AppendEntries:
     """Put the long results of a planned append aside; return it with stubs."""
-    planned = each.operation
-    if each.offloader is None or each.incoming is None or not isinstance(planned, AppendEntries):
+    planned = append.operation
+    if append.offloader is None or append.incoming is None or not isinstance(planned, AppendEntries):
         return operation
-    priced = each.incoming._replace(entries=[*operation.entries])
-    each.incoming = await each.offloader.with_stubs(priced, ground)
-    each.operation = replace(planned, entries=each.incoming.entries)
-    return replace(operation, entries=each.incoming.entries)
+    priced = append.incoming._replace(entries=[*operation.entries])
+    append.incoming = await append.offloader.with_stubs(priced, ground)
+    append.operation = replace(planned, entries=append.incoming.entries)
+    return replace(operation, entries=append.incoming.entries)
 
 
 def _leaf_after(operation: _OnLeaf, before: LeafChoice) -> LeafChoice:
@@ -747,9 +749,9 @@ def _leaf_after(operation: _OnLeaf, before: LeafChoice) -> LeafChoice:
     return STORED
 
 
-def _told(each: _Planned, outcome: Outcome) -> object:
+def _told(planned: _Planned, outcome: Outcome) -> object:
     """Return an outcome as the method of `Session` tells it."""
-    if not isinstance(outcome, Appended) or not isinstance(each.operation, AppendEntries):
+    if not isinstance(outcome, Appended) or not isinstance(planned.operation, AppendEntries):
         return outcome
-    told = with_oddities(outcome, each.operation.entries)
-    return told if each.incoming is None else each.incoming.noted_in(told)
+    appended = with_oddities(outcome, planned.operation.entries)
+    return appended if planned.incoming is None else planned.incoming.noted_in(appended)

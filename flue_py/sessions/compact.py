@@ -230,17 +230,17 @@ class Basis(Frozen):
         """Return how many tokens a summary takes in the context, which does not show one without a text."""
         return self.counter.count(shown_summary(summary)) if summary else 0
 
-    def made(self, made: Made, calls: tuple[JsonObject, ...]) -> CompactionResult:
+    def made(self, text: Made, calls: tuple[JsonObject, ...]) -> CompactionResult:
         """Return the result of a text, with the reason ``not_smaller`` where it is that."""
-        after = self.tokens_staying + self.size_of(made.text)
+        after = self.tokens_staying + self.size_of(text.text)
         return replace(
             self.nothing("not_smaller"),
             reason="not_smaller" if after >= self.tokens_before else None,
-            mode=made.mode,
+            mode=text.mode,
             tokens_after=after,
-            summary=made.text,
+            summary=text.text,
             calls=calls,
-            notes=(*self.notes, *made.notes, *self._above(after)),
+            notes=(*self.notes, *text.notes, *self._above(after)),
         )
 
     def _above(self, after: int) -> Iterator[str]:
@@ -254,7 +254,7 @@ class Basis(Frozen):
         self, planned: SessionCompactionPlan, instructions: str | None, model: Model | None, registered: Block
     ) -> hooks.Material:
         """Return the material of a mode, beside the registered texts."""
-        beside = self.tokens_staying + (self.counter.count(said(registered.text)) if registered.text else 0)
+        staying = self.tokens_staying + (self.counter.count(said(registered.text)) if registered.text else 0)
         return hooks.Material(
             planned,
             self.counter.count,
@@ -264,7 +264,7 @@ class Basis(Frozen):
             None if model is None else model.context_window,
             self.tokens_leaving,
             self.tasks,
-            policy.room_for_text(self.settings, self.window, beside),
+            policy.room_for_text(self.settings, self.window, staying),
             summarizer_output=None if model is None else model.max_output_tokens,
         )
 
@@ -438,11 +438,11 @@ def _born(pid: int) -> str | None:
 
 def _born_by_proc(pid: int) -> str | None:
     try:
-        told = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
     # The name of the program stands in brackets, and may hold blanks and brackets.
-    fields = told.rpartition(")")[2].split()
+    fields = text.rpartition(")")[2].split()
     return None if fields[0] in ("Z", "X") else fields[19]
 
 
@@ -486,14 +486,14 @@ class Around(NamedTuple):
     is_whole: bool
 
 
-def _own_window(had: PathSettings, asked: Model | None) -> int | None:
+def _own_window(had: PathSettings, summarizer: Model | None) -> int | None:
     """Return the window that the context has to fit into: that of the session's own model, as far as it is known.
 
     A summarizer may have a larger or a smaller one, and a caller who names it knows best. O(1) once the published ones
     have been loaded.
     """
-    own = None if asked is None else asked.context_window
-    if had.model is None or (asked is not None and own and why_not_the_same(asked, had) is None):
+    own = None if summarizer is None else summarizer.context_window
+    if had.model is None or (summarizer is not None and own and why_not_the_same(summarizer, had) is None):
         return own
     return prices.published_window(had.model, had.provider) or own
 
@@ -608,13 +608,13 @@ def checked_edit(edit: EditChoice, arguments: Mapping[str, object]) -> Edit:
             name = next(iter(arguments))
             raise InvalidArgument(f"{name}: is an argument of an edit given by its name, not of {shown(edit)}")
         return edit
-    made = _NAMED.get(edit) if isinstance(edit, str) else None
-    if made is None:
+    edit_class = _NAMED.get(edit) if isinstance(edit, str) else None
+    if edit_class is None:
         raise InvalidArgument(f"edit: {shown(edit)} is not an edit; give one of {', '.join(_NAMED)}")
     try:
-        return made(**arguments)
+        return edit_class(**arguments)
     except TypeError as error:
-        raise InvalidArgument(f"edit: {made.__name__}: {error}") from error
+        raise InvalidArgument(f"edit: {edit_class.__name__}: {error}") from error
 
 
 _NAMED: dict[EditKind, Callable[..., Edit]] = {
@@ -669,8 +669,8 @@ def summary_entry(answer: object) -> NewEntry:
     )
 
 
-def no_summary(given: object) -> InvalidArgument:
-    return InvalidArgument(f"summary: should be a text, a BranchSummary or None, not {type(given).__name__}")
+def no_summary(value: object) -> InvalidArgument:
+    return InvalidArgument(f"summary: should be a text, a BranchSummary or None, not {type(value).__name__}")
 
 
 USUAL_SUMMARY_TOKENS = 2_000
@@ -703,14 +703,14 @@ class _Basis(Frozen):
         """Whether system prompt and tools are known: a summary is asked for by the last one and a message more."""
         return self.system is not None and self.tools is not None
 
-    def request(self, items: Sequence[ContextEntry], more: int = 0, *, prefix: int) -> CallSize:
+    def request(self, items: Sequence[ContextEntry], added_tokens: int = 0, *, prefix: int) -> CallSize:
         """Return how the request of a context is read of which the first items are as they were last sent.
 
         ``more`` are tokens that it has beside its items, after these.
         """
         counts = self.counter.count_entries(items)
         same = self.around + sum(counts[:prefix])
-        return prices.next_request(self.around + sum(counts) + more, same, self.rules, is_warm=self.is_warm)
+        return prices.next_request(self.around + sum(counts) + added_tokens, same, self.rules, is_warm=self.is_warm)
 
     def common_items(self, items: Sequence[ContextEntry]) -> int:
         """Return how many items are as they were last sent."""
@@ -765,13 +765,13 @@ class Compactions(Group[Writing]):
 
     def _seconds_too_old(self, answer: Entry, model: str | None, provider: str | None) -> tuple[int, int] | None:
         """Return how old an answer is and how long a provider keeps its request, if that is over; else None."""
-        kept = prices.cache_rules(model, provider).lifetime_seconds
+        lifetime = prices.cache_rules(model, provider).lifetime_seconds
         usage = answer.fields.get("usage")
         # Who asked for writes of an hour has the cache for that long.
         if isinstance(usage, dict) and usage.get("cacheWrite1h"):
-            kept = max(kept, _HOUR)
+            lifetime = max(lifetime, _HOUR)
         age = self._session._pricer.now_us() - answer.created_us
-        return (age // 1_000_000, kept) if age > kept * 1_000_000 else None
+        return (age // 1_000_000, lifetime) if age > lifetime * 1_000_000 else None
 
     async def _sent_for(self, answer: Entry | None) -> list[ContextEntry]:
         """Return the context that an answer was given to; nothing for None."""
@@ -789,21 +789,21 @@ class Compactions(Group[Writing]):
         sent = await self._sent_for(answer)
 
         def counted() -> LastRequest:
-            around = tokens_around(system, tools, counter)
+            overhead = tokens_around(system, tools, counter)
             counts = counter.count_entries(items)
             common = chain_of(items).common_items(chain_of(sent))
-            cached = around + sum(counts[:common])
+            cached = overhead + sum(counts[:common])
             # As it was sent: no reasoning behind another beginning, whose signature the provider would refuse.
             messages = tuple(bound.ours_without_stale([item.data for item in items], system, tools))
-            return hooks.LastRequest(messages, system, tools, around + sum(counts), cached)
+            return hooks.LastRequest(messages, system, tools, overhead + sum(counts), cached)
 
         return await self._backend.waiting.call(counted)
 
     async def _is_claimed_elsewhere(self) -> bool:
         """Return whether somebody else has claimed the session for a compaction that still runs. One point read."""
         self._session._note_row(await self._session._stored_info())
-        found = Claim.from_json(self._guarded.get("claim"))
-        return found is not None and found.holds(self._session.id, self._session._pricer.now_us() // 1_000_000)
+        claim = Claim.from_json(self._guarded.get("claim"))
+        return claim is not None and claim.holds(self._session.id, self._session._pricer.now_us() // 1_000_000)
 
     async def _renew_claim(self, claim: Claim, seconds: float) -> None:
         """Have a claim hold for as long as a call of a model may take.
@@ -885,10 +885,10 @@ class Compactions(Group[Writing]):
             material = await self._aligned(material, basis, asked, around)
         if asker is not None and not isinstance(basis.mode, modes.Window):
             material = replace(material, changes=await self._changes(basis, planned))
-        made = await modes.make_text(basis.mode, material, asker)
-        if not made.text.strip() and not isinstance(basis.mode, modes.Window):
+        text = await modes.make_text(basis.mode, material, asker)
+        if not text.text.strip() and not isinstance(basis.mode, modes.Window):
             raise SummaryFailed(basis.mode.name, "it made no text")
-        return await self._append_made(basis, planned, made, () if asker is None else tuple(asker.calls))
+        return await self._append_made(basis, planned, text, () if asker is None else tuple(asker.calls))
 
     async def _changes(self, basis: Basis, planned: SessionCompactionPlan) -> str:
         """Return the changes that calls on the path have made up to the last item that leaves. O(path)."""
@@ -914,8 +914,8 @@ class Compactions(Group[Writing]):
         ]
         if not answer.text.strip():
             raise SummaryFailed(modes.HOOK, "it gave no text")
-        made = modes.supplied(material, answer.text, answer.details)
-        done = await self._append_made(basis, planned, made, tuple(calls), from_hook=True)
+        text = modes.supplied(material, answer.text, answer.details)
+        done = await self._append_made(basis, planned, text, tuple(calls), from_hook=True)
         return replace(done, from_hook=True)
 
     def _asker_of(
@@ -987,8 +987,8 @@ class Compactions(Group[Writing]):
         The tokens of ``system`` and ``tools`` are taken off the window. Without one, it is that of the
         session's own model, as far as it is known, and else that of ``asked``.
         """
-        chosen = modes.checked_mode(mode, settings)
-        is_whole = settings is None and find is None and chosen.needs_model
+        maker = modes.checked_mode(mode, settings)
+        is_whole = settings is None and find is None and maker.needs_model
         settings = policy.WHOLE if is_whole else policy.checked_settings(settings)
         optional(checked_count, window, "window")
         read = await self._session._read_context(STORED)
@@ -999,9 +999,9 @@ class Compactions(Group[Writing]):
         had = await self._session._settings_of(read)
         counter = tokens.counter_for(had.model)
         path = await self._path_of_hidden(read, pins)
-        is_window = find is None and isinstance(chosen, modes.Window)
+        is_window = find is None and isinstance(maker, modes.Window)
         texts = await Marks(self._session).registered(leaf=read.stamp.leaf_id) if is_window else ()
-        waiting = modes.waited_for(chosen)
+        waiting = modes.waited_for(maker)
 
         def worked_out() -> Basis:
             fitting = _own_window(had, asked) if window is None else window
@@ -1011,36 +1011,45 @@ class Compactions(Group[Writing]):
             live = modes.live_callers(read.items, links, waiting)
             hidden = modes.Hidden(path, read.compaction, pins, read.items) if path else None
             back = 0 if hidden is None else sum(counter.count_entries(hidden.items))
-            around = tokens_around(system, tools, counter)
-            sized, room = policy.sized_for(settings, fitting, around), policy.window_of_messages(fitting, around)
+            overhead = tokens_around(system, tools, counter)
+            sized, room = policy.sized_for(settings, fitting, overhead), policy.window_of_messages(fitting, overhead)
             most = policy.most_kept(sized, room)
             if is_window:
-                beside = blocks.registered_block(texts, settings, room, lambda text: counter.count(said(text))).text
-                most = within_budget(read.items, counts, settings, sized, room, counter, beside)
+                registered = blocks.registered_block(texts, settings, room, lambda text: counter.count(said(text))).text
+                most = within_budget(read.items, counts, settings, sized, room, counter, registered)
                 sized = replace(
                     sized, keep_recent_tokens=most or 0, keep_recent_messages=sized.keep_recent_messages or None
                 )
             fits = is_window and most is None
             most = None if most is None else most - back
             planning = find or partial(beginning, most=most, whole_turns=is_window)
-            found = (
+            planned = (
                 plan.NoCompaction("no_cut_point")
                 if fits
                 else planning(read, policy.keeping_less(sized, back), pins, counts, live)
             )
             before = sum(counts)
             leaving, staying = 0, before
-            if isinstance(found, plan.SessionCompactionPlan):
-                leaving = sum(found.plan.content.those_of(counts))
+            if isinstance(planned, plan.SessionCompactionPlan):
+                leaving = sum(planned.plan.content.those_of(counts))
                 # The summaries of earlier compactions that are taken over neither leave nor stay.
-                staying -= leaving + sum(map(counts.__getitem__, found.taken_over))
-                if hidden is not None and (more := hidden.coming_back(plan.entry_of(found, "", {}, ()))):
-                    found = replace(found, staying=(*more, *found.staying))
-                    staying += sum(counter.count_entries(more))
+                staying -= leaving + sum(map(counts.__getitem__, planned.taken_over))
+                if hidden is not None and (coming_back := hidden.coming_back(plan.entry_of(planned, "", {}, ()))):
+                    planned = replace(planned, staying=(*coming_back, *planned.staying))
+                    staying += sum(counter.count_entries(coming_back))
             sizes = before, leaving, staying
             tasks = modes.running_tasks(links)
             return Basis(
-                read.stamp.leaf_id, read.items, read.compaction, chosen, sized, room, tasks, counter, *sizes, found
+                read.stamp.leaf_id,
+                read.items,
+                read.compaction,
+                maker,
+                sized,
+                room,
+                tasks,
+                counter,
+                *sizes,
+                planned,
             )
 
         # Counting ten thousand messages takes a second the first time: other tasks go on meanwhile.
@@ -1051,8 +1060,8 @@ class Compactions(Group[Writing]):
         leaf = read.stamp.leaf_id
         if leaf is None or not pins or not (hidden := set(pins) - {item.entry_id for item in read.items}):
             return ()
-        found = [each.id for each in await self._session.get_entries(hidden) if each is not None]
-        is_on_path = any([await Branches(self._session).is_ancestor(each, of=leaf) for each in found])
+        hidden_ids = [entry.id for entry in await self._session.get_entries(hidden) if entry is not None]
+        is_on_path = any([await Branches(self._session).is_ancestor(entry, of=leaf) for entry in hidden_ids])
         return await self._session.get_active_path(leaf=leaf) if is_on_path else ()
 
     async def _counter_at(self, leaf: str | None) -> ModelCounter:
@@ -1067,7 +1076,7 @@ class Compactions(Group[Writing]):
         self,
         basis: Basis,
         planned: SessionCompactionPlan,
-        made: Made,
+        text: Made,
         calls: tuple[JsonObject, ...],
         *,
         from_hook: bool = False,
@@ -1077,7 +1086,7 @@ class Compactions(Group[Writing]):
             leaf = (await self._session._stored_info()).leaf_id
             moved = None if leaf == basis.leaf else await self._overtaken(basis, leaf)
             # What is registered is that of the path which is appended to: it may have changed while the text was made.
-            whole = made if moved is not None else await self._with_registered(basis, made, leaf)
+            whole = text if moved is not None else await self._with_registered(basis, text, leaf)
             outcome = basis.made(whole, calls)
             if moved is not None or outcome.reason is not None:
                 return replace(outcome, reason=moved or outcome.reason)
@@ -1087,11 +1096,11 @@ class Compactions(Group[Writing]):
                 self._session._keep_base(base, leaf)
                 return replace(outcome, appended=appended)
 
-    async def _with_registered(self, basis: Basis, made: Made, leaf: str | None) -> Made:
+    async def _with_registered(self, basis: Basis, text: Made, leaf: str | None) -> Made:
         block = await self._registered_block(basis, leaf)
         staying = basis.found.staying if isinstance(basis.found, plan.SessionCompactionPlan) else ()
         stays = any(block.text in message_text(item.data) for item in staying if item.kind == COMPACTION)
-        return modes.with_block(made, replace(block, text="") if stays else block)
+        return modes.with_block(text, replace(block, text="") if stays else block)
 
     async def _registered_block(self, basis: Basis, leaf: str | None) -> Block:
         texts = await Marks(self._session).registered(leaf=leaf)
@@ -1116,8 +1125,8 @@ class Compactions(Group[Writing]):
         if answer is None:
             return replace(material, unaligned=f"{model.name} has answered nothing that is still in the context")
         if (too_old := self._seconds_too_old(answer, model.name, provider)) is not None:
-            age, kept = (seconds // 60 for seconds in too_old)
-            return replace(material, unaligned=f"what was sent last is kept for {kept} minutes, and {age} have passed")
+            age, limit = (seconds // 60 for seconds in too_old)
+            return replace(material, unaligned=f"what was sent last is kept for {limit} minutes, and {age} have passed")
         last = await self._last_request(basis.items, answer, basis.counter, around.system, offered)
         return replace(material, last_request=last)
 
@@ -1126,13 +1135,13 @@ class Compactions(Group[Writing]):
         if leaf is None or basis.leaf is None or not await Branches(self._session).is_ancestor(basis.leaf, of=leaf):
             return "leaf_moved"
         latest = await self.latest(leaf=leaf)
-        known = None if basis.latest is None else basis.latest.id
-        return None if (None if latest is None else latest.id) == known else "compacted_meanwhile"
+        latest_id = None if basis.latest is None else basis.latest.id
+        return None if (None if latest is None else latest.id) == latest_id else "compacted_meanwhile"
 
     async def _append_summary(
         self,
         planned: SessionCompactionPlan,
-        made: Made,
+        text: Made,
         calls: tuple[JsonObject, ...],
         leaf: str | None,
         planned_on: str | None,
@@ -1143,14 +1152,14 @@ class Compactions(Group[Writing]):
         if not first_kept and not is_range and leaf != planned_on:
             # What was appended meanwhile stays, though nothing else does.
             first_kept = (await self._session.get_active_path(since=planned_on, leaf=leaf))[0].id
-        if is_range or not first_kept or not made.text:
-            entry = plan.entry_of(planned, made.text, made.details, calls, from_hook=from_hook)
+        if is_range or not first_kept or not text.text:
+            entry = plan.entry_of(planned, text.text, text.details, calls, from_hook=from_hook)
             return await self._session._append([entry], "raise", None, Seen(leaf, None))
         return await self._session.append_compaction(
-            made.text,
+            text.text,
             first_kept_entry_id=first_kept,
             tokens_before=planned.plan.tokens_before,
-            details=made.details,
+            details=text.details,
             calls=calls,
             from_hook=from_hook,
             expected_leaf=leaf,
@@ -1176,9 +1185,9 @@ class Compactions(Group[Writing]):
         planned = modes.plan_branch([item for item in items if item.entry.depth > above], making.settings)
         if planned is None:
             return None
-        made, calls = await self._made_of(making, planned, counter, preamble)
-        notes: JsonObject = {"notes": [*made.notes]} if made.notes else {}
-        return ToldBranch(preamble + made.text, {**made.details, **notes}, calls)
+        text, calls = await self._made_of(making, planned, counter, preamble)
+        notes: JsonObject = {"notes": [*text.notes]} if text.notes else {}
+        return ToldBranch(preamble + text.text, {**text.details, **notes}, calls)
 
     async def _made_of(
         self, making: BranchMaking, planned: SessionCompactionPlan, counter: ModelCounter, preamble: str
@@ -1199,10 +1208,10 @@ class Compactions(Group[Writing]):
         material = modes.within_budget(material, preamble)
         if not planned.leaving:
             return modes.held_to_budget(modes.told_by_summaries(planned), material, preamble), ()
-        made = await modes.make_text(making.mode, material, asker)
-        if not made.text.strip():
+        text = await modes.make_text(making.mode, material, asker)
+        if not text.text.strip():
             raise SummaryFailed(making.mode.name, "it made no text")
-        return modes.held_to_budget(made, material, preamble), () if asker is None else tuple(asker.calls)
+        return modes.held_to_budget(text, material, preamble), () if asker is None else tuple(asker.calls)
 
     async def fit_to(
         self,
@@ -1228,7 +1237,7 @@ class Compactions(Group[Writing]):
         stay.
         """
         target = model_of(model)
-        asked = target if compactor is None else model_of(compactor, "compactor")
+        summarizer = target if compactor is None else model_of(compactor, "compactor")
         window = target.context_window if window is None else checked_count(window, "window")
         if not window:
             raise InvalidArgument(f"window: the context window of model {target.name!r} is not known; give it")
@@ -1238,19 +1247,19 @@ class Compactions(Group[Writing]):
         sized = policy.sized_for(settings, window)
         room, keep = window - sized.reserve_tokens, sized.keep_recent_tokens
         measure = partial(Context(self._session).measure, target.name, system=system, tools=tools, use_reported=False)
-        around = None if system is None or tools is None else Around(system, tools, is_whole=True)
-        made: list[CompactionResult] = []
+        requests = None if system is None or tools is None else Around(system, tools, is_whole=True)
+        results: list[CompactionResult] = []
         size = await measure()
-        for kept in (keep, keep // 4, 0):
+        for kept_tokens in (keep, keep // 4, 0):
             if size.tokens <= room:
                 break
-            less = replace(settings, keep_recent_tokens=kept)
-            chosen = modes.checked_mode(mode, less, has_model=True)
-            basis = await self._basis_of(chosen, less, window, asked=asked, system=system, tools=tools)
-            done = await self._compact(basis, asked, instructions, dry_run=False, around=around)
-            made.append(done)
+            less = replace(settings, keep_recent_tokens=kept_tokens)
+            maker = modes.checked_mode(mode, less, has_model=True)
+            basis = await self._basis_of(maker, less, window, asked=summarizer, system=system, tools=tools)
+            done = await self._compact(basis, summarizer, instructions, dry_run=False, around=requests)
+            results.append(done)
             size = await measure()
-        return plan.Fitted(size.tokens <= room, size.tokens, room, tuple(made))
+        return plan.Fitted(size.tokens <= room, size.tokens, room, tuple(results))
 
     async def compact_range(
         self,
@@ -1293,11 +1302,13 @@ class Compactions(Group[Writing]):
         checked_text(instructions, "instructions")
         tokens.checked_request(None, None, system, tools)
         checked_hook(before_compaction)
-        asked = None if model is None else model_of(model)
-        chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
+        summarizer = None if model is None else model_of(model)
+        maker = modes.checked_mode(mode, settings, has_model=summarizer is not None or dry_run)
         await self._session._compare(checked_seen(expected_leaf, expected_revision))
-        basis = await self._range_basis(first, last, chosen, settings, window, asked=asked, system=system, tools=tools)
-        return await self._compact(basis, asked, instructions, dry_run=dry_run, hook=before_compaction)
+        basis = await self._range_basis(
+            first, last, maker, settings, window, asked=summarizer, system=system, tools=tools
+        )
+        return await self._compact(basis, summarizer, instructions, dry_run=dry_run, hook=before_compaction)
 
     async def _range_basis(
         self,
@@ -1340,10 +1351,10 @@ class Compactions(Group[Writing]):
         same report. Raises `EntryNotFound`, and `InvalidArgument` for another entry. O(path).
         """
         checked_limit(limit)
-        found = await self._stands_for(compaction)
-        if found is None:
+        behind = await self._stands_for(compaction)
+        if behind is None:
             return None
-        return await waiting_of(self._session).call(lambda: facts.report_on(found, limit=limit))
+        return await waiting_of(self._session).call(lambda: facts.report_on(behind, limit=limit))
 
     async def recall(self, compaction: str | None, words: str, *, limit: int = 10) -> Recalled:
         """Return where words stand in the entries that a compaction stands for, the best match first, with excerpts.
@@ -1357,11 +1368,11 @@ class Compactions(Group[Writing]):
         if not isinstance(words, str):
             raise InvalidArgument(f"words: should be a text, not {shown(words)}")
         checked_limit(limit)
-        found = await self._gone() if compaction is None else await self._stands_for(compaction)
-        if found is None:
+        behind = await self._gone() if compaction is None else await self._stands_for(compaction)
+        if behind is None:
             return facts.Recalled(None)
         return await waiting_of(self._session).call(
-            lambda: facts.recall(found.compaction_id, found.source, words, limit=min(limit, facts.MOST_HITS))
+            lambda: facts.recall(behind.compaction_id, behind.source, words, limit=min(limit, facts.MOST_HITS))
         )
 
     async def answer_recall(self, call: Mapping[str, JsonValue]) -> JsonObject:
@@ -1397,8 +1408,8 @@ class Compactions(Group[Writing]):
         if entry is None:
             raise EntryNotFound(self._session.id, entry_id)
         if entry.kind != COMPACTION or RESTORES in entry.fields:
-            what = "takes one back" if entry.kind == COMPACTION else f"is a {entry.kind}"
-            raise InvalidArgument(f"compaction: entry {shown(entry_id)} is no compaction, it {what}")
+            reason = "takes one back" if entry.kind == COMPACTION else f"is a {entry.kind}"
+            raise InvalidArgument(f"compaction: entry {shown(entry_id)} is no compaction, it {reason}")
         return entry
 
     async def price(
@@ -1465,8 +1476,8 @@ class Compactions(Group[Writing]):
             is_warm = cached and answer is not None
         sent = await self._sent_for(answer if is_warm else None)
         counter = tokens.counter_for(model)
-        around = tokens_around(system, tools, counter)
-        return _Basis(leaf, read.items, sent, is_warm, counter, rules, model, provider, around, system, tools)
+        overhead = tokens_around(system, tools, counter)
+        return _Basis(leaf, read.items, sent, is_warm, counter, rules, model, provider, overhead, system, tools)
 
     async def _edited(self, edit: Edit, basis: _Basis) -> _Edited:
         """Return the context as it would be after an edit."""
@@ -1487,28 +1498,28 @@ class Compactions(Group[Writing]):
         is_range = edit.first is not None or edit.last is not None
         sizes = edit.mode, edit.settings, edit.window
         if is_range:
-            found = await self._range_basis(edit.first, edit.last, *sizes)
+            compaction = await self._range_basis(edit.first, edit.last, *sizes)
         else:
-            found = await self._basis_of(*sizes, system=basis.system, tools=basis.tools)
-        planned = found.found
+            compaction = await self._basis_of(*sizes, system=basis.system, tools=basis.tools)
+        planned = compaction.found
         if isinstance(planned, plan.NoCompaction):
             return _Edited(basis.now)
-        before = _items_before(found.items, planned)
-        ahead = {item.entry_id for item in found.items[:before]}
+        before = _items_before(compaction.items, planned)
+        ahead = {item.entry_id for item in compaction.items[:before]}
         after = [item for item in planned.staying if item.entry_id not in ahead]
-        staying = cast("Sequence[ContextEntry]", [*found.items[:before], *after])
-        if not found.mode.needs_model or found.settings.prefer_deterministic:
-            registered = await self._registered_block(found, basis.leaf)
-            made = await modes.make_text(found.mode, found.material(planned, None, None, registered), None)
-            whole = await self._with_registered(found, made, basis.leaf)
-            if found.made(whole, ()).reason is not None:
+        staying = cast("Sequence[ContextEntry]", [*compaction.items[:before], *after])
+        if not compaction.mode.needs_model or compaction.settings.prefer_deterministic:
+            registered = await self._registered_block(compaction, basis.leaf)
+            text = await modes.make_text(compaction.mode, compaction.material(planned, None, None, registered), None)
+            whole = await self._with_registered(compaction, text, basis.leaf)
+            if compaction.made(whole, ()).reason is not None:
                 # `compact` refuses it, and the context stays as it is.
                 return _Edited(basis.now)
-            return _Edited(staying, found.size_of(whole.text), before)
+            return _Edited(staying, compaction.size_of(whole.text), before)
         tokens = edit.summary_tokens
         if tokens is None:
-            tokens = min(USUAL_SUMMARY_TOKENS, found.tokens_leaving)
-        return _Edited(staying, tokens, before, found.tokens_leaving, may_align=not is_range)
+            tokens = min(USUAL_SUMMARY_TOKENS, compaction.tokens_leaving)
+        return _Edited(staying, tokens, before, compaction.tokens_leaving, may_align=not is_range)
 
     def _weighed(self, edit: Edit, basis: _Basis, edited: _Edited) -> EditPlan:
         unchanged = basis.common_items(basis.now)
@@ -1629,52 +1640,52 @@ class Branches(Group[Writing]):
         wanted = list(dict.fromkeys(checked_id(entry_id, "entry_ids") for entry_id in entry_ids))
 
         async def pick() -> Appended:
-            chosen = await self._chosen(source_id, wanted)
+            picked = await self._chosen(source_id, wanted)
             if whole:
-                await self._check_whole(source_id, chosen)
-            await self._check_elsewhere(chosen, self._session._built_on(seen))
-            names = [name for entry in chosen for name in (entry.session_id or source_id, entry.id)]
-            copies = [copy for entry in chosen for copy in await self._copies_of(entry, source_id)]
+                await self._check_whole(source_id, picked)
+            await self._check_elsewhere(picked, self._session._built_on(seen))
+            names = [name for entry in picked for name in (entry.session_id or source_id, entry.id)]
+            copies = [copy for entry in picked for copy in await self._copies_of(entry, source_id)]
             return await self._append_once(range_key("pick", *names), seen, copies)
 
         return await self._session._commit(pick, self._session._note_append)
 
     async def _chosen(self, source_id: str, wanted: Sequence[str]) -> list[Entry]:
-        found = []
+        picked = []
         for entry_id in wanted:
             entry = await self._backend.get_entry(source_id, entry_id)
             if entry is None:
                 raise EntryNotFound(source_id, entry_id)
-            found.append(entry)
-        found.sort(key=lambda entry: entry.depth)
-        for entry in found[:-1]:
-            if not await self._backend.is_ancestor(source_id, entry.id, found[-1].id):
+            picked.append(entry)
+        picked.sort(key=lambda entry: entry.depth)
+        for entry in picked[:-1]:
+            if not await self._backend.is_ancestor(source_id, entry.id, picked[-1].id):
                 raise InvalidArgument(
-                    f"entry_ids: {entry.id!r} is not on the path to {found[-1].id!r}; pick from one path at a time"
+                    f"entry_ids: {entry.id!r} is not on the path to {picked[-1].id!r}; pick from one path at a time"
                 )
-        return found
+        return picked
 
     async def _copies_of(self, entry: Entry, source_id: str) -> list[NewEntry]:
         """Return the copy of an entry, after that of the artifact to which it refers."""
         copies = [copy_of(entry, source_id)]
         artifact_id = referred_artifact(entry.fields) if entry.kind == MESSAGE else None
         if artifact_id is not None:
-            found = await artifact_entry(self._backend, source_id, artifact_id)
-            if found is not None:
+            artifact = await artifact_entry(self._backend, source_id, artifact_id)
+            if artifact is not None:
                 entry_id = entry_prefix(artifact_id) + self._backend.new_entry_id()
-                copies.insert(0, replace(copy_of(found, source_id), id=entry_id))
+                copies.insert(0, replace(copy_of(artifact, source_id), id=entry_id))
         return copies
 
-    async def _check_whole(self, source_id: str, chosen: Sequence[Entry]) -> None:
+    async def _check_whole(self, source_id: str, picked: Sequence[Entry]) -> None:
         """Raise `InvalidArgument` for half an exchange. Pairing depends on all entries in between."""
-        if all(entry.kind != MESSAGE for entry in chosen):
+        if all(entry.kind != MESSAGE for entry in picked):
             return
-        read = await self._backend.read_path_since(source_id, chosen[0].parent_id, leaf=chosen[-1].id)
-        check_whole_exchanges(read.entries or (), {entry.id for entry in chosen})
+        read = await self._backend.read_path_since(source_id, picked[0].parent_id, leaf=picked[-1].id)
+        check_whole_exchanges(read.entries or (), {entry.id for entry in picked})
 
-    async def _check_elsewhere(self, chosen: Sequence[Entry], leaf: str | None) -> None:
+    async def _check_elsewhere(self, picked: Sequence[Entry], leaf: str | None) -> None:
         """Raise `InvalidArgument` if the path has one of the entries themselves."""
-        for entry in chosen:
+        for entry in picked:
             there = await self._backend.get_entry(self._ref, entry.id)
             if there != entry or leaf is None:
                 continue
@@ -1737,8 +1748,8 @@ class Branches(Group[Writing]):
 
         async def merge() -> Appended:
             merged = await self._range(source_id, source_leaf, self._session._built_on(seen))
-            beside: JsonObject = {**(details or {}), MERGED: merged.as_json}
-            entry = NewEntry.branch_summary(summary, from_id=merged.leaf_id, details=beside, usage=usage, calls=calls)
+            noted: JsonObject = {**(details or {}), MERGED: merged.as_json}
+            entry = NewEntry.branch_summary(summary, from_id=merged.leaf_id, details=noted, usage=usage, calls=calls)
             return await self._append_merged(merged, entry, seen)
 
         return await self._session._commit(merge, self._session._note_append)
@@ -1755,20 +1766,20 @@ class Branches(Group[Writing]):
                 return first
             await self._session._compare(seen)
             read = await self._backend.read_context(source_id, leaf=merged.leaf_id)
-        told = await Compactions(self._session)._told_branch(
+        branch = await Compactions(self._session)._told_branch(
             making,
             context_of(read.entries or (), read.compaction),
             merged.after,
             shown_at=into,
             preamble=modes.MERGED_PREAMBLE,
         )
-        if told is None:
+        if branch is None:
             raise InvalidArgument(
                 f"session {source_id!r}: there is nothing to bring back: its context has nothing of what comes after "
                 f"{merged.after!r}"
             )
-        beside: JsonObject = {**told.details, **details, MERGED: merged.as_json}
-        entry = NewEntry.branch_summary(told.text, from_id=merged.leaf_id, details=beside, calls=told.calls)
+        noted: JsonObject = {**branch.details, **details, MERGED: merged.as_json}
+        entry = NewEntry.branch_summary(branch.text, from_id=merged.leaf_id, details=noted, calls=branch.calls)
 
         async def merge() -> Appended:
             now = self._session._built_on(seen)

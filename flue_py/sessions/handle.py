@@ -325,10 +325,10 @@ class Handle:
                 return list((await self._backend.read_path_end(self._ref, limit, leaf=leaf)).entries or ())
             if since is not None:
                 return list((await self._backend.read_path_since(self._ref, since, leaf=leaf)).entries or ())
-            known = self._path
-            read = await self._backend.read_path(self._ref, leaf=leaf, unless=None if known is None else known.stamp)
+            cache = self._path
+            read = await self._backend.read_path(self._ref, leaf=leaf, unless=None if cache is None else cache.stamp)
             if read.entries is None:
-                return list(known.entries) if known else []
+                return list(cache.entries) if cache else []
             entries = list(read.entries)
             if isinstance(leaf, Stored):
                 self._path = KnownPath(read.stamp, entries)
@@ -363,8 +363,8 @@ class Handle:
         An id that is given twice is answered twice. O(ids), a statement for every 5,000. Raises `InvalidArgument` for
         anything but a list of ids.
         """
-        asked = checked_ids(ids)
-        return await self._ask(self._backend.get_entries, asked)
+        entry_ids = checked_ids(ids)
+        return await self._ask(self._backend.get_entries, entry_ids)
 
     async def entries(
         self, *, kind: str | None = None, after: str | None = None, newest_first: bool = False, limit: int = 100
@@ -454,10 +454,10 @@ class Handle:
     async def latest_assistant(self, *, leaf: LeafChoice = STORED) -> Entry | None:
         """Return the last assistant message on the path, or None. Usually the cost of the context."""
         context = await self._read_context(leaf)
-        found = _last_assistant(context.tail)
-        if found is None and context.compaction is not None:
-            found = _last_assistant(await self.get_active_path(leaf=context.stamp.leaf_id))
-        return found
+        answer = _last_assistant(context.tail)
+        if answer is None and context.compaction is not None:
+            answer = _last_assistant(await self.get_active_path(leaf=context.stamp.leaf_id))
+        return answer
 
     async def pending(self, *, leaf: LeafChoice = STORED) -> PendingTurn:
         """Return the debt of the last turn of the context: the results of tool calls, an answer of the model, or
@@ -469,22 +469,22 @@ class Handle:
         """
         return pending_in((await self._read_context(leaf)).items)
 
-    async def _settings_of(self, known: KnownContext) -> PathSettings:
+    async def _settings_of(self, context: KnownContext) -> PathSettings:
         """Return `settings` at the leaf of a context: read once, since the path to it never changes."""
-        if not known.settings:
-            known.settings.append(await self.settings(leaf=known.stamp.leaf_id))
-        return known.settings[0]
+        if not context.settings:
+            context.settings.append(await self.settings(leaf=context.stamp.leaf_id))
+        return context.settings[0]
 
     async def _read_context(self, leaf: LeafChoice, *, is_base: bool = False) -> KnownContext:
         """Return the context; ``is_base`` says that the caller is about to answer it, and builds on it from here on."""
         checked_leaf(leaf)
         async with self._turn:
-            known = self._context
-            read = await self._backend.read_context(self._ref, leaf=leaf, unless=None if known is None else known.stamp)
+            cache = self._context
+            read = await self._backend.read_context(self._ref, leaf=leaf, unless=None if cache is None else cache.stamp)
             if is_base:
                 self._note_read(read, leaf)
-            if read.entries is None and known is not None:
-                return known
+            if read.entries is None and cache is not None:
+                return cache
             tail = read.entries or ()
             items = context_of(tail, read.compaction)
             context = KnownContext(read.stamp, items, read.compaction, tail)
@@ -496,8 +496,8 @@ class Handle:
         """Return the leaf that `rewind` goes to. Raises `InvalidArgument` where ``to`` is not on the path."""
         if turns is not None:
             started = await self._backend.read_turns(self._ref, leaf=leaf)
-            kept = max(0, min(turns if turns >= 0 else len(started) + turns, len(started)))
-            return started[kept].parent_id if kept < len(started) else leaf
+            turn_count = max(0, min(turns if turns >= 0 else len(started) + turns, len(started)))
+            return started[turn_count].parent_id if turn_count < len(started) else leaf
         target = cast("str | None", to)
         await self._check_on_path(target, leaf)
         return target
@@ -540,7 +540,7 @@ class Group(Generic[Of_co]):
 
 def _is_row_of(row: str, others: Sequence[str]) -> bool:
     """Return whether the other ids, of which none was left out, are of parts of the same imported row."""
-    return len(others) < _MATCHES - 1 and all(re.fullmatch(rf"{re.escape(row)}:\d+", other) for other in others)
+    return len(others) < _MATCHES - 1 and all(re.fullmatch(rf"{re.escape(row)}:\d+", part_id) for part_id in others)
 
 
 async def shown_context(session: Handle) -> KnownContext:
@@ -578,8 +578,8 @@ async def turns_of(handles: Iterable[Handle]) -> AsyncIterator[None]:
 async def refuse_others(backend: Backend, scope: str | None, ids: Iterable[str]) -> None:
     """Raise `SessionNotFound` for an id whose session is of another scope; None is all, where nothing is read."""
     for session_id in () if scope is None else ids:
-        found = await backend.get_session(session_id)
-        if found is not None and found.scope != scope:
+        info = await backend.get_session(session_id)
+        if info is not None and info.scope != scope:
             raise SessionNotFound(str(session_id))
 
 

@@ -171,8 +171,8 @@ class Marks(Group[Writing]):
             read = await self._backend.read_context(self._ref)
             items = tuple(context_of(read.entries or (), read.compaction))
             there = {item.entry_id: item for item in items}
-            found = [there.get(each) or await self._lone_item(each) for each in ids]
-            return MarkEffect(ids, items, items, tuple(item for item in found if item is not None))
+            pinned_items = [there.get(pinned_id) or await self._lone_item(pinned_id) for pinned_id in ids]
+            return MarkEffect(ids, items, items, tuple(item for item in pinned_items if item is not None))
 
     async def _lone_item(self, entry_id: str) -> ContextEntry | None:
         entry = await self._backend.get_entry(self._ref, entry_id)
@@ -242,7 +242,7 @@ class Marks(Group[Writing]):
         read = await self._backend.read_context(self._ref, leaf=leaf)
         before = tuple(context_of(read.entries or (), read.compaction))
         path, wanted, new = await self._exclusions_for(entry_id, part, note, read, leaf, excluded=excluded)
-        ids = tuple(dict.fromkeys(each for each, _ in wanted))
+        ids = tuple(dict.fromkeys(named_id for named_id, _ in wanted))
         items = tuple(ContextEntry(entry) for entry in path if entry.id in ids)
         if not new:
             return _Done(MarkEffect(ids, before, before, items))
@@ -260,9 +260,9 @@ class Marks(Group[Writing]):
         now = {named: set(parts) for named, parts in excluded_parts(path[index:]).items()}
         wanted = _wanted(path, index, part, now, excluded=excluded)
         new = [
-            NewEntry.exclusion(each, of, excluded=excluded, by=note.by, why=note.why)
-            for each, of in wanted
-            if _changes(now.get(each, set()), of, excluded=excluded)
+            NewEntry.exclusion(named_id, of, excluded=excluded, by=note.by, why=note.why)
+            for named_id, of in wanted
+            if _changes(now.get(named_id, set()), of, excluded=excluded)
         ]
         return path, wanted, new
 
@@ -273,20 +273,20 @@ class Marks(Group[Writing]):
         depth = entries[-1].depth if entries else -1
         for entry_id in entry_ids:
             _, _, new = await self._exclusions_for(entry_id, WHOLE, Note(), read, leaf, excluded=True)
-            for each in new:
+            for exclusion in new:
                 depth += 1
-                entries.append(Entry("", None, None, each.kind, None, None, depth, 0, 0, 0, each.payload))
+                entries.append(Entry("", None, None, exclusion.kind, None, None, depth, 0, 0, 0, exclusion.payload))
         return context_of(entries, read.compaction)
 
     async def _append_exclusions(self, new: Sequence[NewEntry], expected: Expected) -> Appended:
         self._session._limits.check_entries(new)
         return await self._backend.append(self._ref, new, expected=expected)
 
-    async def _path_around(self, entry_id: str, kept: Sequence[Entry], leaf: str | None) -> Sequence[Entry]:
+    async def _path_around(self, entry_id: str, tail: Sequence[Entry], leaf: str | None) -> Sequence[Entry]:
         """Return the kept part of the path where the entry is in it, else the whole path."""
-        start = _start_of_end(kept)
-        if any(entry.id == entry_id for entry in kept[start:]):
-            return kept[start:]
+        start = _start_of_end(tail)
+        if any(entry.id == entry_id for entry in tail[start:]):
+            return tail[start:]
         path = (await self._backend.read_path(self._ref, leaf=leaf)).entries or ()
         if any(entry.id == entry_id for entry in path):
             return path
@@ -304,14 +304,14 @@ class Marks(Group[Writing]):
         pinned entries: they can leave out nothing else. Costs as much as the context.
         """
         async with self._session._turn:
-            known = self._session._context
-            read = await self._backend.read_context(self._ref, unless=None if known is None else known.stamp)
-        path = known.tail if read.entries is None and known is not None else read.entries or ()
-        kept = {entry.id: entry for entry in path if entry.kind in CONTEXT_KINDS}
-        found = []
+            cache = self._session._context
+            read = await self._backend.read_context(self._ref, unless=None if cache is None else cache.stamp)
+        path = cache.tail if read.entries is None and cache is not None else read.entries or ()
+        entries_by_id = {entry.id: entry for entry in path if entry.kind in CONTEXT_KINDS}
+        exclusions = []
         for entry_id, parts in excluded_parts(path).items():
             for part, by in parts.items():
-                entry = kept.get(entry_id)
+                entry = entries_by_id.get(entry_id)
                 works = entry is not None and entry.depth < by.depth and _excluding_has(ContextEntry(entry).data, part)
                 fields = by.fields
                 who, why = fields.get("by"), fields.get("why")
@@ -320,8 +320,8 @@ class Marks(Group[Writing]):
                     exclusion = replace(exclusion, by=who)
                 if isinstance(why, str):
                     exclusion = replace(exclusion, why=why)
-                found.append((by.depth, exclusion))
-        return [exclusion for _, exclusion in sorted(found, key=lambda each: each[0])]
+                exclusions.append((by.depth, exclusion))
+        return [exclusion for _, exclusion in sorted(exclusions, key=lambda pair: pair[0])]
 
     async def registered(self, *, leaf: LeafChoice = STORED) -> tuple[RegisteredText, ...]:
         """Return the registered texts of the path, in the order in which their names were first registered.
@@ -335,9 +335,9 @@ class Marks(Group[Writing]):
             return entries.texts_in_force(read.tail)
         noted = entries.noted_ids(read.compaction.fields.get("details"))
         if noted is not None:
-            found = [entry for entry in await self._session.get_entries(noted) if entry is not None]
-            if len(found) == len(noted):
-                return entries.texts_in_force(read.tail, found)
+            texts = [entry for entry in await self._session.get_entries(noted) if entry is not None]
+            if len(texts) == len(noted):
+                return entries.texts_in_force(read.tail, texts)
         return entries.texts_in_force(await self._session.get_active_path(leaf=read.stamp.leaf_id))
 
     async def register(
@@ -366,8 +366,8 @@ class Marks(Group[Writing]):
         seen = _checked(idempotency_key, on_conflict, expected_leaf, expected_revision)
         await self._session._compare(seen)
         if idempotency_key is None and any(
-            (each.name, each.kind, each.text) == (name, kind, text)
-            for each in await self.registered(leaf=self._session._built_on(seen))
+            (registered.name, registered.kind, registered.text) == (name, kind, text)
+            for registered in await self.registered(leaf=self._session._built_on(seen))
         ):
             return None
         entry = NewEntry.custom(entries.REGISTERED, entries.registration(name, kind, text))
@@ -389,8 +389,8 @@ class Marks(Group[Writing]):
         _check_name(name)
         seen = _checked(idempotency_key, on_conflict, expected_leaf, expected_revision)
         await self._session._compare(seen)
-        known = await self.registered(leaf=self._session._built_on(seen))
-        if idempotency_key is None and all(each.name != name for each in known):
+        texts = await self.registered(leaf=self._session._built_on(seen))
+        if idempotency_key is None and all(registered.name != name for registered in texts):
             return None
         entry = NewEntry.custom(entries.REGISTERED, entries.registration(name, None, None))
         return await self._session._append([entry], on_conflict, idempotency_key, seen)

@@ -158,10 +158,10 @@ class BudgetedCall:
 
         ``cost`` is in US dollars. An amount that is left out is as it was.
         """
-        said = _said(tokens, cost)
+        amounts = _said(tokens, cost)
         self._used = Amounts(
-            self._used.tokens if said.tokens is None else said.tokens,
-            self._used.picodollars if said.picodollars is None else said.picodollars,
+            self._used.tokens if amounts.tokens is None else amounts.tokens,
+            self._used.picodollars if amounts.picodollars is None else amounts.picodollars,
         )
         self._is_made = True
 
@@ -224,8 +224,8 @@ class StoreBudgets(Scoped):
 
     async def get_budget(self, budget_id: str) -> Budget | None:
         """Return a budget, or None. Amounts that expired are left out. O(1)."""
-        found = await self._backend.get_budget(checked_id(budget_id, "budget_id"))
-        return None if found is None or self._scope not in (None, found.scope) else found
+        budget = await self._backend.get_budget(checked_id(budget_id, "budget_id"))
+        return None if budget is None or self._scope not in (None, budget.scope) else budget
 
     async def _require_budget(self, budget_id: str) -> str:
         if self._scope is not None and await self.get_budget(budget_id) is None:
@@ -257,10 +257,10 @@ class StoreBudgets(Scoped):
 
     async def get_reservation(self, reservation_id: str) -> Reservation | None:
         """Return a reservation as it stands, settled or not; None if it or all of its budgets are gone. O(1)."""
-        found = await self._backend.get_reservation(checked_id(reservation_id, "reservation_id"))
-        if found is None or self._scope is None:
-            return found
-        return found if await self._backend.get_session(found.session_id, self._scope) is not None else None
+        reservation = await self._backend.get_reservation(checked_id(reservation_id, "reservation_id"))
+        if reservation is None or self._scope is None:
+            return reservation
+        return reservation if await self._backend.get_session(reservation.session_id, self._scope) is not None else None
 
 
 def _said(tokens: int | None, cost: Money | None) -> Amounts:
@@ -269,11 +269,11 @@ def _said(tokens: int | None, cost: Money | None) -> Amounts:
     return amounts_of(tokens, cost)
 
 
-def _amount(value: Money | None, unit: Unit, what: str) -> int:
+def _amount(value: Money | None, unit: Unit, name: str) -> int:
     """Return an amount of a unit: dollars where it is money. Raises `InvalidArgument`."""
     if unit == "picodollars":
-        return picodollars_of(cast("Money", value), what)
-    check_amount(value, what)
+        return picodollars_of(cast("Money", value), name)
+    check_amount(value, name)
     return cast("int", value)
 
 
@@ -417,9 +417,9 @@ class BookingAsker:
     def _most_tokens(self, request: ModelRequest) -> int:
         """Return how many tokens a request and its answer take at most, as far as that can be told."""
         counter = tokens.counter_for(self._model.name)
-        around = [*([request.system] if request.system else ()), *tokens.texts_of(request.tools)]
-        told = sum(map(counter.count, request.messages)) + tokens.ENTRY_COUNTS.tally_texts(around, counter).tokens
-        return told + (request.max_tokens or self._model.max_output_tokens or 0)
+        texts = [*([request.system] if request.system else ()), *tokens.texts_of(request.tools)]
+        size = sum(map(counter.count, request.messages)) + tokens.ENTRY_COUNTS.tally_texts(texts, counter).tokens
+        return size + (request.max_tokens or self._model.max_output_tokens or 0)
 
     async def _answer(self, request: ModelRequest, booked: list[Booked]) -> ModelReply:
         """Return the answer; paid calls are booked in the ledger, and added to ``booked``."""
@@ -458,8 +458,8 @@ class BookingAsker:
 def _charge(call: BudgetedCall, booked: Sequence[Booked]) -> None:
     """Say how much a call has used: an unknown number counts as the reserved one."""
     call.made()
-    tokens = [each.tokens for each in booked if each.tokens is not None]
-    picodollars = [each.picodollars for each in booked if each.picodollars is not None]
+    tokens = [paid.tokens for paid in booked if paid.tokens is not None]
+    picodollars = [paid.picodollars for paid in booked if paid.picodollars is not None]
     if booked and len(tokens) == len(booked):
         call.used(tokens=sum(tokens))
     if booked and len(picodollars) == len(booked):
@@ -475,25 +475,25 @@ _AT_ONCE = 500
 
 async def reprice(backend: Backend, pricer: CallPricer, *, dry_run: bool) -> Repricing:
     """Return the costs of the calls of unknown cost by the prices of now, and write them unless ``dry_run``."""
-    found: dict[tuple[str, str, Unpriced | None], tuple[int, int]] = {}
+    groups: dict[tuple[str, str, Unpriced | None], tuple[int, int]] = {}
     after = -1
     while calls := await backend.unpriced_calls(after, limit=_AT_ONCE):
         after = calls[-1].number
-        entries = await backend.read_named([(each.session_id, each.call.entry_id or "") for each in calls])
+        entries = await backend.read_named([(unpriced.session_id, unpriced.call.entry_id or "") for unpriced in calls])
         prices = []
-        for each, entry in zip(calls, entries, strict=True):
-            priced = _priced(each.call, entry, pricer)
+        for unpriced, entry in zip(calls, entries, strict=True):
+            priced = _priced(unpriced.call, entry, pricer)
             why = priced if isinstance(priced, str) else None
             if not isinstance(priced, str):
-                prices.append(CallPrice(each.number, priced.known_cost or 0, priced.source or ""))
-            group = (each.call.provider, each.call.model, why)
-            count, total = found.get(group, (0, 0))
-            found[group] = (count + 1, total + (0 if why else prices[-1].picodollars))
+                prices.append(CallPrice(unpriced.number, priced.known_cost or 0, priced.source or ""))
+            group = (unpriced.call.provider, unpriced.call.model, why)
+            count, total = groups.get(group, (0, 0))
+            groups[group] = (count + 1, total + (0 if why else prices[-1].picodollars))
         if prices and not dry_run:
             await backend.price_calls(prices)
     rows = [
         RepricedCalls(provider, model, count, None if why else total, why)
-        for (provider, model, why), (count, total) in found.items()
+        for (provider, model, why), (count, total) in groups.items()
     ]
     return Repricing(tuple(sorted(rows, key=lambda row: (row.why or "", row.provider, row.model))), dry_run)
 
@@ -638,7 +638,7 @@ class StoreUsage(Scoped):
         first, last = _checked_day(first_day, "first_day"), _checked_day(last_day, "last_day")
         query = LedgerQuery(
             None if single is None else checked_session(single),
-            None if several is None else tuple(checked_session(each) for each in several),
+            None if several is None else tuple(checked_session(payer) for payer in several),
             tree=tree,
             tasks=tasks,
             on_path=on_path,
@@ -673,15 +673,15 @@ class StoreUsage(Scoped):
         entries = checked_imported_entries(entries)
         place = self._place(scope)
         reported = calls_of(entries, place)
-        found: dict[CallId, CallRow] = {}
+        stored: dict[CallId, CallRow] = {}
         for start in range(0, len(reported), _CALLS_AT_ONCE):
             identities = [CallId(*call.identity[1:]) for call in reported[start : start + _CALLS_AT_ONCE]]
-            known = await self._backend.find_calls(place, identities)
-            found.update((CallId(*call.identity[1:]), call) for call in known)
+            rows = await self._backend.find_calls(place, identities)
+            stored.update((CallId(*call.identity[1:]), call) for call in rows)
         return tuple(
             CallDifference(call.provider, call.call_id, others)
             for call in reported
-            if (first := found.get(CallId(*call.identity[1:]))) is not None and (others := differences(first, call))
+            if (first := stored.get(CallId(*call.identity[1:]))) is not None and (others := differences(first, call))
         )
 
 
@@ -706,11 +706,11 @@ def checked_calls(
     check_label(agent, "agent")
     if call_id == "":
         raise InvalidArgument("call_id: must not be empty; leave it out if there is none")
-    given: dict[str, JsonValue] = {"provider": provider, "model": model, "callId": call_id}
+    names: dict[str, JsonValue] = {"provider": provider, "model": model, "callId": call_id}
     if oddities := read_reported(usage).oddities:
         # No answer gets lost by refusing, and no entry would keep the numbers as they were reported.
         raise InvalidEntry(oddities[0])
-    calls = read_steps({**usage, **{name: value for name, value in given.items() if value}}, "usage")
+    calls = read_steps({**usage, **{name: value for name, value in names.items() if value}}, "usage")
     about = {
         "purpose": checked_tag(purpose, "purpose"),
         "outcome": None if outcome is None else checked_tag(outcome, "outcome"),
@@ -720,12 +720,12 @@ def checked_calls(
     return tuple(replace(call, **about) for call in calls)
 
 
-def _checked_day(day: date | None, what: str) -> int | None:
+def _checked_day(day: date | None, name: str) -> int | None:
     """Return a day as its number, counted from 1 January 1970."""
     if day is None:
         return None
     if not isinstance(day, date) or isinstance(day, datetime):
-        raise InvalidArgument(f"{what}: {shown(day)} is not a day; use a datetime.date (days are in UTC)")
+        raise InvalidArgument(f"{name}: {shown(day)} is not a day; use a datetime.date (days are in UTC)")
     return number_of(day)
 
 
@@ -762,16 +762,16 @@ class Spending(Group[Handle]):
         """
         return await self._reserve(_said(tokens, cost), ttl_us(ttl))
 
-    async def _reserve(self, asked: Amounts, ttl: int) -> Reservation:
+    async def _reserve(self, amounts: Amounts, ttl: int) -> Reservation:
         try:
-            return await self._backend.reserve(self._ref, asked, ttl)
+            return await self._backend.reserve(self._ref, amounts, ttl)
         except BaseException as error:
             if (committed := committed_before(error)) is not None:
                 # The caller never gets the reservation, so it could not settle it.
-                made = cast("Reservation", committed.result)
-                if made.budget_ids:
+                reservation = cast("Reservation", committed.result)
+                if reservation.budget_ids:
                     with suppress(FlueError):
-                        await self._backend.waiting.finish(self._backend.release_reservation(made.id))
+                        await self._backend.waiting.finish(self._backend.release_reservation(reservation.id))
             raise
 
     async def commit(
@@ -831,8 +831,8 @@ class Spending(Group[Handle]):
         return self._budgeted(_said(tokens, cost), ttl_us(ttl))
 
     @async_once("budgeted()")
-    async def _budgeted(self, asked: Amounts, ttl: int) -> AsyncIterator[BudgetedCall]:
-        call = BudgetedCall(await self._reserve(asked, ttl))
+    async def _budgeted(self, amounts: Amounts, ttl: int) -> AsyncIterator[BudgetedCall]:
+        call = BudgetedCall(await self._reserve(amounts, ttl))
         try:
             yield call
         except BaseException as error:
@@ -915,20 +915,20 @@ class Spending(Group[Handle]):
 
     async def _told(self, window: UsageWindow) -> frozenset[str]:
         """Return which numbers of tokens of a window are 0 because somebody reported it, or nothing was called."""
-        found: frozenset[str] = frozenset()
+        reported: frozenset[str] = frozenset()
         if not window.on_path:
             return told_by(())
         is_whole = False
         if window.calls:
-            asked = LedgerQuery(self._ref, on_path=True, leaf=window.leaf, since=window.since)
-            paid = (await self._backend.read_ledger(asked)).total.known
-            found = frozenset(name for name, count in paid.items() if count is not None)
+            query = LedgerQuery(self._ref, on_path=True, leaf=window.leaf, since=window.since)
+            paid = (await self._backend.read_ledger(query)).total.known
+            reported = frozenset(name for name, count in paid.items() if count is not None)
             is_whole = all((paid[name] or 0) >= (count or 0) for name, count in window.known.items())
-        if is_whole or None not in window.usage.known(found).values():
-            return found
+        if is_whole or None not in window.usage.known(reported).values():
+            return reported
         # What another session paid for, its ledger has elsewhere: the entries say it themselves.
         read = await self._backend.read_path_since(self._ref, window.since, leaf=window.leaf)
-        return found | told_by(read.entries or ())
+        return reported | told_by(read.entries or ())
 
     async def entry_costs(self) -> dict[str, EntryCost]:
         """Return the cost of each entry the session sees, by entry id, as the ledger knows it.

@@ -154,18 +154,18 @@ class Context(Group[Writing]):
         checked_leaf(leaf_b, "leaf_b")
         async with self._session._turn:
             mine = await self._chain_at(leaf_a)
-            other = await self._chain_at(leaf_b)
-        return mine.common(other)
+            second = await self._chain_at(leaf_b)
+        return mine.common(second)
 
     async def _chain_at(self, leaf: LeafChoice) -> PrefixChain:
         """Return the running digests of the context at a leaf. The caller has the turn."""
         if isinstance(leaf, Stored):
             leaf = (await self._session._stored_info()).leaf_id
-        known = self._session._chains.get(leaf)
-        if known is not None:
-            read = await self._backend.read_context(self._ref, leaf=leaf, unless=known.stamp)
+        remembered = self._session._chains.get(leaf)
+        if remembered is not None:
+            read = await self._backend.read_context(self._ref, leaf=leaf, unless=remembered.stamp)
             if read.entries is None:
-                return known.chain
+                return remembered.chain
         else:
             grown = await self._chain_beside(leaf)
             if grown is not None:
@@ -190,12 +190,12 @@ class Context(Group[Writing]):
             return None
         return KnownChain(since.stamp, base.chain.grown(ancestor.depth, project_kept(added)))
 
-    def _remembered(self, leaf: str | None, known: KnownChain) -> PrefixChain:
+    def _remembered(self, leaf: str | None, chain: KnownChain) -> PrefixChain:
         self._session._chains.pop(leaf, None)
         if len(self._session._chains) >= MOST_CHAINS:
             del self._session._chains[next(iter(self._session._chains))]
-        self._session._chains[leaf] = known
-        return known.chain
+        self._session._chains[leaf] = chain
+        return chain.chain
 
     async def gather(
         self,
@@ -213,10 +213,12 @@ class Context(Group[Writing]):
         path of each field that is wrong. The cost of the context, and of the sources.
         """
         checked_text(agent, "agent")
-        chosen = context_settings.context_settings(settings).of(agent)
-        known = self._checked_gathering(sources)
-        found = await self._session._read_context(leaf)
-        return await self._gathered(() if chosen.spec is None else chosen.spec.sources, found, agent, known)
+        agent_settings = context_settings.context_settings(settings).of(agent)
+        checked_sources = self._checked_gathering(sources)
+        context = await self._session._read_context(leaf)
+        return await self._gathered(
+            () if agent_settings.spec is None else agent_settings.spec.sources, context, agent, checked_sources
+        )
 
     def _checked_gathering(
         self, sources: Mapping[str, SourceReader] | None, gathered: GatheredContext | None = None
@@ -230,24 +232,24 @@ class Context(Group[Writing]):
     async def _gathered(
         self,
         wanted: Sequence[ContextSource],
-        found: KnownContext,
+        context: KnownContext,
         agent: str | None,
         sources: Mapping[str, SourceReader],
     ) -> GatheredContext:
         """Return the texts of sources; ``sources`` are those that were checked."""
         if not wanted:
             return gathering.GatheredContext(agent)
-        registered = await Marks(self._session).registered(leaf=found.stamp.leaf_id)
+        registered = await Marks(self._session).registered(leaf=context.stamp.leaf_id)
         # What the turn in progress does is sent behind this, and must not change it.
-        history = found.items[: pipeline.turn_in(found.items, agent)]
+        history = context.items[: pipeline.turn_in(context.items, agent)]
         whole: list[ContextEntry] | None = None
-        if any(each.kind == "changes_recent" for each in wanted) and found.compaction is not None:
-            path = await self._session.get_active_path(leaf=found.stamp.leaf_id)
-            turn = found.items[len(history)].entry_id if len(history) < len(found.items) else None
+        if any(source.kind == "changes_recent" for source in wanted) and context.compaction is not None:
+            path = await self._session.get_active_path(leaf=context.stamp.leaf_id)
+            turn = context.items[len(history)].entry_id if len(history) < len(context.items) else None
             before = takewhile(lambda entry: entry.id != turn, path)
             whole = [ContextEntry(entry) for entry in before if entry.kind == MESSAGE]
-        asked = gathering.Asked(None, agent, history, registered, self._session.info, whole)
-        return await gathering.gather(wanted, asked, {**gathering.STORED_SOURCES, **sources}, self._backend.waiting)
+        question = gathering.Asked(None, agent, history, registered, self._session.info, whole)
+        return await gathering.gather(wanted, question, {**gathering.STORED_SOURCES, **sources}, self._backend.waiting)
 
     async def append_handoff(
         self,
@@ -273,12 +275,14 @@ class Context(Group[Writing]):
         checked_on_conflict(on_conflict)
         seen = checked_seen(expected_leaf, expected_revision)
         wanted = context_settings.context_settings(settings).of(agent).handoff
-        known = self._checked_gathering(sources)
+        checked_sources = self._checked_gathering(sources)
         if idempotency_key is not None and (first := await self._first_try(agent, idempotency_key)) is not None:
             return Handoff(None, first)
         await self._session._compare(seen)
-        found = await self._session._read_context(await self._session._leaf_before(idempotency_key, on_conflict, seen))
-        gathered = await self._gathered(wanted, found, agent, known)
+        context = await self._session._read_context(
+            await self._session._leaf_before(idempotency_key, on_conflict, seen)
+        )
+        gathered = await self._gathered(wanted, context, agent, checked_sources)
         text = gathered.text(steps.handoff_heading(agent))
         if not text:
             return Handoff(gathered, None)
@@ -287,7 +291,7 @@ class Context(Group[Writing]):
             {
                 "customType": HANDOFF,
                 "content": text,
-                "details": {"agent": agent, "sources": [each.source for each in gathered.sections]},
+                "details": {"agent": agent, "sources": [section.source for section in gathered.sections]},
             },
         )
         return Handoff(gathered, await self._session._append([entry], on_conflict, idempotency_key, seen))
@@ -336,10 +340,10 @@ class Context(Group[Writing]):
         was read when this was called.
         """
         offered = offered_tools(system, tools)
-        chosen, make = await self._requests(
+        agent_settings, make = await self._requests(
             target, leaf, agent, settings, steps, model, account, system, offered, sources, gathered
         )
-        return request.Attempts(make, chosen.fitting, offered, self._backend.waiting.call)
+        return request.Attempts(make, agent_settings.fitting, offered, self._backend.waiting.call)
 
     async def validate(
         self,
@@ -362,14 +366,14 @@ class Context(Group[Writing]):
         checked_text(model, "model")
         checked_text(account, "account")
         offered = offered_tools(system, tools)
-        found = await self._session._read_context(leaf)
+        context = await self._session._read_context(leaf)
 
         def check() -> Validity:
-            said = [*lists.said_in(found.items)]
+            messages = [*lists.said_in(context.items)]
             if system:
-                said.insert(0, lists.Said({"role": "system", "content": system}))
-            sent = wire_requests.wire_request(name, said, model=model, account=account, tools=offered)
-            as_it_is = wire_requests.broken_as_it_is(name, said, account=account, model=model)
+                messages.insert(0, lists.Said({"role": "system", "content": system}))
+            sent = wire_requests.wire_request(name, messages, model=model, account=account, tools=offered)
+            as_it_is = wire_requests.broken_as_it_is(name, messages, account=account, model=model)
             return wire_requests.Validity(name, as_it_is, sent.repairs, sent.broken)
 
         return await self._backend.waiting.call(check)
@@ -397,29 +401,29 @@ class Context(Group[Writing]):
         checked_text(agent, "agent")
         checked_text(model, "model")
         checked_text(account, "account")
-        chosen = context_settings.context_settings(settings).of(agent)
+        agent_settings = context_settings.context_settings(settings).of(agent)
         if isinstance(steps, (str, bytes)) or not isinstance(steps, Sequence):
             raise InvalidArgument(f"steps: {shown(steps)} is not a list of steps")
         own = [*map(pipeline.checked_step, steps)]
-        known = self._checked_gathering(sources, gathered)
-        found = await self._session._read_context(leaf, is_base=True)
+        checked_sources = self._checked_gathering(sources, gathered)
+        context = await self._session._read_context(leaf, is_base=True)
         counted_as, provider = model, None
-        if (counted_as is None and not chosen.faithful) or chosen.rewriting is not None:
-            had = await self._session._settings_of(found)
+        if (counted_as is None and not agent_settings.faithful) or agent_settings.rewriting is not None:
+            had = await self._session._settings_of(context)
             counted_as, provider = model or had.model, None if model else had.provider
-        counter = tokens.counter_for(counted_as, faithful=chosen.faithful)
-        when = epoch_rules(chosen, counted_as, provider, self._session._pricer)
-        said = gathered
-        if said is None:
-            wanted = () if chosen.spec is None else chosen.spec.sources
-            said = await self._gathered(wanted, found, agent, known)
+        counter = tokens.counter_for(counted_as, faithful=agent_settings.faithful)
+        when = epoch_rules(agent_settings, counted_as, provider, self._session._pricer)
+        texts = gathered
+        if texts is None:
+            wanted = () if agent_settings.spec is None else agent_settings.spec.sources
+            texts = await self._gathered(wanted, context, agent, checked_sources)
 
         def make(further: Sequence[Step]) -> ContextRequest:
-            with collector_held(len(found.items)):
+            with collector_held(len(context.items)):
                 return request.context_request(
-                    found.items,
+                    context.items,
                     name,
-                    chosen,
+                    agent_settings,
                     counter,
                     agent=agent,
                     steps=[*own, *further],
@@ -428,10 +432,10 @@ class Context(Group[Writing]):
                     system=system,
                     tools=tools,
                     rules=when,
-                    gathered=said,
+                    gathered=texts,
                 )
 
-        return chosen, make
+        return agent_settings, make
 
 
 _AN_HOUR = 3_600
@@ -439,23 +443,23 @@ _AN_HOUR = 3_600
 
 def epoch_rules(settings: AgentContext, model: str | None, provider: str | None, pricer: CallPricer) -> EpochRules:
     """Return when an epoch begins for a model. Where its price is not known, rewriting does not have to pay."""
-    asked = settings.rewriting
-    if asked is None:
+    rewriting = settings.rewriting
+    if rewriting is None:
         return pipeline.EpochRules(settings.epoch_tokens)
     rules = prices.cache_rules(model, provider)
     marks = settings.cache_breakpoints
-    kept = _AN_HOUR if marks is not None and marks.ttl == "1h" else rules.lifetime_seconds
-    pays = partial(_pays, asked.pays_within_turns, rules, partial(_rates, model, provider, pricer))
-    return pipeline.EpochRules(settings.epoch_tokens, asked.cold_after_seconds or kept, pays)
+    lifetime = _AN_HOUR if marks is not None and marks.ttl == "1h" else rules.lifetime_seconds
+    pays = partial(_pays, rewriting.pays_within_turns, rules, partial(_rates, model, provider, pricer))
+    return pipeline.EpochRules(settings.epoch_tokens, rewriting.cold_after_seconds or lifetime, pays)
 
 
 def _rates(model: str | None, provider: str | None, pricer: CallPricer, usage: UsageTotals) -> ModelRates | None:
     return pricer.rates(PaidCall(usage, provider=provider or "", model=model or ""))
 
 
-def _pays(within: int, rules: CacheRules, rates: prices.RatesFor, found: Rewritten) -> bool:
-    after = prices.next_request(found.tokens, found.common, rules, is_warm=True)
-    unedited = prices.next_request(found.unedited, found.cached, rules, is_warm=True)
+def _pays(within: int, rules: CacheRules, rates: prices.RatesFor, rewritten: Rewritten) -> bool:
+    after = prices.next_request(rewritten.tokens, rewritten.common, rules, is_warm=True)
+    unedited = prices.next_request(rewritten.unedited, rewritten.cached, rules, is_warm=True)
     price = prices.price_edit(None, after, unedited, rules, rates)
     turns, _ = prices.turns_to_pay(price)
     return price is None or (turns is not None and turns <= within)
@@ -508,7 +512,7 @@ class Reports(Group[Writing]):
         """
         thresholds = checked_thresholds(warn_at, cutover_at)
         checked_flag(sizes, "sizes")
-        made = None if made_at is None else from_microseconds(checked_moment(made_at))
+        moment = None if made_at is None else from_microseconds(checked_moment(made_at))
         first, *tasks = await read_reported(self._backend, self._ref, sizes=sizes, lost=True)
         if settings is not None or agent is not None or target is not None:
             items = await self._session.build_context_entries(leaf=first.info.leaf_id)
@@ -516,9 +520,9 @@ class Reports(Group[Writing]):
             _, make = await context._requests(target, leaf, agent, settings)
             sent = await self._backend.waiting.call(partial(make, ()))
             first = replace(first, sent=request.explained_row(items, sent))
-        found = [first, *sorted(tasks, key=lambda task: task.info.active_us, reverse=True)]
+        sessions = [first, *sorted(tasks, key=lambda task: task.info.active_us, reverse=True)]
         bill = await read_bill(self._backend, self._ref)
-        return render.report.html_report(found, thresholds, bill=bill, made_at=made)
+        return render.report.html_report(sessions, thresholds, bill=bill, made_at=moment)
 
     async def snapshots(self, *, warn_at: int = 0, cutover_at: int = 0) -> str:
         """Return the data of the chart of `html_report`, as JSON lines: one a turn, one a compaction.
@@ -541,23 +545,23 @@ async def read_reported(
     A task that is missing is left out, and one that is reached twice is there once. Raises `SessionNotFound` if
     the session itself is missing.
     """
-    found: list[ReportedSession] = []
+    reported: list[ReportedSession] = []
     reached = {session_id}
     waiting: deque[tuple[str, str | None, str | None]] = deque([(session_id, None, None)])
     while waiting:
         here, task_id, parent_id = waiting.popleft()
         try:
-            found.append(await _read_one(backend, here, task_id, parent_id, sizes=sizes, lost=lost))
+            reported.append(await _read_one(backend, here, task_id, parent_id, sizes=sizes, lost=lost))
             links = await backend.task_links(here)
         except SessionNotFound:
-            if not found:
+            if not reported:
                 raise
             continue
         for link in links:
             if link.child_id not in reached:
                 reached.add(link.child_id)
                 waiting.append((link.child_id, link.task_id, here))
-    return found
+    return reported
 
 
 def _losses(entries: Sequence[Entry]) -> dict[str, JsonObject]:

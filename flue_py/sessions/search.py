@@ -97,28 +97,28 @@ async def find_named(backend: Backend, name: str, scope: str | None) -> SessionI
     """Return the session that ``name`` means, as `Store.find_session` says. Raises as that does."""
     if not isinstance(name, str):
         raise InvalidArgument(f"name: should be the id or key of a session, not {type(name).__name__}")
-    found = await _with_id(backend, name, scope) or await backend.get_session_by_key(name, scope or "")
-    if found is None and name:
-        found = await _with_beginning_of_id(backend, name, scope)
-    if found is None:
-        found = await _with_beginning_of_key(backend, name, scope)
-    if found is None:
+    info = await _with_id(backend, name, scope) or await backend.get_session_by_key(name, scope or "")
+    if info is None and name:
+        info = await _with_beginning_of_id(backend, name, scope)
+    if info is None:
+        info = await _with_beginning_of_key(backend, name, scope)
+    if info is None:
         raise SessionNotFound(name, detail=f"no session has the id or key {shown(name)}, or one that begins with it")
-    return found
+    return info
 
 
 async def all_sessions(
     backend: Backend, *, scope: str | None = None, kind: SessionKind | None = None
 ) -> list[SessionInfo]:
     """Return every session, or those of a scope or kind, most recently active first. O(sessions)."""
-    found: list[SessionInfo] = []
+    infos: list[SessionInfo] = []
     cursor = None
     while True:
         page = await backend.list_sessions(scope=scope, kind=kind, limit=_PAGE, cursor=cursor)
-        found += page.sessions
+        infos += page.sessions
         cursor = page.next_cursor
         if cursor is None:
-            return found
+            return infos
 
 
 def _spellings(name: str) -> list[str]:
@@ -128,26 +128,26 @@ def _spellings(name: str) -> list[str]:
 
 
 async def _with_id(backend: Backend, name: str, scope: str | None) -> SessionInfo | None:
-    for each in _spellings(name):
-        found = await backend.get_session(each, scope)
-        if found is not None:
-            return found
+    for spelling in _spellings(name):
+        info = await backend.get_session(spelling, scope)
+        if info is not None:
+            return info
     return None
 
 
 async def _with_beginning_of_id(backend: Backend, name: str, scope: str | None) -> SessionInfo | None:
-    for each in _spellings(name):
-        ids = await backend.match_session_ids(each, _MATCHES)
+    for spelling in _spellings(name):
+        ids = await backend.match_session_ids(spelling, _MATCHES)
         if scope is not None and len(ids) < _MATCHES:
-            ids = [one for one in ids if await backend.get_session(one, scope) is not None]
+            ids = [match for match in ids if await backend.get_session(match, scope) is not None]
         elif scope is not None:
             # Not all are here: those of others may stand before the one that is meant.
             everything = await all_sessions(backend, scope=scope)
-            ids = sorted(info.id for info in everything if info.id.startswith(each))[:_MATCHES]
+            ids = sorted(info.id for info in everything if info.id.startswith(spelling))[:_MATCHES]
         if not ids:
             continue
         # Imported task sessions are called by their parent's id, a colon and more: alone, it means the parent.
-        of_one = all(one.startswith(f"{ids[0]}:") for one in ids[1:])
+        of_one = all(match.startswith(f"{ids[0]}:") for match in ids[1:])
         if len(ids) == _MATCHES or not of_one:
             raise AmbiguousId(name, tuple(ids[:_AMBIGUOUS]))
         return await backend.get_session(ids[0], scope)
@@ -159,10 +159,10 @@ async def _with_beginning_of_key(backend: Backend, name: str, scope: str | None)
     everything = await all_sessions(backend, scope=scope)
     whole = [info for info in everything if info.key == name]
     begun = [info for info in everything if name and info.key is not None and info.key.startswith(name)]
-    found = whole or begun
-    if len(found) > 1:
-        raise AmbiguousId(name, tuple(info.id for info in found[:_AMBIGUOUS]))
-    return found[0] if found else None
+    matches = whole or begun
+    if len(matches) > 1:
+        raise AmbiguousId(name, tuple(info.id for info in matches[:_AMBIGUOUS]))
+    return matches[0] if matches else None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -175,9 +175,9 @@ async def sources_of(backend: Backend, listed: Iterable[SessionInfo]) -> dict[st
     for info in [*there.values()]:
         source = info.forked_from_session
         if source is not None and source not in there and views.needs_source(info):
-            found = await backend.get_session(source)
-            if found is not None:
-                there[source] = found
+            source_info = await backend.get_session(source)
+            if source_info is not None:
+                there[source] = source_info
     return there
 
 
@@ -186,7 +186,7 @@ async def forks_seen(backend: Backend, info: SessionInfo, seen: Collection[str])
 
     ``seen`` are the ids of those entries. They are by the id of the entry, None for forks from before the first one.
     """
-    forks = {each.id: each for each in await all_sessions(backend, kind="fork")}
+    forks = {fork.id: fork for fork in await all_sessions(backend, kind="fork")}
     origins: dict[str, str] = {}
 
     def origin_of(session_id: str) -> str:
@@ -198,13 +198,13 @@ async def forks_seen(backend: Backend, info: SessionInfo, seen: Collection[str])
         origins.update(dict.fromkeys(climbed, origins.get(at, at)))
         return origins.get(at, at)
 
-    family = [each for each in forks.values() if each.id != info.id and origin_of(each.id) == origin_of(info.id)]
-    found: dict[str | None, list[SessionInfo]] = {}
-    for each in sorted(family, key=lambda each: (each.created_us, each.id)):
-        begins = each.forked_from_entry
-        if begins in seen if begins else each.forked_from_session == info.id:
-            found.setdefault(begins, []).append(each)
-    return found
+    family = [fork for fork in forks.values() if fork.id != info.id and origin_of(fork.id) == origin_of(info.id)]
+    forks_by_source: dict[str | None, list[SessionInfo]] = {}
+    for fork in sorted(family, key=lambda fork: (fork.created_us, fork.id)):
+        begins = fork.forked_from_entry
+        if begins in seen if begins else fork.forked_from_session == info.id:
+            forks_by_source.setdefault(begins, []).append(fork)
+    return forks_by_source
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -258,11 +258,11 @@ class Narrowing(Frozen):
             and (self.until_us is None or at_us < self.until_us)
         )
 
-    def may_have(self, found: FoundText, chosen: Mapping[int, SessionHead]) -> bool:
+    def may_have(self, text: FoundText, heads: Mapping[int, SessionHead]) -> bool:
         """Return whether a text that an index names may be one that is searched, by its session and its weight."""
-        return found.session_key in chosen and part_of(found.weight) in self.parts
+        return text.session_key in heads and part_of(text.weight) in self.parts
 
-    def marks(self, chosen: Mapping[int, SessionHead]) -> Sequence[Sequence[str]]:
+    def marks(self, heads: Mapping[int, SessionHead]) -> Sequence[Sequence[str]]:
         """Return the marks of which a text has one of each group.
 
         Nearly all texts are messages or of tools: an index would take ten times as long to find that out of each.
@@ -276,8 +276,8 @@ class Narrowing(Frozen):
             groups.append([tool_mark(self.tool)])
         if self.scope is not None:
             groups.append([scope_mark(self.scope)])
-        if (self.sessions is not None or self.project is not None) and len(chosen) <= _MOST_MARKS:
-            groups.append([session_mark(key) for key in chosen])
+        if (self.sessions is not None or self.project is not None) and len(heads) <= _MOST_MARKS:
+            groups.append([session_mark(key) for key in heads])
         return groups
 
 
@@ -352,23 +352,23 @@ class Indexer:
 
         Raises `CorruptStore` where the index was made of another state of the store, which was put back since.
         """
-        known = await self._index.known()
-        gone, heirs = _gone_and_heirs(known, heads)
-        if gone or heirs or _put_back(known, heads):
+        indexed = await self._index.known()
+        deleted, heirs = _gone_and_heirs(indexed, heads)
+        if deleted or heirs or _put_back(indexed, heads):
             # Others may have added what came after the heads were read, which is not gone: newer ones tell.
             newer = await self._backend.session_heads()
-            gone, heirs = _gone_and_heirs(known, newer)
-            if session_id := _put_back(known, newer):
+            deleted, heirs = _gone_and_heirs(indexed, newer)
+            if session_id := _put_back(indexed, newer):
                 raise CorruptStore(f"the index of words was made of a later state of session {session_id!r}")
-        if gone or heirs:
+        if deleted or heirs:
             await self._index.begin()
-            await self._index.forget(gone)
+            await self._index.forget(deleted)
             await self._index.reread(heirs)
             await self._index.commit()
-            known = await self._index.known()
+            indexed = await self._index.known()
         self._keys = {head.id: head.session_key for head in heads}
-        behind = [head for head in heads if _is_behind(known.get(head.session_key), head)]
-        self._done, self._total = 0, sum(_missing(known.get(head.session_key), head) for head in behind)
+        behind = [head for head in heads if _is_behind(indexed.get(head.session_key), head)]
+        self._done, self._total = 0, sum(_missing(indexed.get(head.session_key), head) for head in behind)
         while behind:
             self._show(0)
             behind = await self._add_chunk(behind)
@@ -401,9 +401,9 @@ class Indexer:
             return 0, True
 
     async def _add_changes(self, head: SessionHead) -> tuple[int, bool]:
-        known = await self._index.known_one(head.session_key)
+        indexed = await self._index.known_one(head.session_key)
         source_key = self._keys.get(head.forked_from_session or "")
-        start = KnownSession(head.session_key, head.id, -1, source_key) if known is None else known
+        start = KnownSession(head.session_key, head.id, -1, source_key) if indexed is None else indexed
         info = await self._backend.get_session(SessionRef(head.id, head.session_key))
         if info is None:
             return 0, True
@@ -418,7 +418,7 @@ class Indexer:
         reached = changes[-1].revision if changes else max(start.revision, head.revision)
         title = title_of(info)
         waiting = self._backend.waiting
-        found = await waiting.finish(
+        texts = await waiting.finish(
             waiting.call(partial(_indexed, head, entries, title if title != start.title else None, info))
         )
         own = next((each for each in reversed(changes) if each.entries), None)
@@ -429,7 +429,7 @@ class Indexer:
             last_revision=start.last_revision if own is None else own.revision,
             last_entry=start.last_entry if own is None else _mark_of(own.entries[-1]),
         )
-        has_landed = await self._index.add(start, after, found)
+        has_landed = await self._index.add(start, after, texts)
         return len(entries), has_landed and len(changes) < _INDEXING_PAGE
 
     async def _has_come_from(self, info: SessionInfo, start: KnownSession) -> bool:
@@ -452,7 +452,7 @@ class Indexer:
 
 def title_of(info: SessionInfo) -> str | None:
     """Return the titles of a session, by a person and by a program."""
-    return "\n".join(dict.fromkeys(each for each in (info.title, info.auto_title) if each)) or None
+    return "\n".join(dict.fromkeys(title for title in (info.title, info.auto_title) if title)) or None
 
 
 async def left_by_deleted(backend: Backend, info: SessionInfo) -> list[Entry]:
@@ -466,13 +466,13 @@ def title_number(title: str) -> int:
 
 
 def _indexed(head: SessionHead, entries: Sequence[Entry], title: str | None, info: SessionInfo) -> list[IndexedText]:
-    found = []
+    texts = []
     if title is not None:
-        found.append(_indexed_text(head, None, title_number(title), None, info.created_us, title_text(title)))
+        texts.append(_indexed_text(head, None, title_number(title), None, info.created_us, title_text(title)))
     for entry in entries:
         for number, text in enumerate(texts_of(entry)):
-            found.append(_indexed_text(head, entry.id, number, entry.role, entry.created_us, text))
-    return [each for each in found if each.terms]
+            texts.append(_indexed_text(head, entry.id, number, entry.role, entry.created_us, text))
+    return [each for each in texts if each.terms]
 
 
 def _indexed_text(
@@ -482,25 +482,25 @@ def _indexed_text(
     return IndexedText(entry_id, number, at_us, weight, bag_of(text.text), marks, bits_of(text.text))
 
 
-def _gone_and_heirs(known: Mapping[int, KnownSession], heads: Sequence[SessionHead]) -> tuple[set[int], set[int]]:
+def _gone_and_heirs(indexed: Mapping[int, KnownSession], heads: Sequence[SessionHead]) -> tuple[set[int], set[int]]:
     """Return the known sessions that are gone from the store, and the forks that a deleted one left its own to."""
     present = {head.session_key: head for head in heads}
     # Somebody was killed between deleting a session and this, or has put an older store in place of this one.
-    gone = {
+    deleted = {
         key
-        for key, session in known.items()
+        for key, session in indexed.items()
         if (head := present.get(key)) is None or head.id != session.id or head.revision < session.revision
     }
     # What a deleted session has left to its forks is theirs from now on.
-    forks = {key: session.source_key for key, session in known.items() if session.source_key is not None}
-    return gone, {key for key, source in forks.items() if source not in present} - gone
+    forks = {key: session.source_key for key, session in indexed.items() if session.source_key is not None}
+    return deleted, {key for key, source in forks.items() if source not in present} - deleted
 
 
-def _put_back(known: Mapping[int, KnownSession], heads: Sequence[SessionHead]) -> str | None:
+def _put_back(indexed: Mapping[int, KnownSession], heads: Sequence[SessionHead]) -> str | None:
     """Return a session that has fewer revisions than it had, or whose source is there again, if there is one."""
     keys = {head.id: head.session_key for head in heads}
     for head in heads:
-        session = known.get(head.session_key)
+        session = indexed.get(head.session_key)
         if session is None or session.id != head.id:
             continue
         # Another session of that id came later than the fork.
@@ -512,14 +512,14 @@ def _put_back(known: Mapping[int, KnownSession], heads: Sequence[SessionHead]) -
     return None
 
 
-def _is_behind(known: KnownSession | None, head: SessionHead) -> bool:
+def _is_behind(indexed: KnownSession | None, head: SessionHead) -> bool:
     # At the same revision, another time tells that it is another one.
-    return known is None or (known.revision, known.updated_us) != (head.revision, head.updated_us)
+    return indexed is None or (indexed.revision, indexed.updated_us) != (head.revision, head.updated_us)
 
 
-def _missing(known: KnownSession | None, head: SessionHead) -> int:
+def _missing(indexed: KnownSession | None, head: SessionHead) -> int:
     """Return about how many entries of a session an index does not have."""
-    behind = head.revision if known is None else head.revision - max(known.revision, 0)
+    behind = head.revision if indexed is None else head.revision - max(indexed.revision, 0)
     return head.entry_count * behind // max(head.revision, 1)
 
 
@@ -579,11 +579,11 @@ class Found(NamedTuple):
 class Finder:
     """Looks for the matches of a query in the chosen sessions."""
 
-    def __init__(self, backend: Backend, query: Query, narrowing: Narrowing, chosen: Mapping[int, SessionHead]) -> None:
+    def __init__(self, backend: Backend, query: Query, narrowing: Narrowing, heads: Mapping[int, SessionHead]) -> None:
         self._backend = backend
         self._query = query
         self._narrowing = narrowing
-        self._chosen = chosen
+        self._chosen = heads
         self._infos: dict[str, SessionInfo | None] = {}
         self._retracted: dict[int, frozenset[str]] = {}
         self._met: set[tuple[str, str | None, int, int]] = set()
@@ -595,21 +595,21 @@ class Finder:
         wanted = Wanted(
             self._query.need, self._narrowing.marks(self._chosen), self._narrowing.since_us, self._query.pairs
         )
-        found: list[Finding] = []
+        findings: list[Finding] = []
         before: int | None = None
         self._met.clear()
         while True:
             pool = await index.find(wanted, before, _POOL)
-            ranked = sorted((each for each in pool if self._narrowing.may_have(each, self._chosen)), key=_rank)
+            ranked = sorted((text for text in pool if self._narrowing.may_have(text, self._chosen)), key=_rank)
             # Where few of them have it, as of a phrase of common words, more at a time are fewer reads.
             low, many = 0, limit + _SPARE
             while low < len(ranked):
-                found += await self._look_at(ranked[low : low + many])
-                if len(found) > limit:
-                    return _best(found, limit)
+                findings += await self._look_at(ranked[low : low + many])
+                if len(findings) > limit:
+                    return _best(findings, limit)
                 low, many = low + many, many * 4
             if len(pool) < _POOL:
-                return _best(found, limit)
+                return _best(findings, limit)
             before = pool[-1].doc
 
     async def by_scan(self, limit: int) -> Found:
@@ -625,7 +625,7 @@ class Finder:
                     best.append((finding.order, count, finding))
                     if len(best) > 4 * limit + _SPARE:
                         best = heapq.nsmallest(limit, best)
-        return Found([each[2] for each in heapq.nsmallest(limit, best)], has_more=count > limit)
+        return Found([ranked[2] for ranked in heapq.nsmallest(limit, best)], has_more=count > limit)
 
     async def _all_texts(self) -> AsyncGenerator[tuple[SessionInfo, Entry | None, int, SearchedText], None]:
         for key, head in self._chosen.items():
@@ -651,8 +651,8 @@ class Finder:
             after = page[-1].revision
             entries = [entry for change in page for entry in change.entries]
             if head.id in self._narrowing.heirs:
-                held = await self._backend.get_entries(info.ref, [entry.id for entry in entries])
-                entries = [entry for entry in held if entry is not None]
+                full_entries = await self._backend.get_entries(info.ref, [entry.id for entry in entries])
+                entries = [entry for entry in full_entries if entry is not None]
             yield [entry for entry in entries if entry.id not in without]
 
     def _title(self, head: SessionHead, info: SessionInfo) -> str | None:
@@ -663,43 +663,43 @@ class Finder:
         """Return those of the candidates that match. Two reads, of however many sessions."""
         numbers: dict[tuple[str, str], list[int]] = {}
         titles: dict[str, tuple[SessionHead, list[int]]] = {}
-        for each in candidates:
-            head = self._chosen[each.session_key]
+        for candidate in candidates:
+            head = self._chosen[candidate.session_key]
             for name in self._names(head):
-                if each.entry_id is not None:
-                    numbers.setdefault((name, each.entry_id), []).append(each.number)
+                if candidate.entry_id is not None:
+                    numbers.setdefault((name, candidate.entry_id), []).append(candidate.number)
                 elif head.id not in self._narrowing.heirs:
-                    titles.setdefault(name, (head, []))[1].append(each.number)
+                    titles.setdefault(name, (head, []))[1].append(candidate.number)
         matches = await self._matches(numbers)
         # Of a phrase of common words, most candidates are none: nothing more is read of their sessions.
         infos = await self._read_infos([*(name for name, _ in matches), *titles])
-        found = [self._made(infos[name], *match) for name, match in matches if name in infos]
+        findings = [self._made(infos[name], *match) for name, match in matches if name in infos]
         for name, (head, titled) in titles.items():
             title = self._title(head, infos[name]) if name in infos else None
             if title is not None and title_number(title) in titled:
-                found.append(await self._finding(infos[name], None, title_number(title), title_text(title)))
-        return [each for each in found if each is not None]
+                findings.append(await self._finding(infos[name], None, title_number(title), title_text(title)))
+        return [candidate for candidate in findings if candidate is not None]
 
     async def _matches(self, numbers: Mapping[tuple[str, str], Sequence[int]]) -> list[tuple[str, _Match]]:
         """Return the texts of entries that match, and where, with the session that sees each.
 
         Entries that a session has retracted do not match, nor those of a session that is gone.
         """
-        found = []
+        matches = []
         entries = await self._backend.read_named(list(numbers)) if numbers else ()
-        for ((name, _), asked), entry in zip(numbers.items(), entries, strict=True):
+        for ((name, _), text_numbers), entry in zip(numbers.items(), entries, strict=True):
             for number, text in enumerate(() if entry is None else texts_of(entry)):
-                if entry is not None and number in asked:
+                if entry is not None and number in text_numbers:
                     spans = await self._spans_in(name, entry, entry.created_us, text)
                     if spans is not None:
-                        found.append((name, (entry, number, text, spans)))
-        return found
+                        matches.append((name, (entry, number, text, spans)))
+        return matches
 
     async def _read_infos(self, names: Iterable[str]) -> Mapping[str, SessionInfo]:
         """Return those of some sessions that are there, by name, each of them read once."""
-        asked = [name for name in dict.fromkeys(names) if name not in self._infos]
-        if asked:
-            self._infos.update(zip(asked, await self._backend.get_sessions(asked), strict=True))
+        missing = [name for name in dict.fromkeys(names) if name not in self._infos]
+        if missing:
+            self._infos.update(zip(missing, await self._backend.get_sessions(missing), strict=True))
         return {name: info for name, info in self._infos.items() if info is not None}
 
     async def _finding(self, info: SessionInfo, entry: Entry | None, number: int, text: SearchedText) -> Finding | None:
@@ -778,8 +778,8 @@ def _score(text: SearchedText, role: str | None, matches: int) -> float:
     return weight_of(text.part, role) * (1 + log(matches)) / (1 + log(1 + len(text.text) / _USUAL_CHARACTERS))
 
 
-def _best(found: Iterable[Finding], limit: int) -> Found:
-    ordered = sorted(found, key=lambda each: each.order)
+def _best(findings: Iterable[Finding], limit: int) -> Found:
+    ordered = sorted(findings, key=lambda finding: finding.order)
     return Found(ordered[:limit], has_more=len(ordered) > limit)
 
 
@@ -815,24 +815,24 @@ class _Way(NamedTuple):
     why_not: str | None
 
 
-async def answer(backend: Backend, asked: Asked) -> SearchAnswer:
+async def answer(backend: Backend, question: Asked) -> SearchAnswer:
     """Return the answer of a search. Raises as reading the store does."""
     heads = await backend.session_heads()
-    if asked.narrowing.sessions is not None:
-        asked = asked._replace(narrowing=await with_relatives(backend, asked.narrowing, heads))
-    chosen = asked.narrowing.chosen(heads)
-    finder = Finder(backend, asked.query, asked.narrowing, chosen)
-    way = await _found(backend, asked, heads, chosen, finder)
-    named = await _by_id(backend, asked, chosen)
+    if question.narrowing.sessions is not None:
+        question = question._replace(narrowing=await with_relatives(backend, question.narrowing, heads))
+    picked = question.narrowing.chosen(heads)
+    finder = Finder(backend, question.query, question.narrowing, picked)
+    way = await _found(backend, question, heads, picked, finder)
+    named = await _by_id(backend, question, picked)
     if named is not None:
-        way = way._replace(found=_with(named, way.found, asked.limit), suggestions=())
+        way = way._replace(found=_with(named, way.found, question.limit), suggestions=())
     return SearchAnswer(
-        words=asked.words,
-        how=asked.query.how,
+        words=question.words,
+        how=question.query.how,
         sessions=await _grouped(backend, way.found.findings, {head.id: head.revision for head in heads}),
         has_more=way.found.has_more,
-        searched=_searched(asked, chosen, way.why_not),
-        widen=() if way.found.findings else _widen(asked),
+        searched=_searched(question, picked, way.why_not),
+        widen=() if way.found.findings else _widen(question),
         suggestions=way.suggestions,
     )
 
@@ -868,17 +868,17 @@ async def with_relatives(backend: Backend, narrowing: Narrowing, heads: Sequence
                     if owner is not None and owner not in inside:
                         heirs.setdefault(owner, set()).add(name)
             break
-    return replace(narrowing, sessions=frozenset(inside), heirs={name: sorted(each) for name, each in heirs.items()})
+    return replace(narrowing, sessions=frozenset(inside), heirs={name: sorted(names) for name, names in heirs.items()})
 
 
-def _searched(asked: Asked, chosen: Mapping[int, SessionHead], why_not: str | None) -> Searched:
-    parts = asked.narrowing.parts
+def _searched(question: Asked, picked: Mapping[int, SessionHead], why_not: str | None) -> Searched:
+    parts = question.narrowing.parts
     # Most recently active last.
-    newest = list(chosen.values())[-1] if chosen else None
+    newest = list(picked.values())[-1] if picked else None
     return Searched(
-        sessions=len(chosen),
-        entries=sum(head.entry_count for head in chosen.values()),
-        revisions=sum(head.revision for head in chosen.values()),
+        sessions=len(picked),
+        entries=sum(head.entry_count for head in picked.values()),
+        revisions=sum(head.revision for head in picked.values()),
         newest=None if newest is None else (newest.id, newest.revision),
         parts=parts,
         left_out=tuple(part for part in PARTS if part not in parts),
@@ -887,13 +887,13 @@ def _searched(asked: Asked, chosen: Mapping[int, SessionHead], why_not: str | No
     )
 
 
-async def _by_id(backend: Backend, asked: Asked, chosen: Mapping[int, SessionHead]) -> Finding | None:
+async def _by_id(backend: Backend, question: Asked, picked: Mapping[int, SessionHead]) -> Finding | None:
     """Return the entry or the session whose id was pasted; None if the words are none."""
-    name = asked.words.strip()
-    if asked.query.how != "words" or not _SHORTEST_ID <= len(name) <= MAX_NAME_BYTES or len(name.split()) != 1:
+    name = question.words.strip()
+    if question.query.how != "words" or not _SHORTEST_ID <= len(name) <= MAX_NAME_BYTES or len(name.split()) != 1:
         return None
     session = await backend.get_session(name)
-    if session is not None and session.session_key in chosen and session.id not in asked.narrowing.heirs:
+    if session is not None and session.session_key in picked and session.id not in question.narrowing.heirs:
         text = title_text(title_of(session) or session.first_message or session.id)
         return Finding(session, None, 0, text, (), 0.0, by_id=True)
     try:
@@ -901,9 +901,9 @@ async def _by_id(backend: Backend, asked: Asked, chosen: Mapping[int, SessionHea
     except AmbiguousId:
         return None
     owner = None if entry is None or entry.session_id is None else await backend.get_session(entry.session_id)
-    if entry is None or owner is None or owner.session_key not in chosen:
+    if entry is None or owner is None or owner.session_key not in picked:
         return None
-    owner = await _who_sees(backend, entry.id, asked.narrowing.heirs.get(owner.id, [owner.ref]))
+    owner = await _who_sees(backend, entry.id, question.narrowing.heirs.get(owner.id, [owner.ref]))
     if owner is None:
         return None
     texts = texts_of(entry)
@@ -912,66 +912,79 @@ async def _by_id(backend: Backend, asked: Asked, chosen: Mapping[int, SessionHea
 
 async def _who_sees(backend: Backend, entry_id: str, names: Iterable[str]) -> SessionInfo | None:
     """Return the first of these sessions that sees an entry."""
-    asked = list(names)
-    seen = await backend.read_named([(name, entry_id) for name in asked])
-    infos = await backend.get_sessions([name for name, entry in zip(asked, seen, strict=True) if entry is not None])
+    ids = list(names)
+    seen = await backend.read_named([(name, entry_id) for name in ids])
+    infos = await backend.get_sessions([name for name, entry in zip(ids, seen, strict=True) if entry is not None])
     return next((info for info in infos if info is not None), None)
 
 
-def _with(named: Finding, found: Found, limit: int) -> Found:
+def _with(named: Finding, matches: Found, limit: int) -> Found:
     """Return the matches behind the text with the id, which comes once: where its text has the words, too, with
     those.
     """
-    same = [each for each in found.findings if (each.session.id, each.entry) == (named.session.id, named.entry)]
+    place = (named.session.id, named.entry)
+    same = [finding for finding in matches.findings if (finding.session.id, finding.entry) == place]
     first = same[0]._replace(by_id=True) if same else named
-    findings = [first, *(each for each in found.findings if each is not (same[0] if same else None))]
-    return Found(findings[:limit], has_more=found.has_more or len(findings) > limit)
+    findings = [first, *(finding for finding in matches.findings if finding is not (same[0] if same else None))]
+    return Found(findings[:limit], has_more=matches.has_more or len(findings) > limit)
 
 
 async def _found(
-    backend: Backend, asked: Asked, heads: Sequence[SessionHead], chosen: Mapping[int, SessionHead], finder: Finder
+    backend: Backend,
+    question: Asked,
+    heads: Sequence[SessionHead],
+    picked: Mapping[int, SessionHead],
+    finder: Finder,
 ) -> _Way:
     """Look by the index, where there is one and it helps; else read everything."""
-    why_not = asked.query.why_scan
+    why_not = question.query.why_scan
     if why_not is None:
         try:
-            found = await _by_sound_index(backend, asked, heads, chosen, finder)
+            way = await _by_sound_index(backend, question, heads, picked, finder)
         except (StoreBusy, StoreUnavailable, CorruptStore) as error:
             why_not = f"the index cannot be used ({error}), so every text was read"
         else:
-            if found is not None:
-                return found
+            if way is not None:
+                return way
             why_not = "this store has no index of words, so every text was read"
-    return _Way(await finder.by_scan(asked.limit), (), why_not)
+    return _Way(await finder.by_scan(question.limit), (), why_not)
 
 
 async def _by_sound_index(
-    backend: Backend, asked: Asked, heads: Sequence[SessionHead], chosen: Mapping[int, SessionHead], finder: Finder
+    backend: Backend,
+    question: Asked,
+    heads: Sequence[SessionHead],
+    picked: Mapping[int, SessionHead],
+    finder: Finder,
 ) -> _Way | None:
     """Look by the index; one that turns out to be broken is made anew, and asked once more."""
     try:
-        return await _by_index(backend, asked, heads, chosen, finder)
+        return await _by_index(backend, question, heads, picked, finder)
     except CorruptStore:
         await backend.remove_words()
-        return await _by_index(backend, asked, heads, chosen, finder)
+        return await _by_index(backend, question, heads, picked, finder)
 
 
 async def _by_index(
-    backend: Backend, asked: Asked, heads: Sequence[SessionHead], chosen: Mapping[int, SessionHead], finder: Finder
+    backend: Backend,
+    question: Asked,
+    heads: Sequence[SessionHead],
+    picked: Mapping[int, SessionHead],
+    finder: Finder,
 ) -> _Way | None:
     index = await backend.open_words(VERSION)
     if index is None:
         return None
     try:
-        found = await _by_whole_index(Indexer(backend, index, asked.progress), index, asked, heads, finder)
-        suggestions = () if found.findings else await _suggestions(index, asked, chosen)
+        matches = await _by_whole_index(Indexer(backend, index, question.progress), index, question, heads, finder)
+        suggestions = () if matches.findings else await _suggestions(index, question, picked)
     finally:
         await index.close()
-    return _Way(found, suggestions, None)
+    return _Way(matches, suggestions, None)
 
 
 async def _by_whole_index(
-    indexer: Indexer, index: WordIndex, asked: Asked, heads: Sequence[SessionHead], finder: Finder
+    indexer: Indexer, index: WordIndex, question: Asked, heads: Sequence[SessionHead], finder: Finder
 ) -> Found:
     """Look when nothing is missing: a deletion takes out the texts beside it, to be added again by whoever comes next.
 
@@ -981,24 +994,24 @@ async def _by_whole_index(
     for _ in range(_ATTEMPTS):
         before = await index.moment()
         await indexer.catch_up(heads)
-        found = await finder.by_index(index, asked.limit)
+        matches = await finder.by_index(index, question.limit)
         if await index.moment() == before:
-            return found
+            return matches
     raise StoreBusy("others keep taking out of it what they delete")
 
 
-async def _suggestions(index: WordIndex, asked: Asked, chosen: Mapping[int, SessionHead]) -> tuple[str, ...]:
+async def _suggestions(index: WordIndex, question: Asked, picked: Mapping[int, SessionHead]) -> tuple[str, ...]:
     """Return terms that look like those asked for that no text has, of texts that were searched."""
-    marks = asked.narrowing.marks(chosen)
-    found: list[str] = []
+    marks = question.narrowing.marks(picked)
+    suggestions: list[str] = []
 
     async def has_text(term: str) -> bool:
-        wanted = Wanted(Need("term", term), marks, asked.narrowing.since_us)
+        wanted = Wanted(Need("term", term), marks, question.narrowing.since_us)
         texts = await index.find(wanted, None, _ANSWERING_POOL)
-        return any(asked.narrowing.may_have(each, chosen) for each in texts)
+        return any(question.narrowing.may_have(candidate, picked) for candidate in texts)
 
     missed = 0
-    for term in asked.query.words[:MOST_WORDS]:
+    for term in question.query.words[:MOST_WORDS]:
         if missed == _MOST_MISSED:
             break
         if not term.isascii() or len(term) < 3 or await has_text(term):
@@ -1006,16 +1019,16 @@ async def _suggestions(index: WordIndex, asked: Asked, chosen: Mapping[int, Sess
         missed += 1
         begin = term[0]
         there = await index.terms_from(begin, chr(ord(begin) + 1), _VOCABULARY)
-        near = {each for each in there if abs(len(each) - len(term)) <= 1 + len(term) // 4}
+        near = {candidate for candidate in there if abs(len(candidate) - len(term)) <= 1 + len(term) // 4}
         like = difflib.get_close_matches(term, sorted(near), _SUGGESTIONS, _LIKENESS)
-        found += [each for each in like if await has_text(each)]
-    return tuple(dict.fromkeys(found))
+        suggestions += [candidate for candidate in like if await has_text(candidate)]
+    return tuple(dict.fromkeys(suggestions))
 
 
-def _widen(asked: Asked) -> tuple[str, ...]:
+def _widen(question: Asked) -> tuple[str, ...]:
     """Return which arguments of the search kept something out, by name; ``substring`` where that was not tried."""
-    narrowing = asked.narrowing
-    given = {
+    narrowing = question.narrowing
+    narrowed = {
         "sessions": narrowing.sessions is not None,
         "exclude": bool(narrowing.without),
         "scope": narrowing.scope is not None,
@@ -1025,37 +1038,39 @@ def _widen(asked: Asked) -> tuple[str, ...]:
         "since": narrowing.since_us is not None,
         "until": narrowing.until_us is not None,
         "parts": len(narrowing.parts) < len(PARTS),
-        "substring": asked.query.how in ("words", "query"),
+        "substring": question.query.how in ("words", "query"),
     }
-    return tuple(name for name, is_given in given.items() if is_given)
+    return tuple(name for name, is_given in narrowed.items() if is_given)
 
 
 async def _grouped(
     backend: Backend, findings: Sequence[Finding], revisions: Mapping[str, int]
 ) -> tuple[SessionHits, ...]:
     """Return findings by session, with the revision that each had when the search began: it may have come further."""
-    named = [(each.session.ref, each.entry.id) for each in findings if each.entry is not None]
+    named = [(finding.session.ref, finding.entry.id) for finding in findings if finding.entry is not None]
     places = dict(zip(named, await backend.places_of(named) if named else (), strict=True))
     groups: dict[str, tuple[SessionInfo, list[SearchHit]]] = {}
-    for each in findings:
-        place: Place | None = "title" if each.entry is None else places[each.session.ref, each.entry.id]
+    for finding in findings:
+        place: Place | None = "title" if finding.entry is None else places[finding.session.ref, finding.entry.id]
         if place is None:
             # It was deleted meanwhile, or retracted.
             continue
-        _, hits = groups.setdefault(each.session.id, (each.session, []))
+        _, hits = groups.setdefault(finding.session.id, (finding.session, []))
         hits.append(
             SearchHit(
-                session_id=each.session.id,
-                entry_id=None if each.entry is None else each.entry.id,
-                part=each.text.part,
-                role=None if each.entry is None else each.entry.role,
-                tool=each.text.tool,
-                at_us=each.at_us,
+                session_id=finding.session.id,
+                entry_id=None if finding.entry is None else finding.entry.id,
+                part=finding.text.part,
+                role=None if finding.entry is None else finding.entry.role,
+                tool=finding.text.tool,
+                at_us=finding.at_us,
                 place=place,
-                snippet=snippet(each.text.text, each.spans),
-                is_cut=each.text.is_cut,
-                go=shlex.join(["flue-py", "show", each.session.id, *([] if each.entry is None else [each.entry.id])]),
-                by_id=each.by_id,
+                snippet=snippet(finding.text.text, finding.spans),
+                is_cut=finding.text.is_cut,
+                go=shlex.join(
+                    ["flue-py", "show", finding.session.id, *([] if finding.entry is None else [finding.entry.id])]
+                ),
+                by_id=finding.by_id,
             )
         )
     return tuple(SessionHits(session, revisions[session.id], tuple(hits)) for session, hits in groups.values())
@@ -1089,7 +1104,7 @@ async def index_problems(backend: Backend) -> list[Problem]:
         wrong += await _not_found(backend)
     except FlueError as error:
         wrong = [str(error)]
-    return [Problem(_KIND, where, f"{each}; {_ADVICE}") for each in wrong]
+    return [Problem(_KIND, where, f"{fault}; {_ADVICE}") for fault in wrong]
 
 
 async def _not_found(backend: Backend) -> list[str]:
@@ -1110,9 +1125,9 @@ async def _not_found_of(backend: Backend, session_id: str) -> list[str]:
             if not words:
                 continue
             narrowing = Narrowing(PARTS, sessions=frozenset([session_id]))
-            found = await answer(backend, Asked(words, read_query(words), narrowing, 1000))
-            hits = [hit for hit in found.hits if hit.entry_id == entry.id]
-            if not (hits or found.has_more) or not all(hit.snippet.text for hit in hits):
+            search_answer = await answer(backend, Asked(words, read_query(words), narrowing, 1000))
+            hits = [hit for hit in search_answer.hits if hit.entry_id == entry.id]
+            if not (hits or search_answer.has_more) or not all(hit.snippet.text for hit in hits):
                 wrong.append(f"entry {entry.id} of session {session_id} is not found by its words")
     return wrong
 
@@ -1164,7 +1179,7 @@ class StoreSearch(Scoped):
         if not isinstance(words, str):
             raise InvalidArgument(f"words: should be a text, not {type(words).__name__}")
         checked_function(progress, "progress")
-        chosen = Narrowing(
+        narrowing = Narrowing(
             parts=_checked_parts(parts),
             sessions=None if sessions is None else _ids(sessions, "sessions"),
             without=_ids(exclude, "exclude"),
@@ -1179,8 +1194,8 @@ class StoreSearch(Scoped):
         read = partial(search.read_query, words, how)
         # A page that was pasted is read where that holds up nobody else.
         query = read() if len(words) <= search.MOST_CHARACTERS else await self._backend.waiting.call(read)
-        asked = Asked(words, query, chosen, most, progress)
-        return await answer(self._backend, asked)
+        question = Asked(words, query, narrowing, most, progress)
+        return await answer(self._backend, question)
 
     async def verify(self) -> VerifyReport:
         """Re-derive everything that is stored twice; ``problems`` names the disagreements. O(store).
@@ -1190,8 +1205,8 @@ class StoreSearch(Scoped):
         report = await self._backend.verify()
         if report.problems:
             return report
-        found = await index_problems(self._backend)
-        return VerifyReport(report.sessions, report.entries, found) if found else report
+        problems = await index_problems(self._backend)
+        return VerifyReport(report.sessions, report.entries, problems) if problems else report
 
 
 def _checked_parts(parts: Sequence[Part] | None) -> tuple[Part, ...]:
@@ -1206,7 +1221,7 @@ def _checked_parts(parts: Sequence[Part] | None) -> tuple[Part, ...]:
     return tuple(part for part in search.PARTS if part in parts)
 
 
-def _ids(sessions: Iterable[HasId | str], what: str) -> frozenset[str]:
+def _ids(sessions: Iterable[HasId | str], name: str) -> frozenset[str]:
     if isinstance(sessions, str) or not isinstance(sessions, Iterable):
-        raise InvalidArgument(f"{what}: should be a list of sessions, or of their ids")
-    return frozenset(str(checked_session(each)) for each in sessions)
+        raise InvalidArgument(f"{name}: should be a list of sessions, or of their ids")
+    return frozenset(str(checked_session(session)) for session in sessions)

@@ -299,13 +299,13 @@ class Session(Writing):
         checked_text(instructions, "instructions")
         tokens.checked_request(None, None, system, tools)
         checked_hook(before_compaction)
-        asked = None if model is None else model_of(model)
-        chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
+        summarizer = None if model is None else model_of(model)
+        maker = modes.checked_mode(mode, settings, has_model=summarizer is not None or dry_run)
         await self._compare(checked_seen(expected_leaf, expected_revision))
-        basis = await self.compactions._basis_of(chosen, settings, window, asked=asked, system=system, tools=tools)
-        around = None if system is None or tools is None else Around(system, tools, aligned)
+        basis = await self.compactions._basis_of(maker, settings, window, asked=summarizer, system=system, tools=tools)
+        requests = None if system is None or tools is None else Around(system, tools, aligned)
         return await self.compactions._compact(
-            basis, asked, instructions, dry_run=dry_run, around=around, hook=before_compaction
+            basis, summarizer, instructions, dry_run=dry_run, around=requests, hook=before_compaction
         )
 
     async def navigate(
@@ -368,7 +368,7 @@ class Session(Writing):
         answer = await self._answer(summary, left, to) if callable(summary) else summary
         if answer is False:
             return Navigated(left, left, self.revision, cancelled=True)
-        made = None if answer is None else leaving(summary_entry(answer), to, left)
+        new_entry = None if answer is None else leaving(summary_entry(answer), to, left)
 
         async def write(priced: Sequence[NewEntry]) -> Navigated:
             return await self._commit(
@@ -384,7 +384,7 @@ class Session(Writing):
                 lambda went: self._note(went.to_id, went.revision),
             )
 
-        entries = [] if made is None else [made]
+        entries = [] if new_entry is None else [new_entry]
         self._limits.check_entries(entries)
         went, _ = await write_what_fits(write, self._pricer.price_entries(entries))
         return replace(went, draft=draft)
@@ -394,10 +394,10 @@ class Session(Writing):
 
         async def summarize(leaving: Leaving) -> BranchSummary | None:
             items = (await self._read_context(leaving.from_id)).items
-            told = await self.compactions._told_branch(
+            summary = await self.compactions._told_branch(
                 making, items, leaving.common_id, shown_at=leaving.from_id, preamble=modes.PREAMBLE
             )
-            return None if told is None else BranchSummary(told.text, told.details, calls=told.calls)
+            return None if summary is None else BranchSummary(summary.text, summary.details, calls=summary.calls)
 
         return summarize
 

@@ -170,16 +170,16 @@ class StoreEvents(Scoped):
                 raise SessionNotFound(session_id)
         looking = Looking(self._backend, named, scope, seen)
         if not follow:
-            async with aclosing(looking.look()) as found:
-                async for event in found:
+            async with aclosing(looking.look()) as events:
+                async for event in events:
                     yield event
             return
         has_begun = False
         try:
             async with aclosing(self._backend.commits()) as woken:
                 async for _ in woken:
-                    async with aclosing(looking.look()) as found:
-                        async for event in found:
+                    async with aclosing(looking.look()) as events:
+                        async for event in events:
                             has_begun = True
                             yield event
                     has_begun = True
@@ -244,12 +244,12 @@ class StoreFiles(Scoped):
         place = self._place(scope)
         check_document_name(DocumentName(place, "file", "", "" if project is None else project, _ANY_NAME))
         where = DocumentFilter("file", place, "", project)
-        found: list[DocumentInfo] = []
+        files: list[DocumentInfo] = []
         while True:
-            page = await self._backend.list_documents(where, after=found[-1].id if found else None, limit=_PAGE)
-            found += page
+            page = await self._backend.list_documents(where, after=files[-1].id if files else None, limit=_PAGE)
+            files += page
             if len(page) < _PAGE:
-                return tuple(found)
+                return tuple(files)
 
     async def read_file(self, name: str, *, project: str = "", scope: str | None = None) -> Document | None:
         """Return a file, whole, or None if there is none of that name. Raises `InvalidArgument`. O(size)."""
@@ -261,9 +261,9 @@ class StoreFiles(Scoped):
 
 
 def _checked(name: str, project: str, scope: str) -> DocumentName:
-    found = DocumentName(scope, "file", "", project, name)
-    check_document_name(found)
-    return found
+    document = DocumentName(scope, "file", "", project, name)
+    check_document_name(document)
+    return document
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -297,8 +297,8 @@ class Looking:
         """Yield the new events. O(sessions + budgets), and O(revisions that are new, and their entries)."""
         self.looks = 0
         for part in (self._of_sessions, self._of_gone_sessions, self._of_budgets, self._of_gone_budgets):
-            async with aclosing(part()) as found:
-                async for event in found:
+            async with aclosing(part()) as events:
+                async for event in events:
                     yield event
 
     async def _of_sessions(self) -> AsyncGenerator[SessionEvent, None]:
@@ -307,8 +307,8 @@ class Looking:
             async for info in sessions:
                 self.looks += 1
                 self._present.add(info.id)
-                async with aclosing(self._new_events(info)) as found:
-                    async for event in found:
+                async with aclosing(self._new_events(info)) as events:
+                    async for event in events:
                         yield event
 
     async def _sessions(self) -> AsyncGenerator[SessionInfo, None]:
@@ -336,10 +336,10 @@ class Looking:
     async def _new_events(self, info: SessionInfo) -> AsyncGenerator[SessionEvent, None]:
         """Yield the events of a session that were not seen yet, and note them; none if it is gone."""
         seen = self._seen.sessions
-        told = seen.told.get(info.id)
-        if told is not None and told.created_us != info.created_us:
-            yield deleted_event(info.id, told.created_us)
-            seen.note_deletion(info.id, told.created_us)
+        revision = seen.told.get(info.id)
+        if revision is not None and revision.created_us != info.created_us:
+            yield deleted_event(info.id, revision.created_us)
+            seen.note_deletion(info.id, revision.created_us)
         at = seen.at(info.id, info.created_us)
         if at is None:
             yield created_event(info)
@@ -371,17 +371,17 @@ class Looking:
     async def _of_gone_sessions(self) -> AsyncGenerator[SessionEvent, None]:
         """Yield the deletions of sessions of which events were told, in the order in which these were made."""
         seen = self._seen.sessions
-        known = seen.told if self._named is None else self._named
-        missing = [name for name in known if name in seen.told and name not in self._present]
+        session_ids = seen.told if self._named is None else self._named
+        missing = [name for name in session_ids if name in seen.told and name not in self._present]
         for session_id in sorted(missing, key=lambda name: (seen.told[name], name)):
             self.looks += 1
             at = seen.told[session_id]
             # By the bare id: whether there is one with it, whichever was meant.
-            found = await self._backend.get_session(str(session_id))
-            if found is None or found.created_us != at.created_us:
+            info = await self._backend.get_session(str(session_id))
+            if info is None or info.created_us != at.created_us:
                 yield deleted_event(session_id, at.created_us)
                 seen.note_deletion(session_id, at.created_us)
-            elif self._scope not in (None, found.scope):
+            elif self._scope not in (None, info.scope):
                 # Whoever tells of its scope tells of its end.
                 del seen.told[session_id]
 
@@ -391,17 +391,17 @@ class Looking:
             async for page in pages:
                 self.looks += len(page)
                 self._budgets.update((budget.id, budget.created_us) for budget in page)
-                async with aclosing(self._due(page)) as found:
-                    async for event in found:
+                async with aclosing(self._due(page)) as events:
+                    async for event in events:
                         yield event
 
     async def _due(self, budgets: Sequence[Budget]) -> AsyncGenerator[SessionEvent, None]:
         """Yield the events of budgets that were not seen yet: those that are gone meanwhile were set."""
         seen = self._seen.budgets
         due = [(budget, kind, amount_of(kind, budget.allowed)) for budget in budgets for kind in seen.due(budget)]
-        asked = [(budget.id, amount) for budget, kind, amount in due if kind != "budget_set"]
-        calls = await self._backend.budgets_reached(asked) if asked else []
-        reached = dict(zip(asked, calls, strict=True))
+        amounts = [(budget.id, amount) for budget, kind, amount in due if kind != "budget_set"]
+        calls = await self._backend.budgets_reached(amounts) if amounts else []
+        reached = dict(zip(amounts, calls, strict=True))
         for budget, kind, amount in due:
             call = None if kind == "budget_set" else reached[budget.id, amount]
             if call is not None or kind == "budget_set":
@@ -416,7 +416,9 @@ class Looking:
                 covering = await self._backend.covering_budgets(session_id)
             except SessionNotFound:
                 continue
-            yield [each for each in covering if each.session_id == session_id and self._scope in (None, each.scope)]
+            yield [
+                budget for budget in covering if budget.session_id == session_id and self._scope in (None, budget.scope)
+            ]
         after: str | None = None
         while self._named is None:
             try:
@@ -435,8 +437,8 @@ class Looking:
         seen = self._seen.budgets
         if self._named is not None:
             self._known_budgets |= self._budgets
-        known = seen.told.keys() if self._named is None else seen.told.keys() & self._known_budgets
-        for budget_id, created_us in sorted(known - self._budgets, key=lambda budget: (budget[1], budget[0])):
+        budget_ids = seen.told.keys() if self._named is None else seen.told.keys() & self._known_budgets
+        for budget_id, created_us in sorted(budget_ids - self._budgets, key=lambda budget: (budget[1], budget[0])):
             self.looks += 1
             found = await self._backend.get_budget(budget_id)
             if found is None or found.created_us != created_us:
@@ -499,19 +501,19 @@ class StoreMemories(Scoped):
         _check_place(space, project)
         checked_flag(initialized, "initialized")
         scope = self._place(scope)
-        found = await self._memories_of(DocumentFilter("memory", scope, space, project))
-        if project and not found and not initialized:
-            found = await self._memories_of(DocumentFilter("memory", scope, space, ""))
-        return tuple(sorted(found, key=lambda memory: (memory.type, memory.name)))
+        memories = await self._memories_of(DocumentFilter("memory", scope, space, project))
+        if project and not memories and not initialized:
+            memories = await self._memories_of(DocumentFilter("memory", scope, space, ""))
+        return tuple(sorted(memories, key=lambda memory: (memory.type, memory.name)))
 
     async def _memories_of(self, where: DocumentFilter) -> list[Document]:
-        found: list[Document] = []
+        documents: list[Document] = []
         while True:
-            after = found[-1].info.id if found else None
+            after = documents[-1].info.id if documents else None
             page = await self._backend.read_documents(where, after=after, limit=_REMEMBERING_PAGE)
-            found += page
+            documents += page
             if len(page) < _REMEMBERING_PAGE:
-                return found
+                return documents
 
     async def search_memories(
         self,
@@ -537,15 +539,15 @@ class StoreMemories(Scoped):
         if after is not None:
             check_document_name(_checked_after(after))
         where = DocumentFilter("memory", place, space, project)
-        asked = searched_words(words)
-        return await self._backend.search_documents(where, asked, after=after, limit=checked_limit(limit))
+        terms = searched_words(words)
+        return await self._backend.search_documents(where, terms, after=after, limit=checked_limit(limit))
 
     async def forget(self, name: str, *, space: str = REPL, project: str = "", scope: str | None = None) -> bool:
         """Delete a memory; return whether there was one. Nothing keeps its text. Raises `InvalidArgument`. O(1)."""
         _check_place(space, project)
-        found = DocumentName(self._place(scope), "memory", space, project, name)
-        check_document_name(found)
-        return await self._backend.remove_document(found)
+        document = DocumentName(self._place(scope), "memory", space, project, name)
+        check_document_name(document)
+        return await self._backend.remove_document(document)
 
 
 def _check_place(space: str, project: str) -> None:
@@ -1123,37 +1125,37 @@ def _checked_pool(place: str | AsyncEngine, pool_size: int | None, pool_timeout:
     return size, timeout
 
 
-def _check_seconds(seconds: float, what: str) -> None:
+def _check_seconds(seconds: float, name: str) -> None:
     is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
     if not (is_number and 0 <= seconds <= _LONGEST_WAIT):
-        raise InvalidArgument(f"{what}: {shown(seconds)} is not a number of seconds from 0 to {_LONGEST_WAIT:,}")
+        raise InvalidArgument(f"{name}: {shown(seconds)} is not a number of seconds from 0 to {_LONGEST_WAIT:,}")
 
 
-def _asked(function: Callable[[], Given], what: str) -> Given:
+def _asked(function: Callable[[], Given], name: str) -> Given:
     """Return the result of a function of the caller. Its errors are `InvalidArgument`, the same on every database."""
     try:
         return function()
     except FlueError:
         raise
     except StopIteration as error:
-        raise InvalidArgument(f"{what}: it has run out (StopIteration); return another each time") from error
+        raise InvalidArgument(f"{name}: it has run out (StopIteration); return another each time") from error
     except Exception as error:
-        raise InvalidArgument(f"{what}: it raised {type(error).__name__} ({error}); nothing was changed") from error
+        raise InvalidArgument(f"{name}: it raised {type(error).__name__} ({error}); nothing was changed") from error
 
 
-def _opening_checked_ids(draw: Callable[[], str] | None, what: str) -> Callable[[], str]:
+def _opening_checked_ids(draw: Callable[[], str] | None, name: str) -> Callable[[], str]:
     """Return where ids come from; those of the caller are checked as they come."""
     if draw is None:
         return _random_id
     if not callable(draw):
-        raise InvalidArgument(f"{what}: {shown(draw)} is not a function that returns an id")
+        raise InvalidArgument(f"{name}: {shown(draw)} is not a function that returns an id")
 
     def checked() -> str:
-        made = _asked(draw, what)
-        check_new_name(made, what)
-        if not made:
-            raise InvalidArgument(f"{what}: {shown(made)} is not an id; return a string that is not empty")
-        return made
+        drawn = _asked(draw, name)
+        check_new_name(drawn, name)
+        if not drawn:
+            raise InvalidArgument(f"{name}: {shown(drawn)} is not an id; return a string that is not empty")
+        return drawn
 
     return checked
 

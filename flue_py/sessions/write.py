@@ -114,9 +114,11 @@ class Incoming(NamedTuple):
     def became(self, entries: Sequence[Sequence[NewEntry]]) -> Incoming:
         """Return the messages with the entries that each entry has become."""
         begins = [0]
-        for each in entries:
-            begins.append(begins[-1] + len(each))
-        return Incoming([entry for each in entries for entry in each], [begins[at] for at in self.starts], self.shapes)
+        for parts in entries:
+            begins.append(begins[-1] + len(parts))
+        return Incoming(
+            [entry for parts in entries for entry in parts], [begins[at] for at in self.starts], self.shapes
+        )
 
     def noted_in(self, appended: Appended) -> Appended:
         """Return the result of the append with the messages that were converted."""
@@ -124,12 +126,12 @@ class Incoming(NamedTuple):
             return appended
         ids = appended.entry_ids
         spans = zip(self.shapes, pairwise(self.starts), strict=True)
-        found = tuple(
+        converted = tuple(
             ConvertedMessage(number, shape, ids[start:end])
             for number, (shape, (start, end)) in enumerate(spans)
             if shape is not None
         )
-        return replace(appended, converted=found)
+        return replace(appended, converted=converted)
 
 
 def as_incoming(entries: list[NewEntry]) -> Incoming:
@@ -199,21 +201,21 @@ def _incoming(
             encode_json(message, path)
             parts = ((dict(message), path),) if whole is None else whole.messages
             converted = [
-                (each.message, each.beside, at)
+                (item.message, item.beside, at)
                 for part, at in parts
-                for each in providers.convert(part, shape, names, at)
+                for item in providers.convert(part, shape, names, at)
             ]
             last = len(converted) - 1
             if whole is not None:
                 last = _answer_of(whole, converted, path)
             entries += [
-                _beside(entry_of_message(each, source, at, calls if number == last else (), digest), beside)
-                for number, (each, beside, at) in enumerate(converted)
+                _beside(entry_of_message(item, source, at, calls if number == last else (), digest), extra)
+                for number, (item, extra, at) in enumerate(converted)
             ]
         else:
             entry = entry_of_message(message, source, path, calls, digest)
-            beside = providers.beside_ours(dict(message), only) if only is not None and _is_neutral(message) else {}
-            entries.append(_beside(entry, beside))
+            extra = providers.beside_ours(dict(message), only) if only is not None and _is_neutral(message) else {}
+            entries.append(_beside(entry, extra))
         starts.append(len(entries))
     return Incoming(entries, starts, shapes)
 
@@ -236,8 +238,8 @@ def _plain(message: Mapping[str, JsonValue] | Message | BaseModel) -> Mapping[st
     return dumped
 
 
-def _beside(entry: NewEntry, beside: JsonObject) -> NewEntry:
-    return replace(entry, extra=encode_json(beside, "extra")[0]) if beside else entry
+def _beside(entry: NewEntry, extra: JsonObject) -> NewEntry:
+    return replace(entry, extra=encode_json(extra, "extra")[0]) if extra else entry
 
 
 def _is_neutral(message: Mapping[str, JsonValue] | Message) -> bool:
@@ -289,11 +291,11 @@ class _Aside:
 
     def rounds(self) -> list[list[int]]:
         """Return the results that answer one message each, for those messages of which some are on their way in."""
-        found: dict[int, list[int]] = {}
+        rounds: dict[int, list[int]] = {}
         for at, call in sorted(self._calls.items()):
-            found.setdefault(call.at, []).append(at - self._near)
+            rounds.setdefault(call.at, []).append(at - self._near)
         lost = [[at - self._near] for at in sorted(self._pairing.unpaired)]
-        return [results for results in [*found.values(), *lost] if results[-1] >= 0]
+        return [results for results in [*rounds.values(), *lost] if results[-1] >= 0]
 
 
 class Offloader:
@@ -464,11 +466,11 @@ def with_another_id(entries: Sequence[NewEntry], conflict: CallConflict) -> list
             # The calls of other models in it are named after the answer's.
             own = derived_id(name, repr([(call.usage, call.model) for call in entry.calls]))
             calls = tuple(replace(call, call_id=f"{own}{(call.call_id or '')[len(name) :]}") for call in entry.calls)
-            told = (
+            oddity = (
                 f"{RESPONSE_ID}: call {shown(conflict.call_id)} was reported before with other numbers "
                 f"({', '.join(conflict.differences)}); this answer is counted as another call"
             )
-            named = replace(entry, calls=calls, oddities=(*entry.oddities, told))
+            named = replace(entry, calls=calls, oddities=(*entry.oddities, oddity))
             return [*entries[:place], named, *entries[place + 1 :]]
     return None
 
@@ -510,15 +512,15 @@ def _uncounted(entry: NewEntry) -> NewEntry:
 _PAGE = 200
 
 
-def _read(session_id: str, artifact_id: str, entry: Entry | None, said: Entry | None) -> tuple[Artifact, str]:
+def _read(session_id: str, artifact_id: str, entry: Entry | None, message: Entry | None) -> tuple[Artifact, str]:
     """Return an artifact and its text, from the entry that has it, or from the message of that id."""
     artifact = None if entry is None else artifact_of(entry)
     if entry is not None and artifact is not None:
         return artifact, text_of_artifact(entry)
-    found = None if said is None else message_as_artifact(said)
-    if found is None:
+    artifact_and_text = None if message is None else message_as_artifact(message)
+    if artifact_and_text is None:
         raise ArtifactNotFound(session_id, artifact_id)
-    return found
+    return artifact_and_text
 
 
 async def artifact_entry(backend: Backend, session_id: str, artifact_id: str) -> Entry | None:
@@ -527,9 +529,9 @@ async def artifact_entry(backend: Backend, session_id: str, artifact_id: str) ->
     Two point reads; O(entries) where the ids of the entries are others, because they were copied or imported.
     """
     ids = await backend.match_entry_ids(session_id, entry_prefix(artifact_id), 1)
-    found = await backend.get_entry(session_id, ids[0]) if ids else None
-    if found is not None and _has(found, artifact_id):
-        return found
+    stored = await backend.get_entry(session_id, ids[0]) if ids else None
+    if stored is not None and _has(stored, artifact_id):
+        return stored
     after = None
     while True:
         page = await _page(backend, session_id, after)
@@ -818,12 +820,12 @@ class Writing(Handle):
     async def _pins(self) -> list[str]:
         async with self._turn:
             marks = await self._backend.read_marks(self._ref)
-            known = self._context
-            read = await self._backend.read_context(self._ref, unless=None if known is None else known.stamp)
+            cache = self._context
+            read = await self._backend.read_context(self._ref, unless=None if cache is None else cache.stamp)
         compaction, tail = read.compaction, read.entries or ()
-        if read.entries is None and known is not None:
+        if read.entries is None and cache is not None:
             # It is as it was when this handle last read it.
-            compaction, tail = known.compaction, known.tail
+            compaction, tail = cache.compaction, cache.tail
         return pins_in(marks, compaction, tail)
 
     async def _leaf_before(self, idempotency_key: str | None, on_conflict: OnConflict, seen: Seen) -> str | None:
@@ -955,7 +957,7 @@ class Writing(Handle):
         first result. Raises `InvalidArgument` for anything but a block; otherwise as `append_message`. The cost of the
         context, and of the blocks.
         """
-        asked = protocol.checked_blocks(blocks)
+        wanted = protocol.checked_blocks(blocks)
         checked_patience(patience)
         checked_on_conflict(on_conflict)
         check_name(idempotency_key, "idempotency_key")
@@ -966,31 +968,31 @@ class Writing(Handle):
                 return await self._told_before(first, idempotency_key)
         await self._compare(seen)
         # No turn is held meanwhile: a block may ask this session, or take its time.
-        said = await self._backend.waiting.ask(lambda: protocol.read_blocks(asked, patience), None)
+        texts = await self._backend.waiting.ask(lambda: protocol.read_blocks(wanted, patience), None)
         read = await self._read_context(await self._leaf_before(None, on_conflict, seen))
-        found = protocol.to_tell(asked, said, protocol.shown_blocks(read.items))
-        if not found.entries:
-            return protocol.BlocksAppended((), found.unchanged, found.failures)
-        entries = [entry for _, entry, _ in found.entries]
+        news = protocol.to_tell(wanted, texts, protocol.shown_blocks(read.items))
+        if not news.entries:
+            return protocol.BlocksAppended((), news.unchanged, news.failures)
+        entries = [entry for _, entry, _ in news.entries]
         appended = await self._append(entries, on_conflict, idempotency_key, seen)
-        told = tuple(
+        appended_blocks = tuple(
             protocol.BlockTold(name, entry_id, is_withdrawn)
-            for (name, _, is_withdrawn), entry_id in zip(found.entries, appended.entry_ids, strict=True)
+            for (name, _, is_withdrawn), entry_id in zip(news.entries, appended.entry_ids, strict=True)
         )
-        return protocol.BlocksAppended(told, found.unchanged, found.failures, appended)
+        return protocol.BlocksAppended(appended_blocks, news.unchanged, news.failures, appended)
 
     async def _told_before(self, first: Appended, idempotency_key: str) -> BlocksAppended:
         """Return the result of the first try. Raises `IdempotencyConflict` if that appended something else."""
         appended = replace(first, replayed=True)
         self._note_append(appended)
-        told = []
+        blocks = []
         for entry in await self.get_entries(first.entry_ids):
             block = None if entry is None else protocol.shown_block(entry.data)
             if entry is not None and block is None:
                 raise IdempotencyConflict(self.id, idempotency_key)
             if entry is not None and block is not None:
-                told.append(protocol.BlockTold(block.name, entry.id, not block.same))
-        return protocol.BlocksAppended(tuple(told), appended=appended)
+                blocks.append(protocol.BlockTold(block.name, entry.id, not block.same))
+        return protocol.BlocksAppended(tuple(blocks), appended=appended)
 
 
 def checked_call_id(call: Mapping[str, JsonValue]) -> str:
@@ -1016,13 +1018,13 @@ class Artifacts(Group[Handle]):
         A result that came twice is there twice, with one id and an entry each. O(entries), though not their payloads,
         and nothing of the texts.
         """
-        found: list[Artifact] = []
+        all_artifacts: list[Artifact] = []
         after = None
         while True:
             page = await self._artifact_entries(after)
-            found += [artifact for entry in page if (artifact := artifact_of(entry)) is not None]
+            all_artifacts += [artifact for entry in page if (artifact := artifact_of(entry)) is not None]
             if len(page) < _PAGE:
-                return tuple(found)
+                return tuple(all_artifacts)
             after = page[-1].id
 
     async def read(
@@ -1044,10 +1046,10 @@ class Artifacts(Group[Handle]):
             raise InvalidArgument(f"grep: {shown(grep)} is not words of one line")
         async with self._session._turn:
             entry = await artifact_entry(self._backend, self._ref, artifact_id)
-            said = await self._backend.get_entry(self._ref, artifact_id) if entry is None else None
+            message = await self._backend.get_entry(self._ref, artifact_id) if entry is None else None
 
         def read() -> ArtifactExcerpt:
-            artifact, text = _read(self._session.id, artifact_id, entry, said)
+            artifact, text = _read(self._session.id, artifact_id, entry, message)
             if grep is None:
                 return artifacts.read_range(artifact, text, start, length)
             return artifacts.read_lines(artifact, text, start, length, grep)

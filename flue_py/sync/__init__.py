@@ -297,11 +297,13 @@ def _twin(
 
     def call(twin: Twin[Original], /, *args: P.args, **kwargs: P.kwargs) -> Result:
         if not isinstance(twin, Twin):
-            what = f"{method.__name__}: {shown(twin)} is not of flue_py.sync"
-            raise InvalidArgument(f"{what}; use flue_py.sync.open, or await flue_py.{method.__name__}")
+            subject = f"{method.__name__}: {shown(twin)} is not of flue_py.sync"
+            raise InvalidArgument(f"{subject}; use flue_py.sync.open, or await flue_py.{method.__name__}")
         way, original = parts_of(twin)
         bare: Callable[..., Made] = partial(method, original)
-        return finish(way, partial(bare, *map(_bare, args), **{name: _bare(each) for name, each in kwargs.items()}))
+        return finish(
+            way, partial(bare, *map(_bare, args), **{name: _bare(argument) for name, argument in kwargs.items()})
+        )
 
     update_wrapper(call, method)
     return call
@@ -373,23 +375,23 @@ def _store(way: Way, store: AsyncStore) -> Store:
     return Store(way, store)
 
 
-def _told(way: Way, told: AsyncGenerator[Returned, None]) -> Iterator[Returned]:
+def _told(way: Way, generator: AsyncGenerator[Returned, None]) -> Iterator[Returned]:
     """Yield the values of an asynchronous generator, each when it is asked for."""
     has_begun = False
 
     async def following() -> Returned | None:
-        return await anext(told, None)
+        return await anext(generator, None)
 
     try:
-        while (each := way.call(following)) is not None:
+        while (value := way.call(following)) is not None:
             has_begun = True
-            yield each
+            yield value
     except StoreClosed:
         # It may be closed while one is looked at, and that ends the others as well.
         if not has_begun:
             raise
     finally:
-        way.close(told)
+        way.close(generator)
 
 
 class Marks(Twin[marks.Marks]):
@@ -795,12 +797,12 @@ PlainHook: TypeAlias = "Callable[[AboutToCompact], HookAnswer]"
 def awaited(waiting: Waiting, function: Callable[[Made], Result]) -> Callable[[Made], Awaitable[Result]]:
     """Return an async function that calls a plain one where it may block, and call the store."""
 
-    async def called(given: Made) -> Result:
+    async def called(argument: Made) -> Result:
         if not waiting.has_loop:
-            return function(given)
+            return function(argument)
         # Nothing can end the thread that it runs on: who wants it to end has to wait, and its result is not lost.
         with shielded():
-            result = await waiting.call(partial(function, given))
+            result = await waiting.call(partial(function, argument))
         return result  # noqa: RET504 - to mypy, the scope could end before there is one
 
     return called
@@ -808,9 +810,9 @@ def awaited(waiting: Waiting, function: Callable[[Made], Result]) -> Callable[[M
 
 def checked_parts(store: Store, session: Session) -> None:
     """Raise `InvalidArgument` for a store or a session that does not block."""
-    for what, given, kind in (("store", store, Store), ("session", session, Session)):
-        if not isinstance(given, kind):
-            raise InvalidArgument(f"{what}: {shown(given)} is not a {kind.__name__} of flue_py.sync")
+    for name, part, kind in (("store", store, Store), ("session", session, Session)):
+        if not isinstance(part, kind):
+            raise InvalidArgument(f"{name}: {shown(part)} is not a {kind.__name__} of flue_py.sync")
 
 
 def hook_of(waiting: Waiting, hook: PlainHook | None) -> BeforeCompaction | None:
@@ -821,8 +823,8 @@ def hook_of(waiting: Waiting, hook: PlainHook | None) -> BeforeCompaction | None
     return awaited(waiting, plain) if waiting.has_loop else plain
 
 
-def checked_plain(function: Callable[[Made], Result], what: str) -> Callable[[Made], Result]:
+def checked_plain(function: Callable[[Made], Result], name: str) -> Callable[[Made], Result]:
     """Return a plain function unchanged. Raises `InvalidArgument` for async ones, classes and no functions."""
     if not callable(function) or isinstance(function, type) or iscoroutinefunction(function):
-        raise InvalidArgument(f"{what}: {shown(function)} is not a plain function; flue_py.runtime takes async ones")
+        raise InvalidArgument(f"{name}: {shown(function)} is not a plain function; flue_py.runtime takes async ones")
     return function

@@ -59,16 +59,16 @@ def copy_store(
     progress: Callable[[CopyProgress], None] | None = None,
     verify: bool = True,
 ) -> CopyReport:
-    for what, store in (("source", source), ("target", target)):
+    for name, store in (("source", source), ("target", target)):
         if not isinstance(store, Store):
-            raise InvalidArgument(f"{what}: {shown(store)} is not a Store of flue_py.sync")
-    (way, origin), (other, destination) = parts_of(source), parts_of(target)
-    other.require_running()
+            raise InvalidArgument(f"{name}: {shown(store)} is not a Store of flue_py.sync")
+    (way, origin), (target_way, destination) = parts_of(source), parts_of(target)
+    target_way.require_running()
     if isinstance(way, OnThisThread):
         # A store on this thread can be called on any, so the event loop of the other one, if it has one, is for both.
         way.require_running()
-        way = other
-    elif way is not other and not isinstance(other, OnThisThread):
+        way = target_way
+    elif way is not target_way and not isinstance(target_way, OnThisThread):
         raise InvalidArgument(
             "source and target each have an event loop of their own; open both with flue_py.open in one event loop, "
             "and await flue_py.transfer.copy_store"
@@ -172,8 +172,8 @@ class CompactionGuard(Twin[AsyncGuard]):
 
     def call(self, ask: Callable[[list[JsonObject]], Result], *, agent: str = "") -> Result:
         way, original = parts_of(self)
-        asked = awaited(self._store.backend.waiting, checked_plain(ask, "ask"))
-        return way.call(partial(original.call, asked, agent=agent))
+        model_call = awaited(self._store.backend.waiting, checked_plain(ask, "ask"))
+        return way.call(partial(original.call, model_call, agent=agent))
 
     call.__doc__ = AsyncGuard.call.__doc__
 
@@ -299,8 +299,8 @@ class Conversation(Twin[AsyncConversation]):
         self, message: str | Mapping[str, JsonValue], model: Model, *, source: str = "prompt"
     ) -> list[JsonObject]:
         way, original = parts_of(self)
-        asked = awaited(self.store.backend.waiting, checked_plain(model, "model"))
-        return way.call(partial(original.take_turn, message, asked, source=source))
+        model_call = awaited(self.store.backend.waiting, checked_plain(model, "model"))
+        return way.call(partial(original.take_turn, message, model_call, source=source))
 
     take_turn.__doc__ = AsyncConversation.take_turn.__doc__
 
