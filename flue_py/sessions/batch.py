@@ -88,7 +88,7 @@ if TYPE_CHECKING:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What each append of a batch comes below, as far as that is known before the commit.
+# The place below which each append of a batch lands, as far as it is known before the commit.
 
 
 class _Place(NamedTuple):
@@ -108,7 +108,7 @@ class Grounds:
     def __init__(self, backend: Backend, first: Sequence[Appended | None] | None) -> None:
         self._backend = backend
         self._first = first
-        # The entries of the batch, each with what it is below, and where operations have left sessions.
+        # The entries of the batch, each with its place, and the places where operations have left sessions.
         self._below: dict[str, tuple[NewEntry, _Place]] = {}
         self._places: dict[str, _Place] = {}
 
@@ -657,7 +657,7 @@ class Atomic:
             if not isinstance(operation, AppendEntries):
                 grounds.note(operation)
                 continue
-            # A session that is not there is what the commit says, with the number of the operation.
+            # The commit reports a missing session, with the number of the operation.
             with suppress(SessionNotFound):
                 ground = await grounds.below(number, operation)
                 grounds.note_append(await _with_stubs(planned, operation, ground), ground)

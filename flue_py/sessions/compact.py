@@ -1085,7 +1085,7 @@ class Compactions(Group[Writing]):
         while True:
             leaf = (await self._session._stored_info()).leaf_id
             moved = None if leaf == basis.leaf else await self._overtaken(basis, leaf)
-            # What is registered is that of the path which is appended to: it may have changed while the text was made.
+            # Registered texts are those of the path appended to: they may have changed while the text was made.
             whole = text if moved is not None else await self._with_registered(basis, text, leaf)
             outcome = basis.made(whole, calls)
             if moved is not None or outcome.reason is not None:
@@ -1150,7 +1150,7 @@ class Compactions(Group[Writing]):
     ) -> Appended:
         first_kept, is_range = planned.first_kept_entry_id, isinstance(planned, plan.RangePlan)
         if not first_kept and not is_range and leaf != planned_on:
-            # What was appended meanwhile stays, though nothing else does.
+            # Entries appended meanwhile stay, though nothing else does.
             first_kept = (await self._session.get_active_path(since=planned_on, leaf=leaf))[0].id
         if is_range or not first_kept or not text.text:
             entry = plan.entry_of(planned, text.text, text.details, calls, from_hook=from_hook)

@@ -149,7 +149,7 @@ class Handle:
     def __repr__(self) -> str:
         return f"<Session {self.id!r} key={self.key!r} leaf={self._leaf_id!r} revision={self._revision}>"
 
-    # -- what is known without asking the store ---------------------------------------------------------------
+    # -- known without asking the store -----------------------------------------------------------------------
 
     @property
     def id(self) -> str:

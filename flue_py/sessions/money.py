@@ -926,7 +926,7 @@ class Spending(Group[Handle]):
             is_whole = all((paid[name] or 0) >= (count or 0) for name, count in window.known.items())
         if is_whole or None not in window.usage.known(reported).values():
             return reported
-        # What another session paid for, its ledger has elsewhere: the entries say it themselves.
+        # Calls that another session paid for are elsewhere in the ledger: the entries say it themselves.
         read = await self._backend.read_path_since(self._ref, window.since, leaf=window.leaf)
         return reported | told_by(read.entries or ())
 

@@ -226,7 +226,7 @@ class Context(Group[Writing]):
         """Return the sources by their plain names. Raises `InvalidArgument`."""
         if gathered is not None and not isinstance(gathered, gathering.GatheredContext):
             raise InvalidArgument(f"gathered: should be what gather_context returns, not {shown(gathered)}")
-        # Most requests name none, and need not load what checks them.
+        # Most requests name none, and need not load their checks.
         return {} if sources is None else gathering.checked_sources(sources)
 
     async def _gathered(
@@ -240,7 +240,7 @@ class Context(Group[Writing]):
         if not wanted:
             return gathering.GatheredContext(agent)
         registered = await Marks(self._session).registered(leaf=context.stamp.leaf_id)
-        # What the turn in progress does is sent behind this, and must not change it.
+        # The turn in progress is sent behind this, and must not change it.
         history = context.items[: pipeline.turn_in(context.items, agent)]
         whole: list[ContextEntry] | None = None
         if any(source.kind == "changes_recent" for source in wanted) and context.compaction is not None:

@@ -166,7 +166,7 @@ async def _with_beginning_of_key(backend: Backend, name: str, scope: str | None)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What forks have to do with the sessions they came from: what they are named after, and where they begin.
+# Forks and the sessions they came from: their names, and where they begin.
 
 
 async def sources_of(backend: Backend, listed: Iterable[SessionInfo]) -> dict[str, SessionInfo]:
@@ -208,7 +208,7 @@ async def forks_seen(backend: Backend, info: SessionInfo, seen: Collection[str])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a search is narrowed to, as sessions and as marks of texts.
+# The narrowing of a search, as sessions and as marks of texts.
 
 _MOST_TEXTS: frozenset[Part] = frozenset(("messages", "tools"))
 _WEIGHTS: Mapping[Part, int] = {"titles": 40, "messages": 12, "summaries": 14, "tools": 8, "thinking": 6}
@@ -326,7 +326,7 @@ def _name(text: str) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Catching an index up with its store: what each session has added since the revision that the index knows.
+# Catching an index up with its store: the entries of each session since the revision that the index knows.
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Gets how many entries were added to an index, and of how many."""
@@ -355,7 +355,7 @@ class Indexer:
         indexed = await self._index.known()
         deleted, heirs = _gone_and_heirs(indexed, heads)
         if deleted or heirs or _put_back(indexed, heads):
-            # Others may have added what came after the heads were read, which is not gone: newer ones tell.
+            # Others may have added texts after the heads were read, which are not gone: newer heads tell.
             newer = await self._backend.session_heads()
             deleted, heirs = _gone_and_heirs(indexed, newer)
             if session_id := _put_back(indexed, newer):
@@ -491,7 +491,7 @@ def _gone_and_heirs(indexed: Mapping[int, KnownSession], heads: Sequence[Session
         for key, session in indexed.items()
         if (head := present.get(key)) is None or head.id != session.id or head.revision < session.revision
     }
-    # What a deleted session has left to its forks is theirs from now on.
+    # Entries that a deleted session has left to its forks are theirs from now on.
     forks = {key: session.source_key for key, session in indexed.items() if session.source_key is not None}
     return deleted, {key for key, source in forks.items() if source not in present} - deleted
 
@@ -784,7 +784,7 @@ def _best(findings: Iterable[Finding], limit: int) -> Found:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One search, from what was asked to its answer.
+# One search, from the question to its answer.
 
 _SUGGESTIONS = 3
 _VOCABULARY = 20_000
@@ -862,7 +862,7 @@ async def with_relatives(backend: Backend, narrowing: Narrowing, heads: Sequence
                 heirs.setdefault(source, set()).add(name)
                 source = by_id[source].forked_from_session
                 continue
-            # It was deleted. What it was forked from itself is seen still.
+            # It was deleted. Its own source is seen still.
             with suppress(SessionNotFound):
                 for owner in {entry.session_id for entry in await backend.read_tree(name)}:
                     if owner is not None and owner not in inside:
@@ -1077,7 +1077,7 @@ async def _grouped(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Checking the index of a store: its files, and whether it finds what the store has.
+# Checking the index of a store: its files, and whether it has the texts of the store.
 
 _KIND = "index of words"
 _ADVICE = "remove the file, and the next search makes it anew"
@@ -1133,7 +1133,7 @@ async def _not_found_of(backend: Backend, session_id: str) -> list[str]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Searching a store: what callers ask, checked.
+# Searching a store: the arguments, checked.
 
 
 class StoreSearch(Scoped):

@@ -127,7 +127,7 @@ else:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The events of the sessions and budgets of a store, from what is stored of them.
+# The events of the sessions and budgets of a store, from their rows.
 
 _LOOKS_A_SECOND = 16_000
 _REST_SECONDS = 0.02
@@ -267,7 +267,7 @@ def _checked(name: str, project: str, scope: str) -> DocumentName:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is told of sessions and budgets: one look after another at what is stored, each event once.
+# The events of sessions and budgets: one look after another at their rows, each event once.
 
 _AT_ONCE = 1_000
 _REVISIONS_AT_ONCE = 100
@@ -450,7 +450,7 @@ class Looking:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Memories: what agents keep from one session to the next, as documents of the store.
+# Memories: facts that agents keep from one session to the next, as documents of the store.
 
 REPL = "repl"
 _SPACE = re.compile(r"repl|agents/.+")

@@ -804,7 +804,7 @@ class Writing(Handle):
         if leaf is None:
             return first_kept
         read = await self._read_context(leaf)
-        # Not the items: what an exclusion hides can be shown again.
+        # Not the items: an excluded entry can be shown again.
         ids, messages = [entry.id for entry in read.tail], list(map(exchange_of, read.tail))
         if first_kept not in (item.entry_id for item in read.items):
             path = await self.get_active_path(leaf=leaf)

@@ -788,7 +788,7 @@ salvage.__doc__ = copy.salvage.__doc__
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What callers of the blocking twins pass: plain functions for what awaits them, and stores that block.
+# Arguments of the blocking twins: plain functions in place of async ones, and stores that block.
 
 PlainHook: TypeAlias = "Callable[[AboutToCompact], HookAnswer]"
 """A hook before a compaction that is a plain function."""
