@@ -9,6 +9,7 @@ from functools import update_wrapper
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
@@ -218,26 +219,15 @@ class Pending(Generic[Result]):
             self._entry_ids = () if result.summary_id is None else (result.summary_id,)
 
 
-class _Planned:
-    """An operation as it was collected."""
+class _Planned(Struct, eq=False):
+    """An operation as it was collected, and the handle on the session that it makes."""
 
-    __slots__ = ("handle", "incoming", "made", "offloader", "operation", "pending")
-
-    def __init__(
-        self,
-        operation: Operation,
-        handle: Handle | None,
-        pending: Pending[object],
-        made: Session | None = None,
-        incoming: Incoming | None = None,
-        offloader: Offloader | None = None,
-    ) -> None:
-        self.operation = operation
-        self.handle = handle
-        self.pending = pending
-        self.made = made
-        self.incoming = incoming
-        self.offloader = offloader
+    operation: Operation
+    handle: Handle | None
+    pending: Pending[object]
+    made: Session | None
+    incoming: Incoming | None
+    offloader: Offloader | None
 
 
 class _BatchSession(Session):

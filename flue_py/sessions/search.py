@@ -580,10 +580,10 @@ class Finder:
     """Looks for the matches of a query in the chosen sessions."""
 
     def __init__(self, backend: Backend, query: Query, narrowing: Narrowing, heads: Mapping[int, SessionHead]) -> None:
-        self._backend = backend
+        self.backend = backend
         self._query = query
         self._narrowing = narrowing
-        self._chosen = heads
+        self.heads = heads
         self._infos: dict[str, SessionInfo | None] = {}
         self._retracted: dict[int, frozenset[str]] = {}
         self._met: set[tuple[str, str | None, int, int]] = set()
@@ -593,14 +593,14 @@ class Finder:
         at).
         """
         wanted = Wanted(
-            self._query.need, self._narrowing.marks(self._chosen), self._narrowing.since_us, self._query.pairs
+            self._query.need, self._narrowing.marks(self.heads), self._narrowing.since_us, self._query.pairs
         )
         findings: list[Finding] = []
         before: int | None = None
         self._met.clear()
         while True:
             pool = await index.find(wanted, before, _POOL)
-            ranked = sorted((text for text in pool if self._narrowing.may_have(text, self._chosen)), key=_rank)
+            ranked = sorted((text for text in pool if self._narrowing.may_have(text, self.heads)), key=_rank)
             # Where few of them have it, as of a phrase of common words, more at a time are fewer reads.
             low, many = 0, limit + _SPARE
             while low < len(ranked):
@@ -628,7 +628,7 @@ class Finder:
         return Found([ranked[2] for ranked in heapq.nsmallest(limit, best)], has_more=count > limit)
 
     async def _all_texts(self) -> AsyncGenerator[tuple[SessionInfo, Entry | None, int, SearchedText], None]:
-        for key, head in self._chosen.items():
+        for key, head in self.heads.items():
             for info in await self._seen_by(key):
                 title = self._title(head, info)
                 if title is not None:
@@ -645,13 +645,13 @@ class Finder:
         """Yield the entries that a session has added, and those that deleted ones have left to it, in their order."""
         without = await self._without(info)
         if info.forked_from_session is not None:
-            yield [entry for entry in await left_by_deleted(self._backend, info) if entry.id not in without]
+            yield [entry for entry in await left_by_deleted(self.backend, info) if entry.id not in without]
         after = 0
-        while page := await self._backend.changes(SessionRef(head.id, head.session_key), after, _INDEXING_PAGE):
+        while page := await self.backend.changes(SessionRef(head.id, head.session_key), after, _INDEXING_PAGE):
             after = page[-1].revision
             entries = [entry for change in page for entry in change.entries]
             if head.id in self._narrowing.heirs:
-                full_entries = await self._backend.get_entries(info.ref, [entry.id for entry in entries])
+                full_entries = await self.backend.get_entries(info.ref, [entry.id for entry in entries])
                 entries = [entry for entry in full_entries if entry is not None]
             yield [entry for entry in entries if entry.id not in without]
 
@@ -664,7 +664,7 @@ class Finder:
         numbers: dict[tuple[str, str], list[int]] = {}
         titles: dict[str, tuple[SessionHead, list[int]]] = {}
         for candidate in candidates:
-            head = self._chosen[candidate.session_key]
+            head = self.heads[candidate.session_key]
             for name in self._names(head):
                 if candidate.entry_id is not None:
                     numbers.setdefault((name, candidate.entry_id), []).append(candidate.number)
@@ -686,7 +686,7 @@ class Finder:
         Entries that a session has retracted do not match, nor those of a session that is gone.
         """
         matches = []
-        entries = await self._backend.read_named(list(numbers)) if numbers else ()
+        entries = await self.backend.read_named(list(numbers)) if numbers else ()
         for ((name, _), text_numbers), entry in zip(numbers.items(), entries, strict=True):
             for number, text in enumerate(() if entry is None else texts_of(entry)):
                 if entry is not None and number in text_numbers:
@@ -699,7 +699,7 @@ class Finder:
         """Return those of some sessions that are there, by name, each of them read once."""
         missing = [name for name in dict.fromkeys(names) if name not in self._infos]
         if missing:
-            self._infos.update(zip(missing, await self._backend.get_sessions(missing), strict=True))
+            self._infos.update(zip(missing, await self.backend.get_sessions(missing), strict=True))
         return {name: info for name, info in self._infos.items() if info is not None}
 
     async def _finding(self, info: SessionInfo, entry: Entry | None, number: int, text: SearchedText) -> Finding | None:
@@ -730,7 +730,7 @@ class Finder:
         if len(text) <= _LONG and len(self._query.words) <= MOST_WORDS:
             with suppress(TimeoutError):
                 return self._query.find(text, _AT_ONCE)
-        return await self._backend.waiting.call(partial(self._query.find, text, search.SECONDS))
+        return await self.backend.waiting.call(partial(self._query.find, text, search.SECONDS))
 
     def _was_found(self, entry: Entry | None, number: int) -> bool:
         """Return whether a text was found before: an entry that several forks see, as of a deleted session, is in
@@ -749,7 +749,7 @@ class Finder:
 
     async def _seen_by(self, key: int) -> Sequence[SessionInfo]:
         """Return the session of this key, or the forks that it is looked at for; none that is gone."""
-        head = self._chosen[key]
+        head = self.heads[key]
         infos = await self._read_infos(self._names(head))
         return [infos[name] for name in self._names(head) if name in infos]
 
@@ -757,7 +757,7 @@ class Finder:
         """Return the entries that a session has retracted: they are in no history any more."""
         key = info.session_key
         if key not in self._retracted:
-            self._retracted[key] = retracted_in(await self._backend.read_marks(info.ref))
+            self._retracted[key] = retracted_in(await self.backend.read_marks(info.ref))
         return self._retracted[key]
 
 
@@ -822,7 +822,7 @@ async def answer(backend: Backend, question: Asked) -> SearchAnswer:
         question = question._replace(narrowing=await with_relatives(backend, question.narrowing, heads))
     picked = question.narrowing.chosen(heads)
     finder = Finder(backend, question.query, question.narrowing, picked)
-    way = await _found(backend, question, heads, picked, finder)
+    way = await _found(finder, question, heads)
     named = await _by_id(backend, question, picked)
     if named is not None:
         way = way._replace(found=_with(named, way.found, question.limit), suggestions=())
@@ -929,18 +929,19 @@ def _with(named: Finding, matches: Found, limit: int) -> Found:
     return Found(findings[:limit], has_more=matches.has_more or len(findings) > limit)
 
 
-async def _found(
-    backend: Backend,
-    question: Asked,
-    heads: Sequence[SessionHead],
-    picked: Mapping[int, SessionHead],
-    finder: Finder,
-) -> _Way:
-    """Look by the index, where there is one and it helps; else read everything."""
+async def _found(finder: Finder, question: Asked, heads: Sequence[SessionHead]) -> _Way:
+    """Look by the index, if there is one and it helps; else read everything.
+
+    An index that turns out to be broken is made anew, and asked once more.
+    """
     why_not = question.query.why_scan
     if why_not is None:
         try:
-            way = await _by_sound_index(backend, question, heads, picked, finder)
+            try:
+                way = await _by_index(finder, question, heads)
+            except CorruptStore:
+                await finder.backend.remove_words()
+                way = await _by_index(finder, question, heads)
         except (StoreBusy, StoreUnavailable, CorruptStore) as error:
             why_not = f"the index cannot be used ({error}), so every text was read"
         else:
@@ -950,34 +951,14 @@ async def _found(
     return _Way(await finder.by_scan(question.limit), (), why_not)
 
 
-async def _by_sound_index(
-    backend: Backend,
-    question: Asked,
-    heads: Sequence[SessionHead],
-    picked: Mapping[int, SessionHead],
-    finder: Finder,
-) -> _Way | None:
-    """Look by the index; one that turns out to be broken is made anew, and asked once more."""
-    try:
-        return await _by_index(backend, question, heads, picked, finder)
-    except CorruptStore:
-        await backend.remove_words()
-        return await _by_index(backend, question, heads, picked, finder)
-
-
-async def _by_index(
-    backend: Backend,
-    question: Asked,
-    heads: Sequence[SessionHead],
-    picked: Mapping[int, SessionHead],
-    finder: Finder,
-) -> _Way | None:
-    index = await backend.open_words(VERSION)
+async def _by_index(finder: Finder, question: Asked, heads: Sequence[SessionHead]) -> _Way | None:
+    index = await finder.backend.open_words(VERSION)
     if index is None:
         return None
     try:
-        matches = await _by_whole_index(Indexer(backend, index, question.progress), index, question, heads, finder)
-        suggestions = () if matches.findings else await _suggestions(index, question, picked)
+        indexer = Indexer(finder.backend, index, question.progress)
+        matches = await _by_whole_index(indexer, index, question, heads, finder)
+        suggestions = () if matches.findings else await _suggestions(index, question, finder.heads)
     finally:
         await index.close()
     return _Way(matches, suggestions, None)

@@ -31,7 +31,7 @@ from flue_py.core.entries import (
     tail_start,
     text_of_artifact,
 )
-from flue_py.core.json import JsonObject, JsonValue, decode_object, encode_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, encode_json
 from flue_py.core.kinds import ARTIFACT, EXCLUSION, MESSAGE
 from flue_py.core.operations import MoveLeaf, Redo, Undo, Write
 from flue_py.core.sessions import (
@@ -298,15 +298,15 @@ class _Aside:
         return [results for results in [*rounds.values(), *lost] if results[-1] >= 0]
 
 
-class Offloader:
-    """Puts results aside in a store, each with a stub in its place."""
+class Offloader(Frozen):
+    """Puts results aside in a store, each with a stub in its place. Raises `InvalidArgument` for other settings."""
 
-    __slots__ = ("_backend", "_limits", "_settings")
+    _backend: Backend
+    _limits: Limits
+    _settings: OffloadSettings
 
-    def __init__(self, backend: Backend, limits: Limits, settings: OffloadSettings) -> None:
-        self._backend = backend
-        self._limits = limits
-        self._settings = checked_offload(settings)
+    def __post_init__(self) -> None:
+        checked_offload(self._settings)
 
     async def with_stubs(self, incoming: Incoming, ground: Ground) -> Incoming:
         """Return messages with each long result as an artifact and a stub, and as the settings say of a round.
