@@ -30,10 +30,9 @@ from os import PathLike
 from sys import exc_info, get_asyncgen_hooks, set_asyncgen_hooks
 from threading import Thread, current_thread
 from types import TracebackType
-from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
-from flue_py.core.json import JsonObject
-from flue_py.core.sessions import Change, Limits, SessionInfo, SessionRef
+from flue_py.core.sessions import Change, Limits
 from flue_py.core.trees import SalvageReport
 from flue_py.db.backend import Backend
 from flue_py.db.runner import Opener, starting_threads
@@ -67,6 +66,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
+Result_co = TypeVar("Result_co", covariant=True)
 
 
 class Way(Protocol):
@@ -487,6 +487,22 @@ class Artifacts(Twin[write.Artifacts]):
     answer_read = blocking(write.Artifacts.answer_read)
 
 
+class _Read(Protocol[Result_co]):
+    """A property, to mypy."""
+
+    def __get__(self, twin: Session, owner: type[Session] | None = None) -> Result_co: ...
+
+
+def _reading(adapt: Callable[[Way, Original], Result], read: Callable[[AsyncSession], Original]) -> _Read[Result]:
+    """Return a property that reads the original session and passes the value through ``adapt``."""
+
+    def value(twin: Session) -> Result:
+        way, session = parts_of(twin)
+        return adapt(way, read(session))
+
+    return cast("_Read[Result]", property(value))
+
+
 class Session(Twin[AsyncSession]):
     """The blocking twin of `flue_py.Session`."""
 
@@ -541,73 +557,24 @@ class Session(Twin[AsyncSession]):
         """
         return _told(self._way, self._original.watch(after=after))
 
-    @property
-    def id(self) -> str:
-        return self._original.id
+    id = _reading(same, lambda session: session.id)
+    ref = _reading(same, lambda session: session.ref)
+    key = _reading(same, lambda session: session.key)
+    title = _reading(same, lambda session: session.title)
+    metadata = _reading(same, lambda session: session.metadata)
+    leaf_id = _reading(same, lambda session: session.leaf_id)
+    draft = _reading(same, lambda session: session.draft)
+    revision = _reading(same, lambda session: session.revision)
+    info = _reading(same, lambda session: session.info)
 
-    @property
-    def ref(self) -> SessionRef:
-        return self._original.ref
-
-    @property
-    def key(self) -> str | None:
-        return self._original.key
-
-    @property
-    def title(self) -> str | None:
-        return self._original.title
-
-    @property
-    def metadata(self) -> JsonObject:
-        return self._original.metadata
-
-    @property
-    def leaf_id(self) -> str | None:
-        return self._original.leaf_id
-
-    @property
-    def draft(self) -> str | None:
-        return self._original.draft
-
-    @property
-    def revision(self) -> int:
-        return self._original.revision
-
-    @property
-    def info(self) -> SessionInfo:
-        return self._original.info
-
-    @property
-    def marks(self) -> Marks:
-        return Marks(self._way, self._original.marks)
-
-    @property
-    def money(self) -> Spending:
-        return Spending(self._way, self._original.money)
-
-    @property
-    def compactions(self) -> Compactions:
-        return Compactions(self._way, self._original.compactions)
-
-    @property
-    def context(self) -> Context:
-        return Context(self._way, self._original.context)
-
-    @property
-    def reports(self) -> Reports:
-        return Reports(self._way, self._original.reports)
-
-    @property
-    def tasks(self) -> Tasks:
-        return Tasks(self._way, self._original.tasks)
-
-    @property
-    def branches(self) -> Branches:
-        return Branches(self._way, self._original.branches)
-
-    @property
-    def artifacts(self) -> Artifacts:
-        return Artifacts(self._way, self._original.artifacts)
+    marks = _reading(Marks, lambda session: session.marks)
+    money = _reading(Spending, lambda session: session.money)
+    compactions = _reading(Compactions, lambda session: session.compactions)
+    context = _reading(Context, lambda session: session.context)
+    reports = _reading(Reports, lambda session: session.reports)
+    tasks = _reading(Tasks, lambda session: session.tasks)
+    branches = _reading(Branches, lambda session: session.branches)
+    artifacts = _reading(Artifacts, lambda session: session.artifacts)
 
 
 class Atomic(Twin[AsyncAtomic]):
