@@ -9,7 +9,6 @@ of that turn is summarized on its own.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import chain
@@ -147,26 +146,22 @@ PATH_ARGUMENTS = ("path", "file_path", "filePath", "file", "filename", "notebook
 """What the argument with the path of a file is called. The first that has one counts."""
 
 
-def _spelled(*words: str) -> Iterator[str]:
-    """Yield a name of several words as it is written: ``read_file``, ``readfile``, ``readFile``, ``ReadFile``."""
-    first, *others = words
-    capitals = "".join(word.capitalize() for word in others)
-    yield from ("_".join(words), "".join(words), first + capitals, first.capitalize() + capitals)
+_TOOLS: Mapping[FileUse, tuple[str, ...]] = {
+    "read": ("read", "read_file", "read_text_file", "notebook_read", "view_file"),
+    "write": ("write", "write_file", "create_file"),
+    "edit": ("edit", "edit_file", "multi_edit", "notebook_edit", "patch_file", "append_file"),
+}
 
 
-def _known() -> Iterator[tuple[str, FileUse]]:
-    uses: Mapping[FileUse, tuple[str, ...]] = {
-        "read": ("read", "read file", "read text file", "notebook read", "view file"),
-        "write": ("write", "write file", "create file"),
-        "edit": ("edit", "edit file", "multi edit", "notebook edit", "patch file", "append file"),
-    }
-    for use, names in uses.items():
-        for name in names:
-            for spelled in _spelled(*name.split()):
-                yield spelled, use
+def _spelled(name: str) -> Iterator[str]:
+    """Yield the ways to write a name: ``read_file``, ``readfile``, ``readFile``, ``ReadFile``."""
+    capitals = name.title().replace("_", "")
+    yield from (name, name.replace("_", ""), name[0] + capitals[1:], capitals)
 
 
-_KNOWN: Mapping[str, FileUse] = dict(_known())
+_USES: Mapping[str, FileUse] = {
+    spelled: use for use, names in _TOOLS.items() for name in names for spelled in _spelled(name)
+}
 
 
 class FileCall(NamedTuple):
@@ -179,7 +174,7 @@ class FileCall(NamedTuple):
 def file_call(part: Mapping[str, JsonValue]) -> FileCall | None:
     """Return how a call of a tool uses which file; None for a call of another tool, or without a path."""
     name = part.get("name")
-    use = _KNOWN.get(name) if isinstance(name, str) else None
+    use = _USES.get(name) if isinstance(name, str) else None
     path = "" if use is None else path_argument(part.get("arguments"))
     return FileCall(use, path) if use and path else None
 
@@ -213,44 +208,18 @@ def serialize_conversation(messages: Sequence[Message]) -> str:
     paragraphs: list[str] = []
     for message in messages:
         role = message.get("role")
-        if role == USER:
-            _add(paragraphs, "User", _joined_text(message))
-        elif role == ASSISTANT:
-            _add_assistant(paragraphs, message)
-        elif role == TOOL_RESULT:
-            _add(paragraphs, "Tool result", _shortened(_joined_text(message)))
+        parts = parts_of(message)
+        texts = [string_field(part, "text") for part in parts if part.get("type") == "text"]
+        if role == ASSISTANT:
+            thinking = [string_field(part, "thinking") for part in parts if part.get("type") == "thinking"]
+            calls = [_printed_call(part) for part in parts if part.get("type") == "toolCall"]
+            # One empty part still makes a paragraph, unlike in user messages: the reference counts parts here.
+            paragraphs += ["[Assistant thinking]: " + "\n".join(thinking)] if thinking else []
+            paragraphs += ["[Assistant]: " + "\n".join(texts)] if texts else []
+            paragraphs += ["[Assistant tool calls]: " + "; ".join(calls)] if calls else []
+        elif role in (USER, TOOL_RESULT) and (text := "".join(texts)):
+            paragraphs.append(f"[User]: {text}" if role == USER else f"[Tool result]: {_shortened(text)}")
     return "\n\n".join(paragraphs)
-
-
-def _add(paragraphs: list[str], label: str, text: str) -> None:
-    if text:
-        paragraphs.append(f"[{label}]: {text}")
-
-
-def _joined_text(message: Message) -> str:
-    parts = parts_of(message)
-    return "".join(string_field(part, "text") for part in parts if part.get("type") == "text")
-
-
-def _add_assistant(paragraphs: list[str], message: Message) -> None:
-    thinking: list[str] = []
-    text: list[str] = []
-    calls: list[str] = []
-    for part in parts_of(message):
-        kind = part.get("type")
-        if kind == "thinking":
-            thinking.append(string_field(part, "thinking"))
-        elif kind == "text":
-            text.append(string_field(part, "text"))
-        elif kind == "toolCall":
-            calls.append(_printed_call(part))
-    # One empty part still makes a paragraph, unlike in user messages: the reference counts parts here.
-    if thinking:
-        paragraphs.append("[Assistant thinking]: " + "\n".join(thinking))
-    if text:
-        paragraphs.append("[Assistant]: " + "\n".join(text))
-    if calls:
-        paragraphs.append("[Assistant tool calls]: " + "; ".join(calls))
 
 
 def _printed_call(part: Mapping[str, JsonValue]) -> str:
@@ -469,10 +438,6 @@ class Messages(Sequence[Message]):
         places = sorted([*shape.callers, *shape.results])
         return Pairing([shape.traits[place].exchange for place in places], places, shape.last_said)
 
-    def words(self, at: int) -> str:
-        """Return the words in a message of the user that may be a person's own, "" for none."""
-        return words_of(self[at])
-
     def usage_start(self) -> int:
         """Return the index of the first message that is newer than the latest compaction; 0 if there is none."""
         items = self._items
@@ -564,7 +529,7 @@ class PlannedContent:
         """The role of each message that leaves."""
         return self._outline.roles
 
-    @cached_property
+    @property
     def turns(self) -> list[int]:
         """The turn of each message that leaves, from 1."""
         return self._turns[0]
@@ -593,8 +558,8 @@ class PlannedContent:
         ]
 
     def words(self, at: int) -> str:
-        """Return a person's words in one of the messages that leave, a message of the user."""
-        return self._messages.words(self.indices[at])
+        """Return a person's own words in one of the messages that leave, a message of the user; "" for none."""
+        return words_of(self.message(at))
 
     @cached_property
     def failed(self) -> frozenset[int]:
@@ -691,9 +656,38 @@ class Cuts:
         cuts = self._from(index)
         return next(filter(self._preferred, cuts), next(iter(cuts), None))
 
-    def after(self, index: int) -> list[int]:
-        """Return the cuts after an index, in order. O(messages from there on)."""
-        return self._from(index + 1)
+    def keeping(self, settings: CompactionSettings, pinned_tokens: int, count: Callable[[int], int]) -> int | None:
+        """Return the index of the first message to keep by the settings; None without a cut.
+
+        ``count`` says how many tokens the message at an index takes, ``pinned_tokens`` those that are pinned.
+        """
+        end, limit = len(self._messages), settings.keep_recent_messages
+        budget, most = settings.keep_recent_tokens - pinned_tokens, end if limit is None else limit
+        tokens = messages = 0
+        for index in range(end - 1, self._start - 1, -1):
+            if index not in self._pinned:
+                tokens += count(index)
+                messages += 1
+            if tokens >= budget or messages >= most:
+                following = self.following(index)
+                return self.last_before(index) if following is None else following
+        return self.first()
+
+    def fitting(self, cut: int, most: int, count: Callable[[int], int]) -> int:
+        """Return a cut, or the first after it that keeps at most so many tokens; itself where none does.
+
+        The message at which a budget is used up is kept, however large it is: with it there may be no room for
+        anything.
+        """
+        end, pinned = len(self._messages), self._pinned
+        tokens = sum(count(index) for index in range(cut, end) if index not in pinned)
+        at = cut
+        for later in self._from(cut + 1) if tokens > most else ():
+            tokens -= sum(count(index) for index in range(at, later) if index not in pinned)
+            at = later
+            if tokens <= most:
+                return later
+        return cut
 
     def last_before(self, index: int) -> int | None:
         """Return the last cut before an index from which on there is none. O(messages from the cut on)."""
@@ -868,26 +862,17 @@ def split_exchanges(path: Sequence[Entry], shown: Iterable[str]) -> list[SplitEx
     return exchanges
 
 
-class Uncut:
-    """Where no cut may be made: between the first and the last entry of such an exchange."""
+def uncut_depths(exchanges: Sequence[SplitExchange], pinned: Collection[str]) -> set[int]:
+    """Return the depths within such exchanges: an entry there cannot be the first that is kept.
 
-    def __init__(self, exchanges: Sequence[SplitExchange], pinned: Collection[str]) -> None:
-        self._firsts: list[int] = []
-        self._lasts: list[int] = []
-        # What is pinned stays, wherever it is cut.
-        for span in sorted(
-            (exchange.first, exchange.last) for exchange in exchanges if exchange.caller_id not in pinned
-        ):
-            if self._lasts and span[0] < self._lasts[-1]:
-                self._lasts[-1] = max(self._lasts[-1], span[1])
-            else:
-                self._firsts.append(span[0])
-                self._lasts.append(span[1])
-
-    def holds(self, depth: int) -> bool:
-        """Return whether an entry of a depth lies within one, so that it cannot be the first that is kept. O(log n)."""
-        at = bisect_left(self._firsts, depth) - 1
-        return at >= 0 and depth <= self._lasts[at]
+    Pinned messages stay, wherever it is cut. O(depths within them).
+    """
+    depths: set[int] = set()
+    end = 0
+    for first, last in sorted((span.first, span.last) for span in exchanges if span.caller_id not in pinned):
+        depths.update(range(max(first + 1, end), last + 1))
+        end = max(end, last + 1)
+    return depths
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1011,11 +996,11 @@ def _plan(
     count = (lambda index: estimate_tokens(messages[index])) if counts is None else counts.__getitem__
     pinned_tokens = sum(map(count, pinned))
     if owed is None:
-        cut = _find_cut(len(messages), start, cuts, settings, pinned_tokens, pinned, count)
+        cut = cuts.keeping(settings, pinned_tokens, count)
     else:
         cut = cuts.following(len(messages) - owed) if owed else len(messages)
     if most is not None and cut is not None:
-        cut = _fitting_cut(len(messages), cut, cuts, most - pinned_tokens, pinned, count)
+        cut = cuts.fitting(cut, most - pinned_tokens, count)
     if cut is None or cut <= start:
         return None
     turn_start = _turn_start(messages, start, cut)
@@ -1036,49 +1021,6 @@ def _plan(
         settings=settings,
         carried_history=None if history else _carried_history(previous),
     )
-
-
-def _find_cut(
-    end: int,
-    start: int,
-    cuts: Cuts,
-    settings: CompactionSettings,
-    pinned_tokens: int,
-    pinned: frozenset[int],
-    count: Callable[[int], int],
-) -> int | None:
-    """Return the index of the first message to keep; None without a cut point.
-
-    ``held`` are the tokens of the pinned; ``count`` says how many tokens the message at an index takes.
-    """
-    limit = settings.keep_recent_messages
-    budget, most = settings.keep_recent_tokens - pinned_tokens, end if limit is None else limit
-    tokens = messages = 0
-    for index in range(end - 1, start - 1, -1):
-        if index not in pinned:
-            tokens += count(index)
-            messages += 1
-        if tokens >= budget or messages >= most:
-            following = cuts.following(index)
-            return cuts.last_before(index) if following is None else following
-    return cuts.first()
-
-
-def _fitting_cut(end: int, cut: int, cuts: Cuts, most: int, pinned: frozenset[int], count: Callable[[int], int]) -> int:
-    """Return a cut, or the first after it from which on at most so many tokens are kept; itself where none is.
-
-    The message at which a budget is used up is kept, however large it is: with it there may be no room for anything.
-    """
-    tokens = sum(count(index) for index in range(cut, end) if index not in pinned)
-    if tokens <= most:
-        return cut
-    at = cut
-    for later in cuts.after(cut):
-        tokens -= sum(count(index) for index in range(at, later) if index not in pinned)
-        at = later
-        if tokens <= most:
-            return later
-    return cut
 
 
 def _turn_start(messages: Messages, start: int, cut: int) -> int | None:
@@ -1185,27 +1127,31 @@ def plan_session_compaction(
     while start and start < len(items) and items[start].entry_id in carried:
         start += 1
     staying = _pinned_indices(items, messages, pinned) if pinned else frozenset()
-    first_told = None if latest is None else _first_told(latest, stays=first == 1 and 0 in staying)
+    stays = first == 1 and 0 in staying
+    first_told = None if latest is None else _first_told(latest, stays=stays)
     previous = None if first_told is None else PreviousCompaction(first_told.summary, start, first_told.details)
     pinned_summaries = [at for at in summaries if at in staying]
-    if first and 0 in staying:
+    if stays:
         pinned_summaries.append(0)
     summaries = {at: summary for at, summary in summaries.items() if at not in staying}
     released = [n for n in range(1, start) if n not in staying]
-    uncut = Uncut(split, pinned)
+    uncut = uncut_depths(split, pinned)
     first_live = next((n for n in range(start, len(items)) if items[n].entry_id in live), len(items)) if live else None
 
     def may_cut(at: int) -> bool:
         if first_live is not None and at > first_live:
             return False
         item = items[at]
-        if split and isinstance(item, ContextEntry) and uncut.holds(item.entry.depth):
+        if split and isinstance(item, ContextEntry) and item.entry.depth in uncut:
             return False
-        if getattr(items[at], "is_pinned", False):
+        if getattr(item, "is_pinned", False):
             return False
-        if pinned_summaries and not _carries(pinned_summaries, items, at):
+        # A compaction shows the items after its cut in the context, and pinned entries from before its cut on the path.
+        # A summary lies where it was appended, which can be long after the entries it stands for, and after those its
+        # compaction kept.
+        if not all(index >= at or _is_older(items[index], item) for index in pinned_summaries):
             return False
-        return _may_cut(messages, at) and items[at].kind == MESSAGE
+        return _may_cut(messages, at) and item.kind == MESSAGE
 
     def preferred(at: int) -> bool:
         return not whole_turns or messages.role(at) == USER
@@ -1224,7 +1170,7 @@ def plan_session_compaction(
         plan = _taking_over(plan, previous_told, leaving)
         if plan is None:
             return NoCompaction("no_cut_point")
-    if not first or 0 in staying:
+    if not first or stays:
         plan = replace(plan, previous_summary=plan.previous_summary or None)
     pinned_before = tuple(items[n] for n in range(cut) if n in staying) if staying else ()
     return SessionCompactionPlan(
@@ -1233,7 +1179,7 @@ def plan_session_compaction(
         tuple(plan.content.those_of(items)),
         (*pinned_before, *items[cut:]),
         previous=previous_told,
-        taken_over=(*([0] if first and 0 not in staying else []), *leaving),
+        taken_over=(*([0] if first and not stays else []), *leaving),
     )
 
 
@@ -1253,16 +1199,6 @@ def _first_told(latest: LatestCompaction, *, stays: bool) -> Told:
     if not stays:
         return Told(latest.summary, details)
     return Told("", {"turns": details["turns"]} if details is not None and "turns" in details else None)
-
-
-def _carries(pinned_summaries: Collection[int], items: Sequence[ContextItem], at: int) -> bool:
-    """Return whether a compaction that is cut there still shows the pinned summaries.
-
-    It shows the items after its cut in the context, and pinned entries from before its cut on the path. A summary lies
-    where it was appended, which can be long after the entries it stands for, and after those its compaction kept.
-    """
-    cut = items[at]
-    return all(index >= at or _is_older(items[index], cut) for index in pinned_summaries)
 
 
 def _is_older(item: ContextItem, than: ContextItem) -> bool:
@@ -1498,7 +1434,7 @@ class _Planning:
                 0, after - 1, staying, settings, is_widened, None, names_pinned=not staying <= self._pins
             )
         # Pinned items from before the kept part, or from a range, stay where they are.
-        absorbs = begin == 0 and self._has_head
+        absorbs = begin == 0 and self._layout is not None and self._layout.head_id == self._items[0].entry_id
         begin += absorbs
         while begin <= end and self._items[begin].is_pinned:
             begin += 1
@@ -1508,11 +1444,6 @@ class _Planning:
             return NoCompaction("no_cut_point")
         staying = self._pins | self._carried
         return self._planned(begin, end, staying, settings, is_widened, self._head(absorbs), absorbs=absorbs)
-
-    @property
-    def _has_head(self) -> bool:
-        """Whether the first item is the summary of everything before the others."""
-        return self._layout is not None and self._layout.head_id == self._items[0].entry_id
 
     def _head(self, absorbs: bool) -> Layout:
         """Return whose summary comes first, and from where the path is kept."""
@@ -1540,11 +1471,9 @@ class _Planning:
         leaving = [at for at in range(begin, end + 1) if at not in elsewhere]
         if not leaving:
             return NoCompaction("no_cut_point")
-        texts = joined(
-            [Told.of(self._items[at].entry) for at in summaries], is_first=min([*leaving, *summaries]) in summaries
-        )
-        previous = self._continued(texts, min([*leaving, *summaries]))
         left = {*leaving, *summaries}
+        texts = joined([Told.of(self._items[at].entry) for at in summaries], is_first=min(left) in summaries)
+        previous = self._continued(texts, min(left))
         files = listed_files(previous.details)
         plan = CompactionPlan(
             first_kept_index=end + 1,
@@ -1574,9 +1503,8 @@ class _Planning:
         others = set(range(start)).difference(self._summaries)
         spoken = sum(self._messages.role(at) in (USER, ASSISTANT) for at in others)
         before = spoken + sum(text.own_turns for text in earlier)
-        details: JsonObject = {} if summary is None else {**(summary.details or {})}
-        details |= {"turns": before + (0 if summary is None else summary.own_turns), TURNS_BEFORE: before}
-        return Told("" if summary is None else summary.summary, details)
+        own = summary or Told("", None)
+        return Told(own.summary, {**(own.details or {}), "turns": before + own.own_turns, TURNS_BEFORE: before})
 
     def _span(self, at: int) -> tuple[str, str]:
         """Return the first and the last entry of the path that an item of the context stands for."""
@@ -1587,13 +1515,11 @@ class _Planning:
 
     def _ranges(self, begin: int, end: int, *, has_own: bool) -> tuple[Range, ...]:
         """Return the summarized ranges, in the order of the path: those outside of the new one, and that."""
-        stored = (
-            {} if self._layout is None else {summarized.compaction_id: summarized for summarized in self._layout.ranges}
-        )
+        stored = {} if self._layout is None else {span.compaction_id: span for span in self._layout.ranges}
         shown = {at: stored[self._items[at].entry_id] for at in self._summaries if self._items[at].entry_id in stored}
         new = [Range(*self._ends(begin, end), None)] if has_own else []
-        before = [summarized for at, summarized in shown.items() if at < begin]
-        return (*before, *new, *(summarized for at, summarized in shown.items() if at > end))
+        before = [span for at, span in shown.items() if at < begin]
+        return (*before, *new, *(span for at, span in shown.items() if at > end))
 
     def _ends(self, begin: int, end: int) -> tuple[str, str]:
         """Return the first and the last entry of a range, with the hidden parts of its exchanges."""
@@ -1623,25 +1549,22 @@ def entry_of(
 ) -> NewEntry:
     """Return the compaction to append for a plan of any kind."""
     head = planned.head if isinstance(planned, RangePlan) else None
+    if head is not None:
+        earlier = None if planned.previous is None else planned.previous.details
+        details = {**details, TURNS_BEFORE: (earlier or {}).get(TURNS_BEFORE)}
     entry = NewEntry.compaction(
         text,
         first_kept_entry_id=planned.first_kept_entry_id if head is None else head.first_kept_id or "",
         tokens_before=planned.plan.tokens_before,
-        details=details if head is None else _noted_turns(planned, details),
+        details=details,
         calls=calls,
         from_hook=from_hook,
     )
-    if not text and not isinstance(planned, RangePlan):
-        entry = without_summary(entry)
-    if isinstance(planned, RangePlan) and (head is not None or planned.pinned):
-        entry = laid_out(entry, planned.ranges, pinned=planned.pinned, head=head)
-    return entry
-
-
-def _noted_turns(planned: SessionCompactionPlan, details: JsonObject) -> JsonObject:
-    """Return the details of a range, with the number of turns before it."""
-    before = (planned.previous.details or {}).get(TURNS_BEFORE) if planned.previous is not None else None
-    return {**details, TURNS_BEFORE: before}
+    if not isinstance(planned, RangePlan):
+        return entry if text else without_summary(entry)
+    if head is None and not planned.pinned:
+        return entry
+    return laid_out(entry, planned.ranges, pinned=planned.pinned, head=head)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

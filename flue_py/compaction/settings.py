@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from html import escape
 from types import MappingProxyType
-from typing import Literal, TypeAlias, TypeGuard
+from typing import Literal, NamedTuple, TypeAlias, TypeGuard
 
 from msgspec import field
 from msgspec.structs import force_setattr, replace
@@ -39,7 +39,7 @@ class ContextBudget(Frozen, kw_only=True):
     can_compact: bool = True
 
     def __post_init__(self) -> None:
-        _check(self, _BUDGET_CHECKS)
+        _check(self, _BUDGET_RULES)
         if self.cutover_at > 0 and not self.can_compact:
             raise InvalidArgument(
                 f"cutover_at: {self.cutover_at} asks for a compaction, but compaction is off; switch it on, or set "
@@ -133,39 +133,30 @@ class CompactionSettings(Frozen):
     rate_limit_wait: float = 60.0
 
     def __post_init__(self) -> None:
-        _check(self, _CHECKS)
+        _check(self, _RULES)
 
 
-Check: TypeAlias = Callable[[object], str]
-"""Returns why a value is wrong, "" if it is right."""
+class _Rule(NamedTuple):
+    """Whether a value of a field is right, and the words about one that is not."""
+
+    is_right: Callable[[object], bool]
+    words: str
 
 
-def _check(settings: object, checks: Mapping[str, Check]) -> None:
+def _check(settings: object, rules: Mapping[str, _Rule]) -> None:
     """Check all fields, so that one start of a program names all that are wrong. Raises `InvalidArgument`."""
-    wrong = [f"{name}: {problem}" for name, check in checks.items() if (problem := check(getattr(settings, name)))]
+    values = {name: getattr(settings, name) for name in rules}
+    wrong = [
+        f"{name}: {rules[name].words.format(shown(value))}"
+        for name, value in values.items()
+        if not rules[name].is_right(value)
+    ]
     if wrong:
         raise InvalidArgument("; ".join(wrong))
 
 
 def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _wrong_amount(value: object) -> str:
-    return "" if _is_whole(value) else f"{shown(value)} is negative or no whole number; give one >= 0"
-
-
-def _wrong_count(value: object) -> str:
-    return "" if _is_whole(value) else f"{shown(value)} is no whole number >= 0; 0 switches it off"
-
-
-def _wrong_tokens(value: object) -> str:
-    is_amount = _is_whole(value) and value <= MAX_AMOUNT
-    return "" if is_amount else f"{shown(value)} is not a whole number of tokens; 0 switches it off"
-
-
-def _or_none(check: Check, value: object) -> str:
-    return "" if value is None else check(value)
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
@@ -175,66 +166,58 @@ def _is_number(value: object) -> TypeGuard[int | float]:
     return abs(value) <= sys.float_info.max
 
 
-def _wrong_share(value: object) -> str:
-    return "" if _is_number(value) and 0 <= value <= 1 else f"{shown(value)} is no share; give a number from 0 to 1"
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
 
 
-def _wrong_timeout(value: object) -> str:
-    return "" if _is_number(value) and value > 0 else f"{shown(value)} is no time; give a number of seconds above 0"
+_AMOUNT = _Rule(_is_whole, "{} is negative or no whole number; give one >= 0")
+_AMOUNT_OR_NONE = _Rule(lambda value: value is None or _is_whole(value), _AMOUNT.words)
+_COUNT = _Rule(_is_whole, "{} is no whole number >= 0; 0 switches it off")
+_COUNT_OR_NONE = _Rule(lambda value: value is None or _is_whole(value), _COUNT.words)
+_TOKENS = _Rule(
+    lambda value: _is_whole(value) and value <= MAX_AMOUNT, "{} is not a whole number of tokens; 0 switches it off"
+)
+_SHARE = _Rule(lambda value: _is_number(value) and 0 <= value <= 1, "{} is no share; give a number from 0 to 1")
+_TIMEOUT = _Rule(lambda value: _is_number(value) and value > 0, "{} is no time; give a number of seconds above 0")
+_WAIT = _Rule(lambda value: _is_number(value) and value >= 0, "{} is no time; give a number of seconds >= 0")
+_FLAG = _Rule(_is_flag, "should be True or False, not {}")
+_CAN = _Rule(_is_flag, "{} is neither True nor False")
+_MODE = _Rule(lambda value: isinstance(value, str) and bool(value), "{} is not the name of a mode")
+_FORM = _Rule(SUMMARY_FORMS.__contains__, f"{{}} is none of {', '.join(SUMMARY_FORMS)}")
+_FAILURE = _Rule(ON_FAILURE.__contains__, f"{{}} is none of {', '.join(ON_FAILURE)}")
 
-
-def _wrong_wait(value: object) -> str:
-    return "" if _is_number(value) and value >= 0 else f"{shown(value)} is no time; give a number of seconds >= 0"
-
-
-def _wrong_flag(value: object) -> str:
-    return "" if isinstance(value, bool) else f"should be True or False, not {shown(value)}"
-
-
-def _wrong_mode(value: object) -> str:
-    return "" if isinstance(value, str) and value else f"{shown(value)} is not the name of a mode"
-
-
-def _wrong_word(words: tuple[str, ...], value: object) -> str:
-    return "" if value in words else f"{shown(value)} is none of {', '.join(words)}"
-
-
-_CHECKS: dict[str, Check] = {
-    "reserve_tokens": _wrong_amount,
-    "keep_recent_tokens": _wrong_amount,
-    "keep_recent_messages": partial(_or_none, _wrong_amount),
-    "enabled": _wrong_flag,
-    "mode": _wrong_mode,
-    "summary_form": partial(_wrong_word, SUMMARY_FORMS),
-    "user_words_share": _wrong_share,
-    "on_failure": partial(_wrong_word, ON_FAILURE),
-    "prefer_deterministic": _wrong_flag,
-    "max_message_chars": _wrong_amount,
-    "include_reasoning": _wrong_flag,
-    "include_symbols": _wrong_flag,
-    "include_files": _wrong_flag,
-    "registered_item_tokens": _wrong_amount,
-    "registered_tokens": _wrong_amount,
-    "summary_timeout": _wrong_timeout,
-    "rate_limit_wait": _wrong_wait,
+_RULES = {
+    "reserve_tokens": _AMOUNT,
+    "keep_recent_tokens": _AMOUNT,
+    "keep_recent_messages": _AMOUNT_OR_NONE,
+    "enabled": _FLAG,
+    "mode": _MODE,
+    "summary_form": _FORM,
+    "user_words_share": _SHARE,
+    "on_failure": _FAILURE,
+    "prefer_deterministic": _FLAG,
+    "max_message_chars": _AMOUNT,
+    "include_reasoning": _FLAG,
+    "include_symbols": _FLAG,
+    "include_files": _FLAG,
+    "registered_item_tokens": _AMOUNT,
+    "registered_tokens": _AMOUNT,
+    "summary_timeout": _TIMEOUT,
+    "rate_limit_wait": _WAIT,
 }
-_BUDGET_CHECKS: dict[str, Check] = {
-    "warn_at": _wrong_tokens,
-    "cutover_at": _wrong_tokens,
-    "can_compact": lambda value: "" if isinstance(value, bool) else f"{shown(value)} is neither True nor False",
-}
-_TRIGGER_CHECKS: dict[str, Check] = {
-    "auto": _wrong_flag,
-    "threshold": partial(_or_none, _wrong_count),
-    "single_call_limit": _wrong_count,
-    "trigger_turns": _wrong_count,
-    "keep_recent_turns": _wrong_count,
-    "on_resume": _wrong_flag,
-    "grace_turns": _wrong_count,
-    "thrash_window": _wrong_count,
-    "thrash_share": _wrong_share,
-    "least_share": _wrong_share,
-    "max_failures": _wrong_count,
+_BUDGET_RULES = {"warn_at": _TOKENS, "cutover_at": _TOKENS, "can_compact": _CAN}
+_TRIGGER_RULES = {
+    "auto": _FLAG,
+    "threshold": _COUNT_OR_NONE,
+    "single_call_limit": _COUNT,
+    "trigger_turns": _COUNT,
+    "keep_recent_turns": _COUNT,
+    "on_resume": _FLAG,
+    "grace_turns": _COUNT,
+    "thrash_window": _COUNT,
+    "thrash_share": _SHARE,
+    "least_share": _SHARE,
+    "max_failures": _COUNT,
 }
 
 
@@ -456,7 +439,7 @@ class TriggerSettings(Frozen):
         return tuple(most for most in (self.threshold, self.single_call_limit) if most)
 
     def __post_init__(self) -> None:
-        _check(self, _TRIGGER_CHECKS)
+        _check(self, _TRIGGER_RULES)
         if self.trigger_turns and self.keep_recent_turns < 1:
             raise InvalidArgument("keep_recent_turns: should be 1 or more where trigger_turns is set")
         if self.trigger_turns and self.keep_recent_turns >= self.trigger_turns:
