@@ -15,7 +15,7 @@ from inspect import isawaitable
 from itertools import accumulate
 from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
-from msgspec import field
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from flue_py.compaction.blocks import (
@@ -413,19 +413,17 @@ def listed_none(material: Material, around: Around, why: str) -> Made:
     return below(listed(material.beside(line), around), line, note)
 
 
-def below_warning(material: Material, wanted: str, reason: str) -> Material:
-    """Return it with the room that is left below the line that `warned` puts before a text."""
-    return material.beside(_warning(wanted, reason, "a mode by another name"))
+async def in_place_of(
+    wanted: str, reason: str, material: Material, make: Callable[[Material], Awaitable[Made]]
+) -> Made:
+    """Return the text of another mode, with a first line and a note about the mode that was asked for, and why not.
 
-
-def _warning(wanted: str, reason: str, used: str) -> str:
-    return f"[COMPACTION WARNING: {wanted!r} mode was requested but {reason}; {used!r} was used]\n\n"
-
-
-def warned(result: Made, wanted: str, reason: str) -> Made:
-    """Return the text of another mode, with a first line and a note about the mode that was asked for, and why not."""
+    ``make`` returns that text, of the material with the room that is left below the line.
+    """
+    line = "[COMPACTION WARNING: {!r} mode was requested but {}; {!r} was used]\n\n".format
+    result = await make(material.beside(line(wanted, reason, "a mode by another name")))
     note = f"mode {wanted!r} was requested but {reason}; {result.mode!r} was used"
-    return below(result, _warning(wanted, reason, result.mode), note)
+    return below(result, line(wanted, reason, result.mode), note)
 
 
 def below(result: Made, line: str, note: str) -> Made:
@@ -532,51 +530,43 @@ Asked: TypeAlias = Callable[[SummaryKind, str, str | None, int | None], ModelReq
 """Returns the request of a kind for a text, with the summary of what came before it, for a window."""
 
 
-class Folding:
+class Folding(Struct, eq=False):
     """A summary in the making: the request to make next, until everything is in it.
 
     Of a request that overflows the window, messages are cut shorter, four times; then it is made for half the window.
-    An earlier summary that leaves no room beside it is summarized as well, before the conversation.
+    An earlier summary that leaves no room beside it is summarized as well, before the conversation. ``window`` is how
+    much a request and its answer may take together, in our tokens; None before that is known.
     """
 
-    def __init__(
-        self,
-        kind: SummaryKind,
-        size: int,
-        *,
-        shown: Shown,
-        asked: Asked,
-        tokens: Callable[[str], int],
-        cap: int,
-        window: int | None,
-        earlier: str | None = None,
-    ) -> None:
-        self.kind = kind
-        self.text: str | None = earlier
-        self._size = size
-        self._shown = shown
-        self._asked = asked
-        self._tokens = tokens
-        self._cap = cap
-        self._window = window
-        """What a request and its answer may take together, in our tokens; None before that is known."""
-        self._earlier = earlier
-        self._at, self._offset = 0, 0
-        self._next = (0, 0)
-        self._chunk = ""
-        self._request: ModelRequest | None = None
-        self._tries = 0
-        self._overflow: ContextOverflow | None = None
+    kind: SummaryKind
+    size: int
+    shown: Shown
+    asked: Asked
+    tokens: Callable[[str], int]
+    cap: int
+    window: int | None
+    earlier: str | None = None
+    text: str | None = None
+    _at: int = 0
+    _offset: int = 0
+    _next: tuple[int, int] = (0, 0)
+    _chunk: str = ""
+    _request: ModelRequest | None = None
+    _tries: int = 0
+    _overflow: ContextOverflow | None = None
+
+    def __post_init__(self) -> None:
+        self.text = self.earlier
 
     @property
     def is_done(self) -> bool:
         """Whether everything is in the summary."""
-        return self._at >= self._size
+        return self._at >= self.size
 
     def request(self) -> ModelRequest:
         """Return the request to make next. Raises `SummaryFailed` where no part of the conversation fits."""
         self._chunk, self._next = self._filled(self._room())
-        self._request = self._asked(self.kind, self._chunk, self.text, self._window)
+        self._request = self.asked(self.kind, self._chunk, self.text, self.window)
         return self._request
 
     def take(self, answer: ModelReply | Exception) -> None:
@@ -590,36 +580,34 @@ class Folding:
 
     def _room(self) -> int | None:
         """Return how many tokens of conversation fit into the next request; None where that is unknown."""
-        if self._window is None:
+        if self.window is None:
             return None
-        room = self._room_beside(self.text, self._window)
-        if self.text is not None and self.text is self._earlier and room < int(self._window * LEAST_SHARE):
+        room = self._room_beside(self.text, self.window)
+        if self.text is not None and self.text is self.earlier and room < int(self.window * LEAST_SHARE):
             self.text, self._at = None, -1
-            room = self._room_beside(None, self._window)
+            room = self._room_beside(None, self.window)
         if room < LEAST_TOKENS:
-            why = f"a window of {self._window} tokens has no room beside what must be in it"
+            why = f"a window of {self.window} tokens has no room beside what must be in it"
             if self._overflow is not None:
                 why = str(self._overflow) or type(self._overflow).__name__
             raise SummaryFailed(self.kind, why) from self._overflow
         return room
 
     def _room_beside(self, earlier: str | None, window: int) -> int:
-        empty = self._asked(self.kind, "", earlier, window)
-        return int(window * MARGIN) - (empty.max_tokens or 0) - self._tokens(_said_by(empty))
-
-    def _text_at(self, at: int) -> str:
-        """Return a message as it is shown; the earlier summary, where it comes first, is at -1."""
-        return f"[Notes of what happened before]\n{self._earlier}" if at < 0 else self._shown(at, self._cap)
+        empty = self.asked(self.kind, "", earlier, window)
+        return int(window * MARGIN) - (empty.max_tokens or 0) - self.tokens(_said_by(empty))
 
     def _filled(self, room: int | None) -> tuple[str, tuple[int, int]]:
         """Return the text of as many messages as fit, and where the next part begins: message and character."""
         parts: list[str] = []
         at, offset, left = self._at, self._offset, room
-        while at < self._size:
-            text = self._text_at(at)[offset:]
+        while at < self.size:
+            # The earlier summary, where it comes first, is at -1.
+            shown = self.shown(at, self.cap) if at >= 0 else f"[Notes of what happened before]\n{self.earlier}"
+            text = shown[offset:]
             if text and left is not None:
                 begun = text[: MOST_CHARS_A_TOKEN * (left + 1)]
-                tokens = self._tokens(begun)
+                tokens = self.tokens(begun)
                 if tokens > left:
                     if not parts:
                         taken = max(int(len(begun) * left / tokens * MARGIN), 1)
@@ -633,19 +621,19 @@ class Folding:
 
     def _make_smaller(self, error: ContextOverflow) -> None:
         self._overflow = error
-        sent = 0 if self._request is None else self._tokens(_said_by(self._request)) + (self._request.max_tokens or 0)
+        sent = 0 if self._request is None else self.tokens(_said_by(self._request)) + (self._request.max_tokens or 0)
         window = in_our_tokens(error, sent)
-        if window is not None and (self._window is None or window < self._window):
-            self._window = window
+        if window is not None and (self.window is None or window < self.window):
+            self.window = window
             return
         # What is left of a message of which a part is in the summary is found by its place in the text as it was cut.
         longest = max((len(part) for part in self._chunk.split("\n\n[")), default=0)
-        cap = max(FLOOR, int((self._cap or FIRST_CAP) * SHRINK))
-        if self._tries < RETRIES and not self._offset and not self._next[1] and self._cap != cap and longest > FLOOR:
+        cap = max(FLOOR, int((self.cap or FIRST_CAP) * SHRINK))
+        if self._tries < RETRIES and not self._offset and not self._next[1] and self.cap != cap and longest > FLOOR:
             self._tries += 1
-            self._cap = cap
+            self.cap = cap
             return
-        self._window = sent // 2
+        self.window = sent // 2
 
 
 def _said_by(request: ModelRequest) -> str:
@@ -1092,9 +1080,7 @@ class Lossless(Frozen):
         state = self.state() if callable(self.state) else self.state
         if not operations.listed and not state and not self.contracts:
             why = "there is no state, no contract and no evidence"
-            left, can = below_warning(material, self.name, why), asker is not None or not self.instead.needs_model
-            text = await self.instead.make(left, asker) if can else listed_none(left, self.around, NO_CALLS + NOT_ASKED)
-            return warned(text, self.name, why)
+            return await in_place_of(self.name, why, material, partial(self._without_evidence, asker=asker))
         material = words_set_aside(material)
         inherited = shortened(material, earlier_text(material, self.name))
         evidence = await self.evidence(material.beside(inherited), operations, state)
@@ -1102,6 +1088,11 @@ class Lossless(Frozen):
         return dressed(
             material, self.name, own, around=self.around, calls=False, inherited=inherited, details=operations.details
         )
+
+    async def _without_evidence(self, material: Material, asker: Asker | None) -> Made:
+        if asker is None and self.instead.needs_model:
+            return listed_none(material, self.around, NO_CALLS + NOT_ASKED)
+        return await self.instead.make(material, asker)
 
     async def evidence(self, material: Material, operations: Operations, state: str | None) -> str:
         """Return the text itself, without earlier ones and without blocks."""
@@ -1250,7 +1241,7 @@ class Intent(Frozen):
             instead = instead.instead
         if instead is not None and (asker is not None or not instead.needs_model):
             try:
-                return warned(await instead.make(below_warning(material, self.name, why), asker), self.name, why)
+                return await in_place_of(self.name, why, material, partial(instead.make, asker=asker))
             except (SummaryFailed, ModelError, BudgetExceeded) as error:
                 if isinstance(error, ModelAborted) or isinstance(error.__cause__, ModelAborted):
                     raise
@@ -1283,9 +1274,10 @@ async def _text(mode: Mode, material: Material, asker: Asker | None) -> Made:
     instead = Intent(
         around if isinstance(around, Around) else Around(), evidence if isinstance(evidence, Lossless) else Lossless()
     )
+    by_intent = partial(instead.make, asker=None)
     if material.settings.prefer_deterministic:
         if mode.needs_model:
-            return await _by(instead, material, mode, "no model was to be asked")
+            return await in_place_of(mode.name, "no model was to be asked", material, by_intent)
         # A mode that can do without a model may ask one all the same, in place of having nothing to say.
         asker = None
     try:
@@ -1296,13 +1288,9 @@ async def _text(mode: Mode, material: Material, asker: Asker | None) -> Made:
             raise
         if material.settings.on_failure == "fallback":
             chars = _REASON_CHARS if material.room is None else max(min(_REASON_CHARS, material.room // 2), 100)
-            return await _by(instead, material, mode, f"it failed: {quoted(error.reason, chars)}")
+            why = f"it failed: {quoted(error.reason, chars)}"
+            return await in_place_of(mode.name, why, material, by_intent)
         return _marked(mode, material, error.reason, instead.around)
-
-
-async def _by(instead: Mode, material: Material, mode: Mode, why: str) -> Made:
-    """Return the text of another mode in the place of one, below a line that says so."""
-    return warned(await instead.make(below_warning(material, mode.name, why), None), mode.name, why)
 
 
 async def _made(mode: Mode, material: Material, asker: Asker | None) -> Made:
@@ -1637,6 +1625,7 @@ class Hidden:
         self, path: Sequence[Entry], latest: Entry | None, pins: Collection[str], context: Iterable[ContextEntry]
     ) -> None:
         self._path = path
+        self._places = {entry.id: at for at, entry in enumerate(path)}
         self._latest = latest
         self._pins = pins
         self._shown = {item.entry_id for item in context}
@@ -1644,15 +1633,15 @@ class Hidden:
     @cached_property
     def items(self) -> tuple[ContextEntry, ...]:
         """These as items of a context, in the order of the path. O(path)."""
-        named = [entry for entry in self._on_path.named(self._pins).values() if entry.kind in SHOWN_KINDS]
-        return self._items({member for entry in named for member in self._on_path.group_of(entry.id)})
+        named = [entry for entry in self.named(self._pins).values() if entry.kind in SHOWN_KINDS]
+        return self._items({member for entry in named for member in self.group_of(entry.id)})
 
     def coming_back(self, new: NewEntry) -> tuple[ContextEntry, ...]:
         """Return those that a compaction appended to the path brings back beside its summary. O(path)."""
         latest = None if self._latest is None else (self._latest.id, self._latest.fields)
         let_go = pinned_ids(latest[1]).difference(self._pins) if latest is not None else ()
         marks = {**dict.fromkeys(self._pins, "on"), **dict.fromkeys(let_go, "off")}
-        layout = keeping(new, marks, latest, self._on_path, len(self._path))
+        layout = keeping(new, marks, latest, self, len(self._path))
         return self._items(pinned_ids(decode_object(layout.payload)))
 
     def _items(self, ids: Collection[str]) -> tuple[ContextEntry, ...]:
@@ -1660,22 +1649,10 @@ class Hidden:
         return tuple(item for item in hidden if item is not None)
 
     @cached_property
-    def _on_path(self) -> _OnPath:
-        return _OnPath(self._path)
-
-    @cached_property
     def _left(self) -> dict[str, ContextEntry]:
         """The rest of the path after exclusions, by entry; no exclusion names a summary."""
         summaries = (ContextEntry(entry) for entry in self._path if entry.kind == COMPACTION and not is_silent(entry))
         return {item.entry_id: item for item in (*project_kept(self._path), *summaries)}
-
-
-class _OnPath:
-    """Where entries are on a path."""
-
-    def __init__(self, path: Sequence[Entry]) -> None:
-        self._path = path
-        self._places = {entry.id: at for at, entry in enumerate(path)}
 
     @cached_property
     def _pairing(self) -> Pairing:

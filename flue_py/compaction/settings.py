@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from html import escape
 from types import MappingProxyType
-from typing import Literal, NamedTuple, TypeAlias, TypeGuard
+from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeGuard, get_type_hints
 
 from msgspec import field
 from msgspec.structs import force_setattr, replace
@@ -17,6 +17,75 @@ from flue_py.core.json import Frozen
 from flue_py.core.ledger import UsageRow
 from flue_py.core.usage import MAX_AMOUNT, Usage, UsageTotals, UsageWindow
 from flue_py.errors import InvalidArgument, shown
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The checks of settings, which the types of their fields declare.
+
+
+class _Rule(NamedTuple):
+    """Whether a value of a field is right, and the words about one that is not."""
+
+    is_right: Callable[[object], bool]
+    words: str
+
+
+@cache
+def _rules_of(settings: type) -> Mapping[str, _Rule]:
+    hints = get_type_hints(settings, include_extras=True).items()
+    return {name: rule for name, hint in hints for rule in getattr(hint, "__metadata__", ())}
+
+
+def _check(settings: Frozen) -> None:
+    """Check all fields, so that one start of a program names all that are wrong. Raises `InvalidArgument`."""
+    values = ((name, getattr(settings, name), rule) for name, rule in _rules_of(type(settings)).items())
+    wrong = [f"{name}: {rule.words.format(shown(value))}" for name, value, rule in values if not rule.is_right(value)]
+    if wrong:
+        raise InvalidArgument("; ".join(wrong))
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_whole_or_none(value: object) -> bool:
+    return value is None or _is_whole(value)
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    # A whole number may be too large for a float, which `isfinite` makes of it.
+    return abs(value) <= sys.float_info.max
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _one_of(words: tuple[str, ...]) -> _Rule:
+    return _Rule(lambda value: value in words, f"{{}} is none of {', '.join(words)}")
+
+
+_AMOUNT, _COUNT = "{} is negative or no whole number; give one >= 0", "{} is no whole number >= 0; 0 switches it off"
+_TOKENS = "{} is not a whole number of tokens; 0 switches it off"
+_Amount: TypeAlias = Annotated[int, _Rule(_is_whole, _AMOUNT)]
+_Count: TypeAlias = Annotated[int, _Rule(_is_whole, _COUNT)]
+_Tokens: TypeAlias = Annotated[int, _Rule(lambda value: _is_whole(value) and value <= MAX_AMOUNT, _TOKENS)]
+_Share: TypeAlias = Annotated[
+    float, _Rule(lambda value: _is_number(value) and 0 <= value <= 1, "{} is no share; give a number from 0 to 1")
+]
+_Timeout: TypeAlias = Annotated[
+    float, _Rule(lambda value: _is_number(value) and value > 0, "{} is no time; give a number of seconds above 0")
+]
+_Wait: TypeAlias = Annotated[
+    float, _Rule(lambda value: _is_number(value) and value >= 0, "{} is no time; give a number of seconds >= 0")
+]
+_Flag: TypeAlias = Annotated[bool, _Rule(_is_flag, "should be True or False, not {}")]
+
 
 # ---------------------------------------------------------------------------------------------------------------------
 # When a session's input has grown so much that it is time to warn, or to compact.
@@ -34,12 +103,12 @@ class ContextBudget(Frozen, kw_only=True):
     not a number of tokens, and for a ``cutover_at`` above 0 without ``can_compact``.
     """
 
-    warn_at: int = 0
-    cutover_at: int = 0
-    can_compact: bool = True
+    warn_at: _Tokens = 0
+    cutover_at: _Tokens = 0
+    can_compact: Annotated[bool, _Rule(_is_flag, "{} is neither True nor False")] = True
 
     def __post_init__(self) -> None:
-        _check(self, _BUDGET_RULES)
+        _check(self)
         if self.cutover_at > 0 and not self.can_compact:
             raise InvalidArgument(
                 f"cutover_at: {self.cutover_at} asks for a compaction, but compaction is off; switch it on, or set "
@@ -114,111 +183,28 @@ class CompactionSettings(Frozen):
     when to call again; 0 waits for none. Raises `InvalidArgument` naming each field that is wrong.
     """
 
-    reserve_tokens: int = 16_384
-    keep_recent_tokens: int = _Unset(20_000)
-    keep_recent_messages: int | None = None
-    enabled: bool = True
-    mode: str = "llm"
-    summary_form: SummaryForm = "notes"
-    user_words_share: float = 0.2
-    on_failure: OnFailure = "raise"
-    prefer_deterministic: bool = False
-    max_message_chars: int = 8_000
-    include_reasoning: bool = False
-    include_symbols: bool = False
-    include_files: bool = False
-    registered_item_tokens: int = 5_000
-    registered_tokens: int = 25_000
-    summary_timeout: float = 300.0
-    rate_limit_wait: float = 60.0
+    reserve_tokens: _Amount = 16_384
+    keep_recent_tokens: _Amount = _Unset(20_000)
+    keep_recent_messages: Annotated[int | None, _Rule(_is_whole_or_none, _AMOUNT)] = None
+    enabled: _Flag = True
+    mode: Annotated[str, _Rule(lambda mode: isinstance(mode, str) and mode != "", "{} is not the name of a mode")] = (
+        "llm"
+    )
+    summary_form: Annotated[SummaryForm, _one_of(SUMMARY_FORMS)] = "notes"
+    user_words_share: _Share = 0.2
+    on_failure: Annotated[OnFailure, _one_of(ON_FAILURE)] = "raise"
+    prefer_deterministic: _Flag = False
+    max_message_chars: _Amount = 8_000
+    include_reasoning: _Flag = False
+    include_symbols: _Flag = False
+    include_files: _Flag = False
+    registered_item_tokens: _Amount = 5_000
+    registered_tokens: _Amount = 25_000
+    summary_timeout: _Timeout = 300.0
+    rate_limit_wait: _Wait = 60.0
 
     def __post_init__(self) -> None:
-        _check(self, _RULES)
-
-
-class _Rule(NamedTuple):
-    """Whether a value of a field is right, and the words about one that is not."""
-
-    is_right: Callable[[object], bool]
-    words: str
-
-
-def _check(settings: object, rules: Mapping[str, _Rule]) -> None:
-    """Check all fields, so that one start of a program names all that are wrong. Raises `InvalidArgument`."""
-    values = {name: getattr(settings, name) for name in rules}
-    wrong = [
-        f"{name}: {rules[name].words.format(shown(value))}"
-        for name, value in values.items()
-        if not rules[name].is_right(value)
-    ]
-    if wrong:
-        raise InvalidArgument("; ".join(wrong))
-
-
-def _is_whole(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    # A whole number may be too large for a float, which `isfinite` makes of it.
-    return abs(value) <= sys.float_info.max
-
-
-def _is_flag(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-_AMOUNT = _Rule(_is_whole, "{} is negative or no whole number; give one >= 0")
-_AMOUNT_OR_NONE = _Rule(lambda value: value is None or _is_whole(value), _AMOUNT.words)
-_COUNT = _Rule(_is_whole, "{} is no whole number >= 0; 0 switches it off")
-_COUNT_OR_NONE = _Rule(lambda value: value is None or _is_whole(value), _COUNT.words)
-_TOKENS = _Rule(
-    lambda value: _is_whole(value) and value <= MAX_AMOUNT, "{} is not a whole number of tokens; 0 switches it off"
-)
-_SHARE = _Rule(lambda value: _is_number(value) and 0 <= value <= 1, "{} is no share; give a number from 0 to 1")
-_TIMEOUT = _Rule(lambda value: _is_number(value) and value > 0, "{} is no time; give a number of seconds above 0")
-_WAIT = _Rule(lambda value: _is_number(value) and value >= 0, "{} is no time; give a number of seconds >= 0")
-_FLAG = _Rule(_is_flag, "should be True or False, not {}")
-_CAN = _Rule(_is_flag, "{} is neither True nor False")
-_MODE = _Rule(lambda value: isinstance(value, str) and bool(value), "{} is not the name of a mode")
-_FORM = _Rule(SUMMARY_FORMS.__contains__, f"{{}} is none of {', '.join(SUMMARY_FORMS)}")
-_FAILURE = _Rule(ON_FAILURE.__contains__, f"{{}} is none of {', '.join(ON_FAILURE)}")
-
-_RULES = {
-    "reserve_tokens": _AMOUNT,
-    "keep_recent_tokens": _AMOUNT,
-    "keep_recent_messages": _AMOUNT_OR_NONE,
-    "enabled": _FLAG,
-    "mode": _MODE,
-    "summary_form": _FORM,
-    "user_words_share": _SHARE,
-    "on_failure": _FAILURE,
-    "prefer_deterministic": _FLAG,
-    "max_message_chars": _AMOUNT,
-    "include_reasoning": _FLAG,
-    "include_symbols": _FLAG,
-    "include_files": _FLAG,
-    "registered_item_tokens": _AMOUNT,
-    "registered_tokens": _AMOUNT,
-    "summary_timeout": _TIMEOUT,
-    "rate_limit_wait": _WAIT,
-}
-_BUDGET_RULES = {"warn_at": _TOKENS, "cutover_at": _TOKENS, "can_compact": _CAN}
-_TRIGGER_RULES = {
-    "auto": _FLAG,
-    "threshold": _COUNT_OR_NONE,
-    "single_call_limit": _COUNT,
-    "trigger_turns": _COUNT,
-    "keep_recent_turns": _COUNT,
-    "on_resume": _FLAG,
-    "grace_turns": _COUNT,
-    "thrash_window": _COUNT,
-    "thrash_share": _SHARE,
-    "least_share": _SHARE,
-    "max_failures": _COUNT,
-}
+        _check(self)
 
 
 DEFAULT_SETTINGS = CompactionSettings()
@@ -414,19 +400,19 @@ class TriggerSettings(Frozen):
     ``max_failures`` in a row hold back all that nobody asked for. Raises `InvalidArgument` naming the field.
     """
 
-    auto: bool = True
-    threshold: int | None = None
-    single_call_limit: int = 0
-    trigger_turns: int = 0
-    keep_recent_turns: int = 10
+    auto: _Flag = True
+    threshold: Annotated[int | None, _Rule(_is_whole_or_none, _COUNT)] = None
+    single_call_limit: _Count = 0
+    trigger_turns: _Count = 0
+    keep_recent_turns: _Count = 10
     budget: ContextBudget = field(default_factory=ContextBudget)
     agent_budgets: Mapping[str, ContextBudget] = field(default_factory=dict)
-    on_resume: bool = True
-    grace_turns: int = 1
-    thrash_window: int = 10
-    thrash_share: float = 0.1
-    least_share: float = 0.05
-    max_failures: int = 3
+    on_resume: _Flag = True
+    grace_turns: _Count = 1
+    thrash_window: _Count = 10
+    thrash_share: _Share = 0.1
+    least_share: _Share = 0.05
+    max_failures: _Count = 3
 
     @property
     def least_freed(self) -> float:
@@ -439,7 +425,7 @@ class TriggerSettings(Frozen):
         return tuple(most for most in (self.threshold, self.single_call_limit) if most)
 
     def __post_init__(self) -> None:
-        _check(self, _TRIGGER_RULES)
+        _check(self)
         if self.trigger_turns and self.keep_recent_turns < 1:
             raise InvalidArgument("keep_recent_turns: should be 1 or more where trigger_turns is set")
         if self.trigger_turns and self.keep_recent_turns >= self.trigger_turns:
