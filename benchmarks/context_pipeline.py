@@ -19,7 +19,7 @@ import flue_py
 from benchmarks.compaction.transcripts import Transcript, transcripts
 from benchmarks.measuring import Goal, Line, Options, Samples, fill, in_rounds, main, make_messages
 from flue_py import Session
-from flue_py.context.pipeline import Piped, View, run_steps
+from flue_py.context.pipeline import EpochRules, Piped, View, run_steps
 from flue_py.context.request import ContextRequest, context_request
 from flue_py.context.settings import ContextSettings, context_settings
 from flue_py.context.steps import steps_of
@@ -109,9 +109,8 @@ async def _waited(asked: Awaitable[object]) -> float:
 
 
 def _run(items: Sequence[ContextEntry], settings: ContextSettings, counter: ModelCounter) -> Piped:
-    return run_steps(
-        items, steps_of(settings), View(None, counter, addresses=settings.addresses), epoch_tokens=settings.epoch_tokens
-    )
+    view = View(None, counter, addresses=settings.addresses)
+    return run_steps(items, steps_of(settings), view, rules=EpochRules(settings.epoch_tokens))
 
 
 def _timed(work: Any) -> float:

@@ -14,7 +14,7 @@ from msgspec import field as dataclasse_field
 from msgspec.structs import replace
 
 from flue_py.compaction.facts import ARGUMENT_CHARS, Facts, facts_of
-from flue_py.compaction.material import Material, called_on, unanswered_calls
+from flue_py.compaction.material import Material, beginning, called_on, unanswered_calls
 from flue_py.compaction.plan import FileLists, appended_file_lists, file_call, path_argument
 from flue_py.compaction.settings import (
     OWN_WORDS,
@@ -208,26 +208,18 @@ def _facts_in(text: str) -> Facts:
 
 def _fitting(material: Material, lists: _Lists, room: int) -> _Lists:
     """Return the newest of each list that take at most so many tokens."""
-    return {
-        name: _newest_names(material, facts, room) if name == "names" else _newest_lines(material, facts, room)
-        for name, facts in lists.items()
-    }
-
-
-def _newest_lines(material: Material, lines: Mapping[str, str], room: int) -> dict[str, str]:
-    newest: dict[str, str] = {}
-    for text, entry_id in list(lines.items())[:MOST_LINES]:
-        room -= material.tokens_of(_line(text, entry_id))
-        if room < 0:
-            break
-        newest[text] = entry_id
-    return newest
-
-
-def _newest_names(material: Material, dated: Mapping[str, str], room: int) -> dict[str, str]:
-    names = list(dated)[:MOST_NAMES]
+    fitting: _Lists = {name: {} for name in lists}
+    for name in ("errors", "decisions"):
+        left = room
+        for text, entry_id in list(lists[name].items())[:MOST_LINES]:
+            left -= material.tokens_of(_line(text, entry_id))
+            if left < 0:
+                break
+            fitting[name][text] = entry_id
+    names = list(lists["names"])[:MOST_NAMES]
     tokens = material.tokens_of(", ".join(names)) if names else 0
-    return dict.fromkeys(names[: len(names) * room // tokens] if tokens > room else names, "")
+    fitting["names"] = dict.fromkeys(names[: len(names) * room // tokens] if tokens > room else names, "")
+    return fitting
 
 
 # -- the block ---------------------------------------------------------------------------------------------------------
@@ -280,23 +272,21 @@ MOST_CHARS = 50_000
 _WINDOW_PART = 8
 
 
-def reread_files(
-    material: Material, read: ReadFile | None, *, most: int = MOST_FILES, chars: int = MOST_CHARS
-) -> Block:
-    """Return the files that the messages which leave used last, at most ``most``, the newest first.
+def reread_files(material: Material, read: ReadFile | None) -> Block:
+    """Return the files that the messages which leave used last, at most `MOST_FILES`, the newest first.
 
     Without ``read``, those that were read last and not changed since, as the stored results have them. They take
-    ``chars`` characters together, and no more than an eighth of the window has room for; the last one is cut to that.
-    No block without any. O(messages).
+    `MOST_CHARS` characters together, and no more than an eighth of the window has room for; the last one is cut to
+    that. No block without any. O(messages).
     """
     if read is None:
-        stored = _read_last(material, most)
+        stored = _read_last(material, MOST_FILES)
         paths, read, when = list(stored), stored.get, "as they were read last"
     else:
-        paths, when = _recent(material, most), "as they are now"
+        paths, when = _recent(material, MOST_FILES), "as they are now"
     shown: list[str] = []
     notes: list[str] = []
-    left, tokens = chars, material.at_most(chars, _WINDOW_PART)
+    left, tokens = MOST_CHARS, material.at_most(MOST_CHARS, _WINDOW_PART)
     for path in paths:
         if left <= 0 or tokens <= 0:
             break
@@ -380,18 +370,15 @@ def last_handoff(material: Material, names: Sequence[str] = HANDOFFS) -> Block:
     line = without_tags(carried) if isinstance(carried, str) else None
     for call, part in reversed(material.content.pairing.parts.items()):
         if matches(string_field(part, "name")):
-            line = _handoff_line(part, material.leaving[call.at].entry_id)
+            name, arguments = string_field(part, "name"), js_json(part.get("arguments"))
+            entry_id = shown_id(material.leaving[call.at].entry_id)
+            line = f"{quoted(name, 80)}({quoted(arguments, _MOST_CHARS)}) (entry {entry_id})"
             break
     if line is None:
         return Block()
     begun = material.begun(line, material.at_most(_MOST_TOKENS, _HANDOFF_WINDOW_PART))
     shown = line if begun == line else f"{begun or line[:_LEAST_CHARS]}…"
     return Block(f"[LAST HANDOFF]\n{shown}", {"lastHandoff": line})
-
-
-def _handoff_line(call: JsonObject, entry_id: str) -> str:
-    name, arguments = string_field(call, "name"), js_json(call.get("arguments"))
-    return f"{quoted(name, 80)}({quoted(arguments, _MOST_CHARS)}) (entry {shown_id(entry_id)})"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -408,31 +395,23 @@ _SIZES = ((MOST, 200), (25, 200), (12, 200), (6, 200), (6, 60), (3, 60), (1, 60)
 
 
 def open_work(
-    material: Material,
-    tasks: Sequence[str] = (),
-    approvals: Sequence[str] = (),
-    *,
-    calls: bool = True,
-    tokens: int = OPEN_WORK_MOST_TOKENS,
+    material: Material, tasks: Sequence[str] = (), approvals: Sequence[str] = (), *, calls: bool = True
 ) -> Block:
     """Return the open work, each a line with its id; no block without any.
 
     These are the task sessions that run and ``tasks``, ``approvals``, and the calls that leave without a result,
     newest last. A call that is still running never leaves: those that are listed were left without an
-    answer, since the conversation went on. It takes at most ``tokens`` where one of each does. O(messages).
+    answer, since the conversation went on. It takes at most `OPEN_WORK_MOST_TOKENS` if one of each does. O(messages).
     """
     unanswered = unanswered_calls(material) if calls else []
     running = [*material.tasks, *tasks]
     if not unanswered and not running and not approvals:
         return Block()
-    text, most = "", material.at_most(tokens, _HANDOFF_WINDOW_PART)
+    text, most = "", material.at_most(OPEN_WORK_MOST_TOKENS, _HANDOFF_WINDOW_PART)
     for listed, chars in _SIZES:
-        lines = [*_listed("task", "tasks", running, listed, chars)]
-        lines += [
-            *_listed("approval", "approvals", approvals, listed, chars),
-            *_without_result(unanswered, listed, chars),
-        ]
-        text = "\n".join(["[OPEN WORK]", *lines])
+        lines = _listed("task", "tasks", running, listed, chars)
+        lines += _listed("approval", "approvals", approvals, listed, chars)
+        text = "\n".join(["[OPEN WORK]", *lines, *_without_result(unanswered, listed, chars)])
         if material.tokens_of(text) <= most:
             break
     return Block(text)
@@ -461,21 +440,22 @@ _TAG_TOKENS = 40
 """What the tags around an excerpt take, and the heading."""
 
 
-def reasoning_excerpts(material: Material, *, per_turn: int = TOKENS_A_TURN, in_all: int = TOKENS_IN_ALL) -> Block:
+def reasoning_excerpts(material: Material) -> Block:
     """Return the newest thinking that leaves, oldest first, each under the id of its entry.
 
-    At most ``per_turn`` tokens of a message and ``in_all`` together, and a sixteenth of the window. No block without
-    any. O(messages).
+    At most `TOKENS_A_TURN` tokens of a message and `TOKENS_IN_ALL` together, and a sixteenth of the window. No block
+    without any. O(messages).
     """
     excerpts: list[str] = []
-    left = material.at_most(in_all, _HANDOFF_WINDOW_PART)
+    left = material.at_most(TOKENS_IN_ALL, _HANDOFF_WINDOW_PART)
     for at in range(len(material.leaving) - 1, -1, -1):
-        most = min(per_turn, left - _TAG_TOKENS)
+        most = min(TOKENS_A_TURN, left - _TAG_TOKENS)
         if most <= 0:
             break
         item, message = material.leaving[at], material.content.message(at)
-        text = _cut(material, _thinking(message), most)
-        if text:
+        thinking = _thinking(message)
+        begun = material.begun(thinking, most)
+        if text := thinking if begun == thinking else f"{begun[:-1].rstrip()}…":
             shown = fenced("reasoning", text, attribute("entry", item.entry_id))
             excerpts.append(shown)
             left -= material.tokens_of(shown)
@@ -485,11 +465,6 @@ def reasoning_excerpts(material: Material, *, per_turn: int = TOKENS_A_TURN, in_
 def _thinking(message: Message) -> str:
     parts = parts_of(message) if message.get("role") == ASSISTANT else []
     return "\n".join(string_field(part, "thinking") for part in parts if part.get("type") == "thinking").strip()
-
-
-def _cut(material: Material, text: str, most: int) -> str:
-    begun = material.begun(text, most)
-    return text if begun == text else f"{begun[:-1].rstrip()}…"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -652,23 +627,19 @@ def _required(node: Node) -> list[str]:
 
 def _name(node: Node) -> str:
     """Return the name that a node gives; that of a C function is inside of its declarators."""
-    for field in ("name", "trait", "type"):
-        named = node.child_by_field_name(field)
-        if named is not None and (field == "name" or node.type == "impl_item"):
-            return _text(named) if field != "trait" else f"{_text(named)} for {_name_of_type(node)}"
+    if (named := node.child_by_field_name("name")) is not None:
+        return _text(named)
+    if node.type == "impl_item":
+        trait, implemented = (_text(node.child_by_field_name(field)) for field in ("trait", "type"))
+        return f"{trait} for {implemented}" if trait else implemented
     inner = node.child_by_field_name("declarator")
     while inner is not None and (deeper := inner.child_by_field_name("declarator")) is not None:
         inner = deeper
-    return "" if inner is None else _text(inner)
+    return _text(inner)
 
 
-def _name_of_type(node: Node) -> str:
-    named = node.child_by_field_name("type")
-    return "" if named is None else _text(named)
-
-
-def _text(node: Node) -> str:
-    return (node.text or b"").decode("utf-8", "replace")
+def _text(node: Node | None) -> str:
+    return "" if node is None else (node.text or b"").decode("utf-8", "replace")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -750,27 +721,23 @@ def _symbols_line(defined: Sequence[str], imported: Sequence[str]) -> str:
 
 
 def _of_python(content: str) -> tuple[list[str], list[str]]:
+    defined: list[str] = []
+    imported: list[str] = []
     try:
         tree = ast.parse(content)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return [], []
-    defined = filter(None, map(_defined, tree.body))
-    return [*defined], [name for node in tree.body for name in _symbols_imported(node)]
-
-
-def _defined(node: ast.stmt) -> str:
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        return f"def {node.name}"
-    if not isinstance(node, ast.ClassDef):
-        return ""
-    bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
-    return f"class {node.name}({', '.join(bases)})" if bases else f"class {node.name}"
-
-
-def _symbols_imported(node: ast.stmt) -> list[str]:
-    if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    return ["." * node.level + (node.module or "")] if isinstance(node, ast.ImportFrom) else []
+        return defined, imported
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            defined.append(f"def {node.name}")
+        elif isinstance(node, ast.ClassDef):
+            bases = ", ".join(base.id for base in node.bases if isinstance(base, ast.Name))
+            defined.append(f"class {node.name}({bases})" if bases else f"class {node.name}")
+        elif isinstance(node, ast.Import):
+            imported += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            imported.append("." * node.level + (node.module or ""))
+    return defined, imported
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -806,7 +773,7 @@ def shown_said(messages: Sequence[Said]) -> list[str]:
 
     The tag of several has the ids of the first and the last: those between are stored beside the summary. O(text).
     """
-    return [_line_tag(run) if len(run) > 1 else _own_tag(run[0]) for run in _runs(messages)]
+    return [_shown_run(run) for run in _runs(messages)]
 
 
 def _runs(messages: Sequence[Said]) -> Iterator[Sequence[Said]]:
@@ -820,12 +787,11 @@ def _runs(messages: Sequence[Said]) -> Iterator[Sequence[Said]]:
         yield run
 
 
-def _line_tag(run: Sequence[Said]) -> str:
-    ends = attribute("from", run[0].entry_id) + attribute("to", run[-1].entry_id)
-    return fenced(_TAG, "\n".join(f"- {message.text}" for message in run), ends, foreign=OWN_WORDS)
-
-
-def _own_tag(message: Said) -> str:
+def _shown_run(run: Sequence[Said]) -> str:
+    message = run[0]
+    if len(run) > 1:
+        ends = attribute("from", message.entry_id) + attribute("to", run[-1].entry_id)
+        return fenced(_TAG, "\n".join(f"- {line.text}" for line in run), ends, foreign=OWN_WORDS)
     shown = fenced(_TAG, message.text, attribute("entry", message.entry_id), foreign=OWN_WORDS)
     return f"{fenced(_ASKED, message.asked, also=[_TAG])}\n{shown}" if message.asked else shown
 
@@ -1013,13 +979,13 @@ def _chosen(material: Material, message_at: Callable[[int], _Counted], count: in
     fitting = {at: _words_cut(material, message_at(at).message, each_end) for at in ends}
     shown = material.tokens_of(_words_text(list(fitting.values())))
     words, both = most.words - shown, most.all - shown
-    tags = _Tags(material)
+    tags: dict[int, int] = {}
     newer, misses = fitting[count - 1], 0
     for at in range(count - 2, 0, -1):
         if words <= 0 or both <= 0 or misses > _MISSES:
             break
         message, tokens = message_at(at)
-        with_tags = tokens + tags.around(message, newer)
+        with_tags = tokens + _tag_tokens(material, message, newer, tags)
         if tokens <= words and with_tags <= both:
             fitting[at] = newer = message
             words, both = words - tokens, both - with_tags
@@ -1028,23 +994,18 @@ def _chosen(material: Material, message_at: Callable[[int], _Counted], count: in
     return [fitting[at] for at in sorted(fitting)]
 
 
-class _Tags:
-    """The tokens of the tags around messages: as many for all ids of a length."""
+def _tag_tokens(material: Material, message: Said, newer: Said, tags: dict[int, int]) -> int:
+    """Return the tokens of a message beside its words: a part of a tag if it is shown with the one after it.
 
-    def __init__(self, material: Material) -> None:
-        self._material = material
-        self._known: dict[int, int] = {}
-
-    def around(self, message: Said, newer: Said) -> int:
-        """Return the tokens of a message beside its words: a part of a tag if it is shown with the one after it."""
-        size = len(message.entry_id)
-        if size not in self._known:
-            self._known[size] = self._material.tokens_of(_words_text([message._replace(text="", asked="")]))
-        tag = self._known[size]
-        if message.asked or "<" in message.text:
-            return self._material.tokens_of(_words_text([message])) - self._material.tokens_of(message.text)
-        # A line has a part of the tag, and the tag of several names two entries.
-        return -(-2 * tag // SAID_MOST_LINES) if message.is_line and newer.is_line else tag
+    ``tags`` remembers the tokens of a tag by the length of the id in it.
+    """
+    if message.asked or "<" in message.text:
+        return material.tokens_of(_words_text([message])) - material.tokens_of(message.text)
+    size = len(message.entry_id)
+    if size not in tags:
+        tags[size] = material.tokens_of(_words_text([message._replace(text="")]))
+    # A line has a part of the tag, and the tag of several names two entries.
+    return -(-2 * tags[size] // SAID_MOST_LINES) if message.is_line and newer.is_line else tags[size]
 
 
 def _words_cut(material: Material, message: Said, most: int) -> Said:
@@ -1212,17 +1173,8 @@ def _shown(text: RegisteredText, beginning: str) -> str:
 
 def _registered_cut(text: str, most: int, tokens_of: Callable[[str], int]) -> str:
     """Return the beginning of a text that takes at most so many tokens; "" where there is no room worth beginning."""
-    # No counter has less than a token for 40 characters: a text of a megabyte need not be counted whole.
-    begun = text[: 40 * max(most, 0)]
-    tokens = tokens_of(begun) if begun else 0
-    if tokens <= most and len(begun) == len(text):
-        return text
-    if most < _LEAST_TOKENS:
-        return ""
-    while begun and tokens > most:
-        begun = begun[: min(len(begun) * most // tokens, len(begun) - 1)]
-        tokens = tokens_of(begun)
-    return begun
+    begun = beginning(text, most, tokens_of)
+    return begun if begun == text or most >= _LEAST_TOKENS else ""
 
 
 # ---------------------------------------------------------------------------------------------------------------------

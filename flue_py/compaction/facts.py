@@ -27,7 +27,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
 from flue_py.compaction.plan import PATH_ARGUMENTS, ContextItem
@@ -165,7 +164,7 @@ def facts_of(messages: Iterable[Message | ContextItem], known: dict[str, Said] |
     ``known`` remembers the facts of items by the ids of their entries, for a caller that asks about many stretches of
     the same history; an item must be the same in all of them.
     """
-    by_name: dict[tuple[FactKind, str], _Mentions] = {}
+    mentions: dict[tuple[FactKind, str], tuple[str, list[str | None]]] = {}
     for message in messages:
         entry_id = None
         if isinstance(message, Mapping):
@@ -177,13 +176,11 @@ def facts_of(messages: Iterable[Message | ContextItem], known: dict[str, Said] |
             if known is not None:
                 known[entry_id] = names_said
         for kind, text, same in names_said:
-            mentions = by_name.get((kind, same))
-            if mentions is None:
-                mentions = by_name[kind, same] = _Mentions(kind, text)
-            mentions.add(entry_id)
+            mentions.setdefault((kind, same), (text, []))[1].append(entry_id)
     by_kind: dict[str, list[Fact]] = {f"{kind}s": [] for kind in FACT_KINDS}
-    for mentions in by_name.values():
-        by_kind[f"{mentions.kind}s"].append(mentions.fact)
+    for (kind, _), (text, entry_ids) in mentions.items():
+        named = dict.fromkeys(entry_id for entry_id in entry_ids if entry_id is not None)
+        by_kind[f"{kind}s"].append(Fact(kind, text, tuple(named), len(entry_ids)))
     return Facts(**{name: tuple(facts) for name, facts in by_kind.items()})
 
 
@@ -197,9 +194,9 @@ def covered(fact: Fact, text: str) -> bool:
     is_name = fact.kind in ("file", "identifier")
     within = _searched(text, is_name=is_name)
     sought = _plain(fact.text) if is_name else alike(fact.text).removesuffix("…").rstrip()
-    words = (match[0] for match in _WORDS.finditer(sought))
-    # The first and the last word of what is cut may be parts of words.
-    if not all(word in within.words for word in (words if is_name else _inner(words))):
+    words = _WORDS.findall(sought)
+    # The first and the last word of a text that is cut may be parts of words.
+    if not within.words.issuperset(words if is_name else words[1:-1]):
         return False
     return _stands_alone(fact.kind, sought, within.text) if is_name else sought in within.text
 
@@ -207,33 +204,6 @@ def covered(fact: Fact, text: str) -> bool:
 def alike(text: str) -> str:
     """Return a text as texts are compared: in one case, with single spaces, without emphasis and escapes."""
     return " ".join(_plain(text).replace("*", " ").replace("`", " ").split()).casefold()
-
-
-def _inner(words: Iterator[str]) -> Iterator[str]:
-    """Yield all words but the first and the last."""
-    next(words, None)
-    return (word for word, _ in pairwise(words))
-
-
-class _Mentions:
-    """A fact that is being counted."""
-
-    __slots__ = ("_count", "_entry_ids", "_text", "kind")
-
-    def __init__(self, kind: FactKind, text: str) -> None:
-        self.kind = kind
-        self._text = text
-        self._entry_ids: dict[str, None] = {}
-        self._count = 0
-
-    def add(self, entry_id: str | None) -> None:
-        self._count += 1
-        if entry_id is not None:
-            self._entry_ids[entry_id] = None
-
-    @property
-    def fact(self) -> Fact:
-        return Fact(self.kind, self._text, tuple(self._entry_ids), self._count)
 
 
 def said_by(message: Message, *, is_own: bool = True) -> Said:
@@ -515,6 +485,18 @@ class KindLoss(Frozen):
         """The share of the facts that is still said, 0 to 1; None where there were none."""
         return self.covered / self.total if self.total else None
 
+    @property
+    def json(self) -> JsonObject:
+        """The loss as JSON."""
+        return {
+            "kind": self.kind,
+            "total": self.total,
+            "covered": self.covered,
+            "share": self.share,
+            "lost": [{"text": fact.text, "entryIds": list(fact.entry_ids), "count": fact.count} for fact in self.lost],
+            "leftOut": self.left_out,
+        }
+
 
 class LossReport(Frozen):
     """The facts that a compaction lost, kind by kind in the order of `FACT_KINDS`, kinds without facts included.
@@ -540,11 +522,11 @@ class LossReport(Frozen):
             "entries": len(self.entry_ids),
             "firstEntryId": self.entry_ids[0] if self.entry_ids else None,
             "lastEntryId": self.entry_ids[-1] if self.entry_ids else None,
-            "kinds": [_kind_json(loss) for loss in self.kinds],
+            "kinds": [loss.json for loss in self.kinds],
         }
 
 
-class StandsFor(Frozen):
+class StandsFor(NamedTuple):
     """A compaction with the items that it stands for (``source``) and those that it kept word for word, in order."""
 
     compaction_id: str
@@ -572,11 +554,6 @@ def left_context(compaction: Entry, path: Sequence[Entry], context: Sequence[Con
     return StandsFor(compaction.id, "", source, tuple(context))
 
 
-def report_on(stands: StandsFor, *, limit: int = LISTED, known: dict[str, Said] | None = None) -> LossReport:
-    """Return the `loss_report` of a compaction; ``known`` is that of `facts_of`."""
-    return loss_report(stands.compaction_id, stands.summary, stands.source, stands.kept, limit=limit, known=known)
-
-
 def losses_in(entries: Sequence[Entry], *, most: int, limit: int) -> dict[str, LossReport]:
     """Return the reports of the newest compactions of a tree, at most ``most``, by the ids of their entries.
 
@@ -592,7 +569,7 @@ def losses_in(entries: Sequence[Entry], *, most: int, limit: int) -> dict[str, L
         path = [entry]
         while (parent := by_id.get(path[-1].parent_id or "")) is not None:
             path.append(parent)
-        reports[entry.id] = report_on(stands_for(entry, path[::-1]), limit=limit, known=known)
+        reports[entry.id] = loss_report(*stands_for(entry, path[::-1]), limit=limit, known=known)
     return reports
 
 
@@ -619,17 +596,6 @@ def _loss_of(kind: FactKind, facts: Sequence[Fact], text_left: str, limit: int) 
     lost = [fact for fact in facts if not covered(fact, text_left)]
     listed = sorted(lost, key=lambda fact: -fact.count)[:limit]
     return KindLoss(kind, len(facts), len(facts) - len(lost), tuple(listed), len(lost) - len(listed))
-
-
-def _kind_json(loss: KindLoss) -> JsonObject:
-    return {
-        "kind": loss.kind,
-        "total": loss.total,
-        "covered": loss.covered,
-        "share": loss.share,
-        "lost": [{"text": fact.text, "entryIds": list(fact.entry_ids), "count": fact.count} for fact in loss.lost],
-        "leftOut": loss.left_out,
-    }
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -751,8 +717,14 @@ def recall(compaction_id: str, source: Sequence[ContextItem], words: str, *, lim
     among = [at for at, item in enumerate(source) if _may_have(item, parts)]
     matches = [_match(at, source[at], sought, sought_words, words) for at in among]
     ranked = sorted((match for match in matches if match.words), key=lambda match: (match[:3], match.at), reverse=True)
-    hits = tuple(_hit(source[match.at], match, sought, sought_words) for match in ranked[:limit])
-    return Recalled(compaction_id, hits, len(ranked) - len(hits))
+    hits = []
+    for match in ranked[:limit]:
+        message = source[match.at].data
+        excerpt = _excerpt(text_of([message]), sought, sought_words)
+        role = message.get("role")
+        shown_role = role if isinstance(role, str) else USER
+        hits.append(Recall(source[match.at].entry_id, shown_role, excerpt, match.words, match.is_whole))
+    return Recalled(compaction_id, tuple(hits), len(ranked) - len(hits))
 
 
 def _may_have(item: ContextItem, parts: Sequence[str]) -> bool:
@@ -770,18 +742,6 @@ def _match(at: int, item: ContextItem, sought: str, sought_words: Sequence[str],
     facts = {fact for _, fact, _ in said_by(message, is_own=item.kind == MESSAGE)} if is_whole else ()
     says = 2 if words in facts else int(alike(words) in map(alike, facts))
     return _Found(says, is_whole, sum(word in text for word in sought_words), at)
-
-
-def _hit(item: ContextItem, match: _Found, sought: str, sought_words: Sequence[str]) -> Recall:
-    message = item.data
-    role = message.get("role")
-    return Recall(
-        item.entry_id,
-        role if isinstance(role, str) else "user",
-        _excerpt(text_of([message]), sought, sought_words),
-        match.words,
-        match.is_whole,
-    )
 
 
 def _excerpt(text: str, sought: str, sought_words: Sequence[str]) -> str:

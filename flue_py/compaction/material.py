@@ -145,16 +145,8 @@ class Material(Frozen):
         return self.room is None or not text or self.tokens_of(text) <= self.room
 
     def begun(self, text: str, most: int) -> str:
-        """Return the beginning of a text that takes at most so many tokens, the whole text where it does."""
-        # No counter has less than a token for 40 characters: a megabyte need not be counted whole.
-        begun = text[: 40 * max(most, 0)]
-        tokens = self.tokens_of(begun) if begun else 0
-        if tokens <= most and len(begun) == len(text):
-            return text
-        while begun and tokens > most:
-            begun = begun[: min(len(begun) * max(most, 0) // tokens, len(begun) - 1)]
-            tokens = self.tokens_of(begun)
-        return begun
+        """Return the `beginning` of a text that takes at most so many tokens."""
+        return beginning(text, most, self.tokens_of)
 
     def at_most(self, tokens: int, share: int | None = None) -> int:
         """Return a number of tokens, or less: the room, or with ``share`` one so many-th of a window that is known."""
@@ -162,6 +154,17 @@ class Material(Frozen):
         if share is not None and self.window:
             limits.append(self.window // share)
         return max(min(limits), 0)
+
+
+def beginning(text: str, most: int, tokens_of: Callable[[str], int]) -> str:
+    """Return the beginning of a text that takes at most so many tokens, the whole text where it does."""
+    # No counter has less than a token for 40 characters: a megabyte need not be counted whole.
+    begun = text[: 40 * max(most, 0)]
+    tokens = tokens_of(begun) if begun else 0
+    while begun and tokens > most:
+        begun = begun[: min(len(begun) * max(most, 0) // tokens, len(begun) - 1)]
+        tokens = tokens_of(begun)
+    return begun
 
 
 # ---------------------------------------------------------------------------------------------------------------------

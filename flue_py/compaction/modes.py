@@ -905,7 +905,13 @@ class Llm(Frozen):
         """Return the model's summary alone, which continues ``earlier``, and notes about departures."""
         plan = material.planned.plan
         material = material.beside(shown_file_lists(material)[0]).beside(stored_block(material).text)
-        log, notes = self._read_change_log(material)
+        log = material.changes
+        notes: tuple[str, ...] = ()
+        if self.change_log is not None:
+            try:
+                log = self.change_log() or ""
+            except Exception as error:  # noqa: BLE001 - the caller's, and the conversation is there without it
+                log, notes = "", (f"the change log could not be read: {error}",)
         text, why = await self._told_by_last_request(material, asker, log)
         if text is not None:
             return without_tags(text), notes
@@ -966,14 +972,6 @@ class Llm(Frozen):
         if not text.strip():
             return None, "below the last request, the model wrote nothing, or called tools instead"
         return text, None
-
-    def _read_change_log(self, material: Material) -> tuple[str, tuple[str, ...]]:
-        if self.change_log is None:
-            return material.changes, ()
-        try:
-            return self.change_log() or "", ()
-        except Exception as error:  # noqa: BLE001 - a function of the caller's, and the conversation is there without it
-            return "", (f"the change log could not be read: {error}",)
 
     def _asked(
         self, material: Material, log: str, kind: SummaryKind, text: str, before: str | None, window: int | None

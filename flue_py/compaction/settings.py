@@ -340,9 +340,9 @@ def attribute(name: str, value: str) -> str:
     return f' {name}="{line}"'
 
 
-def without_tags(text: str, also: Sequence[str] = ()) -> str:
-    """Return a text in which nothing is a tag of `SUMMARY_TAGS` or of ``also``: their ``<`` is written ``&lt;``."""
-    return _without(text, (*also, *SUMMARY_TAGS))
+def without_tags(text: str) -> str:
+    """Return a text in which nothing is a tag of `SUMMARY_TAGS`: their ``<`` is written ``&lt;``."""
+    return _without(text, SUMMARY_TAGS)
 
 
 def _without(text: str, tags: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """From the context to the request of one agent: steps, one after the other, and a report of their changes.
 
-    pipeline = run_steps(items, steps_of(settings), View(agent, counter), epoch_tokens=settings.epoch_tokens)
+    piped = run_steps(items, steps_of(settings), View(agent, counter), rules=EpochRules(settings.epoch_tokens))
 
 Steps take and return items; changes are found by comparing the two. Some are given only the messages before the turn
 that is in progress, some only that turn. Steps that rewrite messages which were sent before are given the context as it
@@ -20,7 +20,7 @@ from flue_py.context.tokens import ENTRY_COUNTS, ModelCounter, Remembered, count
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Call, Pairing, answered_id, called_ids, referred_artifact, tool_calls
 from flue_py.core.json import Frozen, JsonObject, JsonValue
-from flue_py.core.kinds import ASSISTANT, COMPACTION, MESSAGE, SYSTEM, TOOL_RESULT, USER
+from flue_py.core.kinds import ASSISTANT, COMPACTION, MESSAGE, SYSTEM, TOOL_RESULT, USER, string_field
 from flue_py.core.usage import agent_of
 from flue_py.errors import InvalidArgument, shown
 
@@ -305,27 +305,17 @@ def cut_to(message: Mapping[str, JsonValue], limit: int, tail: Callable[[int], s
         return None
     if isinstance(content := message.get("content"), str):
         return {**message, "content": content[:limit] + tail(missing)}
-    return {**message, "content": _cut_parts(message, limit, tail(missing))}
-
-
-def _cut_parts(message: Mapping[str, JsonValue], limit: int, note: str) -> list[JsonValue]:
     parts: list[JsonValue] = []
     left = limit
-    is_cut = False
     for part in content_parts(message):
         text = part_text(part)
         if not isinstance(part, dict) or not isinstance(text, str):
             parts.append(part)
-            continue
-        if is_cut:
-            continue
-        if len(text) <= left:
-            parts.append(part)
-            left -= len(text)
-            continue
-        parts.append({**unsigned(part), "text": text[:left] + note})
-        is_cut = True
-    return parts
+        elif left >= 0:
+            is_whole = len(text) <= left
+            parts.append(part if is_whole else {**unsigned(part), "text": text[:left] + tail(missing)})
+            left = left - len(text) if is_whole else -1
+    return {**message, "content": parts}
 
 
 def is_thinking(part: JsonValue) -> bool:
@@ -569,7 +559,7 @@ def tool_uses(items: Sequence[Item]) -> list[ToolUse]:
     return [
         ToolUse(
             call,
-            _text(part.get("name")),
+            string_field(part, "name"),
             arguments if isinstance(arguments := part.get("arguments"), dict) else {},
             pairing.results[call],
         )
@@ -582,7 +572,7 @@ def tool_of_results(items: Sequence[Item]) -> dict[int, str]:
     named = {at: use.name for use in tool_uses(items) for at in use.results}
     for at, item in enumerate(items):
         if item.is_result and not named.get(at):
-            named[at] = _text(item.message.get("toolName"))
+            named[at] = string_field(item.message, "toolName")
     return named
 
 
@@ -602,10 +592,6 @@ def path_of(arguments: JsonObject) -> str | None:
         if name.casefold() == PATH:
             return value if isinstance(value, str) else None
     return None
-
-
-def _text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else ""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -637,6 +623,9 @@ class EpochRules(Frozen):
     tokens: int
     cold_seconds: int | None = None
     pays: Callable[[Rewritten], bool] | None = None
+
+
+NO_EPOCHS = EpochRules(0)
 
 
 def epoch_end(
@@ -776,17 +765,14 @@ def run_steps(
     steps: Iterable[Step],
     view: View,
     *,
-    epoch_tokens: int = 0,
-    rules: EpochRules | None = None,
+    rules: EpochRules = NO_EPOCHS,
 ) -> Piped:
-    """Return the items that the steps leave of a context, and a report. Without ``rules`` an epoch is of
-    ``epoch_tokens``.
+    """Return the items that the steps leave of a context, and a report. Epochs begin by ``rules``.
 
     Raises `InvalidArgument` for a step that returns something else than items. O(items) without steps, and the cost
     of each step.
     """
     steps = [*steps]
-    rules = rules or EpochRules(epoch_tokens)
     whole_items = [Item(entry, place) for place, entry in enumerate(context)]
     sizes, whole = ENTRY_COUNTS.each_and_all(context, view.counter)
     view.note_sizes(whole_items, sizes)
@@ -941,19 +927,18 @@ def _changes(name: str, before: Sequence[Item], after: Sequence[Item], view: Vie
     }
     same = {id(item) for item in after}
     for item in before:
-        left_item = left.get(item.place)
         if id(item) in same:
             continue
-        if left_item is not None:
-            yield ContextChange(
-                name, item.entry_id, left_item.how or "replaced", view.tokens(item), view.tokens(left_item)
-            )
-        elif item.place in inside:
-            yield ContextChange(name, item.entry_id, "merged", view.tokens(item), 0, inside[item.place].entry_id)
+        rest, whole = left.get(item.place), inside.get(item.place)
+        size = view.tokens(item)
+        if rest is not None:
+            yield ContextChange(name, item.entry_id, rest.how or "replaced", size, view.tokens(rest))
+        elif whole is not None:
+            yield ContextChange(name, item.entry_id, "merged", size, 0, whole.entry_id)
         else:
-            yield ContextChange(name, item.entry_id, "dropped", view.tokens(item), 0)
+            yield ContextChange(name, item.entry_id, "dropped", size, 0)
         if item.made_of:
-            yield from _changes_within(name, item, left_item or inside.get(item.place))
+            yield from _changes_within(name, item, rest or whole)
     ids_before = {id(item) for item in before}
     for item in after:
         if item.place is None and id(item) not in ids_before:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain, compress, zip_longest
 from types import TracebackType
@@ -23,6 +23,8 @@ from flue_py.context.pipeline import (
     Step,
     StepReport,
     View,
+    content_parts,
+    is_thinking,
     run_steps,
     tool_uses,
     with_text,
@@ -111,26 +113,28 @@ class SentRequests:
                 if place > before
             ]
         # Some frameworks keep what was sent in the place of what they had.
-        kept_by_them = _chain(_read(item, read) for item in left)
+        chain = blake2b(digest_size=16)
+        for item in left:
+            _add(chain, read[item.place] if item.how is None and item.place is not None else _json(item.message))
         with self._lock:
             self._remember(self._requests, beginning, rest.digest)
-            self._remember(self._requests, kept_by_them, rest.digest)
+            self._remember(self._requests, chain.hexdigest(), rest.digest)
         return left
 
     def _learned(self, messages_sent: Sequence[JsonObject], read: Sequence[bytes]) -> str:
         """Note which requests the answers were given to, and return the keys of these messages."""
-        chain = _Chain()
+        chain = blake2b(digest_size=16)
         begun: str | None = None
         was_answer = False
         for message, text in zip(messages_sent, read, strict=True):
             is_answer = message.get("role") == ASSISTANT
             if is_answer:
-                begun = self._requests.get(chain.name, begun if was_answer else None)
+                begun = self._requests.get(chain.hexdigest(), begun if was_answer else None)
                 if begun is not None and (name := _name(message)) is not None:
                     self._remember(self._answers, name, self._answers.get(name, begun))
             was_answer = is_answer
-            chain.add(text)
-        return chain.name
+            _add(chain, text)
+        return chain.hexdigest()
 
     def _answered(self, message: JsonObject) -> str | None:
         name = _name(message)
@@ -143,30 +147,10 @@ class SentRequests:
             del digests[next(iter(digests))]
 
 
-class _Chain:
-    """Messages, one after the other, as one name."""
-
-    def __init__(self) -> None:
-        self._hash = blake2b(digest_size=16)
-
-    def add(self, text: bytes) -> None:
-        self._hash.update(b"%d:" % len(text))
-        self._hash.update(text)
-
-    @property
-    def name(self) -> str:
-        return self._hash.hexdigest()
-
-
-def _chain(texts: Iterable[bytes]) -> str:
-    chain = _Chain()
-    for text in texts:
-        chain.add(text)
-    return chain.name
-
-
-def _read(item: Item, read: Sequence[bytes]) -> bytes:
-    return read[item.place] if item.how is None and item.place is not None else _json(item.message)
+def _add(chain: blake2b, text: bytes) -> None:
+    """Add a message to the digest of those before it."""
+    chain.update(b"%d:" % len(text))
+    chain.update(text)
 
 
 def _name(message: JsonObject) -> str | None:
@@ -222,22 +206,19 @@ def editing_of(target: Shape | None, editing: ProviderEditing | None) -> Editing
         return NO_EDITING
     if target == "anthropic":
         # The API refuses a list in which the reasoning does not come first.
-        edits: list[JsonValue] = [*_clear_thinking(editing), *_clear_tool_uses(editing.clear_tool_uses)]
+        edits: list[JsonValue] = []
+        if editing.keep_thinking_turns:
+            turns: JsonObject = {"type": "thinking_turns", "value": editing.keep_thinking_turns}
+            edits.append({"type": "clear_thinking_20251015", "keep": turns})
+        if editing.clear_tool_uses is not None:
+            edits.append(_clear_tool_uses(editing.clear_tool_uses))
         return Editing({_FIELD: {"edits": edits}}, (CONTEXT_MANAGEMENT,)) if edits else NO_EDITING
     if target == "openai-responses" and editing.compact_tokens:
         return Editing({_FIELD: [{"type": "compaction", "compact_threshold": editing.compact_tokens}]}, ())
     return NO_EDITING
 
 
-def _clear_thinking(editing: ProviderEditing) -> Iterator[JsonValue]:
-    if editing.keep_thinking_turns:
-        turns_kept: JsonObject = {"type": "thinking_turns", "value": editing.keep_thinking_turns}
-        yield {"type": "clear_thinking_20251015", "keep": turns_kept}
-
-
-def _clear_tool_uses(editing: ClearToolUses | None) -> Iterator[JsonValue]:
-    if editing is None:
-        return
+def _clear_tool_uses(editing: ClearToolUses) -> JsonObject:
     edit: JsonObject = {
         "type": "clear_tool_uses_20250919",
         "trigger": {"type": "input_tokens", "value": editing.trigger_tokens},
@@ -249,7 +230,7 @@ def _clear_tool_uses(editing: ClearToolUses | None) -> Iterator[JsonValue]:
         edit["exclude_tools"] = [*editing.exclude_tools]
     if editing.clear_tool_inputs:
         edit["clear_tool_inputs"] = True
-    yield edit
+    return edit
 
 
 def expected_editing(
@@ -295,9 +276,8 @@ def _without_thinking(items: Sequence[Item], keep: int) -> Iterator[tuple[int, I
 
 def _kept_parts(item: Item) -> list[JsonValue] | None:
     """Return the parts of an answer beside its reasoning; None if it has no reasoning."""
-    content = item.message.get("content")
-    parts = content if isinstance(content, list) else []
-    rest = [part for part in parts if not (isinstance(part, dict) and part.get("type") == "thinking")]
+    parts = content_parts(item.message)
+    rest = [part for part in parts if not is_thinking(part)]
     return rest if len(rest) < len(parts) else None
 
 
@@ -319,8 +299,7 @@ def _without_results(items: Sequence[Item], editing: ProviderEditing, view: View
 
 
 def _without_input(message: JsonObject, part: int) -> JsonObject:
-    content = message["content"]
-    parts = [*content] if isinstance(content, list) else []
+    parts = [*content_parts(message)]
     called = parts[part]
     parts[part] = {**called, "arguments": {}} if isinstance(called, dict) else called
     return {**message, "content": parts}
@@ -531,6 +510,7 @@ def context_request(
         freed = _tokens_repaired(request.repairs, counter)
         return replace(request, tokens_beside=tokens_beside, tokens_repaired=freed)
     system_message = [Said({"role": "system", "content": system})] if system else []
+    marks = settings.cache_breakpoints
     sent = wire_request(
         target,
         [*system_message, *_said(piped.items)],
@@ -538,7 +518,7 @@ def context_request(
         account=account,
         tools=tools,
         keeps_stale_reasoning=settings.keep_stale_reasoning,
-        cache_marks=_marks(settings, piped.report),
+        cache_marks=None if marks is None else CacheMarks(marks.count, marks.ttl, piped.report.epoch_end),
     )
     requested_edits = settings.provider_editing
     editing = editing_of(sent.target, requested_edits)
@@ -574,11 +554,6 @@ def _tokens_of(texts: JsonObject, counter: ModelCounter) -> int:
     if texts.get("type") not in ("text", "thinking"):
         return counter.count({"content": [texts]}) - counter.count({"content": []})
     return ENTRY_COUNTS.count_message({"content": [texts]}, counter) - counter.count({"content": []})
-
-
-def _marks(settings: AgentContext, report: ContextReport) -> CacheMarks | None:
-    breakpoints = settings.cache_breakpoints
-    return None if breakpoints is None else CacheMarks(breakpoints.count, breakpoints.ttl, report.epoch_end)
 
 
 def _ours(piped: Piped, system: str | None, tools: Sequence[JsonObject], *, keeps_stale: bool) -> ContextRequest:

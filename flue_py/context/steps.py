@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice, pairwise, takewhile
 from typing import Literal, TypeAlias, TypeVarTuple
 
-from flue_py.context.blocks import TYPE_PREFIX
+from flue_py.context.blocks import shown_block
 from flue_py.context.pipeline import (
     Item,
     Over,
@@ -51,7 +51,7 @@ from flue_py.context.settings import (
     Trimming,
 )
 from flue_py.context.sources import NOTHING_GATHERED, GatheredContext
-from flue_py.core.context import TurnPart, last_turns, part_in, part_of
+from flue_py.core.context import last_turns, part_in, part_of
 from flue_py.core.json import Frozen, JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import CUSTOM_MESSAGE
 from flue_py.core.kinds import is_signed as kinds_is_signed
@@ -222,14 +222,10 @@ def _task_texts(task: str | None, items: Sequence[Item], at: int) -> list[str]:
 
 
 def _stays(item: Item) -> bool:
-    return item.is_system or item.is_pinned or _is_block(item)
-
-
-def _is_block(item: Item) -> bool:
-    """Return whether a message is a block of context, which every agent reads."""
-    fields = item.source.entry.data if item.source is not None and item.source.kind == CUSTOM_MESSAGE else None
-    custom_type = fields.get("customType") if isinstance(fields, dict) else None
-    return isinstance(custom_type, str) and custom_type.startswith(TYPE_PREFIX)
+    """Return whether a message is the system's, or pinned, or a block of context, which every agent reads."""
+    is_custom = item.source is not None and item.source.kind == CUSTOM_MESSAGE
+    is_block = is_custom and item.source is not None and shown_block(item.source.entry.data) is not None
+    return item.is_system or item.is_pinned or is_block
 
 
 def _may_be_task(item: Item, *, is_first: bool) -> bool:
@@ -343,10 +339,6 @@ def _cut_note(missing: int) -> str:
     return f"\n[TRUNCATED HERE — {missing:,} more characters do not fit the token budget; this is not the whole result]"
 
 
-def _can_be_cut(item: Item) -> bool:
-    return not item.is_pinned and text_length(item.message) > LEAST_CHARS
-
-
 @step("max_in_turn_context_tokens", "over the token budget of the turn", over="turn")
 def max_in_turn_context_tokens(items: Sequence[Item], view: View, limit: int) -> Sequence[Item]:
     """Put stubs in place of the oldest results of a turn until it fits ``limit`` tokens; then cut those left whole.
@@ -363,7 +355,8 @@ def max_in_turn_context_tokens(items: Sequence[Item], view: View, limit: int) ->
             return messages
         messages[at] = stubbed(items[at], IN_TURN_TOKENS_OMITTED, view)
         total -= view.tokens(items[at]) - view.tokens(messages[at])
-    whole = [at for at in results if messages[at] is items[at] and _can_be_cut(items[at])]
+    whole = [at for at in results if messages[at] is items[at] and not items[at].is_pinned]
+    whole = [at for at in whole if text_length(items[at].message) > LEAST_CHARS]
     if total > limit and whole:
         _shorten(messages, whole, total - limit, view)
     view.tell_over(messages, limit, "max_in_turn_context_tokens")
@@ -396,42 +389,31 @@ def intermediate(items: Sequence[Item], view: View, text_chars: int, argument_ch
 
     def shorter(item: Item) -> Item:
         message, note = item.message, address(item, view)
-        answer: JsonObject = {**message, "content": [_part(part, text_chars, note) for part in content_parts(message)]}
+        parts = content_parts(message)
+        answer: JsonObject = {**message, "content": [_cut_part(part, text_chars, note) for part in parts]}
         if argument_chars:
             # A note that is longer than the argument frees nothing.
             least = max(argument_chars, len(_argument_note(argument_chars) + note))
-            for place, part in enumerate(content_parts(message)):
+            for place, part in enumerate(parts):
                 if isinstance(part, dict) and part.get("type") == "toolCall":
-                    answer = (
-                        with_arguments(
-                            answer, place, lambda value: _argument_note(len(value)) + note, longer_than=least
-                        )
-                        or answer
+                    fewer = with_arguments(
+                        answer, place, lambda value: _argument_note(len(value)) + note, longer_than=least
                     )
+                    answer = fewer or answer
         return item if answer == message else item.cut(answer)
 
     return [shorter(item) if item.calls and not item.is_pinned else item for item in items]
 
 
-def _part(part: JsonValue, limit: int, note: str) -> JsonValue:
-    if not isinstance(part, dict) or not limit:
+def _cut_part(part: JsonValue, limit: int, note: str) -> JsonValue:
+    """Return a part with its text, or its unsigned reasoning, cut after so many characters; 0 is no limit."""
+    if not isinstance(part, dict) or not limit or (is_thinking(part) and is_signed(part)):
         return part
-    if is_text(part):
-        return _cut(part, "text", limit, "[text omitted]" + note)
-    return _cut(part, "thinking", limit, "[reasoning omitted]" + note) if _is_unsigned_thinking(part) else part
-
-
-def _is_unsigned_thinking(part: JsonObject) -> bool:
-    return is_thinking(part) and not is_signed(part)
-
-
-def _cut(part: JsonObject, field: str, limit: int, note: str) -> JsonObject:
-    text = part.get(field)
-    return (
-        {**unsigned(part), field: text[:limit] + note}
-        if isinstance(text, str) and len(text) > limit + len(note)
-        else part
-    )
+    field, omitted = ("text", "[text omitted]") if is_text(part) else ("thinking", "[reasoning omitted]")
+    text = part.get(field) if is_text(part) or is_thinking(part) else None
+    if not isinstance(text, str) or len(text) <= limit + len(omitted + note):
+        return part
+    return {**unsigned(part), field: text[:limit] + omitted + note}
 
 
 def _argument_note(length: int) -> str:
@@ -519,11 +501,12 @@ SUMMARY = "[CONVERSATION SUMMARY"
 @step("max_replay_chars", "a long answer")
 def max_replay_chars(items: Sequence[Item], view: View, limit: int) -> Sequence[Item]:
     """Cut the text of answers after ``limit`` characters; summaries stay, and so do parts that are no text."""
-    return [cut_after(item, limit, cut_note, view) if _may_be_long(item) else item for item in items]
-
-
-def _may_be_long(item: Item) -> bool:
-    return item.is_answer and not "".join(text_parts(item.message)).startswith(SUMMARY)
+    return [
+        cut_after(item, limit, cut_note, view)
+        if item.is_answer and not "".join(text_parts(item.message)).startswith(SUMMARY)
+        else item
+        for item in items
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -584,7 +567,7 @@ def resume(items: Sequence[Item], view: View) -> Sequence[Item]:
     An event tells how the session was interrupted before this request: a prompt that comes last is the new one, and
     results that come last are those of a round of tools, so that neither is an interruption by itself.
     """
-    whole = [item for item in _answered(items) if not _is_thought_alone(item) and not _is_blank(item)]
+    whole = [item for item in _answered(items) if not _says_nothing(item)]
     if missing := len(items) - sum(item.place is not None for item in whole):
         view.tell("recovery_filtered", f"{missing:,} messages that the interruption left without sense")
     whole = _merged(whole)
@@ -653,21 +636,16 @@ def _missing(call_id: str, part: JsonObject) -> JsonObject:
     }
 
 
-def _is_thought_alone(item: Item) -> bool:
+def _says_nothing(item: Item) -> bool:
+    """Return whether a message is an answer of reasoning alone, or of white space."""
     parts = content_parts(item.message)
-    return item.is_answer and bool(parts) and all(map(is_thinking, parts))
-
-
-def _is_blank(item: Item) -> bool:
-    if item.is_result or not (item.is_user or item.is_answer) or item.calls:
+    if item.is_answer and parts and all(map(is_thinking, parts)):
+        return True
+    if not (item.is_user or item.is_answer) or item.calls:
         return False
-    content = item.message.get("content")
-    if isinstance(content, str):
-        return not content.strip()
-    if not isinstance(content, list):
-        return False
-    texts = text_parts(item.message)
-    return len(texts) == len(content) and not "".join(texts).strip()
+    content, texts = item.message.get("content"), text_parts(item.message)
+    is_text = isinstance(content, str) or (isinstance(content, list) and len(texts) == len(content))
+    return is_text and not "".join(texts).strip()
 
 
 def _merged(items: Sequence[Item]) -> list[Item]:
@@ -878,15 +856,14 @@ def trimmed(items: Sequence[Item], view: View, limit: int) -> Sequence[Item]:
     if total <= limit:
         return items
     # A message of the user between a call and its result begins no turn: the result would be left without its call.
-    starts = pairing_of(items).whole_cuts(
-        at for at, item in enumerate(items) if item.is_user and not _trim_history_stays(item)
-    )
+    may_go = [not (item.is_system or item.is_summary or item.is_pinned) for item in items]
+    starts = pairing_of(items).whole_cuts(at for at, item in enumerate(items) if item.is_user and may_go[at])
     dropped: set[int] = set()
     # Messages before the first message of the user are the rest of a turn that was compacted: they go first.
     for start, end in pairwise([*([0] if starts[:1] != [0] else []), *starts]):
         if total <= limit:
             break
-        turn = [at for at in range(start, end) if not _trim_history_stays(items[at])]
+        turn = [at for at in range(start, end) if may_go[at]]
         dropped.update(turn)
         total -= sum(view.tokens(items[at]) for at in turn)
     return [item for at, item in enumerate(items) if at not in dropped]
@@ -894,10 +871,6 @@ def trimmed(items: Sequence[Item], view: View, limit: int) -> Sequence[Item]:
 
 trim_ahead = step("trim_history", _TRIM_REASON, over="all", at_epochs=True)(trimmed)
 """As `trim_history`, at the beginning of an epoch."""
-
-
-def _trim_history_stays(item: Item) -> bool:
-    return item.is_system or item.is_summary or item.is_pinned
 
 
 @step("context_warning", "warns", over="all")
@@ -919,12 +892,9 @@ def context_warning(items: Sequence[Item], view: View, limit: int, fraction: flo
 @step("max_turn_age", "older than the turns of the view")
 def max_turn_age(items: Sequence[Item], view: View, count: int) -> Sequence[Item]:
     """Keep the last ``count`` turns that have an answer, and all messages after them."""
-    return items[last_turns([_turn_part(item) for item in items], count) :]
-
-
-def _turn_part(item: Item) -> TurnPart:
     # A message that a step has cut belongs to the same turn as the whole.
-    return part_in(item.message) if item.source is None else part_of(item.source.entry)
+    parts = [part_in(item.message) if item.source is None else part_of(item.source.entry) for item in items]
+    return items[last_turns(parts, count) :]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -568,28 +568,19 @@ ENTRY_COUNTS = EntryCounts()
 """The counts that all sessions of the process share."""
 
 
-class ModelCounter:
-    """A counter whose counts of entries are remembered in `ENTRY_COUNTS`. Made by `counter_for`."""
+class ModelCounter(Frozen):
+    """A counter whose counts of entries are remembered in `ENTRY_COUNTS`. Made by `counter_for`.
 
-    __slots__ = ("_count", "_is_estimate", "_name")
+    ``name`` is ``tiktoken:`` and the vocabulary, ``bytes/3``, or ``faithful``. ``is_estimate`` is False if text is
+    counted with the model's own vocabulary.
+    """
 
-    def __init__(self, name: str, count: Callable[[Mapping[str, JsonValue]], int], *, is_estimate: bool) -> None:
-        self._name = name
-        self._count = count
-        self._is_estimate = is_estimate
+    name: str
+    is_estimate: bool
+    _count: Callable[[Mapping[str, JsonValue]], int]
 
     def __repr__(self) -> str:
-        return f"<counter {self._name}>"
-
-    @property
-    def name(self) -> str:
-        """Which counter it is: ``tiktoken:`` and the vocabulary, ``bytes/3``, or ``faithful``."""
-        return self._name
-
-    @property
-    def is_estimate(self) -> bool:
-        """False if text is counted with the model's own vocabulary."""
-        return self._is_estimate
+        return f"<counter {self.name}>"
 
     def count(self, message: Mapping[str, JsonValue], /) -> int:
         """Return how many tokens one message takes. O(size)."""
@@ -623,22 +614,19 @@ def budget_counts(items: Sequence[ContextEntry]) -> list[int]:
 
 @lru_cache(maxsize=256)
 def _counter_of(model: str) -> ModelCounter | None:
-    for name in model_names(model):
-        if (encoding := encoding_name_for(name)) is not None:
-            return ModelCounter(f"tiktoken:{encoding}", partial(_tokens_for, name), is_estimate=False)
-    return None
+    name = next((name for name in model_names(model) if encoding_name_for(name) is not None), None)
+    if name is None:
+        return None
+    counter = f"tiktoken:{encoding_name_for(name)}"
+    return ModelCounter(counter, is_estimate=False, _count=lambda message: count_message_tokens(message, name).tokens)
 
 
-def _tokens_for(model: str, message: Mapping[str, JsonValue]) -> int:
-    return count_message_tokens(message, model).tokens
-
-
-def _estimated_tokens(message: Mapping[str, JsonValue]) -> int:
-    return estimate_message_tokens(message).tokens
-
-
-_ESTIMATE = ModelCounter(f"bytes/{ESTIMATE_BYTES_PER_TOKEN}", _estimated_tokens, is_estimate=True)
-_FAITHFUL = ModelCounter("faithful", faithful_tokens, is_estimate=True)
+_ESTIMATE = ModelCounter(
+    f"bytes/{ESTIMATE_BYTES_PER_TOKEN}",
+    is_estimate=True,
+    _count=lambda message: estimate_message_tokens(message).tokens,
+)
+_FAITHFUL = ModelCounter("faithful", is_estimate=True, _count=faithful_tokens)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -669,7 +657,11 @@ def measure_context(
     tools that are no JSON, and with ``only_known`` `NotCounted` for items that were not counted before.
     O(items), and O(size) of those that were not counted before.
     """
-    reported = _newest_report(items, model, provider, changed_at, only_known=only_known) if use_reported else None
+    reported = (
+        reported_size(items, model=model, provider=provider, changed_at=changed_at, only_known=only_known)
+        if use_reported
+        else None
+    )
     after = 0 if reported is None else reported.place + 1
     before = ENTRY_COUNTS.tally(items[:after], counter, only_known=only_known) if after else _NO_TALLY
     trailing = ENTRY_COUNTS.tally(items[after:] if after else items, counter, only_known=only_known)
@@ -691,21 +683,21 @@ def measure_context(
 
 
 def reported_size(
-    items: Sequence[ContextEntry], *, model: str | None = None, provider: str | None = None, changed_at: int = -1
+    items: Sequence[ContextEntry],
+    *,
+    model: str | None = None,
+    provider: str | None = None,
+    changed_at: int = -1,
+    only_known: bool = False,
 ) -> ReportedSize | None:
     """Return the report of the newest answer among the items on the context up to itself; None if none can be used.
 
     Never that of an answer that lies before the latest compaction or at most at the depth ``changed_at``, whose context
     was another; that was aborted or failed, or reports nothing or zero; that another model or provider than the one
     asked for gave; that was copied from elsewhere, with the numbers of there. An answer that names no model is taken
-    for one of the model asked for. O(items after the answer); reports are remembered.
+    for one of the model asked for. O(items after the answer); reports are remembered, and with ``only_known`` raises
+    `NotCounted` for an answer that was not read before.
     """
-    return _newest_report(items, model, provider, changed_at)
-
-
-def _newest_report(
-    items: Sequence[ContextEntry], model: str | None, provider: str | None, changed_at: int, *, only_known: bool = False
-) -> ReportedSize | None:
     for place in range(len(items) - 1, usage_start(items) - 1, -1):
         entry = items[place].entry
         if entry.kind != MESSAGE or entry.role != ASSISTANT:
@@ -728,11 +720,12 @@ def changed_depth(path: Iterable[Entry]) -> int:
 
     That is an exclusion, or a compaction that takes another back, or that no item of the context tells of.
     """
-    return max((entry.depth for entry in path if entry.kind == EXCLUSION or _takes_back(entry)), default=-1)
-
-
-def _takes_back(entry: Entry) -> bool:
-    return entry.kind == COMPACTION and (RESTORES in entry.fields or is_silent(entry))
+    changes = (
+        entry.depth
+        for entry in path
+        if entry.kind == EXCLUSION or (entry.kind == COMPACTION and (RESTORES in entry.fields or is_silent(entry)))
+    )
+    return max(changes, default=-1)
 
 
 def _is_of(reported: ReportedSize, model: str | None, provider: str | None) -> bool:
@@ -782,10 +775,10 @@ def checked_request(
     return None if tools is None else _checked_tool_list(tools)
 
 
-def _check_name(name: str | None, what: str) -> None:
-    check_label(name, what)
+def _check_name(name: str | None, field: str) -> None:
+    check_label(name, field)
     if name == "":
-        raise InvalidArgument(f"{what}: must not be empty; leave it out if it is unknown")
+        raise InvalidArgument(f"{field}: must not be empty; leave it out if it is unknown")
 
 
 def _checked_tool_list(tools: Sequence[Mapping[str, JsonValue]]) -> list[Mapping[str, JsonValue]]:

@@ -1354,7 +1354,7 @@ class Compactions(Group[Writing]):
         behind = await self._stands_for(compaction)
         if behind is None:
             return None
-        return await waiting_of(self._session).call(lambda: facts.report_on(behind, limit=limit))
+        return await waiting_of(self._session).call(lambda: facts.loss_report(*behind, limit=limit))
 
     async def recall(self, compaction: str | None, words: str, *, limit: int = 10) -> Recalled:
         """Return where words stand in the entries that a compaction stands for, the best match first, with excerpts.

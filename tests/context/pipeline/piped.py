@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flue_py.context.pipeline import Piped, Step, View, run_steps
+from flue_py.context.pipeline import EpochRules, Piped, Step, View, run_steps
 from flue_py.context.settings import AgentContext, context_settings
 from flue_py.context.steps import steps_of
 from flue_py.context.tokens import counter_for
@@ -62,7 +62,7 @@ def piped(
     if isinstance(given, dict):
         given = context_settings({"addresses": False, "epoch_tokens": 0, **given}).of(agent)
     view = View(agent, counter_for("gpt-5"), addresses=given.addresses)
-    return run_steps(items, [*steps_of(given), *own], view, epoch_tokens=given.epoch_tokens)
+    return run_steps(items, [*steps_of(given), *own], view, rules=EpochRules(given.epoch_tokens))
 
 
 def ids(found: Piped) -> list[str | None]:

@@ -32,9 +32,8 @@ COUNTER = counter_for("gpt-5")
 
 
 def run(items: Sequence[ContextEntry], settings: ContextSettings) -> Piped:
-    return run_steps(
-        items, steps_of(settings), View(None, COUNTER, addresses=settings.addresses), epoch_tokens=settings.epoch_tokens
-    )
+    view = View(None, COUNTER, addresses=settings.addresses)
+    return run_steps(items, steps_of(settings), view, rules=EpochRules(settings.epoch_tokens))
 
 
 def ends_of_requests(items: Sequence[ContextEntry], most: int) -> list[int]:

@@ -37,9 +37,7 @@ def told(
     gathered: GatheredContext = SECTIONS,
 ) -> Piped:
     given = context_settings({"addresses": False, "epoch_tokens": 0, "spec": spec}).of(agent)
-    return run_steps(
-        items, steps_of(given, gathered), View(agent, counter_for("gpt-5"), addresses=given.addresses), epoch_tokens=0
-    )
+    return run_steps(items, steps_of(given, gathered), View(agent, counter_for("gpt-5"), addresses=given.addresses))
 
 
 def handoff(text: str, agent: str) -> dict[str, Any]:
