@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,49 +11,45 @@ from hypothesis import strategies as st
 import flue_py
 from flue_py import EntryNotFound, InvalidArgument, Session, Store
 from tests.sessions.talk import assistant, hold_turns, path_of, say, user
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
 THREE_TURNS = ["U1", "A1", "U2", "A2", "U3", "A3"]
 
 
-@pytest.mark.parametrize(
-    ("turns", "kept"),
-    [
-        (1, 1),
-        (2, 2),
-        (0, 0),
-        (-1, 2),
-        (-2, 1),
-        (-3, 0),
-        (-99, 0),
-    ],
-)
-async def test_rewind_keeps_the_turns_it_is_told_to(session: Session, turns: int, kept: int) -> None:
-    ids = await hold_turns(session, 3)
+async def check_rewind(store: Store, kinds: Sequence[str], turns: int) -> None:
+    """Rewind a new session, and check that it keeps whole turns, or is told that there is nothing to do."""
+    session = await store.create_session()
+    messages = [user(str(n)) if kind == "u" else assistant(str(n)) for n, kind in enumerate(kinds)]
+    ids = list((await session.append_messages(messages)).entry_ids)
+    revision, total = session.revision, kinds.count("u")
+    wanted = min(total, max(0, turns if turns >= 0 else total + turns))
     moved = await session.rewind(turns=turns)
-    assert moved is not None
-    assert moved.reason == "rewind"
-    assert (moved.from_id, moved.to_id) == (ids[-1], ids[2 * kept - 1] if kept else None)
-    assert session.leaf_id == moved.to_id
-    assert await path_of(session) == THREE_TURNS[: 2 * kept]
+    path = [entry.id for entry in await session.get_active_path()]
+    assert path == ids[: len(path)]
+    assert kinds[: len(path)].count("u") == wanted
+    assert len(path) == len(ids) or kinds[len(path)] == "u"
+    if wanted == total:
+        assert (moved, session.revision) == (None, revision)
+    else:
+        assert moved is not None
+        assert (moved.reason, moved.from_id, moved.to_id) == ("rewind", ids[-1], path[-1] if path else None)
+        assert session.leaf_id == moved.to_id
 
 
-@pytest.mark.parametrize("turns", [3, 4, 10**9])
-async def test_keeping_all_turns_is_nothing_to_rewind(session: Session, turns: int) -> None:
-    await hold_turns(session, 3)
-    revision = session.revision
-    assert await session.rewind(turns=turns) is None
-    assert await path_of(session) == THREE_TURNS
-    assert session.revision == revision
+@inputs("turns", [1, 2, 0, -1, -2, -3, -99, 3, 4, 10**9])
+@inputs("kinds", ["uauaua", "", "a"])
+async def test_rewind_keeps_the_turns_it_is_told_to(store: Store, kinds: str, turns: int) -> None:
+    await check_rewind(store, kinds, turns)
 
 
-@pytest.mark.parametrize("turns", [-1, 0, 1])
-async def test_without_turns_there_is_nothing_to_rewind(session: Session, turns: int) -> None:
-    assert await session.rewind(turns=turns) is None
-    await session.append_message(assistant("hello"))
-    assert await session.rewind(turns=turns) is None
-    assert await path_of(session) == ["hello"]
+@given(kinds=st.lists(st.sampled_from("ua"), max_size=12), turns=st.integers(-15, 15))
+async def test_for_any_history_rewind_keeps_a_prefix_with_the_right_number_of_turns(
+    kinds: list[str], turns: int, anyio_backend: str
+) -> None:
+    async with flue_py.open(":memory:") as store:
+        await check_rewind(store, kinds, turns)
 
 
 async def test_rewinding_to_no_turns_keeps_what_came_before_the_first(session: Session) -> None:
@@ -138,21 +136,3 @@ async def test_a_rewind_is_undone_like_any_move(session: Session) -> None:
     assert await path_of(session) == THREE_TURNS
     assert await session.redo() is not None
     assert await path_of(session) == ["U1", "A1"]
-
-
-@given(kinds=st.lists(st.sampled_from("ua"), max_size=12), turns=st.integers(-15, 15))
-async def test_for_any_history_rewind_keeps_a_prefix_with_the_right_number_of_turns(
-    kinds: list[str], turns: int, anyio_backend: str
-) -> None:
-    async with flue_py.open(":memory:") as store:
-        session = await store.create_session()
-        messages = [user(str(n)) if kind == "u" else assistant(str(n)) for n, kind in enumerate(kinds)]
-        ids = list((await session.append_messages(messages)).entry_ids)
-        total = kinds.count("u")
-        wanted = min(total, max(0, turns if turns >= 0 else total + turns))
-        moved = await session.rewind(turns=turns)
-        path = [entry.id for entry in await session.get_active_path()]
-        assert path == ids[: len(path)]
-        assert kinds[: len(path)].count("u") == wanted
-        assert len(path) == len(ids) or kinds[len(path)] == "u"
-        assert (moved is None) == (wanted == total)
