@@ -10,7 +10,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from flue_py.core.context import project
-from flue_py.core.entries import NewEntry, Pairing, messages_of
+from flue_py.core.entries import NewEntry, Pairing, Range, laid_out, messages_of
 from flue_py.core.ledger import NewBudget
 from flue_py.core.sessions import STORED, LeafChoice, NewSession
 from flue_py.db.backend import Backend
@@ -297,6 +297,16 @@ class ReadContract:
         await backend.move(session.id, first)
         cut, after = await add(backend, session.id, compaction(second), user())
         assert [entry_id for entry_id, _ in await context_of(backend, session.id)] == [cut, after]
+        await assert_context_is_the_projection_of_the_path(backend, session.id)
+
+    async def test_what_lies_before_and_between_ranges_is_kept_whole(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(12))
+        ids = await path_ids(backend, session.id)
+        new = NewEntry.compaction("so far", first_kept_entry_id=ids[0], tokens_before=9)
+        ranges = [Range(ids[3], ids[4], None), Range(ids[8], ids[9], None)]
+        await backend.append(session.id, [laid_out(new, ranges)])
+        kept = [entry_id for entry_id, _ in await context_of(backend, session.id)]
+        assert [entry_id for entry_id in kept if entry_id in ids] == [*ids[:3], *ids[5:8], *ids[10:]]
         await assert_context_is_the_projection_of_the_path(backend, session.id)
 
     async def test_a_compaction_that_keeps_from_below_itself_keeps_nothing_before_it(self, backend: Backend) -> None:
