@@ -163,7 +163,6 @@ Named = Callable[[Made], tuple[str, str]]
 
 ENTRY = "UPDATE entries SET {} WHERE id = ?"
 SESSION = "UPDATE sessions SET {} WHERE id = ?"
-KEY_OF = "(SELECT session_key FROM sessions WHERE id = ?)"
 
 
 def entry(change: str, which: Callable[[Made], str], kind: str) -> tuple[Damage, Named]:
@@ -174,6 +173,19 @@ def entry(change: str, which: Callable[[Made], str], kind: str) -> tuple[Damage,
 def session(change: str, which: Callable[[Made], str], kind: str) -> tuple[Damage, Named]:
     """A change to a session's row, and the problem that names the session."""
     return lambda made: [(SESSION.format(change), (which(made),))], lambda made: (kind, f"session {which(made)}")
+
+
+def rows(problem: str, *statements: str) -> tuple[Damage, Named]:
+    """Statements and the problem that they make, with the names of `Made` in braces."""
+
+    def filled(text: str, made: Made) -> str:
+        return text.format(**vars(made), tip=tip(made), fork_tip=fork_tip(made), other=OTHER.hex())
+
+    def named(made: Made) -> tuple[str, str]:
+        kind, _, where = filled(problem, made).partition(": ")
+        return kind, where
+
+    return lambda made: [filled(statement, made) for statement in statements], named
 
 
 def first(made: Made) -> str:
@@ -217,25 +229,12 @@ DAMAGES: dict[str, tuple[Damage, Named]] = {
         f"packed = X'{OTHER.hex()}'", lambda made: made.packed, "damaged payload"
     ),
     "no payload at all": entry("payload = NULL", first, "unreadable payload"),
-    "a blob that is missing": (
-        lambda _: ["DELETE FROM blobs"],
-        lambda made: ("unreadable payload", f"entry {made.blob}"),
-    ),
-    "a blob of other content": (
-        lambda _: [("UPDATE blobs SET data = ?", (OTHER,))],
-        lambda made: ("unreadable payload", f"entry {made.blob}"),
-    ),
-    "a blob cut short": (
-        lambda _: ["UPDATE blobs SET data = substr(data, 1, 1000)"],
-        lambda made: ("unreadable payload", f"entry {fork_tip(made)}"),
-    ),
-    "a blob of another tree": (
-        lambda _: ["UPDATE blobs SET tree_id = tree_id + 1000"],
-        lambda made: ("unreadable payload", f"entry {made.blob}"),
-    ),
-    "a blob of no entry": (
-        lambda _: [("INSERT INTO blobs (tree_id, sha256, size, data) VALUES (1, X'AB', 1, ?)", (OTHER,))],
-        lambda _: ("orphaned blob", "blob ab"),
+    "a blob that is missing": rows("unreadable payload: entry {blob}", "DELETE FROM blobs"),
+    "a blob of other content": rows("unreadable payload: entry {blob}", "UPDATE blobs SET data = X'{other}'"),
+    "a blob cut short": rows("unreadable payload: entry {fork_tip}", "UPDATE blobs SET data = substr(data, 1, 1000)"),
+    "a blob of another tree": rows("unreadable payload: entry {blob}", "UPDATE blobs SET tree_id = tree_id + 1000"),
+    "a blob of no entry": rows(
+        "orphaned blob: blob ab", "INSERT INTO blobs (tree_id, sha256, size, data) VALUES (1, X'AB', 1, X'{other}')"
     ),
     # totals
     **{
@@ -245,13 +244,9 @@ DAMAGES: dict[str, tuple[Damage, Named]] = {
         f"wrong {column} of a path": entry(f"{column} = {column} + 1", second, "wrong sums of calls")
         for column in PAID_COLUMNS
     },
-    "a status that no task has": (
-        lambda _: ["UPDATE task_links SET status = 'gone'"],
-        lambda made: ("wrong task status", f"session {made.root}"),
-    ),
-    "a summary of a task that runs": (
-        lambda _: ["UPDATE task_links SET summary = 'early'"],
-        lambda made: ("wrong task status", f"session {made.root}"),
+    "a status that no task has": rows("wrong task status: session {root}", "UPDATE task_links SET status = 'gone'"),
+    "a summary of a task that runs": rows(
+        "wrong task status: session {root}", "UPDATE task_links SET summary = 'early'"
     ),
     "a sum of a path that is text": entry("paid_cost = 'much'", second, "wrong sums of calls"),
     "a negative total": entry("total_cost = -1", first, "wrong totals"),
@@ -262,31 +257,28 @@ DAMAGES: dict[str, tuple[Damage, Named]] = {
     "an assistant that became a user": entry("role = 'user'", second, "wrong totals"),
     # places
     "a gap in a lane": entry("depth = depth + 5", tip, "wrong depth"),
-    "an entry that is missing": (
-        lambda made: [("DELETE FROM entries WHERE id = ?", (second(made),))],
-        lambda made: ("wrong depth", f"entry {made.entries[2]}"),
+    "an entry that is missing": rows(
+        "wrong depth: entry {entries[2]}", "DELETE FROM entries WHERE id = '{entries[1]}'"
     ),
-    "a lane that begins too deep": (
-        lambda made: [(f"UPDATE lanes SET fork_depth = 1 WHERE owner_key = {KEY_OF}", (made.fork,))],
-        lambda made: ("wrong depth", f"entry {made.fork_entries[0]}"),
+    "a lane that begins too deep": rows(
+        "wrong depth: entry {fork_entries[0]}",
+        "UPDATE lanes SET fork_depth = 1 WHERE owner_key = (SELECT session_key FROM sessions WHERE id = '{fork}')",
     ),
     "a parent that is missing": entry("parent_id = 'nowhere'", second, "wrong parent"),
     "a parent that is another entry": entry("parent_id = id", tip, "wrong parent"),
     "a parent that is forgotten": entry("parent_id = NULL", second, "wrong parent"),
-    "a parent of the first entry": (
-        lambda made: [("UPDATE entries SET parent_id = ? WHERE id = ?", (second(made), first(made)))],
-        lambda made: ("wrong parent", f"entry {first(made)}"),
+    "a parent of the first entry": rows(
+        "wrong parent: entry {entries[0]}", "UPDATE entries SET parent_id = '{entries[1]}' WHERE id = '{entries[0]}'"
     ),
     "a parent of a fork's first entry that is not where its lane forks": entry(
         "parent_id = (SELECT e.id FROM entries e WHERE e.tree_id = entries.tree_id AND e.depth = 0)",
         lambda made: made.fork_entries[0],
         "wrong parent",
     ),
-    "an entry in a lane of another session": (
-        lambda made: [
-            (f"UPDATE lanes SET owner_key = {KEY_OF} WHERE owner_key = {KEY_OF}", (made.heir, made.fork)),
-        ],
-        lambda made: ("wrong lane", f"entry {made.fork_entries[0]}"),
+    "an entry in a lane of another session": rows(
+        "wrong lane: entry {fork_entries[0]}",
+        "UPDATE lanes SET owner_key = (SELECT session_key FROM sessions WHERE id = '{heir}')"
+        " WHERE owner_key = (SELECT session_key FROM sessions WHERE id = '{fork}')",
     ),
     "an entry of a session that is gone, below one of the owner's": entry(
         "session_key = 1000", tip, "wrong lane"
@@ -307,13 +299,9 @@ DAMAGES: dict[str, tuple[Damage, Named]] = {
     "a revision below that of a move": session("revision = revision - 2", lambda made: made.root, "wrong revision"),
     "an entry too many": session("entry_count = entry_count + 1", lambda made: made.fork, "wrong count"),
     "a message too few": session("message_count = message_count - 1", lambda made: made.root, "wrong count"),
-    "a retraction forgotten": (
-        lambda _: ["DELETE FROM marks WHERE kind = 'retracted'"],
-        lambda made: ("wrong count", f"session {made.root}"),
-    ),
-    "an entry that changed its creator": (
-        lambda made: [("UPDATE entries SET session_key = 1000 WHERE id = ?", (tip(made),))],
-        lambda made: ("wrong count", f"session {made.root}"),
+    "a retraction forgotten": rows("wrong count: session {root}", "DELETE FROM marks WHERE kind = 'retracted'"),
+    "an entry that changed its creator": rows(
+        "wrong count: session {root}", "UPDATE entries SET session_key = 1000 WHERE id = '{tip}'"
     ),
     "tokens that were not spent": session("spent_tokens = spent_tokens + 1", lambda made: made.root, "wrong spending"),
     "money that was not spent": session("spent_cost = spent_cost - 1", lambda made: made.fork, "wrong spending"),
@@ -326,89 +314,70 @@ DAMAGES: dict[str, tuple[Damage, Named]] = {
     "activity that never was": session("active_at = active_at + 1", lambda made: made.root, "wrong activity"),
     "a slot of another time": session("active_slot = active_slot - 1", lambda made: made.root, "wrong activity"),
     "money spent by who paid nothing": session("spent_cost = 1", lambda made: made.heir, "wrong spending"),
-    "a call that is missing in the ledger": (
-        lambda made: [("DELETE FROM ledger WHERE entry_id = ?", (second(made),))],
-        lambda made: ("wrong spending", f"session {made.root}"),
+    "a call that is missing in the ledger": rows(
+        "wrong spending: session {root}", "DELETE FROM ledger WHERE entry_id = '{entries[1]}'"
     ),
-    "a call of another amount": (
-        lambda made: [("UPDATE ledger SET cost = cost + 1 WHERE entry_id = ?", (tip(made),))],
-        lambda made: ("wrong spending", f"session {made.root}"),
+    "a call of another amount": rows(
+        "wrong spending: session {root}", "UPDATE ledger SET cost = cost + 1 WHERE entry_id = '{tip}'"
     ),
-    "a call of other tokens": (
-        lambda made: [("UPDATE ledger SET total_tokens = 0, input_tokens = 4 WHERE entry_id = ?", (tip(made),))],
-        lambda made: ("wrong spending", f"session {made.root}"),
+    "a call of other tokens": rows(
+        "wrong spending: session {root}",
+        "UPDATE ledger SET total_tokens = 0, input_tokens = 4 WHERE entry_id = '{tip}'",
     ),
-    "a payer without a name": (
-        lambda made: [("DELETE FROM ledger_sessions WHERE session_id = ?", (made.fork,))],
-        lambda made: ("nameless call", f"call {made.fork_entries[1]}"),
+    "a payer without a name": rows(
+        "nameless call: call {fork_entries[1]}", "DELETE FROM ledger_sessions WHERE session_id = '{fork}'"
     ),
-    "a call that lost its price": (
-        lambda made: [("UPDATE ledger SET cost = NULL WHERE entry_id = ?", (tip(made),))],
-        lambda made: ("wrong number of unpriced calls", f"session {made.root}"),
+    "a call that lost its price": rows(
+        "wrong number of unpriced calls: session {root}", "UPDATE ledger SET cost = NULL WHERE entry_id = '{tip}'"
     ),
     "a call without a price that is not there": session(
         "unpriced_calls = 1", lambda made: made.heir, "wrong number of unpriced calls"
     ),
-    "a payer in another tree": (
-        lambda made: [("UPDATE ledger_sessions SET tree_id = tree_id + 1 WHERE session_id = ?", (made.fork,))],
-        lambda made: ("wrong tree", f"payer {made.fork}"),
+    "a payer in another tree": rows(
+        "wrong tree: payer {fork}", "UPDATE ledger_sessions SET tree_id = tree_id + 1 WHERE session_id = '{fork}'"
     ),
-    "a payer without a tree": (
-        lambda made: [("UPDATE ledger_sessions SET tree_id = NULL WHERE session_id = ?", (made.task,))],
-        lambda made: ("wrong tree", f"payer {made.task}"),
+    "a payer without a tree": rows(
+        "wrong tree: payer {task}", "UPDATE ledger_sessions SET tree_id = NULL WHERE session_id = '{task}'"
     ),
-    "a payer in another project": (
-        lambda made: [
-            ("UPDATE ledger_sessions SET project = '/elsewhere' WHERE session_id = ?", (made.fork,)),
-            ("UPDATE sessions SET cwd = '/here' WHERE id = ?", (made.fork,)),
-        ],
-        lambda made: ("wrong project", f"payer {made.fork}"),
+    "a payer in another project": rows(
+        "wrong project: payer {fork}",
+        "UPDATE ledger_sessions SET project = '/elsewhere' WHERE session_id = '{fork}'",
+        "UPDATE sessions SET cwd = '/here' WHERE id = '{fork}'",
     ),
-    "a budget that has set aside what nobody holds": (
-        lambda _: [BUDGET, RESERVATIONS, "UPDATE budgets SET reserved = reserved + 1"],
-        lambda _: ("wrong reservation", "budget b"),
+    "a budget that has set aside what nobody holds": rows(
+        "wrong reservation: budget b", BUDGET, RESERVATIONS, "UPDATE budgets SET reserved = reserved + 1"
     ),
-    "a budget that has spent what nobody used": (
-        lambda _: [BUDGET, RESERVATIONS, "UPDATE reservations SET used = 21 WHERE state = 'committed'"],
-        lambda _: ("wrong spending", "budget b"),
+    "a budget that has spent what nobody used": rows(
+        "wrong spending: budget b", BUDGET, RESERVATIONS, "UPDATE reservations SET used = 21 WHERE state = 'committed'"
     ),
-    "a reservation of no budget": (
-        lambda _: [BUDGET, RESERVATIONS, "DELETE FROM budgets"],
-        lambda _: ("dangling reference", "reservations row None"),
+    "a reservation of no budget": rows(
+        "dangling reference: reservations row None", BUDGET, RESERVATIONS, "DELETE FROM budgets"
     ),
-    "a document whose text is another": (
-        lambda _: ["UPDATE documents SET body = 'Another' WHERE name = 'd'"],
-        lambda _: ("damaged document", "memory 'd'"),
+    "a document whose text is another": rows(
+        "damaged document: memory 'd'", "UPDATE documents SET body = 'Another' WHERE name = 'd'"
     ),
-    "a document whose text is not text": (
-        lambda _: ["UPDATE documents SET body = CAST(body AS BLOB) WHERE name = 'd'"],
-        lambda _: ("damaged document", "memory 'd'"),
+    "a document whose text is not text": rows(
+        "damaged document: memory 'd'", "UPDATE documents SET body = CAST(body AS BLOB) WHERE name = 'd'"
     ),
-    "a document of another length": (
-        lambda _: ["UPDATE documents SET chars = chars + 1 WHERE name = 'd'"],
-        lambda _: ("wrong length", "memory 'd'"),
+    "a document of another length": rows(
+        "wrong length: memory 'd'", "UPDATE documents SET chars = chars + 1 WHERE name = 'd'"
     ),
-    "a document with a name that nobody can type": (
-        lambda _: ["UPDATE documents SET name = 'a' || CHAR(10) WHERE name = 'd'"],
-        lambda _: ("unusable name", "memory 'a\\n'"),
+    "a document with a name that nobody can type": rows(
+        "unusable name: memory 'a\\n'", "UPDATE documents SET name = 'a' || CHAR(10) WHERE name = 'd'"
     ),
     # names of what is not there
-    "a label on an entry that is missing": (
-        lambda _: ["UPDATE marks SET entry_id = 'nowhere' WHERE kind = 'label'"],
-        lambda made: ("dangling mark", f"session {made.root}"),
+    "a label on an entry that is missing": rows(
+        "dangling mark: session {root}", "UPDATE marks SET entry_id = 'nowhere' WHERE kind = 'label'"
     ),
-    "a next key that is taken": (
-        lambda _: ["UPDATE flue_store SET value = 2 WHERE name = 'next_key'"],
-        lambda _: ("wrong next key", "table flue_store"),
+    "a next key that is taken": rows(
+        "wrong next key: table flue_store", "UPDATE flue_store SET value = 2 WHERE name = 'next_key'"
     ),
-    "a next key that is missing": (
-        lambda _: ["DELETE FROM flue_store WHERE name = 'next_key'"],
-        lambda _: ("wrong next key", "table flue_store"),
+    "a next key that is missing": rows(
+        "wrong next key: table flue_store", "DELETE FROM flue_store WHERE name = 'next_key'"
     ),
     # the database itself
-    "a value that a CHECK forbids": (
-        lambda made: [("UPDATE sessions SET kind = 'other' WHERE id = ?", (made.heir,))],
-        lambda made: ("damaged database", str(made.path)),
+    "a value that a CHECK forbids": rows(
+        "damaged database: {path}", "UPDATE sessions SET kind = 'other' WHERE id = '{heir}'"
     ),
 }  # fmt: skip
 
