@@ -15,13 +15,16 @@ from msgspec.structs import replace
 
 from flue_py.compaction.facts import ARGUMENT_CHARS, Facts, facts_of
 from flue_py.compaction.material import Material, beginning, called_on, unanswered_calls
-from flue_py.compaction.plan import FileLists, appended_file_lists, file_call, path_argument
 from flue_py.compaction.settings import (
     OWN_WORDS,
     CompactionSettings,
+    FileLists,
+    appended_file_lists,
     attribute,
     fenced,
+    file_call,
     on_one_line,
+    path_argument,
     quoted,
     shown_id,
     without_tags,

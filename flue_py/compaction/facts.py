@@ -29,8 +29,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
-from flue_py.compaction.plan import PATH_ARGUMENTS, ContextItem
-from flue_py.compaction.settings import attribute, fenced, on_one_line
+from flue_py.compaction.plan import ContextItem
+from flue_py.compaction.settings import PATH_ARGUMENTS, attribute, fenced, on_one_line
 from flue_py.core.context import RESTORES, ContextEntry, project_compacted, project_kept
 from flue_py.core.entries import Entry, own_gap, tool_calls
 from flue_py.core.json import Frozen, JsonObject, JsonValue

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain, islice, takewhile
 from typing import Literal, NamedTuple, TypeAlias, cast
 
-from msgspec import field
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from flue_py.compaction.plan import (
@@ -17,15 +19,20 @@ from flue_py.compaction.plan import (
     CountTokens,
     PlannedContent,
     SessionCompactionPlan,
-    appended_file_lists,
-    serialize_conversation,
 )
-from flue_py.compaction.settings import CompactionSettings, quoted, without_tags
+from flue_py.compaction.settings import (
+    CompactionSettings,
+    appended_file_lists,
+    quoted,
+    serialize_conversation,
+    without_tags,
+)
 from flue_py.core.entries import Call, answered_id
 from flue_py.core.json import Frozen, JsonObject, JsonValue, js_json
 from flue_py.core.kinds import Message, message_text, string_field
+from flue_py.core.model import ModelReply, ModelRequest
 from flue_py.core.usage import agent_of
-from flue_py.errors import InvalidArgument, SummaryFailed, shown
+from flue_py.errors import ContextOverflow, InvalidArgument, SummaryFailed, shown
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a mode of compaction makes its text of.
@@ -715,3 +722,206 @@ def _refuse_blank(answers: Sequence[tuple[SummaryKind, SummaryReply]]) -> None:
 
 def _calls(answers: Sequence[tuple[SummaryKind, SummaryReply]]) -> tuple[SummaryCall, ...]:
     return tuple(SummaryCall(kind, reply.usage) for kind, reply in answers)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Summarizing what is longer than the summarizer's window: in parts, each of which brings the summary up to date.
+
+RETRIES = 4
+SHRINK = 0.8
+FLOOR = 200
+"""How short messages are cut at the most, in characters, when a request was too long."""
+FIRST_CAP = 8_000
+"""What a cap begins at where there was none and a request was too long, in characters."""
+MARGIN = 0.9
+"""The share of a window that is filled: the tokens of another model's window are an estimate."""
+LEAST_TOKENS = 100
+"""With less room than this, no part of a conversation is worth a call."""
+LEAST_SHARE = 0.2
+"""With less of the window than this left beside it, an earlier summary is summarized, too."""
+
+MOST_CHARS_A_TOKEN = 40
+"""No counter has less than a token for so many characters: what does not fit need not be counted whole."""
+
+Shown: TypeAlias = Callable[[int, int], str]
+"""Returns the text of a message, by its index, cut after so many characters."""
+Asked: TypeAlias = Callable[[SummaryKind, str, str | None, int | None], ModelRequest]
+"""Returns the request of a kind for a text, with the summary of what came before it, for a window."""
+
+
+class Folding(Struct, eq=False):
+    """A summary in the making: the request to make next, until everything is in it.
+
+    Of a request that overflows the window, messages are cut shorter, four times; then it is made for half the window.
+    An earlier summary that leaves no room beside it is summarized as well, before the conversation. ``window`` is how
+    much a request and its answer may take together, in our tokens; None before that is known.
+    """
+
+    kind: SummaryKind
+    size: int
+    shown: Shown
+    asked: Asked
+    tokens: Callable[[str], int]
+    cap: int
+    window: int | None
+    earlier: str | None = None
+    text: str | None = None
+    _at: int = 0
+    _offset: int = 0
+    _next: tuple[int, int] = (0, 0)
+    _chunk: str = ""
+    _request: ModelRequest | None = None
+    _tries: int = 0
+    _overflow: ContextOverflow | None = None
+
+    def __post_init__(self) -> None:
+        self.text = self.earlier
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything is in the summary."""
+        return self._at >= self.size
+
+    def request(self) -> ModelRequest:
+        """Return the request to make next. Raises `SummaryFailed` where no part of the conversation fits."""
+        self._chunk, self._next = self._filled(self._room())
+        self._request = self.asked(self.kind, self._chunk, self.text, self.window)
+        return self._request
+
+    def take(self, answer: ModelReply | Exception) -> None:
+        """Take the answer to the last request in. Raises `SummaryFailed` if there is no going on."""
+        if isinstance(answer, ContextOverflow):
+            self._make_smaller(answer)
+            return
+        limit = None if self._request is None else self._request.max_tokens
+        self.text = checked_answer(self.kind, answer, limit, self._chunk).text
+        self._at, self._offset = self._next
+
+    def _room(self) -> int | None:
+        """Return how many tokens of conversation fit into the next request; None where that is unknown."""
+        if self.window is None:
+            return None
+        room = self._room_beside(self.text, self.window)
+        if self.text is not None and self.text is self.earlier and room < int(self.window * LEAST_SHARE):
+            self.text, self._at = None, -1
+            room = self._room_beside(None, self.window)
+        if room < LEAST_TOKENS:
+            why = f"a window of {self.window} tokens has no room beside what must be in it"
+            if self._overflow is not None:
+                why = str(self._overflow) or type(self._overflow).__name__
+            raise SummaryFailed(self.kind, why) from self._overflow
+        return room
+
+    def _room_beside(self, earlier: str | None, window: int) -> int:
+        empty = self.asked(self.kind, "", earlier, window)
+        return int(window * MARGIN) - (empty.max_tokens or 0) - self.tokens(_said_by(empty))
+
+    def _filled(self, room: int | None) -> tuple[str, tuple[int, int]]:
+        """Return the text of as many messages as fit, and where the next part begins: message and character."""
+        parts: list[str] = []
+        at, offset, left = self._at, self._offset, room
+        while at < self.size:
+            # The earlier summary, where it comes first, is at -1.
+            shown = self.shown(at, self.cap) if at >= 0 else f"[Notes of what happened before]\n{self.earlier}"
+            text = shown[offset:]
+            if text and left is not None:
+                begun = text[: MOST_CHARS_A_TOKEN * (left + 1)]
+                tokens = self.tokens(begun)
+                if tokens > left:
+                    if not parts:
+                        taken = max(int(len(begun) * left / tokens * MARGIN), 1)
+                        parts.append(begun[:taken])
+                        offset += taken
+                    break
+                left -= tokens
+            parts.append(text)
+            at, offset = at + 1, 0
+        return "\n\n".join(filter(None, parts)), (at, offset)
+
+    def _make_smaller(self, error: ContextOverflow) -> None:
+        self._overflow = error
+        sent = 0 if self._request is None else self.tokens(_said_by(self._request)) + (self._request.max_tokens or 0)
+        window = in_our_tokens(error, sent)
+        if window is not None and (self.window is None or window < self.window):
+            self.window = window
+            return
+        # What is left of a message of which a part is in the summary is found by its place in the text as it was cut.
+        longest = max((len(part) for part in self._chunk.split("\n\n[")), default=0)
+        cap = max(FLOOR, int((self.cap or FIRST_CAP) * SHRINK))
+        if self._tries < RETRIES and not self._offset and not self._next[1] and self.cap != cap and longest > FLOOR:
+            self._tries += 1
+            self.cap = cap
+            return
+        self.window = sent // 2
+
+
+def _said_by(request: ModelRequest) -> str:
+    return (request.system or "") + "".join(str(message["content"]) for message in request.messages)
+
+
+def in_our_tokens(error: ContextOverflow, sent: int) -> int | None:
+    """Return the window that an error names, in our count of the request; None if it names none."""
+    if error.window is None or error.window <= 0:
+        return None
+    return min(error.window, error.window * sent // error.tokens) if error.tokens else error.window
+
+
+def checked_answer(
+    kind: SummaryKind,
+    answer: ModelReply | Exception,
+    limit: int | None,
+    record: str = "",
+    *,
+    may_be_blank: bool = False,
+) -> ModelReply:
+    """Return an answer with a summary in it, of a record if that is known.
+
+    Raises `SummaryFailed` for any other, from the error of a failed call.
+    """
+    if isinstance(answer, Exception):
+        raise SummaryFailed(kind, str(answer) or type(answer).__name__) from answer
+    if answer.stop_reason == "length":
+        raise SummaryFailed(kind, f"the answer was cut off at {limit} tokens")
+    why = "" if may_be_blank and not answer.text.strip() else why_no_summary(answer.text, record)
+    if why:
+        raise SummaryFailed(kind, why)
+    return answer
+
+
+_LEAST_LINES = 20
+_LEAST_ECHO = 40
+_INSTRUCTIONS = "\n".join([*map(instruction, ("initial", "update", "turn_prefix")), *LAYOUTS.values(), LENGTH])
+_SAYS_NOTHING = re.compile(r"[\W_]*(none)?[\W_]*", re.IGNORECASE)
+_LABEL = re.compile(r"\[[^\[\]]*\]?:?")
+_LEAST_LABELS = 3
+_WORD = re.compile(r"\w{3,}")
+
+
+def why_no_summary(text: str, record: str = "") -> str:
+    """Return why an answer can be no summary of a record, or of any; "" where nothing speaks against it. O(size).
+
+    Weak models write no word, one line again and again, the labels of the record, or the instruction in some words.
+    """
+    if not text.strip():
+        return "the answer has no text"
+    lines = [line.strip() for line in text.splitlines() if not _SAYS_NOTHING.fullmatch(line)]
+    if not lines:
+        return "the answer has no words"
+    if len(lines) >= _LEAST_LINES and Counter(lines).most_common(1)[0][1] * 2 > len(lines):
+        return f"the answer repeats one line: {quoted(Counter(lines).most_common(1)[0][0], 80)}"
+    if len(lines) >= _LEAST_LABELS and all(map(_LABEL.fullmatch, lines)):
+        return "the answer has labels of the record, and nothing of what stands behind them"
+    own = [line for line in lines if _NUMBER.sub("{words}", line) not in _INSTRUCTIONS]
+    echoed = sum(map(len, lines)) - sum(map(len, own))
+    own_words = _words("\n".join(own)) - _words(_INSTRUCTIONS)
+    is_own = bool(own_words & _words(record) if record and echoed >= sum(map(len, own)) else own)
+    if not is_own and echoed >= _LEAST_ECHO:
+        return "the answer repeats the instruction, and says nothing of the conversation"
+    return ""
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.casefold()))
+
+
+_NUMBER = re.compile(r"\d+")

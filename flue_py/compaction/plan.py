@@ -17,7 +17,15 @@ from typing import ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, 
 
 from msgspec.structs import replace
 
-from flue_py.compaction.settings import CompactionSettings, without_tags
+from flue_py.compaction.settings import (
+    CompactionSettings,
+    FileLists,
+    appended_file_lists,
+    collect_file_lists,
+    file_lists,
+    listed_files,
+    without_tags,
+)
 from flue_py.core.context import (
     TRAITS,
     ContextEntry,
@@ -55,11 +63,6 @@ from flue_py.core.json import (
     JsonValue,
     Selective,
     decode_object,
-    js_entries,
-    js_json,
-    utf16_length,
-    utf16_prefix,
-    utf16_sort_key,
 )
 from flue_py.core.kinds import (
     ASSISTANT,
@@ -70,7 +73,6 @@ from flue_py.core.kinds import (
     USER,
     Message,
     faithful_tokens,
-    parts_of,
     string_field,
     words_of,
 )
@@ -135,191 +137,6 @@ def should_compact(context_tokens: int, context_window: int, settings: Compactio
     if not settings.enabled or context_window <= 0:
         return False
     return context_tokens > context_window - settings.reserve_tokens
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Which calls of tools read, write or edit a file, and which: every agent has its own names for that.
-
-FileUse: TypeAlias = Literal["read", "write", "edit"]
-
-PATH_ARGUMENTS = ("path", "file_path", "filePath", "file", "filename", "notebook_path")
-"""What the argument with the path of a file is called. The first that has one counts."""
-
-
-_TOOLS: Mapping[FileUse, tuple[str, ...]] = {
-    "read": ("read", "read_file", "read_text_file", "notebook_read", "view_file"),
-    "write": ("write", "write_file", "create_file"),
-    "edit": ("edit", "edit_file", "multi_edit", "notebook_edit", "patch_file", "append_file"),
-}
-
-
-def _spelled(name: str) -> Iterator[str]:
-    """Yield the ways to write a name: ``read_file``, ``readfile``, ``readFile``, ``ReadFile``."""
-    capitals = name.title().replace("_", "")
-    yield from (name, name.replace("_", ""), name[0] + capitals[1:], capitals)
-
-
-_USES: Mapping[str, FileUse] = {
-    spelled: use for use, names in _TOOLS.items() for name in names for spelled in _spelled(name)
-}
-
-
-class FileCall(NamedTuple):
-    """The use and the path of a file in a call."""
-
-    use: FileUse
-    path: str
-
-
-def file_call(part: Mapping[str, JsonValue]) -> FileCall | None:
-    """Return how a call of a tool uses which file; None for a call of another tool, or without a path."""
-    name = part.get("name")
-    use = _USES.get(name) if isinstance(name, str) else None
-    path = "" if use is None else path_argument(part.get("arguments"))
-    return FileCall(use, path) if use and path else None
-
-
-def path_argument(arguments: JsonValue) -> str:
-    """Return the path among the arguments of a call, "" for none."""
-    # A dict is told much faster than any other mapping, and there may be ten thousand.
-    if isinstance(arguments, (dict, Mapping)):
-        for name in PATH_ARGUMENTS:
-            path = arguments.get(name)
-            if path and isinstance(path, str):
-                return path
-    return ""
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The text a summarizer reads, and the lists of files a summary ends with.
-
-TOOL_RESULT_UNITS = 2_000
-"""How much of a tool result a summarizer is shown, in UTF-16 code units."""
-
-
-def serialize_conversation(messages: Sequence[Message]) -> str:
-    """Return messages as labelled paragraphs, so that a model summarizes them rather than continuing the conversation.
-
-    An assistant message gives up to three: its thinking, its text, its tool calls. Messages without text,
-    images and unknown roles give none. A tool result over 2,000 UTF-16 code units is cut there and says how
-    many units are missing; it is cut before a surrogate pair rather than within it. Cost: O(text); of a long tool
-    result, only the length is taken beyond the cut.
-    """
-    paragraphs: list[str] = []
-    for message in messages:
-        role = message.get("role")
-        parts = parts_of(message)
-        texts = [string_field(part, "text") for part in parts if part.get("type") == "text"]
-        if role == ASSISTANT:
-            thinking = [string_field(part, "thinking") for part in parts if part.get("type") == "thinking"]
-            calls = [_printed_call(part) for part in parts if part.get("type") == "toolCall"]
-            # One empty part still makes a paragraph, unlike in user messages: the reference counts parts here.
-            paragraphs += ["[Assistant thinking]: " + "\n".join(thinking)] if thinking else []
-            paragraphs += ["[Assistant]: " + "\n".join(texts)] if texts else []
-            paragraphs += ["[Assistant tool calls]: " + "; ".join(calls)] if calls else []
-        elif role in (USER, TOOL_RESULT) and (text := "".join(texts)):
-            paragraphs.append(f"[User]: {text}" if role == USER else f"[Tool result]: {_shortened(text)}")
-    return "\n\n".join(paragraphs)
-
-
-def _printed_call(part: Mapping[str, JsonValue]) -> str:
-    arguments = part.get("arguments")
-    if isinstance(arguments, Mapping):
-        printed = ", ".join(f"{key}={js_json(value)}" for key, value in js_entries(arguments))
-    else:
-        printed = "" if arguments is None else js_json(arguments)
-    return f"{string_field(part, 'name')}({printed})"
-
-
-def _shortened(text: str) -> str:
-    length = utf16_length(text)
-    if length <= TOOL_RESULT_UNITS:
-        return text
-    head = utf16_prefix(text, TOOL_RESULT_UNITS)
-    return f"{head}\n\n[... {length - utf16_length(head)} more characters truncated]"
-
-
-class FileLists(Frozen):
-    """Files that were only read, and files that were written or edited; each path once, in UTF-16 order."""
-
-    read_files: tuple[str, ...] = ()
-    modified_files: tuple[str, ...] = ()
-
-    @property
-    def details(self) -> JsonObject:
-        """The lists as a compaction stores them, ``{"readFiles": [...], "modifiedFiles": [...]}``."""
-        return {"readFiles": list(self.read_files), "modifiedFiles": list(self.modified_files)}
-
-
-def file_lists(read: Iterable[str], written: Iterable[str], edited: Iterable[str]) -> FileLists:
-    """Return the lists for paths read, written and edited; a modified file is not listed as read."""
-    modified = {*written, *edited}
-    return FileLists(
-        tuple(sorted(set(read) - modified, key=utf16_sort_key)),
-        tuple(sorted(modified, key=utf16_sort_key)),
-    )
-
-
-def appended_file_lists(lists: FileLists, *, of: FileLists | None = None) -> str:
-    """Return the lists as the end of a summary: nothing, or tagged blocks after a blank line.
-
-    ``of`` are the whole lists, if these are a part of them: missing paths are counted at the end of each.
-    """
-    whole = lists if of is None else of
-    return "".join(
-        f"\n\n<{tag}>\n" + "\n".join([*map(_shown_path, paths), *_missing(len(all_paths) - len(paths))]) + f"\n</{tag}>"
-        for tag, paths, all_paths in (
-            ("read-files", lists.read_files, whole.read_files),
-            ("modified-files", lists.modified_files, whole.modified_files),
-        )
-        if all_paths
-    )
-
-
-def _missing(count: int) -> list[str]:
-    return [f"[… {count} more, which are stored with this summary]"] if count else []
-
-
-def _shown_path(path: str) -> str:
-    """Return a path as a line of a list: one that was made up by a model cannot end the list or begin another block."""
-    return without_tags(path if path.isprintable() else " ".join(path.split()))
-
-
-def listed_files(details: Mapping[str, JsonValue] | None) -> FileLists:
-    """Return the lists that a compaction stored, in their stored order; anything that is not a string is skipped."""
-    fields = details if isinstance(details, Mapping) else {}
-    return FileLists(_strings(fields.get("readFiles")), _strings(fields.get("modifiedFiles")))
-
-
-def _strings(value: JsonValue) -> tuple[str, ...]:
-    if not isinstance(value, (list, tuple)):
-        return ()
-    return tuple(item for item in value if isinstance(item, str))
-
-
-def collect_file_lists(messages: Iterable[Message], earlier: FileLists | None = None) -> FileLists:
-    """Return the lists for the tool calls of ``messages``, on top of an earlier compaction's.
-
-    A call counts if its tool has the name of a tool for files (``read``, ``write_file``, ``MultiEdit``), and it has a
-    path (``path``, ``file_path`` and the like).
-    """
-    earlier = earlier or FileLists()
-    paths: dict[FileUse, set[str]] = {
-        "read": set(earlier.read_files),
-        "write": set(),
-        "edit": set(earlier.modified_files),
-    }
-    for message in messages:
-        content = message.get("content")
-        if message.get("role") != ASSISTANT or not isinstance(content, (list, tuple)):
-            continue
-        for part in content:
-            # A dict is told much faster than any other mapping, and None at once: there may be ten thousand.
-            if part and isinstance(part, (dict, Mapping)) and part.get("type") == "toolCall":
-                use = file_call(part)
-                if use is not None:
-                    paths[use.use].add(use.path)
-    return file_lists(paths["read"], paths["write"], paths["edit"])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

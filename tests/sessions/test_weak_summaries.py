@@ -11,8 +11,8 @@ import pytest
 import flue_py
 from flue_py import Store
 from flue_py.compaction import CompactionSettings, SummaryFailed
-from flue_py.compaction.material import LAYOUTS, LENGTH, instruction
-from flue_py.compaction.modes import Folding, fold, why_no_summary
+from flue_py.compaction.material import LAYOUTS, LENGTH, Folding, instruction, why_no_summary
+from flue_py.compaction.modes import fold
 from flue_py.core.kinds import message_text
 from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.db.backend import Backend
