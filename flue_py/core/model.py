@@ -51,7 +51,7 @@ class ModelRequest(Frozen):
         force_setattr(self, "tools", _checked_tools(self.tools))
         if self.system is not None and not isinstance(self.system, str):
             raise InvalidArgument(f"system: should be a string or None, not {shown(self.system)}")
-        check_amount(self.max_tokens, "max_tokens")
+        check_tokens(self.max_tokens, "max_tokens")
         if self.timeout is not None and not _is_duration(self.timeout):
             raise InvalidArgument(f"timeout: should be a number of seconds above 0 or None, not {shown(self.timeout)}")
         if not isinstance(self.compacts, bool):
@@ -168,8 +168,8 @@ class FunctionModel(Frozen):
             raise InvalidArgument(f"name: should be a string with characters, not {shown(self.name)}")
         if self.provider is not None and not isinstance(self.provider, str):
             raise InvalidArgument(f"provider: should be a string or None, not {shown(self.provider)}")
-        check_amount(self.context_window, "context_window")
-        check_amount(self.max_output_tokens, "max_output_tokens")
+        check_tokens(self.context_window, "context_window")
+        check_tokens(self.max_output_tokens, "max_output_tokens")
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Return what the function answers."""
@@ -184,7 +184,7 @@ class FunctionModel(Frozen):
         return answer
 
 
-def check_amount(value: object, where: str) -> None:
+def check_tokens(value: object, where: str) -> None:
     """Check a number of tokens, above 0, or None. Raises `InvalidArgument`."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise InvalidArgument(f"{where}: should be a whole number of tokens above 0 or None, not {shown(value)}")

@@ -28,8 +28,7 @@ from pydantic_ai.usage import RequestUsage
 
 from flue_py.core.model import ModelRequest
 from flue_py.errors import ContextOverflow, ModelAborted, ModelError, ModelRefused, ModelUnavailable, RateLimited
-from flue_py.models import open_model
-from flue_py.models.opening import Secrets
+from flue_py.models import Secrets, open_model
 
 REQUEST = ModelRequest(({"role": "user", "content": "Why is the build red?"},))
 

@@ -14,8 +14,6 @@ from flue_py.models import open_model
 def _missing(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "pydantic_ai"]:
         monkeypatch.delitem(sys.modules, name)
-    for name in ("flue_py.models.calling", "flue_py.models.calling", "flue_py.models.calling"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "pydantic_ai", None)
 
 
