@@ -359,13 +359,11 @@ class Kind(Enum):
 class Field(Frozen):
     """A number of tokens; ``holds_cache`` if a provider with this spelling counts the cache as input.
 
-    ``since`` is the version of the rules of reading that first knew the field. ``term`` is what its presence says of
-    the price.
+    ``term`` is the term of the price that its presence stands for.
     """
 
     kind: Kind
     holds_cache: bool = False
-    since: int = 1
     term: tuple[str, str] | None = None
 
 
@@ -484,7 +482,7 @@ def _by_tier(**kinds: Kind) -> Mapping[str, Node]:
         term = (TIER, tier)
         fields[tier] = Field(Kind.PART, term=term)
         for name, kind in kinds.items():
-            fields[f"{tier}_{name}"] = Field(kind, holds_cache=kind is not Kind.REASONING, since=2, term=term)
+            fields[f"{tier}_{name}"] = Field(kind, holds_cache=kind is not Kind.REASONING, term=term)
     return fields
 
 
@@ -494,9 +492,9 @@ _INPUT: Mapping[str, Node] = {
     "prompt_tokens": Field(Kind.INPUT, holds_cache=True),
     "request_tokens": Field(Kind.INPUT, holds_cache=True),
     "prompt_token_count": Field(Kind.INPUT, holds_cache=True),
-    "total_input_tokens": Field(Kind.INPUT, holds_cache=True, since=2),
+    "total_input_tokens": Field(Kind.INPUT, holds_cache=True),
     "tool_use_prompt_token_count": Field(Kind.MORE_INPUT),
-    "total_tool_use_tokens": Field(Kind.MORE_INPUT, since=2),
+    "total_tool_use_tokens": Field(Kind.MORE_INPUT),
 }
 _OUTPUT: Mapping[str, Node] = {
     "output": Field(Kind.OUTPUT),
@@ -505,13 +503,13 @@ _OUTPUT: Mapping[str, Node] = {
     "response_tokens": Field(Kind.OUTPUT),
     "candidates_token_count": Field(Kind.OUTPUT),
     "response_token_count": Field(Kind.OUTPUT),
-    "total_output_tokens": Field(Kind.OUTPUT, since=2),
+    "total_output_tokens": Field(Kind.OUTPUT),
     "reasoning": Field(Kind.REASONING),
     "reasoning_tokens": Field(Kind.REASONING),
     "reasoning_output_tokens": Field(Kind.REASONING),
-    "output_reasoning_tokens": Field(Kind.REASONING, since=2),
+    "output_reasoning_tokens": Field(Kind.REASONING),
     "thoughts_token_count": Field(Kind.THOUGHTS),
-    "total_thought_tokens": Field(Kind.THOUGHTS, since=2),
+    "total_thought_tokens": Field(Kind.THOUGHTS),
 }
 _CACHE: Mapping[str, Node] = {
     "cache_read": Field(Kind.CACHE_READ),
@@ -522,17 +520,17 @@ _CACHE: Mapping[str, Node] = {
     "cached_content_token_count": Field(Kind.CACHE_READ, holds_cache=True),
     "prompt_cache_hit_tokens": Field(Kind.CACHE_READ, holds_cache=True),
     "prompt_cache_miss_tokens": FREE,
-    "total_cached_tokens": Field(Kind.CACHE_READ, holds_cache=True, since=2),
+    "total_cached_tokens": Field(Kind.CACHE_READ, holds_cache=True),
     "cache_write": Field(Kind.CACHE_WRITE),
     "cache_write_input_tokens": Field(Kind.CACHE_WRITE),
     "cache_creation_input_tokens": Field(Kind.CACHE_WRITE),
     "cache_write_tokens": Field(Kind.CACHE_WRITE, holds_cache=True),
     "cache_write_1h": Field(Kind.CACHE_WRITE_1H),
-    "cache_write_1h_tokens": Field(Kind.CACHE_WRITE_1H, since=2),
+    "cache_write_1h_tokens": Field(Kind.CACHE_WRITE_1H),
     "cache_details": {
         ROWS: Rows("ttl", ("input_tokens",)),
-        "5m": Field(Kind.CACHE_WRITE_5M, since=2),
-        "1h": Field(Kind.CACHE_WRITE_1H, since=2),
+        "5m": Field(Kind.CACHE_WRITE_5M),
+        "1h": Field(Kind.CACHE_WRITE_1H),
         ANY: Count("cache_write_of_another_lifetime"),
     },
 }
@@ -551,8 +549,8 @@ _OF_INPUT: Mapping[str, Node] = {
     "cache_creation": Field(Kind.MORE_CACHE_WRITE, holds_cache=True),
     "cache_creation_tokens": Field(Kind.CACHE_WRITE, holds_cache=True),
     "cache_write_tokens": Field(Kind.CACHE_WRITE, holds_cache=True),
-    "ephemeral_5m_input_tokens": Field(Kind.CACHE_WRITE_5M, holds_cache=True, since=2),
-    "ephemeral_1h_input_tokens": Field(Kind.CACHE_WRITE_1H, holds_cache=True, since=2),
+    "ephemeral_5m_input_tokens": Field(Kind.CACHE_WRITE_5M, holds_cache=True),
+    "ephemeral_1h_input_tokens": Field(Kind.CACHE_WRITE_1H, holds_cache=True),
     # There is one published price of what OpenAI writes, which is kept for 30 minutes.
     "cache_write_tokens_details": {"ttl_30m_tokens": FREE, "ttl_12h_tokens": Count(), ANY: Count()},
     "cached_tokens_details": FREE,
@@ -564,7 +562,7 @@ _OF_OUTPUT: Mapping[str, Node] = {
     **_modalities("output"),
     "reasoning_tokens": Field(Kind.REASONING),
     "reasoning": Field(Kind.REASONING),
-    "thinking_tokens": Field(Kind.REASONING, since=2),
+    "thinking_tokens": Field(Kind.REASONING),
     "accepted_prediction_tokens": FREE,
     "rejected_prediction_tokens": FREE,
     **_by_tier(reasoning=Kind.REASONING),
@@ -628,8 +626,8 @@ FIELDS: Mapping[str, Node] = {
     "citation_tokens": Count(),
     # Cohere: what was billed, beside "tokens", which has all of them
     "billed_units": {
-        "input_tokens": Field(Kind.INPUT, since=2),
-        "output_tokens": Field(Kind.OUTPUT, since=2),
+        "input_tokens": Field(Kind.INPUT),
+        "output_tokens": Field(Kind.OUTPUT),
         ANY: Count(),
     },
     # Ours: terms as they were read from another shape
@@ -710,7 +708,6 @@ INCOMPLETE = ("tokens", "incomplete")
 """The term of tokens that are not all counted by kind."""
 _OWN_KEY = ("key", "own")
 _LONGEST_TERM = 64
-_OLDEST_RULES, _RULES = 1, 2
 
 
 class ReportedUsage(Frozen):
@@ -740,19 +737,14 @@ def read_reported(value: JsonValue | Mapping[str, JsonValue], where: str = "usag
     if not isinstance(value, (dict, Mapping)):
         odd = () if value is None else (f"{where}: {shown(value)} is not a usage object; nothing of it is counted",)
         return ReportedUsage(oddities=odd)
-    return _read(value, where)
-
-
-def _read(value: Mapping[str, JsonValue], where: str, rules: int = _RULES) -> ReportedUsage:
-    reading = _Reading(where, rules)
+    reading = _Reading(where)
     reading.read(value)
     whole = reading.result()
-    steps = _steps(value, where, rules)
+    steps = _steps(value, where)
     parts = None if steps is None or "input_tokens" not in value else _sum_of([step for _, step in steps])
     if parts is not None and parts.totals.tokens > whole.totals.tokens:
         terms = merged_terms(tuple(term for term in parts.terms if term != SUMMED), whole.terms)
-        cost = NO_USAGE if rules == _OLDEST_RULES else whole.totals
-        totals = UsageTotals(*parts.totals[:5], *cost[5:])
+        totals = UsageTotals(*parts.totals[:5], *whole.totals[5:])
         whole = replace(_with_larger_parts(parts, whole), totals=totals, terms=terms, cost=whole.cost)
     elif parts is not None and whole.is_known:
         whole = _with_larger_parts(whole, parts)
@@ -783,13 +775,13 @@ def read_beside(message: Mapping[str, JsonValue], where: str = "usage") -> Repor
     usage = message.get("usage")
     if not isinstance(usage, Mapping):
         return read_reported(usage, where)
-    beside = context_of(message)
-    return _read({**beside, **usage} if beside else usage, where)
+    context = context_of(message)
+    return read_reported({**context, **usage} if context else usage, where)
 
 
 def terms_beside(message: Mapping[str, JsonValue]) -> Terms:
     """Return what a message says of its price beside its usage."""
-    reading = _Reading("", _RULES)
+    reading = _Reading("")
     reading.read(context_of(message))
     return reading.terms
 
@@ -804,7 +796,7 @@ def billed_by(response: Mapping[str, JsonValue], usage: JsonValue = None) -> Jso
 
     ``usage`` is the provider's own, where the framework has it, too. Never raises. O(fields).
     """
-    reading = _Reading("", _RULES)
+    reading = _Reading("")
     reading.read(context_of(response))
     raw = usage if isinstance(usage, Mapping) else {}
     reading.read(raw)
@@ -858,28 +850,6 @@ def reported_usage(kind: str, role: str | None, payload: Mapping[str, JsonValue]
     return read_usage(payload.get("usage")) if adds_usage(kind, role) else NO_USAGE
 
 
-def agrees_with_payload(added: UsageTotals, kind: str, role: str | None, payload: Mapping[str, JsonValue]) -> bool:
-    """Return whether an entry adds to its path what its payload reports, by the rules of today or of older versions.
-
-    Those read our own shape alone, and counted a total that was absent as nothing; what they wrote stays as it is.
-    """
-    now = reported_usage(kind, role, payload)
-    if added == now:
-        return True
-    if now == NO_USAGE:
-        return False
-    usage = payload.get("usage")
-    fields = usage if isinstance(usage, Mapping) else {}
-    if added == _read(fields, "usage", _OLDEST_RULES).totals:
-        return True
-    cost = fields.get("cost")
-    dollars = cost if isinstance(cost, Mapping) else {}
-    return added == UsageTotals(
-        *(_whole_number(fields.get(name)) or 0 for name in (*KINDS, "totalTokens")),
-        *(_picodollars(dollars.get(name)) or 0 for name in COST_FIELDS),
-    )
-
-
 def usage_json(usage: ReportedUsage) -> JsonObject:
     """Return tokens as our shape spells them, for readers that translate: what was told, and the total of it.
 
@@ -902,9 +872,8 @@ def usage_json(usage: ReportedUsage) -> JsonObject:
 class _Reading:
     """The numbers of one usage object, by what they count, and what was odd about them."""
 
-    def __init__(self, where: str, rules: int) -> None:
+    def __init__(self, where: str) -> None:
         self._where = where
-        self._rules = rules
         self._counts: dict[Kind, int] = {}
         self._holds_cache = False
         self._subtracts_cache = False
@@ -933,15 +902,15 @@ class _Reading:
                 self._take(node, reported, name, spelling)
             elif spelling in DOLLARS:
                 self._take_cost(reported, name)
-            elif spelling == TICKS and self._rules > _OLDEST_RULES:
+            elif spelling == TICKS:
                 self._take_ticks(reported, name)
             elif spelling in (OWN_KEY, UPSTREAM):
                 beside[spelling] = reported
-            elif type(reported) is int and reported and self._rules > _OLDEST_RULES:
+            elif type(reported) is int and reported:
                 meant = _name_meant(spelling)
                 hint = f"; did you mean {shown(meant)}?" if meant else ""
                 self._odd(name, f"is a field of no usage that is read here; its {shown(reported)} is not counted{hint}")
-        if beside.get(OWN_KEY) is True and self._rules > _OLDEST_RULES:
+        if beside.get(OWN_KEY) is True:
             self._add_upstream(beside.get(UPSTREAM))
         if SEARCHES in self._terms or value.get(SEARCHES) == 0:
             self._terms.pop(QUERIES, None)
@@ -984,8 +953,6 @@ class _Reading:
 
     def _written(self, split: int) -> int:
         """Return the tokens written to a cache: the number of all, or those by lifetime and what is beside them."""
-        if self._rules == _OLDEST_RULES:
-            return self._counts.get(Kind.CACHE_WRITE, self._counts.get(Kind.MORE_CACHE_WRITE, split))
         more = self._counts.get(Kind.MORE_CACHE_WRITE, 0)
         beside = split if more == split else split + more
         written = self._counts.get(Kind.CACHE_WRITE, beside)
@@ -999,7 +966,7 @@ class _Reading:
         """
         counts = self._counts
         rest = counts.get(Kind.TOTAL, 0) - request - output
-        if rest <= 0 or self._rules == _OLDEST_RULES or Kind.INPUT not in counts or Kind.OUTPUT not in counts:
+        if rest <= 0 or Kind.INPUT not in counts or Kind.OUTPUT not in counts:
             return output
         return output + rest if self._holds_cache or rest == reasoning else output
 
@@ -1019,8 +986,6 @@ class _Reading:
                         self._take(node.get(each) or node.get(ANY, FREE), value, f"{name}.{part}", each)
 
     def _take_number(self, field: Field, reported: JsonValue, name: str) -> None:
-        if field.since > self._rules:
-            return
         count = _whole_number(reported)
         if count is None:
             self._odd(name, f"{shown(reported)} is not a number of tokens from 0 to {MAX_AMOUNT}; it is not counted")
@@ -1035,7 +1000,7 @@ class _Reading:
         if field.holds_cache:
             self._holds_cache = True
             # A gateway adds a 0 to numbers that its provider counts beside the input.
-            if count or field.kind is Kind.INPUT or self._rules == _OLDEST_RULES:
+            if count or field.kind is Kind.INPUT:
                 self._subtracts_cache = True
         self._is_ours = self._is_ours or name in KINDS
         self._is_known = True
@@ -1062,7 +1027,7 @@ class _Reading:
         if not isinstance(reported, (dict, Mapping)):
             self._take_dollars("total", reported, name)
             return
-        if self._rules > _OLDEST_RULES and reported.get("total_cost") is not None:
+        if reported.get("total_cost") is not None:
             self._take_dollars("total", reported["total_cost"], name, "total_cost")
         for part in COST_FIELDS:
             if (amount := reported.get(part)) is not None:
@@ -1147,7 +1112,7 @@ def _summed_rows(rows: Rows, reported: list[JsonValue] | tuple[JsonValue, ...]) 
 _Step: TypeAlias = "tuple[str, ReportedUsage]"
 
 
-def _steps(value: Mapping[str, JsonValue], where: str, rules: int) -> list[_Step] | None:
+def _steps(value: Mapping[str, JsonValue], where: str) -> list[_Step] | None:
     """Return the steps that one request took, and their models, where they were reported and all are recognised."""
     steps = value.get("iterations")
     if not isinstance(steps, (list, tuple)) or not steps:
@@ -1156,7 +1121,7 @@ def _steps(value: Mapping[str, JsonValue], where: str, rules: int) -> list[_Step
     for number, step in enumerate(steps):
         if not isinstance(step, Mapping):
             return None
-        reading = _Reading(f"{where}.iterations[{number}]", rules)
+        reading = _Reading(f"{where}.iterations[{number}]")
         reading.read(step)
         model = step.get("model")
         read.append((model if isinstance(model, str) else "", reading.result()))

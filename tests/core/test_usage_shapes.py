@@ -12,7 +12,6 @@ from flue_py.core.usage import (
     MAX_AMOUNT,
     NO_USAGE,
     UsageTotals,
-    agrees_with_payload,
     billed_by,
     read_reported,
     usage_json,
@@ -324,29 +323,6 @@ def test_reading_never_fails_and_gives_numbers_that_can_be_stored(usage: Any) ->
     assert 0 <= read.reasoning <= read.totals.output
     assert 0 <= read.cache_write_1h <= read.totals.cache_write
     assert read.is_known or read.totals == NO_USAGE
-
-
-def test_what_older_versions_counted_agrees_with_its_payload_and_nothing_else_does() -> None:
-    ours: JsonObject = {"usage": {"input": 1, "cacheRead": 43, "cost": {"input": 0.25}}}
-    beside: JsonObject = {"usage": SHAPES["an output that only the total has whole"]}
-    own_key: JsonObject = {"usage": {"input": 1, "cost": 0.25, "is_byok": True}}
-    theirs: JsonObject = {"usage": {"input_tokens": 1, "output_tokens": 43}}
-    absent = UsageTotals(input=1, cache_read=43, cost_input=250_000_000_000)
-    for added, payload, agrees in (
-        (read_reported(ours["usage"]).totals, ours, True),
-        (absent, ours, True),
-        (absent._replace(input=2), ours, False),
-        (NO_USAGE, ours, False),
-        (read_reported(theirs["usage"]).totals, theirs, True),
-        (NO_USAGE, theirs, True),
-        (ONE_CALL, beside, True),
-        (ONE_CALL._replace(output=22), beside, True),
-        (ONE_CALL._replace(output=23), beside, False),
-        (read_reported({"input": 1, "cost": 0.25}).totals, own_key, True),
-        (UsageTotals(input=1), theirs, False),
-    ):
-        assert agrees_with_payload(added, "message", "assistant", payload) is agrees
-    assert not agrees_with_payload(UsageTotals(input=1), "message", "user", ours)
 
 
 def test_a_number_in_a_field_that_no_usage_has_is_an_oddity_that_names_it() -> None:
