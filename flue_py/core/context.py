@@ -1,8 +1,4 @@
-"""Bringing history from one leaf to another: copies with their provenance, and what must be copied together.
-
-A copy has an id of its own and adds nothing to what its path has used: what was paid was paid once, where it was said
-first. Where it comes from is in its ``extra``, under `PROVENANCE`.
-"""
+"""The context of a path, and the values made of it: copies, costs, sizes, traits, turns, pins, digests."""
 
 from __future__ import annotations
 
@@ -12,12 +8,12 @@ from bisect import bisect_left, bisect_right
 from collections import Counter as collection_Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, reduce
 from hashlib import blake2b
-from operator import attrgetter
+from operator import add, attrgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from flue_py.core.entries import (
     BASE,
@@ -89,27 +85,27 @@ else:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Bringing history from one leaf to another: copies with their provenance, and what must be copied together.
+# Bringing history from one leaf to another: copies with their provenance, and the groups that are copied together.
 #
-# A copy has an id of its own and adds nothing to what its path has used: what was paid was paid once, where it was said
-# first. Where it comes from is in its ``extra``, under `PROVENANCE`.
+# A copy has an id of its own and adds nothing to the usage of its path: each call was paid once, at the first of its
+# entries. Its origin is in its ``extra``, under `PROVENANCE`.
 
 PROVENANCE = "copiedFrom"
-"""The name, among the extra fields of a copy, of where it comes from: ``{"session": ..., "entry": ...}``."""
+"""The name, among the extra fields of a copy, of its origin: ``{"session": ..., "entry": ...}``."""
 
 MERGED = "mergedFrom"
-"""The name, among the details of a merged summary, of what it sums up: session, after, leaf, entries."""
+"""The name, among the details of a merged summary, of the stretch it sums up: session, after, leaf, entries."""
 
 
 class Provenance(Frozen):
-    """Where a copied entry comes from: the session it was taken from, and its id there."""
+    """The origin of a copied entry: its session, and its id there."""
 
     session_id: str
     entry_id: str
 
 
 class MergedRange(Frozen):
-    """The stretch of history that a merged summary stands for: what comes after ``after``, up to ``leaf``.
+    """The stretch of history that a merged summary stands for: the entries after ``after``, up to ``leaf``.
 
     ``after`` is None if it is the whole path. ``entries`` is how many there are.
     """
@@ -126,7 +122,7 @@ class MergedRange(Frozen):
 
 
 def provenance_of(entry: Entry) -> Provenance | None:
-    """Return where an entry was copied from; None if it was not."""
+    """Return the origin of a copied entry; None for any other."""
     return _read_provenance(entry.extra_fields.get(PROVENANCE)) if entry.extra is not None else None
 
 
@@ -152,9 +148,9 @@ def merged_range_of(entry: Entry) -> MergedRange | None:
 
 
 def copy_of(entry: Entry, session_id: str) -> NewEntry:
-    """Return an entry ready to be written again elsewhere, byte for byte, with where it was taken from.
+    """Return an entry ready to be written again elsewhere, byte for byte, with its origin.
 
-    ``session_id`` is the session it was read in, which counts where its creator is gone. The copy of a copy names the
+    ``session_id`` is the session it was read in, which counts if its creator is gone. The copy of a copy names the
     first of them: that is whose history it is. Raises `InvalidArgument` for a compaction, which stands for a path
     that is not the new one's, and for an exclusion, which names an entry there.
     """
@@ -178,10 +174,10 @@ def same_entry(entry: Entry, session_id: str) -> NewEntry:
 
 
 def _copied(entry: Entry, session_id: str) -> NewEntry:
-    beside = entry.extra_fields
+    extra_fields = entry.extra_fields
     if provenance_of(entry) is None:
-        beside[PROVENANCE] = {"session": entry.session_id or session_id, "entry": entry.id}
-    extra, _ = encode_json(beside, "extra")
+        extra_fields[PROVENANCE] = {"session": entry.session_id or session_id, "entry": entry.id}
+    extra, _ = encode_json(extra_fields, "extra")
     preview = message_title(entry.fields) if entry.kind == MESSAGE and entry.role == "user" else None
     return NewEntry(
         entry.kind, entry.payload, entry.role, entry.source, extra=extra, preview=preview, counted=False, built=True
@@ -194,7 +190,7 @@ def range_key(*parts: str | None) -> str:
     return f"merged:{blake2b(text.encode(), digest_size=16).hexdigest()}"
 
 
-def check_whole_exchanges(path: Sequence[Entry], chosen: Collection[str]) -> None:
+def check_whole_exchanges(path: Sequence[Entry], picked: Collection[str]) -> None:
     """Raise `InvalidArgument` if a tool call is chosen without its result, or a result without its call.
 
     No provider takes the one without the other. ``path`` holds the chosen entries and all between the first and the
@@ -203,14 +199,14 @@ def check_whole_exchanges(path: Sequence[Entry], chosen: Collection[str]) -> Non
     pairing = Pairing(messages_of(path))
     for call, results in pairing.results.items():
         caller = path[call.at].id
-        if caller in chosen and not any(path[result].id in chosen for result in results[:1]):
+        if caller in picked and not any(path[result].id in picked for result in results[:1]):
             raise InvalidArgument(
                 f"entry {caller!r} makes the tool call {shown(call.id)}, and its result is not among the chosen "
                 "entries; choose both, or neither"
             )
     for at, entry in enumerate(path):
-        group = pairing.group_of(at) if entry.id in chosen else None
-        if group is not None and (group.caller is None or path[group.caller].id not in chosen):
+        group = pairing.group_of(at) if entry.id in picked else None
+        if group is not None and (group.caller is None or path[group.caller].id not in picked):
             raise InvalidArgument(
                 f"entry {entry.id!r} is the result of the tool call {shown(answered_id(entry.fields))}, which is not "
                 "among the chosen entries; choose both, or neither"
@@ -218,14 +214,14 @@ def check_whole_exchanges(path: Sequence[Entry], chosen: Collection[str]) -> Non
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What entries cost as far as anybody knows: the ledger first, and where it has no row of theirs, what they report.
+# The cost of entries as far as it is known: by the ledger, or, if it has no row of theirs, by their own reports.
 
 
 class EntryCost(Frozen):
-    """What the paid calls behind an entry, or behind several, cost.
+    """The cost of the paid calls behind an entry, or behind several.
 
     ``picodollars`` (1e-12 US dollars) sums the costs that are known; ``unpriced_calls`` of the ``calls`` have none.
-    ``untold`` counts the answers that came without a word of what they used: the ledger has no call of those, and they
+    ``untold`` counts the answers that came without a report of their usage: the ledger has no call of those, and they
     are in none of the other numbers.
     """
 
@@ -241,7 +237,7 @@ class EntryCost(Frozen):
 
     @property
     def is_known(self) -> bool:
-        """Whether there is a sum to tell: not where all that is known of calls or answers is that some cost nothing."""
+        """Whether the sum is known: not if the only known costs of calls or answers are 0."""
         is_told = self.calls > 0 or not self.untold
         return is_told and known_cost(self.picodollars, self.unpriced_calls) is not None
 
@@ -250,14 +246,9 @@ class EntryCost(Frozen):
         """Whether the sum is of all calls that there are."""
         return self.is_known and not self.unpriced_calls
 
-    def plus(self, other: EntryCost) -> EntryCost:
+    def plus(self, cost: EntryCost) -> EntryCost:
         """Return the sum of two."""
-        return EntryCost(
-            self.calls + other.calls,
-            self.unpriced_calls + other.unpriced_calls,
-            self.picodollars + other.picodollars,
-            self.untold + other.untold,
-        )
+        return EntryCost(*map(add, astuple(self), astuple(cost)))
 
 
 NO_CALLS = EntryCost()
@@ -266,15 +257,15 @@ UNTOLD = EntryCost(untold=1)
 
 
 def entry_cost(entry: Entry, paid: Mapping[str, EntryCost]) -> EntryCost | None:
-    """Return what an entry cost; None if no call made it, or if it is a copy, which was paid for elsewhere.
+    """Return the cost of an entry; None if no call made it, or if it is a copy, which was paid for elsewhere.
 
-    ``paid`` is what the ledger has, by entry id. An entry without a row there, whose call another session reported
+    ``paid`` has the costs of the ledger, by entry id. An entry without a row there, whose call another session reported
     first, counts as it reports itself. The cost of an answer without usage is unknown; yet it is not counted
-    as a call, because many programs report what a call used with one of the several answers that it made.
+    as a call, because many programs report the usage of a call with one of its several answers.
     """
-    known = paid.get(entry.id)
-    if known is not None:
-        return known
+    booked = paid.get(entry.id)
+    if booked is not None:
+        return booked
     if not may_be_paid(entry.kind, entry.role) or provenance_of(entry) is not None:
         return None
     value = entry.data
@@ -287,26 +278,20 @@ def entry_cost(entry: Entry, paid: Mapping[str, EntryCost]) -> EntryCost | None:
 
 
 def entry_costs(entries: Iterable[Entry], paid: Mapping[str, EntryCost]) -> dict[str, EntryCost]:
-    """Return what entries cost, by id; those that no call made are left out. O(entries)."""
-    found = {entry.id: entry_cost(entry, paid) for entry in entries}
-    return {entry_id: cost for entry_id, cost in found.items() if cost is not None}
+    """Return the costs of entries, by id; entries without a call are left out. O(entries)."""
+    costs = {entry.id: entry_cost(entry, paid) for entry in entries}
+    return {entry_id: cost for entry_id, cost in costs.items() if cost is not None}
 
 
 def total_cost(costs: Iterable[EntryCost]) -> EntryCost:
     """Return the sum of costs."""
-    each = list(costs)
-    return EntryCost(
-        sum(cost.calls for cost in each),
-        sum(cost.unpriced_calls for cost in each),
-        sum(cost.picodollars for cost in each),
-        sum(cost.untold for cost in each),
-    )
+    return reduce(EntryCost.plus, costs, NO_CALLS)
 
 
 def window_costs(window: UsageWindow) -> tuple[int | None, ...]:
-    """Return what the input, the output, cache reads and cache writes of a window cost, and all of it, in picodollars.
+    """Return the costs of a window in picodollars: input, output, cache reads, cache writes, and all of it.
 
-    All of it is what the ledger knows, or what the entries report if that is more: another session may have paid.
+    All of it is the sum of the ledger, or that of the entries' reports if it is larger: another session may have paid.
     None is unknown, for example the cost of one kind of tokens if only the total was reported or priced.
     """
     usage, cost = window.usage, window.usage.cost
@@ -326,20 +311,20 @@ def is_unknown(window: UsageWindow) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The projection: from the entries of an active path to what the model sees.
+# The projection: from the entries of an active path to the messages that the model sees.
 #
 # Without a compaction on the path, the context is every message and branch summary. With one, it is the latest
-# compaction's summary, then the entries that it has pinned, then what lies between its first kept entry and itself,
-# then what follows it. A range that it names in what it keeps is one summary and what is pinned there (see
+# compaction's summary, then the entries that it has pinned, then the entries between its first kept one and itself,
+# then those after it. A range that it names among these is one summary and the pinned entries there (see
 # `flue_py.core.entries`). Other compactions emit nothing, and neither does one that takes another back: the context is
-# that of the one it restores. What exclusions on the path leave out is left out. The same path gives the same items, in
-# every process.
+# that of the one it restores. Entries that exclusions on the path name are left out. The same path gives the same
+# items, in every process.
 
 CONTEXT_PREFIX = kind_of(COMPACTION).prefix
 RESTORES = "restoresCompactionId"
 """The field of an entry of this kind that takes a compaction back: the id of the one in effect before, or null."""
 PROMPT = "systemMessage"
-"""The field of a compaction, in files of pi, that has the system message from then on, instead of those before."""
+"""The field of a compaction, in files of pi, with the system message from then on, in place of the earlier ones."""
 
 
 class ContextEntry(Frozen):
@@ -370,7 +355,7 @@ class ContextEntry(Frozen):
 
     @property
     def role(self) -> str:
-        """The role the model sees: the message's own, or ``user`` for what was made from an entry."""
+        """The role the model sees: the message's own, or ``user`` for a message made from an entry."""
         if self.is_prompt:
             return "system"
         return self.entry.role or "user" if self.entry.kind == MESSAGE else "user"
@@ -396,7 +381,7 @@ class ContextEntry(Frozen):
 
 
 class ContextRead(Frozen):
-    """The last items of what the model sees at a leaf, in order, with the state read."""
+    """The last items of the context at a leaf, in order, with the state read."""
 
     leaf_id: str | None
     stored_leaf_id: str | None
@@ -407,9 +392,9 @@ class ContextRead(Frozen):
 def synthetic_message(kind: str, data: JsonValue, created_us: int) -> JsonObject:
     """Return the user message that stands for an entry that is not a message itself.
 
-    A summary is one text behind the prefix of its kind; what a provider made of the same stands beside it, in the field
-    ``native``, for that provider. Other content may be any JSON: what is not the content of a
-    message is shown as its JSON text. Raises `CorruptStore` for a summary that is not an object.
+    A summary is one text behind the prefix of its kind; a provider's own compaction stands beside it, in the field
+    ``native``, for that provider. Other content may be any JSON: if it is not the content of a
+    message, it is shown as its JSON text. Raises `CorruptStore` for a summary that is not an object.
     """
     timestamp = created_us // 1000
     if kind_of(kind).says != "summary":
@@ -463,7 +448,7 @@ def project_kept(path: Sequence[Entry]) -> list[ContextEntry]:
 def project_compacted(compaction: Entry, path: Sequence[Entry]) -> list[ContextEntry]:
     """Return the context of a path whose latest compaction is known.
 
-    ``path`` needs to hold only what may be kept: entries from at or before the first kept one, or from the
+    ``path`` needs to hold only entries that may stay: entries from at or before the first kept one, or from the
     compaction on; of each range its first and last entry, and the compaction that stands for it; and where the
     compaction has pinned entries or ranges, the pinned ones, and the exclusions of the path. A first kept entry that is
     not before the compaction on the path keeps nothing.
@@ -518,17 +503,17 @@ def _placed(
 
 def pinned_ids(fields: Mapping[str, JsonValue]) -> frozenset[str]:
     """Return the ids of the entries that a compaction has pinned, from its fields."""
-    ids = fields.get("pinnedEntryIds")
-    return frozenset(each for each in ids if isinstance(each, str)) if isinstance(ids, list) else frozenset()
+    listed = fields.get("pinnedEntryIds")
+    return frozenset(item for item in listed if isinstance(item, str)) if isinstance(listed, list) else frozenset()
 
 
 def context_of(path: Sequence[Entry], compaction: Entry | None) -> list[ContextEntry]:
-    """Return the context of what a read of it found: the entries, and the latest compaction among them."""
+    """Return the context of the entries of a read and the latest compaction among them."""
     return project(path) if compaction is None else project_compacted(compaction, path)
 
 
 def _without_excluded(items: list[ContextEntry], path: Sequence[Entry]) -> list[ContextEntry]:
-    """Return what the exclusions on the path leave of the items. The summary of a compaction always stays.
+    """Return the items that the exclusions on the path leave. The summary of a compaction always stays.
 
     The result of a call that is left out is left out with it, also if it came after the exclusion.
     """
@@ -540,7 +525,7 @@ def _without_excluded(items: list[ContextEntry], path: Sequence[Entry]) -> list[
     left = []
     for item in items:
         named = excluded.get(item.entry_id, {})
-        # What comes before an entry says nothing of it: the kept part alone would not know of that.
+        # An exclusion before an entry says nothing of it: the kept part alone would not know of that.
         parts = {part for part, by in named.items() if by.depth > item.entry.depth}
         if item.entry_id in lost:
             continue
@@ -556,7 +541,7 @@ def _without_excluded(items: list[ContextEntry], path: Sequence[Entry]) -> list[
 
 
 def _with_replacements(items: list[ContextEntry], replaced: Mapping[str, Entry]) -> list[ContextEntry]:
-    """Return items with what exclusions put in the place of their contents. A summary stays."""
+    """Return items with the contents that exclusions put in their places. A summary stays."""
     if not replaced:
         return items
     shown = []
@@ -591,16 +576,16 @@ def _results_of_excluded_calls(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How large a context is: what counts its tokens, what a provider said of it, and which of the two to believe.
+# The size of a context: the counter of its tokens, the report of a provider, and which of the two is believed.
 
 MOST_ABOVE_ESTIMATE = 1.5
 """A report of more than so many times our own estimate is not believed: some gateways report sums of several calls."""
 
 UNSEEN_SHARE = 5
-"""Where the system prompt or the tools were not given, a report may also be larger by one in so many of the window."""
+"""If the system prompt or the tools were not given, a report may also be larger by one in so many of the window."""
 
 USUAL_WINDOW = 200_000
-"""The window that such a share is taken of where the model's is unknown."""
+"""The window that such a share is taken of if the model's is unknown."""
 
 _FAILED = ("aborted", "error")
 _KIND = attrgetter("entry.kind")
@@ -612,7 +597,7 @@ class Counter(Protocol):
 
     @property
     def name(self) -> str:
-        """Which counter it is, for events and reports: ``tiktoken:o200k_base``, ``bytes/3``, ``faithful``."""
+        """The name of the counter, for events and reports: ``tiktoken:o200k_base``, ``bytes/3``, ``faithful``."""
 
     @property
     def is_estimate(self) -> bool:
@@ -623,14 +608,14 @@ class Counter(Protocol):
 
 
 class EntryCounter(Counter, Protocol):
-    """A counter that remembers what the items of contexts take."""
+    """A counter that remembers the counts of items."""
 
     def count_entry(self, item: ContextEntry, /) -> int:
-        """Return what `count` says of the item's message. O(1) if it was counted before, else O(size)."""
+        """Return the `count` of the item's message. O(1) if it was counted before, else O(size)."""
 
 
 class ReportedSize(Frozen):
-    """What a provider counted: the context up to and including the answer ``entry_id``, the answer included.
+    """The count of a provider: the context up to and including the answer ``entry_id``, the answer included.
 
     ``place`` is the index of the answer among the items that were measured. The system prompt and the tools of that
     call are in ``tokens``. ``provider`` and ``model`` are those that the answer names, None where it names none.
@@ -647,12 +632,13 @@ class ReportedSize(Frozen):
 
 
 class ContextSize(Frozen):
-    """The size of a context in tokens: our own count, and what the provider reported, where that is fresh.
+    """The size of a context in tokens: our own count, and the report of the provider if it is fresh.
 
-    ``counter`` names what counted. It counted ``messages`` for all messages, ``trailing`` for those of them that come
-    after the report (all, where there is none), ``system`` for the system prompt and ``tools`` for the tools: None
-    where these were not given. ``is_counted_estimate`` says that any of this is an estimate, ``is_trailing_estimate``
-    that what follows the report is one. ``window`` is the model's, None if it is unknown.
+    ``counter`` is the name of the counter. It counted ``messages`` for all messages, ``trailing`` for those of them
+    that come after the report (all, where there is none), ``system`` for the system prompt and ``tools`` for the tools:
+    None where these were not given. ``is_counted_estimate`` says that any of this is an estimate,
+    ``is_trailing_estimate`` that the count of the messages after the report is one. ``window`` is the model's, None if
+    it is unknown.
     """
 
     counter: str
@@ -667,7 +653,7 @@ class ContextSize(Frozen):
 
     @property
     def tokens(self) -> int:
-        """The size: what was reported and our count of what follows it, if that is trusted, else `counted`."""
+        """The size: the report plus our count of the rest if the report is trusted, else `counted`."""
         if self.reported is None or self.distrust is not None:
             return self.counted
         return self.reported.tokens + self.trailing
@@ -679,7 +665,7 @@ class ContextSize(Frozen):
 
     @property
     def trusts_reported(self) -> bool:
-        """Whether `tokens` builds on what the provider reported."""
+        """Whether `tokens` builds on the provider's report."""
         return self.reported is not None and self.distrust is None
 
     @property
@@ -751,8 +737,8 @@ def usage_start(context: Sequence[Message] | Sequence[ContextEntry], made_at: in
             made_at = max(entry.depth for entry in entries if entry.kind == COMPACTION)
         newer = (entry.depth > made_at for entry in entries)
     elif _is_summary(first):
-        made = first.get("timestamp")
-        newer = (not isinstance(item, ContextEntry) and _is_after(item.get("timestamp"), made) for item in context)
+        made_ms = first.get("timestamp")
+        newer = (not isinstance(item, ContextEntry) and _is_after(item.get("timestamp"), made_ms) for item in context)
     else:
         return 0
     return next((index for index, is_newer in enumerate(newer) if is_newer), len(context))
@@ -765,27 +751,27 @@ def _is_summary(message: Message) -> bool:
     return message.get("role") == USER and isinstance(content, str) and content.startswith(f"{CONTEXT_PREFIX}\n")
 
 
-def _is_after(moment: JsonValue, other: JsonValue) -> bool:
-    if not isinstance(moment, (int, float)) or not isinstance(other, (int, float)):
+def _is_after(moment: JsonValue, since: JsonValue) -> bool:
+    if not isinstance(moment, (int, float)) or not isinstance(since, (int, float)):
         return False
-    return moment > other
+    return moment > since
 
 
 @lru_cache(maxsize=1024)
-def is_same_model(one: str, other: str) -> bool:
+def is_same_model(name: str, other_name: str) -> bool:
     """Return whether two names are of one model, as far as names tell.
 
     The provider before the name does not matter (``openai:gpt-5``, ``openai/gpt-5``), nor does the date of a release
     behind it, if only one of the two has it.
     """
-    if one == other:
+    if name == other_name:
         return True
-    bare, other_bare = _without_provider(one), _without_provider(other)
+    bare, other_bare = _without_provider(name), _without_provider(other_name)
     return bare == other_bare or _RELEASE.sub("", bare) == other_bare or bare == _RELEASE.sub("", other_bare)
 
 
 def model_names(model: str) -> tuple[str, ...]:
-    """Return the names that a model may be known by: as given, and without the provider before it."""
+    """Return the names of a model: its own, and that without the provider before it."""
     bare = _without_provider(model)
     return (model,) if bare == model else (model, bare)
 
@@ -793,25 +779,26 @@ def model_names(model: str) -> tuple[str, ...]:
 def _without_provider(model: str) -> str:
     bare = model.rpartition("/")[2]
     before, colon, after = bare.partition(":")
-    # `llama3:8b` is a model and its size, `gpt-4o:free` a model and how it is paid.
+    # `llama3:8b` is a model and its size, `gpt-4o:free` a model and its plan.
     is_provider = before.replace("-", "").isalpha() and after[:1].isalpha() and any(map(str.isdigit, after))
     return after if colon and is_provider else bare
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Which numbers of tokens are known although they are 0: those that somebody reported.
+# Tell a reported 0 from an unknown number of tokens.
 
 EVERYTHING = frozenset(PARTS)
 
 
 def told_by(entries: Iterable[Entry]) -> frozenset[str]:
-    """Return the numbers of tokens that are 0 because entries report it, and all where nothing was called.
+    """Return the numbers of tokens that are 0 because entries report it, and all if nothing was called.
 
-    A number that an entry reports to be more, and that is 0 in the sum, was not counted: it is not known, either. What
-    counts is what adds to the sums of a path: answers and compactions, but for copies. O(entries): it decodes them.
+    A number that an entry reports as more than 0, and that is 0 in the sum, was not counted: it is unknown, too.
+    Counted are the entries that add to the sums of a path: answers and compactions, but for copies. O(entries): it
+    decodes them.
     """
     zeros: set[str] = set()
-    more: set[str] = set()
+    counted: set[str] = set()
     is_called = False
     for entry in entries:
         if not adds_usage(entry.kind, entry.role) or provenance_of(entry) is not None:
@@ -821,17 +808,17 @@ def told_by(entries: Iterable[Entry]) -> frozenset[str]:
         is_called = is_called or usage is not None or is_answer(entry.kind, entry.role)
         for name, count in reported_counts(read_reported(usage)).items():
             if count is not None:
-                (more if count else zeros).add(name)
-    return frozenset(zeros - more) if is_called else EVERYTHING
+                (counted if count else zeros).add(name)
+    return frozenset(zeros - counted) if is_called else EVERYTHING
 
 
 def reported_counts(usage: ReportedUsage) -> dict[str, int | None]:
-    """Return the tokens of a usage object by kind, and all of them; None is what it does not tell."""
+    """Return the tokens of a usage object by kind, and all of them; None is an unknown number."""
     return Usage.from_totals(usage.totals).known(usage.told)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What two leaves have in common, and what each has by itself: messages, tools, cost.
+# The difference of two leaves: the common ancestor, and the messages, tools and cost of each side.
 
 
 class ToolUse(Frozen):
@@ -842,10 +829,10 @@ class ToolUse(Frozen):
 
 
 class DiffSide(Frozen):
-    """What one leaf has that the other has not: the entries after the common ancestor, root to leaf.
+    """One side of a difference: the entries after the common ancestor, root to leaf.
 
-    ``usage`` is what their path says they used (`aggregate_usage_since`): a copied entry adds nothing. ``cost`` is what
-    they cost as far as the ledger knows, which also has what was priced, and the calls behind branch summaries.
+    ``usage`` is the usage that their path reports (`aggregate_usage_since`): a copied entry adds nothing. ``cost`` is
+    their cost by the ledger, which also has calls that were priced, and those behind branch summaries.
     """
 
     session_id: str
@@ -891,7 +878,7 @@ class DiffSide(Frozen):
 
 
 class LeafDiff(Frozen):
-    """Two leaves: their deepest common ancestor (None if there is none), and what comes after it on either side."""
+    """Two leaves: their deepest common ancestor (None if there is none), and the entries after it on either side."""
 
     ancestor_id: str | None
     left: DiffSide
@@ -908,27 +895,26 @@ def _counted(names: Iterable[str]) -> dict[str, int]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is asked of the messages of a history again and again, remembered by their entries, as their counts are.
+# A cache of message properties, by entry id.
 #
 # Of ten thousand messages a compaction asks which call tools, which answer, and in which a person speaks. An entry
-# never
-# changes, so that each is read for it once.
+# never changes, so that each is read for it once.
 
 MOST_REMEMBERED = 100_000
-"""Of so many entries the traits are kept, the newest. They take some 40 MB."""
+"""The number of entries whose traits are remembered, the newest. They take some 40 MB."""
 MOST_CHARS = 4_000
-"""A longer message that calls tools is read anew each time: what it calls them on is kept with it."""
+"""A longer message that calls tools is read anew each time: the arguments of its calls are kept with it."""
 _FAILS = '"isError":true'
 _NAMES_AGENT = '"agent'
 
 
 class Traits(NamedTuple):
-    """What a message is, beside its role.
+    """The traits of a message, beside its role.
 
-    ``exchange`` is what `flue_py.core.entries.Pairing` reads of it: of what it says, its calls in their places, and
-    None in all others; nobody may change it. ``calls`` says whether it calls a tool, ``is_spoken`` whether it is one of
-    the user in which a person says something, and ``has_failed`` whether it is the result of a call that failed. These
-    two are None where the message would have to be decoded to tell, and was not. ``agent`` is who answers, if it says.
+    ``exchange`` is the part of it that `flue_py.core.entries.Pairing` reads: of its content, its calls in their places,
+    and None in all others; nobody may change it. ``calls`` says whether it calls a tool, ``is_spoken`` whether it is
+    one of the user with words of a person, and ``has_failed`` whether it is the result of a call that failed. These two
+    are None if the message was not decoded to tell. ``agent`` is who answers, if it says.
     """
 
     payload_hash: int
@@ -964,22 +950,22 @@ def _is_call(part: JsonValue) -> bool:
 class KnownTraits:
     """The traits of entries that are messages: of at most ``most``, the newest. All threads may use one object."""
 
-    def __init__(self, most: int = MOST_REMEMBERED, most_chars: int = MOST_CHARS) -> None:
-        self._most, self._most_chars = most, most_chars
+    def __init__(self, limit: int = MOST_REMEMBERED, max_chars: int = MOST_CHARS) -> None:
+        self._most, self._most_chars = limit, max_chars
         self._known: dict[str, Traits] = {}
         self.known = self._known.get
-        """Return what is remembered under an id, which is good for a payload of the same hash; None for nothing."""
+        """Return the traits under an id, which are good for a payload of the same hash; None if there are none."""
 
     def of(self, entry: Entry) -> Traits:
-        """Return the traits of an entry. O(size) of what calls tools, and O(1) where it was asked before."""
-        found = self.known(entry.id)
+        """Return the traits of an entry. O(size) of a message that calls tools, and O(1) if it is remembered."""
+        traits = self.known(entry.id)
         # Another store may have the same id for something else. Python keeps the hash of a text beside it.
-        if found is None or found.payload_hash != hash(entry.payload):
-            found = self._keep(entry, _undecoded(entry) or traits_in(entry.fields, hash(entry.payload)))
-        return found
+        if traits is None or traits.payload_hash != hash(entry.payload):
+            traits = self._keep(entry, _undecoded(entry) or traits_in(entry.fields, hash(entry.payload)))
+        return traits
 
     def note(self, entry: Entry, message: Mapping[str, JsonValue]) -> None:
-        """Remember the traits of an entry, which somebody has decoded for another reason. O(parts)."""
+        """Remember the traits of an entry, which was decoded for another reason. O(parts)."""
         self._keep(entry, traits_in(message, hash(entry.payload)))
 
     def clear(self) -> None:
@@ -1013,8 +999,8 @@ TRAITS = KnownTraits()
 # ---------------------------------------------------------------------------------------------------------------------
 # Turns of agents, and the prompts by which people count when they go back.
 #
-# A turn is one agent's answers and results, until an answer without calls, another agent or a person; what was said
-# before the first of these answers is part of it.
+# A turn is one agent's answers and results, until an answer without calls, another agent or a person; the messages
+# before the first of these answers are part of it.
 
 PREVIEW_CHARACTERS = 80
 _NUMBER = re.compile(r"-?[0-9]+")
@@ -1030,12 +1016,12 @@ class Turn(Frozen):
 
     @property
     def text(self) -> str:
-        """What the user said; "" where that were no words."""
+        """The words of the user; "" if there are none."""
         return message_text(self.entry.fields)
 
     @property
     def preview(self) -> str:
-        """The first 80 characters of what the user said, on one line; … where there are more."""
+        """The first 80 characters of the user's words, on one line; … if there are more."""
         return preview(self.text)
 
 
@@ -1045,7 +1031,7 @@ def begins_turn(entry: Entry) -> bool:
 
 
 class TurnPart(NamedTuple):
-    """What a message is to a turn: an ``answer`` of an agent, perhaps with calls, a ``result``, a ``prompt``, or ""."""
+    """The part of a message in a turn: an agent's ``answer``, perhaps with calls, a ``result``, a ``prompt``, or ""."""
 
     kind: str
     calls: bool = False
@@ -1057,7 +1043,7 @@ _ANSWER, _CALLING = TurnPart("answer"), TurnPart("answer", True)
 
 
 def part_of(entry: Entry) -> TurnPart:
-    """Return what an entry is to a turn. O(1) for most: what was read of an answer once is remembered."""
+    """Return the part of an entry in a turn. O(1) for most: the traits of an answer are remembered."""
     if entry.kind != MESSAGE:
         return _OTHER
     if entry.role == "toolResult":
@@ -1071,7 +1057,7 @@ def part_of(entry: Entry) -> TurnPart:
 
 
 def part_in(message: Mapping[str, JsonValue]) -> TurnPart:
-    """Return what a message is to a turn. O(size)."""
+    """Return the part of a message in a turn. O(size)."""
     role = message.get("role")
     if role == "assistant":
         traits = traits_in(message)
@@ -1129,11 +1115,11 @@ def turn_numbers(parts: Iterable[TurnPart], before: int = 0) -> list[int]:
     return [*map(Turns(before).add, parts)]
 
 
-def last_turns(parts: Sequence[TurnPart], most: int) -> int:
-    """Return where the last ``most`` turns that have an answer begin; 0 where there are no more. O(messages)."""
+def last_turns(parts: Sequence[TurnPart], count: int) -> int:
+    """Return where the last ``count`` turns that have an answer begin; 0 if there are no more. O(messages)."""
     numbers = turn_numbers(parts)
     last = next((numbers[at] for at in range(len(parts) - 1, -1, -1) if parts[at].kind == "answer"), 0)
-    return bisect_left(numbers, last - most + 1)
+    return bisect_left(numbers, last - count + 1)
 
 
 def numbered_turns(messages: Sequence[Entry], seen: Collection[str]) -> list[Turn]:
@@ -1142,7 +1128,7 @@ def numbered_turns(messages: Sequence[Entry], seen: Collection[str]) -> list[Tur
 
 
 def preview(text: str) -> str:
-    """Return the first 80 characters of a text on one line, with … behind them where there are more."""
+    """Return the first 80 characters of a text on one line, with … behind them if there are more."""
     line = " ".join(text[: PREVIEW_CHARACTERS * 20].split())
     return line if len(line) <= PREVIEW_CHARACTERS else line[:PREVIEW_CHARACTERS] + "…"
 
@@ -1165,7 +1151,7 @@ def kept_turns(wanted: str | int, total: int) -> int:
 
 
 def is_editable(entry: Entry) -> bool:
-    """Return whether an entry is what a person wrote and may want to write anew: before it, and not at it, one forks.
+    """Return whether a person wrote an entry and may want to write it anew: a fork of it begins before it.
 
     That is a message of the user, or a ``custom_message``.
     """
@@ -1173,10 +1159,10 @@ def is_editable(entry: Entry) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a turn owes whose program died: an answer of the model, or the results of tool calls.
+# The debt of a turn whose program died: an answer of the model, or the results of tool calls.
 
 _PAUSED = "pause_turn"
-"""Why an answer stopped that its provider goes on with when it is sent back."""
+"""The stop reason of an answer that its provider goes on with when it is sent back."""
 
 
 class PendingCall(Frozen):
@@ -1189,7 +1175,7 @@ class PendingCall(Frozen):
 
 
 class PendingTurn(Frozen):
-    """What a turn owes: the results of ``calls``, in order, or else an answer to ``unanswered``, or nothing.
+    """The debt of a turn: the results of ``calls``, in order, or else an answer to ``unanswered``, or nothing.
 
     ``unanswered`` is the user's message, the last result where all calls of an answer have theirs, or an answer that
     its provider paused (``pause_turn``).
@@ -1205,10 +1191,10 @@ class PendingTurn(Frozen):
 
 
 def pending_in(items: Sequence[ContextEntry]) -> PendingTurn:
-    """Return what the last turn of a context owes. O(turn).
+    """Return the debt of the last turn of a context. O(turn).
 
     A failed or aborted answer is none, and its calls are not to be run. Left out of account are shell commands of a
-    person, what programs wrote in the user's name, and entries of other kinds.
+    person, messages of programs in the user's name, and entries of other kinds.
     """
     turn: list[ContextEntry] = []
     for item in reversed(items):
@@ -1222,7 +1208,7 @@ def pending_in(items: Sequence[ContextEntry]) -> PendingTurn:
     turn.reverse()
     messages = [item.data for item in turn]
     pairing = Pairing(messages)
-    # The result of a call that failed, or of none, is not part of what goes on.
+    # The result of a call that failed, or of none, is not part of the turn.
     while turn and len(turn) - 1 in pairing.unpaired:
         pairing.unpaired.discard(len(turn) - 1)
         turn.pop()
@@ -1252,32 +1238,32 @@ def _has_failed(item: ContextEntry) -> bool:
 
 
 def effective_pins(own: Mapping[str, str], latest: JsonObject | None) -> set[str]:
-    """Return what the next compaction keeps, wherever it lies.
+    """Return the ids of the entries that the next compaction keeps, wherever they lie.
 
     ``own`` are a session's marks, ``on`` or ``off`` by entry; ``latest`` are the fields of the latest compaction on
-    the path: what it has pinned stays pinned until it is let go of, also in a fork, which has no marks of its own yet.
+    the path: its pins hold until they are taken off, also in a fork, which has no marks of its own yet.
     """
     carried = frozenset[str]() if latest is None else pinned_ids(latest)
     return {entry_id for entry_id in {*carried, *own} if own.get(entry_id, "on") == "on"}
 
 
 class Looking(Protocol):
-    """What says where entries are on the path that a compaction is appended to."""
+    """The path that a compaction is appended to, asked for the places of entries."""
 
     def named(self, ids: Iterable[str], /) -> Mapping[str, Entry]:
         """Return those of some entries that are on the path, by id, root first."""
 
     def group_of(self, entry_id: str, /) -> Iterable[str]:
-        """Return what is pinned together with an entry."""
+        """Return the ids that are pinned together with an entry."""
 
 
 def keeping(
     new: NewEntry, own: Mapping[str, str], latest: tuple[str, JsonObject] | None, looking: Looking, end: int
 ) -> NewEntry:
-    """Return a compaction with what it keeps besides: pinned entries, and the ranges of the one in effect before.
+    """Return a compaction with its pinned entries, and with the ranges of the one in effect before.
 
     ``own`` are the marks of the session, ``latest`` the id and the fields of that compaction, ``end`` the depth that
-    the new one will have. One that says itself what is pinned stays as it is; one of a range also gets what is pinned
+    the new one will have. One that names its pins itself stays as it is; one of a range also gets the pins
     in that. The same one where there is nothing to add.
     """
     fields = decode_object(new.payload)
@@ -1290,26 +1276,26 @@ def keeping(
         return new
     if is_of_range:
         begin, last = _own_stretch(fields, looking)
-        # What an exclusion hides of an exchange is not among what was planned, and can be shown again.
-        held = [each for named in looking.named(pinned_ids(fields)) for each in looking.group_of(named)]
+        # An excluded part of an exchange is not among the planned pins, and can be shown again.
+        range_pins = [member for pin in looking.named(pinned_ids(fields)) for member in looking.group_of(pin)]
     else:
         named = looking.named({first_kept, *(() if before is None else before.named)})
         begin, last = 0, named[first_kept].depth - 1 if first_kept in named else end - 1
         gaps = [] if before is None else gaps_of(before, named, last + 1, end)
-        held = _inside(gaps, () if latest is None else pinned_ids(latest[1]), looking)
+        range_pins = _inside(gaps, () if latest is None else pinned_ids(latest[1]), looking)
         if gaps:
             fields[RANGES] = [gap.of.as_json for gap in gaps]
-    found = [each for each in looking.named(pinned).values() if begin <= each.depth <= last]
-    members = {member for each in found if each.kind in SHOWN_KINDS for member in looking.group_of(each.id)}
-    kept = [each.id for each in looking.named(members).values() if begin <= each.depth <= last]
-    if kept or held:
-        fields["pinnedEntryIds"] = list(looking.named({*kept, *held}))
+    own_pins = [entry for entry in looking.named(pinned).values() if begin <= entry.depth <= last]
+    members = {member for entry in own_pins if entry.kind in SHOWN_KINDS for member in looking.group_of(entry.id)}
+    pins = [entry.id for entry in looking.named(members).values() if begin <= entry.depth <= last]
+    if pins or range_pins:
+        fields["pinnedEntryIds"] = list(looking.named({*pins, *range_pins}))
     return replace(new, payload=encode_json(fields, COMPACTION)[0])
 
 
 def _own_stretch(fields: JsonObject, looking: Looking) -> tuple[int, int]:
     """Return the depths of the first and the last entry that a compaction of a range stands for itself."""
-    own = next((each for each in layout_of("", fields).ranges if each.compaction_id == ""), None)
+    own = next((item for item in layout_of("", fields).ranges if item.compaction_id == ""), None)
     named = {} if own is None else looking.named([own.first_id, own.last_id])
     if own is None or own.first_id not in named or own.last_id not in named:
         return 0, -1
@@ -1317,24 +1303,24 @@ def _own_stretch(fields: JsonObject, looking: Looking) -> tuple[int, int]:
 
 
 def _inside(gaps: Sequence[Gap], ids: Iterable[str], looking: Looking) -> list[str]:
-    """Return those of some entries that lie in ranges."""
-    found = looking.named(ids).values() if gaps else ()
-    return [each.id for each in found if any(gap.first <= each.depth <= gap.last for gap in gaps)]
+    """Return the ids of the entries that lie in ranges."""
+    entries = looking.named(ids).values() if gaps else ()
+    return [entry.id for entry in entries if any(gap.first <= entry.depth <= gap.last for gap in gaps)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How far two contexts are the same, byte for byte: a digest that runs along the items of a context.
+# The common beginning of two contexts, byte for byte: a digest that runs along the items of a context.
 #
-# A provider reads from its cache what a request has in common with an earlier one, from the first byte on. Of two
-# contexts that are the same up to an item, the digests there are the same, and nowhere after it.
+# A provider reads from its cache the common beginning of a request and an earlier one. Of two contexts that are the
+# same up to an item, the digests there are the same, and nowhere after it.
 
 _SIZE = 16
 
 
 class CommonPrefix(Frozen):
-    """What two contexts begin with, byte for byte.
+    """The common beginning of two contexts, byte for byte.
 
-    ``items`` is how many items that are, of ``items_a`` and ``items_b``; ``entry_id`` is the entry behind the last of
+    ``items`` is the number of its items, of ``items_a`` and ``items_b``; ``entry_id`` is the entry behind the last of
     them in the first context, None where they have nothing in common. ``digest`` tells this prefix from every other.
     """
 
@@ -1354,8 +1340,8 @@ class PrefixChain(Frozen):
     """The running digests of a context.
 
     ``ends`` holds the digest after each item, one after the other, ``ids`` the entry behind each, ``depths`` its depth,
-    -1 for the summary of a compaction. ``changed_at`` is the depth of the last entry on the path that changed what
-    came before it, -1 for none; ``can_grow`` says that what follows only adds items.
+    -1 for the summary of a compaction. ``changed_at`` is the depth of the last entry on the path that changed the items
+    before it, -1 for none; ``can_grow`` says that later entries only add items.
     """
 
     ends: bytes
@@ -1368,35 +1354,35 @@ class PrefixChain(Frozen):
         """Return the digest after so many items; that of no items is all zero."""
         return self.ends[(items - 1) * _SIZE : items * _SIZE] if items else bytes(_SIZE)
 
-    def common_items(self, other: PrefixChain) -> int:
+    def common_items(self, chain: PrefixChain) -> int:
         """Return how many items two contexts begin with alike. O(log items)."""
-        low, high = 0, min(len(self.ids), len(other.ids))
+        low, high = 0, min(len(self.ids), len(chain.ids))
         while low < high:
             middle = (low + high + 1) // 2
-            if self.digest(middle) == other.digest(middle):
+            if self.digest(middle) == chain.digest(middle):
                 low = middle
             else:
                 high = middle - 1
         return low
 
-    def common(self, other: PrefixChain) -> CommonPrefix:
-        """Return what two contexts begin with. O(log items)."""
-        items = self.common_items(other)
+    def common(self, chain: PrefixChain) -> CommonPrefix:
+        """Return the common beginning of two contexts. O(log items)."""
+        items = self.common_items(chain)
         last = self.ids[items - 1] if items else None
-        return CommonPrefix(items, last, self.digest(items).hex(), len(self.ids), len(other.ids))
+        return CommonPrefix(items, last, self.digest(items).hex(), len(self.ids), len(chain.ids))
 
     def grown(self, depth: int, added: Sequence[ContextEntry]) -> PrefixChain:
         """Return the chain of the items up to a depth, where nothing after it changes them, and of those added to it.
 
         O(added).
         """
-        kept = bisect_right(self.depths, depth)
-        start = PrefixChain(self.ends[: kept * _SIZE], self.ids[:kept], self.depths[:kept], self.changed_at)
+        count = bisect_right(self.depths, depth)
+        start = PrefixChain(self.ends[: count * _SIZE], self.ids[:count], self.depths[:count], self.changed_at)
         return _chained(start, added)
 
 
 def item_bytes(item: ContextEntry) -> bytes:
-    """Return the message of an item as JSON text, in UTF-8: what stands in the projection. O(size)."""
+    """Return the message of an item as JSON text, in UTF-8, as in the projection. O(size)."""
     entry = item.entry
     if entry.kind == MESSAGE and not item.excluded_parts:
         # The stored text is what `encode_json` makes of the message.
@@ -1405,10 +1391,10 @@ def item_bytes(item: ContextEntry) -> bytes:
 
 
 def chain_of(items: Sequence[ContextEntry], path: Iterable[Entry] = ()) -> PrefixChain:
-    """Return the chain of a context. ``path`` is what it was read from. O(size)."""
+    """Return the chain of a context. ``path`` has the entries that it was read from. O(size)."""
     changes = [entry for entry in path if entry.kind in (COMPACTION, EXCLUSION)]
     changed_at = max((entry.depth for entry in changes), default=-1)
-    # What is left out is found by the whole path: it cannot be told from what follows.
+    # An exclusion is found by the whole path: later entries alone do not tell.
     can_grow = all(entry.kind != EXCLUSION for entry in changes)
     return _chained(PrefixChain(b"", (), (), changed_at, can_grow), items)
 
@@ -1425,7 +1411,7 @@ def _chained(start: PrefixChain, items: Sequence[ContextEntry]) -> PrefixChain:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Taking a compaction back by an entry: nothing is removed, and what came after it stays.
+# Taking a compaction back by an entry: nothing is removed, and the entries after it stay.
 
 TAKES_BACK = "takesBackCompactionId"
 """The field that names the compaction which is taken back."""
@@ -1440,7 +1426,7 @@ def uncompaction(taken_back: Entry, restored: Entry | None, first_entry_id: str,
     """
     fields: JsonObject = {} if restored is None else restored.fields
     summary, first_kept = fields.get("summary"), fields.get("firstKeptEntryId")
-    made = NewEntry.compaction(
+    compaction = NewEntry.compaction(
         summary if isinstance(summary, str) else "",
         first_kept_entry_id=first_kept if isinstance(first_kept, str) else first_entry_id,
         tokens_before=tokens_before,
@@ -1450,5 +1436,5 @@ def uncompaction(taken_back: Entry, restored: Entry | None, first_entry_id: str,
         RESTORES: None if restored is None else restored.id,
         TAKES_BACK: taken_back.id,
     }
-    payload, _ = encode_json(decode_object(made.payload) | added, "compaction")
-    return replace(made, payload=payload)
+    payload, _ = encode_json(decode_object(compaction.payload) | added, "compaction")
+    return replace(compaction, payload=payload)

@@ -1,7 +1,7 @@
-"""Entries: the immutable rows of history, and what a caller hands in to have one made.
+"""Entries: the immutable rows of history, and the values of which a caller has new ones made.
 
 An `Entry` carries its payload as the stored JSON text and decodes it when asked, so that reading ten thousand
-entries costs no parsing and what a caller does to a decoded value cannot reach anybody else's.
+entries costs no parsing and a caller's change of a decoded value reaches nobody else's.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ else:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Entries: the immutable rows of history, and what a caller hands in to have one made.
+# Entries: the immutable rows of history, and the values of which a caller has new ones made.
 #
 # An `Entry` carries its payload as the stored JSON text and decodes it when asked, so that reading ten thousand
-# entries costs no parsing and what a caller does to a decoded value cannot reach anybody else's.
+# entries costs no parsing and a caller's change of a decoded value reaches nobody else's.
 
 Source: TypeAlias = Literal["prompt", "skill", "shell", "task", "retry"]
 
 FROM_HOOK = "fromHook"
-"""The field of a compaction whose text a program gave in place of a mode."""
+"""The field of a compaction whose text is a program's in place of a mode's."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -158,19 +158,19 @@ class Entry(Frozen):
 
     @property
     def usage(self) -> UsageTotals:
-        """What this entry reported: an assistant message's usage or a compaction's; zero otherwise."""
+        """The usage that this entry reported: an assistant message's usage or a compaction's; zero otherwise."""
         return reported_usage(self.kind, self.role, self.fields) if adds_usage(self.kind, self.role) else NO_USAGE
 
 
 class NewEntry(Selective):
     """An entry ready to be written: checked, cleaned and encoded.
 
-    Made by `message`, `compaction`, `branch_summary`, `custom` and `exclusion`: what is made otherwise is not
-    ``built``, and no import takes it. ``id``, ``parent_id`` and ``created_us`` are None unless an importer brings them
-    along: an import then makes up the id, takes the clock's time, and makes the entry a root. ``extra`` is the JSON
-    text of fields that stand beside the payload.
-    ``references`` are ids that must be entries the session sees. ``oddities`` say what of the reported usage was not
-    counted as it stands, and why. ``unpaid`` says that no call was paid for it although it reports usage.
+    Made by `message`, `compaction`, `branch_summary`, `custom` and `exclusion`: any other is not ``built``, and no
+    import takes it. ``id``, ``parent_id`` and ``created_us`` are None unless an importer brings them along: an import
+    then makes up the id, takes the clock's time, and makes the entry a root. ``extra`` is the JSON text of fields that
+    stand beside the payload. ``references`` are ids that must be entries the session sees. ``oddities`` say which part
+    of the reported usage was not counted as it stands, and why. ``unpaid`` says that no call was paid for it although
+    it reports usage.
     """
 
     _not_compared: ClassVar[tuple[str, ...]] = ("built",)
@@ -210,9 +210,9 @@ class NewEntry(Selective):
 
         ``source`` tags it (prompt, skill, shell, task, retry). ``calls`` are the paid calls behind an answer, if it
         took several (see `flue_py.Session.append_message`). Lone surrogates are replaced, and counted in
-        ``surrogates_replaced``. A message is never refused for its usage: ``oddities`` say what cannot be counted.
-        Raises `InvalidEntry` naming the field, and for a message in a provider's form, which may become several
-        entries: `append_message` converts it. O(size).
+        ``surrogates_replaced``. A message is never refused for its usage: ``oddities`` say which part cannot be
+        counted. Raises `InvalidEntry` naming the field, and for a message in a provider's form, which may become
+        several entries: `append_message` converts it. O(size).
         """
         if isinstance(message, Mapping):
             check_is_ours(message, "message")
@@ -252,9 +252,9 @@ class NewEntry(Selective):
         }
         if from_hook:
             fields[FROM_HOOK] = True
-        made = _summary(COMPACTION, fields, details, usage, calls)
-        kept = (first_kept_entry_id,) if first_kept_entry_id else ()
-        return _placed(replace(made, references=kept), id, parent_id, created_at, extra)
+        compaction = _summary(COMPACTION, fields, details, usage, calls)
+        references = (first_kept_entry_id,) if first_kept_entry_id else ()
+        return _placed(replace(compaction, references=references), id, parent_id, created_at, extra)
 
     @classmethod
     def branch_summary(
@@ -273,7 +273,7 @@ class NewEntry(Selective):
     ) -> NewEntry:
         """Return a branch summary as an entry. ``from_id`` and ``abandoned_leaf_id`` are kept as given.
 
-        ``usage`` and ``calls`` are what it took to write it, as for `compaction`: the ledger counts them, the path does
+        ``usage`` and ``calls`` are its cost, as for `compaction`: the ledger counts them, the path does
         not. Raises `InvalidEntry` naming the field. O(size).
         """
         _check_string(summary, "summary")
@@ -283,8 +283,8 @@ class NewEntry(Selective):
         if abandoned_leaf_id is not None:
             _check_string(abandoned_leaf_id, "abandoned_leaf_id")
             fields["abandonedLeafId"] = abandoned_leaf_id
-        made = _summary(BRANCH_SUMMARY, fields, details, usage, calls)
-        return _placed(replace(made, usage=NO_USAGE), id, parent_id, created_at, extra)
+        summary_entry = _summary(BRANCH_SUMMARY, fields, details, usage, calls)
+        return _placed(replace(summary_entry, usage=NO_USAGE), id, parent_id, created_at, extra)
 
     @classmethod
     def custom(
@@ -307,8 +307,8 @@ class NewEntry(Selective):
             raise InvalidEntry(f"kind: {kind!r} has a method of its own; append_custom is for further kinds")
         text, replaced = encode_json(data, "data")
         paid = paid_for(None, calls, "turn")
-        made = NewEntry(kind, text, calls=paid.calls, surrogates_replaced=replaced, oddities=paid.oddities, built=True)
-        return _placed(made, id, parent_id, created_at, extra)
+        entry = NewEntry(kind, text, calls=paid.calls, surrogates_replaced=replaced, oddities=paid.oddities, built=True)
+        return _placed(entry, id, parent_id, created_at, extra)
 
     @classmethod
     def exclusion(
@@ -336,8 +336,8 @@ class NewEntry(Selective):
             fields["excluded"] = False
         fields |= {name: text for name, text in (("by", by), ("why", why)) if text is not None}
         text, replaced = encode_json(fields, EXCLUSION)
-        made = NewEntry(EXCLUSION, text, references=(entry_id,), surrogates_replaced=replaced, built=True)
-        return _placed(made, id, parent_id, created_at, extra)
+        entry = NewEntry(EXCLUSION, text, references=(entry_id,), surrogates_replaced=replaced, built=True)
+        return _placed(entry, id, parent_id, created_at, extra)
 
 
 def _placed(
@@ -347,12 +347,12 @@ def _placed(
     created_at: datetime | None,
     extra: Mapping[str, JsonValue] | None,
 ) -> NewEntry:
-    """Return an entry with what an importer says of its place."""
+    """Return an entry with the place that an importer gives it."""
     if entry_id is None and parent_id is None and created_at is None and extra is None:
         return entry
-    for what, text in (("id", entry_id), ("parent_id", parent_id)):
+    for name, text in (("id", entry_id), ("parent_id", parent_id)):
         if text is not None:
-            _check_string(text, what)
+            _check_string(text, name)
     if created_at is not None and not isinstance(created_at, datetime):
         raise InvalidEntry(f"created_at: should be a datetime, not {type(created_at).__name__}")
     if extra is not None and not isinstance(extra, Mapping):
@@ -361,13 +361,13 @@ def _placed(
         created_us = None if created_at is None else to_microseconds(created_at)
     except ValueError as error:
         raise InvalidEntry(f"created_at: {error}") from error
-    beside, replaced = (None, 0) if extra is None else encode_json(dict(extra), "extra")
+    extra_text, replaced = (None, 0) if extra is None else encode_json(dict(extra), "extra")
     return replace(
         entry,
         id=entry_id,
         parent_id=parent_id,
         created_us=created_us,
-        extra=beside,
+        extra=extra_text,
         surrogates_replaced=entry.surrogates_replaced + replaced,
     )
 
@@ -400,7 +400,7 @@ def _summary(
 def new_message(
     message: Mapping[str, JsonValue] | Message, source: str | None = None, where: str = "message"
 ) -> NewEntry:
-    """Return what `NewEntry.message` returns: its earlier name. ``where`` names the message in errors."""
+    """Do as `NewEntry.message`: its earlier name. ``where`` names the message in errors."""
     if isinstance(message, Mapping):
         check_is_ours(message, where)
     return entry_of_message(message, source, where)
@@ -415,8 +415,8 @@ def entry_of_message(
 ) -> NewEntry:
     """Return a message as an entry ready to be written, in the form of any provider; ``where`` names it in errors.
 
-    With ``produced_under`` an answer with signed reasoning says so (`flue_py.core.kinds`). Surrogates are replaced,
-    and counted in ``surrogates_replaced``. A message is never refused for its usage: ``oddities`` say what cannot be
+    With ``produced_under`` an answer with signed reasoning says so (`flue_py.core.kinds`). Surrogates are replaced, and
+    counted in ``surrogates_replaced``. A message is never refused for its usage: ``oddities`` say which part cannot be
     counted. Raises `InvalidEntry` naming the field, also if a required one is missing (see
     `flue_py.core.messages.check_complete`).
     """
@@ -480,16 +480,16 @@ def _answer_of_calls(
 
 
 def _with_kept_usage(value: Mapping[str, JsonValue], where: str) -> tuple[Mapping[str, JsonValue], tuple[str, ...]]:
-    """Return a message whose usage JSON can hold, and what of it is kept as text for that."""
+    """Return a message whose usage JSON can hold, and the oddities of the numbers that became text for that."""
     usage = value.get("usage")
     if usage is None:
         return value, ()
-    kept, odd = with_words_for_numbers(usage, f"{where}.usage")
-    return ({**value, "usage": kept}, odd) if odd else (value, ())
+    usage_json, odd = with_words_for_numbers(usage, f"{where}.usage")
+    return ({**value, "usage": usage_json}, odd) if odd else (value, ())
 
 
 def derived_from_payload(entry: NewEntry, payload: Mapping[str, JsonValue]) -> NewEntry:
-    """Return an entry with what its payload says: its preview, its usage, and, where it names none, the call of that.
+    """Return an entry with the preview and the usage of its payload, and, if it names no call, with the call of that.
 
     ``payload`` is the entry's, decoded. The same entry where nothing differs.
     """
@@ -519,7 +519,7 @@ def checked_source(source: str | None) -> str | None:
 
 
 def leaving(summary: NewEntry, from_id: str | None, leaf: str | None) -> NewEntry:
-    """Return a branch summary that names what it lies below ("root" for nothing) and the leaf that was left."""
+    """Return a branch summary that names the entry above it ("root" for none) and the leaf that was left."""
     fields = decode_object(summary.payload) | {"fromId": "root" if from_id is None else from_id}
     if leaf is not None:
         fields["abandonedLeafId"] = leaf
@@ -528,12 +528,13 @@ def leaving(summary: NewEntry, from_id: str | None, leaf: str | None) -> NewEntr
 
 def kept_from(compaction: NewEntry, first_kept: str) -> NewEntry:
     """Return a compaction that keeps from this entry on, and says in ``oddities`` that it was asked for another."""
-    asked = compaction.references[0]
-    if first_kept == asked:
+    requested = compaction.references[0]
+    if first_kept == requested:
         return compaction
     payload, _ = encode_json({**decode_object(compaction.payload), "firstKeptEntryId": first_kept}, "compaction")
     moved = (
-        f"first_kept_entry_id: kept from {first_kept!r} on, which calls the tool that is answered at or after {asked!r}"
+        f"first_kept_entry_id: kept from {first_kept!r} on, which calls the tool that is answered at or after "
+        f"{requested!r}"
     )
     return replace(compaction, payload=payload, references=(first_kept,), oddities=(*compaction.oddities, moved))
 
@@ -569,7 +570,7 @@ _DIGITS, _MORE_DIGITS = 12, 4
 class Artifact(Frozen):
     """A result that is stored whole, beside the conversation.
 
-    ``tool`` is the tool's name, or None where nothing says it, ``hint`` the argument of the call that tells most
+    ``tool`` is the tool's name, or None if it is unknown, ``hint`` the argument of the call that tells most
     (``path=src/a.py``), or "". ``call_id`` is the id of the tool call, ``entry_id`` that of the artifact's own entry,
     which the message with the stub comes after.
     """
@@ -640,15 +641,15 @@ def artifact_of(entry: Entry) -> Artifact | None:
     if not isinstance(artifact_id, str) or not isinstance(characters, int):
         return None
     tool, call_id = (text if isinstance(text := fields.get(name), str) else None for name in ("tool", "toolCallId"))
-    told = hint if isinstance(hint, str) else ""
-    return Artifact(artifact_id, tool, told, characters, call_id, entry.id, entry.created_at)
+    hint_text = hint if isinstance(hint, str) else ""
+    return Artifact(artifact_id, tool, hint_text, characters, call_id, entry.id, entry.created_at)
 
 
 def message_as_artifact(entry: Entry) -> tuple[Artifact, str] | None:
     """Return a message as if it were an artifact with the id of its entry, and its text; None for any other entry.
 
-    That is what a note stands for in whose place a request had no room for the whole. The text of a tool's result is
-    what it says, that of any other message its JSON, since calls are a part of it. O(size).
+    A note stands for such a message if a request had no room for it. The text of a tool's result is its content, that
+    of any other message its JSON, since calls are a part of it. O(size).
     """
     if entry.kind != MESSAGE:
         return None
@@ -683,7 +684,7 @@ def text_of_artifact(entry: Entry) -> str:
 
 
 def readable(entry: Entry) -> tuple[JsonObject, str] | None:
-    """Return what an artifact's entry says beside its text, and that; None for any other entry, and if it is lost."""
+    """Return the fields of an artifact's entry beside its text, and the text; None for any other, and if it is lost."""
     if artifact_of(entry) is None:
         return None
     try:
@@ -695,20 +696,19 @@ def readable(entry: Entry) -> tuple[JsonObject, str] | None:
 
 def referred_artifact(message: Mapping[str, JsonValue]) -> str | None:
     """Return the id of the artifact that a message has the stub of; None for any other message. O(1)."""
-    said = message.get(OFFLOADED)
-    artifact_id = said.get(OF) if isinstance(said, dict) else None
+    stub = message.get(OFFLOADED)
+    artifact_id = stub.get(OF) if isinstance(stub, dict) else None
     return artifact_id if isinstance(artifact_id, str) else None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Tool calls and their results: which result answers which call, and what therefore belongs together.
+# Tool calls and their results: which result answers which call, and which messages therefore belong together.
 #
 # One rule, for exclusions, pins, picks, compaction cuts, transcripts and exports. A result belongs to the latest
-# message
-# before it that calls a tool by its id, however many messages lie between. The first result of a call is its answer; a
-# further one repeats it, and is never in a context without the call. Where one message calls twice by the same id, the
-# first result answers the first call. An id that a later message uses again is another call. A result that comes before
-# every call of its id answers nothing.
+# message before it that calls a tool by its id, however many messages lie between. The first result of a call is its
+# answer; a further one repeats it, and is never in a context without the call. Where one message calls twice by the
+# same id, the first result answers the first call. An id that a later message uses again is another call. A result that
+# comes before every call of its id answers nothing.
 
 
 def tool_calls(message: Mapping[str, JsonValue]) -> list[JsonObject]:
@@ -732,29 +732,29 @@ def answered_id(message: Mapping[str, JsonValue]) -> str | None:
 
 _SAID: Mapping[str | None, JsonObject] = {role: {"role": role} for role in ("user", "assistant")}
 CALLS = '"toolCall"'
-"""What the payload of a message has that calls a tool; so has another that says it."""
+"""A text in the payload of each message that calls a tool, and of others that quote it."""
 _ANSWERS = '"toolCallId":'
 _ANSWERED = re.compile(r'"toolCallId":"([^"\\]+)"')
 
 
 def undecoded_exchange(entry: Entry) -> JsonObject | None:
-    """Return what `Pairing` reads of the message of an entry, where that can be told without decoding it; else None.
+    """Return the part of an entry's message that `Pairing` reads, if it can be told without decoding it; else None.
 
-    That is so unless it calls a tool. In a text of JSON a quotation mark has a backslash before it, so that what looks
+    That is so unless it calls a tool. In a text of JSON a quotation mark has a backslash before it, so that anything
     like a field is one; of two fields of the name one belongs to something else. O(size), but a small part of it.
     """
     if entry.role == "toolResult":
-        found = _ANSWERED.search(entry.payload) if entry.payload.count(_ANSWERS) == 1 else None
-        return None if found is None else {"role": "toolResult", "toolCallId": found[1]}
+        match = _ANSWERED.search(entry.payload) if entry.payload.count(_ANSWERS) == 1 else None
+        return None if match is None else {"role": "toolResult", "toolCallId": match[1]}
     return None if entry.role == "assistant" and CALLS in entry.payload else _SAID.get(entry.role)
 
 
 def exchange_of(entry: Entry) -> Mapping[str, JsonValue] | None:
-    """Return what `Pairing` reads of an entry; None for one that is not a message. O(size)."""
+    """Return the part of an entry that `Pairing` reads; None for one that is not a message. O(size)."""
     if entry.kind != MESSAGE:
         return None
-    found = undecoded_exchange(entry)
-    return entry.fields if found is None else found
+    exchange = undecoded_exchange(entry)
+    return entry.fields if exchange is None else exchange
 
 
 class Call(NamedTuple):
@@ -766,7 +766,7 @@ class Call(NamedTuple):
 
 
 class ToolGroup(Frozen):
-    """A message with tool calls (``caller``) and the answer of each, by index: what is kept or left out as one.
+    """A message with tool calls (``caller``) and the answer of each, by index: they stay or are left out together.
 
     ``caller`` is None for a result that answers nothing. ``is_answered`` where every call has its answer; ``is_open``
     where one has none yet, and no later message of the user or the model says that none will come.
@@ -796,7 +796,7 @@ class Pairing:
         last_said: int = -1,
     ) -> None:
         self.results: dict[Call, list[int]] = {}
-        """Every call, in order, with the indices of its results: its answer first, then what repeats that."""
+        """Every call, in order, with the indices of its results: its answer first, then its repetitions."""
         self.parts: dict[Call, JsonObject] = {}
         """Every call, in order, with the part of its message that makes it."""
         self.unpaired: set[int] = set()
@@ -822,7 +822,7 @@ class Pairing:
                 elif len(calls) == 1:
                     self.results[calls[0]].append(at)
                 else:
-                    self.results[next((each for each in calls if not self.results[each]), calls[-1])].append(at)
+                    self.results[next((call for call in calls if not self.results[call]), calls[-1])].append(at)
         self._last_said = max(self._last_said, last_said)
 
     def _read_calls(self, at: int, content: JsonValue, latest: dict[str, list[Call]]) -> None:
@@ -843,10 +843,10 @@ class Pairing:
 
     @cached_property
     def _by_caller(self) -> dict[int, list[Call]]:
-        found: dict[int, list[Call]] = {}
+        calls: dict[int, list[Call]] = {}
         for call in self.results:
-            found.setdefault(call.at, []).append(call)
-        return found
+            calls.setdefault(call.at, []).append(call)
+        return calls
 
     @cached_property
     def _call_of(self) -> dict[int, Call]:
@@ -898,9 +898,9 @@ class Pairing:
         for caller, calls in reversed(self._by_caller.items()):
             if caller >= cut or caller in pinned:
                 continue
-            found = [result for call in calls for result in self.results[call]]
+            results = [result for call in calls for result in self.results[call]]
             is_open = self._last_said <= caller and any(not self.results[call] for call in calls)
-            if is_open or max(found, default=-1) >= cut:
+            if is_open or max(results, default=-1) >= cut:
                 cut = caller
         return cut
 
@@ -952,12 +952,11 @@ def group_ids(entries: Sequence[Entry], messages: Sequence[JsonObject | None], i
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is left out of a context.
+# Exclusions: the parts of a path that its context leaves out.
 #
 # An ``exclusion`` entry on the path names another entry, or one part of its content, and leaves it out of the context
 # of everything below; with ``"excluded": false`` it takes it back in, with a ``replacement`` in the place of its
-# content
-# if it has one. The last one on the path holds.
+# content if it has one. The last one on the path holds.
 
 WHOLE = None
 REPLACEMENT = "replacement"
@@ -965,9 +964,9 @@ REPLACEMENT = "replacement"
 
 
 class Exclusion(Frozen):
-    """What the exclusions of a path leave out: an entry, or (``part``: a position or an id) one part of it.
+    """A part of a path that its exclusions leave out: an entry, or (``part``: a position or an id) one part of it.
 
-    ``exclusion_id`` is the entry that says so, with who was behind it and why. ``in_effect`` is False if the
+    ``exclusion_id`` is the entry that says so, with its author and the reason. ``in_effect`` is False if the
     context would not have it anyway: it is not on the path, or was compacted away, or there is no such part.
     """
 
@@ -988,7 +987,7 @@ class Excluding(NamedTuple):
 
 
 def read_exclusion(value: JsonValue) -> Excluding | None:
-    """Return what the payload of an exclusion says; None if it says nothing that can be understood."""
+    """Return the fields of an exclusion's payload; None if they cannot be understood."""
     if not isinstance(value, dict) or not isinstance(entry_id := value.get("entryId"), str):
         return None
     part = value.get("part")
@@ -998,22 +997,22 @@ def read_exclusion(value: JsonValue) -> Excluding | None:
 
 
 def excluded_parts(path: Iterable[Entry]) -> dict[str, dict[int | str | None, Entry]]:
-    """Return what the exclusions among these entries leave out: by entry, the parts, each with who says so.
+    """Return the parts that the exclusions among these entries leave out, by entry, each with its exclusion.
 
     `WHOLE` (None) as a part stands for the whole entry. To take a whole entry back in takes back its parts, too.
     """
-    found: dict[str, dict[int | str | None, Entry]] = {}
+    by_entry: dict[str, dict[int | str | None, Entry]] = {}
     for entry in path:
-        if entry.kind != EXCLUSION or (read := read_exclusion(entry.data)) is None:
+        if entry.kind != EXCLUSION or (exclusion := read_exclusion(entry.data)) is None:
             continue
-        parts = found.setdefault(read.entry_id, {})
-        if read.excluded:
-            parts[read.part] = entry
-        elif read.part is WHOLE:
-            parts.clear()
+        excluded = by_entry.setdefault(exclusion.entry_id, {})
+        if exclusion.excluded:
+            excluded[exclusion.part] = entry
+        elif exclusion.part is WHOLE:
+            excluded.clear()
         else:
-            parts.pop(read.part, None)
-    return {entry_id: parts for entry_id, parts in found.items() if parts}
+            excluded.pop(exclusion.part, None)
+    return {entry_id: excluded for entry_id, excluded in by_entry.items() if excluded}
 
 
 def replacements(path: Iterable[Entry]) -> dict[str, Entry]:
@@ -1021,13 +1020,14 @@ def replacements(path: Iterable[Entry]) -> dict[str, Entry]:
 
     The last one counts, from its place on the path on.
     """
-    found: dict[str, Entry] = {}
+    by_entry: dict[str, Entry] = {}
     for entry in path:
-        if entry.kind != EXCLUSION or (read := read_exclusion(entry.data)) is None:
+        if entry.kind != EXCLUSION or (exclusion := read_exclusion(entry.data)) is None:
             continue
-        if not read.excluded and read.part is WHOLE and isinstance(entry.fields.get(REPLACEMENT), (str, list)):
-            found[read.entry_id] = entry
-    return found
+        content = entry.fields.get(REPLACEMENT)
+        if not exclusion.excluded and exclusion.part is WHOLE and isinstance(content, (str, list)):
+            by_entry[exclusion.entry_id] = entry
+    return by_entry
 
 
 def with_replacement(message: JsonObject, content: JsonValue) -> JsonObject:
@@ -1053,7 +1053,7 @@ def has_part(message: JsonObject, part: int | str) -> bool:
     """Return whether the content of a message has a part at this position, or with this id."""
     content = message.get("content")
     names = frozenset((part,))
-    return isinstance(content, list) and any(_is_named(number, each, names) for number, each in enumerate(content))
+    return isinstance(content, list) and any(_is_named(number, item, names) for number, item in enumerate(content))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1083,7 +1083,7 @@ class Range(NamedTuple):
 
 
 class OnPath(Protocol):
-    """What is asked of an entry of a path."""
+    """The fields of an entry of a path that a layout needs."""
 
     @property
     def kind(self) -> str: ...
@@ -1105,7 +1105,7 @@ NO_GAP = Gap(sys.maxsize, sys.maxsize, Range("", "", None))
 
 
 class Layout(Frozen):
-    """What a compaction says of its context. ``head_id`` is the compaction whose summary comes first, if any."""
+    """The layout of a compaction's context. ``head_id`` is the compaction whose summary comes first, if any."""
 
     head_id: str | None
     first_kept_id: str | None
@@ -1121,22 +1121,22 @@ class Layout(Frozen):
         """The ids of the entries that tell where the parts are, the first kept one left out."""
         if self.head_id is not None:
             yield self.head_id
-        for each in self.ranges:
-            yield each.first_id
-            yield each.last_id
-            yield each.compaction_id or ""
+        for item in self.ranges:
+            yield item.first_id
+            yield item.last_id
+            yield item.compaction_id or ""
 
 
 def layout_of(compaction_id: str, fields: Mapping[str, JsonValue]) -> Layout:
-    """Return what a compaction says of its context. What cannot be understood is left out: it stays in the context."""
+    """Return the layout that a compaction gives its context. An item that cannot be understood is left out of it."""
     base = fields.get(BASE, compaction_id)
     first_kept = fields.get("firstKeptEntryId")
     listed = fields.get(RANGES)
-    ranges = [_range(each, compaction_id) for each in listed] if isinstance(listed, list) else []
+    ranges = [_range(item, compaction_id) for item in listed] if isinstance(listed, list) else []
     return Layout(
         base if isinstance(base, str) else None,
         first_kept if isinstance(first_kept, str) else None,
-        tuple(each for each in ranges if each is not None),
+        tuple(item for item in ranges if item is not None),
     )
 
 
@@ -1153,39 +1153,39 @@ def gaps_of(layout: Layout, entries: Mapping[str, OnPath], kept_from: int, depth
     """Return where the ranges of a layout lie, in the order of the path.
 
     ``entries`` are those that the layout names, as far as they are on the path at ``depth`` or before, by id. A range
-    that lies before what is kept or before the range listed before it, whose ends are not there or the wrong way round,
-    or that has no compaction to stand for it, is none: its entries stay in the context.
+    that lies before the kept part or before the range listed before it, whose ends are not there or the wrong way
+    round, or that has no compaction to stand for it, is none: its entries stay in the context.
     """
     gaps: list[Gap] = []
-    for each in layout.ranges:
-        first, last = entries.get(each.first_id), entries.get(each.last_id)
-        by = entries.get(each.compaction_id or "")
+    for item in layout.ranges:
+        first, last = entries.get(item.first_id), entries.get(item.last_id)
+        by = entries.get(item.compaction_id or "")
         if first is None or last is None or by is None or by.kind != COMPACTION:
             continue
         begin = gaps[-1].last + 1 if gaps else kept_from
         if begin <= first.depth <= last.depth < depth:
-            gaps.append(Gap(first.depth, last.depth, each))
+            gaps.append(Gap(first.depth, last.depth, item))
     return gaps
 
 
 def is_silent(compaction: Entry) -> bool:
-    """Return whether an entry is a compaction without a summary: what it stands for is left out, as by mode window."""
+    """Return whether an entry is a compaction without a summary: its stretch is left out, as by mode window."""
     if compaction.kind != COMPACTION:
         return False
     layout = layout_of(compaction.id, compaction.fields)
-    return layout.head_id is None and all(each.compaction_id != compaction.id for each in layout.ranges)
+    return layout.head_id is None and all(item.compaction_id != compaction.id for item in layout.ranges)
 
 
 def own_gap(compaction: Entry, entries: Mapping[str, OnPath]) -> Gap | None:
     """Return where the range lies that a compaction stands for; None for one that stands for the beginning."""
     layout = layout_of(compaction.id, compaction.fields)
-    own = tuple(each for each in layout.ranges if each.compaction_id == compaction.id)
-    found = gaps_of(Layout(None, None, own), entries, 0, compaction.depth)
-    return found[0] if found and layout.head_id != compaction.id else None
+    own = tuple(item for item in layout.ranges if item.compaction_id == compaction.id)
+    gaps = gaps_of(Layout(None, None, own), entries, 0, compaction.depth)
+    return gaps[0] if gaps and layout.head_id != compaction.id else None
 
 
 def without_summary(compaction: NewEntry) -> NewEntry:
-    """Return a compaction that shows nothing in the place of what it stands for."""
+    """Return a compaction that shows nothing in the place of its stretch."""
     text, _ = encode_json({**decode_object(compaction.payload), BASE: None}, COMPACTION)
     return replace(compaction, payload=text)
 
@@ -1200,7 +1200,7 @@ def laid_out(
     fields = decode_object(compaction.payload)
     if head is not None:
         fields[BASE] = head.head_id
-    fields[RANGES] = [each.as_json for each in ranges]
+    fields[RANGES] = [item.as_json for item in ranges]
     if pinned:
         fields["pinnedEntryIds"] = [*pinned]
     text, _ = encode_json(fields, COMPACTION)
@@ -1208,7 +1208,7 @@ def laid_out(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Registered texts: what every compaction of a session brings back word for word.
+# Registered texts, which every compaction of a session brings back word for word.
 #
 # Each registration is an entry of its own on the path, which no model sees: a branch has the texts of its path, and a
 # later entry of the same name takes the place of the earlier one.
@@ -1218,11 +1218,11 @@ REGISTERED = "registered"
 
 RegisteredKind: TypeAlias = Literal["instructions", "plan", "todo", "skill"]
 REGISTERED_KINDS: tuple[RegisteredKind, ...] = ("instructions", "plan", "todo", "skill")
-"""What is registered, in the order in which it is shown."""
+"""The kinds of registered texts, in the order in which they are shown."""
 
 
 class RegisteredText(Frozen):
-    """A text that every compaction brings back word for word: its name, what it is, and the entry that set it last."""
+    """A text that every compaction brings back word for word: its name, its kind, and the entry that set it last."""
 
     name: str
     kind: RegisteredKind
@@ -1238,20 +1238,20 @@ def registration(name: str, kind: RegisteredKind | None, text: str | None) -> Js
 def texts_in_force(entries: Iterable[Entry], before: Sequence[Entry] = ()) -> tuple[RegisteredText, ...]:
     """Return the texts in force at the end of a path, in the order of their names' first registration.
 
-    ``before`` are the entries in force where ``entries`` begin, or anywhere after that. What is not a registration is
+    ``before`` are the entries in force where ``entries`` begin, or anywhere after that. Entries of other kinds are
     passed over. O(entries).
     """
-    found: dict[str, RegisteredText] = {}
+    texts: dict[str, RegisteredText] = {}
     for entry in (*before, *entries):
         if entry.kind != REGISTERED:
             continue
         data = entry.data
-        read = _read(data, entry.id) if isinstance(data, dict) else None
-        if read is not None:
-            found[read.name] = read
+        registered = _read(data, entry.id) if isinstance(data, dict) else None
+        if registered is not None:
+            texts[registered.name] = registered
         elif isinstance(data, dict) and isinstance(name := data.get("name"), str):
-            found.pop(name, None)
-    return tuple(found.values())
+            texts.pop(name, None)
+    return tuple(texts.values())
 
 
 def _read(data: JsonObject, entry_id: str) -> RegisteredText | None:
@@ -1262,11 +1262,11 @@ def _read(data: JsonObject, entry_id: str) -> RegisteredText | None:
 
 
 def noted_ids(details: JsonValue) -> list[str] | None:
-    """Return the ids of the entries that a compaction notes as in force; None where it notes nothing of that."""
+    """Return the ids of the entries that a compaction notes as in force; None if it notes none."""
     listed = details.get(REGISTERED) if isinstance(details, dict) else None
     if not isinstance(listed, list):
         return None
-    return [each for each in listed if isinstance(each, str)]
+    return [item for item in listed if isinstance(item, str)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1330,7 +1330,7 @@ _LARGEST_EXIT_CODE = 2**32
 def shell_exchange(
     command: str, output: str, exit_code: int | None, *, call_id: str, answer_id: str | None = None
 ) -> list[NewEntry]:
-    """Return what stands for a command: a message of the user, a call of the tool ``bash``, and its result.
+    """Return the entries that stand for a command: a message of the user, a call of the tool ``bash``, and its result.
 
     The result is an error unless ``exit_code`` is 0; None is one that was killed. ``answer_id`` is the id of the entry
     with the call. Raises `InvalidArgument`, `InvalidEntry`.
@@ -1343,7 +1343,7 @@ def shell_exchange(
         isinstance(exit_code, bool) or not isinstance(exit_code, int) or abs(exit_code) > _LARGEST_EXIT_CODE
     ):
         raise InvalidArgument(f"exit_code: {shown(exit_code)} is not the exit code of a command, or None")
-    said: JsonObject = {"role": "user", "content": [{"type": "text", "text": command}]}
+    command_message: JsonObject = {"role": "user", "content": [{"type": "text", "text": command}]}
     called: JsonObject = {
         "role": "assistant",
         "content": [{"type": "toolCall", "id": call_id, "name": SHELL_TOOL, "arguments": {"command": command}}],
@@ -1358,14 +1358,14 @@ def shell_exchange(
         "isError": exit_code != 0,
     }
     return [
-        NewEntry.message(said, SHELL_SOURCE),
+        NewEntry.message(command_message, SHELL_SOURCE),
         NewEntry.message(called, SHELL_SOURCE, id=answer_id),
         NewEntry.message(result, SHELL_SOURCE),
     ]
 
 
 def _told(output: str, exit_code: int | None) -> str:
-    """Return what the model reads of it. Some providers refuse an empty text."""
+    """Return the text of the result for the model. Some providers refuse an empty text."""
     text = output if output.strip() else "(no output)"
     if exit_code == 0:
         return text

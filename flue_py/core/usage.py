@@ -1,4 +1,4 @@
-"""Usage: tokens and money as integers, and sums of them over a path. `usage_shapes` reads what was reported.
+"""Usage: tokens and money as integers, and sums of them over a path. Reads the reports of every provider and framework.
 
 Money is held in picodollars (1e-12 USD). A reported cost is rounded half up once, on the way in; from then on
 every sum and difference is exact.
@@ -31,10 +31,6 @@ else:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Usage: tokens and money as integers, and sums of them over a path. `usage_shapes` reads what was reported.
-#
-# Money is held in picodollars (1e-12 USD). A reported cost is rounded half up once, on the way in; from then on
-# every sum and difference is exact.
 
 PICODOLLARS_PER_DOLLAR = 10**12
 MAX_AMOUNT = 2**62
@@ -87,19 +83,19 @@ class UsageTotals(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """All tokens: the reported total, or the sum of the kinds where a provider reported none."""
+        """All tokens: the reported total, or the sum of the kinds if a provider reported none."""
         return self.total_tokens or self.input + self.output + self.cache_read + self.cache_write
 
-    def plus(self, other: UsageTotals) -> UsageTotals:
+    def plus(self, usage: UsageTotals) -> UsageTotals:
         """Return the sum. Raises `InvalidEntry` if one of the ten would leave the stored range."""
-        total = UsageTotals._make(map(add, self, other))
+        total = UsageTotals._make(map(add, self, usage))
         if max(total) > MAX_AMOUNT:
             raise SumTooLarge(f"usage: the running total would exceed {MAX_AMOUNT}; check the reported numbers")
         return total
 
-    def minus(self, other: UsageTotals) -> UsageTotals:
+    def minus(self, usage: UsageTotals) -> UsageTotals:
         """Return the difference, field by field."""
-        return UsageTotals(*[mine - theirs for mine, theirs in zip(self, other, strict=True)])
+        return UsageTotals(*[mine - theirs for mine, theirs in zip(self, usage, strict=True)])
 
 
 NO_USAGE = UsageTotals()
@@ -110,7 +106,7 @@ PAID_COLUMNS = ("paid_calls", "unpriced_calls", "unknown_calls", "paid_tokens", 
 
 
 class Paid(NamedTuple):
-    """What paid calls come to by the ledger: how many they are, and tokens and picodollars as far as they are known.
+    """The sum of paid calls by the ledger: their number, and tokens and picodollars as far as they are known.
 
     ``unpriced_calls`` have no known cost; of ``unknown_calls`` among them the tokens are unknown, too.
     """
@@ -121,13 +117,13 @@ class Paid(NamedTuple):
     tokens: int = 0
     picodollars: int = 0
 
-    def plus(self, other: Paid) -> Paid:
+    def plus(self, paid: Paid) -> Paid:
         """Return the sum."""
-        return Paid._make(map(add, self, other))
+        return Paid._make(map(add, self, paid))
 
-    def minus(self, other: Paid) -> Paid:
+    def minus(self, paid: Paid) -> Paid:
         """Return the difference, field by field."""
-        return Paid._make(map(sub, self, other))
+        return Paid._make(map(sub, self, paid))
 
 
 NOTHING_PAID = Paid()
@@ -155,7 +151,7 @@ class Cost(Selective):
 
 
 class Usage(Frozen):
-    """What model calls used: tokens by kind, and cost. ``total_tokens`` is summed as reported, not recomputed."""
+    """The usage of model calls: tokens by kind, and cost. ``total_tokens`` is summed as reported, not recomputed."""
 
     input: int = 0
     output: int = 0
@@ -179,15 +175,15 @@ class Usage(Frozen):
     def known(self, told: Collection[str]) -> dict[str, int | None]:
         """Return the tokens by kind and all of them, as JSON spells them; None for a 0 that ``told`` does not name.
 
-        Of all tokens a 0 is known where anything else is.
+        Of all tokens a 0 is known if anything else is.
         """
         tokens = self.totals[:5]
         told = {*told, "totalTokens"} if told or any(tokens) else told
         named = zip(_TOKEN_FIELDS, tokens, strict=True)
         return {name: count if count or name in told else None for name, count in named}
 
-    def __add__(self, other: Usage) -> Usage:
-        return Usage.from_totals(self.totals.plus(other.totals))
+    def __add__(self, usage: Usage) -> Usage:
+        return Usage.from_totals(self.totals.plus(usage.totals))
 
     def to_json(self) -> JsonObject:
         """Return the reference's JSON shape (camelCase, costs as dollar floats; use `cost` for exact money)."""
@@ -201,9 +197,9 @@ class Usage(Frozen):
 class UsageWindow(Frozen):
     """The usage of the entries after ``since``, up to ``leaf``.
 
-    ``usage`` is what messages and compactions report of themselves; but the total of its cost is the one figure of the
-    window, what the ledger has; ``reported_cost`` is what the entries report, which is more where another session paid
-    for a call first. ``paid`` is what the ledger has of the same entries, priced calls and those of branch summaries
+    ``usage`` is the sum of the reports of messages and compactions; but the total of its cost is the one figure of the
+    window, that of the ledger. ``reported_cost`` is the sum of the reports, which is more if another session paid
+    for a call first. ``paid`` is the ledger's sum of the same entries, priced calls and those of branch summaries
     included: `Store.usage` of the same path gives the same.
     ``on_path`` is False if ``since`` is not an ancestor of ``leaf`` (or the leaf itself): both are then
     zero, never those of the whole history. ``since=None`` is the window over the whole path.
@@ -256,16 +252,16 @@ class UsageWindow(Frozen):
 
 
 def usage_of_window(reported: UsageTotals, paid: Paid) -> Usage:
-    """Return what entries report, with what they cost by the ledger."""
+    """Return the usage that entries report, with their cost by the ledger."""
     usage = Usage.from_totals(reported)
     is_known = known_cost(paid.picodollars, paid.unpriced_calls) is not None
     return replace(usage, cost=replace(usage.cost, total=paid.picodollars, is_known=is_known))
 
 
 def known_cost(picodollars: int, unpriced_calls: int) -> Decimal | None:
-    """Return what calls cost in US dollars, exact; None if all known costs are 0 and the cost of some is unknown.
+    """Return the cost of calls in US dollars, exact; None if all known costs are 0 and the cost of some is unknown.
 
-    The one rule for every view: a sum of 0 that leaves calls out says nothing of what was paid.
+    The one rule for every view: a sum of 0 that leaves calls out says nothing of the price paid.
     """
     return None if unpriced_calls and not picodollars else picodollars_to_usd(picodollars)
 
@@ -294,16 +290,16 @@ def usd_to_picodollars(amount: float | str | Decimal, where: str = "cost") -> in
 
 
 def picodollars_as_printed(amount: float) -> int | None:
-    """Return what `usd_to_picodollars` does, of dollars that print with so few places that nothing is rounded.
+    """Do as `usd_to_picodollars`, for dollars that print with so few places that nothing is rounded.
 
-    None for all others.
+    Return None for all others.
     """
     picodollars = round(amount * PICODOLLARS_PER_DOLLAR) if 0 <= amount < _TOLD_APART else 0
     return picodollars if picodollars / PICODOLLARS_PER_DOLLAR == amount else None
 
 
 _TOLD_APART = 4_000
-"""Up to here no two numbers of whole picodollars are the same float, so that the one which is it is what it prints."""
+"""Up to here no two numbers of whole picodollars are the same float, so that the number prints as that float."""
 
 
 def _exact_amount(amount: object) -> Decimal | None:
@@ -317,23 +313,21 @@ def _exact_amount(amount: object) -> Decimal | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What the fields of a usage object mean: the spellings of providers and frameworks, in snake case.
+# The meaning of the fields of a usage object: the spellings of providers and frameworks, in snake case.
 #
 # The names of fields are those of the types in anthropic 2.14.0 (`Usage`, `BetaUsage`), openai 3.57.0
-# (`CompletionUsage`,
-# `ResponseUsage`), google-genai 3.6.1 (`GenerateContentResponseUsageMetadata`, `UsageMetadata`, and `Usage` of the
-# Interactions API), botocore 1.44.8 (`TokenUsage` of bedrock-runtime), langchain-core 1.8.3 (`UsageMetadata`, with what
-# langchain-openai 1.7.4, langchain-anthropic 1.7.10 and langchain-aws 1.9.1 put into its details) and pydantic-ai 2.68
-# (`RequestUsage`), as of November 2026. OpenRouter, xAI, Perplexity and Cohere have no such type: their names are those
-# of their documentation.
+# (`CompletionUsage`, `ResponseUsage`), google-genai 3.6.1 (`GenerateContentResponseUsageMetadata`, `UsageMetadata`, and
+# `Usage` of the Interactions API), botocore 1.44.8 (`TokenUsage` of bedrock-runtime), langchain-core 1.8.3
+# (`UsageMetadata`, with what langchain-openai 1.7.4, langchain-anthropic 1.7.10 and langchain-aws 1.9.1 put into its
+# details) and pydantic-ai 2.68 (`RequestUsage`), as of November 2026. OpenRouter, xAI, Perplexity and Cohere have no
+# such type: their names are those of their documentation.
 #
 # A field is one of these: a number of tokens (`Field`), something that changes the price (`Term` and `Count`), an
-# object
-# of such fields, or nothing that is paid for (`FREE`).
+# object of such fields, or nothing that is paid for (`FREE`).
 
 
 class Kind(Enum):
-    """What a reported number counts."""
+    """The kind of tokens that a reported number counts."""
 
     INPUT = auto()
     MORE_INPUT = auto()
@@ -342,7 +336,7 @@ class Kind(Enum):
     CACHE_READ = auto()
     CACHE_WRITE = auto()
     MORE_CACHE_WRITE = auto()
-    """Written tokens that are not in the numbers by lifetime, where there are such."""
+    """Written tokens that are not in the numbers by lifetime, if there are such."""
     CACHE_WRITE_5M = auto()
     CACHE_WRITE_1H = auto()
     REASONING = auto()
@@ -368,9 +362,9 @@ class Field(Frozen):
 
 
 class Term(Frozen):
-    """A name of what changes the price; at the ``usual`` values the list price holds, and at an empty one.
+    """A name that changes the price; at the ``usual`` values the list price holds, and at an empty one.
 
-    ``values`` are those that mean another term.
+    ``values`` are those that stand for another term.
     """
 
     name: str
@@ -379,7 +373,7 @@ class Term(Frozen):
 
 
 class Count(Frozen):
-    """A number of what is paid for beside the tokens, or at another price: a term where it is not 0.
+    """A number of things that are paid for beside the tokens, or at another price: a term if it is not 0.
 
     Without a name it goes by the field's.
     """
@@ -388,14 +382,14 @@ class Count(Frozen):
 
 
 class Rows(Frozen):
-    """A list of numbers: ``name`` is the field that says of what, ``count`` the fields that may have the number."""
+    """A list of numbers: ``name`` is the field that names their kind, ``count`` the fields that may have the number."""
 
     name: str
     count: tuple[str, ...]
 
 
 class Free(Frozen):
-    """What no provider charges for."""
+    """A field that no provider charges for."""
 
 
 Node: TypeAlias = "Field | Term | Count | Rows | Free | Mapping[str, Node]"
@@ -437,7 +431,7 @@ CONTEXT: Mapping[str, Node] = {
     # Perplexity
     "search_context_size": _term("search_context_size"),
 }
-"""What a response says of its price, in its usage or beside it."""
+"""The terms that a response gives of its price, in its usage or beside it."""
 
 TIER = "service_tier"
 _TIERS = ("priority", "flex")
@@ -450,7 +444,7 @@ REQUESTS = "requests"
 """The term of numbers that are the sum of several requests: which tier each of them reached is then unknown."""
 
 QUERIES = "web_search_requests"
-"""The term of what was searched for, where the number that is billed is absent: the provider says which that is."""
+"""The term of a number of queries, if the number that is billed is absent: the provider says which that is."""
 BILLED_BY_QUERY = frozenset({"anthropic", "openai", "openrouter"})
 
 ALWAYS_SEARCHES = re.compile(r"(?:^|/)gpt-[^/]*-search(?:-|$)")
@@ -463,11 +457,11 @@ MODALITIES = {
 }
 """Terms of tokens that some models have another price for, and the price of genai-prices that says so."""
 AS_TEXT = frozenset({"input_image_tokens", "input_video_tokens"})
-"""Those that cost as any other where no price of their own is published; that of the rest is then unknown."""
+"""Those that cost as any other if no price of their own is published; that of the rest is then unknown."""
 
 
 def _modalities(way: str) -> Mapping[str, Node]:
-    """Return the fields of tokens by what they are of: Chat Completions, Realtime, LangChain, Gemini."""
+    """Return the fields of tokens by their medium: Chat Completions, Realtime, LangChain, Gemini."""
     fields: dict[str, Node] = {ROWS: Rows("modality", ("token_count", "tokens")), "document": FREE}
     for medium in ("audio", "image", "video"):
         term = Count(f"{way}_{medium}_tokens")
@@ -598,7 +592,7 @@ FIELDS: Mapping[str, Node] = {
     "details": {
         **_OF_OUTPUT,
         QUERIES: Count(QUERIES),
-        # What an advisor on Anthropic's side took is in no number of the request.
+        # The tokens of an advisor on Anthropic's side are in no number of the request.
         **{f"advisor_{name}": Count() for name in (*_ADVISED, "iterations")},
     },
     SEARCHES: Count(),
@@ -611,7 +605,7 @@ FIELDS: Mapping[str, Node] = {
     "cache_creation": _BY_LIFETIME,
     # LiteLLM
     "cache_creation_token_details": _BY_LIFETIME,
-    # Anthropic and OpenRouter: what a tool of the provider was used for. Fetching a page costs its tokens.
+    # Anthropic and OpenRouter: the uses of a tool of the provider. Fetching a page costs its tokens.
     "server_tool_use": {"web_search_requests": Count(SEARCHES), "web_fetch_requests": FREE, ANY: Count()},
     "fallback_credit": {"status": {"type": _term("fallback_credit", "not_applied")}},
     # Gemini, Interactions API
@@ -624,7 +618,7 @@ FIELDS: Mapping[str, Node] = {
     # Perplexity
     "num_search_queries": Count(),
     "citation_tokens": Count(),
-    # Cohere: what was billed, beside "tokens", which has all of them
+    # Cohere: the number billed, beside "tokens", which has all of them
     "billed_units": {
         "input_tokens": Field(Kind.INPUT),
         "output_tokens": Field(Kind.OUTPUT),
@@ -636,16 +630,16 @@ FIELDS: Mapping[str, Node] = {
 """Every spelling that is known. Costs, and the steps of one request (``iterations``), are read apart."""
 
 DOLLARS = frozenset({"cost", "cost_usd", "total_cost_usd"})
-"""Where a cost stands that is one number of dollars."""
+"""The fields of a cost that is one number of dollars."""
 
 TICKS = "cost_in_usd_ticks"
-"""xAI: what was charged, searches and all, in ten billionths of a dollar."""
+"""xAI: the charge, searches and all, in ten billionths of a dollar."""
 PICODOLLARS_PER_TICK = 100
 
 OWN_KEY = "is_byok"
-"""OpenRouter: the call was paid for with the user's own key, and the cost is only what was charged for that."""
+"""OpenRouter: the call was paid for with the user's own key, and the cost is only the charge for that."""
 UPSTREAM = "cost_details"
-"""OpenRouter: where what the model's provider charged stands (`UPSTREAM_WHOLE`, or `UPSTREAM_PARTS` together)."""
+"""OpenRouter: the field of the charge of the model's provider (`UPSTREAM_WHOLE`, or `UPSTREAM_PARTS` together)."""
 UPSTREAM_WHOLE = "upstream_inference_cost"
 UPSTREAM_PARTS = (
     ("upstream_inference_prompt_cost", "upstream_inference_completions_cost"),
@@ -661,14 +655,12 @@ UPSTREAM_PARTS = (
 #
 # - Tokens of the cache are part of the input at OpenAI, Gemini, pydantic-ai, LangChain and the Vercel AI SDK, and are
 #   counted beside it at Anthropic, Bedrock and in our own shape. We count them beside it.
-# - Reasoning is part of the output nearly everywhere. Gemini counts thoughts beside the candidates, and others that
-# speak
-#   OpenAI's dialect reasoning beside the output: the reported total says so. We count it as part of the output.
-# - Anthropic's numbers leave out what a compaction or an advisor on their side took; its ``iterations`` have
-# everything,
-#   and name the model of a step.
+# - Reasoning is part of the output nearly everywhere. Gemini counts thoughts beside the candidates, and others in the
+#   dialect of OpenAI reasoning beside the output: the reported total says so. We count it as part of the output.
+# - Anthropic's numbers leave out the tokens of a compaction or an advisor on their side; its ``iterations`` have all
+#   of them, and name the model of a step.
 # - A total that is absent is the sum of the kinds. One that was reported stays as it is.
-# - What says that the list price does not hold (a tier, a batch, searches, tokens that are in no number) is a *term*.
+# - A field that makes the list price not hold (a tier, a batch, searches, tokens that are in no number) is a *term*.
 #
 # Reading never fails: an answer that was paid for is kept whatever its usage says. A number that cannot be a count
 # (negative, fractional, beyond 64 bits, not a number) is not counted, and the `oddities` say so. If nothing at all is
@@ -680,25 +672,22 @@ KINDS = ("input", "output", "cacheRead", "cacheWrite")
 PARTS = (*KINDS, "cacheWrite1h", "reasoning", "totalTokens")
 """Every number of tokens that a report may have: the kinds, the parts of two of them, and the total."""
 
-_MAKES = {
-    Kind.INPUT: "input",
-    Kind.MORE_INPUT: "input",
-    Kind.OUTPUT: "output",
-    Kind.REASONING: "reasoning",
-    Kind.CACHE_READ: "cacheRead",
-    Kind.CACHE_WRITE: "cacheWrite",
-    Kind.CACHE_WRITE_5M: "cacheWrite",
-    Kind.MORE_CACHE_WRITE: "cacheWrite",
-    Kind.TOTAL: "totalTokens",
+_REPORTED_BY = {
+    "input": {Kind.INPUT, Kind.MORE_INPUT},
+    "output": {Kind.OUTPUT, Kind.THOUGHTS},
+    "cacheRead": {Kind.CACHE_READ},
+    "cacheWrite": {Kind.CACHE_WRITE, Kind.CACHE_WRITE_5M, Kind.CACHE_WRITE_1H, Kind.MORE_CACHE_WRITE},
+    "cacheWrite1h": {Kind.CACHE_WRITE_1H},
+    "reasoning": {Kind.REASONING, Kind.THOUGHTS},
+    "totalTokens": {Kind.TOTAL},
 }
-_MAKES_BOTH = {Kind.THOUGHTS: ("output", "reasoning"), Kind.CACHE_WRITE_1H: ("cacheWrite", "cacheWrite1h")}
-"""What kinds of numbers tell of: a part tells of what it is a part of."""
+"""The kinds that report a number of tokens: a part reports its whole, too."""
 
 
 @lru_cache(maxsize=256)
 def _told_by(kinds: tuple[Kind, ...]) -> frozenset[str]:
     """Return the numbers of tokens (`PARTS`) that were reported by numbers of these kinds."""
-    return frozenset(name for kind in kinds for name in _MAKES_BOTH.get(kind) or (_MAKES[kind],))
+    return frozenset(name for name, reporting in _REPORTED_BY.items() if not reporting.isdisjoint(kinds))
 
 
 Terms: TypeAlias = "tuple[tuple[str, str], ...]"
@@ -711,13 +700,13 @@ _LONGEST_TERM = 64
 
 
 class ReportedUsage(Frozen):
-    """What a usage object says of a call.
+    """The report of a call by a usage object.
 
     ``cache_write_1h`` is the part of the cache writes that is kept for an hour, ``reasoning`` the part of the output
     that was reasoning. ``cost`` is in picodollars, None if none was reported. ``is_known`` is False if nothing
     was recognised: the ten numbers are then zero because they are unknown. ``told`` names the numbers of tokens
-    that were reported (`PARTS`): a zero in another was not reported. ``oddities`` say what was not counted as it
-    was reported, and why. ``terms`` are names and values of what makes the price another one than that of these
+    that were reported (`PARTS`): a zero in another was not reported. ``oddities`` say which field was not counted as it
+    was reported, and why. ``terms`` are names and values that make the price another one than that of these
     tokens on the list. ``steps`` are those of the numbers that another model took, by model.
     """
 
@@ -733,7 +722,7 @@ class ReportedUsage(Frozen):
 
 
 def read_reported(value: JsonValue | Mapping[str, JsonValue], where: str = "usage") -> ReportedUsage:
-    """Return what a usage object says, in any known shape. Never raises. O(fields)."""
+    """Return the report of a usage object, in any known shape. Never raises. O(fields)."""
     if not isinstance(value, (dict, Mapping)):
         odd = () if value is None else (f"{where}: {shown(value)} is not a usage object; nothing of it is counted",)
         return ReportedUsage(oddities=odd)
@@ -755,13 +744,13 @@ def read_reported(value: JsonValue | Mapping[str, JsonValue], where: str = "usag
     return replace(whole, terms=terms, steps=tuple(_named(steps, whole.terms)))
 
 
-def _with_larger_parts(usage: ReportedUsage, beside: ReportedUsage) -> ReportedUsage:
+def _with_larger_parts(usage: ReportedUsage, report: ReportedUsage) -> ReportedUsage:
     """Return a usage with the parts of its numbers that only another report of the same call has."""
     return replace(
         usage,
-        cache_write_1h=min(max(usage.cache_write_1h, beside.cache_write_1h), usage.totals.cache_write),
-        reasoning=min(max(usage.reasoning, beside.reasoning), usage.totals.output),
-        told=usage.told | beside.told,
+        cache_write_1h=min(max(usage.cache_write_1h, report.cache_write_1h), usage.totals.cache_write),
+        reasoning=min(max(usage.reasoning, report.reasoning), usage.totals.output),
+        told=usage.told | report.told,
     )
 
 
@@ -771,7 +760,7 @@ def merged_terms(first: Terms, last: Terms) -> Terms:
 
 
 def read_beside(message: Mapping[str, JsonValue], where: str = "usage") -> ReportedUsage:
-    """Return what the usage of a message says, with what the message itself says of its price. Never raises."""
+    """Return the report of a message's usage, with the terms of its price in the message itself. Never raises."""
     usage = message.get("usage")
     if not isinstance(usage, Mapping):
         return read_reported(usage, where)
@@ -780,29 +769,29 @@ def read_beside(message: Mapping[str, JsonValue], where: str = "usage") -> Repor
 
 
 def terms_beside(message: Mapping[str, JsonValue]) -> Terms:
-    """Return what a message says of its price beside its usage."""
+    """Return the terms of its price that a message has beside its usage."""
     reading = _Reading("")
     reading.read(context_of(message))
     return reading.terms
 
 
 def context_of(response: Mapping[str, JsonValue]) -> JsonObject:
-    """Return the fields of a message or a response that say of its price what its usage may say, too."""
+    """Return the fields of a message or a response with terms of its price that its usage may have, too."""
     return {name: value for name, value in response.items() if _snake_case(name) in CONTEXT}
 
 
 def billed_by(response: Mapping[str, JsonValue], usage: JsonValue = None) -> JsonObject:
-    """Return what a response says of its price beside the numbers that a framework keeps: fields for their usage.
+    """Return the terms of the price that a response has beside the numbers of a framework, as fields of their usage.
 
-    ``usage`` is the provider's own, where the framework has it, too. Never raises. O(fields).
+    ``usage`` is the provider's own, if the framework has it, too. Never raises. O(fields).
     """
     reading = _Reading("")
     reading.read(context_of(response))
     raw = usage if isinstance(usage, Mapping) else {}
     reading.read(raw)
     terms: JsonObject = dict(reading.terms)
-    beside: JsonObject = {"terms": terms} if terms else {}
-    return {**beside, "iterations": raw["iterations"]} if raw.get("iterations") else beside
+    fields: JsonObject = {"terms": terms} if terms else {}
+    return {**fields, "iterations": raw["iterations"]} if raw.get("iterations") else fields
 
 
 def with_words_for_numbers(value: JsonValue, where: str, depth: int = 0) -> tuple[JsonValue, tuple[str, ...]]:
@@ -821,12 +810,12 @@ def with_words_for_numbers(value: JsonValue, where: str, depth: int = 0) -> tupl
     inside = value.values() if isinstance(value, Mapping) else value
     # A key that is not text is refused elsewhere, and may be a number too long to print.
     places = [f"{where}.{name}" if isinstance(name, str) else f"{where}[{shown(name)}]" for name in names]
-    read = [with_words_for_numbers(each, place, depth + 1) for each, place in zip(inside, places, strict=True)]
-    odd = tuple(each for _, found in read for each in found)
+    read = [with_words_for_numbers(item, place, depth + 1) for item, place in zip(inside, places, strict=True)]
+    odd = tuple(oddity for _, oddities in read for oddity in oddities)
     if not odd:
         return value, ()
-    kept = [each for each, _ in read]
-    return (dict(zip(value, kept, strict=True)) if isinstance(value, Mapping) else kept), odd
+    items = [item for item, _ in read]
+    return (dict(zip(value, items, strict=True)) if isinstance(value, Mapping) else items), odd
 
 
 def read_usage(value: JsonValue, where: str = "usage") -> UsageTotals:
@@ -843,7 +832,7 @@ def sum_usage(usages: Iterable[JsonValue]) -> Usage:
 
 
 def reported_usage(kind: str, role: str | None, payload: Mapping[str, JsonValue]) -> UsageTotals:
-    """Return what an entry adds to its path's totals: an assistant message's usage, or a compaction's.
+    """Return the usage that an entry adds to its path's totals: an assistant message's usage, or a compaction's.
 
     User and tool-result messages and branch summaries add nothing, whatever they carry.
     """
@@ -851,26 +840,26 @@ def reported_usage(kind: str, role: str | None, payload: Mapping[str, JsonValue]
 
 
 def usage_json(usage: ReportedUsage) -> JsonObject:
-    """Return tokens as our shape spells them, for readers that translate: what was told, and the total of it.
+    """Return tokens as our shape spells them, for readers that translate: the reported kinds, and their total.
 
     The steps that another model took stay in it, by model.
     """
     totals = usage.totals
     kinds = (totals.input, totals.output, totals.cache_read, totals.cache_write)
-    made: JsonObject = {name: count for name, count in zip(KINDS, kinds, strict=True) if name in usage.told}
+    fields: JsonObject = {name: count for name, count in zip(KINDS, kinds, strict=True) if name in usage.told}
     if usage.told:
-        made["totalTokens"] = totals.total_tokens
+        fields["totalTokens"] = totals.total_tokens
     parts = {"cacheWrite1h": usage.cache_write_1h, "reasoning": usage.reasoning}
-    made |= {name: tokens for name, tokens in parts.items() if name in usage.told}
+    fields |= {name: tokens for name, tokens in parts.items() if name in usage.told}
     terms: JsonObject = dict(usage.terms)
     if terms:
-        made["terms"] = terms
+        fields["terms"] = terms
     steps: list[JsonValue] = [{"model": name, **usage_json(step)} for name, step in usage.steps]
-    return {**made, "iterations": steps} if steps else made
+    return {**fields, "iterations": steps} if steps else fields
 
 
 class _Reading:
-    """The numbers of one usage object, by what they count, and what was odd about them."""
+    """The numbers of one usage object, by the kind they count, and its oddities."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -885,12 +874,12 @@ class _Reading:
 
     @property
     def terms(self) -> Terms:
-        """What was read that changes the price, by name."""
+        """The terms that were read, by name."""
         return tuple(sorted(self._terms.items())) if self._terms else ()
 
     def read(self, value: Mapping[str, JsonValue]) -> None:
         """Take in every field that is known."""
-        beside: dict[str, JsonValue] = {}
+        of_key: dict[str, JsonValue] = {}
         for name, reported in value.items():
             if reported is None:
                 continue
@@ -905,30 +894,30 @@ class _Reading:
             elif spelling == TICKS:
                 self._take_ticks(reported, name)
             elif spelling in (OWN_KEY, UPSTREAM):
-                beside[spelling] = reported
+                of_key[spelling] = reported
             elif type(reported) is int and reported:
                 meant = _name_meant(spelling)
                 hint = f"; did you mean {shown(meant)}?" if meant else ""
                 self._odd(name, f"is a field of no usage that is read here; its {shown(reported)} is not counted{hint}")
-        if beside.get(OWN_KEY) is True:
-            self._add_upstream(beside.get(UPSTREAM))
+        if of_key.get(OWN_KEY) is True:
+            self._add_upstream(of_key.get(UPSTREAM))
         if SEARCHES in self._terms or value.get(SEARCHES) == 0:
             self._terms.pop(QUERIES, None)
 
     def result(self) -> ReportedUsage:
-        """Return what was read, by our rules for which number includes which."""
+        """Return the report, by our rules for which number includes which."""
         counts = self._counts
         read = counts.get(Kind.CACHE_READ, 0)
         for_an_hour = counts.get(Kind.CACHE_WRITE_1H, 0)
         written = self._written(counts.get(Kind.CACHE_WRITE_5M, 0) + for_an_hour)
-        given = counts.get(Kind.INPUT, 0)
+        prompt = counts.get(Kind.INPUT, 0)
         if self._subtracts_cache:
-            given = self._less("input", given, read + written, "the cache")
-        given += counts.get(Kind.MORE_INPUT, 0)
+            prompt = self._less("input", prompt, read + written, "the cache")
+        prompt += counts.get(Kind.MORE_INPUT, 0)
         thoughts = counts.get(Kind.THOUGHTS, 0)
         reasoning = counts.get(Kind.REASONING, thoughts)
-        output = self._output(counts.get(Kind.OUTPUT, 0) + thoughts, given + read + written, reasoning)
-        kinds = given + output + read + written
+        output = self._output(counts.get(Kind.OUTPUT, 0) + thoughts, prompt + read + written, reasoning)
+        kinds = prompt + output + read + written
         total = counts.get(Kind.TOTAL, kinds)
         if total > MAX_AMOUNT or kinds > MAX_AMOUNT:
             self._oddities.append(f"{self._where}: its numbers come to more than {MAX_AMOUNT}; none is counted")
@@ -941,7 +930,7 @@ class _Reading:
             self._terms.setdefault(*INCOMPLETE)
         cost = self._cost()
         return ReportedUsage(
-            UsageTotals(given, output, read, written, total, *self._costs(cost)),
+            UsageTotals(prompt, output, read, written, total, *self._costs(cost)),
             for_an_hour,
             reasoning,
             cost,
@@ -952,16 +941,16 @@ class _Reading:
         )
 
     def _written(self, split: int) -> int:
-        """Return the tokens written to a cache: the number of all, or those by lifetime and what is beside them."""
-        more = self._counts.get(Kind.MORE_CACHE_WRITE, 0)
-        beside = split if more == split else split + more
-        written = self._counts.get(Kind.CACHE_WRITE, beside)
-        return written if self._is_ours else max(written, beside)
+        """Return the tokens written to a cache: the number of all, or those by lifetime and the rest."""
+        rest = self._counts.get(Kind.MORE_CACHE_WRITE, 0)
+        parts = split if rest == split else split + rest
+        written = self._counts.get(Kind.CACHE_WRITE, parts)
+        return written if self._is_ours else max(written, parts)
 
     def _output(self, output: int, request: int, reasoning: int) -> int:
-        """Return the tokens of the answer: with those beside it that only the total has.
+        """Return the tokens of the answer, with those beside it that only the total has.
 
-        Those are its reasoning where there are as many. Where a provider counts the cache within the input, nothing
+        Those are its reasoning if there are as many. If a provider counts the cache within the input, nothing
         else can be missing in the total.
         """
         counts = self._counts
@@ -981,9 +970,11 @@ class _Reading:
                 reported = _summed_rows(rows, reported)
             if isinstance(reported, (dict, Mapping)):
                 for part, value in reported.items():
-                    each = _snake_case(part)
+                    part_spelling = _snake_case(part)
                     if value is not None:
-                        self._take(node.get(each) or node.get(ANY, FREE), value, f"{name}.{part}", each)
+                        self._take(
+                            node.get(part_spelling) or node.get(ANY, FREE), value, f"{name}.{part}", part_spelling
+                        )
 
     def _take_number(self, field: Field, reported: JsonValue, name: str) -> None:
         count = _whole_number(reported)
@@ -1017,7 +1008,7 @@ class _Reading:
             self._note(*node.values.get(word, (node.name or spelling, word)))
 
     def _note(self, name: str, value: str) -> None:
-        """Note a term. What is named twice, and differs, has no price."""
+        """Note a term. One that is named twice, with two values, has no price."""
         word = value[:_LONGEST_TERM]
         before = self._terms.setdefault(name, word)
         if before != word:
@@ -1051,15 +1042,15 @@ class _Reading:
         self._is_known = True
 
     def _add_upstream(self, details: JsonValue) -> None:
-        """Add what the model's provider charged for a call that was paid for with the user's own key."""
-        beside = details if isinstance(details, Mapping) else {}
+        """Add the charge of the model's provider for a call that was paid for with the user's own key."""
+        charges = details if isinstance(details, Mapping) else {}
         fee = self._dollars.get("total")
         self._dollars.clear()
         for names in ((UPSTREAM_WHOLE,), *UPSTREAM_PARTS):
-            parts = [_picodollars(beside.get(name)) for name in names]
-            known = [part for part in parts if part is not None]
-            if fee is not None and len(known) == len(parts):
-                self._dollars["total"] = fee + sum(known)
+            parts = [_picodollars(charges.get(name)) for name in names]
+            dollars = [part for part in parts if part is not None]
+            if fee is not None and len(dollars) == len(parts):
+                self._dollars["total"] = fee + sum(dollars)
                 return
         self._note(*_OWN_KEY)
 
@@ -1077,10 +1068,10 @@ class _Reading:
     def _costs(self, total: int | None) -> list[int]:
         return [*[self._dollars.get(part, 0) for part in COST_FIELDS[:-1]], total or 0]
 
-    def _less(self, name: str, whole: int, part: int, what: str) -> int:
+    def _less(self, name: str, whole: int, part: int, owner: str) -> int:
         if part > whole:
             self._terms.setdefault(*INCOMPLETE)
-            self._odd(name, f"{whole} is less than the {part} of {what}, which is part of it; it is counted as none")
+            self._odd(name, f"{whole} is less than the {part} of {owner}, which is part of it; it is counted as none")
         return max(0, whole - part)
 
     def _at_most(self, name: str, part: int, whole_name: str, whole: int) -> int:
@@ -1089,19 +1080,19 @@ class _Reading:
             self._odd(name, f"{part} is more than the {whole} of {whole_name}, which it is a part of; counted as that")
         return min(part, whole)
 
-    def _odd(self, name: str, what: str) -> None:
-        self._oddities.append(f"{self._where}.{name}: {what}")
+    def _odd(self, name: str, oddity: str) -> None:
+        self._oddities.append(f"{self._where}.{name}: {oddity}")
 
 
 def _summed_rows(rows: Rows, reported: list[JsonValue] | tuple[JsonValue, ...]) -> JsonObject:
-    """Return a list of numbers as an object: what is named several times is added up."""
+    """Return a list of numbers as an object: rows of one name are added up."""
     summed: dict[str, JsonValue] = {}
     for row in reported:
         if not isinstance(row, Mapping):
             continue
         fields = {_snake_case(name): value for name, value in row.items()}
         name = str(fields.get(rows.name) or "unnamed")
-        count = next((fields[each] for each in rows.count if fields.get(each) is not None), None)
+        count = next((fields[field_name] for field_name in rows.count if fields.get(field_name) is not None), None)
         before, number = summed.get(name, 0), _whole_number(count)
         summed[name] = (
             before + number if isinstance(before, int) and number is not None else before if count is None else count
@@ -1113,7 +1104,7 @@ _Step: TypeAlias = "tuple[str, ReportedUsage]"
 
 
 def _steps(value: Mapping[str, JsonValue], where: str) -> list[_Step] | None:
-    """Return the steps that one request took, and their models, where they were reported and all are recognised."""
+    """Return the steps that one request took, and their models, if they were reported and all are recognised."""
     steps = value.get("iterations")
     if not isinstance(steps, (list, tuple)) or not steps:
         return None
@@ -1198,13 +1189,13 @@ def _snake_case(name: str) -> str:
 # Paid model calls, read from the JSON that a provider or an agent reported.
 
 NAMES_OF_A_CALL = ("provider", "model", "callId")
-"""What a usage object may say of its call beside the numbers."""
+"""The fields of a usage object that name its call."""
 RESPONSE_ID = "responseId"
 """The field of an answer that has its provider's id of the call, which is the id of the call in the ledger."""
 REPORTED = "reported"
 """The source of a cost that was reported with the call, rather than computed from a price."""
 UNPRICED = "not priced: "
-"""What the source of a cost begins with that is unknown because of what stands behind it, as ``name=value``."""
+"""The beginning of the source of a cost that is unknown because of the term behind it, as ``name=value``."""
 SEVERAL_MODELS = ("models", "several")
 """The term of a call that several models answered, of which the ledger has one row."""
 
@@ -1222,7 +1213,7 @@ class PaidCall(Frozen):
     ``purpose`` and ``outcome`` are names of an open set (turn, compaction, title ...; failed, aborted ...). ``at_us``
     is when it was made, if that is not the time of its entry. ``agent`` is the agent or the program that made it,
     None if it is unknown. ``is_unknown`` says that its usage is unknown: its numbers are zero for that reason alone.
-    ``terms`` are names and values of what makes its price another one than that of its tokens on the list.
+    ``terms`` are names and values that make its price another one than that of its tokens on the list.
     ``replaces`` are ids of calls of the same provider that this report replaces, if the same session paid for them: an
     import has read them before the call was complete.
     """
@@ -1299,7 +1290,7 @@ def read_call(reported: Mapping[str, JsonValue], where: str, purpose: str = "tur
 
 
 def read_steps(reported: Mapping[str, JsonValue], where: str, purpose: str = "turn") -> tuple[PaidCall, ...]:
-    """Return what `read_call` returns, as one call of each model that took a step of it (see `by_model`)."""
+    """Do as `read_call`, with one call of each model that took a step of it (see `by_model`)."""
     call = read_call(reported, where, purpose)
     return by_model(call, read_reported(reported, where)) if SEVERAL_MODELS in call.terms else (call,)
 
@@ -1407,7 +1398,7 @@ def read_calls(calls: Sequence[Mapping[str, JsonValue]], where: str, purpose: st
 
 
 def outcome_of(stop_reason: JsonValue) -> str | None:
-    """Return what an assistant message's stop reason says became of its call: failed, aborted, or None."""
+    """Return the outcome of a call by the stop reason of its message: failed, aborted, or None."""
     return _OUTCOMES.get(stop_reason) if isinstance(stop_reason, str) else None
 
 
@@ -1441,19 +1432,19 @@ def ledger_name(value: JsonValue) -> str:
     return f"{text[:_LEDGER_NAME]}~{blake2b(text.encode(), digest_size=16).hexdigest()}"
 
 
-def checked_tag(text: str, what: str) -> str:
+def checked_tag(text: str, name: str) -> str:
     """Return a purpose or an outcome unchanged. Raises `InvalidEntry` if it is not a short name."""
     if not isinstance(text, str) or not _TAG.fullmatch(text):
-        raise InvalidEntry(f"{what}: {shown(text)} is not a name of at most 64 letters, digits and _ . : -")
+        raise InvalidEntry(f"{name}: {shown(text)} is not a name of at most 64 letters, digits and _ . : -")
     return text
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The calls behind one entry, and what they report together: for answers and summaries that several calls made.
+# The calls behind one entry, and their sum: for answers and summaries that several calls made.
 
 
 class PaidFor(NamedTuple):
-    """What an entry took: its calls, the usage that its payload keeps, and what that adds to a path."""
+    """The calls of an entry, the usage that its payload keeps, and the totals that it adds to a path."""
 
     calls: tuple[PaidCall, ...]
     reported: JsonObject | None
@@ -1463,7 +1454,7 @@ class PaidFor(NamedTuple):
 
 
 def paid_for(usage: Mapping[str, JsonValue] | None, calls: Sequence[Mapping[str, JsonValue]], purpose: str) -> PaidFor:
-    """Return the calls that made an entry, and what they report together.
+    """Return the calls that made an entry, and their sum.
 
     ``usage`` is their sum; without it the sum is made, and without calls it is the only one. ``calls`` are usage
     objects, which may carry ``provider``, ``model`` and ``callId``. Raises `InvalidEntry`.
@@ -1472,8 +1463,8 @@ def paid_for(usage: Mapping[str, JsonValue] | None, calls: Sequence[Mapping[str,
         raise InvalidEntry(f"usage: should be an object, not {type(usage).__name__}")
     paid = read_calls(calls, "calls", purpose)
     words = with_words_for_numbers(None if usage is None else dict(usage), "usage")
-    kept = with_words_for_numbers([dict(call) for call in calls], "calls")
-    odd = (*words[1], *kept[1])
+    with_words = with_words_for_numbers([dict(call) for call in calls], "calls")
+    odd = (*words[1], *with_words[1])
     if usage is not None:
         usage = cast("Mapping[str, JsonValue]", words[0])
         # The sum of several calls is read like one call. It is not counted as a call if the calls are named.
@@ -1483,23 +1474,25 @@ def paid_for(usage: Mapping[str, JsonValue] | None, calls: Sequence[Mapping[str,
         )
     if not paid:
         return PaidFor((), None, NO_USAGE, ())
-    told = cast("Sequence[Mapping[str, JsonValue]]", kept[0])
-    oddities = [odd for number, call in enumerate(told) for odd in read_reported(call, f"calls[{number}]").oddities]
-    kept_calls: JsonObject = {"calls": [dict(call) for call in told]}
+    usages = cast("Sequence[Mapping[str, JsonValue]]", with_words[0])
+    oddities = [odd for number, call in enumerate(usages) for odd in read_reported(call, f"calls[{number}]").oddities]
+    as_reported: JsonObject = {"calls": [dict(call) for call in usages]}
     # If the usage of all of them is unknown, there is no sum: they are kept as they were reported.
-    reported = kept_calls if all(call.is_unknown for call in paid) else _summed_json(paid)
-    # What the payload says is what counts: dollars as JSON numbers can be a hair off the sum.
+    reported = as_reported if all(call.is_unknown for call in paid) else _summed_json(paid)
+    # The payload counts: dollars as JSON numbers can be a hair off the sum.
     whole = read_reported(reported)
     if reported is None or whole.oddities:
         # An answer that was paid for is kept, even if its numbers are too large.
-        return PaidFor(paid, kept_calls, NO_USAGE, (*all_oddities(odd, oddities), f"calls: {TOO_LARGE}"), counted=False)
+        return PaidFor(
+            paid, as_reported, NO_USAGE, (*all_oddities(odd, oddities), f"calls: {TOO_LARGE}"), counted=False
+        )
     return PaidFor(paid, reported, whole.totals, all_oddities(odd, oddities))
 
 
 def calls_of_answer(reported: ReportedUsage, message: Mapping[str, JsonValue]) -> tuple[PaidCall, ...]:
     """Return the call that an assistant message is the answer of: its provider's id of it is the message's.
 
-    Where other models took part in it, and their steps are reported, each of those is a call of its own.
+    If other models took part in it, and their steps are reported, each of those is a call of its own.
     """
     call = call_of(
         reported,
@@ -1513,19 +1506,19 @@ def calls_of_answer(reported: ReportedUsage, message: Mapping[str, JsonValue]) -
 
 
 def answered_calls(calls: Sequence[PaidCall], message: Mapping[str, JsonValue]) -> tuple[PaidCall, ...]:
-    """Return the calls behind an assistant message: what they do not say is taken from it.
+    """Return the calls behind an assistant message: a field that they lack is taken from it.
 
     Its stop reason is that of the last one.
     """
     provider, model = ledger_name(message.get("provider")), ledger_name(message.get("model"))
     agent, outcome = agent_of(message), outcome_of(message.get("stopReason"))
-    beside = terms_beside(message)
+    terms = terms_beside(message)
     return tuple(
         replace(
             call,
             provider=call.provider or provider,
             model=call.model or model,
-            terms=merged_terms(beside, with_searches(call.terms, call.provider or provider, call.model or model)),
+            terms=merged_terms(terms, with_searches(call.terms, call.provider or provider, call.model or model)),
             agent=call.agent or agent,
             outcome=call.outcome or (outcome if number == len(calls) else None),
         )
@@ -1533,12 +1526,12 @@ def answered_calls(calls: Sequence[PaidCall], message: Mapping[str, JsonValue]) 
     )
 
 
-def all_oddities(kept: Sequence[str], read: Sequence[str]) -> tuple[str, ...]:
-    """Return oddities of what is kept as text and of what was read, one for each place."""
-    if not kept:
+def all_oddities(of_texts: Sequence[str], read: Sequence[str]) -> tuple[str, ...]:
+    """Return the oddities of usage that is kept as text and those of reading it, one for each place."""
+    if not of_texts:
         return tuple(read)
-    places = {odd.partition(": ")[0] for odd in kept}
-    return (*kept, *(odd for odd in read if odd.partition(": ")[0] not in places))
+    places = {odd.partition(": ")[0] for odd in of_texts}
+    return (*of_texts, *(odd for odd in read if odd.partition(": ")[0] not in places))
 
 
 def _summed_json(paid: Sequence[PaidCall]) -> JsonObject | None:
@@ -1552,8 +1545,8 @@ def _summed_json(paid: Sequence[PaidCall]) -> JsonObject | None:
             total = total.plus(call.usage)
     except SumTooLarge:
         return None
-    told = frozenset[str]().union(*(call.told for call in paid))
-    known = Usage.from_totals(total).known(told)
+    reported = frozenset[str]().union(*(call.told for call in paid))
+    kinds = Usage.from_totals(total).known(reported)
     whole = Usage.from_totals(total).to_json()
-    summed = {name: each for name, each in whole.items() if known.get(name, each) is not None}
+    summed = {name: value for name, value in whole.items() if kinds.get(name, value) is not None}
     return summed if any(call.known_cost is not None for call in paid) else {**summed, "cost": None}

@@ -54,7 +54,7 @@ def test_another_payload_under_the_same_id_is_read_anew() -> None:
 
 
 def test_the_newest_are_remembered_and_no_long_calls() -> None:
-    known = KnownTraits(most=4, most_chars=200)
+    known = KnownTraits(limit=4, max_chars=200)
     for number in range(9):
         known.of(stored(MESSAGES[0], f"e{number}"))
     long: JsonObject = {"role": "assistant", "content": [{**CALL, "arguments": {"content": "x" * 200}}]}
