@@ -34,12 +34,12 @@ from flue_py.errors import BudgetExceeded, InvalidArgument, InvalidEntry, Reserv
 # budget means nothing elsewhere.
 
 BudgetState: TypeAlias = Literal["written", "same", "later", "no session", "taken"]
-"""What became of a budget: it was written; the target has it as it is, or in a later state; it does not have its
+"""The outcome of copying a budget: it was written; the target has it as it is, or in a later state; it lacks its
 session; or it has another budget of the same target and unit, or under the same id."""
 
 
 class BudgetRow(NamedTuple):
-    """A budget. ``reserved`` is what its reservations of the state ``held`` set aside."""
+    """A budget. ``reserved`` is the sum of its reservations of the state ``held``."""
 
     id: str
     scope: str
@@ -55,12 +55,12 @@ class BudgetRow(NamedTuple):
 
     @property
     def target(self) -> tuple[str, str, str | None, str]:
-        """What it covers, and in which unit it counts: no two budgets have the same."""
+        """Its coverage and its unit: no two budgets have the same."""
         return self[1:5]
 
 
 class ReservationRow(NamedTuple):
-    """What one reservation set aside in a budget, and what became of it."""
+    """The amount of a budget that one reservation set aside, and its outcome."""
 
     reservation_id: str
     session_id: str | None
@@ -73,7 +73,7 @@ class ReservationRow(NamedTuple):
 
 
 class BudgetCopy(Frozen):
-    """A budget with everything that was ever reserved in it. ``position`` is good in its own store only."""
+    """A budget with all reservations that were ever made in it. ``position`` is good in its own store only."""
 
     position: int
     budget: BudgetRow
@@ -83,9 +83,9 @@ class BudgetCopy(Frozen):
 def state_of_budget(
     budget: BudgetRow, *, same_id: BudgetRow | None, same_target: BudgetRow | None, session_scope: str | None
 ) -> BudgetState:
-    """Return how a target stands to a budget of another store, where ``written`` is: it is to be written.
+    """Return how a target stands to a budget of another store; ``written`` says that it is to be written.
 
-    ``same_id`` and ``same_target`` are what the target has under its id, and of its target and unit;
+    ``same_id`` and ``same_target`` are the target's budgets under its id, and of its target and unit;
     ``session_scope`` is the scope of its session there, None if that is missing.
     """
     if budget.session_id is not None and session_scope != budget.scope:
@@ -100,7 +100,7 @@ def state_of_budget(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Budgets: how much a session or a scope may spend, and what is reserved for calls that are under way.
+# Budgets: how much a session or a scope may spend, and the reservations for calls that are under way.
 #
 # A budget covers one session, a session with its task sessions and theirs (``tasks``), or a scope; it counts tokens or
 # picodollars. A reservation sets an amount aside in every budget that covers a session, before a call is made.
@@ -119,8 +119,9 @@ MAX_TTL = 30 * 24 * 3600
 class Budget(Frozen):
     """A budget. Amounts are whole tokens, or picodollars (1e-12 USD), as ``unit`` says.
 
-    ``spent`` is what it began with (``seeded``) and what committed reservations used; ``reserved`` what is set aside
-    for calls under way, without what has expired. ``session_id`` is None if it covers a scope.
+    ``spent`` is the sum of the amount it began with (``seeded``) and of the amounts that committed reservations used;
+    ``reserved`` is set aside for calls under way, without expired reservations. ``session_id`` is None if it covers a
+    scope.
     """
 
     id: str
@@ -137,22 +138,22 @@ class Budget(Frozen):
 
     @property
     def left(self) -> int:
-        """What can still be reserved. Negative where calls used more than was reserved, or the budget was lowered."""
+        """The amount left to reserve. Negative if calls used more than was reserved, or the budget was lowered."""
         return self.allowed - self.spent - self.reserved
 
     @property
     def allowed_usd(self) -> Decimal | None:
-        """What may be spent, in US dollars, exact; None if it counts tokens."""
+        """The amount that may be spent, in US dollars, exact; None if it counts tokens."""
         return self._usd(self.allowed)
 
     @property
     def spent_usd(self) -> Decimal | None:
-        """What has been spent, in US dollars, exact; None if it counts tokens."""
+        """The amount that has been spent, in US dollars, exact; None if it counts tokens."""
         return self._usd(self.spent)
 
     @property
     def left_usd(self) -> Decimal | None:
-        """What can still be reserved, in US dollars, exact; None if it counts tokens."""
+        """The amount that can still be reserved, in US dollars, exact; None if it counts tokens."""
         return self._usd(self.left)
 
     def _usd(self, amount: int) -> Decimal | None:
@@ -160,7 +161,7 @@ class Budget(Frozen):
 
     @property
     def target(self) -> str:
-        """What it covers, in words."""
+        """Its coverage, in words."""
         if self.covers == "scope":
             return f"scope {shown(self.scope)}"
         return f"session {shown(self.session_id)}{' and its tasks' if self.covers == 'tasks' else ''}"
@@ -172,11 +173,11 @@ class Budget(Frozen):
 
 
 ANY_REST = "*"
-"""The end of the scope of a budget that covers all scopes which begin with what stands before it."""
+"""The end of the scope of a budget that covers all scopes which begin with the text before it."""
 
 
 def covers_scope(of_budget: str, scope: str) -> bool:
-    """Return whether the budget of a scope, or of how scopes begin, covers the sessions of a scope."""
+    """Return whether the budget of a scope, or of a beginning of scopes, covers the sessions of a scope."""
     return scope == of_budget or (of_budget.endswith(ANY_REST) and scope.startswith(of_budget[: -len(ANY_REST)]))
 
 
@@ -186,10 +187,10 @@ def scopes_covering(scope: str) -> list[str]:
 
 
 class NewBudget(Frozen):
-    """A budget to be made, or what an existing one of the same target and unit is to allow.
+    """A budget to be made, or the new limit of an existing one of the same target and unit.
 
-    A ``scope`` that ends in `ANY_REST` stands for all that begin with the rest of it. ``spent`` is what a new one
-    begins with: an amount, or ``"ledger"`` for what the ledger has of its target.
+    A ``scope`` that ends in `ANY_REST` stands for all that begin with the rest of it. ``spent`` is the amount that a
+    new one begins with: an amount, or ``"ledger"`` for the ledger's sum of its target.
     """
 
     covers: Covers
@@ -219,9 +220,9 @@ class Amounts(Frozen):
     picodollars: int | None = None
 
     def __post_init__(self) -> None:
-        for amount, what in ((self.tokens, "tokens"), (self.picodollars, "cost")):
+        for amount, name in ((self.tokens, "tokens"), (self.picodollars, "cost")):
             if amount is not None:
-                check_amount(amount, what)
+                check_amount(amount, name)
 
     def of(self, unit: Unit) -> int | None:
         """Return the amount in a unit."""
@@ -229,11 +230,11 @@ class Amounts(Frozen):
 
 
 class Reservation(Frozen):
-    """What is set aside for one call, in each of the budgets that cover its session.
+    """The amounts that are set aside for one call, in each of the budgets that cover its session.
 
-    ``tokens`` and ``picodollars`` are what each budget of that unit holds, None if no budget counts it;
-    ``budget_ids`` is empty if no budget covers the session. ``used_tokens`` and ``used_picodollars`` are what was
-    booked when it was committed.
+    ``tokens`` and ``picodollars`` are the amounts held of each budget of that unit, None if no budget counts it;
+    ``budget_ids`` is empty if no budget covers the session. ``used_tokens`` and ``used_picodollars`` are the amounts
+    that were booked when it was committed.
     """
 
     id: str
@@ -255,12 +256,12 @@ class Reservation(Frozen):
 
     @property
     def cost(self) -> Decimal | None:
-        """What is set aside, in US dollars, exact; None if no budget counts money."""
+        """The amount set aside, in US dollars, exact; None if no budget counts money."""
         return None if self.picodollars is None else picodollars_to_usd(self.picodollars)
 
     @property
     def used_cost(self) -> Decimal | None:
-        """What was used, in US dollars, exact; None if no budget counts money, or it is not committed."""
+        """The amount used, in US dollars, exact; None if no budget counts money, or it is not committed."""
         return None if self.used_picodollars is None else picodollars_to_usd(self.used_picodollars)
 
     @property
@@ -270,7 +271,7 @@ class Reservation(Frozen):
 
 
 class HeldAmount(Frozen):
-    """What one reservation holds of one budget at the moment."""
+    """The amount that one reservation holds of one budget at the moment."""
 
     reservation_id: str
     session_id: str
@@ -280,7 +281,7 @@ class HeldAmount(Frozen):
 
 
 class Reached(NamedTuple):
-    """When a budget had spent an amount, with whose call (None: it began with so much), and what was spent then."""
+    """When a budget had spent an amount, with whose call (None: it began with so much), and the amount spent then."""
 
     at_us: int
     session_id: str | None
@@ -335,14 +336,14 @@ def reservation_of(
 
 
 def used_of(share: Share, used: Amounts) -> int:
-    """Return what a commit books in a share's budget: what was used, or what was set aside where that is not said."""
+    """Return the amount that a commit books in a share's budget: the used one, or the one set aside if it is unknown."""
     amount = used.of(share.unit)
     return share.amount if amount is None else amount
 
 
-def check_room(budget: Budget, asked: Amounts, session_id: str) -> None:
+def check_room(budget: Budget, wanted: Amounts, session_id: str) -> None:
     """Raise `BudgetExceeded` if a budget has less left than is asked for, or nothing at all."""
-    amount = asked.of(budget.unit) or 0
+    amount = wanted.of(budget.unit) or 0
     if max(amount, 1) <= budget.left:
         return
     raise _exceeded(
@@ -371,7 +372,7 @@ def check_spent(budget: Budget, session_id: str) -> None:
     )
 
 
-def _exceeded(budget: Budget, session_id: str, asked: int, message: str) -> BudgetExceeded:
+def _exceeded(budget: Budget, session_id: str, wanted: int, message: str) -> BudgetExceeded:
     return BudgetExceeded(
         message,
         budget_id=budget.id,
@@ -380,7 +381,7 @@ def _exceeded(budget: Budget, session_id: str, asked: int, message: str) -> Budg
         allowed=budget.allowed,
         spent=budget.spent,
         reserved=budget.reserved,
-        asked=asked,
+        asked=wanted,
     )
 
 
@@ -434,16 +435,16 @@ def shown_amount(amount: int, unit: Unit) -> str:
 # -- arguments --------------------------------------------------------------------------------------------------------
 
 
-def check_amount(amount: object, what: str) -> None:
+def check_amount(amount: object, name: str) -> None:
     """Raise `InvalidArgument` if it is not a whole number from 0 to `MAX_AMOUNT`."""
     if isinstance(amount, bool) or not isinstance(amount, int) or not 0 <= amount <= MAX_AMOUNT:
-        raise InvalidArgument(f"{what}: {shown(amount)} is not a whole number from 0 to {MAX_AMOUNT}")
+        raise InvalidArgument(f"{name}: {shown(amount)} is not a whole number from 0 to {MAX_AMOUNT}")
 
 
-def picodollars_of(cost: Money, what: str = "cost") -> int:
+def picodollars_of(cost: Money, name: str = "cost") -> int:
     """Return dollars as picodollars. Raises `InvalidArgument` if it is not an amount of money."""
     try:
-        return usd_to_picodollars(cost, what)
+        return usd_to_picodollars(cost, name)
     except InvalidEntry as error:
         raise InvalidArgument(str(error)) from error
 
@@ -462,9 +463,9 @@ def ttl_us(seconds: float | None) -> int:
     return max(1, round(ttl * 1_000_000))
 
 
-def _check_choice(value: object, what: str, choices: tuple[str, ...]) -> None:
+def _check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise InvalidArgument(f"{what}: {shown(value)} is not one of {', '.join(choices)}")
+        raise InvalidArgument(f"{name}: {shown(value)} is not one of {', '.join(choices)}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -558,7 +559,7 @@ class EntryRow(NamedTuple):
 
 
 class BlobRow(NamedTuple):
-    """What is stored apart, the text of a payload or an attachment: its SHA-256, its size, and its bytes.
+    """A blob, the text of a payload or an attachment that is stored apart: its SHA-256, its size, and its bytes.
 
     ``data`` are the bytes themselves, or a zlib stream of them.
     """
@@ -569,7 +570,7 @@ class BlobRow(NamedTuple):
 
 
 class AttachmentRow(NamedTuple):
-    """What was cut out of an entry's payload: how many bytes of the rest stand before it, and the blob that it is."""
+    """An attachment, cut out of an entry's payload: the number of bytes of the rest before it, and its blob."""
 
     lane_id: int
     depth: int
@@ -604,7 +605,7 @@ class MoveRow(NamedTuple):
 
 
 class EditRow(NamedTuple):
-    """A change of what a session says of itself: its title, its metadata, its marks."""
+    """A change of a session's own description: its title, its metadata, its marks."""
 
     session_key: int
     revision: int
@@ -638,7 +639,7 @@ class MarkRow(NamedTuple):
 
 
 class Payer(NamedTuple):
-    """Who paid: the key that the ledger's rows name, and the id of that session, which may be gone.
+    """A payer: the key that the ledger's rows name, and the id of that session, which may be gone.
 
     ``task_of`` is, of one that is gone, the session above that it was a task of (see `owners_of_tasks`). ``project`` is
     the folder that it worked in at its first paid call.
@@ -681,7 +682,7 @@ class CallRow(NamedTuple):
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """What tells the call from all others of a store: scope, provider, call id."""
+        """The identity of the call in a store: scope, provider, call id."""
         return self[:3]
 
     @property
@@ -739,7 +740,7 @@ _JSON_NAMES = {"price_source": "priceSource"}
 
 
 class CallId(NamedTuple):
-    """What tells a paid call from all others of a scope."""
+    """The identity of a paid call in a scope."""
 
     provider: str
     call_id: str
@@ -776,9 +777,9 @@ def call_row(
 
 
 @lru_cache(maxsize=256)
-def _bits_of(told: frozenset[str]) -> int:
+def _bits_of(reported: frozenset[str]) -> int:
     """Return a number with a bit for each number that was reported, by its place in `PARTS`."""
-    return sum(1 << place for place, part in enumerate(PARTS) if part in told)
+    return sum(1 << place for place, part in enumerate(PARTS) if part in reported)
 
 
 def calls_of(entries: Iterable[NewEntry], scope: str) -> list[CallRow]:
@@ -798,62 +799,62 @@ def calls_of(entries: Iterable[NewEntry], scope: str) -> list[CallRow]:
 
 
 def default_call_id(entry_id: str, number: int) -> str:
-    """Return what a call without an id is known by: its entry, and its number among the calls of that."""
+    """Return the id of a call that has none: its entry, and its number among the calls of that."""
     return entry_id if number == 0 else f"{entry_id}#{number}"
 
 
-def differences(known: CallRow, again: CallRow) -> tuple[str, ...]:
+def differences(booked: CallRow, again: CallRow) -> tuple[str, ...]:
     """Return in what two reports of a call differ: none where they have the same numbers.
 
     Costs are compared where both were reported: one that was computed depends on the prices of its day.
     """
     differing = [
-        f"{name} {getattr(known, name):,} and {getattr(again, name):,}"
+        f"{name} {getattr(booked, name):,} and {getattr(again, name):,}"
         for name in TOKEN_COLUMNS
-        if getattr(known, name) != getattr(again, name)
+        if getattr(booked, name) != getattr(again, name)
     ]
     # Totals that are nothing but sums differ where their parts do, and one that was not reported is a sum.
-    if known.tokens != again.tokens and not (differing and known.is_summed and again.is_summed):
-        differing.append(f"total_tokens {known.tokens:,} and {again.tokens:,}")
-    if known.price_source == again.price_source == REPORTED and known.cost != again.cost:
-        differing.append(f"cost {known.cost:,} and {again.cost:,} picodollars")
+    if booked.tokens != again.tokens and not (differing and booked.is_summed and again.is_summed):
+        differing.append(f"total_tokens {booked.tokens:,} and {again.tokens:,}")
+    if booked.price_source == again.price_source == REPORTED and booked.cost != again.cost:
+        differing.append(f"cost {booked.cost:,} and {again.cost:,} picodollars")
     return tuple(differing)
 
 
-def is_part_of(one: CallRow, whole: CallRow) -> bool:
+def is_part_of(call: CallRow, whole: CallRow) -> bool:
     """Return whether a report of a call counts no more of anything than another: it may be an earlier one."""
-    return one.tokens <= whole.tokens and all(getattr(one, name) <= getattr(whole, name) for name in TOKEN_COLUMNS)
+    return call.tokens <= whole.tokens and all(getattr(call, name) <= getattr(whole, name) for name in TOKEN_COLUMNS)
 
 
 def replaced_by(call: CallRow, names: Iterable[str], find: Callable[[str], CallRow | None]) -> list[CallRow]:
-    """Return the rows that a report takes the place of: those under these ids that its session paid, and that differ.
+    """Return the rows that a report replaces: those under these ids that its session paid, and that differ.
 
     ``find`` gives the row that has an id, of the scope and the provider of the call.
     """
-    found = [known for name in dict.fromkeys(names) if (known := find(name)) is not None]
+    rows = [row for name in dict.fromkeys(names) if (row := find(name)) is not None]
     return [
-        known
-        for known in found
-        if known.session_key == call.session_key
-        and (known.call_id != call.call_id or call.entry_id not in (None, known.entry_id) or differences(known, call))
+        row
+        for row in rows
+        if row.session_key == call.session_key
+        and (row.call_id != call.call_id or call.entry_id not in (None, row.entry_id) or differences(row, call))
     ]
 
 
-def is_booked_alone(call: CallRow, known: CallRow | None) -> bool:
+def is_booked_alone(call: CallRow, booked: CallRow | None) -> bool:
     """Return whether the ledger has the call of an entry already, with these numbers, from its session and no entry.
 
     A summary is paid for before its entry is made: it is booked at once, and on the entry as soon as that is there.
     """
-    if known is None or known.entry_id is not None or known.session_key != call.session_key:
+    if booked is None or booked.entry_id is not None or booked.session_key != call.session_key:
         return False
-    return not differences(known, call)
+    return not differences(booked, call)
 
 
 class Recorded(Frozen):
-    """What recording a paid call did. ``is_new`` is False if it had been reported before, and nothing was changed.
+    """The result of recording a paid call. ``is_new`` is False if it had been reported before, and nothing was changed.
 
     ``picodollars`` and ``price_source`` are the ledger's. The cost is None if it is not known; its source then says
-    what keeps it so (``not priced: speed=fast``), or is None.
+    the reason (``not priced: speed=fast``), or is None.
     """
 
     provider: str
@@ -869,8 +870,8 @@ class Recorded(Frozen):
         return None if self.picodollars is None else picodollars_to_usd(self.picodollars)
 
     def plus(self, step: Recorded) -> Recorded:
-        """Return this with the cost of a step of the same call; unknown, with the reason, if that of one is unknown."""
-        unknown = next((each for each in (self, step) if each.picodollars is None), None)
+        """Return this with the cost of a step of the same call; unknown, with the reason, if either is unknown."""
+        unknown = next((record for record in (self, step) if record.picodollars is None), None)
         cost = None if unknown else (self.picodollars or 0) + (step.picodollars or 0)
         source = (unknown or self).price_source
         is_new = self.is_new or step.is_new
@@ -878,7 +879,7 @@ class Recorded(Frozen):
 
 
 class UnpricedCall(NamedTuple):
-    """A row of the ledger whose cost is unknown: its number, the id of who paid, and the call."""
+    """A row of the ledger whose cost is unknown: its number, the id of its payer, and the call."""
 
     number: int
     session_id: str
@@ -899,12 +900,12 @@ Unpriced: TypeAlias = Literal["no usage", "no model", "tokens of no kind", "no p
 - ``no usage``: its tokens are unknown
 - ``no model``: it does not say by which model it was answered
 - ``tokens of no kind``: only their total is known, and input costs other than output
-- ``no price``: no price is known for the model, or for what it used
+- ``no price``: no price is known for the model, or for its tokens
 """
 
 
 class RepricedCalls(Frozen):
-    """The calls of one model whose cost was unknown, and what became of it: a sum, or why it stays so."""
+    """The calls of one model whose cost was unknown, and the sum that they have now, or why it stays so."""
 
     provider: str
     model: str
@@ -914,12 +915,12 @@ class RepricedCalls(Frozen):
 
     @property
     def usd(self) -> Decimal | None:
-        """What they cost in US dollars, exact; None where it stays unknown."""
+        """The cost in US dollars, exact; None if it stays unknown."""
         return None if self.picodollars is None else picodollars_to_usd(self.picodollars)
 
 
 class Repricing(Frozen):
-    """What pricing the calls of unknown cost did, or would do (``dry_run``), by model: first those with a price."""
+    """The result of pricing the calls of unknown cost, or of its dry run, by model: first those with a price."""
 
     rows: tuple[RepricedCalls, ...]
     dry_run: bool
@@ -936,7 +937,7 @@ class Repricing(Frozen):
 
     @property
     def usd(self) -> Decimal:
-        """What was filled in, in US dollars, exact."""
+        """The sum that was filled in, in US dollars, exact."""
         return picodollars_to_usd(sum(row.picodollars or 0 for row in self.rows))
 
     def to_json(self) -> JsonObject:
@@ -963,10 +964,10 @@ class Repricing(Frozen):
 
 
 class LedgerQuery(Frozen):
-    """Which rows of the ledger, and by what they are summed up (see `Store.usage`). Times are microseconds UTC.
+    """A question to the ledger: its rows, and the dimensions of their sums (see `Store.usage`). Times are in us, UTC.
 
-    ``session_ids`` takes what these sessions paid; an id that no session ever had adds nothing. ``project`` takes what
-    sessions paid that worked in this folder, or below it.
+    ``session_ids`` takes the calls that these sessions paid; an id that no session ever had adds nothing. ``project``
+    takes the calls of sessions that worked in this folder, or below it.
     """
 
     session_id: str | None = None
@@ -997,7 +998,7 @@ class LedgerQuery(Frozen):
 
     @property
     def folders(self) -> tuple[str, str, str] | None:
-        """The folder of the project, and the first and the last bound of what is below it; None for all projects.
+        """The folder of the project, and the first and the last bound of the folders below it; None for all projects.
 
         A path is below it that is not less than the first, and less than the last.
         """
@@ -1025,14 +1026,14 @@ class LedgerQuery(Frozen):
 
 
 class UsageRow(Frozen):
-    """What some paid calls used: tokens by kind, and cost.
+    """The usage of paid calls: tokens by kind, and cost.
 
-    ``group`` says what they have in common, by dimension. A ``day`` is a `datetime.date`, a ``week`` the Monday that it
-    begins with, a ``month`` text such as ``2026-11``; all in UTC. ``reasoning`` is part of ``output``.
-    ``total_tokens`` is as reported, or the sum of the kinds where nothing was. ``picodollars`` sums the
-    costs that are known; ``unpriced_calls`` counts the calls without one, ``unknown_calls`` those
-    whose tokens are unknown, too: they add nothing to any of the sums. ``reported`` has a bit for each
-    number that some of the calls reported (see `known`): a 0 of anything else is unknown.
+    ``group`` has the values that they have in common, by dimension. A ``day`` is a `datetime.date`, a ``week`` the
+    Monday that it begins with, a ``month`` text such as ``2026-11``; all in UTC. ``reasoning`` is part of ``output``.
+    ``total_tokens`` is as reported, or the sum of the kinds if nothing was. ``picodollars`` sums the costs that are
+    known; ``unpriced_calls`` counts the calls without one, ``unknown_calls`` those whose tokens are unknown, too: they
+    add nothing to any of the sums. ``reported`` has a bit for each number that some of the calls reported (see
+    `known`): a 0 of anything else is unknown.
     """
 
     group: Mapping[str, str | date | None] = field(default_factory=dict)
@@ -1064,10 +1065,10 @@ class UsageRow(Frozen):
         """Whether there are calls, and the usage of all of them is unknown: show no tokens then."""
         return bool(self.calls) and self.unknown_calls == self.calls
 
-    def plus(self, other: UsageRow) -> UsageRow:
+    def plus(self, row: UsageRow) -> UsageRow:
         """Return the sum of two rows, under the group of this one."""
-        sums = [mine + theirs for mine, theirs in zip(self.sums, other.sums, strict=True)]
-        return UsageRow(self.group, *(*sums, self.reported | other.reported))
+        sums = [mine + theirs for mine, theirs in zip(self.sums, row.sums, strict=True)]
+        return UsageRow(self.group, *(*sums, self.reported | row.reported))
 
     @property
     def known(self) -> dict[str, int | None]:
@@ -1082,10 +1083,10 @@ class UsageRow(Frozen):
             "reasoning": self.reasoning,
             "totalTokens": self.total_tokens,
         }
-        told = {part for place, part in enumerate(PARTS) if self.reported >> place & 1}
-        told |= {"cacheWrite5m"} if "cacheWrite" in told else set()
-        told |= {"totalTokens"} if told else set()
-        return {name: count if count or name in told or not self.calls else None for name, count in tokens.items()}
+        reported = {part for place, part in enumerate(PARTS) if self.reported >> place & 1}
+        reported |= {"cacheWrite5m"} if "cacheWrite" in reported else set()
+        reported |= {"totalTokens"} if reported else set()
+        return {name: count if count or name in reported or not self.calls else None for name, count in tokens.items()}
 
     @property
     def sums(self) -> tuple[int, ...]:
@@ -1096,7 +1097,7 @@ class UsageRow(Frozen):
         )  # fmt: skip
 
     def to_json(self) -> JsonObject:
-        """Return the row as JSON: ``costUsd`` is the exact decimal as text. What is not known is null, never 0."""
+        """Return the row as JSON: ``costUsd`` is the exact decimal as text. An unknown number is null, never 0."""
         cost = self.cost
         return {
             **{_JSON_NAMES.get(name, name): _json(value) for name, value in self.group.items()},
@@ -1114,7 +1115,7 @@ def _json(value: str | date | None) -> str | None:
 
 
 class UsageReport(Frozen):
-    """What the ledger answers: a row for each group, in the order of the groups, and the sum of all.
+    """The answer of the ledger: a row for each group, in the order of the groups, and the sum of all.
 
     ``on_path`` is False if ``since`` is not on the path that was asked for: the report is then empty.
     """
@@ -1130,11 +1131,11 @@ class UsageReport(Frozen):
 
 def usage_report(rows: Iterable[UsageRow], group_by: tuple[Dimension, ...], *, on_path: bool = True) -> UsageReport:
     """Return a report of rows in any order. Without groups, there is the total alone."""
-    found = sorted(rows, key=lambda row: [_sortable(row.group[name]) for name in group_by])
+    ordered = sorted(rows, key=lambda row: [_sortable(row.group[name]) for name in group_by])
     total = UsageRow()
-    for row in found:
+    for row in ordered:
         total = total.plus(row)
-    return UsageReport(tuple(found) if group_by else (), total, on_path)
+    return UsageReport(tuple(ordered) if group_by else (), total, on_path)
 
 
 def _sortable(value: str | date | None) -> tuple[bool, str]:
@@ -1188,12 +1189,12 @@ def summed(calls: Iterable[tuple[CallRow, Mapping[str, str | date | None]]]) -> 
 
 def merged(rows: Iterable[UsageRow]) -> list[UsageRow]:
     """Return rows with those of the same group added up, in the order in which the groups came first."""
-    found: dict[tuple[object, ...], UsageRow] = {}
+    groups: dict[tuple[object, ...], UsageRow] = {}
     for row in rows:
         group = tuple(row.group.values())
-        known = found.get(group)
-        found[group] = row if known is None else known.plus(row)
-    return list(found.values())
+        earlier = groups.get(group)
+        groups[group] = row if earlier is None else earlier.plus(row)
+    return list(groups.values())
 
 
 def owners_of_tasks(session_id: str, links: Iterable[tuple[str, str]], payers: Collection[str]) -> dict[str, str]:

@@ -1,7 +1,4 @@
-"""Operations on sessions as values, to be done together.
-
-Each has the fields of the method of `Backend` that it stands for.
-"""
+"""Events of sessions and budgets, and operations on sessions as values, to be done together."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ from flue_py.core.sessions import Seen as sessions_Seen
 from flue_py.errors import InvalidArgument, shown
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Events: what happened to sessions and budgets, derived from what is stored.
+# Events: derived from the stored rows of sessions and budgets.
 #
 # The same revision of a session gives the same events each time. Of a budget, each amount that it allows gives the same
 # ones, since it keeps only the last of these amounts.
@@ -62,7 +59,7 @@ MAX_FIELD_CHARACTERS = 1_000
 BUDGET_EVENTS: tuple[EventType, ...] = ("budget_set", "budget_warning", "budget_exceeded")
 """Those of a budget for each amount that it allows, in their order."""
 BUDGET_WARNING = "context_budget_warn: "
-"""What the reason of a change of metadata begins with by which a guard warns of what an agent has sent."""
+"""The beginning of the reason of a change of metadata by which a guard warns of the tokens an agent has sent."""
 _LARGEST = 2**63 - 1
 _DIGITS = len(str(_LARGEST))
 _NUMBERS: dict[EventType, int] = {"session_deleted": 1, "budget_deleted": 1, **dict.fromkeys(BUDGET_EVENTS, 2)}
@@ -70,13 +67,13 @@ _NUMBERS: dict[EventType, int] = {"session_deleted": 1, "budget_deleted": 1, **d
 
 
 class SessionEvent(Frozen):
-    """One thing that happened to a session or a budget. Which fields it has, other than None, is said by its type.
+    """An event of a session or a budget. Its type decides which fields it has other than None.
 
     ``revision`` is that of the session at which it happened, 0 its creation, and ``number`` its place among the events
-    of that revision; deletions and what happens to budgets are of no revision. ``session_created_us`` tells a session
-    from a later one with the same id. ``session_id`` is None of a budget that covers a scope. ``what`` is the kind of a
-    session or an entry, why a leaf was moved, what was changed, or what a budget covers; ``words`` is the first line of
-    what was said. ``by`` and ``why`` are as in the log.
+    of that revision; deletions and events of budgets are of no revision. ``session_created_us`` tells a session from a
+    later one with the same id. ``session_id`` is None of a budget that covers a scope. ``what`` is the kind of a
+    session or an entry, why a leaf was moved, the changed field, or the coverage of a budget; ``words`` is the first
+    line of the text. ``by`` and ``why`` are as in the log.
     """
 
     type: EventType
@@ -121,12 +118,12 @@ class SessionEvent(Frozen):
 
     @property
     def at(self) -> datetime | None:
-        """When it happened (UTC), where that is known."""
+        """When it happened (UTC), if that is known."""
         return None if self.at_us is None else from_microseconds(self.at_us)
 
 
 class Position(NamedTuple):
-    """How far the events of a session were seen: up to and with this one."""
+    """The last event of a session that was seen."""
 
     created_us: int
     revision: int
@@ -134,7 +131,7 @@ class Position(NamedTuple):
 
 
 class SessionsSeen:
-    """How far the events of sessions were seen: of those whose deletion was not, by id, and of those that are gone."""
+    """The last seen events of sessions: of those whose deletion was not seen, by id, and of those that are gone."""
 
     def __init__(self) -> None:
         self.told: dict[str, Position] = {}
@@ -142,10 +139,10 @@ class SessionsSeen:
         """By id and when it was made. One that is restored is gone on with from there, and not deleted once more."""
 
     def at(self, session_id: str, created_us: int) -> Position | None:
-        """Return how far a session was seen; None if it was not."""
-        told = self.told.get(session_id)
-        if told is not None and told.created_us == created_us:
-            return told
+        """Return the last event of a session that was seen; None if there is none."""
+        seen = self.told.get(session_id)
+        if seen is not None and seen.created_us == created_us:
+            return seen
         return self.gone.get((session_id, created_us))
 
     def knows(self, session_id: str) -> bool:
@@ -158,11 +155,11 @@ class SessionsSeen:
         if key in self.gone:
             self.gone[key] = max(position, self.gone[key])
             return
-        told = self.told.get(session_id, position)
-        if told.created_us != position.created_us:
-            earlier = min(told, position)
+        seen = self.told.get(session_id, position)
+        if seen.created_us != position.created_us:
+            earlier = min(seen, position)
             self.gone[session_id, earlier.created_us] = earlier
-        self.told[session_id] = max(told, position)
+        self.told[session_id] = max(seen, position)
 
     def note_deletion(self, session_id: str, created_us: int) -> None:
         """Note the deletion of a session as seen. One that is known by that alone counts as seen when it was made."""
@@ -190,15 +187,15 @@ class BudgetsSeen:
         if allowed is None:
             self.gone[budget] = self.gone.get(budget) or self.told.pop(budget, {})
             return
-        told = self.gone[budget] if budget in self.gone else self.told.setdefault(budget, {})
-        told[allowed] = max(told.get(allowed, 0), 1 + BUDGET_EVENTS.index(kind))
+        counts = self.gone[budget] if budget in self.gone else self.told.setdefault(budget, {})
+        counts[allowed] = max(counts.get(allowed, 0), 1 + BUDGET_EVENTS.index(kind))
 
     def due(self, budget: Budget) -> Sequence[EventType]:
         """Return the events of a budget as it is now that were not seen yet."""
         key = (budget.id, budget.created_us)
-        told = (self.told.get(key) or self.gone.get(key) or {}).get(budget.allowed, 0)
+        seen = (self.told.get(key) or self.gone.get(key) or {}).get(budget.allowed, 0)
         reached = [kind for kind in BUDGET_EVENTS if budget.spent >= amount_of(kind, budget.allowed)]
-        return reached[told:]
+        return reached[seen:]
 
 
 class Seen(NamedTuple):
@@ -217,40 +214,40 @@ class _Found(NamedTuple):
 
 
 def seen_by(ids: Iterable[str]) -> Seen:
-    """Return what was seen, given ids of events; of several of one session the furthest counts.
+    """Return the events that were seen, by their ids; of several of one session the last counts.
 
-    Raises `InvalidArgument` for what is no id of an event.
+    Raises `InvalidArgument` for a text that is no id of an event.
     """
     seen = Seen(SessionsSeen(), BudgetsSeen())
     for event_id in ids:
-        what, kind, numbers = _parts(event_id)
+        owner, kind, numbers = _parts(event_id)
         if kind is None:
-            seen.sessions.note(what, Position(*numbers))
+            seen.sessions.note(owner, Position(*numbers))
         elif kind == "session_deleted":
-            seen.sessions.note_deletion(what, numbers[0])
+            seen.sessions.note_deletion(owner, numbers[0])
         else:
-            seen.budgets.note((what, numbers[0]), kind, numbers[1] if len(numbers) > 1 else None)
+            seen.budgets.note((owner, numbers[0]), kind, numbers[1] if len(numbers) > 1 else None)
     return seen
 
 
 def _parts(event_id: str) -> tuple[str, EventType | None, list[int]]:
-    """Return what an event is of, its type where the id says it, and the numbers of the id."""
+    """Return the id of an event's owner, its type if the id has it, and the numbers of the id."""
     rest = event_id if isinstance(event_id, str) else ""
     before, _, last = rest.rpartition(":")
-    kind = next((each for each in _NUMBERS if each == last), None)
+    kind = next((name for name in _NUMBERS if name == last), None)
     rest = rest if kind is None else before
     count = 3 if kind is None else _NUMBERS[kind]
-    what, *parts = rest.rsplit(":", count)
+    owner, *parts = rest.rsplit(":", count)
     numbers = [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) <= _DIGITS]
     if len(numbers) != count or max(numbers) > _LARGEST:
         raise InvalidArgument(
             f"after: {shown(event_id)} is not the id of an event, such as 'SESSION:1780000000000000:1:0'"
         )
-    return what, kind, numbers
+    return owner, kind, numbers
 
 
 def created_event(info: SessionInfo) -> SessionEvent:
-    """Return the event of a session's creation: from what of its row never changes."""
+    """Return the event of a session's creation: from the columns that never change."""
     return SessionEvent(
         "session_created",
         info.id,
@@ -265,19 +262,19 @@ def created_event(info: SessionInfo) -> SessionEvent:
 
 
 def deleted_event(session_id: str, created_us: int) -> SessionEvent:
-    """Return the event of a session's deletion: nothing is stored of it, not even when it was."""
+    """Return the event of a session's deletion: nothing is stored of it, not even its time."""
     return SessionEvent("session_deleted", session_id, created_us)
 
 
 def amount_of(kind: EventType, allowed: int) -> int:
-    """Return from which amount spent on a budget has an event: a warning at four fifths of what it allows."""
+    """Return the amount spent from which a budget has an event: a warning at four fifths of the allowed one."""
     if kind == "budget_set":
         return 0
     return allowed if kind == "budget_exceeded" else -(-allowed * 4 // 5)
 
 
 def budget_event(kind: EventType, budget: Budget, reached: Reached | None) -> SessionEvent:
-    """Return an event of a budget, with the call by which it came to the amount, where it is of one."""
+    """Return an event of a budget, with the call by which it came to the amount, if it is of one."""
     return SessionEvent(
         kind,
         budget.session_id,
@@ -300,12 +297,12 @@ def budget_deleted_event(budget_id: str, created_us: int) -> SessionEvent:
 
 def events_of(info: SessionInfo, change: Change, line: LogLine | None) -> list[SessionEvent]:
     """Return the events of one revision, at least one; ``line`` is that of the log. O(entries)."""
-    found = [*_found(change, line)]
-    if not found:
-        found = [_Found("session_changed", None if line is None else line.at_us, {"what": "other"})]
+    events = [*_found(change, line)]
+    if not events:
+        events = [_Found("session_changed", None if line is None else line.at_us, {"what": "other"})]
     return [
-        SessionEvent(each.type, info.id, info.created_us, change.revision, number, each.at_us, **each.fields)  # type: ignore[arg-type]
-        for number, each in enumerate(found)
+        SessionEvent(event.type, info.id, info.created_us, change.revision, number, event.at_us, **event.fields)  # type: ignore[arg-type]
+        for number, event in enumerate(events)
     ]
 
 
@@ -313,8 +310,8 @@ def _found(change: Change, line: LogLine | None) -> Iterator[_Found]:
     noted = {} if line is None else {"by": _cut(line.by, MAX_BY_CHARACTERS), "why": _cut(line.why, MAX_WHY_CHARACTERS)}
     is_exclusion = line is not None and line.what in ("exclusion", "inclusion")
     for entry in change.entries:
-        for found in _of_entry(entry):
-            yield found._replace(fields={**found.fields, **noted}) if is_exclusion else found
+        for event in _of_entry(entry):
+            yield event._replace(fields={**event.fields, **noted}) if is_exclusion else event
     if change.reason == "branch":
         expected = change.entries[0].parent_id if change.entries else None
         first = change.entries[0].id if change.entries else None
@@ -324,10 +321,10 @@ def _found(change: Change, line: LogLine | None) -> Iterator[_Found]:
         yield _Found("leaf_moved", change.at_us, {**moved, **noted})
     if line is not None:
         for edit in line.edits:
-            found = _of_edit(edit, line.at_us)
+            event = _of_edit(edit, line.at_us)
             if edit.what == "metadata" and (line.why or "").startswith(BUDGET_WARNING):
-                found = _Found("context_budget_warn", line.at_us, {})
-            yield found._replace(fields={**found.fields, **noted})
+                event = _Found("context_budget_warn", line.at_us, {})
+            yield event._replace(fields={**event.fields, **noted})
 
 
 def _of_entry(entry: Entry) -> Iterator[_Found]:
@@ -350,11 +347,11 @@ def _of_entry(entry: Entry) -> Iterator[_Found]:
 
 
 def _of_message(entry: Entry, message: JsonObject) -> Iterator[_Found]:
-    said: dict[str, str | int | bool | None] = {"entry_id": entry.id, "words": message_preview(message_text(message))}
+    text: dict[str, str | int | bool | None] = {"entry_id": entry.id, "words": message_preview(message_text(message))}
     if entry.role == "assistant":
         stop = {"stop_reason": _text(message.get("stopReason"))}
-        asked = {"model": _text(message.get("model")), "provider": _text(message.get("provider"))}
-        yield _Found("answer", entry.created_us, {**said, **asked, **stop})
+        source = {"model": _text(message.get("model")), "provider": _text(message.get("provider"))}
+        yield _Found("answer", entry.created_us, {**text, **source, **stop})
         calls = tool_calls(message)
         for call in calls:
             about = {"tool": _text(call.get("name")), "call_id": _text(call.get("id"))}
@@ -366,9 +363,9 @@ def _of_message(entry: Entry, message: JsonObject) -> Iterator[_Found]:
         is_error = message.get("isError") is True
         yield _Found("tool_result", entry.created_us, {"entry_id": entry.id, **about, "is_error": is_error})
     elif begins_turn(entry):
-        yield _Found("turn_start", entry.created_us, said)
+        yield _Found("turn_start", entry.created_us, text)
     else:
-        yield _Found("message", entry.created_us, {**said, "role": _text(entry.role)})
+        yield _Found("message", entry.created_us, {**text, "role": _text(entry.role)})
 
 
 def _of_edit(edit: Edit, at_us: int | None) -> _Found:
@@ -383,15 +380,15 @@ def _of_edit(edit: Edit, at_us: int | None) -> _Found:
         return _Found("task_started", at_us, {"other_session_id": after})
     if edit.what == "ended" and after is not None:
         value = decode_json(after)
-        told: JsonObject = value if isinstance(value, dict) else {}
-        child, status = _text(told.get("childId")), _text(told.get("status"))
+        task: JsonObject = value if isinstance(value, dict) else {}
+        child, status = _text(task.get("childId")), _text(task.get("status"))
         return _Found("task_ended", at_us, {"other_session_id": child, "status": status})
     kind = _of_guard(edit) if edit.what == "metadata" else "session_changed"
     return _Found(kind, at_us, {"what": edit.what, "entry_id": edit.entry_id})
 
 
 def _of_guard(edit: Edit) -> EventType:
-    """Return what a change of the metadata says: a guard has begun to compact the session, or failed, or neither."""
+    """Return the event of a change of the metadata: a guard has begun to compact the session, or failed, or neither."""
     before, after = (_remembered(text) for text in (edit.before, edit.after))
     if after[0] not in (None, before[0]):
         return "compaction_start"
@@ -416,9 +413,8 @@ def _cut(text: str | None, most: int) -> str | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Operations on sessions as values, to be done together.
-#
-# Each has the fields of the method of `Backend` that it stands for.
+# Operations on sessions as values, to be done together. Each has the fields of the method of `Backend` that it stands
+# for.
 
 
 Result = TypeVar("Result")
@@ -446,12 +442,12 @@ class CreateSession(Write[SessionInfo]):
 
     @property
     def session_made(self) -> str | None:
-        """The id of what it makes, as far as it is known."""
+        """The id of the session it makes, as far as it is known."""
         return self.new.id if self.drawn_id is None else self.drawn_id
 
 
 class ForkSession(Write[SessionInfo]):
-    """`Backend.fork`. ``drawn_id`` is the id of the fork, but not part of what is asked for, as ``new.id`` is."""
+    """`Backend.fork`. ``drawn_id`` is the id of the fork, but not part of its content, as ``new.id`` is."""
 
     session_id: str
     at: LeafChoice
@@ -463,7 +459,7 @@ class ForkSession(Write[SessionInfo]):
 
     @property
     def session_made(self) -> str | None:
-        """The id of what it makes, as far as it is known."""
+        """The id of the session it makes, as far as it is known."""
         return self.new.id if self.drawn_id is None else self.drawn_id
 
 
@@ -480,7 +476,7 @@ class CreateTask(Write[SessionInfo]):
 
     @property
     def session_made(self) -> str | None:
-        """The id of what it makes, as far as it is known."""
+        """The id of the session it makes, as far as it is known."""
         return self.new.id if self.drawn_id is None else self.drawn_id
 
 
@@ -518,7 +514,7 @@ class MoveLeaf(Write[Moved]):
 class Navigate(Write[Navigated]):
     """Going to an entry, as `flue_py.Session.navigate` does: `Backend.navigate`, to where that entry leads.
 
-    ``summary`` is a branch summary with an id of its own; what it lies below and what was left are filled in.
+    ``summary`` is a branch summary with an id of its own; the entry above it and the leaf that was left are filled in.
     """
 
     session_id: str
@@ -603,7 +599,7 @@ OnSession: TypeAlias = (
 """An operation on a session that is named."""
 Operation: TypeAlias = CreateSession | OnSession
 Outcome: TypeAlias = Appended | SessionInfo | Moved | Navigated | Deletion | tuple[str, ...] | None
-"""What an operation came to: what the method of `Backend` returns."""
+"""The result of an operation, as the method of `Backend` returns it."""
 
 
 class Left(Frozen):
@@ -614,7 +610,7 @@ class Left(Frozen):
 
 
 class Committed(Frozen):
-    """What a batch of operations came to.
+    """The results of a batch of operations.
 
     ``outcomes`` has one for each operation, in their order; ``left`` the sessions that they named or made and that are
     still there, by id. ``replayed`` says that this was the retry of an earlier batch.
@@ -644,25 +640,25 @@ _NAMES = {
 
 
 def named(operation: Operation) -> str:
-    """Return what an operation does, for people."""
+    """Return an operation in words, for people."""
     session = operation.session_made if isinstance(operation, CreateSession) else str(operation.session_id)
     return f"{_NAMES[type(operation)]} session {'' if session is None else repr(session)}".strip()
 
 
 def sessions_named(operations: Sequence[Operation]) -> list[str]:
     """Return the ids of the sessions that operations name and do not make themselves, in order of first mention."""
-    made: set[str] = set()
-    found: dict[str, None] = {}
+    created: set[str] = set()
+    ids: dict[str, None] = {}
     for operation in operations:
-        if not isinstance(operation, CreateSession) and operation.session_id not in made:
-            found[operation.session_id] = None
+        if not isinstance(operation, CreateSession) and operation.session_id not in created:
+            ids[operation.session_id] = None
         if isinstance(operation, (CreateSession, ForkSession, CreateTask)) and operation.session_made is not None:
-            made.add(operation.session_made)
-    return list(found)
+            created.add(operation.session_made)
+    return list(ids)
 
 
 def ids_drawn(operations: Sequence[Operation]) -> Iterator[str]:
-    """Yield the ids that operations bring along for what they make, in their order: a retry has others."""
+    """Yield the ids that operations bring along for their new sessions and entries, in order: a retry has others."""
     for operation in operations:
         if isinstance(operation, AppendEntries):
             yield from (entry.id for entry in operation.entries if entry.id is not None)
@@ -673,44 +669,44 @@ def ids_drawn(operations: Sequence[Operation]) -> Iterator[str]:
 
 
 def content_of(operations: Sequence[Operation]) -> str:
-    """Return what operations ask for as a text, which a retry has, too: without the ids that it makes, or the clock."""
+    """Return the content of operations as a text, the same for a retry: without the ids that it makes, or the clock."""
     text = to_json([_described(operation) for operation in operations]).decode()
-    for number, made in enumerate(ids_drawn(operations)):
+    for number, drawn in enumerate(ids_drawn(operations)):
         # Also in a payload, which is a text of JSON itself.
-        quoted = to_json(made).decode()
+        quoted = to_json(drawn).decode()
         escaped = to_json(quoted).decode()[1:-1]
         text = text.replace(quoted, f'"#{number}"').replace(escaped, f'\\"#{number}\\"')
     return text
 
 
 def _described(operation: Operation) -> list[object]:
-    asked: list[object] = [type(operation).__name__]
+    content: list[object] = [type(operation).__name__]
     if not isinstance(operation, CreateSession):
-        asked.append(str(operation.session_id))
+        content.append(str(operation.session_id))
     if isinstance(operation, (CreateSession, ForkSession, CreateTask)):
         new = operation.new
-        asked += [new.id, new.key, new.title, new.scope, new.metadata_text]
+        content += [new.id, new.key, new.title, new.scope, new.metadata_text]
     match operation:
         case AppendEntries(entries=entries):
-            asked += [operation.on_conflict, [(new.kind, new.payload, new.source, new.extra) for new in entries]]
+            content += [operation.on_conflict, [(new.kind, new.payload, new.source, new.extra) for new in entries]]
         case ForkSession(at=at):
-            asked += ["stored leaf" if isinstance(at, Stored) else [at], operation.scope]
+            content += ["stored leaf" if isinstance(at, Stored) else [at], operation.scope]
         case CreateTask(task_id=name) | MoveLeaf(to=name) | DeleteTree(scope=name):
-            asked.append(name)
+            content.append(name)
         case LinkTask():
-            asked += [str(operation.child_id), operation.task_id, operation.entry_id]
+            content += [str(operation.child_id), operation.task_id, operation.entry_id]
         case EndTask():
-            asked += [operation.status, operation.summary]
+            content += [operation.status, operation.summary]
         case Navigate(summary=summary):
-            asked += [operation.entry_id, None if summary is None else summary.payload, operation.label]
+            content += [operation.entry_id, None if summary is None else summary.payload, operation.label]
         case UpdateSession():
             values = (operation.title, operation.auto_title, operation.metadata_text, operation.completed_us)
-            asked += [each if isinstance(each, (str, int, type(None))) else repr(each) for each in values]
+            content += [value if isinstance(value, (str, int, type(None))) else repr(value) for value in values]
         case SetLabel():
-            asked += [operation.entry_id, operation.label]
+            content += [operation.entry_id, operation.label]
         case SetPin():
-            asked += [operation.entry_id, operation.pinned]
-    return asked
+            content += [operation.entry_id, operation.pinned]
+    return content
 
 
 def renamed(operation: Operation, names: dict[str, str]) -> Operation:
@@ -727,14 +723,14 @@ def renamed(operation: Operation, names: dict[str, str]) -> Operation:
     expected = operation.expected
     leaf = place(leaf_of(expected))
     expected = replace(expected, leaf=leaf) if isinstance(expected, sessions_Seen) else leaf
-    made = replace(operation, session_id=of(operation.session_id), expected=expected)
-    match made:
+    copied = replace(operation, session_id=of(operation.session_id), expected=expected)
+    match copied:
         case ForkSession(at=at):
-            return replace(made, at=place(at))
+            return replace(copied, at=place(at))
         case LinkTask(child_id=child, entry_id=entry_id):
-            return replace(made, child_id=of(child), entry_id=None if entry_id is None else of(entry_id))
+            return replace(copied, child_id=of(child), entry_id=None if entry_id is None else of(entry_id))
         case MoveLeaf(to=to):
-            return replace(made, to=None if to is None else of(to))
+            return replace(copied, to=None if to is None else of(to))
         case SetLabel(entry_id=entry_id) | SetPin(entry_id=entry_id) | Navigate(entry_id=entry_id):
-            return replace(made, entry_id=of(entry_id))
-    return made
+            return replace(copied, entry_id=of(entry_id))
+    return copied

@@ -1,4 +1,4 @@
-"""What a store tells about sessions: rows of the listing, results of operations, changes, reports."""
+"""Sessions as values: ids, limits, rows of the listing, results of operations, documents, the log."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ from flue_py.core.usage import (
 from flue_py.errors import CorruptStore, FixTheCall, InvalidArgument, InvalidEntry, SessionNotFound, shown
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Ids that are made from what they stand for, so that the same thing always has the same one.
+# Ids that are made from the names of a thing, so that the same thing always has the same one.
 #
-# They are stored: what is hashed, and how, cannot change.
+# They are stored: the hashed names, and the way of hashing, cannot change.
 
 
 def made_id(*parts: str) -> str:
@@ -68,13 +68,13 @@ def made_id(*parts: str) -> str:
 
 
 def derived_id(*parts: str | int) -> str:
-    """Return the id of a row of a file that has none, from what sets it apart: 16 hex characters."""
+    """Return the id of a row of a file that has none, from the fields that set it apart: 16 hex characters."""
     return _hex("\n".join(map(str, parts)).encode(errors="replace"), 8)
 
 
-def call_id(format_name: str, told: bytes) -> str:
-    """Return the id of a paid call that its file gives none, from what tells it from others: ``pi:`` and 24 hex."""
-    return f"{format_name}:{_hex(told, 12)}"
+def call_id(format_name: str, identity: bytes) -> str:
+    """Return the id of a paid call that its file gives none, from its identifying bytes: ``pi:`` and 24 hex."""
+    return f"{format_name}:{_hex(identity, 12)}"
 
 
 def _hex(data: bytes, size: int) -> str:
@@ -85,23 +85,23 @@ def _hex(data: bytes, size: int) -> str:
 # How much one call may bring: bounds that a mistake runs into before the database does.
 
 _WIDEST_CHARACTER = 4
-# What SQLite (1 GB for a row) and PostgreSQL (1 GB for a statement) take, with room for what stands beside it.
+# The limits of SQLite (1 GB for a row) and PostgreSQL (1 GB for a statement), with room for the rest of the row.
 # A store's own reads unpack up to this: whatever was stored under some limits is read under all others.
 LARGEST_ENTRY = 512 * 2**20
 
-_LARGEST = 2**31 - 1  # what every database can count to
+_LARGEST = 2**31 - 1  # every database counts that far
 
 
 class Limits(Frozen, kw_only=True):
     """The most that one call may bring. Raises `InvalidArgument` if one is not a limit.
 
-    They are of the store that was opened, not of the database: what another process has written is read whatever
+    They are of the store that was opened, not of the database: an entry of another process is read whatever
     its size, up to the 512 MiB that no limit exceeds. Bytes are those of the JSON in UTF-8, before compression. Files
     to import and bundles are held to them before anything of them is unpacked.
     """
 
     entry_bytes: int = 64 * 2**20
-    """One entry: its payload, and what an import has kept beside it; or one document. 1 to 512 MiB."""
+    """One entry: its payload, and the fields that an import keeps with it; or one document. 1 to 512 MiB."""
     batch_entries: int = 100_000
     """The entries of one append or import, which are one transaction."""
     metadata_bytes: int = 2**20
@@ -109,7 +109,7 @@ class Limits(Frozen, kw_only=True):
     document_bytes: int = 512 * 2**20
     """A file to import of a format that is read as a whole. The values in it may take three times as much memory."""
     extraction_bytes: int = 2**30
-    """The memory that extracting the text of a document may take, beside what its library takes. On Linux."""
+    """The memory that extracting the text of a document may take, beside that of its library. On Linux."""
     extraction_seconds: int = 60
     """The time on a processor that extracting the text of a document may take."""
     task_depth: int = 4
@@ -148,20 +148,18 @@ class Limits(Frozen, kw_only=True):
 
     def check_metadata(self, text: str) -> None:
         """Raise `InvalidArgument` if the JSON text of a session's metadata is too long."""
-        size = self._excess(text, "", self.metadata_bytes)
-        if size is not None:
-            raise InvalidArgument(
-                f"metadata: {size} bytes are more than {self.metadata_bytes}; append a custom entry instead, or open "
-                "the store with other limits (metadata_bytes)"
-            )
+        self._check_length("metadata", text, "metadata_bytes", "append a custom entry instead")
 
     def check_document(self, body: str) -> None:
         """Raise `InvalidArgument` if the text of a memory or of a file is too long."""
-        size = self._excess(body, "", self.entry_bytes)
+        self._check_length("body", body, "entry_bytes", "store a part of it")
+
+    def _check_length(self, name: str, text: str, limit: str, remedy: str) -> None:
+        size = self._excess(text, "", getattr(self, limit))
         if size is not None:
             raise InvalidArgument(
-                f"body: {size} bytes are more than {self.entry_bytes}; store a part of it, or open the store with "
-                "other limits (entry_bytes)"
+                f"{name}: {size} bytes are more than {getattr(self, limit)}; {remedy}, or open the store with other "
+                f"limits ({limit})"
             )
 
     def check_page(self, limit: int) -> None:
@@ -172,11 +170,11 @@ class Limits(Frozen, kw_only=True):
             )
 
     @staticmethod
-    def _excess(text: str, other: str, most: int) -> int | None:
+    def _excess(text: str, extra: str, most: int) -> int | None:
         """Return how many bytes two texts take, or None if that is not more than ``most``."""
-        if _WIDEST_CHARACTER * (len(text) + len(other)) <= most:
+        if _WIDEST_CHARACTER * (len(text) + len(extra)) <= most:
             return None
-        size = len(text.encode()) + len(other.encode())
+        size = len(text.encode()) + len(extra.encode())
         return size if size > most else None
 
 
@@ -184,7 +182,7 @@ DEFAULT_LIMITS = Limits()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What metadata say of task sessions, in the way of the reference.
+# Task sessions in metadata, in the way of the reference.
 
 OF_PARENT = ("parentSession", "taskId", "depth")
 """The names under which a task session's metadata say whose task it is."""
@@ -194,7 +192,7 @@ OF_TASKS = frozenset({*OF_PARENT, TASKS})
 
 
 class TaskReference(Frozen):
-    """What a parent's metadata says of one task session: its storage key, its name, and the task's id."""
+    """A task session in a parent's metadata: its storage key, its name, and the task's id."""
 
     storage_key: str
     session: str
@@ -206,10 +204,10 @@ def task_references(metadata: Mapping[str, JsonValue]) -> tuple[TaskReference, .
 
     An item without a storage key is passed over, as the reference does when it deletes.
     """
-    found = (item for item in _listed(metadata) if isinstance(item, dict))
+    items = (item for item in _listed(metadata) if isinstance(item, dict))
     return tuple(
         TaskReference(key, _text(item.get("session")), _text(item.get("taskId")))
-        for item in found
+        for item in items
         if isinstance(key := item.get("storageKey"), str)
     )
 
@@ -220,7 +218,7 @@ def session_of(storage_key: str) -> str:
 
 
 class TaskNames(Frozen):
-    """What the links of a session name: the task sessions it started, and the session that started it.
+    """The names that the links of a session give: the task sessions it started, and the session that started it.
 
     ``tasks`` has the task's id and the session's id of each link, in the order they were made. ``parent`` is the first
     parent by id, with the task's id there, and ``depth`` how deep the session is nested, if it is of kind ``task``.
@@ -232,12 +230,12 @@ class TaskNames(Frozen):
 
     def with_task(self, task_id: str, child_id: str) -> TaskNames:
         """Return the names with those of one more task, unless it is there."""
-        if any(child_id == known for _, known in self.tasks):
+        if any(child_id == task_child for _, task_child in self.tasks):
             return self
         return replace(self, tasks=(*self.tasks, (task_id, child_id)))
 
     def added_to(self, metadata: JsonObject) -> JsonObject:
-        """Return metadata as they are shown: with what the links say, where the metadata do not say it themselves."""
+        """Return metadata as they are shown: with the names of the links that they do not have themselves."""
         if self == NO_TASK_NAMES:
             return metadata
         named = {session_of(task.storage_key) for task in task_references(metadata)}
@@ -250,25 +248,25 @@ class TaskNames(Frozen):
         return {**shown, **{name: value for name, value in parent.items() if name not in metadata}}
 
     def taken_from(self, text: str, stored: str) -> str:
-        """Return metadata as they are to be stored: without what the links say, unless it is ``stored`` already."""
+        """Return metadata as they are to be stored: without the names of the links, unless it is ``stored`` already."""
         if self == NO_TASK_NAMES or not any(f'"{name}"' in text for name in OF_TASKS):
             return text
         metadata, before = decode_object(text), decode_object(stored)
-        said = [
+        linked_names = [
             name
             for name, value in self._of_parent().items()
             if _says(metadata, name, value) and not _says(before, name, value)
         ]
         # Beside another parent the rest of them would not be shown.
-        left_out = said if "parentSession" in said else []
-        kept = {name: value for name, value in metadata.items() if name not in left_out}
-        listed, linked, known = _listed(metadata), [*self._items()], _listed(before)
-        left = [item for item in listed if item in known or item not in linked]
+        left_out = linked_names if "parentSession" in linked_names else []
+        remaining = {name: value for name, value in metadata.items() if name not in left_out}
+        listed, linked, stored_items = _listed(metadata), [*self._items()], _listed(before)
+        left = [item for item in listed if item in stored_items or item not in linked]
         if left or (listed and before.get(TASKS) == []):
-            kept[TASKS] = left
+            remaining[TASKS] = left
         elif listed:
-            del kept[TASKS]
-        return text if kept == metadata else encode_json(kept, "metadata")[0]
+            del remaining[TASKS]
+        return text if remaining == metadata else encode_json(remaining, "metadata")[0]
 
     def _items(self) -> Iterator[JsonObject]:
         for task_id, child_id in self.tasks:
@@ -286,10 +284,10 @@ NO_TASK_NAMES = TaskNames()
 
 
 def without_parent(text: str) -> str:
-    """Return metadata that a new task session is given, without what its link will say."""
+    """Return the metadata of a new task session, without the names that its link will give."""
     metadata = decode_object(text)
-    kept = {name: value for name, value in metadata.items() if name not in OF_PARENT}
-    return text if kept == metadata else encode_json(kept, "metadata")[0]
+    own = {name: value for name, value in metadata.items() if name not in OF_PARENT}
+    return text if own == metadata else encode_json(own, "metadata")[0]
 
 
 def without_tasks(metadata: JsonObject) -> JsonObject:
@@ -307,8 +305,8 @@ def _listed(metadata: Mapping[str, JsonValue]) -> list[JsonValue]:
 
 
 def _says(metadata: Mapping[str, JsonValue], name: str, value: JsonValue) -> bool:
-    found = metadata.get(name)
-    return type(found) is type(value) and found == value
+    stored = metadata.get(name)
+    return type(stored) is type(value) and stored == value
 
 
 def _text(value: JsonValue) -> str:
@@ -316,7 +314,7 @@ def _text(value: JsonValue) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a store tells about sessions: rows of the listing, results of operations, changes, reports.
+# Sessions: rows of the listing, results of operations, changes, reports.
 
 SessionKind: TypeAlias = Literal["root", "fork", "task"]
 OnConflict: TypeAlias = Literal["raise", "branch", "rebase"]
@@ -339,7 +337,7 @@ LeafChoice: TypeAlias = str | None | Stored
 
 
 class Seen(Frozen):
-    """What a caller has seen of a session, which a write compares with what is stored, in its own transaction.
+    """The state of a session that a caller has seen: a write compares it with the stored one, in its own transaction.
 
     ``leaf`` is the leaf (`STORED`: whatever is stored), ``revision`` the revision (None: any).
     """
@@ -350,7 +348,7 @@ class Seen(Frozen):
 
 NOTHING_SEEN = Seen()
 Expected: TypeAlias = LeafChoice | Seen
-"""What a write compares: a leaf, or what was seen."""
+"""The state that a write compares: a leaf, or a leaf and a revision."""
 
 
 def leaf_of(expected: Expected) -> LeafChoice:
@@ -367,11 +365,11 @@ class SessionInfo(Selective):
 
     ``entry_count`` and ``message_count`` count what this session itself added (retracted entries excluded);
     ``spent_tokens`` and ``spent_picodollars`` are the paid calls it reported, of which ``unpriced_calls`` are not in
-    the cost because it is unknown. Of ``unknown_calls`` among them the tokens are unknown, too. ``title`` was
-    given by a person, ``auto_title`` made by a program. ``active_us`` is the time of the newest entry that it added, by
-    the entries' own times, so that an imported session was last active when its file says; of a session that has added
-    none, a fork for one, it is that of its creation. ``task_names`` are what links say of it, which is not compared: it
-    is no part of the row.
+    the cost because it is unknown. Of ``unknown_calls`` among them the tokens are unknown, too. ``title`` was given by
+    a person, ``auto_title`` made by a program. ``active_us`` is the time of the newest entry that it added, by the
+    entries' own times, so that an imported session was last active when its file says; of a session that has added
+    none, a fork for one, it is that of its creation. ``task_names`` are the names of its links, which are not compared:
+    they are no part of the row.
     """
 
     _not_compared: ClassVar[tuple[str, ...]] = ("session_key", "task_names")
@@ -417,7 +415,7 @@ class SessionInfo(Selective):
         ``taskSessions`` has a ``session``, ``taskId`` and ``storageKey`` for each link to a task session, deleted ones
         among them: both names are the session's id. A session that is linked to has its ``parentSession`` (of several,
         the first by id) and the ``taskId`` there, and a task the ``depth`` at which it is nested. None of that is
-        stored: ``metadata_text`` is the text that is. What was stored under these names stands before it.
+        stored: ``metadata_text`` is the text that is. A value stored under one of these names stands before it.
         """
         return self.task_names.added_to(decode_object(self.metadata_text))
 
@@ -438,15 +436,15 @@ class SessionInfo(Selective):
 
     @property
     def shown_title(self) -> str | None:
-        """What the session is known by: the title it was given, else the one that was made, its key, how it begins.
+        """The title of the session in lists: the given one, else the one that was made, its key, its beginning.
 
-        None if it has none of them: a fork is then known by what it was forked from.
+        None if it has none of them: a fork is then known by its origin.
         """
         return self.title or self.auto_title or self.key or self.first_message
 
     @property
     def spent(self) -> Decimal:
-        """What the session's own paid calls cost, in US dollars, exact; without those that have no price."""
+        """The cost of the session's own paid calls in US dollars, exact; without those that have no price."""
         return picodollars_to_usd(self.spent_picodollars)
 
     @property
@@ -461,15 +459,15 @@ class SessionInfo(Selective):
 
     @property
     def is_untold(self) -> bool:
-        """Whether something was said here, and nothing told what that used: no call is known, which is not to say 0."""
+        """Whether there are messages, and no report of their usage: no call is known, which is not the same as 0."""
         return bool(self.message_count) and not (self.spent_tokens or self.spent_picodollars or self.unpriced_calls)
 
 
 class NewSession(Frozen):
-    """A session to be created. ``id`` is chosen by the store where it is None.
+    """A session to be created. ``id`` is chosen by the store if it is None.
 
-    ``kind`` is what an import makes of it: a task session may come before the session whose task it is. Forks and the
-    tasks of `create_task` are what they are.
+    ``kind`` is for imports: a task session may come before the session whose task it is. Forks and the
+    tasks of `create_task` have their own kinds.
     """
 
     key: str | None = None
@@ -501,27 +499,27 @@ class NewSession(Frozen):
             raise InvalidArgument("session id: must not be empty; leave it out to have one made")
 
 
-def checked_title(title: str | None, what: str = "title") -> str | None:
+def checked_title(title: str | None, name: str = "title") -> str | None:
     """Return a title, or None if it is only white space. Raises `InvalidArgument`."""
-    check_label(title, what)
+    check_label(title, name)
     return title if title is not None and title.strip() else None
 
 
-def check_label(text: str | None, what: str) -> None:
-    """Refuse what no backend could store as a short text: NUL and lone surrogates. Raises `InvalidArgument`."""
+def check_label(text: str | None, name: str) -> None:
+    """Refuse a short text that no backend could store, with NUL or a lone surrogate. Raises `InvalidArgument`."""
     if text is None:
         return
     if not isinstance(text, str):
-        raise InvalidArgument(f"{what}: should be a string, not {type(text).__name__}")
+        raise InvalidArgument(f"{name}: should be a string, not {type(text).__name__}")
     if not is_storable(text):
-        raise InvalidArgument(f"{what}: holds a NUL character or a lone surrogate; remove it")
+        raise InvalidArgument(f"{name}: holds a NUL character or a lone surrogate; remove it")
 
 
 MAX_LABEL_CHARACTERS = 200
 
 
 def check_entry_label(label: str | None) -> None:
-    """Refuse what no backend takes as the label of an entry. Raises `InvalidArgument`."""
+    """Refuse a label of an entry that no backend takes. Raises `InvalidArgument`."""
     check_label(label, "label")
     if label is not None and len(label) > MAX_LABEL_CHARACTERS:
         raise InvalidArgument(
@@ -530,24 +528,24 @@ def check_entry_label(label: str | None) -> None:
 
 
 MAX_NAME_BYTES = 1_000
-"""How long a name may be, in UTF-8: what indexes of every database take."""
+"""How long a name may be, in UTF-8: indexes of every database take that."""
 
 
-def check_name(text: str | None, what: str) -> None:
-    """Refuse what no backend could store as an id or a key. Raises `InvalidArgument`."""
-    check_label(text, what)
+def check_name(text: str | None, name: str) -> None:
+    """Refuse an id or a key that no backend could store. Raises `InvalidArgument`."""
+    check_label(text, name)
     if text is not None and 4 * len(text) > MAX_NAME_BYTES and len(text.encode()) > MAX_NAME_BYTES:
-        raise InvalidArgument(f"{what}: {text[:40]!r}... is longer than {MAX_NAME_BYTES} bytes; shorten it")
+        raise InvalidArgument(f"{name}: {text[:40]!r}... is longer than {MAX_NAME_BYTES} bytes; shorten it")
 
 
-def check_new_name(text: str | None, what: str) -> None:
+def check_new_name(text: str | None, name: str) -> None:
     """Refuse a bad name for something new, with control characters, too, which a terminal would act on.
 
-    What is there already under such a name goes on being found. Raises `InvalidArgument`.
+    A session that has such a name already is still found by it. Raises `InvalidArgument`.
     """
-    check_name(text, what)
+    check_name(text, name)
     if text is not None and not text.isprintable() and _CONTROLS.search(text):
-        raise InvalidArgument(f"{what}: {shown(text)} holds a control character; leave it out")
+        raise InvalidArgument(f"{name}: {shown(text)} holds a control character; leave it out")
 
 
 def above_prefix(prefix: str) -> str:
@@ -624,7 +622,7 @@ def is_meant(session_id: str, session_key: int) -> bool:
 
 
 def all_meant(names: Iterable[str]) -> Callable[[str, int], bool]:
-    """Return what tells by id and key whether a session is meant by one of the names.
+    """Return a function that tells by id and key whether a session is meant by one of the names.
 
     A `SessionRef` among them means its own session, another text whichever ones ever had the id.
     """
@@ -660,7 +658,7 @@ MAX_TASK_SUMMARY_CHARACTERS = 20_000
 
 
 def check_task_end(status: TaskEnd, summary: str | None) -> None:
-    """Refuse what is no end of a task, and a summary that cannot be stored. Raises `InvalidArgument`."""
+    """Refuse a status that is no end of a task, and a summary that cannot be stored. Raises `InvalidArgument`."""
     if status not in TASK_ENDS:
         raise InvalidArgument(f"status: {shown(status)} is not 'done' or 'failed'")
     check_label(summary, "summary")
@@ -674,9 +672,9 @@ def check_task_end(status: TaskEnd, summary: str | None) -> None:
 class TaskLink(Frozen):
     """A parent's link to a task session, in the order they were made. A link outlives its child.
 
-    ``entry_id`` is the entry of the parent below which the task began, where that is known: the leaf when it was made.
+    ``entry_id`` is the entry of the parent below which the task began, if it is known: the leaf when it was made.
     ``status`` is ``running`` from `create_task` on, and ``done`` or ``failed``, with a ``summary``, once `end_task`
-    said so; None where nobody said, as of links that were made alone or by older versions.
+    said so; None if nobody said, as of links that were made alone or by older versions.
     """
 
     parent_id: str
@@ -691,7 +689,7 @@ class TaskLink(Frozen):
 class ConvertedMessage(Frozen):
     """A message that came in the form of a provider (``shape``), and was converted into ours.
 
-    ``index`` is its place among the messages of the call, ``entry_ids`` what it became: one or more entries.
+    ``index`` is its place among the messages of the call, ``entry_ids`` has the one or more entries that it became.
     """
 
     index: int
@@ -706,8 +704,8 @@ class Appended(Frozen):
     landed on a sibling branch (``on_branch``). ``parent_id`` is the entry that the first new one was appended below:
     None for a root, and for an import. ``replayed`` says that this was the retry of an earlier call.
     ``call_conflicts`` are paid calls that an import met again with other numbers; the ledger keeps the first ones.
-    ``oddities`` say what of the usage that came with the entries was not counted as it was reported, and why, and from
-    where a compaction keeps, if not from where it was asked to.
+    ``oddities`` say which part of the entries' usage was not counted as it was reported, and why, and from
+    where a compaction keeps, if not from the entry it was asked to.
     ``converted`` are the messages that came in a provider's form, each with the entries it became.
     """
 
@@ -743,9 +741,9 @@ class Moved(Frozen):
 class Navigated(Frozen):
     """The result of a navigation: the leaf before and after it, and the session's revision.
 
-    ``summary_id`` is the summary of what was left, if one was appended: it is the leaf then. ``draft`` is the text of
-    what a person wrote, if that was the target, for an editor. ``cancelled`` says that the callback kept it from
-    happening.
+    ``summary_id`` is the summary of the branch that was left, if one was appended: it is the leaf then. ``draft`` is
+    the text of a person's message, if that was the target, for an editor. ``cancelled`` says that the callback kept it
+    from happening.
     """
 
     from_id: str | None
@@ -757,7 +755,7 @@ class Navigated(Frozen):
 
 
 class ReadStamp(Frozen):
-    """What a read depended on. While it is unchanged, so is the answer."""
+    """The state that a read depends on. While it is unchanged, so is the answer."""
 
     leaf_id: str | None
     epoch: int
@@ -780,7 +778,7 @@ class PathRead(Frozen):
 
 
 class MessagesRead(Frozen):
-    """What the model sees at a leaf, as JSON messages that are the reader's own, with the state read."""
+    """The messages of the context at a leaf, as JSON that are the reader's own, with the state read."""
 
     leaf_id: str | None
     stored_leaf_id: str | None
@@ -789,7 +787,7 @@ class MessagesRead(Frozen):
 
 
 class SessionHead(NamedTuple):
-    """What a search needs of a session: which it is, how far it has come, and by what it can be left out."""
+    """The part of a session's row that a search needs: its identity, its revision, and the values of its filters."""
 
     session_key: int
     id: str
@@ -802,7 +800,7 @@ class SessionHead(NamedTuple):
 
 
 class Change(Frozen):
-    """One revision of a session: what was added, and where the leaf was afterwards.
+    """One revision of a session: the entries that were added, and the leaf afterwards.
 
     ``reason`` is ``append`` or that of a leaf move, ``None`` for a change of the session row alone. An append
     that was retracted later keeps its entries here.
@@ -831,7 +829,7 @@ def retracted_in(marks: Iterable[Mark]) -> frozenset[str]:
 
 
 class Deletion(Frozen):
-    """What deleting a session tree removes or removed.
+    """The result of deleting a session tree, or of its dry run.
 
     ``session_ids``: the session and the closure of its task links, in no particular order. ``missing_ids``:
     linked children that were not there. ``entries_kept`` counts entries of these sessions that stay because
@@ -847,7 +845,7 @@ class Deletion(Frozen):
 
 
 class ScopeContents(NamedTuple):
-    """What the store has in a scope beside sessions; the calls are those that its sessions paid for."""
+    """The numbers of a scope's rows beside sessions; the calls are those that its sessions paid for."""
 
     memories: int
     files: int
@@ -856,7 +854,7 @@ class ScopeContents(NamedTuple):
 
 
 class ScopeDeletion(Frozen):
-    """What deleting a scope removes or removed.
+    """The result of deleting a scope, or of its dry run.
 
     ``calls`` is how many paid calls stay in the ledger, without their agents and folders. ``entries_kept`` counts
     entries that stay because a session of another scope sees them. The numbers of entries are None in a dry run.
@@ -872,7 +870,7 @@ class ScopeDeletion(Frozen):
 
 
 class Problem(Frozen):
-    """One disagreement that `verify` found: what kind, where, and what disagrees."""
+    """One disagreement that `verify` found: its kind, its place, and the two sides."""
 
     kind: str
     where: str
@@ -883,7 +881,7 @@ class Problem(Frozen):
 
 
 class VerifyReport(Frozen):
-    """What `verify` looked at, and what disagrees (``problems`` is empty when all is well)."""
+    """The numbers of rows that `verify` checked, and the disagreements (``problems`` is empty when all is well)."""
 
     sessions: int
     entries: int
@@ -891,7 +889,7 @@ class VerifyReport(Frozen):
 
 
 class StoreInfo(Frozen):
-    """What a store says of itself. ``size_bytes`` is None if there is no file."""
+    """A description of a store. ``size_bytes`` is None if there is no file."""
 
     backend: str
     location: str
@@ -912,7 +910,7 @@ DocumentKind: TypeAlias = Literal["memory", "file"]
 KINDS: tuple[DocumentKind, ...] = ("memory", "file")
 
 DocumentState: TypeAlias = Literal["written", "same", "later", "other"]
-"""What became of a copied document: it was written; the target has it as it is, in a later state, or as another one
+"""The outcome of copying a document: it was written; the target has it as it is, in a later state, or as another one
 that was changed at the same time."""
 
 # An index of PostgreSQL takes 2,704 bytes for all parts of a key, of which a scope may have 1,000.
@@ -923,14 +921,14 @@ MAX_TYPE = 100
 MAX_SOURCE = 4_096
 
 IMPORTED_FILES = "imported files"
-"""The space of what imports remember of files, which is nobody's document: it is counted and copied with none."""
+"""The space of the documents in which imports remember files: nobody's, neither counted nor copied."""
 
 SEARCHED = 1_000
 """How many documents one call of `Backend.search_documents` reads at most."""
 
 
 class DocumentName(NamedTuple):
-    """What sets a document apart: whose it is, what it is, in which space, for which project, and its own name."""
+    """The identity of a document: its scope, its kind, its space, its project, and its own name."""
 
     scope: str
     kind: DocumentKind
@@ -957,15 +955,15 @@ class DocumentRow(NamedTuple):
 
     @property
     def id(self) -> DocumentName:
-        """What sets it apart."""
+        """The identity of the document."""
         return DocumentName._make(self[:5])
 
 
 class NewDocument(Frozen):
-    """A document to be stored. Raises `InvalidArgument` for what no store takes, and never shows what it says.
+    """A document to be stored. Raises `InvalidArgument` for one that no store takes, and never shows its text.
 
-    ``space`` is whose memory it is: ``repl``, or ``agents/`` and a name; ``project`` the folder it is for, "" for all.
-    ``type`` is one word: of a memory what it is about, of a file its media type. ``source`` is where it came from.
+    ``space`` is the owner of a memory: ``repl``, or ``agents/`` and a name; ``project`` the folder it is for, "" for
+    all. ``type`` is one word: the topic of a memory, the media type of a file. ``source`` is its origin.
     """
 
     kind: DocumentKind
@@ -995,7 +993,7 @@ class NewDocument(Frozen):
 
     @property
     def id(self) -> DocumentName:
-        """What sets it apart."""
+        """The identity of the document."""
         return DocumentName(self.scope, self.kind, self.space, self.project, self.name)
 
     def row(self, now_us: int) -> DocumentRow:
@@ -1005,16 +1003,16 @@ class NewDocument(Frozen):
 
 
 def deletion_of(session_id: str, scope: str) -> NewDocument:
-    """Return what a store remembers of an imported session that was deleted in a scope, so that it stays deleted.
+    """Return the document by which an imported session that was deleted in a scope stays deleted.
 
-    What sets it apart are digests, in the project that of the id: an id is no name that each document could have.
+    Its identity is of digests, that of the id as the project: an id is no name that each document could have.
     """
     body, _ = encode_json({"deleted": session_id, "scope": scope}, "body")
     return NewDocument("file", derived_id(scope), body, "json", "", IMPORTED_FILES, derived_id(session_id))
 
 
 class DocumentInfo(Frozen):
-    """What a store says of a document without its text. ``chars`` is how many characters that has.
+    """The description of a document without its text. ``chars`` is the number of characters of that.
 
     Times are microseconds since 1970 UTC; ``changed_us`` grows with each change of it, so that of two copies the later
     one is known.
@@ -1033,12 +1031,12 @@ class DocumentInfo(Frozen):
 
     @property
     def id(self) -> DocumentName:
-        """What sets it apart."""
+        """The identity of the document."""
         return DocumentName(self.scope, self.kind, self.space, self.project, self.name)
 
 
 class Document(Frozen):
-    """A document, whole: what the store says of it, and its text."""
+    """A document, whole: its description and its text."""
 
     info: DocumentInfo
     body: str
@@ -1050,12 +1048,12 @@ class Document(Frozen):
 
     @property
     def type(self) -> str:
-        """Its type: of a memory what it is about, of a file its media type."""
+        """Its type: the topic of a memory, the media type of a file."""
         return self.info.type
 
 
 class DocumentFilter(Frozen):
-    """Which documents are meant: those of a scope and a kind, of one space and project where they are named."""
+    """Which documents are meant: those of a scope and a kind, of one space and project if they are named."""
 
     kind: DocumentKind
     scope: str = ""
@@ -1066,7 +1064,7 @@ class DocumentFilter(Frozen):
 class DocumentsFound(Frozen):
     """Documents that a search has found, in order of space, project and name, and how many it has read.
 
-    ``after`` is where to go on; None at the end.
+    ``after`` is the document to go on after; None at the end.
     """
 
     documents: tuple[Document, ...]
@@ -1075,7 +1073,7 @@ class DocumentsFound(Frozen):
 
 
 def check_document_name(name: DocumentName) -> None:
-    """Refuse what can be the name of no document. Raises `InvalidArgument`."""
+    """Refuse a name that no document can have. Raises `InvalidArgument`."""
     if name.kind not in KINDS:
         raise InvalidArgument(f"kind: {shown(name.kind)} is not one of {', '.join(KINDS)}")
     check_scope(name.scope)
@@ -1086,14 +1084,14 @@ def check_document_name(name: DocumentName) -> None:
         raise InvalidArgument("name: must not be empty")
 
 
-def _check_line(text: str, what: str, most: int) -> None:
-    """Refuse what is no line of text that can be stored, or is longer than ``most`` bytes."""
+def _check_line(text: str, name: str, most: int) -> None:
+    """Refuse a text that is not a line that can be stored, or is longer than ``most`` bytes."""
     if not isinstance(text, str):
-        raise InvalidArgument(f"{what}: should be a string, not {type(text).__name__}")
+        raise InvalidArgument(f"{name}: should be a string, not {type(text).__name__}")
     if not is_line(text):
-        raise InvalidArgument(f"{what}: {shown(text)} holds a line end or a control character; leave it out")
+        raise InvalidArgument(f"{name}: {shown(text)} holds a line end or a control character; leave it out")
     if 4 * len(text) > most and len(text.encode()) > most:
-        raise InvalidArgument(f"{what}: {shown(text[:40])}... is longer than {most} bytes; shorten it")
+        raise InvalidArgument(f"{name}: {shown(text[:40])}... is longer than {most} bytes; shorten it")
 
 
 def is_line(text: object) -> bool:
@@ -1102,7 +1100,7 @@ def is_line(text: object) -> bool:
 
 
 def searched_words(text: str) -> tuple[str, ...]:
-    """Return the words of a search, as they are compared. Raises `InvalidArgument` where there are none."""
+    """Return the words of a search, as they are compared. Raises `InvalidArgument` if there are none."""
     check_name(text, "words")
     words = tuple(text.casefold().split()) if isinstance(text, str) else ()
     if not words:
@@ -1124,7 +1122,8 @@ def state_of_document(copied: DocumentRow, changed_at: int, digest: bytes) -> Do
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What an import brings, checked before it reaches a store: what builders made may have been changed since.
+# The sessions and entries of an import, checked before they reach a store: they may have been changed since they were
+# built.
 
 _WHOLE_NUMBERS = {int}
 _BUILDERS = "make it with NewEntry.message(), NewEntry.custom() or another builder of the class"
@@ -1142,7 +1141,7 @@ def check_imported_session(new: NewSession) -> None:
 
 
 def checked_imported_entries(entries: Sequence[NewEntry], program: str | None = None) -> list[NewEntry]:
-    """Return entries with the usage and the preview that their payloads say, and with the calls of that usage.
+    """Return entries with the usage and the preview of their payloads, and with the calls of that usage.
 
     An entry that counts and names no call gets the one that its usage is of; calls that it names stay, for they may
     say more than the payload. A call that names no agent is of ``program``. Ids and parents are checked where they are
@@ -1185,12 +1184,12 @@ def _checked(entry: NewEntry) -> NewEntry:
         raise InvalidEntry(f"role: {shown(entry.role)} is not the role of the message, which is {shown(role)}")
     if entry.created_us is not None and not is_moment(entry.created_us):
         raise InvalidEntry(f"created_us: {shown(entry.created_us)} is not a time in microseconds since 1970 UTC")
-    for what, text in (("id", entry.id), ("parent_id", entry.parent_id)):
+    for name, text in (("id", entry.id), ("parent_id", entry.parent_id)):
         if text is not None and not isinstance(text, str):
-            raise InvalidEntry(f"{what}: should be a string, not {type(text).__name__}")
-    for what in ("counted", "unpaid"):
-        if not isinstance(getattr(entry, what), bool):
-            raise InvalidEntry(f"{what}: should be true or false, not {type(getattr(entry, what)).__name__}")
+            raise InvalidEntry(f"{name}: should be a string, not {type(text).__name__}")
+    for name in ("counted", "unpaid"):
+        if not isinstance(getattr(entry, name), bool):
+            raise InvalidEntry(f"{name}: should be true or false, not {type(getattr(entry, name)).__name__}")
     _check_numbers(entry)
     return derived_from_payload(entry, payload) if isinstance(payload, dict) else entry
 
@@ -1200,9 +1199,9 @@ def _check_numbers(entry: NewEntry) -> None:
         _check_usage(entry.usage, "usage")
     if entry.calls != ():
         _check_calls(entry)
-    for what, texts in (("references", entry.references), ("oddities", entry.oddities)):
+    for name, texts in (("references", entry.references), ("oddities", entry.oddities)):
         if texts != () and not (isinstance(texts, tuple) and all(isinstance(text, str) for text in texts)):
-            raise InvalidEntry(f"{what}: should be a tuple of strings")
+            raise InvalidEntry(f"{name}: should be a tuple of strings")
     replaced = entry.surrogates_replaced
     if isinstance(replaced, bool) or not isinstance(replaced, int) or not 0 <= replaced <= MAX_AMOUNT:
         raise InvalidEntry(f"surrogates_replaced: {shown(replaced)} is not a count")
@@ -1275,14 +1274,14 @@ def _decoded(text: object, where: str) -> JsonValue:
 # Listings of sessions: which of them, in which order, and where a page ended. All from the session's row alone.
 
 SessionOrder: TypeAlias = Literal["activity", "updated", "created", "title", "messages", "entries", "tokens", "cost"]
-"""What sessions are listed by. ``title`` is the one that was given, else the one that was made, else "": the first
+"""The values that sessions are listed by. ``title`` is the given one, else the one that was made, else "": the first
 `SORTED_CHARACTERS` of it, compared byte by byte in UTF-8. Equal ones are in the order in which they were made."""
 
 SORTED_CHARACTERS = 200
-"""By how much of a title sessions are sorted."""
+"""The number of characters of a title that sessions are sorted by."""
 
 SLOT_BITS = 22
-"""How many bits of a time in microseconds its slot leaves out: a slot is 4.2 seconds."""
+"""The number of bits of a time in microseconds that its slot leaves out: a slot is 4.2 seconds."""
 
 ORDERS: tuple[SessionOrder, ...] = get_args(SessionOrder)
 SortValue: TypeAlias = int | str
@@ -1291,13 +1290,13 @@ Scalar: TypeAlias = str | int | float | bool | None
 """A value in JSON that holds no others."""
 
 _LISTING_LARGEST = 2**63
-# What every JSON encoder writes as it is.
+# Characters that every JSON encoder writes as they are.
 _PLAIN = re.compile(r"[0-9A-Za-z_.,:;@ +-]+")
 _LOWER = str.maketrans({chr(code): chr(code + 32) for code in range(ord("A"), ord("Z") + 1)})
 
 
 class SessionFilter(Frozen):
-    """What sessions have to be to be listed; None asks for nothing.
+    """The conditions of a listing; None is no condition.
 
     ``title`` is part of the title that is shown (`SessionInfo.shown_title`), whatever the case of its ASCII letters.
     ``metadata`` are keys of the top level of the metadata, and the values that they have to have: 1 is neither 1.0 nor
@@ -1314,41 +1313,41 @@ class SessionFilter(Frozen):
 
     @property
     def asked(self) -> dict[str, object]:
-        """What is asked for, by name; titles in lower case, as they are compared."""
+        """The conditions, by name; titles in lower case, as they are compared."""
         filters = {name: value for name, value in asdict(self).items() if value is not None}
         return filters if self.title is None else {**filters, "title": lower(self.title)}
 
     @property
     def can_match(self) -> bool:
-        """Whether a store can hold what is asked for at all."""
+        """Whether a store can hold a session of these conditions at all."""
         texts = (self.title, self.key, self.cwd, self.scope_prefix)
         return all(is_storable(text) for text in texts if text is not None)
 
     @property
     def needle(self) -> str:
-        """A text that stored metadata have in them which are what is asked for; "" where there is none."""
-        found = [
+        """A text in all stored metadata that fulfil the conditions; "" if there is none."""
+        quoted = [
             f'"{part}"'
             for pair in self.metadata or ()
             for part in pair
             if isinstance(part, str) and _PLAIN.fullmatch(part)
         ]
-        return max(found, key=len, default="")
+        return max(quoted, key=len, default="")
 
     @property
     def asks_links(self) -> bool:
-        """Whether links may say what is asked for of metadata, whatever is stored."""
+        """Whether links may fulfil a condition of metadata, whatever is stored."""
         return any(key in OF_PARENT for key, _ in self.metadata or ())
 
     def has_metadata(self, info: SessionInfo) -> bool:
-        """Return whether a session's metadata are what is asked for."""
+        """Return whether a session's metadata fulfil the conditions."""
         if not self.metadata:
             return True
-        found = info.metadata
-        return all(key in found and is_same(found[key], value) for key, value in self.metadata)
+        metadata = info.metadata
+        return all(key in metadata and is_same(metadata[key], value) for key, value in self.metadata)
 
     def matches(self, info: SessionInfo) -> bool:
-        """Return whether a session is what is asked for."""
+        """Return whether a session fulfils the conditions."""
         if self.title is not None and lower(self.title) not in lower(info.shown_title or ""):
             return False
         if self.completed is not None and self.completed != (info.completed_us is not None):
@@ -1358,20 +1357,20 @@ class SessionFilter(Frozen):
         if not info.scope.startswith(self.scope_prefix or "") or not self.has_metadata(info):
             return False
         equal = ((self.key, info.key), (self.cwd, info.cwd))
-        return all(asked is None or found == asked for asked, found in equal)
+        return all(wanted is None or stored == wanted for wanted, stored in equal)
 
 
 ANY_SESSION = SessionFilter()
 
 
 def slot_of(at_us: int) -> int:
-    """Return the slot of a time in microseconds: what the listing by activity is sorted by first."""
+    """Return the slot of a time in microseconds: the first key of the listing by activity."""
     return at_us >> SLOT_BITS
 
 
-def is_same(found: object, asked: Scalar) -> bool:
+def is_same(stored: object, wanted: Scalar) -> bool:
     """Return whether a value is the scalar that was asked for, of the same type."""
-    return type(found) is type(asked) and found == asked
+    return type(stored) is type(wanted) and stored == wanted
 
 
 def lower(text: str) -> str:
@@ -1392,12 +1391,12 @@ _SORTED_BY: dict[SessionOrder, Callable[[SessionInfo], SortValue]] = {
 
 
 def sort_value(info: SessionInfo, order: SessionOrder) -> SortValue:
-    """Return what a session is sorted by."""
+    """Return the value that a session is sorted by."""
     return _SORTED_BY[order](info)
 
 
 class Ordering(NamedTuple):
-    """An order, and whether what is most comes first."""
+    """An order, and whether it is descending."""
 
     order: SessionOrder = "activity"
     descending: bool = True
@@ -1407,7 +1406,7 @@ LAST_ACTIVE_FIRST = Ordering()
 
 
 class Listing(NamedTuple):
-    """A listing that is asked for: whose sessions, of which kind, which of them, and in which order."""
+    """A listing: its scope, its kind of sessions, its conditions, and its order."""
 
     scope: str | None = None
     kind: SessionKind | None = None
@@ -1419,7 +1418,7 @@ class Listing(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a page ended: what its last session is sorted by, and its number, which decides between equal ones."""
+    """The end of a page: the sort value of its last session, and its number, which decides between equal ones."""
 
     value: SortValue
     number: int
@@ -1433,14 +1432,14 @@ def write_cursor(ordering: Ordering, place: Place) -> str:
 def read_cursor(cursor: str, ordering: Ordering) -> Place:
     """Return the place that a cursor stands for.
 
-    Raises `InvalidArgument` for one of another order, and for what `write_cursor` did not make.
+    Raises `InvalidArgument` for one of another order, and for a text that `write_cursor` did not make.
     """
     try:
-        found = json.loads(urlsafe_b64decode(cursor.encode()))
-        order, descending, value, number = found
+        fields = json.loads(urlsafe_b64decode(cursor.encode()))
+        order, descending, value, number = fields
         is_whole = order in ORDERS and isinstance(descending, bool) and type(number) is int
         is_sound = type(value) is (str if order == "title" else int)
-        # Decoding passes over what it does not know, and databases over no number of more than 64 bits.
+        # Decoding passes over unknown characters, and databases over no number of more than 64 bits.
         in_range = (
             is_whole and abs(number) < _LISTING_LARGEST and (isinstance(value, str) or abs(value) < _LISTING_LARGEST)
         )
@@ -1464,12 +1463,12 @@ def _way(descending: bool) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The log of a session: one line for each revision, who was behind it and why.
+# The log of a session: one line for each revision, its author and the reason.
 
 MAX_BY_CHARACTERS = 200
 MAX_WHY_CHARACTERS = 2_000
 GUARD_KEY = "compactionGuard"
-"""What a guard remembers among the metadata of a session. Who replaces these leaves it, unless it is named."""
+"""The memory of a guard among the metadata of a session. Replacing these leaves it, unless it is named."""
 LOGGED_IDS = 20
 """How many of the entries that a revision added its line names."""
 
@@ -1481,16 +1480,16 @@ RESTORABLE: frozenset[str] = frozenset({"title", "auto_title", "metadata", "comp
 
 
 class Note(Frozen):
-    """Who did something, and why. Raises `InvalidArgument` if a text cannot be stored or is too long."""
+    """The author of a change, and the reason. Raises `InvalidArgument` if a text cannot be stored or is too long."""
 
     by: str | None = None
     why: str | None = None
 
     def __post_init__(self) -> None:
-        for what, text, most in (("by", self.by, MAX_BY_CHARACTERS), ("why", self.why, MAX_WHY_CHARACTERS)):
-            check_label(text, what)
+        for name, text, most in (("by", self.by, MAX_BY_CHARACTERS), ("why", self.why, MAX_WHY_CHARACTERS)):
+            check_label(text, name)
             if text is not None and len(text) > most:
-                raise InvalidArgument(f"{what}: {len(text)} characters are too many; at most {most} are kept")
+                raise InvalidArgument(f"{name}: {len(text)} characters are too many; at most {most} are kept")
 
     @classmethod
     def stored(cls, by: str | None, why: str | None) -> Note:
@@ -1521,26 +1520,26 @@ class Edit(Frozen):
 
 
 def ended_task(child_id: str, status: str | None, summary: str | None) -> str:
-    """Return what an edit keeps of how a task ended."""
+    """Return the text by which an edit keeps the end of a task."""
     return to_json({"childId": child_id, "status": status, "summary": summary}).decode()
 
 
-def row_value(info: SessionInfo, what: str) -> str | None:
+def row_value(info: SessionInfo, name: str) -> str | None:
     """Return a value of a session's row as the text that an edit keeps; None if there is none."""
     completed = None if info.completed_us is None else str(info.completed_us)
     values = {"title": info.title, "auto_title": info.auto_title, "metadata": info.metadata_text}
-    return completed if what == "completed" else values[what]
+    return completed if name == "completed" else values[name]
 
 
 class LogLine(Frozen):
-    """What one revision of a session did.
+    """The change of one revision of a session.
 
     ``what`` is ``append``, ``compaction``, ``exclusion`` or ``inclusion`` for entries below the leaf, the reason of
     a leaf move (``move``, ``rewind``, ``retract``, ``undo``, ``redo``, ``back``, ``import``, ``branch``), the kind of
     an edit (``edit`` where there were several), or ``other`` where nothing that is stored tells.
     ``from_id`` and ``to_id`` are the leaf before and after, of lines that tell of the leaf. ``entry_ids`` name the
     first 20 of ``entry_count`` entries, ``kinds`` the kinds among these. ``refers_to`` is the revision that was
-    undone, done again or gone back to. ``words`` is the first line of what was said.
+    undone, done again or gone back to. ``words`` is the first line of the text.
     """
 
     session_id: str
@@ -1603,32 +1602,32 @@ class LoggedEdits(NamedTuple):
 def make_line(
     session_id: str, revision: int, moved: LoggedMove | None, added: LoggedEntries | None, edited: LoggedEdits | None
 ) -> LogLine:
-    """Return the line of a revision from what is stored of it."""
+    """Return the line of a revision from its stored rows."""
     edits = () if edited is None else edited.edits
-    what: str
+    name: str
     if added is None and moved is None:
         if edited is None:
             return LogLine(session_id, revision, "other")
-        what = edits[0].what if len(edits) == 1 else "edit"
+        name = edits[0].what if len(edits) == 1 else "edit"
         words = None if edits[0].after is None else message_preview(edits[0].after)
         by, why = edited.note.by, edited.note.why
-        return LogLine(session_id, revision, what, edited.at_us, edits=edits, by=by, why=why, words=words)
+        return LogLine(session_id, revision, name, edited.at_us, edits=edits, by=by, why=why, words=words)
     note, words = NO_NOTE, None
-    what = "append"
+    name = "append"
     count, ids, kinds = (0, (), ()) if added is None else (added.number, added.ids, tuple(dict.fromkeys(added.kinds)))
     from_id = to_id = refers_to = at_us = None
     if added is not None:
-        what, note, words = _told(added)
+        name, note, words = _named(added)
         from_id, to_id, at_us = added.parent_id, added.last_id, added.at_us
     if moved is not None:
-        what, refers_to, from_id, to_id, note, at_us = moved
+        name, refers_to, from_id, to_id, note, at_us = moved
     return LogLine(
-        session_id, revision, what, at_us, from_id, to_id, count, ids, kinds, edits, refers_to, note.by, note.why, words
+        session_id, revision, name, at_us, from_id, to_id, count, ids, kinds, edits, refers_to, note.by, note.why, words
     )
 
 
-def _told(added: LoggedEntries) -> tuple[str, Note, str | None]:
-    """Return what entries are called in the log, who says to have added them and why, and their first words."""
+def _named(added: LoggedEntries) -> tuple[str, Note, str | None]:
+    """Return the name of entries in the log, their author and the reason, and their first words."""
     kind = added.kinds[0]
     value = decode_json(added.payload)
     fields: JsonObject = value if isinstance(value, dict) else {}
@@ -1637,13 +1636,13 @@ def _told(added: LoggedEntries) -> tuple[str, Note, str | None]:
     if kind == EXCLUSION and set(added.kinds) == {EXCLUSION}:
         return "inclusion" if fields.get("excluded") is False else "exclusion", _note_of(fields), None
     if kind_of(kind).says == "summary":
-        what = COMPACTION if kind == COMPACTION and added.number == 1 else "append"
-        return what, NO_NOTE, message_preview(str(fields.get("summary", "")))
+        name = COMPACTION if kind == COMPACTION and added.number == 1 else "append"
+        return name, NO_NOTE, message_preview(str(fields.get("summary", "")))
     return "append", NO_NOTE, None
 
 
 def _note_of(fields: JsonObject) -> Note:
-    """Return who excluded something and why, as the entry says it; an imported one may say anything."""
+    """Return the author of an exclusion and the reason; an imported one may say anything."""
     by, why = fields.get("by"), fields.get("why")
     return Note.stored(by if isinstance(by, str) else None, why if isinstance(why, str) else None)
 
@@ -1651,9 +1650,9 @@ def _note_of(fields: JsonObject) -> Note:
 def decode_ids(text: str | None) -> list[str]:
     """Return the ids of an edit that holds a list of them. Raises `CorruptStore` if it holds something else."""
     value = [] if text is None else decode_json(text)
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, list) or not all(isinstance(entry_id, str) for entry_id in value):
         raise CorruptStore("an edit of the log should hold a list of entry ids; run verify()")
-    return [str(each) for each in value]
+    return [str(entry_id) for entry_id in value]
 
 
 def restorable(edits: Sequence[Edit]) -> list[Edit]:
