@@ -1,8 +1,4 @@
-"""How much becomes of few bytes: compressed data and JSON, measured before they are taken apart.
-
-A few hundred bytes of a zlib stream can stand for a gigabyte, and three bytes of JSON for an object of seventy. What
-comes from elsewhere is therefore measured first, in memory that does not grow with the answer.
-"""
+"""JSON: the measure of packed data, cuts of base64, values, encoding and decoding, the text of JavaScript."""
 
 from __future__ import annotations
 
@@ -31,14 +27,14 @@ else:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How much becomes of few bytes: compressed data and JSON, measured before they are taken apart.
+# Compressed data and JSON, measured before they are taken apart: few bytes may stand for many.
 #
-# A few hundred bytes of a zlib stream can stand for a gigabyte, and three bytes of JSON for an object of seventy. What
-# comes from elsewhere is therefore measured first, in memory that does not grow with the answer.
+# A few hundred bytes of a zlib stream can stand for a gigabyte, and three bytes of JSON for an object of seventy. Data
+# from elsewhere is therefore measured first, in memory that does not grow with the answer.
 
 _AT_ONCE = 1 << 16
 
-# What CPython takes for a container, and for any other value with its place in one (rounded up).
+# The bytes that CPython takes for a container, and for any other value with its place in one (rounded up).
 _CONTAINER_BYTES = 232
 _VALUE_BYTES = 64
 _STRING_TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
@@ -47,9 +43,9 @@ _PIECE = re.compile(rb'(?:[^"]{1,4096}+|%b){1,1024}+' % _STRING_TEXT, re.DOTALL)
 
 
 def inflate(packed: bytes, most: int) -> bytes | None:
-    """Return what a zlib stream stands for; None if that is more than ``most`` bytes, or not all there.
+    """Return the data of a zlib stream; None if it is more than ``most`` bytes, or not all there.
 
-    Raises `zlib.error`. Memory: what it stands for, at most ``most`` bytes.
+    Raises `zlib.error`. Memory: the data, at most ``most`` bytes.
     """
     stream = zlib.decompressobj()
     data = stream.decompress(packed, most + 1)
@@ -105,9 +101,8 @@ def memory_of_utf8(data: bytes | bytearray, start: int, end: int) -> int:
 # Cutting long base64 out of a payload's text, and putting it back byte for byte.
 #
 # A picture is the largest part of a message by far, does not compress, and comes again: in the next message, in a
-# retry,
-# in a fork. Cut out and decoded, it can be stored once. Only what encoding makes again exactly is cut, so that the text
-# that comes back is the text that was there. Pure functions of bytes: nothing here knows what a message is.
+# retry, in a fork. Cut out and decoded, it can be stored once. Only base64 that encoding makes again exactly is cut, so
+# that the text that comes back is the text that was there. Pure functions of bytes: nothing here knows of messages.
 
 SHORTEST = 16_384
 """How many characters of base64 are cut out: below that, a row of its own costs more than it saves."""
@@ -118,35 +113,35 @@ _OF_NUMBERS = b"0123456789eE+"
 
 
 class Cut(NamedTuple):
-    """What was cut out: the decoded bytes, and how many bytes of the text that is left stand before it."""
+    """A piece that was cut out: the decoded bytes, and the number of bytes of the remaining text before it."""
 
     place: int
     data: bytes
 
 
 def cut(text: bytes, shortest: int = SHORTEST) -> tuple[bytes, tuple[Cut, ...]]:
-    """Return a JSON text without its base64 of at least ``shortest`` characters, and what was cut, in its order.
+    """Return a JSON text without its base64 of at least ``shortest`` characters, and the cuts, in their order.
 
-    Base64 is what JSON strings have of A-Z, a-z, 0-9, + and / without a break, with its padding: what stands before it,
-    such as ``data:image/png;base64,``, stays. It stays itself where encoding would not make it again: without its
-    padding, in the alphabet for URLs, or over several lines. What is left is JSON, too. O(size).
+    Base64 is a run of A-Z, a-z, 0-9, + and / in a JSON string, with its padding: the text before it,
+    such as ``data:image/png;base64,``, stays. It stays itself if encoding would not make it again: without its
+    padding, in the alphabet for URLs, or over several lines. The rest is JSON, too. O(size).
     """
-    kept: list[bytes] = []
+    rest: list[bytes] = []
     cuts: list[Cut] = []
     place = end = 0
     for start, stop in _runs(text, shortest):
         data = _decoded(text[start:stop])
-        # What follows a cut at once stays: two cuts at one place could not be told apart.
+        # A run right behind a cut stays: two cuts at one place could not be told apart.
         if data is None or (cuts and start == end):
             continue
-        kept.append(text[end:start])
+        rest.append(text[end:start])
         place += start - end
         cuts.append(Cut(place, data))
         end = stop
     if not cuts:
         return text, ()
-    kept.append(text[end:])
-    return b"".join(kept), tuple(cuts)
+    rest.append(text[end:])
+    return b"".join(rest), tuple(cuts)
 
 
 def splice(rest: bytes, pieces: Iterable[tuple[int, bytes]]) -> bytes:
@@ -178,12 +173,12 @@ def _runs(text: bytes, shortest: int) -> Iterator[tuple[int, int]]:
     """
     first, probe = 0, shortest - 1
     while probe < len(text):
-        found = _RUN.match(text, probe)
-        if found is None:
+        run = _RUN.match(text, probe)
+        if run is None:
             probe += shortest
             continue
         start = _behind_an_escape(text, _beginning(text, max(first, probe - shortest + 1), probe))
-        first = found.end()
+        first = run.end()
         padding = -(first - start) % 4
         if text[first : first + padding] == b"=" * padding and padding < 3:
             first += padding
@@ -217,7 +212,7 @@ def _behind_an_escape(text: bytes, start: int) -> int:
 
 
 def _decoded(run: bytes) -> bytes | None:
-    """Return what base64 stands for; None if encoding that gives something else, or if it may be a number."""
+    """Return the bytes of base64; None if encoding them gives another text, or if it may be a number."""
     last = run[-4:]
     if encoded(a2b_base64(last)) != last or not run.strip(_OF_NUMBERS):
         return None
@@ -239,8 +234,8 @@ class Selective(Frozen):
     _not_compared: ClassVar[tuple[str, ...]] = ()
     _not_shown: ClassVar[tuple[str, ...]] = ()
 
-    def __eq__(self, other: object) -> bool:
-        return self._compared() == other._compared() if type(other) is type(self) else NotImplemented
+    def __eq__(self, value: object) -> bool:
+        return self._compared() == value._compared() if type(value) is type(self) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self._compared())
@@ -256,7 +251,7 @@ class Selective(Frozen):
 # ---------------------------------------------------------------------------------------------------------------------
 # JSON as it is stored: compact text, keys in the caller's order, nothing a reader could choke on.
 #
-# This is the single write path of every payload. What the caller gives is kept value for value; the only
+# This is the single write path of every payload. The caller's JSON is kept value for value; the only
 # repair is that lone surrogates, which no JSON reader accepts, become U+FFFD, and that is reported.
 
 JsonValue: TypeAlias = "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
@@ -279,28 +274,28 @@ _PAYS_FOR_IMPORT = 1_000_000
 
 
 def to_json(value: object) -> bytes:
-    """Return what the library made itself as compact JSON. Raises ValueError for half of a surrogate pair. O(size)."""
+    """Return a value of the library's own as compact JSON. Raises ValueError for half of a surrogate pair. O(size)."""
     return pydantic_core.to_json(value, inf_nan_mode="constants")
 
 
-def encode_json(value: object, what: str, *, is_json: bool = False) -> tuple[str, int]:
+def encode_json(value: object, where: str, *, is_json: bool = False) -> tuple[str, int]:
     """Return ``value`` as compact JSON text in its own key order, and how many lone surrogates were replaced.
 
-    ``what`` names the value in errors; ``is_json`` says that `flue_py.core.json.is_json` holds of it. Raises
-    `InvalidEntry` for what JSON cannot hold: other types, NaN and infinities, keys that are not strings, nesting deeper
-    than `MAX_JSON_DEPTH`, cycles. Cost: O(size).
+    ``where`` names the value in errors; ``is_json`` says that `flue_py.core.json.is_json` holds of it. Raises
+    `InvalidEntry` for values that JSON cannot hold: other types, NaN and infinities, keys that are not strings, nesting
+    deeper than `MAX_JSON_DEPTH`, cycles. Cost: O(size).
     """
     try:
         text = to_json(value).decode()
     except Exception:  # noqa: BLE001 - pydantic_core refuses for several reasons; the careful pass names which
-        return _encode_carefully(value, what)
+        return _encode_carefully(value, where)
     # In so short a text no integer has too many digits.
     if is_json and len(text) <= MAX_DIGITS:
         return text, 0
-    # Only these tokens can be wrong in what the fast encoder accepts: NaN and infinities become bare words,
+    # Only these tokens can be wrong in the output of the fast encoder: NaN and infinities become bare words,
     # and it quietly accepts tuples, bytes, sets and dates, which would come back as something else.
     if "NaN" in text or "Infinity" in text or not _is_plain(value, 0):
-        return _encode_carefully(value, what)
+        return _encode_carefully(value, where)
     return text, 0
 
 
@@ -330,9 +325,9 @@ def _has_plain_fields(fields: dict[object, object], depth: int) -> bool:
     return True
 
 
-def _encode_carefully(value: object, what: str) -> tuple[str, int]:
+def _encode_carefully(value: object, where: str) -> tuple[str, int]:
     replaced = [0]
-    plain = _plain_copy(value, what, 0, replaced)
+    plain = _plain_copy(value, where, 0, replaced)
     # By the same encoder as everything else: one value has one text, whichever way it came in.
     return to_json(plain).decode(), replaced[0]
 
@@ -451,7 +446,7 @@ def decode_object(text: str | bytes) -> JsonObject:
 def decode_intact(data: bytes, digest: bytes) -> JsonObject | None:
     """Return the JSON object in a payload's UTF-8; None if the payload does not have this digest, so is damaged.
 
-    It does what `payload_digest` and `decode_object` do, in one call: a read of a context makes it for each message.
+    It is `payload_digest` and `decode_object` in one call: a read of a context makes it for each message.
     """
     if blake2b(data, digest_size=16).digest() != digest:
         return None
@@ -515,7 +510,7 @@ _ARRAY_INDEX_LIMIT = 2**32 - 1
 def js_json(value: PropertyValue, depth: int = 0) -> str:
     """Return ``value`` as ``JSON.stringify`` prints it: compact, nothing escaped beyond what JSON requires.
 
-    Numbers are doubles, array-index keys come first in their objects, and lone surrogates are escaped. What
+    Numbers are doubles, array-index keys come first in their objects, and lone surrogates are escaped. A value that
     JSON cannot hold is printed as ``null``. Raises `InvalidEntry` for nesting deeper than `MAX_JSON_DEPTH`, which
     no entry can have. Cost: O(size).
     """
@@ -613,7 +608,7 @@ def _joined_pairs(text: str) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The strict copy of a JSON value: the rules of `flue_py.core.json`, with the path of what breaks them.
+# The strict copy of a JSON value: the rules of `flue_py.core.json`, with the path of the value that breaks them.
 
 SCALARS: frozenset[type] = frozenset((str, int, bool, NoneType))
 """Types that are JSON whatever their value. A float is not among them: it may be NaN."""
@@ -671,7 +666,7 @@ def _step_text(step: str | int) -> str:
 
 
 def _of_exact_type(value: object) -> object:
-    """Return what stands for a value whose class only derives from a JSON type, such as an enum of strings."""
+    """Return the plain value for one whose class only derives from a JSON type, such as an enum of strings."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):

@@ -90,7 +90,7 @@ def string_field(part: Mapping[str, JsonValue], name: str) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What an answer was produced under: a digest of the beginning of the request that it was the answer to.
+# `producedUnder`: the digest of the request prefix that an answer belongs to.
 #
 # Reasoning that a provider signed is bound to system, tools and messages before it. Whoever appends the answer gives
 # the
@@ -109,7 +109,7 @@ _SIGNED_DATA = frozenset({"redacted_thinking", "reasoning.encrypted"})
 
 
 class RunningDigest:
-    """A digest that runs along the parts of a request. `text` is that of what was added so far."""
+    """A digest that runs along the parts of a request. `text` is the digest so far."""
 
     __slots__ = ("_hash",)
 
@@ -140,23 +140,23 @@ def seen_by_model(message: Mapping[str, JsonValue]) -> JsonObject:
 def signatures_in(value: JsonValue) -> Iterator[str]:
     """Yield the signatures, and the encrypted reasoning, that a message has anywhere in it. O(size)."""
     if isinstance(value, list):
-        for each in value:
-            yield from signatures_in(each)
+        for item in value:
+            yield from signatures_in(item)
     elif isinstance(value, dict):
-        for name, held in value.items():
-            if isinstance(held, str):
-                if held and (name in _SIGNATURES or _is_encrypted(name, value)):
-                    yield held
+        for name, field_value in value.items():
+            if isinstance(field_value, str):
+                if field_value and (name in _SIGNATURES or _is_encrypted(name, value)):
+                    yield field_value
             elif name != "arguments":
-                yield from signatures_in(held)
+                yield from signatures_in(field_value)
 
 
-def _is_encrypted(name: str, held: JsonObject) -> bool:
-    return name == "encrypted_content" or (name == "data" and held.get("type") in _SIGNED_DATA)
+def _is_encrypted(name: str, fields: JsonObject) -> bool:
+    return name == "encrypted_content" or (name == "data" and fields.get("type") in _SIGNED_DATA)
 
 
 def with_produced_under(message: JsonObject, digest: str) -> JsonObject:
-    """Return a message that says what it was produced under, if it is an answer with signed reasoning. O(size)."""
+    """Return a message with the digest of its request, if it is an answer with signed reasoning. O(size)."""
     if message.get("role") != ASSISTANT or PRODUCED_UNDER in message or not is_signed(message):
         return message
     return {**message, PRODUCED_UNDER: digest}
@@ -302,7 +302,7 @@ def adds_usage(kind: str, role: str | None) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a provider made of a conversation itself, kept as it came beside a text that everybody can read.
+# A provider's own compaction of a conversation, kept as it came beside a text that everybody can read.
 #
 # A provider's own compaction (a block of Anthropic's, an item of OpenAI's) can be read by that provider alone, and only
 # for the account that it was made for. It is kept in the field ``native`` of a message whose content is the text:
@@ -335,9 +335,9 @@ class Native(Frozen):
     @property
     def json(self) -> JsonObject:
         """This as it is stored."""
-        told = {"provider": self.provider, "model": self.model, "account": self.account, "beside": self.beside or None}
-        kept: JsonObject = {name: value for name, value in told.items() if value is not None}
-        return {**kept, "content": [*self.content]}
+        own = {"provider": self.provider, "model": self.model, "account": self.account, "beside": self.beside or None}
+        named: JsonObject = {name: value for name, value in own.items() if value is not None}
+        return {**named, "content": [*self.content]}
 
     def is_for(self, provider: str | None, account: str | None) -> bool:
         """Return whether a provider takes it back. An account that is unknown on either side is taken for the same."""
@@ -347,37 +347,37 @@ class Native(Frozen):
 
 
 def native_in(value: JsonValue) -> Native | None:
-    """Return what a stored value says; None for anything else."""
+    """Return the parts of a stored value; None for any other value."""
     if not isinstance(value, Mapping):
         return None
     provider, content = value.get("provider"), value.get("content")
     if not isinstance(provider, str) or not isinstance(content, list) or not content:
         return None
     parts = tuple(part for part in content if isinstance(part, dict))
-    model, account, beside = (_text(value.get(name)) for name in ("model", "account", "beside"))
-    return Native(provider, parts, model, account, beside or "")
+    model, account, text_beside = (_text(value.get(name)) for name in ("model", "account", "beside"))
+    return Native(provider, parts, model, account, text_beside or "")
 
 
 def holds_compaction(part: Mapping[str, JsonValue]) -> bool:
     """Return whether a part is a compaction that has something in it: Anthropic's is null where it failed."""
-    said = (part.get("content"), part.get("encrypted_content"))
-    return part.get("type") == COMPACTION_PART and any(isinstance(each, str) and each.strip() for each in said)
+    texts = (part.get("content"), part.get("encrypted_content"))
+    return part.get("type") == COMPACTION_PART and any(isinstance(text, str) and text.strip() for text in texts)
 
 
 def compaction_in(provider: str | None, parts: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
     """Return the parts of an answer that its provider takes back for the whole conversation; none without a compaction.
 
-    They are all of the answer (OpenAI's begins with what the user said), or, of Anthropic's, the last compaction alone:
+    They are all of the answer (OpenAI's begins with the user's words), or, of Anthropic's, the last compaction alone:
     it refuses a second one, and a thought or a text of the model's beside it is no part of the conversation.
     """
-    found = [part for part in parts if holds_compaction(part)]
-    return tuple(found[-1:] if provider in _ALONE or not found else parts)
+    compactions = [part for part in parts if holds_compaction(part)]
+    return tuple(compactions[-1:] if provider in _ALONE or not compactions else parts)
 
 
 def native_beside(details: JsonValue, summary: str) -> JsonObject | None:
-    """Return what the message of a compaction has in `NATIVE`; None if the compaction is not a provider's own.
+    """Return the value of `NATIVE` for the message of a compaction; None if the compaction is not a provider's own.
 
-    The text that was put behind that of the mode, such as what is registered, goes with the provider's parts.
+    The text that was put behind that of the mode, such as registered texts, goes with the provider's parts.
     """
     stored = details.get(NATIVE) if isinstance(details, Mapping) else None
     native = native_in(stored)
@@ -389,9 +389,9 @@ def native_beside(details: JsonValue, summary: str) -> JsonObject | None:
 
 
 def sent_to(message: JsonObject, provider: str | None, account: str | None = None) -> list[JsonObject]:
-    """Return what a provider is sent for a message: its own answer where it has one in it, else the message.
+    """Return the messages that a provider is sent for one: its own answer if it has one in it, else the message.
 
-    The message is the same object where nothing is its own. O(1).
+    The message is the same object if nothing is its own. O(1).
     """
     if NATIVE not in message:
         return [message]
@@ -492,7 +492,7 @@ def _is_content(message: Mapping[str, JsonValue], role: JsonValue) -> bool:
 
 def _shape_of_fields(message: Mapping[str, JsonValue], role: JsonValue, by_parts: Shape | None) -> Shape | None:
     kind = message.get("type")
-    # What has a role and another type is ours, with a field that we do not know.
+    # A message with a role and another type is ours, with a field that we do not know.
     if isinstance(kind, str) and (kind == "message" or role is None):
         # Items of the Responses API have no usage, but by their parts they may be some to which a caller added it.
         fields = _ANTHROPIC_FIELDS if by_parts else _ANTHROPIC_FIELDS | {"usage"}
@@ -509,7 +509,7 @@ def _shape_of_fields(message: Mapping[str, JsonValue], role: JsonValue, by_parts
 
 
 def _shape_of_parts(content: Sequence[JsonValue], where: str) -> Shape | Literal["ours"] | None:
-    found: Shape | None = None
+    agreed: Shape | None = None
     for number, part in enumerate(content):
         kind = part.get("type") if isinstance(part, dict) else None
         if not isinstance(part, dict) or not isinstance(kind, str):
@@ -520,24 +520,24 @@ def _shape_of_parts(content: Sequence[JsonValue], where: str) -> Shape | Literal
         if shape is None and kind in _MARKED_BY_FIELD:
             field, marked = _MARKED_BY_FIELD[kind]
             shape = marked if field in part else None
-        if shape is None or shape == found:
+        if shape is None or shape == agreed:
             continue
-        if found == "openai-responses" and kind == "refusal":
+        if agreed == "openai-responses" and kind == "refusal":
             continue
-        if found is not None and not (found == "openai-chat" and shape == "openai-responses"):
-            raise InvalidEntry(f"{where}.content[{number}]: a part of {shape} beside parts of {found}; send one form")
-        found = shape
-    return found
+        if agreed is not None and not (agreed == "openai-chat" and shape == "openai-responses"):
+            raise InvalidEntry(f"{where}.content[{number}]: a part of {shape} beside parts of {agreed}; send one form")
+        agreed = shape
+    return agreed
 
 
 def _refuse_whole_answer(message: Mapping[str, JsonValue], where: str) -> None:
-    for field, what in _WHOLE_ANSWERS.items():
+    for field, description in _WHOLE_ANSWERS.items():
         if isinstance(message.get(field), list):
-            raise InvalidEntry(f"{where}.{field}: is {what}")
+            raise InvalidEntry(f"{where}.{field}: is {description}")
 
 
 def check_is_ours(message: Mapping[str, JsonValue], where: str = "message") -> None:
-    """Raise `InvalidEntry`, with the path of what tells it, for a message in a provider's form. O(parts)."""
+    """Raise `InvalidEntry`, with the path of the field that tells it, for a message in a provider's form. O(parts)."""
     shape = shape_of(message, where)
     if shape is not None:
         raise InvalidEntry(
@@ -547,7 +547,7 @@ def check_is_ours(message: Mapping[str, JsonValue], where: str = "message") -> N
 
 
 def _mark_of(message: Mapping[str, JsonValue]) -> str:
-    """Return the path below a message of what makes it a provider's."""
+    """Return the path below a message of the field that makes it a provider's."""
     content = message.get("content")
     if _is_content(message, message.get("role")):
         return ".parts"
@@ -556,12 +556,13 @@ def _mark_of(message: Mapping[str, JsonValue]) -> str:
             return f".content[{number}].type"
     if message.get("role") in ("tool", "function"):
         return ".role"
-    found = [field for field in message if field in _CHAT_FIELDS or field in _ANTHROPIC_FIELDS]
-    return f".{found[0]}" if found else ".type"
+    marks = [field for field in message if field in _CHAT_FIELDS or field in _ANTHROPIC_FIELDS]
+    return f".{marks[0]}" if marks else ".type"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a person said, apart from what programs put into messages of the user: commands, contexts, reminders, caveats.
+# The words of a person, apart from the texts that programs put into messages of the user: commands, contexts,
+# reminders.
 #
 # Agents tell their model many things in the user's name. None of it is a title, and a message of nothing
 # else does not begin a turn. This is the one place that knows how such texts look, whichever program wrote them.
@@ -579,10 +580,10 @@ _TAG = re.compile(
 """The first tag of a block that a program wrote; the block ends with the same name."""
 
 _DOUBTFUL = re.compile(r"<(?:context|instructions?|details|reminders?|notifications?|caveat|mode)>", re.IGNORECASE)
-"""Those of them that people write as well, around what they say."""
+"""Those of them that people write as well, around their words."""
 
 _WRAPPED = re.compile(r"<(?P<name>user_query|user_message|task|feedback|answer)>", re.IGNORECASE)
-"""The tag around what a person said, where a program put one there."""
+"""The tag around a person's words, if a program put one there."""
 
 _LINE = re.compile(r"(?:Caveat:|\[Request interrupted by user)[^\n]*")
 """The beginning of a line that a program wrote."""
@@ -612,7 +613,7 @@ _WORDS_IN_PAYLOAD = re.compile(r'{"role":"user","content":(?:"|\[{"type":"text",
 
 
 def spoken_text(text: str) -> str:
-    """Return what a person said in a message of the user: "" where a program wrote all of it.
+    """Return the words of a person in a message of the user: "" if a program wrote all of it.
 
     Blocks that a program put before the words are taken off; words are never changed. O(size).
     """
@@ -620,7 +621,7 @@ def spoken_text(text: str) -> str:
 
 
 def own_words(text: str) -> str:
-    """Return what may be a person's own in a message of the user: what `spoken_text` does, and what that only guesses.
+    """Return the words that may be a person's own in a message of the user: those of `spoken_text`, and its guesses.
 
     A block in plain tags that people use as well, such as ``<context>``, and a command with words behind it count as
     said: for whoever must lose nothing that a person asked for. O(size).
@@ -629,7 +630,7 @@ def own_words(text: str) -> str:
 
 
 def words_of(message: Mapping[str, JsonValue]) -> str:
-    """Return what may be a person's own in a message of the user, "" for nothing. O(size)."""
+    """Return the words that may be a person's own in a message of the user, "" for none. O(size)."""
     return "" if message.get("isMeta") is True else own_words(message_text(message)).strip()
 
 
@@ -655,7 +656,7 @@ def has_words(payload: str) -> bool:
     """Return whether a payload is surely a message in which a person says something. It is not decoded for it.
 
     Of most of those that are, that can be told from how they begin: a quotation mark within a text has a backslash
-    before it, so that what looks like a field is one. O(size), but a small part of it.
+    before it, so that a text like a field is one. O(size), but a small part of it.
     """
     begun = _WORDS_IN_PAYLOAD.match(payload)
     # A second field of the name would count.
@@ -669,7 +670,7 @@ def _next_word(text: str, at: int) -> int:
 
 
 def _end_of_insertion(text: str, at: int, *, in_doubt: bool) -> int | None:
-    """Return where what a program wrote at a place ends; None if it wrote nothing there, or if that is in doubt."""
+    """Return the end of a program's text at a place; None if there is none, or if that is in doubt."""
     tag = _TAG.match(text, at)
     if tag is not None and in_doubt and _DOUBTFUL.match(text, at):
         return None
@@ -686,12 +687,12 @@ def _end_of_insertion(text: str, at: int, *, in_doubt: bool) -> int | None:
 
 def _behind(text: str, closing: str, at: int) -> int:
     """Return the place behind a closing tag; the end of the text where it was cut off."""
-    found = text.find(closing, at)
-    return len(text) if found < 0 else found + len(closing)
+    end = text.find(closing, at)
+    return len(text) if end < 0 else end + len(closing)
 
 
 def message_text(value: Mapping[str, JsonValue]) -> str:
-    """Return what a person would read of a message: its content, or its text parts joined by newlines.
+    """Return the text of a message for a person: its content, or its text parts joined by newlines.
 
     Thinking, tool calls, images and other parts are left out. Never raises: a value that is not a message has no text.
     """
@@ -750,7 +751,7 @@ def is_spoken(message: Mapping[str, JsonValue]) -> bool:
 
 
 def message_title(message: Mapping[str, JsonValue]) -> str | None:
-    """Return a title from what a person said in a message of the user; None if there is none.
+    """Return a title from the words of a person in a message of the user; None if there is none.
 
     It is the first line; one that ends with a colon only leads to the next, of which a heading is the title alone.
     Every format, and every store, takes the title of a session without one from here: from its first such message.
@@ -767,14 +768,14 @@ def message_title(message: Mapping[str, JsonValue]) -> str | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What stands in a payload for a picture that is lost: ``[image no longer available: <name>]``.
+# The words in a payload for a picture that is lost: ``[image no longer available: <name>]``.
 #
 # The bytes of pictures and files are stored apart from the payloads they were cut out of. Where a damaged store has
 # lost
 # some, the rest of the entry is still worth reading: the part that they were of becomes a part of text.
 
 _NAMES = ("filename", "fileName", "file_name", "name", "title", "mimeType", "mime_type", "media_type", "mediaType")
-"""The fields by which parts of messages name what they hold, the best first."""
+"""The fields by which parts of messages name their content, the best first."""
 
 _OF_TEXT = frozenset({"text", "thinking", "toolCall", "tool_use", "toolResult", "tool_result", "input_text"})
 """Parts that may quote base64, and are not made of it."""
@@ -782,21 +783,21 @@ _OF_TEXT = frozenset({"text", "thinking", "toolCall", "tool_use", "toolResult", 
 _IN_A_URL = r"data:([\w.+-]+/[\w.+-]+)?[^,\s]{0,200};base64,"
 
 
-def without_lost(rest: bytes, pieces: Sequence[tuple[int, bytes | None]], what: str) -> str:
+def without_lost(rest: bytes, pieces: Sequence[tuple[int, bytes | None]], where: str) -> str:
     """Return the text that ``rest`` was cut from, with words for the pieces that are lost (None).
 
     A part of a message becomes a part of text; a text that has base64 among its words gets words in that place. The
-    rest is as it was. ``what`` names the value in errors. Raises `CorruptStore` if it is not JSON. O(size).
+    rest is as it was. ``where`` names the value in errors. Raises `CorruptStore` if it is not JSON. O(size).
     """
     mark = "LostPicture"
     while mark.encode() in rest:
         mark += "X"
     whole = splice(rest, [(place, mark.encode() if piece is None else piece) for place, piece in pieces])
-    return encode_json(_Replacing(mark).value(decode_json(whole), None), what)[0]
+    return encode_json(_Replacing(mark).value(decode_json(whole), None), where)[0]
 
 
 class _Replacing:
-    """Puts words for what is marked as lost."""
+    """Puts words for pieces that are marked as lost."""
 
     def __init__(self, mark: str) -> None:
         self._mark = mark
@@ -824,23 +825,23 @@ class _Replacing:
     def _lost_in(self, part: JsonObject) -> str | None:
         """Return the text of a part that is lost, as far as it is there; not one of a part within a list of it."""
         for value in part.values():
-            found = self._lost_in(value) if isinstance(value, dict) else value
-            if isinstance(found, str) and self._mark in found:
-                return found
+            text = self._lost_in(value) if isinstance(value, dict) else value
+            if isinstance(text, str) and self._mark in text:
+                return text
         return None
 
     def _said(self, text: str, part: JsonObject) -> str:
-        return self._marked.sub(lambda found: self._words(found[0], part), text)
+        return self._marked.sub(lambda match: self._words(match[0], part), text)
 
     def _words(self, lost: str, part: JsonObject) -> str:
-        found = self._marked.search(lost)
+        match = self._marked.search(lost)
         kind = part.get("type")
-        name = _name_in(part) or (found[1] if found is not None else None) or (kind if isinstance(kind, str) else None)
+        name = _name_in(part) or (match[1] if match is not None else None) or (kind if isinstance(kind, str) else None)
         return f"[image no longer available: {name or 'unknown'}]"
 
 
 def _name_in(part: JsonObject) -> str | None:
-    """Return how a part names what it holds: its own fields first, then those of what is in it."""
+    """Return the name that a part gives its content: its own fields first, then those of the parts in it."""
     for name in _NAMES:
         value = part.get(name)
         if isinstance(value, str) and value:

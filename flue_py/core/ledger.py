@@ -336,7 +336,7 @@ def reservation_of(
 
 
 def used_of(share: Share, used: Amounts) -> int:
-    """Return the amount that a commit books in a share's budget: the used one, or the one set aside if it is unknown."""
+    """Return the amount that a commit books in a budget: the used one, or if it is unknown the one set aside."""
     amount = used.of(share.unit)
     return share.amount if amount is None else amount
 

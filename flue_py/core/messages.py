@@ -12,7 +12,7 @@ paired with their results, and nothing is normalised or defaulted.
 Attributes are snake_case and JSON is camelCase (``tool_call_id``, ``toolCallId``). In JSON only the camelCase
 spelling is the field: ``tool_call_id`` in a JSON object is an unknown field like any other, and is kept as one.
 Python may build a model with either. Nested JSON (``arguments``, ``usage``, ``details``, unknown fields) is a
-copy of what came in; treat it as frozen too.
+copy of the input; treat it as frozen too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from flue_py.lazy import lazy_module
 if TYPE_CHECKING:
     import difflib
 else:
-    # What pydantic sees. The checks of this module run before its own, so it has nothing left to look at;
+    # The type that pydantic sees. The checks of this module run before its own, so it has nothing left to look at;
     # its recursive JSON type would walk every payload a second time.
     difflib = lazy_module("difflib")
 
@@ -61,7 +61,7 @@ else:
 # Attributes are snake_case and JSON is camelCase (``tool_call_id``, ``toolCallId``). In JSON only the camelCase
 # spelling is the field: ``tool_call_id`` in a JSON object is an unknown field like any other, and is kept as one.
 # Python may build a model with either. Nested JSON (``arguments``, ``usage``, ``details``, unknown fields) is a
-# copy of what came in; treat it as frozen too.
+# copy of the input; treat it as frozen too.
 
 if TYPE_CHECKING:
     from flue_py.core.json import JsonObject, JsonValue
@@ -69,7 +69,7 @@ else:
     JsonValue = object
     JsonObject = dict[str, object]
 
-# --- What a model says about its JSON -----------------------------------------------------------------------
+# --- The JSON of a model -----------------------------------------------------------------------
 
 _WORDS: dict[type, str] = {
     str: "a string",
@@ -82,7 +82,7 @@ _WORDS: dict[type, str] = {
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What a model class takes, by JSON key. Derived from its annotations, so that there is one statement of it."""
+    """The fields of a model class, by JSON key. Derived from its annotations, so that there is one statement of it."""
 
     head: str
     """``role`` or ``type``: the field that says which class this is, and comes first."""
@@ -152,10 +152,10 @@ class _JsonModel(BaseModel):
     def _dump(self) -> dict[str, object]:
         return cast("dict[str, object]", _json_of(self))
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _JsonModel):
+    def __eq__(self, value: object) -> bool:
+        if not isinstance(value, _JsonModel):
             return NotImplemented
-        return _json_of(self) == _json_of(other)
+        return _json_of(self) == _json_of(value)
 
     def __hash__(self) -> int:
         return hash(tuple(self.__dict__.values()))
@@ -322,7 +322,7 @@ def parse_message(value: Mapping[str, JsonValue] | Message, where: str = "messag
 
     ``where`` names the value in errors. Raises `InvalidEntry`, naming the path of the field, for a role that is
     missing or not a string, content that is not a string, a list of parts or null, a part without a type, a known field
-    of the wrong type, a tool call without id or name, and for what JSON cannot hold (other types, NaN, keys that
+    of the wrong type, a tool call without id or name, and for values that JSON cannot hold (other types, NaN, keys that
     are not strings, nesting deeper than `MAX_JSON_DEPTH`). Everything else is accepted and kept, value for
     value and in its order. Nothing is shared with ``value``. Cost: O(size).
     """
@@ -347,8 +347,8 @@ def validate_message(value: Mapping[str, JsonValue], where: str = "message") -> 
 def accepted_role(value: Mapping[str, JsonValue]) -> str | None:
     """Return the role of a message that `parse_message` accepts as it stands, and None of one that needs a closer look.
 
-    That one is refused, or holds what only equals JSON (a tuple, another mapping, an enum); any other holds JSON's own
-    types alone, and no NaN. O(size).
+    That one is refused, or holds a value that only equals JSON (a tuple, another mapping, an enum); any other holds
+    JSON's own types alone, and no NaN. O(size).
     """
     if type(value) is dict:
         role = value.get("role")
@@ -360,7 +360,7 @@ def accepted_role(value: Mapping[str, JsonValue]) -> str | None:
 
 
 def check_complete(value: Mapping[str, JsonValue], where: str = "message") -> None:
-    """Check that a message that `parse_message` accepts, as JSON, has what one needs on its way into a store.
+    """Check that a message that `parse_message` accepts, as JSON, has the fields that it needs on its way into a store.
 
     A user or system message needs content, the result of a tool the id of the call: stores of older versions may have
     messages without. A role of an application's own is fine, but not one that looks like a slip: no provider would be
@@ -409,7 +409,7 @@ def message_json(message: Message) -> JsonObject:
 
     A parsed message gives back the keys it came with, in their order. One built in Python gives its role, then
     the fields that were set, in the order of the class, then unknown fields. Raises `InvalidEntry` if
-    ``model_copy`` or ``model_construct``, which check nothing, put in what JSON cannot hold. Cost: O(size).
+    ``model_copy`` or ``model_construct``, which check nothing, put in a value that JSON cannot hold. Cost: O(size).
     """
     try:
         return _json_of(message)
@@ -483,7 +483,7 @@ def _built(model: type[_M], value: Mapping[str, object], depth: int) -> _M:
     """Return a model of a JSON object that stands ``depth`` levels deep."""
     shape = model._shape
     fields, extra = dict(shape.defaults), {}
-    given: set[str] = set()
+    names_set: set[str] = set()
     order: list[str] = []
     for raw_key, item in value.items():
         key = raw_key if type(raw_key) is str else plain_key(raw_key, order)
@@ -493,12 +493,12 @@ def _built(model: type[_M], value: Mapping[str, object], depth: int) -> _M:
                 extra[key] = plain_copy(item, depth + 1)
             else:
                 fields[name] = _field_value(shape, key, item, depth + 1)
-                given.add(name)
+                names_set.add(name)
         except Refusal as refusal:
             refusal.path = f".{step_shown(key)}{refusal.path}"
             raise
     for key in shape.required:
-        if shape.names[key] not in given:
+        if shape.names[key] not in names_set:
             raise Refusal(f"is missing; a part of type {shown(fields[shape.head])} needs it", f".{key}")
     # Validation by pydantic would read snake_case keys as fields and forget the order of keys, so the checked
     # state goes in the way unpickling puts it in.
@@ -506,7 +506,7 @@ def _built(model: type[_M], value: Mapping[str, object], depth: int) -> _M:
     built.__setstate__(
         {
             "__dict__": fields,
-            "__pydantic_fields_set__": given,
+            "__pydantic_fields_set__": names_set,
             "__pydantic_extra__": extra,
             "__pydantic_private__": {"_order": tuple(order)},
         }
@@ -556,17 +556,17 @@ def _checked_arguments(model: type[_JsonModel], data: Mapping[str, object]) -> d
     key_of = {name: key for key, name in shape.names.items()}
     checked: dict[str, object] = {}
     for raw_key, item in data.items():
-        given = raw_key if type(raw_key) is str else plain_key(raw_key, checked)
-        key = key_of.get(given, given)
+        argument = raw_key if type(raw_key) is str else plain_key(raw_key, checked)
+        key = key_of.get(argument, argument)
         try:
             if key not in shape.names:
-                checked[given] = plain_copy(item, 1)
+                checked[argument] = plain_copy(item, 1)
             elif key == "content" and isinstance(item, (list, tuple)):
-                checked[given] = _parts(item, 1, typed=True)
+                checked[argument] = _parts(item, 1, typed=True)
             else:
-                checked[given] = _field_value(shape, key, item, 1)
+                checked[argument] = _field_value(shape, key, item, 1)
         except Refusal as refusal:
-            refusal.path = f".{step_shown(given)}{refusal.path}"
+            refusal.path = f".{step_shown(argument)}{refusal.path}"
             raise
     return checked
 
@@ -609,7 +609,7 @@ def _are_parts(items: list[object], depth: int) -> bool:
 
 def _json_of(model: _JsonModel) -> JsonObject:
     shape = model._shape
-    values, extra, given = model.__dict__, model.__pydantic_extra__ or {}, model.model_fields_set
+    values, extra, names_set = model.__dict__, model.__pydantic_extra__ or {}, model.model_fields_set
     written: JsonObject = {}
     for key in (*model._order, *shape.names, *extra):
         if key in written:
@@ -618,7 +618,7 @@ def _json_of(model: _JsonModel) -> JsonObject:
         if name is None:
             if key in extra:
                 written[key] = plain_copy(extra[key], 1)
-        elif name in given or key == shape.head:
+        elif name in names_set or key == shape.head:
             written[key] = _json_of_field(key, values[name])
     return written
 
@@ -636,10 +636,10 @@ _TYPES: dict[type, str] = {str: "string", bool: "boolean", dict: "object", type(
 
 
 def message_schema() -> JsonObject:
-    """Return the JSON Schema (draft 2020-12) of what `Session.append_message` takes in our own form.
+    """Return the JSON Schema (draft 2020-12) of a message that `Session.append_message` takes in our own form.
 
-    It accepts what the models accept and a new message needs. Not in it: what JSON itself cannot say (how deep it is
-    nested, how large it is), what providers' forms are, and what usage has to be to be counted. O(1).
+    It accepts a message that the models accept, with the fields of a new one. Not in it: the limits that JSON cannot
+    say (how deep it is nested, how large it is), the forms of providers, and the usage that can be counted. O(1).
     """
     defs: JsonObject = {model.__name__: _fields(model, "role") for model in MESSAGE_CLASSES}
     defs.update((model.__name__, _fields(model, "type")) for model in PART_CLASSES)
@@ -654,15 +654,15 @@ def message_schema() -> JsonObject:
 
 def _one_of(head: str, models: Iterable[type]) -> JsonObject:
     """Return the schema of an object whose ``head`` says which of the models it is."""
-    known = [model for model in models if model not in (OtherMessage, UnknownPart)]
-    other = next(model for model in models if model not in known)
-    heads: list[JsonValue] = [_head(model, head) for model in known]
+    named_models = [model for model in models if model not in (OtherMessage, UnknownPart)]
+    fallback = next(model for model in models if model not in named_models)
+    heads: list[JsonValue] = [_head(model, head) for model in named_models]
     rules: list[JsonValue] = [
         {"if": {"properties": {head: {"const": _head(model, head)}}}, "then": {"$ref": f"#/$defs/{model.__name__}"}}
-        for model in known
+        for model in named_models
     ]
     rules.append(
-        {"if": {"properties": {head: {"not": {"enum": heads}}}}, "then": {"$ref": f"#/$defs/{other.__name__}"}}
+        {"if": {"properties": {head: {"not": {"enum": heads}}}}, "then": {"$ref": f"#/$defs/{fallback.__name__}"}}
     )
     named: JsonObject = {"type": "string"}
     if head == "role":
@@ -680,8 +680,8 @@ def _fields(model: type, head: str) -> JsonObject:
         key: _field(key, kinds, nullable=key not in needed) for key, kinds in field_kinds(model).items() if key != head
     }
     required: list[JsonValue] = [*sorted({*fields_needed(model), *needed} - {head})]
-    said = (inspect.getdoc(model) or "").partition("\n")[0].replace("``", "`")
-    schema: JsonObject = {"description": said, "properties": properties}
+    description = (inspect.getdoc(model) or "").partition("\n")[0].replace("``", "`")
+    schema: JsonObject = {"description": description, "properties": properties}
     return {**schema, "required": required} if required else schema
 
 

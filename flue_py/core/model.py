@@ -1,7 +1,7 @@
-"""The model seam: the only way this library calls a model. A request, a reply, and what a model has to be able to do.
+"""The model seam: the only way this library calls a model. A request, a reply, and the protocol of a model.
 
 A `Model` takes a `ModelRequest` and returns a `ModelReply`, or raises a `flue_py.errors.ModelError` whose branch says
-what a caller can do. `flue_py.models.open_model` makes one of a provider's model, `FunctionModel` one of a function.
+how to go on. `flue_py.models.open_model` makes one of a provider's model, `FunctionModel` one of a function.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ else:
 
 
 class ModelRequest(Frozen):
-    """What a model is asked.
+    """A request to a model.
 
     ``messages`` are messages of ours, at least one; ``system`` stands above them. ``tools`` are those that are
     declared, each with ``name``, ``description`` and ``parameters`` (a JSON schema): a reply may call them.
     ``max_tokens`` bounds the answer, ``timeout`` the seconds until it is whole; None leaves both to the model.
-    ``purpose`` is what the ledger notes. With ``compacts`` the provider is asked to compact the messages itself: the
+    ``purpose`` is noted in the ledger. With ``compacts`` the provider is asked to compact the messages itself: the
     reply's message has that as a part ``compaction``, unchanged. A message may have a provider's own parts in the field
     ``native`` (`flue_py.core.kinds`), which that provider is sent in place of the content. Raises `InvalidArgument`
     naming the field. Messages are not copied: treat them as frozen. O(size).
@@ -63,7 +63,7 @@ class ModelRequest(Frozen):
 
 
 class ModelReply(Frozen):
-    """What a model answered.
+    """The answer of a model.
 
     ``messages`` are assistant messages of ours, at least one, each with ``usage``, ``provider``, ``model`` and
     ``stopReason`` as far as they are known, and ``responseId``, the provider's id of the call. ``calls`` are the single
@@ -84,7 +84,7 @@ class ModelReply(Frozen):
 
     @property
     def text(self) -> str:
-        """What the messages say, joined by newlines; reasoning and calls of tools are left out."""
+        """The text of the messages, joined by newlines; reasoning and calls of tools are left out."""
         return "\n".join(text for text in map(message_text, self.messages) if text)
 
     @property
@@ -104,7 +104,7 @@ class ModelReply(Frozen):
 
     @property
     def usage(self) -> JsonObject | None:
-        """What the calls used in all, as a usage object; None if that of any of them is unknown."""
+        """The usage of all calls, as a usage object; None if that of any of them is unknown."""
         calls = self.paid_calls
         if any(call.is_unknown for call in read_calls(calls, "calls", "turn")):
             return None
@@ -144,15 +144,15 @@ class Model(Protocol):
 
 
 Answer = ModelReply | str
-"""What a function may return in place of a model: a reply, or the text of one."""
+"""The answer of a function in place of a model: a reply, or the text of one."""
 
 
 class FunctionModel(Frozen):
     """A model made of a function, for tests and for models of your own.
 
     ``function`` takes a `ModelRequest` and returns a `ModelReply`, or a string: an answer of unknown usage. It may be
-    async. What it raises passes through; it has to see to the request's timeout itself. Raises `InvalidArgument` naming
-    the field, also where the function returns anything else.
+    async. An error that it raises passes through; it has to see to the request's timeout itself. Raises
+    `InvalidArgument` naming the field, also where the function returns anything else.
     """
 
     function: Callable[[ModelRequest], Answer | Awaitable[Answer]]
@@ -172,13 +172,13 @@ class FunctionModel(Frozen):
         check_tokens(self.max_output_tokens, "max_output_tokens")
 
     async def complete(self, request: ModelRequest) -> ModelReply:
-        """Return what the function answers."""
+        """Return the answer of the function."""
         answer = self.function(request)
         if isawaitable(answer):
             answer = await answer
         if isinstance(answer, str):
-            said: JsonObject = {"role": "assistant", "content": answer, "model": self.name, "stopReason": "stop"}
-            return ModelReply(({**said, "provider": self.provider} if self.provider else said,))
+            message: JsonObject = {"role": "assistant", "content": answer, "model": self.name, "stopReason": "stop"}
+            return ModelReply(({**message, "provider": self.provider} if self.provider else message,))
         if not isinstance(answer, ModelReply):
             raise InvalidArgument(f"function: should return a ModelReply or a string, not {shown(answer)}")
         return answer
@@ -198,9 +198,9 @@ def _is_duration(value: object) -> bool:
 def _checked_objects(value: object, where: str) -> tuple[JsonObject, ...]:
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         raise InvalidArgument(f"{where}: should be a tuple of objects, not {shown(value)}")
-    for number, each in enumerate(value):
-        if not isinstance(each, Mapping):
-            raise InvalidArgument(f"{where}[{number}]: should be an object, not {shown(each)}")
+    for number, item in enumerate(value):
+        if not isinstance(item, Mapping):
+            raise InvalidArgument(f"{where}[{number}]: should be an object, not {shown(item)}")
     return tuple(value)
 
 
@@ -243,6 +243,6 @@ def _check_json(value: JsonObject, where: str) -> None:
 
 def _call_of(message: JsonObject) -> JsonObject:
     usage = message.get("usage")
-    told: JsonObject = dict(usage) if isinstance(usage, dict) else {}
+    usage_fields: JsonObject = dict(usage) if isinstance(usage, dict) else {}
     named = {"provider": message.get("provider"), "model": message.get("model"), "callId": message.get("responseId")}
-    return told | {name: value for name, value in named.items() if isinstance(value, str) and value}
+    return usage_fields | {name: value for name, value in named.items() if isinstance(value, str) and value}

@@ -29,7 +29,7 @@ from flue_py.core.ledger import (
 from flue_py.errors import SessionExists
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Lanes: how a tree of entries is laid out so that a path is a handful of ranges, and what deletion leaves of it.
+# Lanes: how a tree of entries is laid out so that a path is a handful of ranges, and its rest after a deletion.
 #
 # A lane is a run of entries in which each is the child of the one before; it forks from a place in its parent lane.
 # It is owned by the session that may grow it. Depth rises by one from parent to child, so a lane's own fork depth
@@ -58,7 +58,7 @@ class Hold(NamedTuple):
 
 
 class LaneFate(Frozen):
-    """What becomes of a lane whose owner is deleted: kept up to ``keep_depth`` for ``heir``, or dropped (None).
+    """The fate of a lane whose owner is deleted: kept up to ``keep_depth`` for ``heir``, or dropped (None).
 
     ``keep_depth`` is the lane's fork depth where nothing is kept.
     """
@@ -74,14 +74,14 @@ def plan_lane_deletion(doomed: Iterable[Lane], children: Iterable[Lane], holds: 
     ``children`` are the lanes that fork from a doomed one (doomed or not), ``holds`` those of surviving sessions.
     A lane keeps its prefix up to the deepest point that something surviving holds, for that deepest holder: with
     any other heir, a later deletion would keep too much or too little. Lanes are judged children first, because
-    what is kept of a child holds its parent. O(lanes), plus the sort.
+    the kept part of a child holds its parent. O(lanes), plus the sort.
     """
     lanes = {(lane.tree_id, lane.lane_id): lane for lane in doomed}
-    held: dict[LaneId, tuple[int, int]] = {}
+    holders: dict[LaneId, tuple[int, int]] = {}
 
     def hold(place: LaneId, depth: int, holder: int) -> None:
-        if place in lanes and (place not in held or depth > held[place][0]):
-            held[place] = (depth, holder)
+        if place in lanes and (place not in holders or depth > holders[place][0]):
+            holders[place] = (depth, holder)
 
     for item in holds:
         hold((item.tree_id, item.lane_id), item.depth, item.holder)
@@ -90,10 +90,10 @@ def plan_lane_deletion(doomed: Iterable[Lane], children: Iterable[Lane], holds: 
             hold((child.tree_id, child.parent_lane), child.fork_depth, child.owner)
     fates = []
     for place, lane in sorted(lanes.items(), key=lambda item: item[1].fork_depth, reverse=True):
-        if place not in held:
+        if place not in holders:
             fates.append(LaneFate(lane, lane.fork_depth, None))
             continue
-        depth, heir = held[place]
+        depth, heir = holders[place]
         fates.append(LaneFate(lane, depth, heir))
         if lane.parent_lane is not None:
             hold((lane.tree_id, lane.parent_lane), lane.fork_depth, heir)
@@ -101,7 +101,7 @@ def plan_lane_deletion(doomed: Iterable[Lane], children: Iterable[Lane], holds: 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The reports of a backup and of a salvage: what could be read, and what has changed.
+# The reports of a backup and of a salvage: the losses and the changes.
 
 
 class BackupReport(Frozen):
@@ -137,7 +137,7 @@ class Loss(Frozen):
 
 
 class SalvageReport(Frozen):
-    """What a rescue found in a damaged database and wrote into a new one.
+    """The result of a rescue: the rows of a damaged database that were written into a new one.
 
     ``losses`` are not in the new store; ``changes`` are in it, but not as they were: a branch whose beginning is lost,
     a leaf that went back to an entry that is left, a session of which only the entries are left. ``damaged_pages`` are
@@ -176,7 +176,7 @@ class SalvageReport(Frozen):
 
 
 class SessionHead(NamedTuple):
-    """What tells one state of a session from another: every change but a deletion counts its revision."""
+    """The columns that tell the states of a session apart: every change but a deletion counts its revision."""
 
     id: str
     scope: str
@@ -241,10 +241,10 @@ class TreeCopy(Frozen):
 
     def all_keys(self) -> list[int]:
         """Return every internal key that its rows name, in order: the tree's, and those of sessions there or gone."""
-        found = {self.tree_id, *(session.session_key for session in self.sessions)}
-        found.update(entry.session_key for entry in self.entries)
-        found.update(payer.session_key for payer in self.payers)
-        return sorted(found)
+        keys = {self.tree_id, *(session.session_key for session in self.sessions)}
+        keys.update(entry.session_key for entry in self.entries)
+        keys.update(payer.session_key for payer in self.payers)
+        return sorted(keys)
 
 
 class GonePayer(Frozen):
@@ -257,7 +257,7 @@ class GonePayer(Frozen):
 
 
 def head_of(session: SessionRow) -> SessionHead:
-    """Return a session's row without what its revision tells anyway."""
+    """Return a session's row without the columns that its revision covers."""
     return SessionHead(
         session.id,
         session.scope,
@@ -279,7 +279,7 @@ TreeState: TypeAlias = Literal["missing", "same", "behind", "refused"]
 class FoundTree(Frozen):
     """A tree of the target in which a session of the source's tree was found.
 
-    ``stamps`` are what its sessions bear: the fingerprint of the tree as it was when it was copied there; None for a
+    ``stamps`` are those of its sessions: the fingerprint of the tree as it was when it was copied there; None for a
     session that was made in another way.
     """
 
@@ -347,14 +347,14 @@ def _refusal(head: TreeHead, found: Sequence[FoundTree]) -> SessionExists | None
     return None
 
 
-def _refused(session_id: str, what: str) -> SessionExists:
-    return SessionExists(session_id, detail=f"session {session_id!r} {what}; delete it there, then copy again")
+def _refused(session_id: str, reason: str) -> SessionExists:
+    return SessionExists(session_id, detail=f"session {session_id!r} {reason}; delete it there, then copy again")
 
 
 def check_is_earlier(head: TreeHead, copy: TreeCopy) -> None:
     """Raise `SessionExists` if a copy that is behind is not an earlier state of the tree.
 
-    What a session's leaf was at is there as long as the session is: where it is missing, the source was set back, and
+    The leaf of a session exists as long as the session does: if it is missing, the source was set back, and
     has gone on in another way.
     """
     sessions = {session.id for session in copy.sessions}
