@@ -60,7 +60,7 @@ _PER = "per"
 
 
 class ModelRates(Frozen):
-    """What one token of each kind costs, one request, and one web search, in units of 1/``scale`` picodollars.
+    """The prices of a token of each kind, a request, and a web search, in units of 1/``scale`` picodollars.
 
     ``source`` says where the prices come from.
     """
@@ -77,16 +77,16 @@ class ModelRates(Frozen):
     search: int | None = None
 
     def cost_of(self, call: PaidCall) -> int:
-        """Return what a call costs, in picodollars, rounded half up once. Raises `InvalidEntry` beyond 64 bits."""
+        """Return the cost of a call, in picodollars, rounded half up once. Raises `InvalidEntry` beyond 64 bits."""
         picodollars = self.parts_of(call).total
         if picodollars > MAX_AMOUNT:
             raise InvalidEntry(f"usage: at the prices of {self.source} the call costs more than can be stored")
         return picodollars
 
     def parts_of(self, call: PaidCall) -> Cost:
-        """Return what a call costs by kind of token, in picodollars; the parts add up to the total exactly.
+        """Return the cost of a call by kind of token, in picodollars; the parts add up to the total exactly.
 
-        What the request itself and its web searches cost is in that of the input.
+        The cost of the request itself and of its web searches is in that of the input.
         """
         usage = call.usage
         scaled = (
@@ -96,9 +96,9 @@ class ModelRates(Frozen):
             (usage.cache_write - call.cache_write_1h) * self.cache_write + call.cache_write_1h * self.cache_write_1h,
         )
         # The sums are rounded, and not the parts: else these would add up to something else than the whole.
-        upto = [(2 * each + self.scale) // (2 * self.scale) for each in accumulate(scaled)]
-        asked, answered, read, written = (after - before for before, after in pairwise((0, *upto)))
-        return Cost(asked, answered, read, written, upto[-1])
+        upto = [(2 * amount + self.scale) // (2 * self.scale) for amount in accumulate(scaled)]
+        prompt, answered, read, written = (after - before for before, after in pairwise((0, *upto)))
+        return Cost(prompt, answered, read, written, upto[-1])
 
 
 def model_rates(exact: Mapping[str, Fraction], source: str) -> ModelRates:
@@ -119,9 +119,9 @@ def model_rates(exact: Mapping[str, Fraction], source: str) -> ModelRates:
         exact.get("search", Fraction(0)),
     )
     scale = lcm(*(price.denominator for price in whole))
-    given, output, read, written, hour, reasoning, request, search = (int(price * scale) for price in whole)
+    prompt, output, read, written, hour, reasoning, request, search = (int(price * scale) for price in whole)
     return ModelRates(
-        scale, given, output, read, written, hour, reasoning, request, source, search if "search" in exact else None
+        scale, prompt, output, read, written, hour, reasoning, request, source, search if "search" in exact else None
     )
 
 
@@ -186,15 +186,15 @@ def read_pricing(prices: object, where: str) -> dict[str, ModelRates]:
     """
     if not isinstance(prices, Mapping):
         raise InvalidPrices(f"{where}: should be an object of models and their prices, not {type(prices).__name__}")
-    found = {}
+    rates = {}
     models = dict(prices)
     has_unit = _PER in models and not isinstance(models[_PER], (list, tuple, Mapping, ModelRates))
     per = _checked_unit(models.pop(_PER), where) if has_unit else PER_MILLION
     for model, value in models.items():
         if not isinstance(model, str) or not model:
             raise InvalidPrices(f"{where}: {shown(model)} is not the name of a model")
-        found[model] = read_rates(model, value, where, per)
-    return found
+        rates[model] = read_rates(model, value, where, per)
+    return rates
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -239,17 +239,17 @@ class PublishedPrices:
         tier = _tier(prices, read)
         if tier >= 0 and any(name == REQUESTS for name, _ in call.terms):
             return None
-        known = self._rates.get((id(price), tier))
+        noted = self._rates.get((id(price), tier))
         # The price object is kept beside the rates, so that no other object can get its id.
-        rates = known[1] if known is not None else self._note(price, tier, self._read(prices, read))
+        rates = noted[1] if noted is not None else self._note(price, tier, self._read(prices, read))
         if rates is None or (usage.output and prices.get("output_mtok") is None):
             return None
         return rates
 
     def window_of(self, provider: str, model: str) -> int | None:
         """Return the context window of a model in tokens; None if it is unknown."""
-        found = self._model(provider, model)
-        window = None if found is None else found.context_window
+        info = self._model(provider, model)
+        window = None if info is None else info.context_window
         return window if window is not None and window > 0 else None
 
     def _model(self, provider: str, name: str) -> ModelInfo | None:
@@ -388,11 +388,11 @@ class PriceBook:
         return replace(call, cost=rates.cost_of(call), price_source=rates.source)
 
     def rates(self, call: PaidCall, now_us: Callable[[], int]) -> ModelRates | None:
-        """Return what the tokens of a call cost at its time; None if that is unknown, or no model is named."""
+        """Return the prices of a call's tokens at its time; None if they are unknown, or no model is named."""
         return self._rates_for(call, now_us, self._own_prices()) if call.model else None
 
     def price_entries(self, entries: Sequence[NewEntry], now_us: Callable[[], int]) -> Sequence[NewEntry]:
-        """Return the entries, their calls priced at the time of the entry where a price is known."""
+        """Return the entries, their calls priced at the time of the entry if a price is known."""
         if not any(_is_open(call) for entry in entries for call in entry.calls):
             return entries
         # Whether the file has changed is asked once for all of them.
@@ -457,12 +457,12 @@ class _PricingFile:
 
     def _current_stamp(self) -> tuple[int, ...] | None:
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             self._refuse(error)
-        return (found.st_mtime_ns, found.st_size, found.st_ino)
+        return (status.st_mtime_ns, status.st_size, status.st_ino)
 
     def _text(self) -> str:
         try:
@@ -495,12 +495,12 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _without_twins(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
         twin = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{shown(twin)} is there twice; keep one")
-    return found
+    return fields
 
 
 def _path_of(file: str | PathLike[str]) -> Path:
@@ -546,21 +546,21 @@ def _usual_prices() -> PriceBook:
 
 
 class CallPricer(Frozen):
-    """What a store prices calls with: its book (None: not at all), and the clock for calls that bring no time."""
+    """The pricing of a store: its book (None: not at all), and the clock for calls that bring no time."""
 
     book: PriceBook | None
     now_us: Callable[[], int]
 
     def price_entries(self, entries: Sequence[NewEntry]) -> Sequence[NewEntry]:
-        """Return entries whose calls have a cost where one is known. The same, and no look-up, where all have."""
+        """Return entries whose calls have a cost if one is known. The same, and no look-up, if all have one."""
         return entries if self.book is None else self.book.price_entries(entries, self.now_us)
 
     def price_call(self, call: PaidCall) -> PaidCall:
-        """Return a call with its cost where one is known."""
+        """Return a call with its cost if one is known."""
         return call if self.book is None else self.book.priced(call, self.now_us)
 
     def rates(self, call: PaidCall) -> ModelRates | None:
-        """Return what the tokens of a call cost; None where that is unknown, or nothing is priced."""
+        """Return the prices of a call's tokens; None if they are unknown, or nothing is priced."""
         return None if self.book is None else self.book.rates(call, self.now_us)
 
 
@@ -572,7 +572,7 @@ NO_PRICER = CallPricer(None, _no_time)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What providers keep of a request, so that the next one with the same beginning is cheaper.
+# Caches of providers: a request with the same beginning as the one before it is cheaper.
 #
 # Looked up on 2026-11-25. Beside each rule is the page that has it, with the date that the page or its copy has.
 
@@ -580,7 +580,7 @@ NO_PRICER = CallPricer(None, _no_time)
 class CacheRules(Frozen):
     """How a provider caches: the shortest prefix, in which steps, and for how long after the last use.
 
-    The time is what is kept at least; most keep it longer where there is room. ``source`` names the provider, None for
+    The time is the least one; most keep it longer if there is room. ``source`` names the provider, None for
     rules that are assumed, since the provider's are not known.
     """
 
@@ -633,7 +633,7 @@ def cache_rules(model: str | None, provider: str | None = None) -> CacheRules:
     # Some gateways write `claude-opus-4.5`.
     name = names[-1].replace(".", "-") if names else ""
     for source, prefixes, rules in _RULES:
-        if not (provider or "").lower().startswith(source) and not any(each.startswith(prefixes) for each in names):
+        if not (provider or "").lower().startswith(source) and not any(prefix.startswith(prefixes) for prefix in names):
             continue
         gpt = _GPT.match(name)
         if source == "openai" and gpt is not None and (int(gpt[1]), int(gpt[2] or 0)) >= (5, 6):
@@ -644,20 +644,19 @@ def cache_rules(model: str | None, provider: str | None = None) -> CacheRules:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What an edit of a context would cost, and after how many calls it has paid for itself. Pure arithmetic.
+# The cost of an edit of a context, and after how many calls it has paid for itself. Pure arithmetic.
 #
 # A call reads the beginning of its request from the provider's cache, as far as that is the same as in the last
-# request,
-# and processes the rest anew, which is written into the cache for the call after it. An edit pays a call or two more,
-# for
-# a summary or for what the cache no longer has, and saves in every later call what it took out of the context.
+# request, and processes the rest anew, which is written into the cache for the call after it. An edit pays a call or
+# two more, for a summary or for the lost part of the cache, and saves the removed part of the context in every later
+# call.
 
 EditKind: TypeAlias = Literal["compact", "rewind", "exclude", "fork", "resume"]
 NeverPays: TypeAlias = Literal["nothing_to_do", "no_edit", "price_unknown", "saves_nothing", "dearer_later"]
 """Why an edit never pays for itself:
 
 - ``nothing_to_do``: there is nothing to compact, or nothing that changes the context
-- ``no_edit``: a fork or a resumption takes nothing out of a session; what it costs is in the plan
+- ``no_edit``: a fork or a resumption takes nothing out of a session; its cost is in the plan
 - ``price_unknown``: the prices of the model are not known
 - ``saves_nothing``: it costs something, and later calls are no cheaper
 - ``dearer_later``: the next call is cheaper, and the later ones are dearer
@@ -684,7 +683,7 @@ class CallSize(Frozen):
 
 
 class CallPrice(Frozen):
-    """What one call costs, by kind of token, in picodollars (1e-12 US dollars)."""
+    """The cost of one call, by kind of token, in picodollars (1e-12 US dollars)."""
 
     cache_read: int
     cache_write: int
@@ -698,11 +697,12 @@ class CallPrice(Frozen):
 
 
 class EditPrice(Frozen):
-    """What an edit costs and saves, in picodollars.
+    """The cost of an edit and its savings, in picodollars.
 
-    ``edit`` is the call that makes a summary, None where there is none. ``next_call`` is the request of the call after
-    the edit, ``next_unedited`` that of the same call without the edit; answers are left out, since they cost the same.
-    ``later_call`` and ``later_unedited`` are what the same context costs in each call after that, read from the cache.
+    ``edit`` is the call that makes a summary, None if there is none. ``next_call`` is the request of the call after the
+    edit, ``next_unedited`` that of the same call without the edit; answers are left out, since they cost the same.
+    ``later_call`` and ``later_unedited`` are the costs of the same context in each call after that, read from the
+    cache.
     """
 
     edit: CallPrice | None
@@ -713,18 +713,18 @@ class EditPrice(Frozen):
 
     @property
     def extra(self) -> int:
-        """What the edit and the next call cost more than that call alone would; below 0, if they cost less."""
+        """The cost of the edit and the next call above that call alone; below 0 if they cost less."""
         edit = 0 if self.edit is None else self.edit.total
         return edit + self.next_call.total - self.next_unedited.total
 
     @property
     def saved_per_call(self) -> int:
-        """What each later call costs less."""
+        """The savings of each later call."""
         return self.later_unedited.total - self.later_call.total
 
 
 class EditPlan(Frozen):
-    """What an edit would do to the next request, and what it costs. Nothing has been changed.
+    """The effect of an edit on the next request, and its cost. Nothing has been changed.
 
     ``tokens_before`` and ``tokens_after`` are the sizes of the next request without the edit and with it, as
     ``counter`` counts (``is_estimate``: it does not have the model's own vocabulary, or a summary is yet to be
@@ -733,7 +733,7 @@ class EditPlan(Frozen):
     ``common_items`` is how many items of the context stay as they were last sent. ``is_warm`` says whether the last
     request is taken to be in the cache still. ``summary_call`` is the call that makes a summary, None for none.
 
-    ``price`` is None where a price is not known. ``turns_to_pay`` is the number of calls after which the edit has cost
+    ``price`` is None if a price is not known. ``turns_to_pay`` is the number of calls after which the edit has cost
     no more than doing without it: 1 if it is cheaper at once; None if that is never so, and ``never`` says why.
     """
 
@@ -766,13 +766,13 @@ class EditPlan(Frozen):
 
 
 RatesFor: TypeAlias = Callable[[UsageTotals], ModelRates | None]
-"""Returns the prices that hold for a call of such a size; None where they are not known."""
+"""Returns the prices that hold for a call of such a size; None if they are not known."""
 
 
 def next_request(tokens: int, prefix: int, rules: CacheRules, *, is_warm: bool) -> CallSize:
     """Return how a request is read that has its first ``prefix`` tokens in common with the last one."""
-    kept = rules.kept(prefix) if is_warm else 0
-    return CallSize(kept, tokens - kept)
+    cached = rules.kept(prefix) if is_warm else 0
+    return CallSize(cached, tokens - cached)
 
 
 def summary_call(request: CallSize, prompt: int, output: int) -> CallSize:
@@ -783,20 +783,20 @@ def summary_call(request: CallSize, prompt: int, output: int) -> CallSize:
 def price_edit(
     edit: CallSize | None, after: CallSize, unedited: CallSize, rules: CacheRules, rates_for: RatesFor
 ) -> EditPrice | None:
-    """Return what an edit costs and saves; None where a price is not known."""
+    """Return the cost of an edit and its savings; None if a price is not known."""
     later, later_unedited = (
-        next_request(each.request, each.request, rules, is_warm=True) for each in (after, unedited)
+        next_request(size.request, size.request, rules, is_warm=True) for size in (after, unedited)
     )
     prices = [price_call(size, rates_for) for size in (after, unedited, later, later_unedited)]
     paid = None if edit is None else price_call(edit, rates_for)
-    known = [price for price in prices if price is not None]
-    if len(known) < len(prices) or (edit is not None and paid is None):
+    priced = [price for price in prices if price is not None]
+    if len(priced) < len(prices) or (edit is not None and paid is None):
         return None
-    return EditPrice(paid, *known)
+    return EditPrice(paid, *priced)
 
 
 def price_call(size: CallSize, rates_for: RatesFor) -> CallPrice | None:
-    """Return what a call costs, each kind rounded half up; None where a price is not known."""
+    """Return the cost of a call, each kind rounded half up; None if a price is not known."""
     rates = rates_for(size.totals)
     if rates is None:
         return None
@@ -830,9 +830,9 @@ def turns_to_pay(price: EditPrice | None) -> tuple[int | None, NeverPays | None]
 
 
 def published_window(model: str, provider: str | None = None) -> int | None:
-    """Return the context window of a model in tokens; None where it is not known.
+    """Return the context window of a model in tokens; None if it is not known.
 
-    ``model`` may have its provider before it. What is published is loaded once (half a second), then O(1).
+    ``model`` may have its provider before it. Published windows are loaded once (half a second), then O(1).
     """
     published = published_prices()
     # A provider that only passes calls on is not known by its name, but the model is.

@@ -1,4 +1,4 @@
-"""What a search looks for, and where: terms, queries, the texts of entries, snippets. No I/O."""
+"""The values of a search: terms, queries, the texts of entries, snippets. No I/O."""
 
 from __future__ import annotations
 
@@ -26,22 +26,20 @@ else:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The terms of a text: what a search looks for, made before the index, so that one rule serves every database.
+# The terms of a text: made before the index, so that one rule serves every database.
 #
 # A run of letters and digits is a word; one that is written as several, as `getUserName`, is those words, and their
-# whole
-# as well, so that `github` is in `GitHub`. Each character of a script that is written without spaces is a term by
-# itself.
-# Terms are compared without case and without marks.
+# whole as well, so that `github` is in `GitHub`. Each character of a script that is written without spaces is a term by
+# itself. Terms are compared without case and without marks.
 
 VERSION = 2
-"""What terms a text has. An index that was made by another version is made anew."""
+"""The version of the rules for terms. An index that was made by another version is made anew."""
 
 LONGEST_TERM = 64
-"""What is kept of a term: nobody looks for the end of a longer one, and a digest has as many."""
+"""The length at which a term is cut: nobody looks for the end of a longer one, and a digest has as many."""
 
 _LONGEST_KNOWN = 64
-"""The length of words that are remembered with what they are as terms."""
+"""The length of words that are remembered with their terms."""
 
 # Thai, Lao, Myanmar and Khmer; Han, kana, bopomofo and Hangul, and what is written like them beyond the first plane.
 _ALONE = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1000-\u103f\u1050-\u108f\u1780-\u17d3\u17d7\u17dc\u17dd"
@@ -78,14 +76,14 @@ def wholes_of(text: str) -> Iterator[Term]:
 
 def bag_of(text: str) -> dict[str, None]:
     """Return the terms of a text and its words as wholes, each once, by their first place. O(characters)."""
-    found: dict[str, None] = {}
+    bag: dict[str, None] = {}
     for word in dict.fromkeys(words_of(text)):
         parts = _parts(word)
         for term, _, _ in parts:
-            found[term] = None
+            bag[term] = None
         if len(parts) > 1:
-            found[_folded(word)] = None
-    return found
+            bag[_folded(word)] = None
+    return bag
 
 
 def words_of(text: str) -> list[str]:
@@ -100,7 +98,7 @@ def as_terms(word: str) -> tuple[tuple[str, ...], str]:
 
 def _parts(word: str) -> tuple[tuple[str, int, int], ...]:
     """Return the terms of a word with their places in it (see `_begins_word`)."""
-    # What is longer comes once, and would be remembered for as long as the process lives.
+    # A longer word comes once, and would be remembered for as long as the process lives.
     return _cut(word) if len(word) <= _LONGEST_KNOWN else _cut.__wrapped__(word)
 
 
@@ -142,9 +140,9 @@ def _folded(word: str) -> str:
 @lru_cache(maxsize=100_000)
 def _plain(word: str) -> str:
     plain = unicodedata.normalize("NFKD", word).casefold()
-    kept = "".join(c for c in plain if not unicodedata.combining(c) and (c.isalnum() or not c.isascii()))
+    letters = "".join(c for c in plain if not unicodedata.combining(c) and (c.isalnum() or not c.isascii()))
     # A letter that stands for signs alone, as a mark on a space, is itself: an index takes terms apart at those.
-    return unicodedata.normalize("NFC", kept or word)[:LONGEST_TERM]
+    return unicodedata.normalize("NFC", letters or word)[:LONGEST_TERM]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -181,16 +179,16 @@ def _pair(first: int, second: int) -> Pair:
 
 def pairs_of(terms: Iterable[str]) -> tuple[Pair, ...]:
     """Return the pairs of terms that are one behind the other."""
-    return tuple(_pair(*each) for each in pairwise(map(_number, terms)))
+    return tuple(_pair(*pair) for pair in pairwise(map(_number, terms)))
 
 
 def one_of(alternatives: Iterable[Pairs]) -> Pairs:
-    """Return the pairs of what has those of one of several alternatives; none where one of these has none."""
-    found: list[tuple[Pair, ...]] | None = None
-    for each in alternatives:
-        groups = [tuple(group) for group in each]
-        found = groups if found is None else [(*one, *other) for one in found for other in groups][:MOST_GROUPS]
-    return found or ()
+    """Return the pairs of several alternatives, each of which has its own; none if one of these has none."""
+    product: list[tuple[Pair, ...]] | None = None
+    for alternative in alternatives:
+        groups = [tuple(group) for group in alternative]
+        product = groups if product is None else [(*left, *right) for left in product for right in groups][:MOST_GROUPS]
+    return product or ()
 
 
 def bits_of(text: str) -> bytes:
@@ -209,8 +207,8 @@ def _pairs_in(words: Sequence[str]) -> set[Pair]:
     numbers = [_word(word) if len(word) <= _LONGEST_KNOWN else _word.__wrapped__(word) for word in words]
     pairs = {_pair(before.last, after.first) for before, after in pairwise(numbers)}
     # Few words are written as several.
-    if any(each.inner for each in numbers):
-        pairs.update(pair for each in numbers for pair in each.inner)
+    if any(word.inner for word in numbers):
+        pairs.update(pair for word in numbers for pair in word.inner)
         joined = ((before, after) for before, after in pairwise(numbers) if before.inner or after.inner)
         pairs.update(_pair(before.whole, after.whole) for before, after in joined)
     return pairs
@@ -234,7 +232,7 @@ def may_have(bits: bytes, wanted: Pairs) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a search is asked for, and what it answers.
+# The answer of a search.
 
 Part: TypeAlias = Literal["messages", "tools", "thinking", "titles", "summaries"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -256,9 +254,9 @@ class Snippet(Frozen):
 
 
 class SearchHit(Frozen):
-    """A text that has what was looked for. ``entry_id`` is None for a title.
+    """A text that matches a search. ``entry_id`` is None for a title.
 
-    ``is_cut`` says that the text is longer than what is searched of one. ``go`` is the command line that shows it.
+    ``is_cut`` says that the text is longer than its searched part. ``go`` is the command line that shows it.
     ``by_id`` says that the words are its id, or that of its session where ``entry_id`` is None.
     """
 
@@ -284,11 +282,11 @@ class SessionHits(Frozen):
 
 
 class Searched(Frozen):
-    """What was searched: how many sessions and entries of theirs, which parts and how; and what was left out.
+    """The extent of a search: the numbers of sessions and entries, the parts, and the parts that were left out.
 
     ``revisions`` counts the changes of these sessions up to which they were searched: their revisions added up.
     ``newest`` is the session among them that was active last, as its id and the revision up to which it was searched;
-    None where no session was. ``by_index`` is False where every text was read instead, and ``why_not`` says why.
+    None if no session was. ``by_index`` is False where every text was read instead, and ``why_not`` says why.
     """
 
     sessions: int
@@ -302,11 +300,11 @@ class Searched(Frozen):
 
 
 class SearchAnswer(Frozen):
-    """What a search found: sessions in order of their best hits.
+    """The answer of a search: sessions in order of their best hits.
 
-    ``how`` is what was done: words that have neither letters nor digits are searched as a piece of text. ``has_more``
-    says that there are more hits than were asked for. With no hit, ``widen`` names what was not tried yet, and
-    ``suggestions`` words of the store that look like those asked for.
+    ``how`` is the way it was done: words that have neither letters nor digits are searched as a piece of text.
+    ``has_more`` says that there are more hits than were asked for. With no hit, ``widen`` names the ways not tried yet,
+    and ``suggestions`` words of the store that look like those asked for.
     """
 
     words: str
@@ -324,7 +322,7 @@ class SearchAnswer(Frozen):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a search looks for: words taken literally, a query with operators, a piece of text, or a regular expression.
+# A query: words taken literally, a query with operators, a piece of text, or a regular expression.
 #
 # A query knows which terms a text must have (`Query.need`), which an index can tell, and finds itself in a text
 # (`Query.find`), which alone decides: so that every database, and a scan without an index, finds the same.
@@ -333,12 +331,12 @@ Span: TypeAlias = tuple[int, int]
 SECONDS = 5.0
 """How long a regular expression is tried on one text, in CPU time of the process."""
 MOST_WORDS = 64
-"""How many words an index is asked for. What has more of them, as what was pasted, is looked for by the longest."""
+"""How many words an index is asked for. A longer text, such as a pasted one, is looked for by the longest."""
 MOST_CHARACTERS = 4_000
 """The length of a query with operators and of a regular expression. Plain words have none."""
 _DEEPEST = 32
 _MOST_MATCHES = 1_000
-"""What is counted of an expression in one text, which may match nothing at every place."""
+"""The most matches of an expression in one text, which may match nothing at every place."""
 _MOST_TRIED = 8
 """Terms of a phrase that an expression looks for: many that are alike, in a text of such, would take it minutes."""
 _MOST_ASKED = 16
@@ -350,7 +348,7 @@ _FEW = 32
 
 
 class Need(Frozen):
-    """What an index is asked for: a term (or the beginning of one), or all or any of several needs.
+    """A question to an index: a term (or the beginning of one), or all or any of several needs.
 
     With no parts, ``all`` is true of every text.
     """
@@ -395,10 +393,10 @@ class _Terms:
     @cached_property
     def pairs(self) -> Mapping[tuple[str, str], Sequence[int]]:
         """Where each two terms are one behind the other."""
-        found: dict[tuple[str, str], list[int]] = {}
+        pairs: dict[tuple[str, str], list[int]] = {}
         for at, pair in enumerate(pairwise(self.texts)):
-            found.setdefault(pair, []).append(at)
-        return found
+            pairs.setdefault(pair, []).append(at)
+        return pairs
 
 
 def _runs(wanted: tuple[str, ...], texts: tuple[str, ...]) -> Iterable[int]:
@@ -406,13 +404,13 @@ def _runs(wanted: tuple[str, ...], texts: tuple[str, ...]) -> Iterable[int]:
     back = [0]
     for term in wanted[1:]:
         back.append(_longer(wanted, back, back[-1], term))
-    found, reached = [], 0
+    starts, reached = [], 0
     for at, term in enumerate(texts):
         reached = _longer(wanted, back, reached, term)
         if reached == len(wanted):
-            found.append(at + 1 - reached)
+            starts.append(at + 1 - reached)
             reached = back[reached - 1]
-    return found
+    return starts
 
 
 def _longer(wanted: tuple[str, ...], back: list[int], reached: int, term: str) -> int:
@@ -443,7 +441,7 @@ class Text:
 class _Node(Protocol):
     @property
     def need(self) -> Need:
-        """What a text must have for it."""
+        """The terms that a text must have for it."""
 
     @property
     def pairs(self) -> Pairs:
@@ -487,12 +485,12 @@ class _Phrase(Frozen):
         # Both need the letters of its terms one behind the other, which most texts with its words do not have.
         if letters.search(text.text.lower()) is None:
             return None
-        found = [span for match in parts.finditer(text.text) if (span := self._span(match)) is not None]
-        found += [match.span(1) for match in wholes.finditer(text.text)]
-        return found or None
+        spans = [span for match in parts.finditer(text.text) if (span := self._span(match)) is not None]
+        spans += [match.span(1) for match in wholes.finditer(text.text)]
+        return spans or None
 
     def find_by_terms(self, text: Text) -> list[Span] | None:
-        """Return what `find` does, by the terms of the text: faster for the second phrase that it is asked for."""
+        """Do as `find`, by the terms of the text: faster for the second phrase that is looked for in it."""
         return [*self._spans(self.terms, text.terms), *self._spans(self.wholes, text.wholes)] or None
 
     def _span(self, match: re.Match[str]) -> Span | None:
@@ -525,7 +523,7 @@ class _Phrase(Frozen):
 def _in_ascii(
     terms: tuple[str, ...], wholes: tuple[str, ...], is_prefix: bool
 ) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]] | None:
-    """Return what finds a phrase in a text of ASCII, which is not taken apart into terms then: ten times as fast.
+    """Return the patterns of a phrase in a text of ASCII, which is not taken apart into terms: ten times as fast.
 
     The first one finds its letters in a text of small ones, which is forty times as fast again; the second one its
     terms, which may be parts of others; the third one its whole words.
@@ -557,13 +555,13 @@ class _All(Frozen):
         return _pairs_of_all(self.parts)
 
     def find(self, text: Text) -> list[Span] | None:
-        found: list[Span] = []
+        all_spans: list[Span] = []
         for part in self.parts:
             spans = part.find(text)
             if spans is None:
                 return None
-            found += spans
-        return None if any(part.find(text) is not None for part in self.without) else found
+            all_spans += spans
+        return None if any(part.find(text) is not None for part in self.without) else all_spans
 
 
 class _Many(Frozen):
@@ -581,15 +579,15 @@ class _Many(Frozen):
 
     def find(self, text: Text) -> list[Span] | None:
         first, *others = self.parts
-        found = first.find(text)
-        if found is None:
+        all_spans = first.find(text)
+        if all_spans is None:
             return None
         for part in others:
             spans = part.find_by_terms(text)
             if spans is None:
                 return None
-            found += spans
-        return found
+            all_spans += spans
+        return all_spans
 
 
 class _Any(Frozen):
@@ -604,8 +602,8 @@ class _Any(Frozen):
         return one_of(part.pairs for part in self.parts)
 
     def find(self, text: Text) -> list[Span] | None:
-        found = [spans for part in self.parts if (spans := part.find(text)) is not None]
-        return [span for spans in found for span in spans] if found else None
+        span_lists = [spans for part in self.parts if (spans := part.find(text)) is not None]
+        return [span for spans in span_lists for span in spans] if span_lists else None
 
 
 class _Piece(Frozen):
@@ -623,12 +621,12 @@ class _Piece(Frozen):
 
     def find(self, text: Text) -> list[Span] | None:
         piece, there = _without_case(self.piece), _without_case(text.text)
-        found: list[Span] = []
+        spans: list[Span] = []
         at = there.find(piece)
-        while at >= 0 and len(found) < _MOST_MATCHES:
-            found.append((at, at + len(piece)))
+        while at >= 0 and len(spans) < _MOST_MATCHES:
+            spans.append((at, at + len(piece)))
             at = there.find(piece, at + len(piece))
-        return found or None
+        return spans or None
 
 
 _DOTS = {0x130: "i", 0x131: "i"}
@@ -636,7 +634,7 @@ _DOTS = {0x130: "i", 0x131: "i"}
 
 
 def _without_case(text: str) -> str:
-    """Return a text without case, character by character: what is found in it is at the same place in the text."""
+    """Return a text without case, character by character: a match in it is at the same place in the text."""
     if text.isascii():
         return text.lower()
     plain = text.translate(_DOTS)
@@ -646,7 +644,7 @@ def _without_case(text: str) -> str:
 
 @lru_cache(maxsize=10_000)
 def _char_without_case(char: str) -> str:
-    return next(each for each in (char.casefold(), char.lower(), char) if len(each) == 1)
+    return next(plain for plain in (char.casefold(), char.lower(), char) if len(plain) == 1)
 
 
 class _Pattern(Frozen):
@@ -668,7 +666,7 @@ class _Pattern(Frozen):
 
 
 class Query(Frozen):
-    """What is looked for.
+    """A search, read from its text.
 
     ``needs_scan`` says that it can only be found by reading every text; ``why_scan`` is the reason in words. ``words``
     are the terms that suggestions are made for.
@@ -681,7 +679,7 @@ class Query(Frozen):
 
     @property
     def need(self) -> Need:
-        """What a text must have to match; more texts may have it than match."""
+        """The terms that a text must have to match; more texts may have them than match."""
         return self.node.need
 
     @property
@@ -690,7 +688,7 @@ class Query(Frozen):
         return self.node.pairs
 
     def find(self, text: str, seconds: float = SECONDS) -> list[Span] | None:
-        """Return where a text has what is looked for, in order and without overlaps; None where it does not match.
+        """Return the places of the matches in a text, in order and without overlaps; None if it does not match.
 
         Raises `TimeoutError` for a regular expression that takes longer. O(characters).
         """
@@ -710,7 +708,7 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
 
 
 def read_query(text: str, how: How = "words") -> Query:
-    """Return what a text asks for. Raises `InvalidArgument`, never for words that are taken literally. O(characters).
+    """Return the query of a text. Raises `InvalidArgument`, never for words that are taken literally. O(characters).
 
     ``words``: every word between spaces has to be in the text, its terms one behind the other; there may be any number
     of them. ``query`` knows ``AND``,
@@ -726,11 +724,11 @@ def read_query(text: str, how: How = "words") -> Query:
 
 def _words(text: str) -> Query:
     phrases = (_phrase(word) for word in dict.fromkeys(text.split()))
-    kept = tuple(dict.fromkeys(phrase for phrase in phrases if phrase is not None))
-    if not kept:
+    phrases_left = tuple(dict.fromkeys(phrase for phrase in phrases if phrase is not None))
+    if not phrases_left:
         why = "it has neither letters nor digits, so every text is read"
         return Query("substring", _Piece(text.strip()), why)
-    return Query("words", _all_of(kept), words=tuple(bag_of(text)))
+    return Query("words", _all_of(phrases_left), words=tuple(bag_of(text)))
 
 
 def _all_of(phrases: tuple[_Phrase, ...]) -> _Node:
@@ -758,7 +756,7 @@ def _substring(text: str) -> Query:
 def _regex(text: str) -> Query:
     try:
         with warnings.catch_warnings():
-            # What it may mean in a later Python is nobody's concern here.
+            # The meaning that it may have in a later Python is nobody's concern here.
             warnings.simplefilter("ignore")
             is_verbose = bool(re.compile(text).flags & re.VERBOSE)
             pattern = regex.compile(_as_re_reads_it(text, is_verbose=is_verbose), regex.VERSION0)
@@ -781,14 +779,14 @@ def _as_re_reads_it(expression: str, *, is_verbose: bool) -> str:
     `re` cannot be stopped: one that goes back and forth for hours would hold up the whole process.
     """
 
-    def written(found: re.Match[str]) -> str:
-        if found["brace"]:
+    def written(token: re.Match[str]) -> str:
+        if token["brace"]:
             return r"\{"
-        if found["set"]:
-            return found[0][0] + _IN_SET.sub(lambda each: r"\[" if each["open"] else each[0], found[0][1:])
-        if found["comment"]:
-            return found[0] if is_verbose else found[0][0] + _IN_EXPRESSION.sub(written, found[0][1:])
-        return found[0]
+        if token["set"]:
+            return token[0][0] + _IN_SET.sub(lambda bracket: r"\[" if bracket["open"] else bracket[0], token[0][1:])
+        if token["comment"]:
+            return token[0] if is_verbose else token[0][0] + _IN_EXPRESSION.sub(written, token[0][1:])
+        return token[0]
 
     return _IN_EXPRESSION.sub(written, expression)
 
@@ -804,19 +802,19 @@ class _Reader:
         self._tokens: list[tuple[str, str]] = []
         at = 0
         while text[at:].strip():
-            found = _TOKEN.match(text, at)
-            if found is None:
+            match = _TOKEN.match(text, at)
+            if match is None:
                 raise self.wrong("a quotation mark is not closed")
-            self._add(found)
-            at = found.end()
+            self._add(match)
+            at = match.end()
         self._at = 0
         self.bag: dict[str, None] = {}
 
-    def _add(self, found: re.Match[str]) -> None:
-        if found["not"]:
+    def _add(self, match: re.Match[str]) -> None:
+        if match["not"]:
             self._tokens.append(("word", "NOT"))
-        kind = found.lastgroup or ""
-        value = found[kind]
+        kind = match.lastgroup or ""
+        value = match[kind]
         if kind == "word" and len(value) > 1 and value[0] == "-":
             self._tokens.append(("word", "NOT"))
             value = value[1:]
@@ -900,7 +898,7 @@ _READERS: Mapping[How, Callable[[str], Query]] = {
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A piece of a text around what was found in it.
+# A piece of a text around its matches.
 
 CHARACTERS = 200
 _BEFORE = 60
@@ -932,22 +930,22 @@ def _window(text: str, spans: Sequence[tuple[int, int]]) -> tuple[int, int]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The texts of an entry that are searched: what was said, what tools were called with and answered, reasoning,
+# The texts of an entry that are searched: messages, calls of tools and their results, reasoning,
 # summaries. Pictures, base64, signatures and encrypted reasoning are none.
 
 TEXTS_MOST_CHARACTERS = 10_000_000
-"""What is searched of one text of an entry: its beginning."""
+"""The searched part of one text of an entry: its beginning."""
 MOST_OF_TOOLS = 200_000
-"""The same of what a tool was called with or answered: programs write more than people read."""
+"""The same of a tool's call or result: programs write more than people read."""
 
 # Written in one piece, or in lines of 60 to 76 characters as mail and certificates have it. The digit and both cases
-# keep long words and paths out; nobody looks for the middle of what this removes.
+# keep long words and paths out; nobody looks for the middle of a text that this removes.
 _ENCODED = re.compile(r"(?:[A-Za-z0-9+/_-]{60,}[\r\n]{0,2}){2,}[A-Za-z0-9+/_-]*={0,2}|[A-Za-z0-9+/_-]{200,}={0,2}")
 _DIGIT, _LOWER, _UPPER = re.compile(r"\d"), re.compile(r"[a-z]"), re.compile(r"[A-Z]")
 _SHORTEST_RUN = 60
 _BETWEEN = re.compile(r"[/_-]")
 _MOST_BETWEEN = 12
-"""Paths have one of these signs in so many characters; what is encoded has one in 32 at most."""
+"""Paths have one of these signs in so many characters; encoded text has one in 32 at most."""
 _TEXTS_DEEPEST = 40
 
 
@@ -963,19 +961,19 @@ class SearchedText(Frozen):
 def texts_of(entry: Entry) -> tuple[SearchedText, ...]:
     """Return the texts of an entry, at most one for each part (for tools, one for each tool). O(payload).
 
-    Never raises for what is stored: what is not shaped as messages are has no text.
+    Never raises for a stored entry: a payload that is not shaped as a message has no text.
     """
     try:
         value = entry.data
-    except Exception:  # noqa: BLE001 - a payload that cannot be decoded is what `verify` is for; here it has no text
+    except Exception:  # noqa: BLE001 - a payload that cannot be decoded is for `verify`; here it has no text
         return ()
     if not isinstance(value, dict):
         return ()
-    found: dict[tuple[Part, str | None], list[str]] = {}
+    pieces: dict[tuple[Part, str | None], list[str]] = {}
     for part, tool, text in _pieces(entry.kind, value):
         if text.strip():
-            found.setdefault((part, tool), []).append(text)
-    return tuple(_searched(part, tool, "\n".join(texts)) for (part, tool), texts in found.items())
+            pieces.setdefault((part, tool), []).append(text)
+    return tuple(_searched(part, tool, "\n".join(texts)) for (part, tool), texts in pieces.items())
 
 
 def title_text(title: str) -> SearchedText:
@@ -990,14 +988,14 @@ def _searched(part: Part, tool: str | None, text: str) -> SearchedText:
 
 
 def without_encoded(text: str) -> str:
-    """Return a text with a mark in place of what is base64 in it. O(characters)."""
+    """Return a text with a mark in place of its base64. O(characters)."""
     if max(map(len, text.split()), default=0) < _SHORTEST_RUN:
         return text
     return _ENCODED.sub(_mark, text)
 
 
-def _mark(found: re.Match[str]) -> str:
-    text = found[0]
+def _mark(match: re.Match[str]) -> str:
+    text = match[0]
     is_path = len(_BETWEEN.findall(text)) * _MOST_BETWEEN > len(text)
     is_encoded = not is_path and _DIGIT.search(text) and _LOWER.search(text) and _UPPER.search(text)
     return "…" if is_encoded else text
@@ -1017,37 +1015,37 @@ def _of_message(value: Mapping[str, JsonValue]) -> Iterator[tuple[Part, str | No
     is_result = role in ("toolResult", "tool", "bashExecution")
     tool = value.get("toolName") if is_result else None
     name = tool if isinstance(tool, str) else None
-    said: Part = "tools" if is_result else "messages"
+    kind: Part = "tools" if is_result else "messages"
     for field in ("command", "output") if role == "bashExecution" else ():
-        each = value.get(field)
-        if isinstance(each, str):
-            yield "tools", None, each
+        field_text = value.get(field)
+        if isinstance(field_text, str):
+            yield "tools", None, field_text
     error = value.get("errorMessage")
     if isinstance(error, str):
-        yield said, name, error
+        yield kind, name, error
     content = value.get("content")
     if isinstance(content, str):
-        yield said, name, content
+        yield kind, name, content
     for part in content if isinstance(content, list) else ():
         if isinstance(part, dict):
-            yield from _of_part(part, said, name)
+            yield from _of_part(part, kind, name)
 
 
-def _of_part(part: Mapping[str, JsonValue], said: Part, tool: str | None) -> Iterator[tuple[Part, str | None, str]]:
+def _of_part(part: Mapping[str, JsonValue], kind: Part, tool: str | None) -> Iterator[tuple[Part, str | None, str]]:
     text, thinking, name = part.get("text"), part.get("thinking"), part.get("name")
     match part.get("type"):
         case "text" if isinstance(text, str):
-            yield said, tool, text
+            yield kind, tool, text
         case "thinking" if isinstance(thinking, str) and part.get("redacted") is not True:
             yield "thinking", None, thinking
         case "toolCall" if isinstance(name, str):
             yield "tools", name, "\n".join([name, *_strings(part.get("arguments"), 0)])
         case "file" if isinstance(filename := part.get("filename"), str):
-            yield said, tool, filename
+            yield kind, tool, filename
 
 
 def _strings(value: JsonValue, depth: int) -> Iterator[str]:
-    """Yield what is written in a call's arguments, in order: texts, names of fields, numbers."""
+    """Yield the texts of a call's arguments, in order: texts, names of fields, numbers."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, bool) or value is None or depth > _TEXTS_DEEPEST:
@@ -1055,10 +1053,10 @@ def _strings(value: JsonValue, depth: int) -> Iterator[str]:
     elif isinstance(value, (int, float)):
         yield str(value)
     elif isinstance(value, dict):
-        for key, each in value.items():
+        for key, item in value.items():
             if depth:
                 yield key
-            yield from _strings(each, depth + 1)
+            yield from _strings(item, depth + 1)
     elif isinstance(value, list):
-        for each in value:
-            yield from _strings(each, depth + 1)
+        for item in value:
+            yield from _strings(item, depth + 1)
