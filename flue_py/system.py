@@ -1,7 +1,4 @@
-"""Holding the cycle collector off while thousands of rows or messages become objects, none of which is a cycle.
-
-Left alone, it would run again and again over everything that is alive, and double the time of a big read.
-"""
+"""The cycle collector held off, paths, context managers for one block, and plain files."""
 
 from __future__ import annotations
 
@@ -80,9 +77,9 @@ Entered = TypeVar("Entered")
 
 
 def async_once(
-    what: str,
+    name: str,
 ) -> Callable[[Callable[P, AsyncIterator[Entered]]], Callable[P, AbstractAsyncContextManager[Entered]]]:
-    """Do as `contextlib.asynccontextmanager`; what is entered a second time raises `InvalidArgument`, naming ``what``.
+    """Do as `contextlib.asynccontextmanager`; a second entry raises `InvalidArgument`, naming ``name``.
 
     The standard library raises an `AttributeError` about its own fields.
     """
@@ -92,22 +89,22 @@ def async_once(
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> AbstractAsyncContextManager[Entered]:
-            return _AsyncOnce(managing(*args, **kwargs), what)
+            return _AsyncOnce(managing(*args, **kwargs), name)
 
         return call
 
     return decorate
 
 
-def once(what: str) -> Callable[[Callable[P, Iterator[Entered]]], Callable[P, AbstractContextManager[Entered]]]:
-    """Do the same for what blocks: as `contextlib.contextmanager`."""
+def once(name: str) -> Callable[[Callable[P, Iterator[Entered]]], Callable[P, AbstractContextManager[Entered]]]:
+    """Do the same for a function that blocks: as `contextlib.contextmanager`."""
 
     def decorate(function: Callable[P, Iterator[Entered]]) -> Callable[P, AbstractContextManager[Entered]]:
         managing = contextmanager(function)
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[Entered]:
-            return _Once(managing(*args, **kwargs), what)
+            return _Once(managing(*args, **kwargs), name)
 
         return call
 
@@ -117,8 +114,8 @@ def once(what: str) -> Callable[[Callable[P, Iterator[Entered]]], Callable[P, Ab
 class _EnteredOnce:
     """Whether something was entered."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
+    def __init__(self, name: str) -> None:
+        self._what = name
         self._was_entered = False
 
     def enter(self) -> None:
@@ -129,9 +126,9 @@ class _EnteredOnce:
 
 
 class _AsyncOnce(AbstractAsyncContextManager[Entered]):
-    def __init__(self, manager: AbstractAsyncContextManager[Entered], what: str) -> None:
+    def __init__(self, manager: AbstractAsyncContextManager[Entered], name: str) -> None:
         self._manager = manager
-        self._once = _EnteredOnce(what)
+        self._once = _EnteredOnce(name)
 
     async def __aenter__(self) -> Entered:
         self._once.enter()
@@ -144,9 +141,9 @@ class _AsyncOnce(AbstractAsyncContextManager[Entered]):
 
 
 class _Once(AbstractContextManager[Entered]):
-    def __init__(self, manager: AbstractContextManager[Entered], what: str) -> None:
+    def __init__(self, manager: AbstractContextManager[Entered], name: str) -> None:
         self._manager = manager
-        self._once = _EnteredOnce(what)
+        self._once = _EnteredOnce(name)
 
     def __enter__(self) -> Entered:
         self._once.enter()

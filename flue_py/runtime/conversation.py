@@ -1,4 +1,4 @@
-"""A conversation with an agent: what a REPL does to its history.
+"""A conversation with an agent: the operations of a REPL on its history.
 
 A `Conversation` has one current session. Every change is stored at once, so nothing need be saved before it
 switches to another. Going back, clearing and retrying move the leaf: nothing is deleted, and `undo` takes them
@@ -57,7 +57,7 @@ else:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A conversation with an agent: what a REPL does to its history.
+# A conversation with an agent: the operations of a REPL on its history.
 #
 # A `Conversation` has one current session. Every change is stored at once, so nothing need be saved before it
 # switches to another. Going back, clearing and retrying move the leaf: nothing is deleted, and `undo` takes them
@@ -93,13 +93,13 @@ class Conversation:
 
     ``before_compaction`` is asked before each compaction, and may cancel it or give its text
     (`flue_py.compaction.material`); ``summarizer`` is the model that is asked for one unless `compact` names another.
-    ``context`` says what the model is sent of the context (`flue_py.context.ContextSettings`), ``agent`` for whom,
-    ``sources`` what a ``spec`` in it reads. By default that is the newest turns that fit 80,000 tokens, of 4 characters
-    each; None sends all. ``context_report`` has what was left out of the latest request, and warns from 60,000 on.
-    Results of tools above 40,000 characters in what a model answers are stored as artifacts (`Session.append_message`);
-    ``offload`` has other limits, and False stores all in the history.
+    ``context`` selects the part of the context for the model (`flue_py.context.ContextSettings`), ``agent`` for whom,
+    ``sources`` the readers of a ``spec`` in it. By default that is the newest turns that fit 80,000 tokens, of 4
+    characters each; None sends all. ``context_report`` tells of the part left out of the latest request, and warns from
+    60,000 on. Results of tools above 40,000 characters in a model's answers are stored as artifacts
+    (`Session.append_message`); ``offload`` has other limits, and False stores all in the history.
 
-    ``blocks`` are told before the words of the user where they have changed (`Session.append_blocks`), and those that
+    ``blocks`` are told before the words of the user if they have changed (`Session.append_blocks`), and those that
     save are given the messages of a turn after it. Each has ``patience`` seconds. ``block_failures`` are those of the
     latest turn, which they do not break.
 
@@ -139,7 +139,7 @@ class Conversation:
 
     @property
     def context_report(self) -> ContextReport | None:
-        """What was left out of the latest request, and what a program may want to tell of it; None without settings."""
+        """The report of the latest request: the part left out of it, and its warnings; None without settings."""
         return self._sending.report
 
     # -- reading ----------------------------------------------------------------------------------------------
@@ -172,42 +172,42 @@ class Conversation:
         return await _model_of(self.session)
 
     async def resume_text(self, turns: int | None = None) -> str:
-        """Return what to show when the conversation is resumed: its name, and its last turns.
+        """Return the text to show when the conversation is resumed: its name, and its last turns.
 
-        ``turns`` is how many, by default ``replay``; 0 gives "". Whatever a terminal would act on is replaced.
+        ``turns`` is how many, by default ``replay``; 0 gives "". Control characters for a terminal are replaced.
         """
         wanted = self.replay if turns is None else _checked_replay(turns)
         if not wanted:
             return ""
         total = len(await self.session.turns())
         name = one_line(self.session.title or self.session.key or self.session.id)
-        said = said_lines(await self.history(turns=wanted)) if total else []
-        return "\n".join([f"{name}: {counted(total, 'turn')}", *map(text_of, said)])
+        lines = said_lines(await self.history(turns=wanted)) if total else []
+        return "\n".join([f"{name}: {counted(total, 'turn')}", *map(text_of, lines)])
 
     async def sessions(self, *, limit: int = 20) -> list[Listed]:
         """Return the conversations of the scope, without task sessions, most recently active first.
 
         O(limit x their paths).
         """
-        found: list[Listed] = []
+        listed: list[Listed] = []
         cursor = None
-        while len(found) < limit:
+        while len(listed) < limit:
             page = await self.store.list_sessions(
                 scope=self.session.info.scope, limit=min(limit * 2, 200), cursor=cursor
             )
             for info in page.sessions:
-                if info.kind != "task" and len(found) < limit:
+                if info.kind != "task" and len(listed) < limit:
                     session = await self.store.get_session(info.id)
                     if session is not None:
                         turns = len(await session.turns())
-                        found.append(Listed(info, await _model_of(session), turns, info.id == self.session.id))
+                        listed.append(Listed(info, await _model_of(session), turns, info.id == self.session.id))
             cursor = page.next_cursor
             if cursor is None:
                 break
-        return found
+        return listed
 
     async def save(self) -> str:
-        """Return the active path as Markdown: what was said, without tool calls and results."""
+        """Return the active path as Markdown: the words, without tool calls and results."""
         return saved_transcript(
             await self.session.get_active_path(), model=await self.model(), saved=self.clock().astimezone(UTC)
         )
@@ -227,17 +227,17 @@ class Conversation:
     async def rewind(self, turns: str | int) -> Rewound:
         """Keep turns 1 to n; -n drops the last n, 0 drops all, "-0" none. Numbers out of range are clamped.
 
-        The leaf moves to the end of turn n, and `Session.undo` takes it back. What comes before the first turn, such
-        as a system message, stays. Raises `InvalidArgument` if it is not a number, and nothing changes.
+        The leaf moves to the end of turn n, and `Session.undo` takes it back. Entries before the first turn, such
+        as a system message, stay. Raises `InvalidArgument` if it is not a number, and nothing changes.
         """
         await self.session.refresh()
         total = len(await self.session.turns())
-        kept = kept_turns(turns, total)
-        moved = await self.session.rewind(turns=kept, by=BY) if kept < total else None
-        return Rewound(total, kept, moved)
+        turns_left = kept_turns(turns, total)
+        moved = await self.session.rewind(turns=turns_left, by=BY) if turns_left < total else None
+        return Rewound(total, turns_left, moved)
 
     async def clear(self) -> Rewound:
-        """Drop all turns; what comes before the first, such as a system message, stays."""
+        """Drop all turns; entries before the first, such as a system message, stay."""
         return await self.rewind(0)
 
     async def retry(self) -> Retried | None:
@@ -258,17 +258,17 @@ class Conversation:
         """Append a user message, call ``model`` with the context, append its answers, and return them.
 
         ``blocks`` that have changed are appended first, and stay whatever comes of the turn. A `ContextOverflow` of the
-        model is met by calling it again with less of what tools gave back (`Session.context.attempts`), as far as there
+        model is met by calling it again with less of the results of tools (`Session.context.attempts`), as far as there
         is less; the session keeps all of it. The user message is stored before the model is called. If the call fails
         or is cancelled, the message is retracted, and the error raised; if `compact` ends it, the message stays,
         unanswered, and `AbortedToCompact` is raised: `retry` takes it back. Raises `LeafConflict` if another writer has
-        changed the session: nothing is appended, and the next turn builds on what is there now. If that happens while
-        the model answers, the answers become a branch, so that what was paid for is kept. Raises `InvalidArgument`,
+        changed the session: nothing is appended, and the next turn builds on the state by then. If that happens while
+        the model answers, the answers become a branch, so that they are kept, being paid for. Raises `InvalidArgument`,
         with nothing stored, for a model that cannot be called, and for one that answers with anything but a list of
         messages; `InvalidEntry`, with nothing stored, for a message in it that is none.
 
-        An answer with signed reasoning is stored with what it was produced under, and a later turn whose context begins
-        otherwise is without that reasoning.
+        An answer with signed reasoning is stored with the digest it was produced under, and a later turn whose context
+        begins otherwise is without that reasoning.
         """
         if not callable(model):
             raise InvalidArgument(f"model: {shown(model)} is not a function")
@@ -278,7 +278,7 @@ class Conversation:
         try:
             if self.blocks:
                 self.block_failures = (await session.append_blocks(self.blocks, patience=self.patience)).failures
-            asked = await session.append_message(asking, source=source)
+            appended = await session.append_message(asking, source=source)
         except LeafConflict:
             await session.refresh()
             raise
@@ -286,21 +286,21 @@ class Conversation:
             context, answered = await self._sending.ask(
                 session,
                 self.agent,
-                lambda messages: self._running.run(session, lambda: guard.asked_of(model, "model", messages)),
-                leaf=asked.entry_id,
+                lambda messages: self._running.run(session, lambda: guard.answer_of(model, "model", messages)),
+                leaf=appended.entry_id,
             )
             answers = _messages_of(answered)
         except AbortedToCompact:
             raise
         except BaseException:
             # Whoever cancels the task would cancel this as well.
-            await self.store.backend.waiting.finish(_take_back(session, asked.entry_ids))
+            await self.store.backend.waiting.finish(_take_back(session, appended.entry_ids))
             raise
         bound = guard.answers_to(context, answers)
         try:
             await session.append_messages(bound, source=source, offload=self.offload, on_conflict="branch")
         except InvalidEntry:
-            await self.store.backend.waiting.finish(_take_back(session, asked.entry_ids))
+            await self.store.backend.waiting.finish(_take_back(session, appended.entry_ids))
             raise
         if self.blocks:
             turn = [dict(asking), *answers]
@@ -329,7 +329,7 @@ class Conversation:
 
         Of the session as it is stored now. A turn that `take_turn` waits for is ended first, but with ``abort=False``;
         a model that is a plain function cannot be ended, and is waited for. `Session.undo` takes it back. With
-        ``dry_run`` nothing is ended, asked or changed: the result says what would be done. Raises what that raises.
+        ``dry_run`` nothing is ended, asked or changed: the result tells of the planned compaction. Raises as that.
         """
         checked_flag(dry_run, "dry_run")
         if checked_flag(abort, "abort") and not dry_run:
@@ -376,10 +376,10 @@ class Conversation:
 
         Raises `SessionNotFound` and `AmbiguousId`, and then nothing changes.
         """
-        found = await self.find(name)
-        if found.id == self.session.id:
+        session = await self.find(name)
+        if session.id == self.session.id:
             return False
-        self.session = found
+        self.session = session
         return True
 
 
@@ -401,12 +401,12 @@ async def _take_back(session: Session, entry_ids: Sequence[str]) -> None:
 
 
 def _messages_of(answered: Iterable[Mapping[str, JsonValue]]) -> list[JsonObject]:
-    """Return what a model answered. Raises `InvalidArgument` for anything but a list of messages."""
+    """Return the messages that a model answered. Raises `InvalidArgument` for anything but a list of messages."""
     is_list = isinstance(answered, Iterable) and not isinstance(answered, (str, bytes))
     messages = list(answered) if is_list else []
-    if not is_list or not all(isinstance(each, Mapping) for each in messages):
+    if not is_list or not all(isinstance(message, Mapping) for message in messages):
         raise InvalidArgument(f"model: answered {shown(answered)}; return a list of messages, the answer last")
-    return [dict(each) for each in messages]
+    return [dict(message) for message in messages]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -539,10 +539,10 @@ async def _memory(conversation: Conversation, argument: str) -> str:
     if argument and (action.lower() != "rm" or not name):
         return _usage("memory")
     store, session = conversation.store, conversation.session
-    found = await store.memories(project=session.info.cwd or "", scope=session.info.scope)
+    memories = await store.memories(project=session.info.cwd or "", scope=session.info.scope)
     if not argument:
-        return _shown(memory_lines(found)) or "Nothing is remembered."
-    places = [memory.info.project for memory in found if memory.name == name.strip()]
+        return _shown(memory_lines(memories)) or "Nothing is remembered."
+    places = [memory.info.project for memory in memories if memory.name == name.strip()]
     if not places:
         return f"There is no memory {name.strip()!r}."
     await store.forget(name.strip(), project=places[0], scope=session.info.scope)
@@ -588,11 +588,11 @@ async def _delete(conversation: Conversation, argument: str) -> str:
     if argument.lower() == "all":
         deleted = await delete_all(store, await find_completed(store), spare=conversation.session.id)
         return f"{counted(len(deleted.session_ids), 'session')} deleted, of those that were completed."
-    found = await conversation.find(argument)
-    planned = await store.delete_session_tree(found.id, dry_run=True)
+    session = await conversation.find(argument)
+    planned = await store.delete_session_tree(session.id, dry_run=True)
     if conversation.session.id in planned.session_ids:
         return "This session would go, too; /switch to another first."
-    deletion = await store.delete_session_tree(found.id)
+    deletion = await store.delete_session_tree(session.id)
     return f"{counted(len(deletion.session_ids), 'session')} deleted."
 
 

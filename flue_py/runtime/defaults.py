@@ -35,5 +35,5 @@ that were read behind it; answers cut after 2,000 characters where they are sent
 than a budget allows. Only ``thrash_window`` holds fruitless compactions back."""
 
 REPL_CONTEXT = ContextSettings(trim=Trimming(), faithful=True, epoch_tokens=0)
-"""For ``Conversation(store, session, context=REPL_CONTEXT)``: what fits 80,000 tokens is sent anew in every request;
-without it that waits for epochs, and what was sent stays in the provider's cache."""
+"""For ``Conversation(store, session, context=REPL_CONTEXT)``: the turns that fit 80,000 tokens are sent anew
+in every request; without it that waits for epochs, and the messages sent stay in the provider's cache."""

@@ -1,7 +1,7 @@
 """`CompactionGuard`: the one object by which a runtime sees to it that a session stays inside its window.
 
-It is asked before and after each call of the model, and wraps a call so that an overflow is recovered from. What it
-decides by, and remembers, is stored with the session: another process goes on with it.
+It is asked before and after each call of the model, and wraps a call so that an overflow is recovered from. Its state
+is stored with the session: another process goes on with it.
 """
 
 from __future__ import annotations
@@ -154,13 +154,13 @@ class RunningCalls:
         self._calls: set[_Call] = set()
 
     async def run(self, session: Session, work: Callable[[], Awaitable[Result]]) -> Result:
-        """Return what ``work`` returns; it calls a model for a session.
+        """Do ``work``, which calls a model for a session, and return its result.
 
-        Raises what it raises, and `AbortedToCompact` if `end` was called before it was done. What it had cost is in the
-        ledger then, if its own error says so.
+        Raises its errors, and `AbortedToCompact` if `end` was called before it was done. Its cost is in the
+        ledger then, if its own error names it.
         """
         call = _EndedCall() if self._waiting.has_loop else _Call()
-        around = _around.set(_around.get() | {call})
+        token = _around.set(_around.get() | {call})
         self._calls.add(call)
         try:
             if isinstance(call, _EndedCall):
@@ -168,7 +168,7 @@ class RunningCalls:
             return await work()
         finally:
             self._calls.discard(call)
-            _around.reset(around)
+            _around.reset(token)
             call.has_ended()
 
     async def _run(self, call: _EndedCall, session: Session, work: Callable[[], Awaitable[Result]]) -> Result:
@@ -182,7 +182,7 @@ class RunningCalls:
                 failure = error
         paid = None if failure is None else failure.call
         if paid is not None:
-            # The task may be cancelled at the same time, and what was paid is known nowhere else.
+            # The task may be cancelled at the same time, and the price paid is known nowhere else.
             paid = (await self._waiting.finish(book(session.money, paid, self._new_id, _PURPOSE, _OUTCOME))).call
         call.was_ended = True
         raise AbortedToCompact(
@@ -207,7 +207,7 @@ class RunningCalls:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a guard answers when it is asked.
+# The answers of a guard.
 
 Outcome: TypeAlias = Literal[
     "nothing",
@@ -222,10 +222,10 @@ Outcome: TypeAlias = Literal[
     "elsewhere",
     "overtaken",
 ]
-"""What came of it:
+"""The outcome of asking a guard:
 
 - ``nothing``: nothing is due; ``warned``: nothing yet; ``held``: it is due, and held back
-- ``compacting``: a compaction begins; ``on_answer`` alone is called with it, and then with what came of it
+- ``compacting``: a compaction begins; ``on_answer`` alone is called with it, and then with its outcome
 - ``compacted``: a compaction was appended; ``too_little``: it freed, or would free, next to nothing, and there is no
   second attempt until the context has grown
 - ``nothing_to_cut``: there is nothing that could be cut off
@@ -237,7 +237,7 @@ Outcome: TypeAlias = Literal[
 
 
 class GuardAnswer(Frozen):
-    """What came of asking, the decision with its reason, and what a compaction did or why it failed."""
+    """The outcome of asking, the decision with its reason, and the result of a compaction or its error."""
 
     outcome: Outcome
     decision: Decision
@@ -246,12 +246,12 @@ class GuardAnswer(Frozen):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a guard finds out about a session before it decides.
+# The state of a session that a guard decides by.
 
 FAILED = ("error", "aborted")
 
 
-class Found(Frozen):
+class SessionFacts(Frozen):
     """The context of a session, its size and its latest compaction."""
 
     items: Sequence[ContextEntry]
@@ -263,15 +263,15 @@ class Found(Frozen):
         """The id of the latest compaction."""
         return None if self.latest is None else self.latest.id
 
-    def without(self, freed: float) -> Found:
-        """Return it with a context that is smaller by a share, which steps leave out of what is sent."""
+    def without(self, freed: float) -> SessionFacts:
+        """Return it with a context that is smaller by a share, which steps leave out of a request."""
         size = self.size
         return replace(self, size=replace(size, messages=round(size.messages * (1 - freed)))) if freed else self
 
     def facts(
         self, moment: Moment, state: GuardState, agent: str, sent: int, instructions: str | None, *, turns: bool
     ) -> Facts:
-        """Return what a decision is made of. Turns are counted only for whoever asks for them. O(messages)."""
+        """Return the facts of a decision. Turns are counted only if they are asked for. O(messages)."""
         latest = self.latest
         ended, since = Turns(), Turns()
         for item in self.items if turns else ():
@@ -292,22 +292,22 @@ class Found(Frozen):
         )
 
     def kept_turns(self, turns: int, pinned: Collection[str]) -> int:
-        """Return how many messages the last so many turns have, and what follows them, without those pinned."""
+        """Return how many messages there are from the beginning of the last turns on, without those pinned."""
         start = last_turns([part_of(item.entry) for item in self.items], turns)
         return sum(item.entry_id not in pinned for item in self.items[start:])
 
 
-async def find_out(
+async def session_facts(
     session: Session,
     model: str | None,
     system: str | None,
     tools: Sequence[Mapping[str, JsonValue]] | None,
     window: int | None,
-) -> Found:
-    """Return what a decision needs. The cost of the context, and of counting what was not counted before."""
-    found = await shown_context(session)
+) -> SessionFacts:
+    """Return the facts of a session. The cost of the context, and of counting messages that were not counted before."""
+    context = await shown_context(session)
     size = await session.context.measure(model, system=system, tools=tools, window=window)
-    return Found(found.items, found.compaction, size)
+    return SessionFacts(context.items, context.compaction, size)
 
 
 async def input_since(
@@ -315,8 +315,8 @@ async def input_since(
 ) -> int:
     """Return the tokens that an agent, or "" for all, has sent to the model since a compaction; 0 without a budget.
 
-    What an answer reports above the window is not believed, and counts for nothing. O(forks on the path) for all
-    agents, O(calls) for one; O(entries) where a budget is reached.
+    A number of an answer above the window is not believed, and counts for nothing. O(forks on the path) for all
+    agents, O(calls) for one; O(entries) if a budget is reached.
     """
     if not settings.has_budget:
         return 0
@@ -332,8 +332,8 @@ async def input_since(
 async def _disbelieved(session: Session, cycle: str | None, agent: str, window: int) -> int:
     """Return the tokens that answers of an agent, or of all, have reported above the window since a compaction."""
     entries = await session.get_active_path(since=cycle)
-    answers = [each for each in entries if is_answer(each.kind, each.role)]
-    reports = [input_tokens(each.usage) for each in answers if not agent or agent_of(each.fields) == agent]
+    answers = [entry for entry in entries if is_answer(entry.kind, entry.role)]
+    reports = [input_tokens(answer.usage) for answer in answers if not agent or agent_of(answer.fields) == agent]
     return sum(tokens for tokens in reports if tokens > window)
 
 
@@ -367,20 +367,19 @@ def _is_good(entry: Entry) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a guard remembers between processes, and its events: the metadata of the session, and the log of their changes.
+# The memory of a guard between processes, and its events: the metadata of the session, and the log of their changes.
 #
 # Each event is one change of the metadata under the key ``compactionGuard``, by ``compaction guard``, with its reason,
-# so
-# that it is a line of the session's log. It moves no leaf and is no step of `undo`.
+# so that it is a line of the session's log. It moves no leaf and is no step of `undo`.
 
 BY = "compaction guard"
 
 
 class Remembered(Frozen):
-    """What is stored: the state, and the claim of whoever compacts the session now, None for nobody.
+    """The stored state, and the claim of the process that compacts the session now, None for nobody.
 
-    The claim of a process that has ended is none, and counts as a failure if it came to no compaction: what kills
-    each process that tries it would otherwise be tried, and paid for, without end. ``is_after_end`` says so.
+    The claim of a process that has ended is none, and counts as a failure if it came to no compaction: a session that
+    kills each process that tries it would otherwise be tried, and paid for, without end. ``is_after_end`` says so.
     """
 
     state: GuardState
@@ -389,7 +388,7 @@ class Remembered(Frozen):
 
 
 Change: TypeAlias = Callable[[Remembered], tuple[Remembered, str] | None]
-"""Returns what is to be stored, and why; None to leave it."""
+"""Returns the memory to store, and the reason; None to leave it."""
 
 
 class Memory:
@@ -404,7 +403,7 @@ class Memory:
         return int(self._clock().timestamp())
 
     async def read(self, cycle: str | None) -> Remembered:
-        """Return what is stored, as of the latest compaction ``cycle``. One point read."""
+        """Return the stored memory, as of the latest compaction ``cycle``. One point read."""
         return self._read(await stored_row(self._session), cycle)
 
     def _read(self, info: SessionInfo, cycle: str | None) -> Remembered:
@@ -418,18 +417,18 @@ class Memory:
         return Remembered(state.with_failure(), None, is_after_end=True)
 
     async def change(self, cycle: str | None, change: Change) -> Remembered:
-        """Change what is stored, and return it: what anybody else writes meanwhile is taken into account.
+        """Change the stored memory, and return it: writes of others meanwhile are taken into account.
 
         One point read and one write, again for each change of the session that comes in between.
         """
         while True:
             info = await stored_row(self._session)
-            found = self._read(info, cycle)
-            made = change(found)
-            if made is None:
-                return found
-            to_store, why = made
-            if found.is_after_end:
+            stored = self._read(info, cycle)
+            changed = change(stored)
+            if changed is None:
+                return stored
+            to_store, why = changed
+            if stored.is_after_end:
                 why = f"the process that compacted the session has ended, which counts as a failure; {why}"
             fields = to_store.state.to_json()
             if to_store.claim is not None:
@@ -448,13 +447,13 @@ class Memory:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a runtime sends an agent of a session: all of the context, or what its settings leave of it.
+# The requests to an agent of a session: all of the context, or the part that its settings leave.
 
 
 class Sending:
-    """What agents of a session are sent: with settings what these leave, with ``sources`` for their ``spec``.
+    """The requests to agents of a session: with settings the part they leave, with ``sources`` for their ``spec``.
 
-    True stands for the settings of a conversation. ``report`` is what the settings did to the latest request of `ask`.
+    True stands for the settings of a conversation. ``report`` is that of the settings on the latest request of `ask`.
     The sources are asked once in a turn of an agent, so that its requests begin with the bytes of the ones before.
     Raises `InvalidArgument`.
     """
@@ -484,7 +483,7 @@ class Sending:
     ) -> list[JsonObject]:
         """Return the messages that an agent is sent, as ours. The cost of `Session.request`, without settings less.
 
-        ``system`` and ``tools`` are what is sent beside them: signed reasoning that was produced under other ones, or
+        ``system`` and ``tools`` are sent beside them: signed reasoning that was produced under other ones, or
         behind other messages, is left out.
         """
         settings, agent = self.settings, agent or None
@@ -507,10 +506,10 @@ class Sending:
         tools: Sequence[Mapping[str, JsonValue]] | None = None,
         recover: Callable[[ContextOverflow], Awaitable[bool]] | None = None,
     ) -> tuple[list[JsonObject], Result]:
-        """Return what an agent was sent in the end, and what ``ask`` made of it.
+        """Return the messages that an agent was sent in the end, and the result of ``ask``.
 
         The first overflow, also one that the limits of `Fitting` find before anything is sent, is put to ``recover``,
-        which returns whether the context is smaller now; the others are met with less of what tools gave back
+        which returns whether the context is smaller now; the others are met with less of the results of tools
         (`Session.context.attempts`), as far as there is less. Raises the last of them. An error of a client that tells
         of one is an overflow, too.
         """
@@ -543,10 +542,10 @@ class Sending:
         system: str | None,
         tools: Sequence[Mapping[str, JsonValue]] | None,
     ) -> AsyncGenerator[list[JsonObject], None]:
-        """Yield what an agent is sent, and then stage by stage less of what tools gave back."""
+        """Yield the messages for an agent, and then stage by stage fewer results of tools."""
         gathered = None
         if self.settings is None:
-            # Nothing has to be counted, and no vocabulary loaded, for what fits.
+            # Nothing has to be counted, and no vocabulary loaded, for a context that fits.
             self.report = None
             yield await self.messages(session, agent, leaf=leaf, system=system, tools=tools)
         else:
@@ -572,13 +571,13 @@ class Sending:
         """
         if self.settings is None:
             return True
-        # Nobody answers what is read here: the session builds on what it built on before.
+        # Nobody answers this request: the session still builds on the same leaf.
         leaf = (await stored_row(session)).leaf_id
         sent = await self.messages(session, agent, leaf=leaf, system=system, tools=tools)
         return sent == bound.ours_without_stale(await session.build_context(leaf=leaf), system, _plain(tools))
 
     async def freed(self, session: Session, agent: str | None, model: str | None) -> float:
-        """Return which share of the context, 0 to 1, the settings leave out of what an agent is sent.
+        """Return which share of the context, 0 to 1, the settings leave out of a request.
 
         The cost of `messages`, and nothing without settings.
         """
@@ -598,18 +597,18 @@ class Sending:
         context = await session.build_context_entries(leaf=leaf)
         start = pipeline.turn_in(context, agent)
         turn = (session.id, context[start - 1].entry_id if start else None)
-        known = self._gathered.get(agent)
-        if known is not None and known[0] == turn:
-            return known[1]
+        cached = self._gathered.get(agent)
+        if cached is not None and cached[0] == turn:
+            return cached[1]
         gathered = await session.context.gather(leaf=leaf, agent=agent, settings=settings, sources=self._sources)
         self._gathered[agent] = (turn, gathered)
         return gathered
 
 
-async def asked_of(
+async def answer_of(
     ask: Callable[[list[JsonObject]], Awaitable[Result]], name: str, context: list[JsonObject]
 ) -> Result:
-    """Return what a function of the caller's does. Raises `InvalidArgument` for one that cannot be awaited."""
+    """Return the result of a function of the caller's. Raises `InvalidArgument` for one that cannot be awaited."""
     answer: object = ask(context)
     if not isawaitable(answer):
         raise InvalidArgument(
@@ -626,7 +625,7 @@ def answers_to(
     system: str | None = None,
     tools: Sequence[Mapping[str, JsonValue]] | None = None,
 ) -> list[JsonObject]:
-    """Return what a model answered to what it was sent, signed answers with what they were produced under.
+    """Return the answers of a model, signed ones with the digest of the request that they were produced under.
 
     O(size) if there is signed reasoning.
     """
@@ -640,22 +639,22 @@ def _plain(tools: Sequence[Mapping[str, JsonValue]] | None) -> list[JsonObject]:
 # ---------------------------------------------------------------------------------------------------------------------
 # `CompactionGuard`: the one object by which a runtime sees to it that a session stays inside its window.
 #
-# It is asked before and after each call of the model, and wraps a call so that an overflow is recovered from. What it
-# decides by, and remembers, is stored with the session: another process goes on with it.
+# It is asked before and after each call of the model, and wraps a call so that an overflow is recovered from. Its state
+# is stored with the session: another process goes on with it.
 
 
 class CompactionGuard:
     """Sees to it that a session is compacted when it is due, once at a time, and no more often than it helps.
 
     ``model`` is the session's own: its window counts, and it makes the summaries unless there is a ``summarizer``.
-    ``window`` takes the place of the model's. ``system`` and ``tools`` are what goes along with every call, so that
-    they are counted, and most of what a summary is made of is read from the provider's cache: "" and () if nothing
-    does, None if that is unknown. ``mode`` and ``settings`` are those of `Session.compact`, ``triggers`` says when.
-    ``on_answer`` is called with every answer but ``nothing``, and with ``compacting`` when a compaction begins.
-    ``before_compaction`` is asked before each, and may cancel it or give its text (`flue_py.compaction.material`).
-    ``context`` is what `call` sends an agent (`flue_py.context.ContextSettings`), by default all of it, and ``sources``
-    what a ``spec`` in it reads, once in a turn. ``patience`` is for how many seconds an overflow waits for somebody
-    else who compacts the session. ``blocks`` are told before each `call` where the context does not show what they say
+    ``window`` takes the place of the model's. ``system`` and ``tools`` go along with every call, so that they are
+    counted, and most of a summary's request is read from the provider's cache: "" and () if nothing does, None if that
+    is unknown. ``mode`` and ``settings`` are those of `Session.compact`, ``triggers`` says when. ``on_answer`` is
+    called with every answer but ``nothing``, and with ``compacting`` when a compaction begins. ``before_compaction`` is
+    asked before each, and may cancel it or give its text (`flue_py.compaction.material`). ``context`` are the settings
+    of the requests of `call` (`flue_py.context.ContextSettings`), by default all of it, and ``sources`` the readers of
+    a ``spec`` in it, once in a turn. ``patience`` is for how many seconds an overflow waits for somebody else who
+    compacts the session. ``blocks`` are told before each `call` if the context does not show the text that they have
     now (`Session.append_blocks`), so that a compaction takes none away; ``block_failures`` are those of the latest
     call, which they do not break. With ``stop_over_budget``, no turn begins once the ledger has more than a budget
     allows (`Session.money.check_budgets`).
@@ -712,13 +711,13 @@ class CompactionGuard:
         self._waiting = store.backend.waiting
         self._running = RunningCalls(self._waiting, store.backend.new_entry_id)
         self._memory = Memory(session, checked_function(clock, "clock"))
-        chosen = checked_mode(mode, self.settings, has_model=self.summarizer is not None)
-        self._asked_for = WHOLE if settings is None and chosen.needs_model else self.settings
-        if isinstance(chosen, Window):
+        mode_used = checked_mode(mode, self.settings, has_model=self.summarizer is not None)
+        self._asked_for = WHOLE if settings is None and mode_used.needs_model else self.settings
+        if isinstance(mode_used, Window):
             self._budget_decides()
 
     def _budget_decides(self) -> None:
-        """Have a budget of tokens, that of mode ``window``, take the place of turns, and of what holds back."""
+        """Have a budget of tokens, that of mode ``window``, decide in place of turns and reasons that hold back."""
         threshold = self.triggers.threshold
         budget = token_budget(self.settings, threshold or TOKEN_BUDGET)
         self.settings = replace(self.settings, keep_recent_tokens=budget)
@@ -729,7 +728,7 @@ class CompactionGuard:
 
     @property
     def context_report(self) -> ContextReport | None:
-        """What the settings did to the latest request of `call`, with what they tell; None without any."""
+        """The report of the settings on the latest request of `call`; None without any."""
         return self._sending.report
 
     @property
@@ -740,7 +739,7 @@ class CompactionGuard:
     # -- asking -----------------------------------------------------------------------------------------------
 
     async def before_call(self, agent: str = "") -> GuardAnswer:
-        """Compact if that is due before the model is called, and return what came of it.
+        """Compact if that is due before the model is called, and return the outcome.
 
         ``agent`` is whose budget counts, by the name that its answers have; "" stands for all. A compaction that fails
         is an answer, not an error. With ``stop_over_budget`` raises `BudgetExceeded` where a turn would begin; one that
@@ -752,7 +751,7 @@ class CompactionGuard:
         return await self._ask("before", agent)
 
     async def after_call(self, agent: str = "") -> GuardAnswer:
-        """Compact if that is due after an answer was appended, and return what came of it; as `before_call`."""
+        """Compact if that is due after an answer was appended, and return the outcome; as `before_call`."""
         _check_agent(agent)
         return await self._ask("after", agent)
 
@@ -762,63 +761,63 @@ class CompactionGuard:
         return await self._ask("resume", agent)
 
     async def compact(self, instructions: str | None = None, *, abort: bool = True) -> GuardAnswer:
-        """Compact now, whatever holds other compactions back, and return what came of it; as `before_call`.
+        """Compact now, whatever holds other compactions back, and return the outcome; as `before_call`.
 
         Calls that this guard waits for are ended first, and raise `AbortedToCompact` where they were made; a plain
-        function cannot be ended, and is waited for. What was appended until then stays, as it is. With ``abort=False``
-        they go on, and what they append comes after the summary; so does what other processes append.
-        ``instructions`` are what the summary is to attend to.
+        function cannot be ended, and is waited for. Entries appended until then stay as they are. With ``abort=False``
+        they go on, and their entries come after the summary; so do those of other processes.
+        ``instructions`` are the focus of the summary.
         """
         checked_text(instructions, "instructions")
         if checked_flag(abort, "abort") and await self._running.end():
-            await self._note(await self._find_out(), lambda state: state, "ended a running call of the model")
+            await self._note(await self._session_facts(), lambda state: state, "ended a running call of the model")
         return await self._ask("demand", "", instructions)
 
     async def decide(self, moment: Moment = "before", agent: str = "") -> Decision:
-        """Return what would be decided now, without doing it."""
+        """Return the decision of now, without acting on it."""
         checked_choice(moment, "moment", get_args(Moment))
         _check_agent(agent)
-        found = await self._find_out()
-        return await self._decide(found, (await self._memory.read(found.cycle)).state, moment, agent, None)
+        seen = await self._session_facts()
+        return await self._decide(seen, (await self._memory.read(seen.cycle)).state, moment, agent, None)
 
     async def should_compact(self, agent: str = "") -> bool:
         """Return whether a compaction is due before the next call, and nothing holds it back."""
         return (await self.decide("before", agent)).action == "compact"
 
     async def request(self, instructions: str = "") -> None:
-        """Leave a request to compact, which the next question meets: what a tool for agents calls."""
+        """Leave a request to compact, which the next question meets: a tool for agents calls this."""
         if not isinstance(instructions, str):
             raise InvalidArgument(
                 f"instructions: {shown(instructions)} is not a text; leave them out if there are none"
             )
         checked_text(instructions, "instructions")
         why = "the agent asks for a compaction" + (f": {instructions}" if instructions else "")
-        await self._note(await self._find_out(), lambda state: replace(state, wanted=instructions), why)
+        await self._note(await self._session_facts(), lambda state: replace(state, wanted=instructions), why)
 
     async def state(self) -> GuardState:
-        """Return what the guard remembers of the session."""
-        return (await self._memory.read((await self._find_out()).cycle)).state
+        """Return the guard's state of the session."""
+        return (await self._memory.read((await self._session_facts()).cycle)).state
 
     async def reset(self) -> None:
         """Forget failures and attempts, so that nothing is held back for them."""
-        await self._note(await self._find_out(), lambda state: replace(state, failures=0, attempts=()), "reset")
+        await self._note(await self._session_facts(), lambda state: replace(state, failures=0, attempts=()), "reset")
 
     # -- a call -----------------------------------------------------------------------------------------------
 
     async def call(self, ask: Callable[[list[JsonObject]], Awaitable[Result]], *, agent: str = "") -> Result:
-        """Call a model by ``ask``, which takes the context, and return what that returns.
+        """Call a model by ``ask``, which takes the context, and return its result.
 
         It is asked `before_call`. If the window overflows all the same, `recover` is called, and ``ask`` again with the
-        smaller context. Where that does not help or nothing could be compacted, it is asked with less of what tools
-        gave back, as by `Session.context.attempts`. Raises what ``ask`` raises, `ContextOverflow` if nothing helped,
-        and `AbortedToCompact` if `compact` was called meanwhile: ``ask`` is cancelled then. What it has cost is booked
-        if it raises a `ModelError` that says so. A `ModelReply` comes back with what its signed reasoning was produced
+        smaller context. Where that does not help or nothing could be compacted, it is asked with less of the results of
+        tools, as by `Session.context.attempts`. Raises the errors of ``ask``, `ContextOverflow` if nothing helped, and
+        `AbortedToCompact` if `compact` was called meanwhile: ``ask`` is cancelled then. Its cost is booked if it raises
+        a `ModelError` that names it. A `ModelReply` comes back with the digest that its signed reasoning was produced
         under, so that no later call sends that behind another beginning.
         """
         _check_agent(agent)
         if not callable(ask) or isinstance(ask, type):
             raise InvalidArgument(f"ask: {shown(ask)} is not a function; give one that takes the context and asks")
-        return await self._running.run(self.session, lambda: self._call(partial(asked_of, ask, "ask"), agent))
+        return await self._running.run(self.session, lambda: self._call(partial(answer_of, ask, "ask"), agent))
 
     async def _call(self, ask: Callable[[list[JsonObject]], Awaitable[Result]], agent: str) -> Result:
         await self.before_call(agent)
@@ -856,7 +855,7 @@ class CompactionGuard:
 
     async def _append_blocks(self) -> None:
         if self.blocks:
-            # What is sent is the context at the stored leaf, whoever has moved that.
+            # The request is the context at the stored leaf, whoever has moved that.
             self.block_failures = (await self.session.append_blocks(self.blocks, on_conflict="rebase")).failures
 
     def _bound(self, context: Sequence[JsonObject], answer: Result) -> Result:
@@ -866,9 +865,9 @@ class CompactionGuard:
         return replace(answer, messages=tuple(messages))
 
     async def recover(self, error: ContextOverflow, agent: str = "") -> GuardAnswer:
-        """Make room after a call has overflowed the window, and return what came of it.
+        """Make room after a call has overflowed the window, and return the outcome.
 
-        The failed leaf steps back, and the session is compacted to fit what the error says of the window. Once only:
+        The failed leaf steps back, and the session is compacted to fit the window that the error names. Once only:
         raises `ContextOverflow` if nothing was said and answered since the last time. With ``auto=False`` nothing is
         done.
         """
@@ -883,14 +882,14 @@ class CompactionGuard:
         if not self.triggers.auto or not self.settings.enabled:
             return await self._ask("overflow", agent)
         await self._step_back()
-        found = await self._find_out()
-        recovered = (await self._memory.read(found.cycle)).state.recovered
+        seen = await self._session_facts()
+        recovered = (await self._memory.read(seen.cycle)).state.recovered
         if recovered and not await has_gone_on(self.session, recovered):
             raise _again(error) from error
-        await self._wait_for_another(found.cycle)
-        found = await self._find_out()
-        if found.cycle is not None and found.cycle != cycle:
-            decision = await self._decide(found, GuardState(), "overflow", agent, None)
+        await self._wait_for_another(seen.cycle)
+        seen = await self._session_facts()
+        if seen.cycle is not None and seen.cycle != cycle:
+            decision = await self._decide(seen, GuardState(), "overflow", agent, None)
             return self._told(GuardAnswer("overtaken", decision))
         answer = await self._ask("overflow", agent, overflow=error)
         if answer.outcome in ("compacted", "too_little", "nothing_to_cut"):
@@ -901,7 +900,7 @@ class CompactionGuard:
         """Note that an overflow was recovered from here: there is one recovery for a message or an answer."""
         leaf = (await stored_row(self.session)).leaf_id or ""
         await self._note(
-            await self._find_out(),
+            await self._session_facts(),
             lambda state: replace(state, recovered=leaf),
             f"recovery from an overflow: {answer.outcome}; there is no other before a new message or answer",
         )
@@ -921,20 +920,20 @@ class CompactionGuard:
 
     # -- deciding ---------------------------------------------------------------------------------------------
 
-    async def _find_out(self) -> Found:
+    async def _session_facts(self) -> SessionFacts:
         model = None if self.model is None else self.model.name
-        return await find_out(self.session, model, self.system, self.tools, self.window)
+        return await session_facts(self.session, model, self.system, self.tools, self.window)
 
     async def _decide(
-        self, found: Found, state: GuardState, moment: Moment, agent: str, instructions: str | None
+        self, seen: SessionFacts, state: GuardState, moment: Moment, agent: str, instructions: str | None
     ) -> Decision:
-        sent = await input_since(self.store, self.session, found.cycle, agent, self.triggers, self.window)
-        if not found.size.trusts_reported:
-            # What a provider reported is what it was sent.
+        sent = await input_since(self.store, self.session, seen.cycle, agent, self.triggers, self.window)
+        if not seen.size.trusts_reported:
+            # A provider reported the tokens that it was sent.
             name = None if self.model is None else self.model.name
-            found = found.without(await self._sending.freed(self.session, agent, name))
+            seen = seen.without(await self._sending.freed(self.session, agent, name))
         turns = bool(self.triggers.trigger_turns or self.triggers.has_budget)
-        facts = found.facts(moment, state, agent, sent, instructions, turns=turns)
+        facts = seen.facts(moment, state, agent, sent, instructions, turns=turns)
         if self._budget:
             counted = await self.session.context.measure(faithful=True, system="", tools=(), use_reported=False)
             facts = replace(facts, above_budget=max(counted.tokens - self._budget, 0))
@@ -943,33 +942,33 @@ class CompactionGuard:
     async def _ask(
         self, moment: Moment, agent: str, instructions: str | None = None, *, overflow: ContextOverflow | None = None
     ) -> GuardAnswer:
-        found = await self._find_out()
-        state = (await self._memory.read(found.cycle)).state
-        decision = await self._decide(found, state, moment, agent, instructions)
+        seen = await self._session_facts()
+        state = (await self._memory.read(seen.cycle)).state
+        decision = await self._decide(seen, state, moment, agent, instructions)
         if decision.action == "none":
             # Of a session that was never near its window the log has no line.
             if state.told or state.warned:
-                await self._note_once(found, state, "nothing", f"nothing is due any more: {decision.reason}")
+                await self._note_once(seen, state, "nothing", f"nothing is due any more: {decision.reason}")
             return GuardAnswer("nothing", decision)
         if decision.action == "warn":
-            await self._note(found, lambda now: now.with_warning(agent), f"{BUDGET_WARNING}{decision.reason}")
+            await self._note(seen, lambda now: now.with_warning(agent), f"{BUDGET_WARNING}{decision.reason}")
             return self._told(GuardAnswer("warned", decision))
         if decision.action == "held":
-            await self._note_once(found, state, decision.held_by or "", decision.reason)
+            await self._note_once(seen, state, decision.held_by or "", decision.reason)
             return self._told(GuardAnswer("held", decision))
-        answer = await self._compact(found, decision, overflow)
+        answer = await self._compact(seen, decision, overflow)
         if answer.outcome == "elsewhere":
-            await self._note_once(found, state, "elsewhere", f"somebody else compacts the session; {decision.reason}")
+            await self._note_once(seen, state, "elsewhere", f"somebody else compacts the session; {decision.reason}")
         return self._told(answer)
 
-    async def _note_once(self, found: Found, state: GuardState, name: str, why: str) -> None:
-        """Write down what was decided, the first time in a cycle: it is asked before and after each call."""
+    async def _note_once(self, seen: SessionFacts, state: GuardState, name: str, why: str) -> None:
+        """Write down a decision, the first time in a cycle: it is asked before and after each call."""
         if name not in state.told:
-            await self._note(found, lambda now: now.with_told(name), why)
+            await self._note(seen, lambda now: now.with_told(name), why)
 
-    async def _note(self, found: Found, change: Callable[[GuardState], GuardState], why: str) -> None:
+    async def _note(self, seen: SessionFacts, change: Callable[[GuardState], GuardState], why: str) -> None:
         """Write an event down, with the change of the state that it makes; a claim stays as it is."""
-        await self._memory.change(found.cycle, lambda now: (replace(now, state=change(now.state)), why))
+        await self._memory.change(seen.cycle, lambda now: (replace(now, state=change(now.state)), why))
 
     def _told(self, answer: GuardAnswer) -> GuardAnswer:
         if self.on_answer is not None:
@@ -978,9 +977,9 @@ class CompactionGuard:
 
     # -- compacting -------------------------------------------------------------------------------------------
 
-    async def _compact(self, found: Found, decision: Decision, overflow: ContextOverflow | None) -> GuardAnswer:
-        window = self._room(found, overflow)
-        settings = await self._sizes(found, decision, overflow)
+    async def _compact(self, seen: SessionFacts, decision: Decision, overflow: ContextOverflow | None) -> GuardAnswer:
+        window = self._room(seen, overflow)
+        settings = await self._sizes(seen, decision, overflow)
         planned = await self.session.compactions.plan(
             mode=self.mode, settings=settings, window=window, system=self.system, tools=self.tools
         )
@@ -988,24 +987,24 @@ class CompactionGuard:
         if planned.planned is None or (decision.trigger != "demand" and freed < self.triggers.least_freed):
             outcome: Outcome = "nothing_to_cut" if planned.planned is None else "too_little"
             why = f"{outcome.replace('_', ' ')}: at most {freed:.1%} would be freed; {decision.reason}"
-            await self._note(found, lambda now: now.with_attempt(found.size.tokens, 0), why)
+            await self._note(seen, lambda now: now.with_attempt(seen.size.tokens, 0), why)
             return GuardAnswer(outcome, decision, planned)
-        claim = await self._claim(found, decision)
+        claim = await self._claim(seen, decision)
         if claim is None:
             return GuardAnswer("elsewhere", decision)
         try:
             self._told(GuardAnswer("compacting", decision))
             with compacting_under(claim):
-                return await self._compact_now(found, decision, settings, window)
+                return await self._compact_now(seen, decision, settings, window)
         except BaseException:
             with suppress(FlueError):
-                await self._waiting.finish(self._release(found.cycle, claim, "given up"))
+                await self._waiting.finish(self._release(seen.cycle, claim, "given up"))
             raise
         finally:
             claim.drop()
 
     async def _compact_now(
-        self, found: Found, decision: Decision, settings: CompactionSettings, window: int | None
+        self, seen: SessionFacts, decision: Decision, settings: CompactionSettings, window: int | None
     ) -> GuardAnswer:
         try:
             result = await self.session.compact(
@@ -1022,30 +1021,30 @@ class CompactionGuard:
                 before_compaction=self._hook_for(decision),
             )
         except (SummaryFailed, ModelError) as error:
-            return await self._failed(found, decision, error)
+            return await self._failed(seen, decision, error)
         if result.reason in ("leaf_moved", "compacted_meanwhile"):
-            await self._finish(found.cycle, lambda state: state, f"nothing was appended: {result.reason}")
+            await self._finish(seen.cycle, lambda state: state, f"nothing was appended: {result.reason}")
             return GuardAnswer("overtaken", decision, result)
         if result.reason == "cancelled":
             why = f"{result.notes[-1]}; {decision.reason}"
             # A request that was denied is met: it would be asked for again before every call.
-            await self._finish(found.cycle, lambda state: replace(state, wanted=None), why)
+            await self._finish(seen.cycle, lambda state: replace(state, wanted=None), why)
             return GuardAnswer("cancelled", decision, result)
         return await self._done(decision, result)
 
     def _hook_for(self, decision: Decision) -> BeforeCompaction | None:
-        """Return the hook, as it is asked about what was decided."""
+        """Return the hook, as it is asked about a decision."""
         hook = self.before_compaction
         if hook is None:
             return None
         return lambda about: hook(replace(about, trigger=decision.trigger, reason=decision.reason))
 
-    async def _failed(self, found: Found, decision: Decision, error: FlueError) -> GuardAnswer:
+    async def _failed(self, seen: SessionFacts, decision: Decision, error: FlueError) -> GuardAnswer:
         cause = f"{error}" if error.__cause__ is None else f"{error} ({error.__cause__})"
-        left = await self._finish(found.cycle, GuardState.with_failure, f"failed: {cause}; {decision.reason}")
+        left = await self._finish(seen.cycle, GuardState.with_failure, f"failed: {cause}; {decision.reason}")
         if left.state.failures == self.triggers.max_failures:
             await self._note(
-                found,
+                seen,
                 lambda now: now.with_told("breaker"),
                 f"{left.state.failures} compactions failed in a row: no more until one on demand succeeds",
             )
@@ -1054,7 +1053,7 @@ class CompactionGuard:
     async def _done(self, decision: Decision, result: CompactionResult) -> GuardAnswer:
         share = result.tokens_freed / max(1, result.tokens_before)
         is_little = result.appended is None or share < self.triggers.least_freed
-        after = await self._find_out()
+        after = await self._session_facts()
         if result.appended is None:
             why = f"nothing was appended: {result.reason}; {decision.reason}"
         else:
@@ -1065,13 +1064,13 @@ class CompactionGuard:
         await self._finish(after.cycle, lambda state: done(state, after.size.tokens, share), why)
         return GuardAnswer("too_little" if is_little else "compacted", decision, result)
 
-    def _room(self, found: Found, overflow: ContextOverflow | None) -> int | None:
+    def _room(self, seen: SessionFacts, overflow: ContextOverflow | None) -> int | None:
         """Return how many tokens a request may take by our own count, the answer included; None if unknown."""
-        size, windows = found.size, [] if self.window is None else [self.window]
-        # Beside what would be kept of a large window, a compaction would be due again at once.
+        size, windows = seen.size, [] if self.window is None else [self.window]
+        # Beside the kept part of a large window, a compaction would be due again at once.
         windows += [window_above(self.settings, most) for most in self.triggers.sizes]
         if overflow is not None:
-            # The provider counts otherwise than we do: what it says of the window is put into our tokens.
+            # The provider counts otherwise than we do: its number for the window is put into our tokens.
             windows.append(size.tokens)
             if overflow.window:
                 windows.append(overflow.window)
@@ -1079,44 +1078,46 @@ class CompactionGuard:
                 windows.append(overflow.window * size.tokens // overflow.tokens)
         return max(1, min(windows)) if windows else None
 
-    async def _sizes(self, found: Found, decision: Decision, overflow: ContextOverflow | None) -> CompactionSettings:
+    async def _sizes(
+        self, seen: SessionFacts, decision: Decision, overflow: ContextOverflow | None
+    ) -> CompactionSettings:
         settings = self._asked_for if decision.trigger == "demand" else self.settings
         settings = settings if settings.enabled else replace(settings, enabled=True)
-        if overflow is not None and (self._is_too_much(found, overflow) or await self._is_broken(found)):
+        if overflow is not None and (self._is_too_much(seen, overflow) or await self._is_broken(seen)):
             settings = replace(settings, prefer_deterministic=True)
         if decision.keep_turns is None:
             return settings
-        kept = found.kept_turns(decision.keep_turns, await self.session.marks.pins())
-        return replace(settings, keep_recent_messages=max(kept, 1), keep_recent_tokens=sys.maxsize)
+        messages = seen.kept_turns(decision.keep_turns, await self.session.marks.pins())
+        return replace(settings, keep_recent_messages=max(messages, 1), keep_recent_tokens=sys.maxsize)
 
-    def _is_too_much(self, found: Found, overflow: ContextOverflow) -> bool:
+    def _is_too_much(self, seen: SessionFacts, overflow: ContextOverflow) -> bool:
         """Return whether a context that has overflowed is more than the summarizer takes, or nobody knows.
 
         A call that failed already should not wait for another that may fail for the same reason.
         """
-        asked, refused = self.summarizer, self.model
-        if asked is None:
+        summarizer, model = self.summarizer, self.model
+        if summarizer is None:
             return True
-        if refused is not None and (asked.name, asked.provider) == (refused.name, refused.provider):
+        if model is not None and (summarizer.name, summarizer.provider) == (model.name, model.provider):
             return True
-        window = asked.context_window
-        tokens = max(found.size.tokens, overflow.tokens or 0)
+        window = summarizer.context_window
+        tokens = max(seen.size.tokens, overflow.tokens or 0)
         return window is None or should_compact(tokens, window, sized_for(self.settings, window))
 
-    async def _is_broken(self, found: Found) -> bool:
+    async def _is_broken(self, seen: SessionFacts) -> bool:
         """Return whether so many compactions have failed in a row that no model is asked for one."""
-        failures = (await self._memory.read(found.cycle)).state.failures
+        failures = (await self._memory.read(seen.cycle)).state.failures
         return 0 < self.triggers.max_failures <= failures
 
-    async def _claim(self, found: Found, decision: Decision) -> Claim | None:
+    async def _claim(self, seen: SessionFacts, decision: Decision) -> Claim | None:
         """Claim the session, and return the claim; None if somebody else has it."""
-        claim = Claim.make(self.session.id, found.cycle or "", self._memory.now())
+        claim = Claim.make(self.session.id, seen.cycle or "", self._memory.now())
 
         def take(now: Remembered) -> tuple[Remembered, str] | None:
             return None if now.claim is not None else (replace(now, claim=claim), f"compacting: {decision.reason}")
 
         try:
-            taken = (await self._memory.change(found.cycle, take)).claim
+            taken = (await self._memory.change(seen.cycle, take)).claim
         except BaseException:
             claim.drop()
             raise
@@ -1126,7 +1127,7 @@ class CompactionGuard:
         return None
 
     async def _finish(self, cycle: str | None, change: Callable[[GuardState], GuardState], why: str) -> Remembered:
-        """Write down what came of a compaction, and let go of the session."""
+        """Write down the outcome of a compaction, and let go of the session."""
         return await self._memory.change(cycle, lambda now: (Remembered(change(now.state), None), why))
 
     async def _release(self, cycle: str | None, claim: Claim, why: str) -> None:
@@ -1160,7 +1161,7 @@ def _checked_triggers(triggers: TriggerSettings | None, settings: CompactionSett
         raise InvalidArgument(f"triggers: should be TriggerSettings, not {shown(triggers)}")
     off = "triggers.auto" if not triggers.auto else "" if settings.enabled else "settings.enabled"
     budgets = (triggers.budget, *triggers.agent_budgets.values())
-    if off and (most := max(each.cutover_at for each in budgets)):
+    if off and (most := max(budget.cutover_at for budget in budgets)):
         raise InvalidArgument(
             f"triggers: cutover_at of {most:,} asks for a compaction, but {off} is False; set that to True, or "
             "cutover_at to 0"

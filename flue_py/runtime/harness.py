@@ -157,30 +157,30 @@ class Harness:
         self.check_role(role)
         name = DEFAULT_SESSION if name is None else checked_id(name, "name")
         async with self._turn:
-            known = await self._still_open(name)
-            if known is None:
+            handle = await self._still_open(name)
+            if handle is None:
                 session = await self._open_in_store(name, mode)
                 self._open[name] = HarnessSession(self, name, role, session)
                 return self._open[name]
             if mode == "create":
                 raise self._exists(name)
-            if role is not None and role != known.role:
+            if role is not None and role != handle.role:
                 raise InvalidArgument(
-                    f"session {name!r} is already open with {_quoted(known.role)}; it cannot be opened with "
+                    f"session {name!r} is already open with {_quoted(handle.role)}; it cannot be opened with "
                     f"role {role!r} as well"
                 )
-            return known
+            return handle
 
     async def _still_open(self, name: str) -> HarnessSession | None:
         """Return the open handle of a name, unless its session was deleted by somebody else."""
-        known = self._open.get(name)
-        if known is not None:
+        handle = self._open.get(name)
+        if handle is not None:
             try:
-                await stored_row(known.session)
+                await stored_row(handle.session)
             except SessionNotFound:
                 del self._open[name]
                 return None
-        return known
+        return handle
 
     async def _open_in_store(self, name: str, mode: OpenMode) -> Session:
         try:
@@ -207,8 +207,8 @@ class Harness:
                 self._open.pop(name, None)
                 return Deletion(())
             deletion = await self._store.delete_session_tree(session, scope=self._scope)
-            gone = set(deletion.session_ids)
-            self._open = {name: handle for name, handle in self._open.items() if handle.session.id not in gone}
+            deleted = set(deletion.session_ids)
+            self._open = {name: handle for name, handle in self._open.items() if handle.session.id not in deleted}
             return deletion
 
     def check_role(self, role: str | None) -> None:
@@ -224,20 +224,20 @@ def _quoted(role: object) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Undo and redo as a person means them: the last thing that was done, be it a move of the leaf or an edit beside it.
+# Undo and redo as a person means them: the last operation, be it a move of the leaf or an edit beside it.
 
 _UNDO, _REDO = ", undo", ", redo"
-"""How those are called in the log who take an edit back, or make it again: the next one knows by it what is undone."""
+"""The endings of names in the log that take an edit back, or make it again: by these an undone edit is told."""
 _AT_ONCE = 50
 
 _Place: TypeAlias = tuple[str, str | None, str | None]
-"""What an edit changes: its kind, the entry, and the key of metadata."""
+"""The place of an edit: its kind, the entry, and the key of metadata."""
 _Changes: TypeAlias = dict[_Place, tuple[str | None, str | None]]
-"""What was at places before and after."""
+"""The values at places before and after."""
 
 
 class _Now(Struct):
-    """What is stored at the places that the lines read so far have changed."""
+    """The stored values at the places that the lines read so far have changed."""
 
     values: dict[_Place, str | None] = field(default_factory=dict)
     metadata: str | None = None
@@ -253,7 +253,7 @@ class _Now(Struct):
                 self.metadata = edit.after or "{}"
 
     def standing(self, line: LogLine) -> _Changes:
-        """Return what can be taken back of a line: what nobody has changed since; of several values, all or none."""
+        """Return the changes of a line that can be taken back, whose values are unchanged; of several, all or none."""
         changes = _changes(line)
         standing = {place: change for place, change in changes.items() if self.values[place] == change[1]}
         is_metadata = all(edit.what == "metadata" for edit in restorable(line.edits))
@@ -280,7 +280,7 @@ def _changes(line: LogLine) -> _Changes:
 async def undo_last(session: Session, *, by: str, why: str | None = None) -> Moved | LogLine | None:
     """Take back the last operation, or the last edit that somebody is named for; return the move, or the edit's line.
 
-    Edits are those of titles, metadata, completion, labels and pins; what a program set on the way (nobody is named)
+    Edits are those of titles, metadata, completion, labels and pins; an edit of a program on the way (nobody is named)
     is passed over, and stays: an edit whose value was changed since is passed over, too, and of metadata only the keys
     come back that it changed. None if there is nothing to undo. Raises as `Session.undo`. O(log lines since).
     """
@@ -319,7 +319,7 @@ async def _take_back(session: Session, line: LogLine, now: _Now, by: str, why: s
 
 
 async def _last(session: Session, now: _Now) -> LogLine | None:
-    """Return the line of what was done last, is not undone and can be."""
+    """Return the line of the last operation that is not undone and can be."""
     undone: set[int] = set()
     edits_undone: list[_Changes] = []
     async with aclosing(_lines(session, now)) as lines:
@@ -348,7 +348,7 @@ def _takes_back(undoing: _Changes, changes: _Changes) -> bool:
 async def _lines(session: Session, now: _Now) -> AsyncGenerator[LogLine, None]:
     """Yield the lines of the log that can be taken back, newest first, and note what all have left.
 
-    What was undone and then done again is as it was: neither of these two lines is yielded.
+    An operation that was undone and then done again: neither of these two lines is yielded.
     """
     redone: set[int] = set()
     edits_redone = 0

@@ -22,10 +22,10 @@ _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=
 
 def parse_age(text: str) -> timedelta:
     """Return a span of time written as ``Nd``, ``Nw`` or ``Nh``. Raises `InvalidArgument`."""
-    found = _AGE.fullmatch(text.strip().lower()) if isinstance(text, str) else None
-    if found is None:
+    match = _AGE.fullmatch(text.strip().lower()) if isinstance(text, str) else None
+    if match is None:
         raise InvalidArgument(f"{shown(text)} is not an age; write a number of days, weeks or hours as 30d, 4w or 12h")
-    return int(found[1]) * _UNITS[found[2]]
+    return int(match[1]) * _UNITS[match[2]]
 
 
 async def find_completed(store: Store) -> list[SessionInfo]:
@@ -62,13 +62,13 @@ async def find_older(store: Store, age: timedelta, now: datetime) -> list[Sessio
         before = now - age
     except OverflowError:
         return []
-    found = []
+    old = []
     for info in await _chosen(store, lambda info: info.active_at < before):
         planned = await store.delete_session_tree(info.id, dry_run=True)
-        others = [await store.get_session(each) for each in planned.session_ids if each != info.id]
-        if all(other is None or other.info.active_at < before for other in others):
-            found.append(info)
-    return found
+        tasks = [await store.get_session(session_id) for session_id in planned.session_ids if session_id != info.id]
+        if all(task is None or task.info.active_at < before for task in tasks):
+            old.append(info)
+    return old
 
 
 async def delete_all(
@@ -83,19 +83,19 @@ async def delete_all(
     A session stays if ``spare`` would be deleted with it. ``entries_kept`` are those that other sessions saw
     at that moment. ``progress`` is called with the number of sessions done, and of all.
     """
-    gone: dict[str, None] = {}
-    deleted, kept = 0, 0
+    session_ids: dict[str, None] = {}
+    deleted, entries_kept = 0, 0
     for done, info in enumerate(sessions, 1):
         if spare is None or spare not in (await store.delete_session_tree(info.id, dry_run=True)).session_ids:
             deletion = await store.delete_session_tree(info.id)
-            gone.update(dict.fromkeys(deletion.session_ids))
+            session_ids.update(dict.fromkeys(deletion.session_ids))
             deleted += deletion.entries_deleted
-            kept += deletion.entries_kept
+            entries_kept += deletion.entries_kept
         if progress is not None:
             progress(done, len(sessions))
-    return Deletion(tuple(gone), (), deleted, kept)
+    return Deletion(tuple(session_ids), (), deleted, entries_kept)
 
 
-async def _chosen(store: Store, chosen: Callable[[SessionInfo], bool]) -> list[SessionInfo]:
-    found = await all_sessions(store.backend, scope=store.scope)
-    return [info for info in found if info.kind != "task" and chosen(info)]
+async def _chosen(store: Store, is_chosen: Callable[[SessionInfo], bool]) -> list[SessionInfo]:
+    sessions = await all_sessions(store.backend, scope=store.scope)
+    return [info for info in sessions if info.kind != "task" and is_chosen(info)]
