@@ -606,10 +606,8 @@ class _Any(Frozen):
         return [span for spans in span_lists for span in spans] if span_lists else None
 
 
-class _Piece(Frozen):
-    """A piece of text, in any case: no index helps. It is no expression, whose time would grow with its length."""
-
-    piece: str
+class _Scan(Frozen):
+    """A search that no index helps."""
 
     @property
     def need(self) -> Need:
@@ -618,6 +616,12 @@ class _Piece(Frozen):
     @property
     def pairs(self) -> Pairs:
         return ()
+
+
+class _Piece(_Scan):
+    """A piece of text, in any case. It is no expression, whose time would grow with its length."""
+
+    piece: str
 
     def find(self, text: Text) -> list[Span] | None:
         piece, there = _without_case(self.piece), _without_case(text.text)
@@ -647,18 +651,10 @@ def _char_without_case(char: str) -> str:
     return next(plain for plain in (char.casefold(), char.lower(), char) if len(plain) == 1)
 
 
-class _Pattern(Frozen):
-    """A regular expression: no index helps."""
+class _Pattern(_Scan):
+    """A regular expression."""
 
     pattern: regex.Pattern[str]
-
-    @property
-    def need(self) -> Need:
-        return ANYTHING
-
-    @property
-    def pairs(self) -> Pairs:
-        return ()
 
     def find(self, text: Text) -> list[Span] | None:
         matches = self.pattern.finditer(text.text, timeout=text.seconds, concurrent=True)

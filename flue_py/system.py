@@ -13,7 +13,7 @@ from os.path import expanduser, normpath
 from pathlib import Path, PurePath
 from threading import Lock
 from types import TracebackType
-from typing import BinaryIO, ParamSpec, TypeVar
+from typing import BinaryIO, Generic, ParamSpec, TypeVar
 
 from flue_py.errors import InvalidArgument, shown
 
@@ -74,6 +74,7 @@ def is_below(folder: str | None, project: str) -> bool:
 
 P = ParamSpec("P")
 Entered = TypeVar("Entered")
+Manager = TypeVar("Manager")
 
 
 def async_once(
@@ -111,28 +112,25 @@ def once(name: str) -> Callable[[Callable[P, Iterator[Entered]]], Callable[P, Ab
     return decorate
 
 
-class _EnteredOnce:
-    """Whether something was entered."""
+class _EnteredOnce(Generic[Manager]):
+    """A context manager that is given out for one block."""
 
-    def __init__(self, name: str) -> None:
-        self._what = name
+    def __init__(self, manager: Manager, name: str) -> None:
+        self._manager = manager
+        self._name = name
         self._was_entered = False
 
-    def enter(self) -> None:
-        """Note that it is entered. Raises `InvalidArgument` the second time."""
+    def entered(self) -> Manager:
+        """Return the manager, to be entered. Raises `InvalidArgument` the second time."""
         if self._was_entered:
-            raise InvalidArgument(f"{self._what} was entered before, and is good for one block; call it once more")
+            raise InvalidArgument(f"{self._name} was entered before, and is good for one block; call it once more")
         self._was_entered = True
+        return self._manager
 
 
-class _AsyncOnce(AbstractAsyncContextManager[Entered]):
-    def __init__(self, manager: AbstractAsyncContextManager[Entered], name: str) -> None:
-        self._manager = manager
-        self._once = _EnteredOnce(name)
-
+class _AsyncOnce(_EnteredOnce[AbstractAsyncContextManager[Entered]], AbstractAsyncContextManager[Entered]):
     async def __aenter__(self) -> Entered:
-        self._once.enter()
-        return await self._manager.__aenter__()
+        return await self.entered().__aenter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -140,14 +138,9 @@ class _AsyncOnce(AbstractAsyncContextManager[Entered]):
         return await self._manager.__aexit__(kind, error, trace)
 
 
-class _Once(AbstractContextManager[Entered]):
-    def __init__(self, manager: AbstractContextManager[Entered], name: str) -> None:
-        self._manager = manager
-        self._once = _EnteredOnce(name)
-
+class _Once(_EnteredOnce[AbstractContextManager[Entered]], AbstractContextManager[Entered]):
     def __enter__(self) -> Entered:
-        self._once.enter()
-        return self._manager.__enter__()
+        return self.entered().__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
 from itertools import count
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, Unpack, cast
 
 from msgspec.structs import replace
 
@@ -162,6 +162,15 @@ class Entry(Frozen):
         return reported_usage(self.kind, self.role, self.fields) if adds_usage(self.kind, self.role) else NO_USAGE
 
 
+class Placement(TypedDict, total=False):
+    """The place of an entry that an importer brings along, with fields that stand beside its payload."""
+
+    id: str | None
+    parent_id: str | None
+    created_at: datetime | None
+    extra: Mapping[str, JsonValue] | None
+
+
 class NewEntry(Selective):
     """An entry ready to be written: checked, cleaned and encoded.
 
@@ -200,11 +209,8 @@ class NewEntry(Selective):
         message: Mapping[str, JsonValue] | Message,
         source: str | None = None,
         *,
-        id: str | None = None,
-        parent_id: str | None = None,
-        created_at: datetime | None = None,
-        extra: Mapping[str, JsonValue] | None = None,
         calls: Sequence[Mapping[str, JsonValue]] = (),
+        **place: Unpack[Placement],
     ) -> NewEntry:
         """Return a message of ours as an entry.
 
@@ -216,7 +222,7 @@ class NewEntry(Selective):
         """
         if isinstance(message, Mapping):
             check_is_ours(message, "message")
-        return _placed(entry_of_message(message, source, calls=calls), id, parent_id, created_at, extra)
+        return _placed(entry_of_message(message, source, calls=calls), **place)
 
     @classmethod
     def compaction(
@@ -229,10 +235,7 @@ class NewEntry(Selective):
         usage: Mapping[str, JsonValue] | None = None,
         calls: Sequence[Mapping[str, JsonValue]] = (),
         from_hook: bool = False,
-        id: str | None = None,
-        parent_id: str | None = None,
-        created_at: datetime | None = None,
-        extra: Mapping[str, JsonValue] | None = None,
+        **place: Unpack[Placement],
     ) -> NewEntry:
         """Return a compaction as an entry; one whose first kept entry is "" keeps nothing that came before it.
 
@@ -254,7 +257,7 @@ class NewEntry(Selective):
             fields[FROM_HOOK] = True
         compaction = _summary(COMPACTION, fields, details, usage, calls)
         references = (first_kept_entry_id,) if first_kept_entry_id else ()
-        return _placed(replace(compaction, references=references), id, parent_id, created_at, extra)
+        return _placed(replace(compaction, references=references), **place)
 
     @classmethod
     def branch_summary(
@@ -266,10 +269,7 @@ class NewEntry(Selective):
         details: JsonValue = None,
         usage: Mapping[str, JsonValue] | None = None,
         calls: Sequence[Mapping[str, JsonValue]] = (),
-        id: str | None = None,
-        parent_id: str | None = None,
-        created_at: datetime | None = None,
-        extra: Mapping[str, JsonValue] | None = None,
+        **place: Unpack[Placement],
     ) -> NewEntry:
         """Return a branch summary as an entry. ``from_id`` and ``abandoned_leaf_id`` are kept as given.
 
@@ -284,7 +284,7 @@ class NewEntry(Selective):
             _check_string(abandoned_leaf_id, "abandoned_leaf_id")
             fields["abandonedLeafId"] = abandoned_leaf_id
         summary_entry = _summary(BRANCH_SUMMARY, fields, details, usage, calls)
-        return _placed(replace(summary_entry, usage=NO_USAGE), id, parent_id, created_at, extra)
+        return _placed(replace(summary_entry, usage=NO_USAGE), **place)
 
     @classmethod
     def custom(
@@ -292,11 +292,8 @@ class NewEntry(Selective):
         kind: str,
         data: JsonValue = None,
         *,
-        id: str | None = None,
-        parent_id: str | None = None,
-        created_at: datetime | None = None,
-        extra: Mapping[str, JsonValue] | None = None,
         calls: Sequence[Mapping[str, JsonValue]] = (),
+        **place: Unpack[Placement],
     ) -> NewEntry:
         """Return an entry of any further kind, with the paid calls that it stands for, if there are any.
 
@@ -308,7 +305,7 @@ class NewEntry(Selective):
         text, replaced = encode_json(data, "data")
         paid = paid_for(None, calls, "turn")
         entry = NewEntry(kind, text, calls=paid.calls, surrogates_replaced=replaced, oddities=paid.oddities, built=True)
-        return _placed(entry, id, parent_id, created_at, extra)
+        return _placed(entry, **place)
 
     @classmethod
     def exclusion(
@@ -319,10 +316,7 @@ class NewEntry(Selective):
         excluded: bool = True,
         by: str | None = None,
         why: str | None = None,
-        id: str | None = None,
-        parent_id: str | None = None,
-        created_at: datetime | None = None,
-        extra: Mapping[str, JsonValue] | None = None,
+        **place: Unpack[Placement],
     ) -> NewEntry:
         """Return an entry that leaves another, or one part of its content, out of the context, or takes it back in.
 
@@ -337,20 +331,21 @@ class NewEntry(Selective):
         fields |= {name: text for name, text in (("by", by), ("why", why)) if text is not None}
         text, replaced = encode_json(fields, EXCLUSION)
         entry = NewEntry(EXCLUSION, text, references=(entry_id,), surrogates_replaced=replaced, built=True)
-        return _placed(entry, id, parent_id, created_at, extra)
+        return _placed(entry, **place)
 
 
 def _placed(
     entry: NewEntry,
-    entry_id: str | None,
-    parent_id: str | None,
-    created_at: datetime | None,
-    extra: Mapping[str, JsonValue] | None,
+    *,
+    id: str | None = None,
+    parent_id: str | None = None,
+    created_at: datetime | None = None,
+    extra: Mapping[str, JsonValue] | None = None,
 ) -> NewEntry:
     """Return an entry with the place that an importer gives it."""
-    if entry_id is None and parent_id is None and created_at is None and extra is None:
+    if id is None and parent_id is None and created_at is None and extra is None:
         return entry
-    for name, text in (("id", entry_id), ("parent_id", parent_id)):
+    for name, text in (("id", id), ("parent_id", parent_id)):
         if text is not None:
             _check_string(text, name)
     if created_at is not None and not isinstance(created_at, datetime):
@@ -364,7 +359,7 @@ def _placed(
     extra_text, replaced = (None, 0) if extra is None else encode_json(dict(extra), "extra")
     return replace(
         entry,
-        id=entry_id,
+        id=id,
         parent_id=parent_id,
         created_us=created_us,
         extra=extra_text,

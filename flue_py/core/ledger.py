@@ -1169,19 +1169,7 @@ def summed(calls: Iterable[tuple[CallRow, Mapping[str, str | date | None]]]) -> 
     """Return a row for each group that calls were put in."""
     return merged(
         UsageRow(
-            group,
-            1,
-            int(call.cost is None),
-            call.input_tokens,
-            call.output_tokens,
-            call.cache_read_tokens,
-            call.cache_write_5m_tokens,
-            call.cache_write_1h_tokens,
-            call.reasoning_tokens,
-            call.tokens,
-            call.cost or 0,
-            call.unknown,
-            call.reported,
+            group, 1, int(call.cost is None), *call[7:13], call.tokens, call.cost or 0, call.unknown, call.reported
         )
         for call, group in calls
     )

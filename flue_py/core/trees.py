@@ -258,17 +258,7 @@ class GonePayer(Frozen):
 
 def head_of(session: SessionRow) -> SessionHead:
     """Return a session's row without the columns that its revision covers."""
-    return SessionHead(
-        session.id,
-        session.scope,
-        session.key,
-        session.kind,
-        session.leaf,
-        session.revision,
-        session.entry_count,
-        session.created_at,
-        session.updated_at,
-    )
+    return SessionHead._make(getattr(session, name) for name in SessionHead._fields)
 
 
 # -- whether a store may take a tree ----------------------------------------------------------------------------------

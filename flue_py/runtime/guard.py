@@ -69,6 +69,8 @@ from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 if TYPE_CHECKING:
+    from anyio import CancelScope, Event
+
     from flue_py.compaction.material import BeforeCompaction
     from flue_py.compaction.plan import CompactionResult
     from flue_py.context import blocks as reading
@@ -99,16 +101,25 @@ _OUTCOME = "aborted"
 
 
 class _Call:
-    """A call that runs on a thread without an event loop: nothing can end it."""
+    """A call that runs in a task, which ``scope`` cancels; or on a thread without an event loop: nothing can end it."""
 
-    was_ended = False
-    """Whether it ended because somebody wanted it to."""
+    def __init__(self, *, has_loop: bool) -> None:
+        self.scope: CancelScope | None = None
+        self.is_to_end = False
+        self.was_ended = False
+        """Whether it ended because somebody wanted it to."""
+        self._has_ended: ThreadEvent | Event = ThreadEvent()
+        if has_loop:
+            # Imported by whoever calls models: it takes 30 ms to load.
+            import anyio  # noqa: PLC0415
 
-    def __init__(self) -> None:
-        self._has_ended = ThreadEvent()
+            self.scope, self._has_ended = anyio.CancelScope(), anyio.Event()
 
     def end(self) -> None:
         """Have it end, as soon as it can."""
+        if self.scope is not None:
+            self.is_to_end = True
+            self.scope.cancel()
 
     def has_ended(self) -> None:
         """Say that it has ended."""
@@ -116,29 +127,9 @@ class _Call:
 
     async def wait(self) -> None:
         """Wait until it has ended."""
-        self._has_ended.wait()
-
-
-class _EndedCall(_Call):
-    """A call that runs in a task, which ``scope`` cancels."""
-
-    def __init__(self) -> None:
-        # Imported by whoever calls models: it takes 30 ms to load.
-        from anyio import CancelScope, Event  # noqa: PLC0415
-
-        self.scope = CancelScope()
-        self.is_to_end = False
-        self._has_gone = Event()
-
-    def end(self) -> None:
-        self.is_to_end = True
-        self.scope.cancel()
-
-    def has_ended(self) -> None:
-        self._has_gone.set()
-
-    async def wait(self) -> None:
-        await self._has_gone.wait()
+        waiting = self._has_ended.wait()
+        if isawaitable(waiting):
+            await waiting
 
 
 _around: ContextVar[frozenset[_Call]] = ContextVar("_around", default=frozenset())
@@ -159,21 +150,21 @@ class RunningCalls:
         Raises its errors, and `AbortedToCompact` if `end` was called before it was done. Its cost is in the
         ledger then, if its own error names it.
         """
-        call = _EndedCall() if self._waiting.has_loop else _Call()
+        call = _Call(has_loop=self._waiting.has_loop)
         token = _around.set(_around.get() | {call})
         self._calls.add(call)
         try:
-            if isinstance(call, _EndedCall):
-                return await self._run(call, session, work)
-            return await work()
+            return await (work() if call.scope is None else self._run(call, call.scope, session, work))
         finally:
             self._calls.discard(call)
             _around.reset(token)
             call.has_ended()
 
-    async def _run(self, call: _EndedCall, session: Session, work: Callable[[], Awaitable[Result]]) -> Result:
+    async def _run(
+        self, call: _Call, scope: CancelScope, session: Session, work: Callable[[], Awaitable[Result]]
+    ) -> Result:
         failure: ModelError | None = None
-        with call.scope:
+        with scope:
             try:
                 return await work()
             except ModelError as error:
