@@ -43,9 +43,9 @@
         ├── ModelDenied          the key, the account or the model's name        (ModelError)
         └── MissingExtra         an optional dependency is not installed         (ImportError)
 
-`ModelError` is a FlueError beside the branches: what a call of a model raises, whichever branch it is on.
+`ModelError` is a FlueError beside the branches: the errors of a call of a model, whichever branch they are on.
 
-Each message says what happened, to which id, and what to do. The cause, where there is one, is chained.
+Each message names the event, the id and the remedy. The cause, where there is one, is chained.
 
 `StoreWarning` is a warning (UserWarning): all is well, but not as it could be.
 """
@@ -134,7 +134,7 @@ class FlueError(Exception):
 
 
 class RetryOrRebase(FlueError):
-    """Another writer, a lock, a connection or a model was in the way: retry, or refresh and build on what is there."""
+    """Another writer, a lock, a connection or a model was in the way: retry, or refresh and build on the new state."""
 
 
 class FixTheCall(FlueError):
@@ -150,11 +150,11 @@ class FixTheSetup(FlueError):
 
 
 class ModelError(FlueError):
-    """A call of a model failed. Nothing was stored; the error's branch says what a caller can do about it.
+    """A call of a model failed. Nothing was stored; the error's branch says how to go on.
 
-    ``provider`` and ``model`` are those that were called, None where that is not known. ``call`` is what the failed
-    call used all the same, if the provider reported it: a usage object with ``provider``, ``model`` and ``callId``, as
-    the ledger takes them.
+    ``provider`` and ``model`` are those that were called, None if that is not known. ``call`` is the usage of the
+    failed call, if the provider reported it all the same: an object with ``provider``, ``model`` and ``callId``, as the
+    ledger takes them.
     """
 
     def __init__(
@@ -204,13 +204,13 @@ class StoreBusy(RetryOrRebase, TimeoutError):
 class OutcomeUnknown(RetryOrRebase, ConnectionError):
     """A commit failed, or its connection was lost: whether the operation happened is not known.
 
-    On SQLite that is a disk that could not sync what was written, or files that vanished at that very moment. Look
+    On SQLite that is a disk that could not sync a write, or files that vanished at that very moment. Look
     (``refresh()``) before repeating it, or give operations an idempotency key: then a repetition is done once.
     """
 
 
 class AnsweredCall(Protocol):
-    """A call to a summarizer that was answered: what it was for, and the usage that it reported, as JSON."""
+    """A call to a summarizer that was answered: its purpose, and the usage that it reported, as JSON."""
 
     @property
     def kind(self) -> str: ...
@@ -272,7 +272,7 @@ class ModelAborted(RetryOrRebase, ModelError):
 class AbortedToCompact(ModelAborted):
     """The call was ended by a compaction on demand, which comes first. What was asked stays in the session.
 
-    ``call`` is what it cost, where that is known: it is in the ledger by then.
+    ``call`` is its cost, if that is known: it is in the ledger by then.
     """
 
 
@@ -323,7 +323,7 @@ class InvalidEntry(FixTheCall, ValueError):
 
 
 class InvalidArgument(FixTheCall, ValueError):
-    """An argument outside what the call accepts."""
+    """An argument that the call does not accept."""
 
 
 class IdempotencyConflict(FixTheCall, ValueError):
@@ -395,7 +395,7 @@ class BudgetExceeded(FixTheCall):
 
     @property
     def left(self) -> int:
-        """What could still be reserved; negative where more was spent than is allowed."""
+        """The amount that could still be reserved; negative if more was spent than is allowed."""
         return self.allowed - self.spent - self.reserved
 
 
@@ -447,7 +447,7 @@ class ContextOverflow(FixTheCall, ModelError):
     """The request, or the request and its answer, are more than the context window of the model holds.
 
     With ``is_malformed`` it is no size that the provider refuses: a call or a result stands alone, or its reasoning has
-    no room. A compaction helps neither, and less of what tools gave back may. ``tokens`` is the size of the request and
+    no room. A compaction helps neither, and fewer results of tools may. ``tokens`` is the size of the request and
     ``window`` that of the window, in tokens by the provider's own count; None where its error does not say.
     """
 
@@ -469,7 +469,7 @@ class ContextOverflow(FixTheCall, ModelError):
 
 
 class ModelRefused(FixTheCall, ModelError):
-    """The model, or its provider, does not answer this request: what it asks for, or how it is made."""
+    """The model, or its provider, does not answer this request, for its content or its form."""
 
 
 class FormatTooNew(FixTheStore):
@@ -485,7 +485,7 @@ class StoreUnavailable(FixTheStore, OSError):
 
 
 class CorruptStore(FixTheStore):
-    """What is stored contradicts itself; run verify(), restore a backup, or rescue what is readable by salvage."""
+    """What is stored contradicts itself; run verify(), restore a backup, or rescue the readable rows by salvage."""
 
 
 class MissingExtra(FixTheSetup, ImportError):

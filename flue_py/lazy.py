@@ -1,6 +1,6 @@
 """Importing modules and names when they are first used: the one way in which this package puts an import off.
 
-For mypy and import-linter, what is put off is imported under `TYPE_CHECKING`.
+For mypy and import-linter, a module that is put off is imported under `TYPE_CHECKING`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from types import ModuleType
 def lazy_module(name: str) -> ModuleType:
     """Return a stand-in for a module, which imports it at the first use of an attribute. O(1).
 
-    Raises what the import raises, at that use.
+    Raises the errors of the import, at that use.
     """
     stand_in = ModuleType(name)
 
     def value_named(attribute: str) -> object:
-        # Kept, so that the next use costs what it costs of the module itself.
+        # Kept, so that the next use costs the same as that of the module itself.
         value: object = getattr(import_module(name), attribute)
         setattr(stand_in, attribute, value)
         return value
