@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
 from itertools import count
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, Unpack
 
 from msgspec.structs import replace
 
@@ -44,6 +44,7 @@ from flue_py.core.usage import (
     by_model,
     call_of,
     calls_of_answer,
+    is_whole,
     paid_for,
     read_beside,
     reported_usage,
@@ -93,8 +94,7 @@ def to_microseconds(moment: datetime) -> int:
 
 def is_moment(microseconds: object) -> bool:
     """Return whether a value is a time in microseconds since 1970 UTC that a datetime can stand for."""
-    is_whole = isinstance(microseconds, int) and not isinstance(microseconds, bool)
-    return is_whole and _FIRST_US <= cast("int", microseconds) <= _LAST_US
+    return is_whole(microseconds, _FIRST_US, _LAST_US)
 
 
 def from_microseconds(microseconds: int) -> datetime:
@@ -1334,9 +1334,7 @@ def shell_exchange(
         raise InvalidArgument("command: should be the text of a command")
     if not isinstance(output, str):
         raise InvalidArgument(f"output: should be a text, not {type(output).__name__}")
-    if exit_code is not None and (
-        isinstance(exit_code, bool) or not isinstance(exit_code, int) or abs(exit_code) > _LARGEST_EXIT_CODE
-    ):
+    if exit_code is not None and not is_whole(exit_code, -_LARGEST_EXIT_CODE, _LARGEST_EXIT_CODE):
         raise InvalidArgument(f"exit_code: {shown(exit_code)} is not the exit code of a command, or None")
     command_message: JsonObject = {"role": "user", "content": [{"type": "text", "text": command}]}
     called: JsonObject = {

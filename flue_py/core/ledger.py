@@ -21,6 +21,7 @@ from flue_py.core.usage import (
     REPORTED,
     Paid,
     PaidCall,
+    is_whole,
     known_cost,
     picodollars_to_usd,
     usd_to_picodollars,
@@ -437,7 +438,7 @@ def shown_amount(amount: int, unit: Unit) -> str:
 
 def check_amount(amount: object, name: str) -> None:
     """Raise `InvalidArgument` if it is not a whole number from 0 to `MAX_AMOUNT`."""
-    if isinstance(amount, bool) or not isinstance(amount, int) or not 0 <= amount <= MAX_AMOUNT:
+    if not is_whole(amount, 0, MAX_AMOUNT):
         raise InvalidArgument(f"{name}: {shown(amount)} is not a whole number from 0 to {MAX_AMOUNT}")
 
 

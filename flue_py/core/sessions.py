@@ -51,6 +51,7 @@ from flue_py.core.usage import (
     CallDifference,
     PaidCall,
     UsageTotals,
+    is_whole,
     known_cost,
     picodollars_to_usd,
 )
@@ -119,7 +120,7 @@ class Limits(Frozen, kw_only=True):
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST:
+            if not is_whole(value, 1, _LARGEST):
                 raise InvalidArgument(f"limits: {name}: {shown(value)} is not a whole number from 1 to {_LARGEST}")
         if self.entry_bytes > LARGEST_ENTRY:
             raise InvalidArgument(
@@ -164,7 +165,7 @@ class Limits(Frozen, kw_only=True):
 
     def check_page(self, limit: int) -> None:
         """Raise `InvalidArgument` if ``limit`` is not a number of sessions for one page."""
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= self.sessions_per_page:
+        if not is_whole(limit, 1, self.sessions_per_page):
             raise InvalidArgument(
                 f"limit: {shown(limit)} is not a number from 1 to {self.sessions_per_page}; read page by page"
             )
@@ -1202,9 +1203,8 @@ def _check_numbers(entry: NewEntry) -> None:
     for name, texts in (("references", entry.references), ("oddities", entry.oddities)):
         if texts != () and not (isinstance(texts, tuple) and all(isinstance(text, str) for text in texts)):
             raise InvalidEntry(f"{name}: should be a tuple of strings")
-    replaced = entry.surrogates_replaced
-    if isinstance(replaced, bool) or not isinstance(replaced, int) or not 0 <= replaced <= MAX_AMOUNT:
-        raise InvalidEntry(f"surrogates_replaced: {shown(replaced)} is not a count")
+    if not is_whole(entry.surrogates_replaced, 0, MAX_AMOUNT):
+        raise InvalidEntry(f"surrogates_replaced: {shown(entry.surrogates_replaced)} is not a count")
 
 
 def check_imported_call(call: PaidCall) -> None:

@@ -10,11 +10,11 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Context, Decimal, InvalidOperation
 from enum import Enum, auto
-from functools import lru_cache
+from functools import lru_cache, reduce
 from hashlib import blake2b
 from math import isfinite, isnan
 from operator import add, sub
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias, TypeGuard, cast
 
 from msgspec import field
 from msgspec.structs import astuple, replace
@@ -65,6 +65,11 @@ TOO_LARGE = f"with its numbers a sum would be more than {MAX_AMOUNT}; they are k
 
 class SumTooLarge(InvalidEntry):
     """A sum of usage that would be more than `MAX_AMOUNT`."""
+
+
+def is_whole(value: object, lowest: int, highest: int) -> TypeGuard[int]:
+    """Return whether a value is a whole number of a range, and not True or False."""
+    return isinstance(value, int) and not isinstance(value, bool) and lowest <= value <= highest
 
 
 class UsageTotals(NamedTuple):
@@ -168,9 +173,7 @@ class Usage(Frozen):
     @property
     def totals(self) -> UsageTotals:
         """The ten sums as they are stored."""
-        return UsageTotals(
-            self.input, self.output, self.cache_read, self.cache_write, self.total_tokens, *astuple(self.cost)[:5]
-        )
+        return UsageTotals(*astuple(self)[:5], *astuple(self.cost)[:5])
 
     def known(self, told: Collection[str]) -> dict[str, int | None]:
         """Return the tokens by kind and all of them, as JSON spells them; None for a 0 that ``told`` does not name.
@@ -289,16 +292,7 @@ def usd_to_picodollars(amount: float | str | Decimal, where: str = "cost") -> in
     return (2 * PICODOLLARS_PER_DOLLAR * dividend + divisor) // (2 * divisor)
 
 
-def picodollars_as_printed(amount: float) -> int | None:
-    """Do as `usd_to_picodollars`, for dollars that print with so few places that nothing is rounded.
-
-    Return None for all others.
-    """
-    picodollars = round(amount * PICODOLLARS_PER_DOLLAR) if 0 <= amount < _TOLD_APART else 0
-    return picodollars if picodollars / PICODOLLARS_PER_DOLLAR == amount else None
-
-
-_TOLD_APART = 4_000
+_EXACT_DOLLARS = 4_000
 """Up to here no two numbers of whole picodollars are the same float, so that the number prints as that float."""
 
 
@@ -825,10 +819,7 @@ def read_usage(value: JsonValue, where: str = "usage") -> UsageTotals:
 
 def sum_usage(usages: Iterable[JsonValue]) -> Usage:
     """Return the sum of usage objects. Raises `InvalidEntry` if it leaves the stored range."""
-    total = NO_USAGE
-    for value in usages:
-        total = total.plus(read_usage(value))
-    return Usage.from_totals(total)
+    return Usage.from_totals(reduce(UsageTotals.plus, map(read_usage, usages), NO_USAGE))
 
 
 def reported_usage(kind: str, role: str | None, payload: Mapping[str, JsonValue]) -> UsageTotals:
@@ -1149,23 +1140,21 @@ def _whole_number(value: JsonValue) -> int | None:
     """Return a number of tokens that can be stored, or None."""
     if type(value) is int:
         return value if 0 <= value <= MAX_AMOUNT else None
-    if isinstance(value, float) and isfinite(value) and value.is_integer():
+    if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_AMOUNT:
-        return None
-    return value
+    return value if is_whole(value, 0, MAX_AMOUNT) else None
 
 
 def _picodollars(value: JsonValue) -> int | None:
     """Return a number of dollars in picodollars, or None if it cannot be one."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MAX_DOLLARS:
         return None
-    if not 0 <= value <= MAX_DOLLARS:
-        return None
-    if not value:
-        return 0
-    printed = picodollars_as_printed(value) if type(value) is float else None
-    return usd_to_picodollars(value) if printed is None else printed
+    if type(value) is float and 0 < value < _EXACT_DOLLARS:
+        # Dollars that print with so few places that nothing is rounded.
+        printed = round(value * PICODOLLARS_PER_DOLLAR)
+        if printed / PICODOLLARS_PER_DOLLAR == value:
+            return printed
+    return usd_to_picodollars(value) if value else 0
 
 
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=\d+[mh](?:[A-Z]|$))")
@@ -1539,10 +1528,8 @@ def _summed_json(paid: Sequence[PaidCall]) -> JsonObject | None:
 
     None if it leaves the stored range.
     """
-    total = NO_USAGE
     try:
-        for call in paid:
-            total = total.plus(call.usage)
+        total = reduce(UsageTotals.plus, [call.usage for call in paid], NO_USAGE)
     except SumTooLarge:
         return None
     reported = frozenset[str]().union(*(call.told for call in paid))
