@@ -187,17 +187,13 @@ def failure_of(error: Exception, place: Place, call: JsonObject | None) -> Model
     ``call`` is the usage of the failed call, if it is known. The client's error is the cause unless it would show a
     key.
     """
-    failure = _failure(_last_of(error), place, place.fields(call))
+    last = error
+    while isinstance(last, ExceptionGroup):  # several models failed one after the other
+        last = last.exceptions[-1]
+    failure = _failure(last, place, place.fields(call))
     if failure is not None and not place.secrets.are_told_by(error):
         failure.__cause__ = error
     return failure
-
-
-def _last_of(error: Exception) -> Exception:
-    """Return the error of the last model that was asked, where several failed one after the other."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[-1]
-    return error
 
 
 def _failure(error: Exception, place: Place, fields: dict[str, Any]) -> ModelError | None:

@@ -929,7 +929,9 @@ def traits_in(message: Mapping[str, JsonValue], payload_hash: int = 0) -> Traits
     """Return the traits of a message. O(size)."""
     role, content = message.get("role"), message.get("content")
     parts = content if role == "assistant" and isinstance(content, (list, tuple)) else ()
-    calls: list[JsonValue] = [part if _is_call(part) else None for part in parts]
+    calls: list[JsonValue] = [
+        part if isinstance(part, Mapping) and part.get("type") == "toolCall" else None for part in parts
+    ]
     exchange: JsonObject = {"role": role, "content": calls}
     if role == "toolResult":
         exchange = {"role": role, "toolCallId": message.get("toolCallId")}
@@ -941,10 +943,6 @@ def traits_in(message: Mapping[str, JsonValue], payload_hash: int = 0) -> Traits
         has_failed=role == "toolResult" and message.get("isError") is True,
         agent=agent_of(message) if role == "assistant" else None,
     )
-
-
-def _is_call(part: JsonValue) -> bool:
-    return isinstance(part, Mapping) and part.get("type") == "toolCall"
 
 
 class KnownTraits:
@@ -1203,7 +1201,7 @@ def pending_in(items: Sequence[ContextEntry]) -> PendingTurn:
         if item.role == "user" and begins_turn(item.entry):
             turn.append(item)
             break
-        if item.role == "toolResult" or (item.role == "assistant" and not _has_failed(item)):
+        if item.role == "toolResult" or (item.role == "assistant" and item.data.get("stopReason") not in _FAILED):
             turn.append(item)
     turn.reverse()
     messages = [item.data for item in turn]
@@ -1227,10 +1225,6 @@ def pending_in(items: Sequence[ContextEntry]) -> PendingTurn:
             for entry_id, id, part in calls
         )
     )
-
-
-def _has_failed(item: ContextEntry) -> bool:
-    return item.data.get("stopReason") in _FAILED
 
 
 # ---------------------------------------------------------------------------------------------------------------------

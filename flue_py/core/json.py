@@ -380,7 +380,7 @@ def replace_lone_surrogates(text: str) -> tuple[str, int]:
     try:
         text.encode()
     except UnicodeEncodeError:
-        joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        joined = _joined_pairs(text)
         cleaned = "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in joined)
         return cleaned, sum("\ud800" <= char <= "\udfff" for char in joined)
     return text, 0
@@ -674,7 +674,9 @@ def _of_exact_type(value: object) -> object:
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
-        return _finite(float(value))
+        if not isfinite(value):
+            raise Refusal(f"{float(value)!r} is not a JSON number; use null or a finite number")
+        return float(value)
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, (list, tuple)):
@@ -689,12 +691,6 @@ def plain_key(key: object, taken: Container[str]) -> str:
     if plain in taken:  # a subclass may have its own idea of which keys are the same
         raise Refusal(f"two keys are the text {shown(plain)}; leave one of them out")
     return plain
-
-
-def _finite(value: float) -> float:
-    if not isfinite(value):
-        raise Refusal(f"{value!r} is not a JSON number; use null or a finite number")
-    return value
 
 
 def is_json(value: object, depth: int) -> bool:

@@ -1140,7 +1140,7 @@ def usage_report(rows: Iterable[UsageRow], group_by: tuple[Dimension, ...], *, o
 
 
 def _sortable(value: str | date | None) -> tuple[bool, str]:
-    return (value is not None, value.isoformat() if isinstance(value, date) else value or "")
+    return value is not None, _json(value) or ""
 
 
 def day_of(at_us: int) -> int:

@@ -292,6 +292,15 @@ def usd_to_picodollars(amount: float | str | Decimal, where: str = "cost") -> in
     return (2 * PICODOLLARS_PER_DOLLAR * dividend + divisor) // (2 * divisor)
 
 
+def picodollars_as_printed(amount: float) -> int | None:
+    """Do as `usd_to_picodollars`, for dollars that print with so few places that nothing is rounded.
+
+    Return None for all others.
+    """
+    picodollars = round(amount * PICODOLLARS_PER_DOLLAR) if 0 <= amount < _EXACT_DOLLARS else 0
+    return picodollars if picodollars / PICODOLLARS_PER_DOLLAR == amount else None
+
+
 _EXACT_DOLLARS = 4_000
 """Up to here no two numbers of whole picodollars are the same float, so that the number prints as that float."""
 
@@ -920,8 +929,9 @@ class _Reading:
         if total > kinds or not (is_split or (Kind.TOTAL in counts and total == kinds)):
             self._terms.setdefault(*INCOMPLETE)
         cost = self._cost()
+        costs = [*[self._dollars.get(part, 0) for part in COST_FIELDS[:-1]], cost or 0]
         return ReportedUsage(
-            UsageTotals(prompt, output, read, written, total, *self._costs(cost)),
+            UsageTotals(prompt, output, read, written, total, *costs),
             for_an_hour,
             reasoning,
             cost,
@@ -1056,9 +1066,6 @@ class _Reading:
             return None
         return cost
 
-    def _costs(self, total: int | None) -> list[int]:
-        return [*[self._dollars.get(part, 0) for part in COST_FIELDS[:-1]], total or 0]
-
     def _less(self, name: str, whole: int, part: int, owner: str) -> int:
         if part > whole:
             self._terms.setdefault(*INCOMPLETE)
@@ -1149,12 +1156,10 @@ def _picodollars(value: JsonValue) -> int | None:
     """Return a number of dollars in picodollars, or None if it cannot be one."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MAX_DOLLARS:
         return None
-    if type(value) is float and 0 < value < _EXACT_DOLLARS:
-        # Dollars that print with so few places that nothing is rounded.
-        printed = round(value * PICODOLLARS_PER_DOLLAR)
-        if printed / PICODOLLARS_PER_DOLLAR == value:
-            return printed
-    return usd_to_picodollars(value) if value else 0
+    if not value:
+        return 0
+    printed = picodollars_as_printed(value) if type(value) is float else None
+    return usd_to_picodollars(value) if printed is None else printed
 
 
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=\d+[mh](?:[A-Z]|$))")

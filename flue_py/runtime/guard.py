@@ -1122,14 +1122,12 @@ class CompactionGuard:
         return await self._memory.change(cycle, lambda now: (Remembered(change(now.state), None), why))
 
     async def _release(self, cycle: str | None, claim: Claim, why: str) -> None:
-        await self._memory.change(
-            cycle, lambda now: (replace(now, claim=None), why) if _is_same(now.claim, claim) else None
-        )
+        def without(now: Remembered) -> tuple[Remembered, str] | None:
+            # The claim may have been renewed.
+            is_stored = now.claim is not None and now.claim.token == claim.token
+            return (replace(now, claim=None), why) if is_stored else None
 
-
-def _is_same(stored: Claim | None, claim: Claim) -> bool:
-    """Return whether a claim is stored, perhaps renewed."""
-    return stored is not None and stored.token == claim.token
+        await self._memory.change(cycle, without)
 
 
 def _check_parts(store: object, session: object) -> None:
