@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 
 import anyio
@@ -119,48 +120,28 @@ ANSWERED: dict[str, Look] = {
     "attempts": lambda s, _: s.context.attempts(),
     "refresh": lambda s, _: s.refresh(),
 }
+LOOK_ALONE = """\
+artifacts.all money.budgets changes money.check_budgets copy reports.snapshots entries money.entry_costs
+marks.exclusions context.gather get_active_path get_tree reports.html marks.labels latest_assistant compactions.latest
+log compactions.loss_report reports.name pending marks.pins compactions.plan marks.registered settings tasks.links
+tasks.parents turns
+"""
+"""Methods that are called without an argument."""
+LOOK_AT_ENTRY = "branches.children context.common_prefix get_entry resolve_entry_id"
+"""Methods that are called with an entry."""
 LOOKED_AT: dict[str, Look] = {
+    **{name: lambda s, _, name=name: attrgetter(name)(s)() for name in LOOK_ALONE.split()},
+    **{name: lambda s, at, name=name: attrgetter(name)(s)(at) for name in LOOK_AT_ENTRY.split()},
     "aggregate_usage_since": lambda s, _: s.money.aggregate_usage_since(None),
-    "artifacts": lambda s, _: s.artifacts.all(),
-    "budgets": lambda s, _: s.money.budgets(),
-    "changes": lambda s, _: s.changes(),
-    "check_budgets": lambda s, _: s.money.check_budgets(),
-    "children": lambda s, at: s.branches.children(at),
     "common_ancestor": lambda s, at: s.branches.common_ancestor(other_leaf=at),
-    "common_prefix": lambda s, at: s.context.common_prefix(at),
-    "copy": lambda s, _: s.copy(),
-    "context_snapshots": lambda s, _: s.reports.snapshots(),
     "diff": lambda s, at: s.branches.diff(other_leaf=at),
-    "entries": lambda s, _: s.entries(),
-    "entry_costs": lambda s, _: s.money.entry_costs(),
-    "exclusions": lambda s, _: s.marks.exclusions(),
-    "gather_context": lambda s, _: s.context.gather(),
-    "get_active_path": lambda s, _: s.get_active_path(),
     "get_active_path(limit=1)": lambda s, _: s.get_active_path(limit=1),
     "get_active_path since": lambda s, at: s.get_active_path(since=at),
     "get_entries": lambda s, at: s.get_entries([at]),
-    "get_entry": lambda s, at: s.get_entry(at),
-    "get_tree": lambda s, _: s.get_tree(),
-    "html_report": lambda s, _: s.reports.html(),
     "is_ancestor": lambda s, at: s.branches.is_ancestor(at, of=at),
-    "labels": lambda s, _: s.marks.labels(),
-    "latest_assistant": lambda s, _: s.latest_assistant(),
-    "latest_compaction": lambda s, _: s.compactions.latest(),
-    "log": lambda s, _: s.log(),
-    "loss_report": lambda s, _: s.compactions.loss_report(),
     "measure_context": lambda s, _: s.context.measure("gpt-5"),
-    "name": lambda s, _: s.reports.name(),
-    "pending": lambda s, _: s.pending(),
-    "pins": lambda s, _: s.marks.pins(),
     "plan": lambda s, _: s.compactions.price("rewind", turns=1),
-    "plan_compaction": lambda s, _: s.compactions.plan(),
     "recall": lambda s, _: s.compactions.recall(None, "a"),
-    "registered": lambda s, _: s.marks.registered(),
-    "resolve_entry_id": lambda s, at: s.resolve_entry_id(at),
-    "settings": lambda s, _: s.settings(),
-    "task_links": lambda s, _: s.tasks.links(),
-    "task_parents": lambda s, _: s.tasks.parents(),
-    "turns": lambda s, _: s.turns(),
     "validate": lambda s, _: s.context.validate("anthropic"),
     "compact(dry_run=True)": lambda s, _: s.compact(mode="lossless", dry_run=True),
     "compact that makes nothing": lambda s, _: s.compact(mode="lossless"),

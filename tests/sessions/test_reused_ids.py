@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,22 @@ from tests.sessions.talk import user
 
 USED_AGAIN = "session 'abc' was deleted, and its id has been used again"
 
+ALONE = """\
+refresh reports.name undo redo copy fork get_active_path settings turns latest_assistant pending build_context
+build_context_entries context.measure context.gather compactions.latest money.entry_costs entries get_tree
+marks.labels tasks.links tasks.parents reports.html reports.snapshots compactions.plan compactions.uncompact
+compactions.loss_report artifacts.all marks.registered changes marks.pins marks.exclusions log money.budgets
+money.check_budgets
+"""
+"""Methods that are called without an argument."""
+OF_ENTRY = """\
+remove_leaf_message navigate get_entry branches.children context.common_prefix marks.pin marks.unpin marks.exclude
+marks.include
+"""
+"""Methods that are called with an entry."""
 CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
-    "refresh": lambda session, entry: session.refresh(),
-    "reports.name": lambda session, entry: session.reports.name(),
+    **{name: lambda session, entry, name=name: attrgetter(name)(session)() for name in ALONE.split()},
+    **{name: lambda session, entry, name=name: attrgetter(name)(session)(entry) for name in OF_ENTRY.split()},
     "append_message": lambda session, entry: session.append_message(user("stale")),
     "append_messages": lambda session, entry: session.append_messages([user("stale")]),
     "append_compaction": lambda session, entry: session.append_compaction(
@@ -36,12 +50,6 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "money.import_call": lambda session, entry: session.money.import_call(PaidCall(NO_USAGE, call_id="c")),
     "move_leaf": lambda session, entry: session.move_leaf(None),
     "rewind": lambda session, entry: session.rewind(turns=0),
-    "undo": lambda session, entry: session.undo(),
-    "redo": lambda session, entry: session.redo(),
-    "remove_leaf_message": lambda session, entry: session.remove_leaf_message(entry),
-    "navigate": lambda session, entry: session.navigate(entry),
-    "copy": lambda session, entry: session.copy(),
-    "fork": lambda session, entry: session.fork(),
     "fork once": lambda session, entry: session.fork(idempotency_key="fork"),
     "tasks.create": lambda session, entry: session.tasks.create(task_id="t"),
     "tasks.end": lambda session, entry: session.tasks.end("done"),
@@ -49,70 +57,34 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "set_title": lambda session, entry: session.set_title("x"),
     "set_metadata": lambda session, entry: session.set_metadata({"a": 1}),
     "set_completed": lambda session, entry: session.set_completed(None),
-    "get_active_path": lambda session, entry: session.get_active_path(),
-    "settings": lambda session, entry: session.settings(),
-    "turns": lambda session, entry: session.turns(),
-    "latest_assistant": lambda session, entry: session.latest_assistant(),
-    "pending": lambda session, entry: session.pending(),
     "branches.is_ancestor": lambda session, entry: session.branches.is_ancestor(entry, of=entry),
-    "build_context": lambda session, entry: session.build_context(),
-    "build_context_entries": lambda session, entry: session.build_context_entries(),
-    "context.measure": lambda session, entry: session.context.measure(),
     "request": lambda session, entry: session.request("anthropic"),
     "context.attempts": lambda session, entry: session.context.attempts("anthropic"),
     "context.validate": lambda session, entry: session.context.validate("anthropic"),
-    "context.gather": lambda session, entry: session.context.gather(),
     "context.append_handoff": lambda session, entry: session.context.append_handoff(
         "Coder", settings={"handoff": ["file:x"]}
     ),
-    "compactions.latest": lambda session, entry: session.compactions.latest(),
     "money.aggregate_usage_since": lambda session, entry: session.money.aggregate_usage_since(None),
-    "money.entry_costs": lambda session, entry: session.money.entry_costs(),
-    "get_entry": lambda session, entry: session.get_entry(entry),
     "get_entries": lambda session, entry: session.get_entries([entry]),
-    "entries": lambda session, entry: session.entries(),
-    "branches.children": lambda session, entry: session.branches.children(entry),
     "resolve_entry_id": lambda session, entry: session.resolve_entry_id(entry[:4]),
-    "get_tree": lambda session, entry: session.get_tree(),
-    "marks.labels": lambda session, entry: session.marks.labels(),
-    "tasks.links": lambda session, entry: session.tasks.links(),
-    "tasks.parents": lambda session, entry: session.tasks.parents(),
-    "reports.html": lambda session, entry: session.reports.html(),
-    "reports.snapshots": lambda session, entry: session.reports.snapshots(),
     "compact": lambda session, entry: session.compact(mode="window"),
-    "compactions.plan": lambda session, entry: session.compactions.plan(),
     "compactions.compact_range": lambda session, entry: session.compactions.compact_range(entry, None, mode="window"),
     "compactions.price": lambda session, entry: session.compactions.price("resume"),
-    "context.common_prefix": lambda session, entry: session.context.common_prefix(entry),
-    "compactions.uncompact": lambda session, entry: session.compactions.uncompact(),
     "compactions.fit_to": lambda session, entry: session.compactions.fit_to(
         FunctionModel(lambda _: "s", "m", context_window=100_000)
     ),
-    "compactions.loss_report": lambda session, entry: session.compactions.loss_report(),
     "compactions.recall": lambda session, entry: session.compactions.recall(None, "x"),
     "compactions.answer_recall": lambda session, entry: session.compactions.answer_recall(
         {"id": "c", "arguments": {"words": "x"}}
     ),
-    "artifacts.all": lambda session, entry: session.artifacts.all(),
     "artifacts.read": lambda session, entry: session.artifacts.read("zz"),
     "artifacts.answer_read": lambda session, entry: session.artifacts.answer_read(
         {"id": "c", "arguments": {"id": "z"}}
     ),
     "marks.register": lambda session, entry: session.marks.register("n", "t"),
     "marks.unregister": lambda session, entry: session.marks.unregister("n"),
-    "marks.registered": lambda session, entry: session.marks.registered(),
-    "changes": lambda session, entry: session.changes(),
     "watch": lambda session, entry: anext(session.watch(after=0)),
-    "marks.pin": lambda session, entry: session.marks.pin(entry),
-    "marks.unpin": lambda session, entry: session.marks.unpin(entry),
-    "marks.pins": lambda session, entry: session.marks.pins(),
-    "marks.exclude": lambda session, entry: session.marks.exclude(entry),
-    "marks.include": lambda session, entry: session.marks.include(entry),
-    "marks.exclusions": lambda session, entry: session.marks.exclusions(),
-    "log": lambda session, entry: session.log(),
     "go_back": lambda session, entry: session.go_back(to=0),
-    "money.budgets": lambda session, entry: session.money.budgets(),
-    "money.check_budgets": lambda session, entry: session.money.check_budgets(),
     "money.reserve": lambda session, entry: session.money.reserve(tokens=1),
 }
 OTHERS = {
