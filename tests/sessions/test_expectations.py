@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -16,95 +17,81 @@ from tests.sessions.talk import assistant, path_of, say, user
 
 pytestmark = pytest.mark.anyio
 
-_Given = dict[str, object]
+_Given = dict[str, Any]
 _Write = Callable[[Store, Session, str, _Given], Awaitable[object]]
 
 
 async def _merge_back(store: Store, session: Session, entry: str, given: _Given) -> object:
     fork = await session.fork()
     await fork.append_message(user("in the fork"))
-    return await session.branches.merge_back("done", source=fork, **given)  # type: ignore[arg-type]
+    return await session.branches.merge_back("done", source=fork, **given)
 
 
 async def _cherry_pick(store: Store, session: Session, entry: str, given: _Given) -> object:
     fork = await session.fork(at=None)
     picked = await fork.append_message(user("in the fork"))
-    return await session.branches.cherry_pick([picked.entry_id], source=fork, **given)  # type: ignore[arg-type]
+    return await session.branches.cherry_pick([picked.entry_id], source=fork, **given)
 
 
 async def _end_task(store: Store, session: Session, entry: str, given: _Given) -> object:
     await store.link_task(await store.create_session(), session, task_id="t")
-    return await session.tasks.end("done", **given)  # type: ignore[arg-type]
+    return await session.tasks.end("done", **given)
 
 
 WRITES: dict[str, _Write] = {
-    "append_message": lambda store, session, entry, given: session.append_message(user("more"), **given),  # type: ignore[arg-type]
-    "append_messages": lambda store, session, entry, given: session.append_messages([user("more")], **given),  # type: ignore[arg-type]
-    "append_shell": lambda store, session, entry, given: session.append_shell("ls", "a", 0, **given),  # type: ignore[arg-type]
+    "append_message": lambda store, session, entry, given: session.append_message(user("more"), **given),
+    "append_messages": lambda store, session, entry, given: session.append_messages([user("more")], **given),
+    "append_shell": lambda store, session, entry, given: session.append_shell("ls", "a", 0, **given),
     "append_compaction": lambda store, session, entry, given: session.append_compaction(
-        "so far",
-        first_kept_entry_id=entry,
-        tokens_before=10,
-        **given,  # type: ignore[arg-type]
+        "so far", first_kept_entry_id=entry, tokens_before=10, **given
     ),
-    "compact": lambda store, session, entry, given: session.compact(mode="window", **given),  # type: ignore[arg-type]
+    "compact": lambda store, session, entry, given: session.compact(mode="window", **given),
     "compact_range": lambda store, session, entry, given: session.compactions.compact_range(
-        entry,
-        None,
-        mode="window",
-        **given,  # type: ignore[arg-type]
+        entry, None, mode="window", **given
     ),
-    "uncompact": lambda store, session, entry, given: session.compactions.uncompact(**given),  # type: ignore[arg-type]
+    "uncompact": lambda store, session, entry, given: session.compactions.uncompact(**given),
     "append_branch_summary": lambda store, session, entry, given: session.append_branch_summary(
-        "gone",
-        from_id=entry,
-        **given,  # type: ignore[arg-type]
+        "gone", from_id=entry, **given
     ),
-    "register": lambda store, session, entry, given: session.marks.register("rules", "Be brief.", **given),  # type: ignore[arg-type]
-    "unregister": lambda store, session, entry, given: session.marks.unregister("rules", **given),  # type: ignore[arg-type]
-    "append_blocks": lambda store, session, entry, given: session.append_blocks([Says("here", "There.")], **given),  # type: ignore[arg-type]
+    "register": lambda store, session, entry, given: session.marks.register("rules", "Be brief.", **given),
+    "unregister": lambda store, session, entry, given: session.marks.unregister("rules", **given),
+    "append_blocks": lambda store, session, entry, given: session.append_blocks([Says("here", "There.")], **given),
     "append_handoff": lambda store, session, entry, given: session.context.append_handoff(
-        "Coder",
-        settings={"handoff": ["tickets"]},
-        sources={"tickets": lambda asked: "open"},
-        **given,  # type: ignore[arg-type]
+        "Coder", settings={"handoff": ["tickets"]}, sources={"tickets": lambda asked: "open"}, **given
     ),
-    "append_custom": lambda store, session, entry, given: session.append_custom("note", 1, **given),  # type: ignore[arg-type]
+    "append_custom": lambda store, session, entry, given: session.append_custom("note", 1, **given),
     "import_entries": lambda store, session, entry, given: session.import_entries(
-        [placed(new_message(user("more")), "new", entry)],
-        leaf="new",
-        **given,  # type: ignore[arg-type]
+        [placed(new_message(user("more")), "new", entry)], leaf="new", **given
     ),
-    "move_leaf": lambda store, session, entry, given: session.move_leaf(entry, **given),  # type: ignore[arg-type]
-    "rewind": lambda store, session, entry, given: session.rewind(turns=1, **given),  # type: ignore[arg-type]
-    "rewind over nothing": lambda store, session, entry, given: session.rewind(turns=9, **given),  # type: ignore[arg-type]
-    "navigate": lambda store, session, entry, given: session.navigate(session.leaf_id or "", **given),  # type: ignore[arg-type]
-    "undo": lambda store, session, entry, given: session.undo(**given),  # type: ignore[arg-type]
-    "redo": lambda store, session, entry, given: session.redo(**given),  # type: ignore[arg-type]
-    "go_back": lambda store, session, entry, given: session.go_back(to=1, **given),  # type: ignore[arg-type]
-    "go_back to an edit": lambda store, session, entry, given: session.go_back(to=2, before=True, **given),  # type: ignore[arg-type]
-    "remove_leaf_message": lambda store, session, entry, given: session.remove_leaf_message(entry, **given),  # type: ignore[arg-type]
-    "exclude": lambda store, session, entry, given: session.marks.exclude(entry, **given),  # type: ignore[arg-type]
-    "include what is not left out": lambda store, session, entry, given: session.marks.include(entry, **given),  # type: ignore[arg-type]
-    "pin": lambda store, session, entry, given: session.marks.pin(entry, **given),  # type: ignore[arg-type]
-    "unpin": lambda store, session, entry, given: session.marks.unpin(entry, **given),  # type: ignore[arg-type]
-    "set_label": lambda store, session, entry, given: session.marks.set_label(entry, "here", **given),  # type: ignore[arg-type]
-    "set_title": lambda store, session, entry, given: session.set_title("new", **given),  # type: ignore[arg-type]
-    "set_metadata": lambda store, session, entry, given: session.set_metadata({"n": 1}, merge=True, **given),  # type: ignore[arg-type]
+    "move_leaf": lambda store, session, entry, given: session.move_leaf(entry, **given),
+    "rewind": lambda store, session, entry, given: session.rewind(turns=1, **given),
+    "rewind over nothing": lambda store, session, entry, given: session.rewind(turns=9, **given),
+    "navigate": lambda store, session, entry, given: session.navigate(session.leaf_id or "", **given),
+    "undo": lambda store, session, entry, given: session.undo(**given),
+    "redo": lambda store, session, entry, given: session.redo(**given),
+    "go_back": lambda store, session, entry, given: session.go_back(to=1, **given),
+    "go_back to an edit": lambda store, session, entry, given: session.go_back(to=2, before=True, **given),
+    "remove_leaf_message": lambda store, session, entry, given: session.remove_leaf_message(entry, **given),
+    "exclude": lambda store, session, entry, given: session.marks.exclude(entry, **given),
+    "include what is not left out": lambda store, session, entry, given: session.marks.include(entry, **given),
+    "pin": lambda store, session, entry, given: session.marks.pin(entry, **given),
+    "unpin": lambda store, session, entry, given: session.marks.unpin(entry, **given),
+    "set_label": lambda store, session, entry, given: session.marks.set_label(entry, "here", **given),
+    "set_title": lambda store, session, entry, given: session.set_title("new", **given),
+    "set_metadata": lambda store, session, entry, given: session.set_metadata({"n": 1}, merge=True, **given),
     "set_completed": lambda store, session, entry, given: session.set_completed(
-        datetime(2026, 1, 1, tzinfo=UTC),
-        **given,  # type: ignore[arg-type]
+        datetime(2026, 1, 1, tzinfo=UTC), **given
     ),
-    "fork": lambda store, session, entry, given: session.fork(**given),  # type: ignore[arg-type]
-    "create_task": lambda store, session, entry, given: session.tasks.create(task_id="t", **given),  # type: ignore[arg-type]
+    "fork": lambda store, session, entry, given: session.fork(**given),
+    "create_task": lambda store, session, entry, given: session.tasks.create(task_id="t", **given),
     "end_task": _end_task,
     "cherry_pick": _cherry_pick,
     "merge_back": _merge_back,
     "Store.append_messages": lambda store, session, entry, given: store.append_messages(
         session, [user("more")], **given
-    ),  # type: ignore[arg-type]
-    "Store.link_task": lambda store, session, entry, given: store.link_task(session, "child", task_id="t", **given),  # type: ignore[arg-type]
-    "Store.delete_session_tree": lambda store, session, entry, given: store.delete_session_tree(session, **given),  # type: ignore[arg-type]
+    ),
+    "Store.link_task": lambda store, session, entry, given: store.link_task(session, "child", task_id="t", **given),
+    "Store.delete_session_tree": lambda store, session, entry, given: store.delete_session_tree(session, **given),
 }
 
 
@@ -200,7 +187,7 @@ async def test_messages_are_appended_without_a_handle(store: Store, session: Ses
     with pytest.raises(SessionNotFound):
         await store.append_messages(UNKNOWN, [user("lost")])
     with pytest.raises(InvalidArgument, match="on_conflict"):
-        await store.append_messages(session, [user("lost")], on_conflict="merge")  # type: ignore[arg-type]
+        await store.append_messages(session, [user("lost")], on_conflict="merge")
 
 
 async def test_a_rebase_lands_below_what_is_stored_and_the_handle_takes_that_over(
