@@ -28,7 +28,7 @@ def _functions() -> Iterator[tuple[str, str, ast.expr | None]]:
     package = Path(flue_py.__file__).parent
     for path in sorted(package.rglob("*.py")):
         where = path.relative_to(package).as_posix()
-        if where.startswith(("store/", "testing/", "core/")):
+        if where.startswith(("db/", "core/")):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
