@@ -337,8 +337,11 @@ def gathered(material: Material, most: int, fits: Callable[[Operation], bool] = 
         for _, results in exchanges[: len(exchanges) - new]
     ]
     counted += [operation.status for operation in carried.listed[: len(carried.listed) + new - len(listed)]]
-    folded = _added(carried.folded, counted)
-    return Operations(carried.first_turn, turns[-1] if turns else before, listed, folded)
+    done, failures, pending = (
+        count + counted.count(status) for count, status in zip(carried.folded, STATUSES, strict=True)
+    )
+    last_turn = turns[-1] if turns else before
+    return Operations(carried.first_turn, last_turn, listed, (done, failures, pending))
 
 
 def has_operations(material: Material) -> bool:
@@ -360,11 +363,6 @@ def called_on(part: Mapping[str, JsonValue]) -> str:
     """Return the tool and its target, on one line."""
     name, target = _name(part), _target(part.get("arguments"))
     return f'{name} → "{target}"' if target else name
-
-
-def _added(folded: tuple[int, int, int], further: Sequence[Status]) -> tuple[int, int, int]:
-    done, failed, pending = (count + further.count(status) for count, status in zip(folded, STATUSES, strict=True))
-    return done, failed, pending
 
 
 def _status(failed: Collection[int], results: Sequence[int]) -> Status:

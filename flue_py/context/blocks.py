@@ -179,14 +179,10 @@ class RuntimeEnvironment:
             "## Runtime Environment",
             *(f"- {label}: {visible_line(value, _MOST_CHARS)}" for label, value in facts),
         ]
-        day, offset, zone = now.date().isoformat(), _offset(now), visible_line(_zone(now), _MOST_CHARS)
+        digits = now.strftime("%z")
+        day, offset, zone = now.date().isoformat(), f"{digits[:3]}:{digits[3:5]}", visible_line(_zone(now), _MOST_CHARS)
         text = "\n".join([*lines, f"- Date/time: {day} {now:%H:%M} {offset} ({zone})"])
         return BlockText(text, "\n".join([*lines, f"{day} {offset} {zone}"]))
-
-
-def _offset(now: datetime) -> str:
-    digits = now.strftime("%z")
-    return f"{digits[:3]}:{digits[3:5]}"
 
 
 def _zone(now: datetime) -> str:
@@ -246,7 +242,12 @@ class Exchange:
 
     def run(self) -> bytes:
         """Return the body of the answer. Raises `MemoryUnavailable`, in which nothing is said by the server."""
-        connection = self._connection()
+        _, host, port, _ = self._address
+        connection = (
+            HTTPSConnection(host, port, timeout=self._timeout, context=ssl.create_default_context())
+            if self._address.is_secure
+            else HTTPConnection(host, port, timeout=self._timeout)
+        )
         try:
             return self._ask(connection)
         except MemoryUnavailable:
@@ -264,13 +265,6 @@ class Exchange:
         """End all waiting for the server."""
         self._is_to_end = True
         self._close()
-
-    def _connection(self) -> HTTPConnection:
-        _, host, port, _ = self._address
-        if self._address.is_secure:
-            context = ssl.create_default_context()
-            return HTTPSConnection(host, port, timeout=self._timeout, context=context)
-        return HTTPConnection(host, port, timeout=self._timeout)
 
     def _ask(self, connection: HTTPConnection) -> bytes:
         connection.connect()
@@ -408,7 +402,9 @@ class Gitignore:
 
 def _read(path: Path) -> BlockText | None:
     try:
-        data = _beginning(path)
+        data = read_beginning(path, _READ_BYTES + 1)
+        if data is None:
+            raise ValueError("it is not a file")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
@@ -427,13 +423,6 @@ def _read(path: Path) -> BlockText | None:
         return None
     rest = f" (its first {MOST_LINES} lines)" if len(lines) > MOST_LINES else "" if is_whole else " (its beginning)"
     return BlockText("\n".join([f"## .gitignore{rest}", "", *shown_lines]))
-
-
-def _beginning(path: Path) -> bytes:
-    data = read_beginning(path, _READ_BYTES + 1)
-    if data is None:
-        raise ValueError("it is not a file")
-    return data
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -636,7 +625,8 @@ async def _asked(
             answer = function()
             return await answer if isawaitable(answer) else answer
     except Exception as error:  # noqa: BLE001 - whatever a block does, the turn goes on
-        return BlockFailure(name, _reading_reason(error), moment)
+        text, kind = printed_error(error), type(error).__name__
+        return BlockFailure(name, visible_line(f"{kind}: {text}" if text else kind, _REASON_CHARS), moment)
     return BlockFailure(name, f"gave no answer within {patience:g} seconds", moment)
 
 
@@ -654,12 +644,12 @@ def _checked(name: str, text: object) -> Said:
     return text if text.text.strip() else None
 
 
-def _reading_reason(error: Exception) -> str:
+def printed_error(error: Exception) -> str:
+    """Return the text of an error; "" for one that cannot be printed, which is one all the same."""
     try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - an error that cannot be printed is one all the same
-        text = ""
-    return visible_line(f"{type(error).__name__}: {text}" if text else type(error).__name__, _REASON_CHARS)
+        return str(error)
+    except Exception:  # noqa: BLE001 - it may raise anything
+        return ""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -718,17 +708,8 @@ def to_tell(blocks: Sequence[Block], texts: Sequence[Said], shown: Mapping[str, 
         elif now is None and not shown.get(name):
             unchanged.append(name)
         elif now is None:
-            entries.append(
-                (
-                    name,
-                    _entry(
-                        name,
-                        f"[The block {name!r} above no longer holds: there is nothing of it now.]",
-                        {_WITHDRAWN: True},
-                    ),
-                    True,
-                )
-            )
+            note = f"[The block {name!r} above no longer holds: there is nothing of it now.]"
+            entries.append((name, _entry(name, note, {_WITHDRAWN: True}), True))
         elif (same := _digest(now)) == shown.get(name):
             unchanged.append(name)
         else:

@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias, TypeVar, cast
 
 from msgspec.structs import replace
 
+from flue_py.context.blocks import printed_error
 from flue_py.context.pipeline import Item, ToolUse, plain_name, plain_names, tool_uses
 from flue_py.context.settings import ContextSource
 from flue_py.core.context import ContextEntry
@@ -413,7 +414,7 @@ async def _read(
     except Exception as error:  # noqa: BLE001 - a source of the caller's, and no reason to ask no model
         answer = error
     if isinstance(answer, Exception):
-        return SkippedSource(wanted.source, f"it failed: {_reason(answer)}")
+        return SkippedSource(wanted.source, f"it failed: {shown(printed_error(answer) or type(answer).__name__)}")
     if answer is not None and not isinstance(answer, str):
         return SkippedSource(wanted.source, f"it returned {shown(answer)}, not a text")
     text = cut_source(answer or "", wanted).strip()
@@ -440,14 +441,6 @@ def _outcome(source: SourceReader, question: Asked) -> tuple[_Found | Exception]
         return (source(question),)
     except Exception as error:  # noqa: BLE001 - returned, and reported
         return (error,)
-
-
-def _reason(error: Exception) -> str:
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - an error that cannot be printed is one all the same
-        text = ""
-    return shown(text or type(error).__name__)
 
 
 def cut_source(text: str, wanted: ContextSource) -> str:
