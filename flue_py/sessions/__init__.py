@@ -1,3 +1,126 @@
-"""`Store` and `Session`: a file for each group of methods."""
+"""`Store` and `Session`: a file for each group of methods. The values that few programs name are offered here.
+
+They are arguments and results of these methods. A name is imported when it is first used.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flue_py.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from flue_py.context.artifacts import ArtifactExcerpt
+    from flue_py.core.context import (
+        CommonPrefix,
+        DiffSide,
+        EntryCost,
+        LeafDiff,
+        PendingCall,
+        PendingTurn,
+        ReportedSize,
+        ToolUse,
+    )
+    from flue_py.core.entries import Artifact, Exclusion, PathSettings, Source
+    from flue_py.core.ledger import HeldAmount, Recorded, RepricedCalls, Repricing, UsageReport, UsageRow
+    from flue_py.core.operations import SessionEvent
+    from flue_py.core.sessions import (
+        ConvertedMessage,
+        DocumentInfo,
+        DocumentName,
+        DocumentsFound,
+        Problem,
+        ScopeDeletion,
+        StoreInfo,
+        TaskLink,
+        VerifyReport,
+    )
+    from flue_py.core.trees import BackupReport
+    from flue_py.core.usage import CallDifference
+    from flue_py.prices import EditPlan
+    from flue_py.search import Searched, SessionHits, Snippet
+    from flue_py.sessions.compact import BranchSummary, Compact, Exclude, Fork, Leaving, Resume, Rewind
+    from flue_py.sessions.marks import MarkEffect
+__all__ = [
+    "Artifact",
+    "ArtifactExcerpt",
+    "BackupReport",
+    "BranchSummary",
+    "CallDifference",
+    "CommonPrefix",
+    "Compact",
+    "ConvertedMessage",
+    "DiffSide",
+    "DocumentInfo",
+    "DocumentName",
+    "DocumentsFound",
+    "EditPlan",
+    "EntryCost",
+    "Exclude",
+    "Exclusion",
+    "Fork",
+    "HeldAmount",
+    "LeafDiff",
+    "Leaving",
+    "MarkEffect",
+    "PathSettings",
+    "PendingCall",
+    "PendingTurn",
+    "Problem",
+    "Recorded",
+    "ReportedSize",
+    "RepricedCalls",
+    "Repricing",
+    "Resume",
+    "Rewind",
+    "ScopeDeletion",
+    "Searched",
+    "SessionEvent",
+    "SessionHits",
+    "Snippet",
+    "Source",
+    "StoreInfo",
+    "TaskLink",
+    "ToolUse",
+    "UsageReport",
+    "UsageRow",
+    "VerifyReport",
+]
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "flue_py.context.artifacts": ("ArtifactExcerpt",),
+            "flue_py.core.context": (
+                "CommonPrefix",
+                "DiffSide",
+                "EntryCost",
+                "LeafDiff",
+                "PendingCall",
+                "PendingTurn",
+                "ReportedSize",
+                "ToolUse",
+            ),
+            "flue_py.core.entries": ("Artifact", "Exclusion", "PathSettings", "Source"),
+            "flue_py.core.ledger": ("HeldAmount", "Recorded", "RepricedCalls", "Repricing", "UsageReport", "UsageRow"),
+            "flue_py.core.operations": ("SessionEvent",),
+            "flue_py.core.sessions": (
+                "ConvertedMessage",
+                "DocumentInfo",
+                "DocumentName",
+                "DocumentsFound",
+                "Problem",
+                "ScopeDeletion",
+                "StoreInfo",
+                "TaskLink",
+                "VerifyReport",
+            ),
+            "flue_py.core.trees": ("BackupReport",),
+            "flue_py.core.usage": ("CallDifference",),
+            "flue_py.prices": ("EditPlan",),
+            "flue_py.search": ("Searched", "SessionHits", "Snippet"),
+            "flue_py.sessions.compact": ("BranchSummary", "Compact", "Exclude", "Fork", "Leaving", "Resume", "Rewind"),
+            "flue_py.sessions.marks": ("MarkEffect",),
+        },
+    )
