@@ -18,7 +18,7 @@ copy of the input; treat it as frozen too.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias, TypeVar, cast, get_args, get_origin
@@ -236,7 +236,17 @@ _UNKNOWN_PART_SHAPE = UnknownPart._shape
 # --- Messages -----------------------------------------------------------------------------------------------
 
 
-class SystemMessage(_JsonModel):
+class _MessageModel(_JsonModel):
+    @property
+    def text(self) -> str:
+        """The text for a reader: the content, or its text parts joined by newlines; "" for a message without any."""
+        content: str | Sequence[Part] | None = self.__dict__["content"]
+        if content is None or isinstance(content, str):
+            return content or ""
+        return "\n".join(part.text for part in content if isinstance(part, TextPart))
+
+
+class SystemMessage(_MessageModel):
     """Instructions that stand above the conversation."""
 
     role: Literal["system"] = "system"
@@ -244,7 +254,7 @@ class SystemMessage(_JsonModel):
     timestamp: JsonValue = None
 
 
-class UserMessage(_JsonModel):
+class UserMessage(_MessageModel):
     """What the user said."""
 
     role: Literal["user"] = "user"
@@ -252,7 +262,7 @@ class UserMessage(_JsonModel):
     timestamp: JsonValue = None
 
 
-class AssistantMessage(_JsonModel):
+class AssistantMessage(_MessageModel):
     """One answer of a model, with what it cost. ``usage`` is kept as it was reported, and read where it is counted."""
 
     role: Literal["assistant"] = "assistant"
@@ -265,8 +275,14 @@ class AssistantMessage(_JsonModel):
     error_message: str | None = None
     timestamp: JsonValue = None
 
+    @property
+    def tool_calls(self) -> tuple[ToolCallPart, ...]:
+        """The calls of tools, in order."""
+        content = self.content if isinstance(self.content, tuple) else ()
+        return tuple(part for part in content if isinstance(part, ToolCallPart))
 
-class ToolResultMessage(_JsonModel):
+
+class ToolResultMessage(_MessageModel):
     """What a tool answered. Old transcripts leave the id out; then it is None."""
 
     role: Literal["toolResult"] = "toolResult"
@@ -278,7 +294,7 @@ class ToolResultMessage(_JsonModel):
     timestamp: JsonValue = None
 
 
-class OtherMessage(_JsonModel):
+class OtherMessage(_MessageModel):
     """A message of any other role (bashExecution, custom, tool, developer ...), kept whole."""
 
     role: str

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
+from flue_py.core.entries import tool_calls
 from flue_py.core.json import MAX_JSON_DEPTH, encode_json, replace_lone_surrogates
 from flue_py.core.kinds import message_text
 from flue_py.core.messages import (
@@ -674,6 +675,18 @@ def test_a_message_is_lossless_as_a_field_of_another_model_too() -> None:
 )
 def test_the_text_of_a_message_is_its_string_or_its_text_parts(value: Any, text: str) -> None:
     assert message_text(value) == text
+
+
+def test_a_typed_message_has_its_text_and_its_calls_and_none_of_them_among_its_fields() -> None:
+    for value in REAL_SHAPES.values():
+        message = parse_message(value)
+        assert message.text == message_text(value)
+        assert as_text(message_json(message)) == as_text(value)
+        if isinstance(message, AssistantMessage):
+            assert [call.model_dump() for call in message.tool_calls] == tool_calls(value)
+    other = parse_message({"role": "custom", "text": "its own field", "content": None})
+    assert (other.text, other.model_extra) == ("", {"text": "its own field"})
+    assert AssistantMessage(content="no parts").tool_calls == ()
 
 
 @given(st.one_of(LOOSE_MESSAGE, JSON))
