@@ -23,13 +23,13 @@ from flue_py.db.sqlite import runner as read_only
 
 LATER_FORMAT = stamp.FORMAT_VERSION + 1
 
-REVISION = "0002"
+REVISION = f"{int(stamp.HEAD) + 1:04}"
 
-MIGRATION = '''
+MIGRATION = f'''
 """Colours of sessions.
 
-Revision: 0002
-Follows: 0001
+Revision: {REVISION}
+Follows: {stamp.HEAD}
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ import signal
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "{REVISION}"
+down_revision = "{stamp.HEAD}"
 
 
 def upgrade() -> None:
@@ -93,7 +93,7 @@ def _forget() -> None:
 
 def _make_files(folder: Path) -> None:
     shutil.copytree(ddl.migrations_directory(), folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "versions" / "0002_colours.py").write_text(MIGRATION)
+    (folder / "versions" / f"{REVISION}_colours.py").write_text(MIGRATION)
     for dialect, statements in _MAKE.items():
         printed = ddl.printed_path(dialect).read_text(encoding="utf-8").replace(f"'{ddl.HEAD}'", f"'{REVISION}'")
         added = "".join(f"{statement}{ddl.STATEMENT_END}" for statement in statements)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
 import pytest
 
 import flue_py
@@ -88,6 +93,40 @@ async def test_a_copy_has_the_branches_beside_the_path_in_another_folder(store: 
     assert (await store.verify()).problems == []
     with pytest.raises(SessionNotFound):
         await session.copy()
+
+
+async def test_of_each_column_a_fork_and_a_copy_say_whether_it_is_the_source_s(tmp_path: Path) -> None:
+    # A new column fails here until somebody has decided what becomes of it.
+    of_a_fork = {"scope", "cwd", "config_path", "tree_id", "leaf"}
+    of_a_copy = {"scope", "cwd", "config_path", "leaf", "entry_count", "message_count", "first_message"}
+    anew = {"session_key", "id", "key", "title", "metadata", "revision"}
+    anew |= {"forked_from_session", "forked_from_entry", "completed_at"}
+    anew |= {"spent_tokens", "spent_cost", "unpriced_calls", "unknown_calls"}
+    not_compared = {
+        "kind",
+        "task_depth",
+        "created_at",
+        "updated_at",
+        "active_at",
+        "active_slot",
+        "trashed_at",
+        "auto_title",
+    }
+    async with flue_py.open(tmp_path / "a.db") as store:
+        source = await store.create_session(
+            scope="a", key="k", title="t", cwd="/one", config_path="/one/c", metadata={"x": 1}
+        )
+        await source.append_messages([user("hi"), assistant("hello", 5), assistant("paid", 5) | {"usage": {}}])
+        await source.set_completed(datetime.now(UTC))
+        fork, copy = await source.fork(), await source.copy()
+    with closing(sqlite3.connect(tmp_path / "a.db")) as database:
+        database.row_factory = sqlite3.Row
+        rows = {row["id"]: dict(row) for row in database.execute("SELECT * FROM sessions")}
+    original = rows[source.id]
+    assert set(original) == of_a_fork | of_a_copy | anew | not_compared
+    for made, same in ((fork, of_a_fork), (copy, of_a_copy)):
+        row = rows[made.id]
+        assert {name for name in original if row[name] == original[name] is not None} - not_compared == same
 
 
 def test_the_blocking_twin_has_the_draft_too() -> None:
