@@ -37,9 +37,10 @@ def test_every_test_that_is_named_is_there() -> None:
     assert [f"{file}::{name}" for file, name in NAMED if name not in names_in(file)] == []
 
 
-def test_every_promise_leads_to_a_section_and_every_section_has_one() -> None:
-    promises = re.findall(r"^\| [^|]+ \| \[([^]]+)\]\(#[\w-]+\) \|$", TEXT, re.MULTILINE)
-    assert set(promises) == SECTIONS.keys() - {UNTESTED}
+def test_every_section_begins_with_its_promise() -> None:
+    begins = {section: text.lstrip().startswith("**") for section, text in SECTIONS.items() if section != UNTESTED}
+    assert len(begins) > 10
+    assert [section for section, has_one in begins.items() if not has_one] == []
 
 
 def test_every_surrounding_has_tests_and_every_test_a_surrounding() -> None:
