@@ -33,6 +33,8 @@ from tests.whole_stores import copied, make_everything, told, whole_trees, with_
 Opening = Callable[[str], Coroutine[Any, Any, Backend]]
 
 
+MOST_ROUNDS = 20
+"""How often the source is written to, at most, while it is copied: a slow copy is not made longer by it."""
 # An engine on a file keeps rows by the statements of the file. All pairs are tried in the long run.
 MOST_KINDS = [kind for kind in KINDS if kind != "aiosqlite"]
 
@@ -202,7 +204,7 @@ async def test_the_source_is_written_to_meanwhile_and_the_copy_catches_up(open_k
 
     async def write() -> int:
         rounds = 0
-        while not copying_is_over.is_set():
+        while not copying_is_over.is_set() and rounds < MOST_ROUNDS:
             for session_id in sessions[::3]:
                 await add(source, session_id, user(), assistant(tokens=1))
             rounds += 1
