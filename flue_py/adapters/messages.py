@@ -41,7 +41,7 @@ from flue_py.providers.lists import (
 )
 from flue_py.providers.openai_chat import image_from_url, parts_of
 from flue_py.providers.request import Converted, convert
-from flue_py.sessions.arguments import checked_text
+from flue_py.sessions.handle import checked_text
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage

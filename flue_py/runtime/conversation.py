@@ -30,9 +30,8 @@ from flue_py.render.views import entry_row, memory_lines, session_row, task_row
 from flue_py.runtime import guard
 from flue_py.runtime.harness import redo_last, undo_last
 from flue_py.runtime.housekeeping import delete_all, find_completed
-from flue_py.sessions.arguments import checked_flag, checked_patience, checked_text
 from flue_py.sessions.compact import checked_hook
-from flue_py.sessions.handle import shown_context, stored_row
+from flue_py.sessions.handle import checked_flag, checked_patience, checked_text, shown_context, stored_row
 from flue_py.sessions.money import model_of
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store

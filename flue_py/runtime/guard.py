@@ -53,7 +53,8 @@ from flue_py.errors import (
     shown,
 )
 from flue_py.lazy import lazy_module
-from flue_py.sessions.arguments import (
+from flue_py.sessions.compact import Claim, checked_hook, compacting_under
+from flue_py.sessions.handle import (
     checked_choice,
     checked_count,
     checked_flag,
@@ -61,9 +62,9 @@ from flue_py.sessions.arguments import (
     checked_patience,
     checked_text,
     optional,
+    shown_context,
+    stored_row,
 )
-from flue_py.sessions.compact import Claim, checked_hook, compacting_under
-from flue_py.sessions.handle import shown_context, stored_row
 from flue_py.sessions.money import book, model_of, window_of
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store

@@ -19,8 +19,7 @@ from msgspec import Struct, field
 from flue_py.core.json import JsonObject, Selective, decode_object, to_json
 from flue_py.core.sessions import MAX_BY_CHARACTERS, RESTORABLE, Deletion, LogLine, Moved, TaskLink, restorable
 from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, shown
-from flue_py.sessions.arguments import checked_id
-from flue_py.sessions.handle import stored_row
+from flue_py.sessions.handle import checked_id, stored_row
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import OpenMode, Store
 

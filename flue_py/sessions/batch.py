@@ -57,7 +57,9 @@ from flue_py.db.runner import committed_before
 from flue_py.db.waiting import run_here
 from flue_py.errors import CallConflict, InvalidArgument, SessionNotFound, shown
 from flue_py.prices import CallPricer
-from flue_py.sessions.arguments import (
+from flue_py.sessions.compact import BranchSummary, summary_entry
+from flue_py.sessions.handle import (
+    Handle,
     HasId,
     checked_id,
     checked_leaf,
@@ -66,9 +68,9 @@ from flue_py.sessions.arguments import (
     checked_place,
     checked_seen,
     checked_session,
+    refuse_others,
+    turns_of,
 )
-from flue_py.sessions.compact import BranchSummary, summary_entry
-from flue_py.sessions.handle import Handle, refuse_others, turns_of
 from flue_py.sessions.marks import Marks
 from flue_py.sessions.session import Session, Tasks
 from flue_py.sessions.write import (

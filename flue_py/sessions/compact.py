@@ -51,9 +51,11 @@ from flue_py.errors import (
     shown,
 )
 from flue_py.lazy import lazy_module
-from flue_py.sessions.arguments import (
+from flue_py.sessions.handle import (
     ChangedMetadata,
+    Group,
     HasId,
+    KnownContext,
     check_rewind,
     checked_count,
     checked_flag,
@@ -68,8 +70,8 @@ from flue_py.sessions.arguments import (
     checked_session,
     checked_text,
     optional,
+    waiting_of,
 )
-from flue_py.sessions.handle import Group, KnownContext, waiting_of
 from flue_py.sessions.marks import Marks
 from flue_py.sessions.money import BookingAsker, Patience, Spending, book, model_of, window_of
 from flue_py.sessions.request import Context

@@ -40,7 +40,8 @@ from flue_py.core.sessions import (
 )
 from flue_py.errors import EntryNotFound, InvalidArgument, shown
 from flue_py.lazy import lazy_module
-from flue_py.sessions.arguments import (
+from flue_py.sessions.handle import (
+    Group,
     checked_choice,
     checked_id,
     checked_on_conflict,
@@ -48,7 +49,6 @@ from flue_py.sessions.arguments import (
     checked_seen,
     checked_text,
 )
-from flue_py.sessions.handle import Group
 from flue_py.sessions.write import Writing
 
 if TYPE_CHECKING:

@@ -95,8 +95,11 @@ from flue_py.errors import (
 )
 from flue_py.lazy import lazy_module
 from flue_py.prices import CallPricer
-from flue_py.sessions.arguments import (
+from flue_py.sessions.handle import (
+    Group,
+    Handle,
     HasId,
+    Scoped,
     checked_choice,
     checked_flag,
     checked_id,
@@ -107,7 +110,6 @@ from flue_py.sessions.arguments import (
     checked_session,
     checked_text,
 )
-from flue_py.sessions.handle import Group, Handle, Scoped
 from flue_py.system import async_once
 
 if TYPE_CHECKING:

@@ -31,15 +31,18 @@ from flue_py.db.backend import Backend
 from flue_py.errors import IdempotencyConflict, InvalidArgument, SessionNotFound, shown
 from flue_py.lazy import lazy_module
 from flue_py.prices import CallPricer
-from flue_py.sessions.arguments import (
+from flue_py.sessions.handle import (
+    Group,
+    KnownChain,
+    KnownContext,
     checked_flag,
     checked_leaf,
     checked_moment,
     checked_on_conflict,
     checked_seen,
     checked_text,
+    waiting_of,
 )
-from flue_py.sessions.handle import Group, KnownChain, KnownContext, waiting_of
 from flue_py.sessions.marks import Marks
 from flue_py.sessions.write import Writing
 from flue_py.system import collector_held

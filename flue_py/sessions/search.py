@@ -61,8 +61,9 @@ from flue_py.search import (
     texts_of,
     title_text,
 )
-from flue_py.sessions.arguments import (
+from flue_py.sessions.handle import (
     HasId,
+    Scoped,
     checked_choice,
     checked_function,
     checked_limit,
@@ -70,7 +71,6 @@ from flue_py.sessions.arguments import (
     checked_session,
     checked_text,
 )
-from flue_py.sessions.handle import Scoped
 from flue_py.system import is_below
 
 if TYPE_CHECKING:

@@ -37,20 +37,6 @@ from flue_py.core.sessions import (
 )
 from flue_py.errors import EntryNotFound, InvalidArgument, StoreClosed
 from flue_py.lazy import lazy_module
-from flue_py.sessions.arguments import (
-    ChangedMetadata,
-    check_rewind,
-    checked_flag,
-    checked_id,
-    checked_leaf,
-    checked_limit,
-    checked_metadata,
-    checked_moment,
-    checked_place,
-    checked_revision,
-    checked_seen,
-    checked_text,
-)
 from flue_py.sessions.compact import (
     Around,
     Branches,
@@ -65,7 +51,21 @@ from flue_py.sessions.compact import (
     no_summary,
     summary_entry,
 )
-from flue_py.sessions.handle import Group
+from flue_py.sessions.handle import (
+    ChangedMetadata,
+    Group,
+    check_rewind,
+    checked_flag,
+    checked_id,
+    checked_leaf,
+    checked_limit,
+    checked_metadata,
+    checked_moment,
+    checked_place,
+    checked_revision,
+    checked_seen,
+    checked_text,
+)
 from flue_py.sessions.marks import Marks
 from flue_py.sessions.money import Spending, model_of
 from flue_py.sessions.request import Context, Reports, offered_tools

@@ -75,8 +75,10 @@ from flue_py.errors import (
 )
 from flue_py.lazy import lazy_module
 from flue_py.prices import NO_PRICER, CallPricer, PricesChoice, choose_prices
-from flue_py.sessions.arguments import (
+from flue_py.sessions.batch import Atomic
+from flue_py.sessions.handle import (
     HasId,
+    Scoped,
     checked_choice,
     checked_flag,
     checked_function,
@@ -97,8 +99,6 @@ from flue_py.sessions.arguments import (
     checked_text,
     optional,
 )
-from flue_py.sessions.batch import Atomic
-from flue_py.sessions.handle import Scoped
 from flue_py.sessions.money import StoreBudgets, StoreUsage
 from flue_py.sessions.search import StoreSearch, all_sessions, find_named
 from flue_py.sessions.session import Session

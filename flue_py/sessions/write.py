@@ -66,7 +66,10 @@ from flue_py.errors import (
 )
 from flue_py.lazy import lazy_module
 from flue_py.providers.base import Response, response_in
-from flue_py.sessions.arguments import (
+from flue_py.sessions.handle import (
+    Group,
+    Handle,
+    Result,
     checked_flag,
     checked_id,
     checked_messages,
@@ -76,8 +79,8 @@ from flue_py.sessions.arguments import (
     checked_place,
     checked_seen,
     checked_text,
+    waiting_of,
 )
-from flue_py.sessions.handle import Group, Handle, Result, waiting_of
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

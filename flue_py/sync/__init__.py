@@ -39,8 +39,8 @@ from flue_py.db.runner import Opener, starting_threads
 from flue_py.db.waiting import OnCaller, Waiting, run_here, shielded
 from flue_py.errors import InvalidArgument, StoreClosed, WrongEventLoop, shown
 from flue_py.sessions import compact, marks, money, request, store, write
-from flue_py.sessions.arguments import HasId
 from flue_py.sessions.batch import Atomic as AsyncAtomic
+from flue_py.sessions.handle import HasId
 from flue_py.sessions.session import Session as AsyncSession
 from flue_py.sessions.session import Tasks as AsyncTasks
 from flue_py.sessions.store import Store as AsyncStore

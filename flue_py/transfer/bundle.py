@@ -31,7 +31,7 @@ from flue_py.db.files import Part, temporary_folder
 from flue_py.db.payloads import checked_text, is_raw
 from flue_py.db.sqlite.file import check_magic, connect_for_reading, create_tables, format_of, leave_wal
 from flue_py.errors import FlueError, FormatTooNew, NotAStore, SessionNotFound, StoreUnavailable, UnreadableFile
-from flue_py.sessions.arguments import (
+from flue_py.sessions.handle import (
     HasId,
     checked_flag,
     checked_function,

@@ -18,7 +18,7 @@ from flue_py.core.trees import SalvageReport, Standing, TreeCopy, TreeHead
 from flue_py.db.backend import Backend
 from flue_py.db.runner import waiting_here
 from flue_py.errors import InvalidArgument, SessionExists
-from flue_py.sessions.arguments import checked_flag, checked_function, checked_limits, checked_path
+from flue_py.sessions.handle import checked_flag, checked_function, checked_limits, checked_path
 from flue_py.sessions.store import Store
 
 # Copying all trees of a store to another one, while both are in use.

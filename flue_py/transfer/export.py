@@ -32,8 +32,7 @@ from flue_py.formats.kit import Exported, SessionTree
 from flue_py.formats.registry import export_names, known_format
 from flue_py.providers.base import ExportNote
 from flue_py.render.transcript import WrittenUpTo, rewound_note, transcript_body, transcript_head, written_up_to
-from flue_py.sessions.arguments import checked_flag, checked_leaf, checked_path, checked_text
-from flue_py.sessions.handle import waiting_of
+from flue_py.sessions.handle import checked_flag, checked_leaf, checked_path, checked_text, waiting_of
 from flue_py.sessions.money import price_parts
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store

@@ -44,7 +44,7 @@ from flue_py.formats.registry import (
     program_of,
     recognize,
 )
-from flue_py.sessions.arguments import checked_flag, checked_function, checked_metadata, checked_path
+from flue_py.sessions.handle import checked_flag, checked_function, checked_metadata, checked_path
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.sessions.write import oddities_of

@@ -63,7 +63,7 @@ from flue_py.errors import (
 from flue_py.providers.lists import Said
 from flue_py.providers.request import wire_request
 from flue_py.providers.rules import is_of_the_model, kind_of
-from flue_py.sessions.arguments import checked_text
+from flue_py.sessions.handle import checked_text
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
