@@ -9,18 +9,18 @@ from typing import TypeGuard
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from flue_py.core.entries import NewEntry
 from flue_py.core.json import JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import COMPACTION, MESSAGE, message_text
 from flue_py.core.sessions import NewSession, derived_id
 from flue_py.core.usage import SUMMED, PaidCall, UsageTotals, call_of, read_reported, usage_json
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.formats.kit import (
-    Content,
     Draft,
     IdTable,
     Notes,
-    ParseReport,
     Recent,
+    RowReader,
     SessionPart,
     TaskOf,
     TitleChange,
@@ -30,14 +30,17 @@ from flue_py.formats.kit import (
     first_rows,
     has_type,
     is_name,
-    message_content,
+    new_message,
     one_text,
     read_moment,
+    stored_entry,
+    unreadable_entry,
     unusable_id,
     with_call,
 )
+from flue_py.providers.base import fields_of, listed, without
 
-# The rows of a Claude Code transcript: how a file of them begins, and what every row may have.
+# The rows of a Claude Code transcript: how a file of them begins, and the fields that every row may have.
 
 FORMAT = "claude-code"
 PREFIX = "claude_code."
@@ -45,9 +48,9 @@ PREFIX = "claude_code."
 UNREADABLE = "unreadable_"
 
 CONSTANT = ("sessionId", "cwd", "version", "gitBranch", "userType", "entrypoint")
-"""What is the same all over a file."""
+"""The fields that are the same all over a file."""
 API_ERROR = "api_error"
-# Written between two turns only: what they follow is complete.
+# Written between two turns only: the message before them is complete.
 BETWEEN_TURNS = frozenset({"system", "summary", "custom-title", "last-prompt"})
 KNOWN = BETWEEN_TURNS | {
     "permission-mode", "pr-link", "mode", "cost-state", "tools-used", "atis-latch",
@@ -88,7 +91,7 @@ def looks_like_claude_code(first_bytes: bytes, path: str) -> bool:
 
 
 class ClaudeRow(Struct):
-    """One row, with what every row may have. ``message`` is empty if it has none."""
+    """One row, with the fields that every row may have. ``message`` is empty if it has none."""
 
     line: int
     raw: bytes
@@ -111,24 +114,29 @@ def read_claude_row(number: int, raw: bytes, notes: Notes) -> ClaudeRow | None:
     fields = decode_row(number, raw, notes)
     if fields is None or not has_type(number, fields, notes):
         return None
-    uuid, parent, message = fields.get("uuid"), fields.get("parentUuid"), fields.get("message")
-    is_object = isinstance(message, dict)
+    uuid = fields.get("uuid")
     if isinstance(uuid, str) and uuid and not is_name(uuid):
         notes.repair(number, f"{unusable_id(uuid)}; it was given another")
+    return _row_of(number, raw, str(fields["type"]), fields)
+
+
+def _row_of(line: int, raw: bytes, kind: str, fields: JsonObject) -> ClaudeRow:
+    uuid, parent, message = fields.get("uuid"), fields.get("parentUuid"), fields.get("message")
+    has_message = isinstance(message, dict)
     return ClaudeRow(
-        number,
+        line,
         raw,
-        str(fields["type"]),
+        kind,
         fields,
         uuid if is_name(uuid) else None,
         parent if isinstance(parent, str) and parent else None,
         message if isinstance(message, dict) else _NO_MESSAGE,
-        is_object,
+        has_message,
     )
 
 
 def message_name(row: ClaudeRow) -> str:
-    """Return what the rows of one message have in common; behind some gateways all messages have it in common."""
+    """Return the name that the rows of one message share; behind some gateways all messages share it."""
     for name in (row.message.get("id"), row.fields.get("requestId")):
         # A name of NULs alone is none.
         if isinstance(name, str) and (key := one_text(name)):
@@ -144,10 +152,9 @@ def is_failure(row: ClaudeRow) -> bool:
 def sent_with(row: ClaudeRow) -> JsonObject | None:
     """Return the message that an attachment was sent as; None if it was not sent, as far as the row says.
 
-    That is what a person typed while the model worked, and, in rows of newer versions, the text that was made of it.
+    It has the words that a person typed while the model worked, and, in rows of newer versions, the text made of them.
     """
-    attachment = row.fields.get("attachment")
-    about = attachment if isinstance(attachment, dict) else _NO_MESSAGE
+    about = fields_of(row.fields.get("attachment"))
     rendered = row.fields.get("rendered") or about.get("rendered")
     role = row.fields.get("renderedRole") or about.get("renderedRole")
     is_typed = about.get("type") == "queued_command"
@@ -155,24 +162,23 @@ def sent_with(row: ClaudeRow) -> JsonObject | None:
     if row.type != "attachment" or not content or not isinstance(content, (str, list)):
         return None
     is_prompt = is_typed and about.get("commandMode", "prompt") == "prompt"
-    said: JsonObject = {"role": "system" if role == "system" and not is_typed else "user", "content": content}
-    return said if is_prompt else {**said, "isMeta": True}
+    message: JsonObject = {"role": "system" if role == "system" and not is_typed else "user", "content": content}
+    return message if is_prompt else {**message, "isMeta": True}
 
 
 def is_result(part: JsonValue) -> TypeGuard[JsonObject]:
-    """Return whether a part of a message is what a tool answered."""
+    """Return whether a part of a message is the answer of a tool."""
     return isinstance(part, dict) and part.get("type") == "tool_result"
 
 
 def is_said(row: ClaudeRow) -> bool:
-    """Return whether a row is something that the user said: then the message before it is complete.
+    """Return whether a row is a message of the user: then the message before it is complete.
 
-    What the program adds as the user (the body of a skill, say) may stand between two calls of one message.
+    Text that the program adds as the user (the body of a skill, say) may stand between two calls of one message.
     """
     if row.type != "user" or not row.has_message or row.fields.get("isMeta") is True:
         return False
-    content = row.message.get("content")
-    return not (isinstance(content, list) and any(is_result(part) for part in content))
+    return not any(map(is_result, listed(row.message.get("content"))))
 
 
 def kept_rows(about: JsonObject) -> tuple[JsonValue, JsonValue]:
@@ -200,7 +206,7 @@ REMEMBERED = 50_000
 
 
 class Node(Struct):
-    """A step of the conversation: its first entry, and the last one below which what follows hangs."""
+    """A step of the conversation: its first entry, and the last one, below which the next entries hang."""
 
     chain: Chain
     first: str | None = None
@@ -228,8 +234,8 @@ class Group(Struct):
 class Chain(Draft):
     """A session while its rows come: the main one of the file, or a task session.
 
-    Of a part, ``began`` has the entries that called agents, by the names of those; ``calls`` are what was paid for a
-    message that may not be complete.
+    Of a part, ``began`` has the entries that called agents, by the names of those; ``calls`` were paid for a message
+    that may not be complete.
     """
 
     id: str
@@ -306,14 +312,14 @@ class Chains:
 
     def _of_task(self, row: ClaudeRow) -> Chain:
         agent = row.fields.get("agentId")
-        found = None if is_name(agent) or row.parent is None else self._of_row.get(row.parent)
-        if found is None:
+        chain = None if is_name(agent) or row.parent is None else self._of_row.get(row.parent)
+        if chain is None:
             name = agent if is_name(agent) else row.uuid or derived_id(str(self.session_id), row.line)
             session_id = task_session_id(str(self.session_id), name)
-            found = self._by_id.get(session_id) or self._begin(session_id, name)
+            chain = self._by_id.get(session_id) or self._begin(session_id, name)
         if row.uuid is not None and not is_name(agent):
-            self._of_row.put(row.uuid, found)
-        return found
+            self._of_row.put(row.uuid, chain)
+        return chain
 
     def _begin(self, session_id: str, agent: str | None) -> Chain:
         parent = None if agent is None else TaskOf(str(self.session_id), agent[:200])
@@ -321,7 +327,7 @@ class Chains:
         return chain
 
     def take_part(self, chain: Chain) -> SessionPart:
-        """Return what a session has gained since the last part was taken."""
+        """Return the entries that a session has gained since the last part was taken."""
         version = one_text(chain.header.get("version")) or ""
         imported: JsonObject = {"format": FORMAT, "version": version, "file": one_text(self._file_name) or ""}
         imported["header"] = _shortened(chain.header)
@@ -357,18 +363,14 @@ def task_session_id(session_id: str, agent: str) -> str:
     return whole if len(whole.encode()) <= 500 else f"{session_id[:100]}:{derived_id(whole)}"
 
 
-# What stands in the rows of a Claude Code transcript, as messages in the engine's own shape.
+# The messages in the rows of a Claude Code transcript, in the engine's own shape.
 #
 # Parts become text, thinking, toolCall and image; a part of any other type is kept as it is. Usage becomes the
 # reference's camelCase object: cache reads and writes are apart from the input already, and stay so.
 
 _STOP_REASONS = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "tool_use": "toolUse",
-    "max_tokens": "length",
-    "refusal": "error",
-}
+    "end_turn": "stop", "stop_sequence": "stop", "tool_use": "toolUse", "max_tokens": "length", "refusal": "error",
+}  # fmt: skip
 _READ = frozenset({
     "input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation",
 })  # fmt: skip
@@ -376,21 +378,13 @@ _READ = frozenset({
 
 def parts_of(content: JsonValue) -> JsonValue:
     """Return the content of a message: a string as it is, a list with its parts translated, anything else as it is."""
-    if isinstance(content, list):
-        return [translated_part(part) for part in content]
-    return content
+    return [translated_part(part) for part in content] if isinstance(content, list) else content
 
 
 def translated_part(part: JsonValue) -> JsonValue:
     """Return one part in the engine's shape. Fields without a place there keep their names."""
-    if isinstance(part, str):
-        return {"type": "text", "text": part}
     if not isinstance(part, dict):
-        return {"type": "json", "value": part}
-    return _translated(part)
-
-
-def _translated(part: JsonObject) -> JsonValue:
+        return {"type": "text", "text": part} if isinstance(part, str) else {"type": "json", "value": part}
     kind = part.get("type")
     if kind == "text" and isinstance(part.get("text"), str):
         return part
@@ -400,10 +394,9 @@ def _translated(part: JsonObject) -> JsonValue:
         return {**_renamed(part, {"input": "arguments"}), "type": "toolCall"}
     if kind == "image":
         return _image(part)
-    if kind in ("text", "thinking", "toolCall", "file") or not isinstance(kind, str):
-        # It has the name of a part, and not what belongs to one.
-        return {"type": "json", "value": part}
-    return part
+    # It may have the name of a part, and not the fields of one.
+    is_odd = kind in ("text", "thinking", "toolCall", "file") or not isinstance(kind, str)
+    return {"type": "json", "value": part} if is_odd else part
 
 
 def _renamed(part: JsonObject, names: dict[str, str]) -> JsonObject:
@@ -414,12 +407,12 @@ def _renamed(part: JsonObject, names: dict[str, str]) -> JsonObject:
 
 
 def _image(part: JsonObject) -> JsonValue:
-    source = part.get("source")
-    if isinstance(source, dict) and isinstance(source.get("data"), str) and isinstance(source.get("media_type"), str):
-        rest = {name: value for name, value in part.items() if name not in ("type", "source", "data", "mimeType")}
+    source = fields_of(part.get("source"))
+    if isinstance(source.get("data"), str) and isinstance(source.get("media_type"), str):
+        rest = without(part, "type", "source", "data", "mimeType")
         return {"type": "image", "data": source["data"], "mimeType": source["media_type"], **rest}
-    known = all(isinstance(part.get(name), (str, type(None))) for name in ("data", "mimeType"))
-    return part if known else {"type": "json", "value": part}
+    is_plain = all(isinstance(part.get(name), (str, type(None))) for name in ("data", "mimeType"))
+    return part if is_plain else {"type": "json", "value": part}
 
 
 def assistant_message(messages: Sequence[JsonObject], usage: JsonObject | None) -> JsonObject:
@@ -432,25 +425,25 @@ def assistant_message(messages: Sequence[JsonObject], usage: JsonObject | None) 
     called: set[str] = set()
     plain: JsonValue = None
     for message in messages:
-        given = message.get("content")
-        if isinstance(given, list):
-            content += _without_repeated_calls(given, called)
-        elif isinstance(given, str) and given:
-            plain = given
-            content.append({"type": "text", "text": given})
-    made: JsonObject = {"role": "assistant", "content": plain if len(messages) == 1 and plain else content}
-    made["api"] = "anthropic-messages"
-    made["provider"] = "anthropic"
+        parts = message.get("content")
+        if isinstance(parts, list):
+            content += _without_repeated_calls(parts, called)
+        elif isinstance(parts, str) and parts:
+            plain = parts
+            content.append({"type": "text", "text": parts})
+    answer: JsonObject = {"role": "assistant", "content": plain if len(messages) == 1 and plain else content}
+    answer |= {"api": "anthropic-messages", "provider": "anthropic"}
     if isinstance(last.get("model"), str):
-        made["model"] = last["model"]
+        answer["model"] = last["model"]
     if usage is not None:
-        made["usage"] = usage
-    reason = stop_reason(messages)
-    if reason is not None:
-        made["stopReason"] = _STOP_REASONS.get(reason, reason)
+        answer["usage"] = usage
+    # The model stopped for the reason in the last row that has one.
+    reasons = (reason for message in reversed(messages) if isinstance(reason := message.get("stop_reason"), str))
+    if (reason := next(reasons, None)) is not None:
+        answer["stopReason"] = _STOP_REASONS.get(reason, reason)
     if isinstance(last.get("id"), str):
-        made["responseId"] = last["id"]
-    return made
+        answer["responseId"] = last["id"]
+    return answer
 
 
 def _without_repeated_calls(parts: Iterable[JsonValue], called: set[str]) -> Iterable[JsonValue]:
@@ -462,15 +455,6 @@ def _without_repeated_calls(parts: Iterable[JsonValue], called: set[str]) -> Ite
         yield translated_part(part)
 
 
-def stop_reason(messages: Sequence[JsonObject]) -> str | None:
-    """Return why the model stopped, by the last row that says so."""
-    for message in reversed(messages):
-        reason = message.get("stop_reason")
-        if isinstance(reason, str):
-            return reason
-    return None
-
-
 def usage_of(value: JsonValue) -> JsonObject | None:
     """Return reported usage in the engine's shape; None if no tokens are reported. Odd numbers stay as they are."""
     if not isinstance(value, dict):
@@ -480,30 +464,29 @@ def usage_of(value: JsonValue) -> JsonObject | None:
         return dict(value)
     if not usage.told:
         return None
-    rest = {name: given for name, given in value.items() if name not in _READ and given is not None}
+    rest = {name: item for name, item in value.items() if name not in _READ and item is not None}
     return {**usage_json(usage), **rest}
 
 
 def tool_result_message(part: JsonObject, tool: str | None, details: JsonValue) -> JsonObject:
-    """Return what a tool answered as a message of its own."""
-    made: JsonObject = {"role": "toolResult"}
+    """Return the answer of a tool as a message of its own."""
+    message: JsonObject = {"role": "toolResult"}
     if isinstance(part.get("tool_use_id"), str):
-        made["toolCallId"] = part["tool_use_id"]
+        message["toolCallId"] = part["tool_use_id"]
     if tool is not None:
-        made["toolName"] = tool
+        message["toolName"] = tool
     content = parts_of(part.get("content"))
-    made["content"] = content if isinstance(content, (str, list)) or content is None else [translated_part(content)]
+    message["content"] = content if isinstance(content, (str, list)) or content is None else [translated_part(content)]
     if isinstance(part.get("is_error"), bool):
-        made["isError"] = part["is_error"]
+        message["isError"] = part["is_error"]
     if details is not None:
-        made["details"] = details
-    return made
+        message["details"] = details
+    return message
 
 
 def tool_calls(message: JsonObject) -> Iterable[tuple[str, str]]:
     """Return id and name of the tools that a row's message calls."""
-    content = message.get("content")
-    for part in content if isinstance(content, list) else ():
+    for part in listed(message.get("content")):
         if isinstance(part, dict) and part.get("type") == "tool_use":
             call, name = part.get("id"), part.get("name")
             if isinstance(call, str):
@@ -521,7 +504,7 @@ def is_answer(messages: Sequence[JsonObject]) -> bool:
     return isinstance(content, str)
 
 
-# The entries of a Claude Code transcript while they are made: their ids, their times, and what stands beside them.
+# The entries of a Claude Code transcript while they are made: their ids, their times, and the fields beside them.
 
 _PLACED = frozenset({"type", "uuid", "parentUuid", "logicalParentUuid", "timestamp", "isSidechain", "message"})
 _CONSTANT = frozenset(CONSTANT)
@@ -530,7 +513,7 @@ _MERGED, _ENTRY, _ENTRY_OF_TASK = 0, 1, 2
 
 
 class Entries:
-    """Makes the entries of a file, and knows which rows became what. ``ready`` counts those that can be returned."""
+    """Makes the entries of a file, and knows which rows are in which. ``ready`` counts those that can be returned."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
@@ -539,7 +522,7 @@ class Entries:
         self._branch_titles: Recent[tuple[Chain, TitleChange]] = Recent(1000)
         self.ready = 0
 
-    # which rows became what
+    # the rows, by their entries
 
     def meet(self, uuid: str) -> bool:
         """Take down a row; return whether there was one with its uuid before."""
@@ -553,7 +536,7 @@ class Entries:
         return self._ids.get(uuid) is not None
 
     def belongs(self, uuid: str, node: Node) -> None:
-        """Note that what names a row as its parent hangs below a step."""
+        """Note that rows that name this one as their parent hang below a step."""
         self._nodes.put(uuid, node)
 
     def step_of(self, uuid: str) -> Node | None:
@@ -585,7 +568,7 @@ class Entries:
         return node
 
     def _below_the_row_before(self, chain: Chain, row: ClaudeRow, why: str) -> Node | None:
-        """Return the step before a row whose parent is lost, so that what was said before goes on being above it."""
+        """Return the step before a row whose parent is lost, so that earlier messages go on being above it."""
         row.lost_parent = True
         where = "it became a root" if chain.tail is None else "it was put below the row before"
         self._notes.repair(row.line, f"names the parent {shown(row.parent)}, {why}; {where}")
@@ -607,7 +590,7 @@ class Entries:
         chain: Chain,
         node: Node,
         row: ClaudeRow,
-        content: Content,
+        content: NewEntry,
         extra: JsonObject,
         *,
         parent: str | None,
@@ -627,12 +610,13 @@ class Entries:
         text, replaced = None, content.surrogates_replaced
         if extra:
             try:
-                text, more = encode_decoded(extra, "extra")
-                replaced += more
+                text, in_extra = encode_decoded(extra, "extra")
+                replaced += in_extra
             except InvalidEntry as error:
                 self._notes.repair(row.line, f"{error}; what stands beside the message is left out")
         self._notes.surrogates_replaced += replaced
-        chain.entries.append(content.placed(entry_id, parent, moment, text, replaced))
+        entry = replace(content, id=entry_id, parent_id=parent, created_us=moment, extra=text)
+        chain.entries.append(replace(entry, surrogates_replaced=replaced) if replaced else entry)
         chain.lines.append(row.line)
         if row.lost_parent and parent is None and row.parent is not None:
             chain.lost[entry_id] = row.parent
@@ -654,7 +638,7 @@ class Entries:
         return entry_id
 
     def name_session(self, chain: Chain, row: ClaudeRow, entry_id: str) -> None:
-        """Take the title from a row that gives one: what a person chose counts more than what a model made up."""
+        """Take the title from a row that has one: that of a person counts more than that of a model."""
         if row.type not in _TITLES:
             return
         name, rank = _TITLES[row.type]
@@ -670,32 +654,27 @@ class Entries:
             chain.title_rank = rank
             chain.titles.append(change)
 
-    # what they hold
+    # their contents
 
-    def user_message(self, row: ClaudeRow, message: JsonObject) -> Content:
+    def user_message(self, row: ClaudeRow, message: JsonObject) -> NewEntry:
         """Return a message that the model did not write."""
         try:
-            return message_content(message)
+            return new_message(message)
         except InvalidEntry as error:
             return self.unreadable(row, error, {"message": row.fields.get("message")})
 
-    def custom(self, row: ClaudeRow, kind: str, body: JsonValue) -> Content:
+    def custom(self, row: ClaudeRow, kind: str, body: JsonValue) -> NewEntry:
         """Return an entry that is not a message."""
         try:
-            text, replaced = encode_decoded(body, kind)
+            return stored_entry(kind, body, encode_decoded)
         except InvalidEntry as error:
             return self.unreadable(row, error, {"line": row.text})
-        return Content(kind, text, surrogates_replaced=replaced)
 
-    def unreadable(self, row: ClaudeRow, error: InvalidEntry, body: JsonObject) -> Content:
-        """Return a row that cannot be what it says: kept whole, and noted."""
+    def unreadable(self, row: ClaudeRow, error: InvalidEntry, body: JsonObject) -> NewEntry:
+        """Return a row that cannot be of its type: kept whole, and noted."""
         kind = f"{UNREADABLE}message" if row.type in ("user", "assistant") else f"{UNREADABLE}entry"
-        self._notes.repair(row.line, f"{error}; kept as {kind}, outside the context")
-        try:
-            text, replaced = encode_json({"type": row.type, **body}, kind)
-        except InvalidEntry:
-            text, replaced = encode_json({"type": row.type, "line": row.text}, kind)
-        return Content(kind, text, surrogates_replaced=replaced)
+        bodies: tuple[JsonObject, ...] = ({"type": row.type, **body}, {"type": row.type, "line": row.text})
+        return unreadable_entry(kind, error, self._notes, row.line, *bodies)
 
     @staticmethod
     def beside(chain: Chain, row: ClaudeRow) -> JsonObject:
@@ -708,7 +687,7 @@ class Entries:
         }
 
 
-# The messages of the model in a Claude Code transcript, each of several rows, and what they cost.
+# The messages of the model in a Claude Code transcript, each of several rows, and their costs.
 
 _COUNTS = ("input", "output", "cacheRead", "cacheWrite", "totalTokens")
 _PROMPT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
@@ -717,7 +696,7 @@ _OF_THE_PROVIDER = re.compile(r"msg_(bdrk_|vrtx_)?0[0-9A-Za-z]{20,}")
 
 
 class _Origin(Struct):
-    """The latest answer of a name: what its rows have in common, and the rows of another answer have not."""
+    """The latest answer of a name: the values that its rows share, and the rows of another answer do not have."""
 
     key: str
     request: str | None
@@ -736,7 +715,7 @@ _ENDED = re.compile(r"<tool-use-id>([^<]*)</tool-use-id>")
 
 
 class Answers:
-    """Puts the rows of a message together, and remembers which tools were called and what was counted already."""
+    """Puts the rows of a message together, and remembers the tools that were called and the usage that was counted."""
 
     def __init__(self, notes: Notes, entries: Entries, chains: Chains) -> None:
         self._notes = notes
@@ -756,15 +735,14 @@ class Answers:
         return self._tools.get(call) if isinstance(call, str) else None
 
     def note_prompt(self, uuid: str | None) -> None:
-        """Remember a row that a person wrote: what names it as its parent begins an answer."""
+        """Remember a row that a person wrote: a row that names it as its parent begins an answer."""
         if uuid is not None:
             self._prompts.put(uuid, True)
 
     def key_of(self, row: ClaudeRow) -> str:
-        """Return what tells the answer that a row is part of from all others, in this file and elsewhere."""
-        name, fields, usage = message_name(row), row.fields, row.message.get("usage")
+        """Return the key that tells the answer of a row from all others, in this file and elsewhere."""
+        name, fields, counts = message_name(row), row.fields, fields_of(row.message.get("usage"))
         request = next((text for key in ("requestId", "requestRef") if (text := one_text(fields.get(key)))), None)
-        counts = usage if isinstance(usage, dict) else {}
         prompt = {part: count for part in _PROMPT_COUNTS if type(count := counts.get(part)) is int and count > 0}
         time, origin = fields.get("timestamp"), self._origins.get(name)
         is_new = origin is None or origin.differs(request, time, prompt)
@@ -799,7 +777,7 @@ class Answers:
         return self._counted.get(key) is not None
 
     def take_spent(self) -> tuple[dict[str, tuple[int, ...]], bool | None]:
-        """Return what answers used since this was asked last, by model, and whether nothing else was called meanwhile.
+        """Return the tokens of answers since the last time, by model, and whether nothing else was called meanwhile.
 
         Agents call models in files of their own. None if answers of another session were among them.
         """
@@ -820,8 +798,8 @@ class Answers:
         if isinstance(text, str) and text.startswith("<task-notification>") and (ended := _ENDED.search(text)):
             self._agents.discard(ended[1])
 
-    def content(self, group: Group) -> tuple[Content, JsonObject]:
-        """Return the message that the rows make together, with its paid call, and what stands beside it."""
+    def content(self, group: Group) -> tuple[NewEntry, JsonObject]:
+        """Return the message that the rows make together, with its paid call, and the fields beside it."""
         last = group.rows[-1]
         messages = [row.message for row in group.rows]
         before = self._counted.get(group.key)
@@ -829,7 +807,7 @@ class Answers:
         message = assistant_message(messages, usage)
         extra = self._entries.beside(group.node.chain, last)
         try:
-            content = message_content(message)
+            content = new_message(message)
         except InvalidEntry as error:
             return self._entries.unreadable(last, error, {"messages": list(messages)}), {}
         self._counted.put(group.key, content.usage if before is None else content.usage.plus(before))
@@ -838,7 +816,7 @@ class Answers:
             return content, extra
         is_nothing = read_reported(usage).is_known and not any(content.usage)
         if is_nothing or not is_paid:
-            return content._replace(unpaid=True), extra
+            return replace(content, unpaid=True), extra
         model, call_id = one_text(message.get("model"), 160) or "", group.key[:200]
         if before is not None:
             call_id = f"{call_id}:{group.rows[0].uuid or last.line}"
@@ -848,14 +826,15 @@ class Answers:
             for call in paid.calls:
                 used = (*call.usage[:4], call.cache_write_1h, call.searches)
                 spent = self._spent.get(call.model, (0,) * len(used))
-                self._spent[call.model] = tuple(sum(each) for each in zip(spent, used, strict=True))
+                self._spent[call.model] = tuple(sum(both) for both in zip(spent, used, strict=True))
             return paid, extra
         self._repeats = True
-        asker.calls += dated(paid.calls, last)
-        return content._replace(unpaid=True), extra
+        at = read_moment(last.fields.get("timestamp"))
+        asker.calls += [replace(call, at_us=at) for call in paid.calls]
+        return replace(content, unpaid=True), extra
 
     def _own_usage(self, group: Group) -> JsonObject | None:
-        """Return what the message used, less what was counted already for rows of it that came long before."""
+        """Return the usage of the message, less that of rows of it that came long before and are counted already."""
         before, usage = self._counted.get(group.key), group.usage
         if before is None:
             return usage
@@ -868,26 +847,20 @@ class Answers:
             return None
         read = read_reported(usage)
         own = read.totals.minus(before)
-        told = {*read.told, *(("totalTokens",) if read.told else ())}
-        rest: JsonObject = {name: max(0, count) for name, count in zip(_COUNTS, own[:5], strict=True) if name in told}
+        names = {*read.told, *(("totalTokens",) if read.told else ())}
+        rest: JsonObject = {name: max(0, count) for name, count in zip(_COUNTS, own[:5], strict=True) if name in names}
         for_an_hour = usage.get("cacheWrite1h")
         if isinstance(for_an_hour, int):
             rest["cacheWrite1h"] = min(for_an_hour, max(0, own.cache_write))
         return {**usage, **rest}
 
 
-def dated(calls: Iterable[PaidCall], row: ClaudeRow) -> Iterable[PaidCall]:
-    """Return calls that are booked without an entry, with the time of the row that reports them."""
-    at = read_moment(row.fields.get("timestamp"))
-    return [replace(call, at_us=at) for call in calls]
-
-
-# What a Claude Code transcript tells of calls that no row of it is the answer of.
+# Calls that a Claude Code transcript reports, and that no row of it is the answer of.
 
 _BILLS_COUNTS = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens",
            "cacheCreationEphemeral1hInputTokens", "webSearchRequests")  # fmt: skip
 _VARIANT = re.compile(r"\[[^\]]*\]$")
-"""What ``cost-state`` puts behind the name of a model, ``[1m]`` say, and answers do not."""
+"""The addition behind the name of a model in ``cost-state``, ``[1m]`` say, which answers do not have."""
 
 _Tokens = tuple[int, ...]
 _NONE: _Tokens = (0,) * len(_BILLS_COUNTS)
@@ -910,7 +883,7 @@ class Bills:
         self._compaction = row.uuid or str(row.line)
 
     def read_state(self, chain: Chain, row: ClaudeRow) -> None:
-        """Book what the program has counted since the row before of this kind, and no answer in between reports."""
+        """Book the tokens that the program has counted since the last such row, and no answer in between reports."""
         reported = row.fields.get("modelUsage")
         if not isinstance(reported, dict):
             return
@@ -956,33 +929,17 @@ class Bills:
 
     def read_progress(self, row: ClaudeRow) -> None:
         """Take down the call of an agent that a row of progress shows. The agent's own file may have it, too."""
-        data = row.fields.get("data")
-        shown_row = data.get("message") if isinstance(data, dict) else None
-        message = shown_row.get("message") if isinstance(shown_row, dict) else None
-        if not isinstance(data, dict) or not isinstance(shown_row, dict) or not isinstance(message, dict):
-            return
+        data = fields_of(row.fields.get("data"))
+        shown_row = fields_of(data.get("message"))
+        message = fields_of(shown_row.get("message"))
         usage = usage_of(message.get("usage")) if shown_row.get("type") == "assistant" else None
         if usage is None or message.get("model") == "<synthetic>":
             return
-        uuid, parent = shown_row.get("uuid"), shown_row.get("parentUuid")
-        inner = ClaudeRow(
-            row.line,
-            row.raw,
-            "assistant",
-            {**row.fields, **shown_row},
-            uuid if is_name(uuid) else None,
-            parent if isinstance(parent, str) else None,
-            message,
-            has_message=True,
-        )
+        names: JsonObject = {"uuid": None, "parentUuid": None}
+        inner = _row_of(row.line, row.raw, "assistant", {**row.fields, **names, **shown_row})
         key = self._answers.key_of(inner)
-        call = call_of(
-            read_reported(usage),
-            provider="anthropic",
-            model=one_text(message.get("model"), 160) or "",
-            call_id=key[:200],
-            purpose="task",
-        )
+        model = one_text(message.get("model"), 160) or ""
+        call = call_of(read_reported(usage), provider="anthropic", model=model, call_id=key[:200], purpose="task")
         at = read_moment(shown_row.get("timestamp")) or read_moment(row.fields.get("timestamp"))
         chain = self._chains.of_agent(row, data.get("agentId"))
         self._of_agents[key] = (chain, replace(call, at_us=at))
@@ -996,7 +953,7 @@ class Bills:
 
 
 def _dollars(row: ClaudeRow, reported: JsonObject) -> dict[str, float]:
-    """Return what the program has charged for each model, where it knows the prices of all."""
+    """Return the dollars that the program has charged for each model, if it knows the prices of all."""
     if row.fields.get("hasUnknownModelCost") is not False:
         return {}
     costs = {name: counts.get("costUSD") for name, counts in reported.items() if isinstance(counts, dict)}
@@ -1009,7 +966,7 @@ def _tokens(counts: JsonValue) -> _Tokens:
 
 
 def _beyond(now: _Tokens, before: _Tokens, spent: Iterable[int]) -> _Tokens:
-    """Return what a count has gained beyond what was spent. One that went down was begun anew."""
+    """Return the gain of a count beyond the tokens that were spent. One that went down was begun anew."""
     start = before if all(new >= old for new, old in zip(now, before, strict=True)) else _NONE
     return tuple(max(0, new - old - own) for new, old, own in zip(now, start, spent, strict=True))
 
@@ -1018,14 +975,14 @@ def _beyond(now: _Tokens, before: _Tokens, spent: Iterable[int]) -> _Tokens:
 #
 # One message of the model lies in several rows, a row for each of its parts, and each repeats the usage so far. They
 # become one entry with the usage of the last row that reports any. Its id is the uuid of its **last** row: a message
-# that is still growing thereby changes its id, and never what is stored under one. All other entries have the uuid of
-# their row; rows without one get an id derived from the session, the line and its content.
+# that is still growing thereby changes its id, and never the content that is stored under one. All other entries have
+# the uuid of their row; rows without one get an id derived from the session, the line and its content.
 #
-# What a message is followed by in the file hangs in one line below it: tool results, however many calls ran side by
-# side, then progress and other rows. Only what the user says, and the next message of the model, can begin a branch.
+# The rows that follow a message in the file hang in one line below it: tool results, however many calls ran side by
+# side, then progress and other rows. Only messages of the user, and the next one of the model, can begin a branch.
 #
-# A message is complete when a row comes that cannot be part of it. Until then it and what belongs to it are held back;
-# at the end of a file a message that reads like a whole answer is returned all the same.
+# A message is complete when a row comes that cannot be part of it. Until then it and the rows that belong to it are
+# held back; at the end of a file a message that reads like a whole answer is returned all the same.
 
 _MAX_EARLY = 10_000
 _MAX_PENDING = 10_000
@@ -1033,18 +990,14 @@ _MAX_PENDING_BYTES = 16 * 2**20
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
-class ClaudeCodeReader:
+class ClaudeCodeReader(RowReader):
     """Reads a transcript row by row (see `Reader`). ``name`` is that of the file."""
 
-    needs_scan = False
-    needs_whole = False
-
     def __init__(self, name: str = "the file") -> None:
-        self._name = name
-        self._notes = Notes()
+        super().__init__(name)
         stem = name.rpartition("/")[2].rpartition(".")[0]
         self._chains = Chains(name, stem if _UUID.fullmatch(stem) else None)
-        # What comes before a row has named the session.
+        # The rows before the first one that names the session.
         self._early: list[ClaudeRow] | None = [] if self._chains.session_id is None else None
         self._entries = Entries(self._notes)
         self._answers = Answers(self._notes, self._entries, self._chains)
@@ -1056,9 +1009,6 @@ class ClaudeCodeReader:
     def ready(self) -> int:
         """How many entries can be taken."""
         return self._entries.ready
-
-    def scan(self, number: int, raw: bytes) -> None:
-        """Nothing has to be known in advance."""
 
     def feed(self, number: int, raw: bytes) -> None:
         """Read a line."""
@@ -1079,12 +1029,12 @@ class ClaudeCodeReader:
             raise UnreadableFile(f"{self._name}: none of its first {_MAX_EARLY} rows names a session")
 
     def take(self) -> list[SessionPart]:
-        """Return what is ready."""
+        """Return the parts that are ready."""
         self._entries.ready = 0
         return [self._chains.take_part(chain) for chain in self._chains if chain.has_part]
 
     def finish(self, *, take_all: bool) -> list[SessionPart]:
-        """Return what is left; a message that may still grow is held back, unless it reads like a whole answer."""
+        """Return the last parts; a message that may still grow is held back, unless it reads like a whole answer."""
         if not self._chains:
             raise UnreadableFile(
                 f"{self._name} is not a Claude Code transcript: no row of it belongs to a session; nothing was imported"
@@ -1096,7 +1046,7 @@ class ClaudeCodeReader:
             if take_all:
                 self._close(chain)
                 continue
-            held = group.pending
+            waiting = group.pending
             if is_answer([row.message for row in group.rows]):
                 group.pending = []
                 self._close(chain)
@@ -1106,15 +1056,11 @@ class ClaudeCodeReader:
                 content, _ = self._answers.content(group)
                 at = read_moment(group.rows[-1].fields.get("timestamp"))
                 chain.calls += [replace(call, at_us=at or chain.last_time) for call in content.calls]
-                held = [*group.rows, *held]
-            for row in held:
+                waiting = [*group.rows, *waiting]
+            for row in waiting:
                 self._notes.hold_back(row.line)
         self._bills.finish()
         return self.take()
-
-    def report(self) -> ParseReport:
-        """Return what came of the rows."""
-        return self._notes.report()
 
     # rows
 
@@ -1143,7 +1089,7 @@ class ClaudeCodeReader:
         self._place(chain, row)
 
     def _repeated(self, chain: Chain, row: ClaudeRow) -> None:
-        """A row that was there before. What a compaction has kept is written again below its summary."""
+        """A row that was there before. The rows that a compaction has kept are written again below its summary."""
         parent = None if row.parent is None else self._entries.step_of(row.parent)
         if row.uuid is not None and parent is not None and parent is chain.compacted:
             self._entries.belongs(row.uuid, parent)
@@ -1152,7 +1098,7 @@ class ClaudeCodeReader:
         self._notes.skip(row.line, f"repeats the uuid {row.uuid!r} of an earlier row; the first one counts")
 
     def _close(self, chain: Chain) -> None:
-        """Store the message that is complete now, and what was waiting behind it."""
+        """Store the message that is complete now, and the rows that were waiting behind it."""
         group = chain.open
         if group is None:
             return
@@ -1164,7 +1110,7 @@ class ClaudeCodeReader:
         if len(uuids) > 1:
             extra["rows"] = list(uuids)
         self._notes.merged += len(group.rows) - 1
-        # What a message names as its parent is what its first row does; the others name each other.
+        # The parent of a message is that of its first row; the others name each other.
         last.parent = group.rows[0].parent
         entry_id = self._entries.emit(chain, group.node, last, content, extra, parent=group.parent)
         if uuids[:-1]:
@@ -1196,12 +1142,12 @@ class ClaudeCodeReader:
             self._aside(chain, row)
 
     def _said(self, chain: Chain, row: ClaudeRow, message: JsonObject, *, is_added: bool) -> None:
-        """What the user says begins a step of its own; what comes into a turn belongs to the step before."""
+        """A message of the user begins a step of its own; one that comes into a turn belongs to the step before."""
         parent = self._entries.parent_of(chain, row)
-        said = {**message, "content": parts_of(message.get("content"))}
+        translated = {**message, "content": parts_of(message.get("content"))}
         if row.fields.get("isMeta") is True:
-            said["isMeta"] = True
-        content = self._entries.user_message(row, said)
+            translated["isMeta"] = True
+        content = self._entries.user_message(row, translated)
         node = parent if is_added and parent is not None else Node(chain)
         self._entries.emit(chain, node, row, content, self._entries.beside(chain, row), parent=_tail(parent))
 
@@ -1211,22 +1157,22 @@ class ClaudeCodeReader:
         results = [part for part in content if is_result(part)]
         others = [part for part in content if not is_result(part)]
         details = row.fields.get("toolUseResult")
-        made = []
+        entries = []
         for part in results:
             tool = self._answers.tool(part.get("tool_use_id"))
             alone = details if len(results) == 1 else None
             message = tool_result_message(part, tool[0] or None if tool else None, alone)
-            made.append(self._entries.user_message(row, message))
+            entries.append(self._entries.user_message(row, message))
         if others:
-            made.append(self._entries.user_message(row, {"role": "user", "content": parts_of(others)}))
+            entries.append(self._entries.user_message(row, {"role": "user", "content": parts_of(others)}))
         rest = self._entries.beside(chain, row)
         if len(results) == 1:
             rest.pop("toolUseResult", None)
         agent = details.get("agentId") if isinstance(details, dict) else None
         if is_name(agent) and node.first is not None:
             chain.began[agent[:200]] = node.first
-        for number, result in enumerate(made, start=1):
-            is_last = number == len(made)
+        for number, result in enumerate(entries, start=1):
+            is_last = number == len(entries)
             name = None if is_last else f"{row.uuid or derived_id(chain.id, row.line)}:{number}"
             self._entries.emit(chain, node, row, result, rest if is_last else {}, parent=node.tail, name=name)
 
@@ -1241,14 +1187,14 @@ class ClaudeCodeReader:
         return None
 
     def _boundary(self, chain: Chain, row: ClaudeRow) -> None:
-        """A compaction begins here: what is above goes on being above, though the row names no parent."""
+        """A compaction begins here: the rows above go on being above, though the row names no parent."""
         logical = row.fields.get("logicalParentUuid")
         parent = None
         if row.parent is not None:
             parent = self._entries.parent_of(chain, row)
         elif isinstance(logical, str) and (parent := self._entries.step_of(logical)) is None:
             parent = self._entries.entry_as_step(chain, logical)
-            # A fork of what was compacted begins here, and has what was kept below the summary.
+            # A fork of a compacted session begins here, and has the rows that were kept below the summary.
             if parent is None and chain.has_messages:
                 self._notes.repair(
                     row.line, f"follows on {shown(logical)}, which is missing; it was put below the row before"
@@ -1263,7 +1209,7 @@ class ClaudeCodeReader:
         self._entries.emit(chain, Node(chain), row, content, {}, parent=_tail(parent))
 
     def _summary(self, chain: Chain, row: ClaudeRow, message: JsonObject) -> None:
-        """The summary stands for what is above the boundary, but for the rows that were kept."""
+        """The summary stands for the rows above the boundary, but for those that were kept."""
         parent = self._entries.parent_of(chain, row)
         about, chain.boundary = chain.boundary or {}, None
         head, tail = kept_rows(about)

@@ -15,18 +15,17 @@ import pydantic_core
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from flue_py.core.entries import BASE, RANGES, Range
+from flue_py.core.entries import BASE, RANGES, NewEntry, Range
 from flue_py.core.json import Frozen, JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import COMPACTION, MESSAGE, message_text
 from flue_py.core.sessions import NewSession, call_id, derived_id
 from flue_py.core.usage import PaidCall, call_of, read_reported, read_usage
 from flue_py.errors import InvalidEntry, UnreadableFile
 from flue_py.formats.kit import (
-    Content,
     Draft,
     Notes,
-    ParseReport,
     Recent,
+    RowReader,
     SessionPart,
     TaskOf,
     decode_row,
@@ -34,12 +33,15 @@ from flue_py.formats.kit import (
     entry_kind,
     first_rows,
     is_name,
-    message_content,
+    new_message,
     one_text,
     read_moment,
+    stored_entry,
+    unreadable_entry,
     unusable_id,
     with_call,
 )
+from flue_py.providers.base import objects_in, without
 from flue_py.providers.openai_responses import (
     CALLS,
     HOSTED,
@@ -63,7 +65,7 @@ from flue_py.providers.openai_responses import (
 )
 from flue_py.system import open_if_plain
 
-# The rows of a Codex rollout: how a file of them begins, and what is in their envelopes.
+# The rows of a Codex rollout: how a file of them begins, and the values in their envelopes.
 
 FORMAT = "codex"
 PREFIX = "codex."
@@ -93,8 +95,8 @@ def looks_like_codex(first_bytes: bytes, path: str) -> bool:
         if row is None:
             continue
         if has_header:
-            return row.get("type") in _ITEMS or "record_type" in row
-        if row.get("type") in _KNOWN_TYPES and isinstance(row.get("payload"), dict):
+            return _kind(row) in _ITEMS or "record_type" in row
+        if _kind(row) in _KNOWN_TYPES and isinstance(row.get("payload"), dict):
             return True
         has_header = "type" not in row and "id" in row and "timestamp" in row
         if not has_header or "instructions" in row or "git" in row:
@@ -104,7 +106,7 @@ def looks_like_codex(first_bytes: bytes, path: str) -> bool:
 
 
 class CodexRow(Struct):
-    """One row out of its envelope: its type, what it holds, and what that says it is."""
+    """One row out of its envelope: its type, its payload, and the type of that."""
 
     line: int
     raw: bytes
@@ -119,11 +121,6 @@ class CodexRow(Struct):
         return self.raw.decode(errors="replace").strip()
 
     @property
-    def is_spoken(self) -> bool:
-        """Whether it is a part of what the model says."""
-        return is_spoken(self.payload)
-
-    @property
     def is_repeating(self) -> bool:
         """Whether it repeats a message, for the screen."""
         return self.type == "event_msg" and self.kind in _REPEATING
@@ -135,7 +132,7 @@ class CodexRow(Struct):
 
     @property
     def closes(self) -> bool:
-        """Whether what the model said before it is complete."""
+        """Whether the words of the model before it are complete."""
         if self.type == "event_msg":
             return self.kind in _CLOSING_EVENTS
         return self.type in _CLOSING_TYPES or (self.type == "response_item" and self.kind == "message")
@@ -152,7 +149,7 @@ class CodexRow(Struct):
 
     @property
     def name(self) -> str:
-        """What it is: its type, and what it holds."""
+        """Its type, and that of its payload."""
         return f"{self.type}.{self.kind}" if self.kind and self.type in ("response_item", "event_msg") else self.type
 
 
@@ -173,10 +170,10 @@ def segment_of(name: str, thread: str) -> str:
 
 def task_of(meta: JsonObject) -> TaskOf | None:
     """Return whose task the thread of a sub-agent is, and its name there; None for any other thread."""
-    at: JsonValue = meta.get("source")
-    for name in ("subagent", "thread_spawn"):
-        at = at.get(name) if isinstance(at, dict) else None
-    parent = at.get("parent_thread_id") if isinstance(at, dict) else None
+    source: JsonValue = meta.get("source")
+    for name in ("subagent", "thread_spawn", "parent_thread_id"):
+        source = source.get(name) if isinstance(source, dict) else None
+    parent = source
     if not is_name(parent) or parent == meta.get("id"):
         return None
     return TaskOf(parent, str(meta.get("id"))[:200])
@@ -188,10 +185,10 @@ def started_thread(tool: str | None, output: JsonObject) -> str | None:
     if tool != SPAWN or not isinstance(text, str):
         return None
     try:
-        said: JsonValue = pydantic_core.from_json(text)
+        answer: JsonValue = pydantic_core.from_json(text)
     except ValueError:
         return None
-    thread = said.get("agent_id") if isinstance(said, dict) else None
+    thread = answer.get("agent_id") if isinstance(answer, dict) else None
     return thread[:200] if is_name(thread) else None
 
 
@@ -249,11 +246,10 @@ class Entries:
         return len(self.draft.entries)
 
     def take(self) -> list[SessionPart]:
-        """Return what is ready, and forget it."""
-        draft = self.draft
-        if not draft.has_part:
+        """Return the part that is ready, and forget it."""
+        if not self.draft.has_part:
             return []
-        part = draft.take(FORMAT, self._version, self._session, self._parent)
+        part = self.draft.take(FORMAT, self._version, self._session, self._parent)
         return [replace(part, segment=self._segment, name=self._name)]
 
     def id_of(self, row: CodexRow) -> str:
@@ -268,7 +264,7 @@ class Entries:
         """Note that an entry's call may have been booked before the entry was complete; it begins in a row."""
         self.draft.settles[entry_id] = (self.unsettled_id(begins),)
 
-    def emit(self, row: CodexRow, content: Content, *, entry_id: str | None = None, line: int | None = None) -> str:
+    def emit(self, row: CodexRow, content: NewEntry, *, entry_id: str | None = None, line: int | None = None) -> str:
         """Hand an entry over, below the one before it. Return its id."""
         name = entry_id or self.id_of(row)
         moment = read_moment(row.timestamp)
@@ -280,16 +276,17 @@ class Entries:
             self._last_time = moment
         self._notes.surrogates_replaced += content.surrogates_replaced
         if content.calls and not self.pays:
-            content = content._replace(calls=(), unpaid=True)
+            content = replace(content, calls=(), unpaid=True)
         extra = f'{{"line":{line or row.line}}}'
-        self.draft.entries.append(content.placed(name, self.tail, moment, extra, content.surrogates_replaced))
+        entry = replace(content, id=name, parent_id=self.tail, created_us=moment, extra=extra)
+        self.draft.entries.append(entry)
         self.draft.lines.append(line or row.line)
         if content.kind in (MESSAGE, COMPACTION):
             self.draft.leaves.append(name)
         self.tail = name
         return name
 
-    def emit_step(self, rows: Sequence[CodexRow], spoken: CodexRow, content: Content, *, begins: CodexRow) -> None:
+    def emit_step(self, rows: Sequence[CodexRow], spoken: CodexRow, content: NewEntry, *, begins: CodexRow) -> None:
         """Add the entry that several rows make, under the id of the last, at the time of the spoken one."""
         ids = [self.id_of(row) for row in rows]
         if content.calls:
@@ -308,41 +305,31 @@ class Entries:
         if to is not None:
             self.draft.leaves.append(to)
 
-    # what they hold
+    # their contents
 
-    def message(self, row: CodexRow, message: JsonObject, items: Sequence[JsonObject]) -> Content:
-        """Return a message; where it cannot be one, the items it was made of."""
+    def message(self, row: CodexRow, message: JsonObject, items: Sequence[JsonObject]) -> NewEntry:
+        """Return a message; if it cannot be one, the items it was made of."""
         try:
-            return message_content(message)
+            return new_message(message)
         except InvalidEntry as error:
-            return self._unreadable(row, f"{UNREADABLE}message", error, {"items": list(items)})
+            bodies: tuple[JsonObject, ...] = ({"items": list(items)}, {"line": row.text})
+            return unreadable_entry(f"{UNREADABLE}message", error, self._notes, row.line, *bodies)
 
-    def custom(self, row: CodexRow, kind: str, body: JsonValue) -> Content:
+    def custom(self, row: CodexRow, kind: str, body: JsonValue) -> NewEntry:
         """Return an entry that is not a message."""
         try:
-            text, replaced = encode_decoded(body, kind)
+            return stored_entry(kind, body, encode_decoded)
         except InvalidEntry as error:
-            return self._unreadable(row, f"{UNREADABLE}entry", error, None)
-        return Content(kind, text, surrogates_replaced=replaced)
-
-    def _unreadable(self, row: CodexRow, kind: str, error: InvalidEntry, body: JsonValue) -> Content:
-        self._notes.repair(row.line, f"{error}; kept as {kind}, outside the context")
-        try:
-            if body is None:
-                raise error
-            text, replaced = encode_json(body, kind)
-        except InvalidEntry:
-            text, replaced = encode_json({"line": row.text}, kind)
-        return Content(kind, text, surrogates_replaced=replaced)
+            return unreadable_entry(f"{UNREADABLE}entry", error, self._notes, row.line, {"line": row.text})
 
 
-# What the model says between two results of tools in a Codex rollout, and the tokens it took.
+# The words of the model between two results of tools in a Codex rollout, and the tokens it took.
 
 _NOTHING: Counts = (None,) * len(TOKEN_KINDS)
 
 
 class Step(Struct):
-    """What the model says between two results of tools, while more may come, and the rows behind it."""
+    """The words of the model between two results of tools, while more may come, and the rows behind them."""
 
     items: list[CodexRow] = field(default_factory=list)
     counts: list[CodexRow] = field(default_factory=list)
@@ -354,7 +341,7 @@ class Step(Struct):
 
     @property
     def begins(self) -> CodexRow:
-        """The row that stands first in the file, of the counts that it pays for and what was said."""
+        """The row that stands first in the file, of the counts that it pays for and the words of the model."""
         return self.owed_since or self.items[0]
 
     @property
@@ -385,7 +372,7 @@ class Step(Struct):
 
 
 class TokenCounts:
-    """What a rollout says that calls took: totals of the whole session, most of them twice, and records of calls."""
+    """The tokens of calls in a rollout: totals of the whole session, most of them twice, and records of calls."""
 
     def __init__(self, notes: Notes, *, goes_on: bool = False, way: str = "") -> None:
         self._notes = notes
@@ -406,13 +393,13 @@ class TokenCounts:
         self._counted = self._by_records = self._by_totals = _NOTHING
 
     def take_owed(self) -> Counts:
-        """Return what was counted while no message was there to count it for, and owe it no longer."""
+        """Return the tokens that were counted while there was no message to count them for, and owe them no longer."""
         owed, self._owed, self.owed_since = self._owed, _NOTHING, None
         self._by_totals = _NOTHING
         return owed
 
     def read(self, row: CodexRow, step: Step | None) -> None:
-        """Count what a row reports and no row before it: for the message before, or else for the next one."""
+        """Count the tokens that a row reports and no row before it: for the message before, or else the next one."""
         reported = self._of_record(row) if row.type == USAGE_RECORD else self._of_total(row)
         if reported is None:
             return
@@ -431,7 +418,7 @@ class TokenCounts:
             step.counts.append(row)
 
     def _of_record(self, row: CodexRow) -> Counts | None:
-        """Return what a call took by its own record; zeros where a total has counted it, None where it is not said."""
+        """Return the tokens of a call by its own record; zeros if a total has counted it, None if it has none."""
         usage = token_counts(row.payload.get("usage"))
         if usage is None:
             self._notes.left_out["reports no tokens"] += 1
@@ -444,7 +431,7 @@ class TokenCounts:
         return usage
 
     def _of_total(self, row: CodexRow) -> Counts | None:
-        """Return what the total has grown by and no record has counted; None where it is not said."""
+        """Return the growth of the total that no record has counted; None if there is no total."""
         total, last = total_usage(row.payload), total_usage(row.payload, "last_token_usage")
         if total is None:
             self._notes.left_out["reports no tokens"] += 1
@@ -489,8 +476,8 @@ class TokenCounts:
         call = call_of(reported, provider=provider, model=model, call_id=call_id)
         return replace(call, at_us=read_moment(row.timestamp))
 
-    def paid(self, step: Step, content: Content, provider: str, model: str | None) -> Content:
-        """Return the message of a step with the call that was paid for it, where it was counted."""
+    def paid(self, step: Step, content: NewEntry, provider: str, model: str | None) -> NewEntry:
+        """Return the message of a step with the call that was paid for it, if that was counted."""
         if content.kind != MESSAGE or not any(content.usage):
             return content
         return self._with_call(content, counted_usage(step.used), step.rows[-1].line, provider, model, "turn")
@@ -498,12 +485,12 @@ class TokenCounts:
     def compaction(
         self,
         row: CodexRow,
-        custom: Callable[[JsonObject], Content],
+        custom: Callable[[JsonObject], NewEntry],
         fields: JsonObject,
         provider: str,
         model: str | None,
-    ) -> Content:
-        """Return a compaction with the call that made its summary: what was counted since the last message."""
+    ) -> NewEntry:
+        """Return a compaction with the call that made its summary: the tokens since the last message."""
         owed = self.take_owed()
         if not any(owed):
             return custom(fields)
@@ -511,37 +498,31 @@ class TokenCounts:
         content = custom({**fields, "usage": usage})
         if content.kind != COMPACTION:
             return content
-        content = content._replace(usage=read_usage(usage))
+        content = replace(content, usage=read_usage(usage))
         return self._with_call(content, usage, row.line, provider, model, COMPACTION)
 
     def _with_call(
-        self, content: Content, reported: JsonObject, line: int, provider: str, model: str | None, purpose: str
-    ) -> Content:
-        # The same call in the file of a fork is paid once: what it said and the total tell it, times do not. Where a
+        self, content: NewEntry, reported: JsonObject, line: int, provider: str, model: str | None, purpose: str
+    ) -> NewEntry:
+        # The same call in the file of a fork is paid once: its words and the total tell it, times do not. Where a
         # thread went two ways, both may be alike, and no row of the other is repeated.
         alone = repr(self._by_records) if any(self._by_records) else ""
-        told = content.payload.encode() + repr(self._counted).encode() + (alone + self._way).encode()
+        name = call_id("codex", f"{content.payload}{self._counted!r}{alone}{self._way}".encode())
+        notes = self._notes
         return with_call(
-            content,
-            reported,
-            self._notes,
-            line,
-            provider=provider,
-            model=model or "",
-            call_id=call_id("codex", told),
-            purpose=purpose,
+            content, reported, notes, line, provider=provider, model=model or "", call_id=name, purpose=purpose
         )
 
 
-def _sum(one: Counts, other: Counts) -> Counts:
+def _sum(counts: Counts, added: Counts) -> Counts:
     return tuple(
         theirs if mine is None else mine if theirs is None else mine + theirs
-        for mine, theirs in zip(one, other, strict=True)
+        for mine, theirs in zip(counts, added, strict=True)
     )
 
 
 def _without(counts: Counts, booked: Counts) -> Counts:
-    """Return what is left of counts without what is booked of them."""
+    """Return counts without the booked part of them."""
     return tuple(None if n is None else max(0, n - (less or 0)) for n, less in zip(counts, booked, strict=True))
 
 
@@ -560,32 +541,28 @@ def _is_refusal(row: CodexRow, total: Counts, before: Counts) -> bool:
 # entry, whose id comes from its last row; the count of tokens that follows it is its usage. The events that repeat
 # messages for the screen are left out.
 #
-# Codex reports the tokens of the whole session, and each count about twice: what a count has grown by since the one
-# before is what the message used. A rollout that begins in another way than when it was imported is another file.
+# Codex reports the tokens of the whole session, and each count about twice: the growth of a count since the one before
+# are the tokens of the message. A rollout that begins in another way than when it was imported is another file.
 
 COMPACTED = "The conversation before this point was compacted; what was kept of it follows."
 """The summary of a compaction that has none of its own."""
 
 CONTINUES = ("forked_from_id", "history_base")
-"""What the first row of a rollout has if its thread goes on where another one was."""
+"""The fields of the first row of a rollout whose thread goes on from that of another one."""
 
 _MAX_PENDING = 10_000
 _MAX_TURNS = 1_000
 
 
-class CodexReader:
+class CodexReader(RowReader):
     """Reads a rollout row by row (see `Reader`). ``name`` is that of the file."""
 
-    needs_scan = False
-    needs_whole = False
-
     def __init__(self, name: str = "the file") -> None:
-        self._name = name
+        super().__init__(name)
         self.thread_name: str | None = None
-        """What people call the thread, where that is known before its first row is read."""
+        """The name that people gave the thread, if that is known before its first row is read."""
 
         self._segment = ""
-        self._notes = Notes()
         self._entries: Entries | None = None
         self._provider = "openai"
         self._model: str | None = None
@@ -601,9 +578,6 @@ class CodexReader:
     def ready(self) -> int:
         """How many entries can be taken."""
         return 0 if self._entries is None else self._entries.ready
-
-    def scan(self, number: int, raw: bytes) -> None:
-        """Nothing has to be known in advance."""
 
     def feed(self, number: int, raw: bytes) -> None:
         """Read a line. Raises `UnreadableFile` if the first row names no session."""
@@ -637,13 +611,13 @@ class CodexReader:
             self._read(self._entries, row)
 
     def leave_gap(self) -> None:
-        """Take note that rows are missing before the next one: what they counted is not what that one used."""
+        """Take note that rows are missing before the next one: their tokens are not those of that one."""
         if self._entries is not None:
             self._close(self._entries)
             self._tokens.forget_total()
 
     def begin_own(self, notes: Sequence[str]) -> None:
-        """Go on with the rows of the file itself; ``notes`` say what is not there of what comes before."""
+        """Go on with the rows of the file itself; ``notes`` name the earlier rows that are missing."""
         if self._entries is not None:
             self._begin_own(self._entries)
             self._entries.place = self._segment
@@ -688,7 +662,7 @@ class CodexReader:
         return Entries(self._notes, session, version, parent, segment, self.thread_name)
 
     def take(self) -> list[SessionPart]:
-        """Return what is ready."""
+        """Return the part that is ready."""
         return [] if self._entries is None else self._entries.take()
 
     def finish(self, *, take_all: bool) -> list[SessionPart]:
@@ -700,7 +674,7 @@ class CodexReader:
         if step is not None and take_all:
             self._close(entries)
         elif step is not None:
-            held = step.pending
+            waiting = step.pending
             if step.is_answer:
                 step.pending = []
                 self._close(entries)
@@ -710,8 +684,8 @@ class CodexReader:
                 # Where an import took the message as it was, the call is booked with that.
                 for row in step.rows:
                     entries.settle(entries.id_of(row), step.begins)
-                held = [*step.rows, *held]
-            for row in held:
+                waiting = [*step.rows, *waiting]
+            for row in waiting:
                 self._notes.hold_back(row.line)
         since = self._tokens.owed_since
         if since is not None:
@@ -729,10 +703,6 @@ class CodexReader:
             name = entries.unsettled_id(since)
             entries.draft.calls.append(self._tokens.unsettled(used, since, name, self._provider, self._model))
 
-    def report(self) -> ParseReport:
-        """Return what came of the rows."""
-        return self._notes.report()
-
     # rows
 
     def _read(self, entries: Entries, row: CodexRow) -> None:
@@ -742,7 +712,7 @@ class CodexReader:
             self._notes.left_out["repeats a message for the screen"] += 1
         elif row.is_count:
             self._tokens.read(row, self._step)
-        elif row.type == "response_item" and row.is_spoken:
+        elif row.type == "response_item" and is_spoken(row.payload):
             self._speak(entries, row)
         elif self._step is not None and not row.closes:
             self._step.pending.append(row)
@@ -768,7 +738,7 @@ class CodexReader:
             self._tools.put(call, name)
 
     def _close(self, entries: Entries) -> None:
-        """Store what the model said, which is complete now, and what was waiting behind it."""
+        """Store the words of the model, which are complete now, and the rows that were waiting behind them."""
         step, self._step = self._step, None
         if step is None:
             return
@@ -797,8 +767,8 @@ class CodexReader:
         else:
             self._aside(entries, row)
 
-    def _output(self, entries: Entries, row: CodexRow) -> Content:
-        """Return what a tool answered."""
+    def _output(self, entries: Entries, row: CodexRow) -> NewEntry:
+        """Return the answer of a tool."""
         call = row.payload.get("call_id")
         tool = self._tools.get(call) if isinstance(call, str) else None
         thread = started_thread(tool, row.payload)
@@ -829,26 +799,27 @@ class CodexReader:
         entries.go_back(tail)
 
     def _compacted(self, entries: Entries, row: CodexRow) -> None:
-        """The replacement is the new context: its items are stored once more, as what the compaction keeps."""
-        given = row.payload.get("replacement_history")
+        """The replacement is the new context: its items are stored once more, as those that the compaction keeps."""
+        replacement = row.payload.get("replacement_history")
         text = row.payload.get("message")
         summary = text if isinstance(text, str) else ""
-        items = [item for item in given if isinstance(item, dict)] if isinstance(given, list) else []
-        if isinstance(given, list) and len(items) < len(given):
+        items = [item for _, item in objects_in(replacement)]
+        if isinstance(replacement, list) and len(items) < len(replacement):
             self._notes.repair(
-                row.line, f"{len(given) - len(items)} items of its replacement are not objects; left out"
+                row.line, f"{len(replacement) - len(items)} items of its replacement are not objects; left out"
             )
-        first, ranges, kept = None, [], 0
+        first, ranges, number = None, [], 0
         for item in items:
-            said = message_text({"content": content_parts(item.get("content"))})
-            is_summary = bool(text) and item.get("type") == "message" and item.get("role") == "user" and summary in said
+            words = message_text({"content": content_parts(item.get("content"))})
+            is_users = item.get("type") == "message" and item.get("role") == "user"
+            is_summary = bool(text) and is_users and summary in words
             if is_summary:
                 # It says the same as the summary, which the compaction shows.
-                summary, text = said, None
+                summary, text = words, None
                 if first is None:
                     continue
-            entry_id = derived_id(entries.id_of(row), len(items) if is_summary else kept)
-            kept += not is_summary
+            entry_id = derived_id(entries.id_of(row), len(items) if is_summary else number)
+            number += not is_summary
             copied = response_item(row, item)
             entries.emit(copied, self._copied(entries, copied), entry_id=entry_id)
             first = first or entry_id
@@ -860,10 +831,9 @@ class CodexReader:
             "tokensBefore": self._tokens.context_tokens,
         }
         if ranges:
-            # The summary stands where Codex sends it: behind what was kept.
+            # The summary stands where Codex sends it: behind the items that were kept.
             fields |= {BASE: None, RANGES: [*ranges]}
-        rest = {name: value for name, value in row.payload.items() if name not in ("message", "replacement_history")}
-        if rest:
+        if rest := without(row.payload, "message", "replacement_history"):
             fields["details"] = rest
         custom = partial(entries.custom, row, COMPACTION)
         since = self._tokens.owed_since
@@ -871,11 +841,11 @@ class CodexReader:
             entries.settle(entries.id_of(row), since)
         entries.emit(row, self._tokens.compaction(row, custom, fields, self._provider, self._model))
 
-    def _copied(self, entries: Entries, row: CodexRow) -> Content:
+    def _copied(self, entries: Entries, row: CodexRow) -> NewEntry:
         payload = row.payload
         if is_output(payload):
             return self._output(entries, row)
-        if row.is_spoken or (row.kind in KEPT_BY_COMPACTION and isinstance(payload.get("encrypted_content"), str)):
+        if is_spoken(payload) or (row.kind in KEPT_BY_COMPACTION and isinstance(payload.get("encrypted_content"), str)):
             parts: JsonObject = {"role": "assistant", "content": [*spoken_parts(payload)], "api": "openai-responses"}
             fields = message_fields(payload) if row.kind == "message" else {}
             return entries.message(row, {**parts, "provider": self._provider, **fields}, [payload])
@@ -888,7 +858,7 @@ read_codex = CodexReader
 
 
 def _metadata(imported: JsonObject, payload: JsonObject, parent: TaskOf | None) -> str:
-    """Return the metadata of a session, with what its first row says of it, where that is not too much."""
+    """Return the metadata of a session, with the fields of its first row, if they are not too long."""
     names: JsonObject = {} if parent is None else {"parentSession": parent.session_id, "taskId": parent.task_id}
     header: JsonObject = {
         name: value if not isinstance(value, str) else value[:1000]
@@ -906,8 +876,8 @@ def _metadata(imported: JsonObject, payload: JsonObject, parent: TaskOf | None) 
 
 # The files beside a Codex rollout: those that it goes on from, and the names of threads.
 #
-# Since Codex 0.171 a fork, and what comes after a revert, is a file with new rows only. Its first row names the rollout
-# that it goes on from (a file is called by the thread it began, or by a segment of one), and where in that.
+# Since Codex 0.171 a fork, and the rest of a session after a revert, is a file with new rows only. Its first row names
+# the rollout that it goes on from (a file is called by the thread it began, or by a segment of one), and where in that.
 
 _LONGEST_NAME = 1_000
 _MOST_FILES = 1_000
@@ -933,8 +903,8 @@ Lines: TypeAlias = Callable[[BinaryIO], Iterator[tuple[int, bytes]]]
 def read_before(path: Path, reader: CodexReader, lines: Lines) -> Iterator[None]:
     """Give a reader its thread's name, and the rows of files that come before a rollout's; yields after each of them.
 
-    Raises `UnreadableFile` for a rollout that goes on with its own thread in a file that is not there: what it goes
-    on from is then already stored, or lost. O(bytes before) and O(files of sessions).
+    Raises `UnreadableFile` for a rollout that goes on with its own thread in a file that is not there: the rows of that
+    are then already stored, or lost. O(bytes before) and O(files of sessions).
     """
     own = _piece(path, lines)
     if own is not None:
@@ -971,8 +941,8 @@ def _pieces_before(own: _Piece, lines: Lines) -> tuple[list[_Piece], str | None]
     seen, base = {own.path}, own.base
     while base is not None:
         name = base.get("thread_id")
-        found = _find(own.path, name) if is_name(name) else None
-        piece = None if found is None or found in seen or len(pieces) > _MOST_FILES else _piece(found, lines)
+        path = _find(own.path, name) if is_name(name) else None
+        piece = None if path is None or path in seen or len(pieces) > _MOST_FILES else _piece(path, lines)
         if piece is None:
             return pieces, name if is_name(name) else "a rollout that has no name"
         seen.add(piece.path)
@@ -989,8 +959,8 @@ def _end(path: Path, base: JsonObject, lines: Lines) -> int | None:
     before = 0
     with open(path, "rb") as file:
         for _, line in lines(file):
-            found = re.search(rb'"ordinal": ?(\d+)', line[:200])
-            if found is not None and int(found[1]) >= ordinal:
+            number = re.search(rb'"ordinal": ?(\d+)', line[:200])
+            if number is not None and int(number[1]) >= ordinal:
                 return before
             before = file.tell()
     return None
@@ -1013,7 +983,7 @@ def _find(path: Path, name: str) -> Path | None:
     """Return the file of a rollout, in the folder of another or where Codex keeps such files."""
     endings = (f"-{name}.jsonl", f"_{name}.jsonl")
     home = _home(path)
-    roots = [path.parent, *((home / each for each in _ROOTS) if home is not None else ())]
+    roots = [path.parent, *((home / root for root in _ROOTS) if home is not None else ())]
     for root in roots:
         for where, folders, files in os.walk(root):
             folders.sort()
@@ -1026,7 +996,7 @@ def _find(path: Path, name: str) -> Path | None:
 
 def _home(path: Path) -> Path | None:
     """Return the folder in which Codex keeps sessions and more, if a file is in one."""
-    return next((each.parent for each in path.absolute().parents if each.name in _ROOTS), None)
+    return next((folder.parent for folder in path.absolute().parents if folder.name in _ROOTS), None)
 
 
 def name_beside(path: Path) -> JsonValue:
@@ -1039,9 +1009,10 @@ def _names(path: Path) -> Mapping[str, str]:
     """Return the names that people gave to threads, by their ids."""
     home = _home(path)
     try:
-        index = None if home is None else home / "session_index.jsonl"
-        seen = None if index is None else index.stat()
-        return {} if index is None or seen is None else _index(index, seen.st_mtime_ns, seen.st_size)
+        if home is None:
+            return {}
+        state = (home / "session_index.jsonl").stat()
+        return _index(home / "session_index.jsonl", state.st_mtime_ns, state.st_size)
     except OSError:
         return {}
 

@@ -28,7 +28,7 @@ from flue_py.formats.kit import (
     one_text,
     read_time,
 )
-from flue_py.providers.base import Leftovers
+from flue_py.providers.base import Leftovers, without
 
 # The reference's stored session document, version 3, from and to values.
 #
@@ -64,10 +64,6 @@ class SessionDocument(Frozen):
     notes: tuple[str, ...] = ()
 
 
-def _text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else ""
-
-
 def parse_session_document(value: JsonValue) -> SessionDocument:
     """Return the session in a decoded document. Raises `UnreadableFile`, naming the entry. O(entries)."""
     document = _object(value, "document")
@@ -78,17 +74,17 @@ def parse_session_document(value: JsonValue) -> SessionDocument:
     if not isinstance(rows, list):
         raise UnreadableFile("entries: should be a list")
     notes: list[str] = []
-    found: dict[str, NewEntry] = {}
+    by_id: dict[str, NewEntry] = {}
     for number, row in enumerate(rows):
         entry = _parse_entry(_object(row, f"entries[{number}]"), f"entries[{number}]", notes)
-        if cast("str", entry.id) in found:
+        if cast("str", entry.id) in by_id:
             raise UnreadableFile(f"entries[{number}]: the id {entry.id!r} occurs twice")
-        found[cast("str", entry.id)] = entry
+        by_id[cast("str", entry.id)] = entry
     leaf = document.get("leafId")
-    if leaf is not None and (not isinstance(leaf, str) or leaf not in found):
+    if leaf is not None and (not isinstance(leaf, str) or leaf not in by_id):
         raise UnreadableFile(f"leafId: {shown(leaf)} is not the id of an entry")
     return SessionDocument(
-        tuple(_parents_first(found, notes)),
+        tuple(_parents_first(by_id, notes)),
         leaf,
         _object(document.get("metadata") or {}, "metadata"),
         read_time(document.get("createdAt")),
@@ -107,14 +103,14 @@ def _parse_entry(row: JsonObject, where: str, notes: list[str]) -> NewEntry:
         raise UnreadableFile(f"{where}: has no type")
     try:
         entry = _new_entry(kind, row)
-        extra = {name: item for name, item in row.items() if name not in (*_COMMON, *_OWN_FIELDS.get(kind, ("data",)))}
+        extra = without(row, *_COMMON, *_OWN_FIELDS.get(kind, ("data",)))
         extra_text = encode_json(extra, "entry")[0] if extra else None
     except InvalidEntry as error:
         raise UnreadableFile(f"{where} ({entry_id!r}): {error}") from error
     created_us = read_time(row.get("timestamp"))
     if created_us is None:
         notes.append(f"{where} ({entry_id!r}): no readable timestamp; the time of the import was taken")
-    # What a compaction keeps is not checked here: the reference stores, and answers, whatever it was given.
+    # The first kept entry of a compaction is not checked here: the reference stores, and answers, any value.
     return replace(entry, id=entry_id, parent_id=parent, created_us=created_us, extra=extra_text, references=())
 
 
@@ -140,32 +136,28 @@ def _new_entry(kind: str, row: JsonObject) -> NewEntry:
     return NewEntry.custom(kind, row.get("data"))
 
 
-def _parents_first(found: Mapping[str, NewEntry], notes: list[str]) -> Iterable[NewEntry]:
+def _parents_first(by_id: Mapping[str, NewEntry], notes: list[str]) -> Iterable[NewEntry]:
     """Return the entries with every parent before its children, otherwise in the order they came."""
     placed: dict[str, NewEntry] = {}
     moved = 0
-    for entry_id, entry in found.items():
+    for entry_id, entry in by_id.items():
         chain: list[NewEntry] = []
         current: NewEntry | None = entry
         while current is not None and current.id not in placed:
-            if len(chain) > len(found):
+            if len(chain) > len(by_id):
                 raise UnreadableFile(f"entry {entry_id!r}: its parents form a circle")
             chain.append(current)
-            parent_id = current.parent_id
-            current = found.get(parent_id) if parent_id is not None else None
+            current = by_id.get(current.parent_id or "")
         moved += max(0, len(chain) - 1)
         for late in reversed(chain):
-            placed[cast("str", late.id)] = _rooted(late, found, notes)
+            is_orphan = late.parent_id is not None and late.parent_id not in by_id
+            if is_orphan:
+                lost = f"its parent {late.parent_id!r} is not in the document; it became a root"
+                notes.append(f"entry {late.id!r}: {lost}")
+            placed[cast("str", late.id)] = replace(late, parent_id=None) if is_orphan else late
     if moved:
         notes.append(f"{moved} entries came after their children; parents were put first")
     return placed.values()
-
-
-def _rooted(entry: NewEntry, found: Mapping[str, NewEntry], notes: list[str]) -> NewEntry:
-    if entry.parent_id is None or entry.parent_id in found:
-        return entry
-    notes.append(f"entry {entry.id!r}: its parent {entry.parent_id!r} is not in the document; it became a root")
-    return replace(entry, parent_id=None)
 
 
 def session_document(
@@ -241,7 +233,7 @@ def parse_flue(data: bytes, name: str = "the file") -> Sequence[ParsedSession]:
     session_id = stem if is_name(stem) and len(stem.encode()) <= 200 else f"flue-{derived_id(stem)}"
     imported: JsonObject = {"format": FORMAT, "version": VERSION, "file": one_text(name) or ""}
     imported["leafId"] = document.leaf_id
-    # By these the next import knows what was the document's, and what was set here since.
+    # By these the next import tells the document's own metadata from those that were set here since.
     imported["keys"] = [name for name in document.metadata if name != "imported"]
     if document.updated_us is not None:
         imported["updatedUs"] = document.updated_us
@@ -324,9 +316,9 @@ def export_flue(session: SessionTree) -> Exported:
             left.change("a compaction that leaves messages out is in the document, but Flue shows an empty summary")
         if entry.kind == COMPACTION and entry.fields.get(RANGES):
             left.change("the ranges of a compaction are in the document, but Flue shows what they stand for")
-    for what, value in (("the title", info.title), ("labels", session.labels), ("the working directory", info.cwd)):
+    for name, value in (("the title", info.title), ("labels", session.labels), ("the working directory", info.cwd)):
         if value:
-            left.note(what)
+            left.note(name)
     metadata, updated_us = _as_it_came(info, leaf_id)
     document = session_document(
         session.entries, leaf_id, metadata=metadata, created_us=info.created_us, updated_us=updated_us
@@ -335,7 +327,7 @@ def export_flue(session: SessionTree) -> Exported:
 
 
 def _as_it_came(info: SessionInfo, leaf_id: str | None) -> tuple[JsonObject, int]:
-    """Return the metadata without what an import noted, and when the document was changed, if it is still the same."""
+    """Return the metadata without the notes of an import, and when the document was changed, if it is the same."""
     metadata = info.metadata
     imported = metadata.get("imported")
     if not isinstance(imported, dict) or imported.get("format") != FORMAT:

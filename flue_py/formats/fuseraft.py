@@ -21,6 +21,7 @@ from flue_py.formats.kit import (
     Item,
     Notes,
     ParsedSession,
+    first_unused,
     imported_session,
     is_name,
     items_of,
@@ -30,13 +31,14 @@ from flue_py.formats.kit import (
     read_object,
     read_time,
 )
+from flue_py.providers.base import without
 from flue_py.providers.openai_chat import arguments_from_text, calls_in
 
 # fuseraft REPL snapshots: one object with the whole history, written anew after every turn.
 #
-# What the program leaves out when it restores a snapshot (``skip`` contents, messages without contents) makes no entry.
-# The program makes its system prompt anew at every start: the ids of the other entries do not depend on
-# it. docs/formats/fuseraft-repl.md lists what is kept.
+# Parts that the program leaves out when it restores a snapshot (``skip`` contents, messages without contents) make no
+# entry. The program makes its system prompt anew at every start: the ids of the other entries do not depend on it.
+# docs/formats/fuseraft-repl.md lists the fields that are kept.
 
 FORMAT = "fuseraft-repl"
 
@@ -62,7 +64,7 @@ def looks_like_fuseraft_repl(head: bytes, path_name: str = "") -> bool:
 
 
 def parse_fuseraft_repl(data: bytes, name: str = "the file") -> tuple[ParsedSession, ...]:
-    """Return the session in a REPL snapshot. ``name`` is what errors and metadata call the file.
+    """Return the session in a REPL snapshot. ``name`` is that of the file in errors and metadata.
 
     Raises `UnreadableFile` if it is not such an object; every other fault is in the report. O(size).
     """
@@ -78,29 +80,22 @@ def parse_fuseraft_repl(data: bytes, name: str = "the file") -> tuple[ParsedSess
     last_turn = max((item.index for item in items if item.value.get("Role") == "user"), default=0)
     saved_us, model = read_time(document.get("LastUpdatedAt")), one_text(document.get("ModelId"))
     for item in items:
-        for message, beside in _messages(item, names, notes):
+        for message, fields in _messages(item, names, notes):
             names.update(calls_in(message))
-            entry, found = message_entry(message, item.value, item.index, notes)
-            # The model may be another one the next time: what an entry is known by is what was said.
+            entry, extra = message_entry(message, item.value, item.index, notes)
+            # The model may be another one the next time: an entry is known by its words.
             by_model, _ = message_entry(_answered_by(model, message), item.value, item.index, Notes())
             chain.add(
                 by_model,
                 item.index,
-                beside={**beside, **found},
+                beside={**fields, **extra},
                 created_us=saved_us if saved_us is not None and item.index >= last_turn else created_us,
                 is_link=message.get("role") != "system",
                 known_by=entry,
             )
-    rest = {key: value for key, value in document.items() if key != "History"}
-    session = imported_session(
-        session_id,
-        FORMAT,
-        name,
-        {"snapshot": rest},
-        notes,
-        cwd=one_text(document.get("Cwd")),
-        created_us=created_us,
-    )
+    snapshot: JsonObject = {"snapshot": without(document, "History")}
+    cwd = one_text(document.get("Cwd"))
+    session = imported_session(session_id, FORMAT, name, snapshot, notes, cwd=cwd, created_us=created_us)
     return (chain.parsed(FORMAT, "1", session),)
 
 
@@ -112,35 +107,34 @@ def _answered_by(model: str | None, message: JsonObject) -> JsonObject:
 
 
 def _messages(item: Item, names: dict[str, str], notes: Notes) -> list[tuple[JsonObject, JsonObject]]:
-    """Return the messages that an item of the history is, each with what stands beside it.
+    """Return the messages that an item of the history is, each with the fields beside it.
 
-    Results of tools are messages of their own; whatever else the item holds is one message.
+    Results of tools are messages of their own; all other contents of the item are one message.
     """
     role, contents = item.value.get("Role"), item.value.get("Contents")
     if not isinstance(role, str) or not isinstance(contents, list):
         notes.skip(item.index, "is not a message: it has no Role and Contents")
         return []
-    found: list[JsonObject] = []
+    messages: list[JsonObject] = []
     parts: list[JsonValue] = []
     for content in contents:
         kind = content.get("Type") if isinstance(content, dict) else None
         if not isinstance(content, dict) or not isinstance(kind, str):
             notes.repair(item.index, "has a content without a Type, which was left out")
         elif kind == "function_result":
-            found.append(_result(content, names))
+            messages.append(_result(content, names))
         elif kind == "skip":
             notes.repair(item.index, "has a content marked as skipped, which the program leaves out, too")
         else:
             parts.append(_part(kind, content))
     if parts:
-        found.append(_said(role, parts))
-    elif not found:
+        messages.append(_message_of(role, parts))
+    elif not messages:
         notes.skip(item.index, "has no contents; the program leaves it out, too")
-    rest = {name: value for name, value in item.value.items() if name not in ("Role", "Contents")}
-    return [(message, dict(rest)) for message in found]
+    return [(message, without(item.value, "Role", "Contents")) for message in messages]
 
 
-def _said(role: str, parts: list[JsonValue]) -> JsonObject:
+def _message_of(role: str, parts: list[JsonValue]) -> JsonObject:
     only = parts[0] if len(parts) == 1 else None
     if role in ("user", "system") and isinstance(only, dict) and set(only) == {"type", "text"}:
         return {"role": role, "content": only["text"]}
@@ -148,18 +142,12 @@ def _said(role: str, parts: list[JsonValue]) -> JsonObject:
 
 
 def _part(kind: str, content: JsonObject) -> JsonObject:
-    rest = {name: value for name, value in content.items() if name not in _CONTENT_FIELDS.get(kind, ("Type",))}
+    rest = without(content, *_CONTENT_FIELDS.get(kind, ("Type",)))
     if kind == "text":
         return {"type": "text", "text": content.get("Text"), **rest}
     if kind == "function_call":
-        arguments = arguments_from_text(content.get("ArgumentsJson"))
-        return {
-            "type": "toolCall",
-            "id": content.get("CallId"),
-            "name": content.get("FunctionName"),
-            "arguments": arguments,
-            **rest,
-        }
+        call: JsonObject = {"type": "toolCall", "id": content.get("CallId"), "name": content.get("FunctionName")}
+        return {**call, "arguments": arguments_from_text(content.get("ArgumentsJson")), **rest}
     if kind == "image":
         # The picture lies in a file beside the snapshot; where that is gone the program shows these words, too.
         label = content.get("Name") or content.get("FileName") or "image"
@@ -173,12 +161,11 @@ def _result(content: JsonObject, names: dict[str, str]) -> JsonObject:
     if isinstance(call_id, str) and call_id in names:
         message["toolName"] = names[call_id]
     message["content"] = _result_text(text)
-    rest = {name: value for name, value in content.items() if name not in _CONTENT_FIELDS["function_result"]}
-    return {**message, **rest}
+    return {**message, **without(content, *_CONTENT_FIELDS["function_result"])}
 
 
 def _result_text(text: JsonValue) -> str:
-    """Return what a tool said: its string, which stands in JSON inside JSON, or the JSON text of anything else."""
+    """Return the words of a tool: its string, which stands in JSON inside JSON, or the JSON text of any value."""
     if not isinstance(text, str):
         return "" if text is None else json.dumps(text, ensure_ascii=False)
     try:
@@ -192,7 +179,7 @@ def _result_text(text: JsonValue) -> str:
 #
 # A compaction replaces the messages before it by a summary at the beginning of the list. Here the history stays: the
 # summary is a compaction entry that stands after the messages it left in place (which are older than it) and names the
-# first of them, so that what was imported before goes on. docs/formats/fuseraft-run.md lists what is kept.
+# first of them, so that the entries of earlier imports go on. docs/formats/fuseraft-run.md lists the fields.
 
 READ_RUN_FORMAT = "fuseraft-run"
 
@@ -211,7 +198,7 @@ def looks_like_fuseraft_run(head: bytes, path_name: str = "") -> bool:
 
 
 def parse_fuseraft_run(data: bytes, name: str = "the file") -> tuple[ParsedSession, ...]:
-    """Return the session in a run checkpoint. ``name`` is what errors and metadata call the file.
+    """Return the session in a run checkpoint. ``name`` is that of the file in errors and metadata.
 
     Raises `UnreadableFile` if it is not such an object, or its id is not eight hex characters;
     every other fault is in the report. O(size).
@@ -225,57 +212,53 @@ def parse_fuseraft_run(data: bytes, name: str = "the file") -> tuple[ParsedSessi
         raise UnreadableFile(f"{name} is not a run checkpoint: it has no list of Messages; nothing was imported")
     chain = Chain(session_id, notes)
     model, saved_us = one_text(document.get("ModelId")), read_time(document.get("LastUpdatedAt"))
-    messages = [_read_run_said(item, notes, model, saved_us) for item in items_of(document["Messages"], notes)]
-    for said in _in_order(messages, session_id):
-        beside = {key: value for key, value in said.item.value.items() if key not in _FIELDS}
+    messages = [_run_message(item, notes, model, saved_us) for item in items_of(document["Messages"], notes)]
+    for message in _in_order(messages, session_id):
+        value, is_readable = message.item.value, message.entry.kind != UNREADABLE_MESSAGE
         chain.add(
-            said.entry,
-            said.item.index,
-            beside={} if said.entry.kind == UNREADABLE_MESSAGE else {**beside, **said.beside},
-            entry_id=_unused(chain, said.item.value),
-            created_us=said.at,
+            message.entry,
+            message.item.index,
+            beside={**without(value, *_FIELDS), **message.fields} if is_readable else {},
+            entry_id=first_unused(partial(_own_id, session_id, value), chain.lines),
+            created_us=message.at,
         )
-    rest = {key: value for key, value in document.items() if key != "Messages"}
-    session = imported_session(
-        session_id,
-        READ_RUN_FORMAT,
-        name,
-        {"checkpoint": rest},
-        notes,
-        title=_title(document.get("Task")),
-        created_us=read_time(document.get("StartedAt")),
-    )
+    checkpoint: JsonObject = {"checkpoint": without(document, "Messages")}
+    title, started_us = _title(document.get("Task")), read_time(document.get("StartedAt"))
+    session = imported_session(session_id, READ_RUN_FORMAT, name, checkpoint, notes, title=title, created_us=started_us)
     parsed = chain.parsed(READ_RUN_FORMAT, "1", replace(session, config_path=one_text(document.get("ConfigPath"))))
     if document.get("IsComplete") is not True:
         return (parsed,)
-    ends = [saved_us, *(said.at for said in reversed(messages)), session.created_us]
+    ends = [saved_us, *(message.at for message in reversed(messages)), session.created_us]
     return (replace(parsed, completed_us=next((end for end in ends if end is not None), None)),)
 
 
 read_fuseraft_run = partial(DocumentReader, parse_fuseraft_run)
 
 
-class _Said(Frozen):
+class _RunMessage(Frozen):
     item: Item
     entry: NewEntry
-    beside: JsonObject
+    fields: JsonObject
     at: int | None
 
 
-def _read_run_said(item: Item, notes: Notes, model: str | None, saved_us: int | None) -> _Said:
+def _run_message(item: Item, notes: Notes, model: str | None, saved_us: int | None) -> _RunMessage:
     """Return a message as an entry: an answer of the model of the run, unless it names its own."""
     value = item.value
     at = read_time(value.get("Timestamp"))
     if at is None:
-        taken = "import" if saved_us is None else "checkpoint"
-        notes.repair(item.index, f"has no readable Timestamp; the time of the {taken} was taken")
+        source = "import" if saved_us is None else "checkpoint"
+        notes.repair(item.index, f"has no readable Timestamp; the time of the {source} was taken")
         at = saved_us
     if value.get("IsCompactionSummary") is True and isinstance(value.get("Content"), str) and item.index == 0:
         agent: JsonObject = {"agentName": value["AgentName"]} if "AgentName" in value else {}
-        fields: JsonObject = {"summary": value["Content"], "firstKeptEntryId": "", "tokensBefore": 0}
-        return _Said(item, plain_entry(COMPACTION, fields), agent, at)
-    entry, beside = message_entry(_message(value, model), value, item.index, notes)
-    return _Said(item, entry, beside, at)
+        return _RunMessage(item, _compaction(value, ""), agent, at)
+    return _RunMessage(item, *message_entry(_message(value, model), value, item.index, notes), at)
+
+
+def _compaction(summary: JsonObject, first_kept: str) -> NewEntry:
+    fields: JsonObject = {"summary": summary["Content"], "firstKeptEntryId": first_kept, "tokensBefore": 0}
+    return plain_entry(COMPACTION, fields)
 
 
 def _message(value: JsonObject, model: str | None) -> JsonObject:
@@ -299,7 +282,7 @@ def _usage(reported: JsonValue) -> JsonValue:
 
 
 def _own_id(session_id: str, value: JsonObject, number: int = 0) -> str:
-    """Return the id of a message: of what it says and when, so that it is known again after a compaction."""
+    """Return the id of a message: made of its words and their time, so that it is known again after a compaction."""
     own = {name: value.get(name) for name in ("Role", "AgentName", "TurnIndex", "Timestamp", "Content")}
     try:
         text = json.dumps(own)
@@ -308,29 +291,16 @@ def _own_id(session_id: str, value: JsonObject, number: int = 0) -> str:
     return made_id(session_id, text, str(number))
 
 
-def _unused(chain: Chain, value: JsonObject) -> str:
-    number = 0
-    while (found := _own_id(chain.session_id, value, number)) in chain.lines:
-        number += 1
-    return found
-
-
-def _in_order(said: list[_Said], session_id: str) -> list[_Said]:
+def _in_order(messages: list[_RunMessage], session_id: str) -> list[_RunMessage]:
     """Return the messages in the order of time: a summary comes after those that it left in place."""
-    if not said or said[0].entry.kind != COMPACTION:
-        return said
-    summary, rest = said[0], said[1:]
-    kept = 0
-    while kept < len(rest) and (rest[kept].at or 0) < (summary.at or 0):
-        kept += 1
-    if kept == 0:
-        return said
-    fields: JsonObject = {
-        "summary": summary.item.value["Content"],
-        "firstKeptEntryId": _own_id(session_id, rest[0].item.value),
-        "tokensBefore": 0,
-    }
-    return [*rest[:kept], replace(summary, entry=plain_entry(COMPACTION, fields)), *rest[kept:]]
+    if not messages or messages[0].entry.kind != COMPACTION:
+        return messages
+    summary, rest = messages[0], messages[1:]
+    older = next((at for at, message in enumerate(rest) if (message.at or 0) >= (summary.at or 0)), len(rest))
+    if older == 0:
+        return messages
+    compaction = _compaction(summary.item.value, _own_id(session_id, rest[0].item.value))
+    return [*rest[:older], replace(summary, entry=compaction), *rest[older:]]
 
 
 def _title(task: JsonValue) -> str | None:

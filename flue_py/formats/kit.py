@@ -1,4 +1,4 @@
-"""What the formats share: rows, documents, lists, entries in the making, and what readers and writers return."""
+"""The common ground of the formats: rows, documents, lists, entries, and the values of readers and writers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import json
 import re
 from array import array
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Generic, NamedTuple, Protocol, TypeGuard, TypeVar, cast
+from itertools import count
+from typing import Generic, Protocol, TypeGuard, TypeVar, cast
 
 import pydantic_core
 from msgspec import Struct, field
@@ -19,15 +21,15 @@ from flue_py.core.entries import Entry, NewEntry, checked_kind, entry_of_message
 from flue_py.core.json import MAX_DIGITS, Frozen, JsonObject, JsonValue, encode_json, replace_lone_surrogates
 from flue_py.core.kinds import MESSAGE, SHOWN_KINDS, message_title
 from flue_py.core.sessions import MAX_NAME_BYTES, NewSession, SessionInfo, TaskLink, is_usable, made_id
-from flue_py.core.usage import NO_USAGE, Cost, PaidCall, UsageTotals, by_model, call_of, read_reported, read_usage
+from flue_py.core.usage import NO_USAGE, Cost, PaidCall, by_model, call_of, read_reported, read_usage
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
-from flue_py.providers.base import ExportNote, Leftovers
+from flue_py.providers.base import ExportNote, Leftovers, without
 
-# What a parser says about the rows of a file: which it left out, which it repaired, and why.
+# The report of a parser on the rows of a file: which it left out, which it repaired, and why.
 
 
 class LineNote(Frozen):
-    """A remark about one line of a file, from 1; or, where ``unit`` says so, about an item of a list, from 0."""
+    """A remark about one line of a file, from 1; or about an item of a list, from 0, by its ``unit``."""
 
     line: int
     text: str
@@ -38,10 +40,10 @@ class LineNote(Frozen):
 
 
 class ParseReport(Frozen):
-    """What came of the rows of one file.
+    """The outcome of the rows of one file.
 
     ``rows`` counts the lines that are not blank, the header among them. ``skipped`` are rows that made no entry,
-    ``repaired`` are rows that made one that differs from what the file says; both are in order of line.
+    ``repaired`` are rows that made one that differs from the row; both are in order of line.
     ``unknown_kinds`` counts, by name, the entries kept of kinds this version has no meaning for. Of very many notes
     only the first are listed; ``skipped_rows`` and ``repaired_rows`` count them all. ``merged`` counts the rows that
     became part of another row's entry, ``left_out``, by reason, those that say nothing of their own, ``held_back`` the
@@ -81,11 +83,11 @@ def joined(reports: Sequence[ParseReport]) -> ParseReport:
         merged=sum(report.merged for report in reports),
         left_out=dict(left_out),
         held_back=sum(report.held_back for report in reports),
-        held_back_from=min((each.held_back_from for each in reports if each.held_back_from is not None), default=None),
+        held_back_from=min((line for report in reports if (line := report.held_back_from) is not None), default=None),
     )
 
 
-# Rows of a JSONL file: reading them, and the report on what came of them.
+# Rows of a JSONL file: reading them, and the report on them.
 #
 # No fault of a row is fatal: a row that cannot be used is left out, and noted by its line number.
 
@@ -108,12 +110,12 @@ class Row(Struct):
 
     @property
     def type(self) -> str:
-        """What the row says it is."""
+        """The type of the row, by its own word."""
         return cast("str", self.fields["type"])
 
 
 class Notes(Struct):
-    """The report while it is being written; ``unit`` is what is numbered in it."""
+    """The report while it is being written; ``unit`` is the name of the things that are numbered in it."""
 
     unit: str = "line"
     rows: int = 0
@@ -141,7 +143,7 @@ class Notes(Struct):
             self.repaired.append(LineNote(line, how, self.unit))
 
     def hold_back(self, line: int) -> None:
-        """Note that a line at the end was not taken, since what it belongs to may not be complete."""
+        """Note that a line at the end was not taken, since the message that it belongs to may not be complete."""
         self.held_back += 1
         if self.held_back_from is None or line < self.held_back_from:
             self.held_back_from = line
@@ -200,15 +202,14 @@ def _decode_carefully(number: int, data: bytes, notes: Notes) -> object:
     text = data.decode(errors="replace")
     words: list[str] = []
 
-    def kept(word: str) -> str:
+    def as_text(word: str) -> str:
         words.append(word)
         return word
 
     try:
-        value = json.loads(text, parse_constant=kept)
+        value = json.loads(text, parse_constant=as_text)
     except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else error
-        notes.skip(number, f"is not JSON ({reason}); a torn or damaged line")
+        notes.skip(number, f"is not JSON ({_reason(error)}); a torn or damaged line")
         return None
     if words:
         notes.repair(number, f"{words[0]} is not a JSON number; it is kept as text")
@@ -235,7 +236,7 @@ def is_name(value: object) -> TypeGuard[str]:
 
 
 def unusable_id(value: object) -> str:
-    """Return what is wrong with the id of a row that has none to use."""
+    """Return the fault of the id of a row that has none to use."""
     return "has no usable id" if value in (None, "") else f"has the id {shown(value)}, which cannot be used"
 
 
@@ -256,7 +257,7 @@ class Item(Frozen):
 
 
 class Items(Frozen):
-    """The objects of a list, and the fields beside the list in the object that holds it."""
+    """The objects of a list, and the fields ``beside`` the list in the object that holds it."""
 
     items: Sequence[Item]
     beside: JsonObject = field(default_factory=dict)
@@ -298,10 +299,9 @@ def read_items(data: bytes, notes: Notes, name: str, keys: Sequence[str]) -> Ite
         return Items(tuple(_objects(enumerate(value), notes)))
     if isinstance(value, dict):
         for key in keys:
-            held = value.get(key)
-            if isinstance(held, list):
-                beside = {other: item for other, item in value.items() if other != key}
-                return Items(tuple(_objects(enumerate(held), notes)), beside)
+            values = value.get(key)
+            if isinstance(values, list):
+                return Items(tuple(_objects(enumerate(values), notes)), without(value, key))
         if "role" in value or "type" in value:
             return Items(tuple(_objects(enumerate([value]), notes)))
     raise UnreadableFile(f"{name} holds no list of messages; nothing was imported")
@@ -422,77 +422,56 @@ _CONTENT = {"user": (str, list), "assistant": (str, list, type(None)), "toolResu
 """What the content of those messages may be that need no further look, by role."""
 
 
-class Content(NamedTuple):
-    """What an entry holds, before it has an id and a place: the fields of a `NewEntry`, made once and not copied."""
-
-    kind: str
-    payload: str
-    role: str | None = None
-    usage: UsageTotals = NO_USAGE
-    surrogates_replaced: int = 0
-    preview: str | None = None
-    calls: tuple[PaidCall, ...] = ()
-    unpaid: bool = False
-
-    def placed(
-        self, entry_id: str, parent_id: str | None, created_us: int | None, extra: str | None, surrogates_replaced: int
-    ) -> NewEntry:
-        """Return it as an entry with an id and a place, and with what stands beside it."""
-        return NewEntry(
-            self.kind,
-            self.payload,
-            self.role,
-            None,
-            self.usage,
-            self.calls,
-            id=entry_id,
-            parent_id=parent_id,
-            created_us=created_us,
-            extra=extra,
-            surrogates_replaced=surrogates_replaced,
-            preview=self.preview,
-            unpaid=self.unpaid,
-            built=True,
-        )
-
-
-def encode_decoded(value: JsonValue, what: str) -> tuple[str, int]:
-    """Return what `encode_json` returns for a value that was decoded by `pydantic_core.from_json`, sooner.
+def encode_decoded(value: JsonValue, name: str) -> tuple[str, int]:
+    """Return the same as `encode_json` for a value that was decoded by `pydantic_core.from_json`, sooner.
 
     Such a value holds nothing but JSON, is nested no deeper than can be stored, and has no integer that cannot be read
-    back; what is left are numbers that overflow.
+    back; only numbers may overflow.
     """
     try:
         text = pydantic_core.to_json(value, inf_nan_mode="constants").decode()
-    except Exception:  # noqa: BLE001 - as in `encode_json`, which says what is wrong
-        return encode_json(value, what)
+    except Exception:  # noqa: BLE001 - as in `encode_json`, which names the fault
+        return encode_json(value, name)
     if "Infinity" in text:
-        return encode_json(value, what)
+        return encode_json(value, name)
     return text, 0
 
 
-def message_content(message: JsonObject) -> Content:
-    """Return what `entry_of_message` returns, but for paid calls, for a message that a reader put together, sooner.
+def new_message(message: JsonObject) -> NewEntry:
+    """Return the same as `entry_of_message`, without paid calls, for a message that a reader put together, sooner.
 
     Every part has to be of its type's shape. Raises `InvalidEntry`.
     """
     role, content = message.get("role"), message.get("content")
     is_plain = isinstance(role, str) and type(content) in _CONTENT.get(role, ())
     if not isinstance(role, str) or not is_plain or (role == "toolResult" and not message.get("toolCallId")):
-        made = entry_of_message(message)
-        return Content(
-            made.kind, made.payload, made.role, made.usage, made.surrogates_replaced, made.preview, made.calls
-        )
+        return replace(entry_of_message(message), oddities=())
     text, replaced = encode_decoded(message, "message")
-    if role == "user":
-        return Content(MESSAGE, text, role, NO_USAGE, replaced, message_title(message))
+    preview = message_title(message) if role == "user" else None
     reported = message.get("usage") if role == "assistant" else None
     usage = NO_USAGE if reported is None else read_usage(reported, "message.usage")
-    return Content(MESSAGE, text, role, usage, replaced)
+    return NewEntry(MESSAGE, text, role, usage=usage, surrogates_replaced=replaced, preview=preview, built=True)
+
+
+def stored_entry(
+    kind: str, body: JsonValue, encode: Callable[[JsonValue, str], tuple[str, int]] = encode_json
+) -> NewEntry:
+    """Return an entry that is not a message. Raises `InvalidEntry` for a body that cannot be stored."""
+    text, replaced = encode(body, kind)
+    return NewEntry(kind, text, surrogates_replaced=replaced, built=True)
+
+
+def unreadable_entry(kind: str, error: InvalidEntry, notes: Notes, line: int, *bodies: JsonValue) -> NewEntry:
+    """Return a row that cannot be of its type: the first of ``bodies`` that can be stored; and note it."""
+    notes.repair(line, f"{error}; kept as {kind}, outside the context")
+    for body in bodies[:-1]:
+        with suppress(InvalidEntry):
+            return stored_entry(kind, body)
+    return stored_entry(kind, bodies[-1])
 
 
 def with_call(
-    content: Content,
+    entry: NewEntry,
     reported: JsonObject,
     notes: Notes,
     line: int,
@@ -501,16 +480,21 @@ def with_call(
     model: str,
     call_id: str,
     purpose: str = "turn",
-) -> Content:
-    """Return an entry with the call that was paid for it, as ``reported``; what is odd about that is noted."""
+) -> NewEntry:
+    """Return an entry with the call that was paid for it, as ``reported``; oddities of that are noted."""
     usage = read_reported(reported)
     for oddity in usage.oddities:
         notes.repair(line, oddity)
     call = call_of(usage, provider=provider, model=model, call_id=call_id, purpose=purpose)
-    return content._replace(calls=by_model(call, usage))
+    return replace(entry, calls=by_model(call, usage))
 
 
-# What an exporter gets, and what it returns: the text of a file, and what the format had no place for.
+def first_unused(make: Callable[[int], str], used: Container[str]) -> str:
+    """Return the first id that is not used of those that are made of a number, from 0."""
+    return next(name for name in map(make, count()) if name not in used)
+
+
+# The session that an exporter gets, and the text of a file that it returns, with notes on what is not in that.
 
 
 def _no_parts(_entry: Entry, _picodollars: int) -> Cost | None:
@@ -518,10 +502,10 @@ def _no_parts(_entry: Entry, _picodollars: int) -> Cost | None:
 
 
 class SessionTree(Frozen):
-    """A session to be exported: its row, every entry it sees (`Session.get_tree`), a leaf, and what stands beside them.
+    """A session to be exported: its row, every entry it sees (`Session.get_tree`), a leaf, labels, tasks and costs.
 
-    ``labels`` are by entry. ``costs`` are what the ledger knows of the entries (`Session.money.entry_costs`), and
-    ``cost_parts`` returns such a cost by kind of token, None where only its total is known.
+    ``labels`` are by entry. ``costs`` are those of the entries in the ledger (`Session.money.entry_costs`), and
+    ``cost_parts`` returns such a cost by kind of token, None if only its total is known.
     """
 
     info: SessionInfo
@@ -543,14 +527,14 @@ class SessionTree(Frozen):
         return path[::-1]
 
     def context(self) -> list[ContextEntry]:
-        """Return what the model sees at the leaf. O(entries)."""
+        """Return the context at the leaf. O(entries)."""
         return project(self.path())
 
 
 class Exported(Frozen):
-    """A session in another format. ``notes`` say what was left out or changed, never silently.
+    """A session in another format. ``notes`` name every part that was left out or changed.
 
-    ``text`` is what a file of the format holds, its last line end included.
+    ``text`` is that of a whole file of the format, its last line end included.
     """
 
     format: str
@@ -580,7 +564,7 @@ def json_line(value: JsonValue) -> str:
     return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029").replace("\u0085", "\\u0085")
 
 
-# What a parser returns: sessions to create, with their entries, in terms that no foreign format knows.
+# Parsed files: sessions to create, with their entries, in terms that no foreign format knows.
 
 
 class LabelChange(Frozen):
@@ -659,7 +643,7 @@ def iso_time(microseconds: int) -> str:
 
 
 def entry_kind(prefix: str, name: str) -> str:
-    """Return the kind of entry that a row outside the conversation becomes, by what its program calls it."""
+    """Return the kind of entry that a row outside the conversation becomes, by the name that its program gives it."""
     return (prefix + re.sub(r"[^A-Za-z0-9_.:-]", "_", name))[:64]
 
 
@@ -667,17 +651,17 @@ def entry_kind(prefix: str, name: str) -> str:
 #
 # An entry without an id of its own gets one made from the session's id, the entry before it and its content. The same
 # list always gives the same ids, a longer one begins with them, and a list that was changed in the middle becomes a
-# branch beside what was imported before.
+# branch beside the entries that were imported before.
 
 UNREADABLE_MESSAGE = "unreadable_message"
 """The kind of an entry whose message cannot be one: kept whole, never in the context."""
 
 
 def message_entry(message: JsonObject, original: JsonValue, at: int, notes: Notes) -> tuple[NewEntry, JsonObject]:
-    """Return a message as an entry, and what stands beside it in ``extra``. Never raises.
+    """Return a message as an entry, and the fields for its ``extra``. Never raises.
 
-    What of its usage cannot be counted is noted; so is what cannot be a message at all, and is kept as ``original``, in
-    an entry outside the context.
+    Usage that cannot be counted is noted; so is a value that cannot be a message at all, which is kept as ``original``,
+    in an entry outside the context.
     """
     try:
         entry = entry_of_message(message)
@@ -695,8 +679,7 @@ def message_entry(message: JsonObject, original: JsonValue, at: int, notes: Note
 
 def plain_entry(kind: str, data: JsonValue) -> NewEntry:
     """Return an entry of any kind, its payload made storable. Raises `InvalidEntry` for the kind."""
-    text, replaced = encode_json(_storable(data), kind)
-    return NewEntry(checked_kind(kind), text, surrogates_replaced=replaced, built=True)
+    return stored_entry(checked_kind(kind), _storable(data))
 
 
 def _storable(value: JsonValue) -> JsonValue:
@@ -735,50 +718,30 @@ class Chain(Struct):
     ) -> str:
         """Put an entry at the end of the chain, and return its id.
 
-        ``at`` is its line or index. An id that is made is made of what ``known_by`` says, if it is given. Without
+        ``at`` is its line or index. An id that is made is made of the words of ``known_by``, if it is given. Without
         ``is_link`` the ids of later entries do not depend on this one.
         """
         extra, replaced = encode_json(_storable(dict(beside)), "extra") if beside else (None, 0)
-        found = entry_id or self._unused(known_by or entry)
+        words = (self.session_id, self.linked, (known_by or entry).kind, (known_by or entry).payload)
+        name = entry_id or first_unused(lambda number: made_id(*words, str(number)), self.lines)
         surrogates = entry.surrogates_replaced + replaced
         self.notes.surrogates_replaced += surrogates
-        calls = tuple(replace(call, call_id=call.call_id or f"import:{found}") for call in entry.calls)
-        self.entries.append(
-            replace(
-                entry,
-                id=found,
-                parent_id=self.leaf,
-                created_us=created_us,
-                extra=extra,
-                surrogates_replaced=surrogates,
-                calls=calls,
-            )
-        )
-        self.lines[found] = len(self.entries) if self.notes.unit == "item" else at
-        self.leaf = found
+        calls = tuple(replace(call, call_id=call.call_id or f"import:{name}") for call in entry.calls)
+        placed = replace(entry, id=name, parent_id=self.leaf, created_us=created_us, extra=extra, calls=calls)
+        self.entries.append(replace(placed, surrogates_replaced=surrogates))
+        self.lines[name] = len(self.entries) if self.notes.unit == "item" else at
+        self.leaf = name
         if is_link:
-            self.linked = found
-        return found
-
-    def _unused(self, entry: NewEntry) -> str:
-        number = 0
-        while (found := made_id(self.session_id, self.linked, entry.kind, entry.payload, str(number))) in self.lines:
-            number += 1
-        return found
+            self.linked = name
+        return name
 
     def parsed(
         self, format_name: str, version: str, session: NewSession, *, is_rewritten: bool = True
     ) -> ParsedSession:
         """Return the session with the chain's entries, its leaf being the end of the chain."""
+        entries, report = tuple(self.entries), self.notes.report()
         return ParsedSession(
-            format=format_name,
-            version=version,
-            session=session,
-            entries=tuple(self.entries),
-            leaf=self.leaf,
-            lines=self.lines,
-            report=self.notes.report(),
-            is_rewritten=is_rewritten,
+            format_name, version, session, entries, self.leaf, self.lines, report, is_rewritten=is_rewritten
         )
 
 
@@ -800,15 +763,15 @@ def imported_session(
         text, replaced = encode_json({"imported": imported}, "metadata")
     except InvalidEntry as error:
         notes.repair(0, f"{error}; what stands beside the messages is kept as text")
-        rest = {key: _storable(value) for key, value in imported.items()}
-        text, replaced = encode_json({"imported": rest}, "metadata")
+        storable = {key: _storable(value) for key, value in imported.items()}
+        text, replaced = encode_json({"imported": storable}, "metadata")
     notes.surrogates_replaced += replaced
     return NewSession(
         id=session_id, title=title, cwd=cwd, metadata_text=text, created_us=created_us, auto_title=auto_title
     )
 
 
-# Plain lists of messages: what tells the three formats of them apart, and the session that a list is.
+# Plain lists of messages: the signs that tell the three formats of them apart, and the session that a list is.
 #
 # They are told apart by types of items and parts that only one of them has. Text inside a message does not mislead: the
 # quotation marks of JSON within JSON are escaped.
@@ -827,13 +790,13 @@ def begins_with_messages(head: bytes, beginning: re.Pattern[bytes], *fields: str
     """Return whether a file begins with a list whose first items may be messages: one has one of ``fields``.
 
     ``beginning`` matches up to the bracket of the list, or up to the brace of its first item.
-    What is torn, or not JSON, may be anything. Lists of other programs hold messages deeper, or others.
+    A torn file, or one that is not JSON, may be anything. Lists of other programs hold messages deeper, or others.
     """
     start = head.removeprefix(b"\xef\xbb\xbf")
-    found = beginning.match(start)
-    if found is None:
+    match = beginning.match(start)
+    if match is None:
         return False
-    text, decoder, there = start[found.end() - 1 :].decode(errors="replace"), json.JSONDecoder(), 0
+    text, decoder, there = start[match.end() - 1 :].decode(errors="replace"), json.JSONDecoder(), 0
     place = text.find("{")
     for _ in range(_FIRST_ITEMS):
         try:
@@ -850,7 +813,7 @@ def begins_with_messages(head: bytes, beginning: re.Pattern[bytes], *fields: str
 
 
 def other_list(chunks: Iterable[bytes]) -> str | None:
-    """Return whose list a file is that begins as chat messages do, from what comes later in it; None: it is chat.
+    """Return whose list a file is that begins as chat messages do, by its later items; None: it is chat.
 
     Roles and texts alone are chat messages, Anthropic messages and Responses items alike. O(size), a chunk at a time.
     """
@@ -885,7 +848,7 @@ def _text(item: Item) -> str:
 
 
 def list_session(format_name: str, name: str, items: Items, chain: Chain) -> ParsedSession:
-    """Return the session of a list; what stood beside the list is kept in its metadata."""
+    """Return the session of a list; the fields beside the list are kept in its metadata."""
     beside: JsonObject = {"document": items.beside} if items.beside else {}
     return chain.parsed(format_name, "1", imported_session(chain.session_id, format_name, name, beside, chain.notes))
 
@@ -897,11 +860,11 @@ def with_response(entry: NewEntry, format_name: str, response: JsonValue) -> New
     return replace(entry, calls=tuple(replace(call, call_id=made_id(format_name, response)) for call in entry.calls))
 
 
-# Reading a file: what a reader returns, and how it remembers ids without remembering rows.
+# Reading a file: the parts that a reader returns, and how it remembers ids without remembering rows.
 #
-# A reader is fed the lines of a file in order. What is ready can be taken at any time, as parts of sessions, parents
-# before children, so that a file of any length needs little memory. A reader does no I/O and knows no store: the same
-# lines give the same parts, and the lines of a file's beginning give the beginning of what the whole file gives.
+# A reader is fed the lines of a file in order. Parts of sessions can be taken as soon as they are ready, parents before
+# children, so that a file of any length needs little memory. A reader does no I/O and knows no store: the same lines
+# give the same parts, and the lines of a file's beginning give the first parts of the whole file.
 
 Value = TypeVar("Value")
 
@@ -918,17 +881,18 @@ class SessionPart(Frozen):
     """The next entries of one session of a file, parents first, and the session to create if it is new.
 
     ``leaves`` are the entries the leaf went through, in order: the last one is the leaf after this part.
-    ``earlier`` names, for an entry of rows that may have been imported before they were complete, the ids it was
-    given then. ``lines`` are those of the entries (of the last row, where several made one). ``lost`` names the
+    ``earlier`` names, for an entry of rows that may have been imported before they were complete, the ids that it had
+    then. ``lines`` are those of the entries (of the last row, if several made one). ``lost`` names the
     parents of roots that are not in the file. ``unfinished`` are entries whose rows may not be complete, taken
     since they read like a whole answer. ``began`` names the entries below which tasks began, by the names of the
     tasks, ``completed_us`` says when the work was completed. ``may_overlap`` says that several files may hold pieces
-    of the session, ``is_rewritten`` that what was imported before may be gone from the file. ``tasks`` are the sessions
-    of tasks that the file names, ``restates`` says that the metadata are what it says now. ``calls`` belong
-    to no entry yet, each with an id; ``settles`` names, for an entry, the ids of such calls that its own replace.
-    ``segment`` is what the file is called where several files, one going on from another, have the session: "" for the
-    first, and those of later ones sort behind it. ``name`` is what people call the session, by what is beside the file.
-    ``is_payer`` says that the session has its own file elsewhere, and has the bill of ``calls`` that this one repeats.
+    of the session, ``is_rewritten`` that entries that were imported before may no longer be in the file. ``tasks`` are
+    the sessions of tasks that the file names, ``restates`` says that the metadata are as the file has them now.
+    ``calls`` belong to no entry yet, each with an id; ``settles`` names, for an entry, the ids of such calls that its
+    own replace. ``segment`` is the name of the file among several that have the session, one going on from another: ""
+    for the first, and those of later ones sort behind it. ``name`` is the one that people gave the session, in a file
+    beside this one. ``is_payer`` says that the session has its own file elsewhere, and has the bill of ``calls`` that
+    this one repeats.
     """
 
     format: str
@@ -957,7 +921,7 @@ class SessionPart(Frozen):
 
 
 class Draft(Struct, kw_only=True):
-    """What a session of a file has gained since its last part was taken, field by field as in `SessionPart`."""
+    """The gain of a session of a file since its last part was taken, field by field as in `SessionPart`."""
 
     entries: list[NewEntry] = field(default_factory=list)
     leaves: list[str] = field(default_factory=list)
@@ -1026,22 +990,22 @@ class Reader(Protocol):
         """How many entries can be taken, about."""
 
     def scan(self, number: int, raw: bytes) -> None:
-        """Look at a line (``number`` counts from 1), to know what comes later."""
+        """Look at a line (``number`` counts from 1), before any line is read."""
 
     def feed(self, number: int, raw: bytes) -> None:
         """Read a line. Raises `UnreadableFile` if the file is not of this format; nothing was returned before that."""
 
     def take(self) -> list[SessionPart]:
-        """Return what is ready, and forget it."""
+        """Return the parts that are ready, and forget them."""
 
     def finish(self, *, take_all: bool) -> list[SessionPart]:
-        """Return what is left when there are no more lines. Raises `UnreadableFile` if there was no session.
+        """Return the last parts when there are no more lines. Raises `UnreadableFile` if there was no session.
 
-        What may not be complete is held back, and noted, unless ``take_all``.
+        A message that may not be complete is held back, and noted, unless ``take_all``.
         """
 
     def report(self) -> ParseReport:
-        """Return what came of the rows."""
+        """Return the report on the rows."""
 
 
 def read_lines(reader: Reader, lines: Sequence[bytes]) -> list[SessionPart]:
@@ -1054,21 +1018,35 @@ def read_lines(reader: Reader, lines: Sequence[bytes]) -> list[SessionPart]:
     return reader.finish(take_all=True)
 
 
-class DocumentReader:
-    """Reads a file that is one document (see `Reader`), by a function of its bytes and its name."""
+class RowReader:
+    """The common part of readers (see `Reader`): the name of the file, and the notes on its rows."""
 
     needs_scan = False
-    needs_whole = True
+    needs_whole = False
 
-    def __init__(self, parse: Callable[[bytes, str], Sequence[ParsedSession]], name: str) -> None:
-        self._parse = parse
+    def __init__(self, name: str = "the file") -> None:
         self._name = name
-        self._sessions: Sequence[ParsedSession] = ()
-        self._reports: list[ParseReport] = []
-        self.ready = 0
+        self._notes = Notes()
 
     def scan(self, number: int, raw: bytes) -> None:
         """Nothing has to be known in advance."""
+
+    def report(self) -> ParseReport:
+        """Return the report on the rows."""
+        return self._notes.report()
+
+
+class DocumentReader(RowReader):
+    """Reads a file that is one document (see `Reader`), by a function of its bytes and its name."""
+
+    needs_whole = True
+
+    def __init__(self, parse: Callable[[bytes, str], Sequence[ParsedSession]], name: str) -> None:
+        super().__init__(name)
+        self._parse = parse
+        self._sessions: Sequence[ParsedSession] = ()
+        self._reports: list[ParseReport] = []
+        self.ready = 0
 
     def feed(self, number: int, raw: bytes) -> None:
         """Read the document. Raises `UnreadableFile` if it is not of this format."""
@@ -1088,7 +1066,7 @@ class DocumentReader:
         return self.take()
 
     def report(self) -> ParseReport:
-        """Return what came of the document."""
+        """Return the report on the document."""
         return joined(self._reports)
 
 

@@ -30,12 +30,12 @@ from flue_py.formats.kit import (
     with_response,
 )
 from flue_py.providers.anthropic import messages_from_anthropic, part_from_block
-from flue_py.providers.base import Leftovers, charged
+from flue_py.providers.base import Leftovers, charged, without
 from flue_py.providers.lists import anthropic_list, chat_list, responses_list, said_in
 from flue_py.providers.openai_chat import calls_in, chat_difference, message_from_chat
 from flue_py.providers.openai_responses import message_from_item, responses_difference
 
-# Anthropic message lists: what the Messages API is sent, as a list or as the whole body of a request.
+# Anthropic message lists: the messages for the Messages API, as a list or as the whole body of a request.
 #
 # A user message with results of tools becomes one message for each result, and one for the rest. The list has no
 # session and no ids: docs/formats/anthropic.md says how they are made.
@@ -59,42 +59,38 @@ def looks_like_anthropic(head: bytes, path_name: str = "") -> bool:
 def parse_anthropic(data: bytes, name: str = "the file") -> tuple[ParsedSession, ...]:
     """Return the session in an Anthropic message list, or in a request that holds one.
 
-    ``name`` is what errors and metadata call the file, and, with the first messages, what the session's id is made
-    from. Raises `UnreadableFile` if there is no list; every other fault is in the report. O(size).
+    ``name`` is that of the file in errors and metadata; the session's id is made from it and the first messages.
+    Raises `UnreadableFile` if there is no list; every other fault is in the report. O(size).
     """
     notes = Notes("item")
     items = read_items(data, notes, name, ("messages",))
     chain = Chain(list_session_id(FORMAT, name, items), notes)
     if "system" in items.beside:
         system = items.beside["system"]
-        message: JsonObject = {"role": "system", "content": _system_parts(system)}
+        content = [part_from_block(block) for block in system] if isinstance(system, list) else system
+        message: JsonObject = {"role": "system", "content": content}
         entry, _ = message_entry(message, {"system": system}, 0, notes)
         chain.add(entry, 0)
     names: dict[str, str] = {}
     for item in items.items:
-        for message, beside in messages_from_anthropic(item.value, names):
+        for message, fields in messages_from_anthropic(item.value, names):
             names.update(calls_in(message))
-            entry, found = message_entry(message, item.value, item.index, notes)
+            entry, extra = message_entry(message, item.value, item.index, notes)
             entry = with_response(entry, FORMAT, item.value.get("id"))
-            chain.add(entry, item.index, beside=found if entry.kind == UNREADABLE_MESSAGE else {**beside, **found})
-    beside = {key: value for key, value in items.beside.items() if key != "system"}
-    return (list_session(FORMAT, name, type(items)(items.items, beside), chain),)
+            chain.add(entry, item.index, beside=extra if entry.kind == UNREADABLE_MESSAGE else {**fields, **extra})
+    return (list_session(FORMAT, name, Items(items.items, without(items.beside, "system")), chain),)
 
 
 read_anthropic = partial(DocumentReader, parse_anthropic)
-
-
-def _system_parts(system: JsonValue) -> JsonValue:
-    return [part_from_block(block) for block in system] if isinstance(system, list) else system
 
 
 # A context as a list of Anthropic messages.
 
 
 def export_anthropic(context: Iterable[ContextEntry]) -> Exported:
-    """Return what the model sees as Anthropic messages (see `anthropic_list`).
+    """Return a context as Anthropic messages (see `anthropic_list`).
 
-    Where the context has system messages, it is an object with ``system`` and ``messages``, as a request has them.
+    If it has system messages, that is an object with ``system`` and ``messages``, as a request has them.
     Cost: O(messages).
     """
     left = Leftovers()
@@ -121,13 +117,13 @@ def looks_like_openai_chat(head: bytes, path_name: str = "") -> bool:
 def parse_openai_chat(data: bytes, name: str = "the file") -> tuple[ParsedSession, ...]:
     """Return the session in a list of chat messages; of many objects with ``messages``, one a line, a session each.
 
-    ``name`` is what errors and metadata call the file, and, with the first messages, what the session's id is made
-    from. Raises `UnreadableFile` if there is no list; every other fault is in the report. O(size).
+    ``name`` is that of the file in errors and metadata; the session's id is made from it and the first messages.
+    Raises `UnreadableFile` if there is no list; every other fault is in the report. O(size).
     """
     notes = Notes("item")
     items = read_items(data, notes, name, ("messages",))
-    held = [item.value.get("messages") for item in items.items if "role" not in item.value]
-    if not held or len(held) < len(items.items) or not all(isinstance(each, list) for each in held):
+    values = [item.value for item in items.items]
+    if not values or not all("role" not in value and isinstance(value.get("messages"), list) for value in values):
         return (_session(name, items, notes),)
     return tuple(_conversation(name, item) for item in items.items)
 
@@ -138,8 +134,8 @@ read_openai_chat = partial(DocumentReader, parse_openai_chat)
 def _conversation(name: str, item: Item) -> ParsedSession:
     """Return one of many conversations in a file, as files for training have them."""
     notes = Notes("item")
-    beside = {key: value for key, value in item.value.items() if key != "messages"}
-    return _session(f"{name}#{item.index}", Items(items_of(item.value["messages"], notes), beside), notes)
+    items = Items(items_of(item.value["messages"], notes), without(item.value, "messages"))
+    return _session(f"{name}#{item.index}", items, notes)
 
 
 def _session(name: str, items: Items, notes: Notes) -> ParsedSession:
@@ -148,14 +144,14 @@ def _session(name: str, items: Items, notes: Notes) -> ParsedSession:
     for item in items.items:
         message = message_from_chat(item.value, names)
         names.update(calls_in(message))
-        entry, beside = message_entry(message, item.value, item.index, notes)
-        if not beside and entry.role is not None:
-            beside = chat_difference(message, item.value)
-        chain.add(entry, item.index, beside=beside)
+        entry, extra = message_entry(message, item.value, item.index, notes)
+        if not extra and entry.role is not None:
+            extra = chat_difference(message, item.value)
+        chain.add(entry, item.index, beside=extra)
     return list_session(READ_CHAT_FORMAT, name, items, chain)
 
 
-# OpenAI Responses items: what the Responses API is sent and gives back, as a list or in an object that has one.
+# OpenAI Responses items: those that the Responses API takes and gives back, as a list or in an object that has one.
 #
 # Every item is one entry, so that a list that grows adds entries only. docs/formats/openai-responses.md says how ids
 # are made.
@@ -175,8 +171,8 @@ def looks_like_openai_responses(head: bytes, path_name: str = "") -> bool:
 def parse_openai_responses(data: bytes, name: str = "the file") -> tuple[ParsedSession, ...]:
     """Return the session in a list of Responses items.
 
-    ``name`` is what errors and metadata call the file, and, with the first items, what the session's id is made
-    from. Raises `UnreadableFile` if there is no list; every other fault is in the report. O(size).
+    ``name`` is that of the file in errors and metadata; the session's id is made from it and the first items.
+    Raises `UnreadableFile` if there is no list; every other fault is in the report. O(size).
     """
     notes = Notes("item")
     items = read_items(data, notes, name, ("input", "output", "items"))
@@ -188,11 +184,11 @@ def parse_openai_responses(data: bytes, name: str = "the file") -> tuple[ParsedS
         names.update(calls_in(messages[-1]))
     _count(items.beside, [item.value for item in items.items], messages)
     for item, message in zip(items.items, messages, strict=True):
-        entry, beside = message_entry(message, item.value, item.index, notes)
-        if not beside and entry.role is not None:
-            beside = responses_difference(message, item.value)
+        entry, extra = message_entry(message, item.value, item.index, notes)
+        if not extra and entry.role is not None:
+            extra = responses_difference(message, item.value)
         entry = with_response(entry, READ_RESPONSES_FORMAT, items.beside.get("id"))
-        chain.add(entry, item.index, beside=beside)
+        chain.add(entry, item.index, beside=extra)
     return (list_session(READ_RESPONSES_FORMAT, name, items, chain),)
 
 
@@ -200,7 +196,7 @@ read_openai_responses = partial(DocumentReader, parse_openai_responses)
 
 
 def _count(response: JsonObject, output: Sequence[JsonObject], messages: Sequence[JsonObject]) -> None:
-    """Put what a whole response reports to have used on the last answer in it: it was one call."""
+    """Put the usage of a whole response on the last answer in it: it was one call."""
     usage = response.get("usage")
     answers = [message for message in messages if message.get("role") == "assistant"]
     if response.get("object") != "response" or not isinstance(usage, dict) or not answers:
@@ -216,7 +212,7 @@ def _count(response: JsonObject, output: Sequence[JsonObject], messages: Sequenc
 
 
 def export_openai_chat(context: Iterable[ContextEntry]) -> Exported:
-    """Return what the model sees as chat messages (see `chat_list`). Cost: O(messages)."""
+    """Return a context as chat messages (see `chat_list`). Cost: O(messages)."""
     left = Leftovers()
     return exported_json(READ_CHAT_FORMAT, [*chat_list(said_in(context), left)], left)
 
@@ -225,6 +221,6 @@ def export_openai_chat(context: Iterable[ContextEntry]) -> Exported:
 
 
 def export_openai_responses(context: Iterable[ContextEntry]) -> Exported:
-    """Return what the model sees as Responses items (see `responses_list`). Cost: O(messages)."""
+    """Return a context as Responses items (see `responses_list`). Cost: O(messages)."""
     left = Leftovers()
     return exported_json(READ_RESPONSES_FORMAT, [*responses_list(said_in(context), left)], left)

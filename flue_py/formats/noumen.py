@@ -29,6 +29,7 @@ from flue_py.formats.kit import (
     read_rows,
     read_time,
 )
+from flue_py.providers.base import fields_of, without
 from flue_py.providers.openai_chat import calls_in, message_from_chat
 
 # noumen session files: one row a line, in the order in which things happened.
@@ -36,7 +37,7 @@ from flue_py.providers.openai_chat import calls_in, message_from_chat
 # Rows name parents that are always null, so that the order of the file is the history: a chain of entries. A boundary
 # with a summary is a compaction; a boundary without one begins the history anew, as it does in noumen; one with nothing
 # after it counts for nothing. Snips become `EXCLUSION` entries. Nothing in a row is fatal.
-# docs/formats/noumen.md lists what is kept and what is not.
+# docs/formats/noumen.md lists the fields that are kept.
 
 FORMAT = "noumen"
 
@@ -46,7 +47,7 @@ EXCLUSION = "exclusion"
 BOUNDARY = "compact-boundary"
 SUMMARY = "summary"
 SUMMARY_PREFIX = "[Conversation Summary]\n\n"
-"""What noumen puts before a summary; here the projection puts its own words there."""
+"""The words of noumen before a summary; here the projection puts its own words there."""
 
 _SAID = frozenset({MESSAGE, SUMMARY})
 _SNIP = "snip-boundary"
@@ -71,8 +72,8 @@ def looks_like_noumen(head: bytes, path_name: str = "") -> bool:
 def parse_noumen(data: bytes, name: str = "the file") -> tuple[ParsedSession, ...]:
     """Return the session in a noumen file.
 
-    ``name`` is what errors and metadata call the file; without its ending it is the session's id where no row names
-    one. Raises `UnreadableFile` if no row is of noumen; every other fault is in the report. O(size).
+    ``name`` is that of the file in errors and metadata; without its ending it is the session's id if no row names one.
+    Raises `UnreadableFile` if no row is of noumen; every other fault is in the report. O(size).
     """
     notes = Notes()
     rows = read_rows(data.split(b"\n"), notes)
@@ -82,24 +83,27 @@ def parse_noumen(data: bytes, name: str = "the file") -> tuple[ParsedSession, ..
     for at, row in enumerate(rows):
         reading.read(at, row)
     reading.finish()
-    titles = {
-        kind: title for row in rows if (kind := row.type) in ("custom-title", "ai-title") and (title := _title(row))
-    }
-    kept: JsonObject = {"titles": dict(titles)} if titles else {}
-    values = {key: row.fields.get("value") for row in rows if row.type == "metadata" and (key := _key(row)) is not None}
+    titles: dict[str, str] = {}
+    values: JsonObject = {}
+    for row in rows:
+        title, key = (one_text(row.fields.get("title")) or "").strip(), row.fields.get("key")
+        if row.type in ("custom-title", "ai-title") and title:
+            titles[row.type] = title
+        elif row.type == "metadata" and isinstance(key, str):
+            values[key] = row.fields.get("value")
+    document: JsonObject = {"titles": dict(titles)} if titles else {}
     if values:
-        kept["metadata"] = dict(values)
+        document["metadata"] = values
+    moments = (read_time(row.fields.get("timestamp")) for row in rows)
     session = imported_session(
         reading.chain.session_id,
         FORMAT,
         name,
-        kept,
+        document,
         notes,
         title=titles.get("custom-title"),
         auto_title=titles.get("ai-title"),
-        created_us=next(
-            (moment for row in rows if (moment := read_time(row.fields.get("timestamp"))) is not None), None
-        ),
+        created_us=next((moment for moment in moments if moment is not None), None),
     )
     return (reading.chain.parsed(FORMAT, "1", session, is_rewritten=False),)
 
@@ -109,26 +113,16 @@ read_noumen = partial(DocumentReader, parse_noumen)
 
 def _session_id(rows: Sequence[Row], name: str) -> str:
     for row in rows:
-        found = row.fields.get("sessionId")
-        if is_name(found):
-            return found
+        if is_name(session_id := row.fields.get("sessionId")):
+            return session_id
     stem = PurePath(name).name.removesuffix(".jsonl")
     if not is_name(stem):
         raise UnreadableFile(f"{name}: no row has a usable sessionId, nor is the file's name one; nothing was imported")
     return stem
 
 
-def _title(row: Row) -> str:
-    return (one_text(row.fields.get("title")) or "").strip()
-
-
-def _key(row: Row) -> str | None:
-    key = row.fields.get("key")
-    return key if isinstance(key, str) else None
-
-
 class _Reading(Struct):
-    """What has been read so far: the chain, the boundary that waits for what follows it, and what was snipped."""
+    """The rows that were read so far: the chain, the boundary that waits for its summary, and the snips."""
 
     rows: Sequence[Row]
     chain: Chain
@@ -151,7 +145,7 @@ class _Reading(Struct):
             self.boundary = row
         elif row.type not in _BESIDE:
             self.chain.notes.unknown_kinds[row.type] += 1
-        body = {name: value for name, value in row.fields.items() if name not in ("type", "uuid", "timestamp")}
+        body = without(row.fields, "type", "uuid", "timestamp")
         try:
             entry = plain_entry(row.type, body)
         except InvalidEntry as error:
@@ -160,7 +154,7 @@ class _Reading(Struct):
         self._add(entry, row, entry_id)
 
     def finish(self) -> None:
-        """Note what the end of the file leaves open."""
+        """Note the boundary and the snips that are open at the end of the file."""
         if self.boundary is not None:
             self.chain.notes.repair(
                 self.boundary.line, "a boundary with neither summary nor message after it counts for nothing"
@@ -169,50 +163,44 @@ class _Reading(Struct):
             self.chain.notes.repair(row.line, f"snips {shown(uuid)}, which is not a row that is shown")
 
     def _say(self, at: int, row: Row) -> None:
-        said = row.fields.get("message")
-        message = message_from_chat(said, self.tools) if isinstance(said, dict) else {}
+        value = row.fields.get("message")
+        message = message_from_chat(value, self.tools) if isinstance(value, dict) else {}
         self.tools.update(calls_in(message))
-        entry, beside = message_entry(message, row.fields, row.line, self.chain.notes)
+        entry, extra = message_entry(message, row.fields, row.line, self.chain.notes)
         boundary, self.boundary = self.boundary, None
         if boundary is not None:
             self.by_uuid.clear()  # snips reach back to the boundary, no further
         if boundary is not None and row.type == SUMMARY and entry.kind == MESSAGE:
-            entry = self._compaction(at, message, beside)
+            entry = self._compaction(at, message, extra)
             self.summaries.add(str(row.fields.get("uuid")))
         elif boundary is not None:
             self.chain.leaf = None
             self.chain.notes.repair(row.line, f"begins anew: the boundary of line {boundary.line} has no summary")
         elif row.type == SUMMARY:
-            beside = {**beside, "type": SUMMARY}
+            extra = {**extra, "type": SUMMARY}
         if entry.kind != "unreadable_message":
-            rest = {name: value for name, value in row.fields.items() if name not in _ENVELOPE}
-            beside = {**_unusual(rest, self.chain.session_id), **beside}
-        self._add(entry, row, self._id(row), beside)
+            # Of the other fields those are worth keeping that are not the same in every row.
+            usual = {"parentUuid": None, "sessionId": self.chain.session_id}
+            rest = without(row.fields, *_ENVELOPE)
+            unusual = {name: item for name, item in rest.items() if name not in usual or item != usual[name]}
+            extra = {**unusual, **extra}
+        self._add(entry, row, self._id(row), extra)
         for uuid in [uuid for uuid in self.awaited if uuid == row.fields.get("uuid")]:
             self._exclude(uuid, self.awaited.pop(uuid))
 
-    def _compaction(self, at: int, message: JsonObject, beside: JsonObject) -> NewEntry:
+    def _compaction(self, at: int, message: JsonObject, extra: JsonObject) -> NewEntry:
         text = message_text(message)
         if text.startswith(SUMMARY_PREFIX):
-            beside["prefix"] = SUMMARY_PREFIX
-        # Rows of the tail are copies that noumen writes after the summary, so that what is kept comes after it.
-        kept = ""
-        for row in self.rows[at + 1 :]:
-            if row.type == BOUNDARY:
-                break
-            if row.type == MESSAGE:
-                kept = self._peek(row)
-                break
-        fields: JsonObject = {
-            "summary": text.removeprefix(SUMMARY_PREFIX),
-            "firstKeptEntryId": kept,
-            "tokensBefore": 0,
-        }
-        return replace(plain_entry(COMPACTION, fields), references=())
-
-    def _peek(self, row: Row) -> str:
-        uuid = row.fields.get("uuid")
-        return uuid if is_name(uuid) and uuid not in self.chain.lines else self._made(row)
+            extra["prefix"] = SUMMARY_PREFIX
+        # Rows of the tail are copies that noumen writes after the summary: the first of them is kept, and all after it.
+        following = next((row for row in self.rows[at + 1 :] if row.type in (BOUNDARY, MESSAGE)), None)
+        first_kept = ""
+        if following is not None and following.type == MESSAGE:
+            uuid = following.fields.get("uuid")
+            is_free = is_name(uuid) and uuid not in self.chain.lines
+            first_kept = str(uuid) if is_free else self._made(following)
+        fields: JsonObject = {"summary": text.removeprefix(SUMMARY_PREFIX), "firstKeptEntryId": first_kept}
+        return replace(plain_entry(COMPACTION, {**fields, "tokensBefore": 0}), references=())
 
     def _made(self, row: Row, suffix: str = "") -> str:
         return made_id(self.chain.session_id, str(row.line), suffix)
@@ -230,9 +218,9 @@ class _Reading(Struct):
             return self._made(row)
         return uuid
 
-    def _add(self, entry: NewEntry, row: Row, entry_id: str, beside: Mapping[str, JsonValue] | None = None) -> None:
+    def _add(self, entry: NewEntry, row: Row, entry_id: str, fields: Mapping[str, JsonValue] | None = None) -> None:
         moment = read_time(row.fields.get("timestamp"))
-        extra = dict(beside or {})
+        extra = dict(fields or {})
         if moment is None and row.fields.get("timestamp") is not None:
             extra["timestamp"] = row.fields["timestamp"]
             self.chain.notes.repair(row.line, "has no readable timestamp; the time of the import was taken")
@@ -242,8 +230,7 @@ class _Reading(Struct):
             self.by_uuid.setdefault(uuid, []).append(entry_id)
 
     def _snip(self, row: Row) -> None:
-        held = row.fields.get("snipMetadata")
-        removed = held.get("removedUuids") if isinstance(held, dict) else None
+        removed = fields_of(row.fields.get("snipMetadata")).get("removedUuids")
         if not isinstance(removed, list):
             self.chain.notes.skip(row.line, "is a snip that names no rows")
             return
@@ -259,9 +246,3 @@ class _Reading(Struct):
         for target in self.by_uuid.get(uuid, ()):
             entry = plain_entry(EXCLUSION, {"entryId": target})
             self._add(entry, row, self._made(row, target), {"type": row.type})
-
-
-def _unusual(rest: JsonObject, session_id: str) -> JsonObject:
-    """Return the fields of a row that are worth keeping: a parent that is not null, the id of another session."""
-    usual = {"parentUuid": None, "sessionId": session_id}
-    return {name: value for name, value in rest.items() if name not in usual or value != usual[name]}

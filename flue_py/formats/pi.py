@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -43,27 +44,30 @@ from flue_py.formats.kit import (
     IdTable,
     LabelChange,
     Notes,
-    ParseReport,
     Recent,
     Row,
+    RowReader,
     SessionPart,
     SessionTree,
     TitleChange,
     decode_row,
     first_rows,
+    first_unused,
     has_type,
     is_name,
     iso_time,
     json_line,
     one_text,
     read_moment,
+    stored_entry,
+    unreadable_entry,
     unusable_id,
 )
-from flue_py.providers.base import Leftovers, difference, restored
+from flue_py.providers.base import Leftovers, difference, fields_of, listed, restored, without
 from flue_py.providers.lists import bash_text
 from flue_py.providers.openai_chat import calls_in
 
-# What pi itself makes of a context: the messages that go to the model.
+# The messages that pi itself sends to the model of a context.
 
 
 def messages_for_model(context: Iterable[JsonObject]) -> list[JsonObject]:
@@ -90,14 +94,14 @@ def _from_user(content: str | list[JsonValue], message: JsonObject) -> JsonObjec
     return {"role": "user", "content": parts, "timestamp": message.get("timestamp")}
 
 
-# What pi asks of every message, put into messages that do not have it, and taken out again when the file comes back.
+# The fields that pi asks of every message, put into messages that do not have them, and taken out again when the file
+# comes back.
 #
-# A row of such a message has a field that says what was put in. Without it the zeros that pi asks for would come back
-# as
-# a cost of nothing, although the cost is unknown.
+# A row of such a message has a field that names the values that were put in. Without it the zeros that pi asks for
+# would come back as a cost of nothing, although the cost is unknown.
 
 FILLED = "flue_py"
-"""The field of a row that says what was put into its message: a `difference`."""
+"""The field of a row that names the values that were put into its message: a `difference`."""
 
 _TOKENS: JsonObject = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 0}
 _COST: JsonObject = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "total": 0}
@@ -109,7 +113,7 @@ _MAY_BE_FILLED = frozenset({*_ANSWER, "toolName", "isError"})
 
 
 def filled(message: JsonObject, created_us: int) -> tuple[JsonObject, JsonObject]:
-    """Return a message with what pi reads without asking whether it is there, and what `unfilled` undoes it with.
+    """Return a message with every field that pi reads unchecked, and the difference by which `unfilled` undoes it.
 
     The content of an answer or a tool result becomes a list of parts, which means the same and is not undone.
     """
@@ -141,7 +145,7 @@ def _filled_usage(usage: JsonValue) -> JsonObject:
 
 
 def _filled_cost(cost: JsonObject) -> JsonObject:
-    """Return a cost with zeros for what it does not have; without those that would be parts of a larger total."""
+    """Return a cost with zeros for missing parts; without those that would be parts of a larger total."""
     there = [value for name in _PARTS if isinstance(value := cost.get(name, 0), (int, float))]
     total = cost.get("total")
     is_larger = isinstance(total, (int, float)) and total - sum(there) > _LOST * total
@@ -157,27 +161,26 @@ def _fillable(message: JsonObject) -> JsonObject:
 
 
 def unfilled(message: JsonObject, marker: JsonValue) -> JsonObject:
-    """Return a message of a file without what `filled` put in; ``marker`` may be anything that stood in the row."""
+    """Return a message of a file without the fields of `filled`; ``marker`` may be any value that stood in the row."""
     if not isinstance(marker, dict):
         return message
-    gone, changed = marker.get("unset"), marker.get("set")
     undo: JsonObject = {
-        "unset": [name for name in gone if name in _MAY_BE_FILLED] if isinstance(gone, list) else [],
-        "set": _fillable(changed) if isinstance(changed, dict) else {},
+        "unset": [name for name in listed(marker.get("unset")) if name in _MAY_BE_FILLED],
+        "set": _fillable(fields_of(marker.get("set"))),
     }
     return restored(message, undo)
 
 
 def has_reported_cost(usage: JsonValue) -> bool:
-    """Return whether a usage object says what its call cost."""
+    """Return whether a usage object has the cost of its call."""
     reported = read_reported(usage)
-    # What cannot be a cost was reported all the same, and goes out as it is.
+    # A value that cannot be a cost was reported all the same, and goes out as it is.
     return reported.cost is not None or any(".cost" in oddity for oddity in reported.oddities)
 
 
 def with_cost(usage: JsonValue, cost: EntryCost, parts: Cost | None) -> JsonObject:
     """Return a usage object, or an empty one, with the known cost of the calls behind an entry, and its parts."""
-    reported = usage if isinstance(usage, dict) else {}
+    reported = fields_of(usage)
     dollars: JsonObject = {"total": _dollars(cost.picodollars)}
     if parts is not None:
         split = (parts.input, parts.output, parts.cache_read, parts.cache_write)
@@ -191,8 +194,8 @@ def _dollars(picodollars: int) -> float:
 
 # The entries that the rows of a pi session file become.
 #
-# Ids, parents, times, kinds and messages are the file's own. What has no place in an entry's payload goes to its
-# ``extra``. No fault of a row is fatal. docs/formats/pi.md lists what is kept, what is repaired and what is left out.
+# Ids, parents, times, kinds and messages are the file's own. Fields without a place in an entry's payload go to its
+# ``extra``. No fault of a row is fatal. docs/formats/pi.md lists the fields that are kept, repaired and left out.
 
 FORMAT = "pi"
 NEWEST_VERSION = 3
@@ -205,10 +208,10 @@ USAGE = "usage"
 EMPTY_BRANCH_SUMMARY = "empty_branch_summary"
 """A branch summary without text: pi leaves it out of the context, so it is not stored as a `BRANCH_SUMMARY`."""
 UNREADABLE = "unreadable_"
-"""Before the kind of an entry whose content cannot be what it says: kept whole, never in the context."""
+"""Before the kind of an entry whose content cannot be of its type: kept whole, never in the context."""
 
 WRITTEN = "flue_py_written"
-"""The field beside a system message whose text was in sections: what its content was in the file."""
+"""The field beside a system message whose text was in sections: its content in the file."""
 _REMEMBERED = 50_000
 """How many rows back a row may name a parent that knows the prompt."""
 
@@ -218,7 +221,7 @@ _ENVELOPE = frozenset({"type", "id", "parentId", "timestamp"})
 
 
 class PiFile(Struct):
-    """What the entries of one file need to know of it. ``lines`` are those of its readable rows, the header first.
+    """The facts of one file that its entries need. ``lines`` are those of its readable rows, the header first.
 
     A second header, which is not an entry, has a 0 there.
     """
@@ -242,24 +245,23 @@ class PiFile(Struct):
 
 
 def new_entry(row: Row, file: PiFile) -> NewEntry:
-    """Return the entry that a row becomes; what of it had to be changed is noted. Never raises. O(size)."""
-    # In version 1 id and parentId mean nothing: what stands there is kept like any unknown field.
-    envelope = _ENVELOPE if file.version > 1 else _ENVELOPE - {"id", "parentId"}
-    body = {name: value for name, value in row.fields.items() if name not in envelope}
+    """Return the entry that a row becomes; each change is noted. Never raises. O(size)."""
+    # In version 1 id and parentId mean nothing: they are kept like any unknown field.
+    body = without(row.fields, *(_ENVELOPE if file.version > 1 else _ENVELOPE - {"id", "parentId"}))
     beside: JsonObject = {"line": row.line} if file.version < 2 else {}
     try:
         entry, rest = _content(row, body, file)
         if rest:
-            encode_json(rest, "extra")  # here, so that what JSON text cannot hold makes the whole row unreadable
+            encode_json(rest, "extra")  # here, so that a value that JSON text cannot hold makes the row unreadable
     except InvalidEntry as error:
         kind = UNREADABLE + (row.type if row.type in _CHECKED_KINDS else "entry")
-        file.notes.repair(row.line, f"{error}; kept as {kind}, outside the context")
-        entry, rest = _unreadable(kind, body, row), {}
+        # Where numbers overflow, or values are nested beyond the bound, the line itself holds it all.
+        bodies: tuple[JsonObject, ...] = ({"type": row.type, **body}, {"type": row.type, "line": row.text})
+        entry, rest = unreadable_entry(kind, error, file.notes, row.line, *bodies), {}
     beside.update(rest)
     moment = read_moment(row.fields.get("timestamp"))
     if moment is None:
-        message = body.get("message")
-        moment = read_moment(message.get("timestamp")) if isinstance(message, dict) else None
+        moment = read_moment(fields_of(body.get("message")).get("timestamp"))
         moment = file.created_us if moment is None else moment
         file.notes.repair(row.line, f"entry {row.id!r} has no readable timestamp")
     if "timestamp" in row.fields and row.fields["timestamp"] != (None if moment is None else iso_time(moment)):
@@ -269,22 +271,8 @@ def new_entry(row: Row, file: PiFile) -> NewEntry:
     extra, replaced = encode_json(beside, "extra") if beside else (None, 0)
     replaced += entry.surrogates_replaced
     file.notes.surrogates_replaced += replaced
-    return NewEntry(
-        entry.kind,
-        entry.payload,
-        entry.role,
-        entry.source,
-        entry.usage,
-        entry.calls,
-        entry.references,
-        row.id,
-        row.parent,
-        moment,
-        extra,
-        replaced,
-        entry.preview,
-        built=True,
-    )
+    placed = replace(entry, id=row.id, parent_id=row.parent, created_us=moment, extra=extra, oddities=())
+    return replace(placed, surrogates_replaced=replaced) if replaced else placed
 
 
 def _content(row: Row, body: JsonObject, file: PiFile) -> tuple[NewEntry, JsonObject]:
@@ -295,13 +283,12 @@ def _content(row: Row, body: JsonObject, file: PiFile) -> tuple[NewEntry, JsonOb
     if row.type == COMPACTION:
         return _compaction(row, body, file), {}
     if row.type == CONTEXT_EDIT and isinstance(body.get("targetId"), str) and "replacement" in body:
-        return _plain(EXCLUSION, _context_edit(row, body, file)), {}
+        return stored_entry(EXCLUSION, _context_edit(row, body, file)), {}
     if row.type == CUSTOM and (artifact := _artifact(body)) is not None:
-        return _plain(ARTIFACT, artifact), {}
-    entry = _plain(_checked_kind(row, body, file), body)
+        return stored_entry(ARTIFACT, artifact), {}
+    entry = stored_entry(_checked_kind(row, body, file), body)
     if row.type in (USAGE, BRANCH_SUMMARY) and body.get("usage") is not None:
-        calls = _calls_beside(row, body, entry, file)
-        entry = replace(entry, calls=calls, unpaid=not calls)
+        entry = replace(entry, calls=_calls_beside(row, body, entry, file))
     return entry, {}
 
 
@@ -331,8 +318,8 @@ def _context_edit(row: Row, body: JsonObject, file: PiFile) -> JsonObject:
 
 
 def _calls_beside(row: Row, body: JsonObject, entry: NewEntry, file: PiFile) -> tuple[PaidCall, ...]:
-    """Return the call that was paid for something other than a message; pi's forks keep id and time of its row."""
-    told_by = f"{row.id} {row.fields.get('timestamp')} {entry.payload}".encode()
+    """Return the call that was paid for a row that is not a message; pi's forks keep id and time of its row."""
+    identity = f"{row.id} {row.fields.get('timestamp')} {entry.payload}".encode()
     purpose = body.get("kind") if row.type == USAGE else row.type
     usage = read_reported(body["usage"])
     _note_oddities(usage.oddities, row, file)
@@ -340,7 +327,7 @@ def _calls_beside(row: Row, body: JsonObject, entry: NewEntry, file: PiFile) -> 
         usage,
         provider=body.get("provider"),
         model=body.get("model"),
-        call_id=call_id(FORMAT, told_by),
+        call_id=call_id(FORMAT, identity),
         purpose=purpose[:64] if isinstance(purpose, str) and purpose else USAGE,
     )
     return (call,) if any(usage.totals) or not usage.is_known else ()
@@ -367,14 +354,9 @@ def _checked_kind(row: Row, body: JsonObject, file: PiFile) -> str:
     return kind
 
 
-def _plain(kind: str, body: JsonObject) -> NewEntry:
-    text, replaced = encode_json(body, kind)
-    return NewEntry(kind, text, surrogates_replaced=replaced, built=True)
-
-
 def _message(row: Row, body: JsonObject, file: PiFile, prompt: JsonObject) -> tuple[NewEntry, JsonObject]:
     message = body.get("message")
-    rest = {name: value for name, value in body.items() if name != "message"}
+    rest = without(body, "message")
     if not isinstance(message, dict):
         raise InvalidEntry("message: should be an object")
     if file.version < NEWEST_VERSION and message.get("role") == "hookMessage":
@@ -392,7 +374,7 @@ def _message(row: Row, body: JsonObject, file: PiFile, prompt: JsonObject) -> tu
         if message.get("role") != "assistant" or "usage" not in message:
             raise
         # Numbers that cannot be stored must not cost the context a message: it stays, uncounted.
-        entry = entry_of_message({name: value for name, value in message.items() if name != "usage"})
+        entry = entry_of_message(without(message, "usage"))
         rest["usage"] = message["usage"]
         file.notes.repair(row.line, f"{error}; the message is kept, its usage is not counted")
     _note_oddities(entry.oddities, row, file)
@@ -431,7 +413,7 @@ def _compaction(row: Row, body: JsonObject, file: PiFile) -> NewEntry:
     if file.version < 2 and isinstance(index, int) and not isinstance(index, bool):
         target = file.id_at(index)
         if target:
-            fields = {name: value for name, value in fields.items() if name != "firstKeptEntryIndex"}
+            fields = without(fields, "firstKeptEntryIndex")
         fields["firstKeptEntryId"] = target
     if not isinstance(fields.get("firstKeptEntryId"), str) or not fields["firstKeptEntryId"]:
         fields["firstKeptEntryId"] = ""
@@ -449,14 +431,6 @@ def _compaction(row: Row, body: JsonObject, file: PiFile) -> NewEntry:
     return replace(entry, calls=(call_of(usage, purpose=COMPACTION, call_id=_call_id(entry)),))
 
 
-def _unreadable(kind: str, body: JsonObject, row: Row) -> NewEntry:
-    try:
-        return _plain(kind, {"type": row.type, **body})
-    except InvalidEntry:
-        # Numbers that overflow and nesting beyond what is stored: the line itself holds it all.
-        return _plain(kind, {"type": row.type, "line": row.text})
-
-
 def _printable(value: JsonValue) -> JsonValue:
     if isinstance(value, (str, int, bool)) or value is None:
         return value
@@ -470,8 +444,7 @@ def _printable(value: JsonValue) -> JsonValue:
 #
 # Version 1 has no ids: an entry's id is then derived from the session's id and the number of its line, so that the same
 # file always gives the same entries. pi stores no leaf: it is the last entry of the file. Only a file that does not
-# begin
-# with a session header is refused.
+# begin with a session header is refused.
 #
 # A row whose parent comes later in the file waits for it, up to a bound; beyond that it becomes a root.
 
@@ -491,15 +464,13 @@ def looks_like_pi(first_bytes: bytes, path: str) -> bool:
     return False
 
 
-class PiReader:
+class PiReader(RowReader):
     """Reads a pi session file row by row (see `Reader`)."""
 
     needs_scan = True
-    needs_whole = False
 
     def __init__(self, name: str = "the file") -> None:
-        self._name = name
-        self._notes = Notes()
+        super().__init__(name)
         self._file: PiFile | None = None
         self._session: NewSession | None = None
         self._has_ids: bool | None = None
@@ -525,20 +496,20 @@ class PiReader:
     # the interface
 
     def scan(self, number: int, raw: bytes) -> None:
-        """Take down the id of a row, to know which entries come later."""
+        """Take down the id of a row, so that the entries that come later are known."""
         if self._has_ids is False:
             return
-        found = _BEGINNING.match(raw)
-        if found is not None and found[1] != b"session":
-            name = found[2].decode(errors="replace")
+        name: JsonValue
+        begins = _BEGINNING.match(raw)
+        if begins is not None and begins[1] != b"session":
+            name = begins[2].decode(errors="replace")
         else:
             row = decode_row(number, raw, Notes()) or {}
             if row.get("type") == "session" and self._has_ids is None:
                 self._has_ids = _version(row) >= 2
-            given = row.get("id")
-            if row.get("type") == "session" or not is_name(given):
+            name = row.get("id")
+            if row.get("type") == "session" or not is_name(name):
                 return
-            name = given
         if self._announced.get(name) is not None:
             self._first_lines[name] = 0
         self._announced.put(name)
@@ -586,7 +557,7 @@ class PiReader:
         return len(self._draft.entries)
 
     def take(self) -> list[SessionPart]:
-        """Return what is ready."""
+        """Return the part that is ready."""
         session, draft = self._session, self._draft
         if session is None or self._file is None or not draft.has_part:
             return []
@@ -595,7 +566,7 @@ class PiReader:
         return [draft.take(FORMAT, str(self._file.version), session)]
 
     def finish(self, *, take_all: bool) -> list[SessionPart]:
-        """Return what is left. A pi entry is one row, so that nothing is held back."""
+        """Return the last part. A pi entry is one row, so that nothing is held back."""
         if self._file is None:
             _session_id({}, self._name)
         else:
@@ -603,12 +574,8 @@ class PiReader:
         for line, label in self._early_labels:
             if self._known.get(label.target_id) != _PLACED:
                 self._note_no_target(line, label.target_id)
-                self._draft.labels = [other for other in self._draft.labels if other is not label]
+                self._draft.labels = [change for change in self._draft.labels if change is not label]
         return self.take()
-
-    def report(self) -> ParseReport:
-        """Return what came of the rows."""
-        return self._notes.report()
 
     # where rows stand in the tree
 
@@ -636,8 +603,8 @@ class PiReader:
 
     def _may_come(self, entry_id: str) -> bool:
         """Return whether an entry that was not returned may still be."""
-        known = self._known.get(entry_id)
-        return known == _WAITING or (known is None and self._announced.get(entry_id) is not None)
+        state = self._known.get(entry_id)
+        return state == _WAITING or (state is None and self._announced.get(entry_id) is not None)
 
     def _make_root(self, row: Row, why: str) -> None:
         row.lost_parent, row.parent = row.parent, None
@@ -761,8 +728,8 @@ def _on_cycles(by_id: Mapping[str, Row]) -> list[Row]:
 
 # A session as a pi session file, version 3: every branch, the active path last.
 #
-# pi stores no leaf: it takes the last row. What came from a pi file goes back as it was, fields kept in ``extra``
-# included; what pi has no row for becomes a ``custom`` row, which it keeps and never shows.
+# pi stores no leaf: it takes the last row. Rows of a pi file go back as they were, fields kept in ``extra`` included;
+# an entry that pi has no row for becomes a ``custom`` row, which it keeps and never shows.
 
 _KINDS = frozenset({CUSTOM, LABEL, SESSION_INFO, MODEL_CHANGE, THINKING_LEVEL_CHANGE})
 _SENT = frozenset({"system", "user", "assistant", "toolResult", "bashExecution", "custom"})
@@ -812,14 +779,14 @@ def _header_of(info: SessionInfo) -> JsonObject | None:
 
 
 def _header(file: _File) -> JsonObject:
-    kept = file.header or {}
-    cwd = kept.get("cwd", file.info.cwd)
+    header = file.header or {}
+    cwd = header.get("cwd", file.info.cwd)
     return {
-        **kept,
+        **header,
         "type": "session",
         "version": NEWEST_VERSION,
         "id": file.info.id,
-        "timestamp": kept.get("timestamp") or iso_time(file.info.created_us),
+        "timestamp": header.get("timestamp") or iso_time(file.info.created_us),
         "cwd": "" if cwd is None else cwd,
     }
 
@@ -878,7 +845,7 @@ def _body(entry: Entry, beside: JsonObject, file: _File) -> tuple[str, JsonObjec
         return CUSTOM_MESSAGE, _custom_message(entry, data)
     if kind in (BRANCH_SUMMARY, EMPTY_BRANCH_SUMMARY) and isinstance(data, dict):
         return BRANCH_SUMMARY, {**data, "fromId": data.get("fromId") or "root"}
-    is_known = kind == COMPACTION or (kind in _KINDS and (kind != CUSTOM or "customType" in _fields(data)))
+    is_known = kind == COMPACTION or (kind in _KINDS and (kind != CUSTOM or "customType" in fields_of(data)))
     if not is_known or not isinstance(data, dict):
         return _custom(kind, data, file)
     if kind == COMPACTION:
@@ -886,20 +853,16 @@ def _body(entry: Entry, beside: JsonObject, file: _File) -> tuple[str, JsonObjec
     return kind, data
 
 
-def _fields(data: JsonValue) -> JsonObject:
-    return data if isinstance(data, dict) else {}
-
-
 def _as_it_was(kind: str, data: JsonObject, file: _File) -> tuple[str, JsonObject | str]:
-    """Return what an entry of an imported pi file was there, or what one that was added since can be."""
+    """Return the row that an entry of an imported pi file was there, or that of one that was added since."""
     if kind.startswith(UNREADABLE) and isinstance(data.get("type"), str):
         line = data.get("line")
         if isinstance(line, str) and file.version >= 2:
             return kind, line
         if line is None:
-            return str(data["type"]), {name: value for name, value in data.items() if name != "type"}
+            return str(data["type"]), without(data, "type")
     if kind == EXCLUSION and "targetId" in data and "replacement" in data:
-        return CONTEXT_EDIT, {name: value for name, value in data.items() if name not in ("entryId", "excluded")}
+        return CONTEXT_EDIT, without(data, "entryId", "excluded")
     if kind in (ARTIFACT, EXCLUSION) or kind.startswith(UNREADABLE):
         return _custom(kind, data, file)
     if kind == EMPTY_BRANCH_SUMMARY:
@@ -932,7 +895,7 @@ def _note_pins(data: JsonObject, file: _File) -> None:
 
 
 def _custom_message(entry: Entry, data: JsonValue) -> JsonObject:
-    fields = _fields(data)
+    fields = fields_of(data)
     content = fields.get("content")
     if not isinstance(content, (str, list)):
         content = ContextEntry(entry).data["content"]
@@ -946,7 +909,7 @@ def _custom_message(entry: Entry, data: JsonValue) -> JsonObject:
 
 
 def _write_message(entry: Entry, message: JsonObject, beside: JsonObject, file: _File) -> JsonObject:
-    """Return the fields of a message's row: one of pi's own as it is, any other with what pi asks for."""
+    """Return the fields of a message's row: one of pi's own as it is, any other with the fields that pi asks for."""
     if entry.role not in _SENT:
         file.left.change(f"a message of role {entry.role!r} is in the file, but pi does not send it")
     written = beside.pop(WRITTEN, None)
@@ -966,14 +929,14 @@ def _write_message(entry: Entry, message: JsonObject, beside: JsonObject, file: 
 
 
 def _add_known_cost(entry: Entry, holder: JsonObject, file: _File) -> None:
-    """Put what the ledger knows of an entry's cost into its usage, where nothing was reported."""
-    known = file.costs.get(entry.id)
-    if known is None or not known.calls or not known.is_known or has_reported_cost(holder.get("usage")):
+    """Put the cost of an entry in the ledger into its usage, if none was reported."""
+    cost = file.costs.get(entry.id)
+    if cost is None or not cost.calls or not cost.is_known or has_reported_cost(holder.get("usage")):
         return
-    if known.unpriced_calls:
+    if cost.unpriced_calls:
         file.left.change("a cost of which only a part is known stands as that part")
     file.left.change("a cost that the ledger has by a price stands as one that was reported")
-    holder["usage"] = with_cost(holder.get("usage"), known, file.cost_parts(entry, known.picodollars))
+    holder["usage"] = with_cost(holder.get("usage"), cost, file.cost_parts(entry, cost.picodollars))
 
 
 # Title and labels
@@ -986,15 +949,15 @@ def _set_names(
     added: list[tuple[str, JsonObject]] = []
     parents = {entry.id: entry.parent_id for entry in entries}
     wanted = {target: label for target, label in labels.items() if target in file.ids}
-    given = _labels_given(row for _, row in rows)
-    for target in [*wanted, *(target for target in given if target not in wanted and target in file.ids)]:
-        if given.get(target) != wanted.get(target):
+    written, name = _names_in([row for _, row in rows if not isinstance(row, str)])
+    for target in [*wanted, *(target for target in written if target not in wanted and target in file.ids)]:
+        if written.get(target) != wanted.get(target):
             label: JsonObject = {"label": wanted[target]} if target in wanted else {}
             added.append((LABEL, {"targetId": target, **label}))
-    named, title = _name_given(row for _, row in rows), file.info.title
-    if title is not None and title.strip() and title.strip() != named:
+    title = file.info.title
+    if title is not None and title.strip() and title.strip() != name:
         added.append((SESSION_INFO, {"name": title}))
-    elif title is None and named is not None:
+    elif title is None and name is not None:
         file.left.note("that the session has no title: pi goes on showing the name it was given")
     if not added:
         return
@@ -1009,39 +972,30 @@ def _set_names(
     parent = leaf[0] if is_name_row else parents.get(leaf[0])
     at = len(rows) if is_name_row else len(rows) - 1
     for kind, body in added:
-        row_id = _unused_id(file, kind, str(body.get("targetId")))
+        words = (file.info.id, kind, str(body.get("targetId")))
+        row_id = first_unused(partial(_row_id, words), file.ids)
+        file.ids.add(row_id)
         row: JsonObject = {"type": kind, "id": row_id, "parentId": parent, "timestamp": iso_time(file.info.updated_us)}
         rows.insert(at, (row_id, {**row, **body}))
         at += 1
         parent = row_id if is_name_row else parent
 
 
-def _unused_id(file: _File, kind: str, target: str) -> str:
-    number = 0
-    while (found := made_id(file.info.id, kind, target, str(number))[:8]) in file.ids:
-        number += 1
-    file.ids.add(found)
-    return found
+def _row_id(words: tuple[str, ...], number: int) -> str:
+    return made_id(*words, str(number))[:8]
 
 
-def _labels_given(rows: Iterable[JsonObject | str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _names_in(rows: Iterable[JsonObject]) -> tuple[dict[str, str], str | None]:
+    """Return the labels that rows set, by entry, and the last name of the session in them."""
+    labels: dict[str, str] = {}
+    title = None
     for row in rows:
-        target = row.get("targetId") if not isinstance(row, str) and row.get("type") == LABEL else None
-        if not isinstance(target, str) or isinstance(row, str):
-            continue
-        label = row.get("label")
-        if isinstance(label, str) and label:
-            found[target] = label.replace("\0", "")[:MAX_LABEL_CHARACTERS]
-        else:
-            found.pop(target, None)
-    return found
-
-
-def _name_given(rows: Iterable[JsonObject | str]) -> str | None:
-    found = None
-    for row in rows:
-        name = row.get("name") if not isinstance(row, str) and row.get("type") == SESSION_INFO else None
-        if isinstance(name, str) and name.strip():
-            found = name.replace("\0", "").strip()
-    return found
+        target, label, name = row.get("targetId"), row.get("label"), row.get("name")
+        if row.get("type") == LABEL and isinstance(target, str):
+            if isinstance(label, str) and label:
+                labels[target] = label.replace("\0", "")[:MAX_LABEL_CHARACTERS]
+            else:
+                labels.pop(target, None)
+        elif row.get("type") == SESSION_INFO and isinstance(name, str) and name.strip():
+            title = name.replace("\0", "").strip()
+    return labels, title

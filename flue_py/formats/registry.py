@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Program(NamedTuple):
-    """A program: its name, patterns of its files (``~`` is a home), and what only the beginning of such a file has."""
+    """A program: its name, patterns of its files (``~`` is a home), and a sign that only such a file begins with."""
 
     name: str
     files: tuple[str, ...]
@@ -135,16 +135,16 @@ OTHERS = (
 def _matchers() -> tuple[tuple[str, re.Pattern[str], re.Pattern[bytes] | None], ...]:
     return tuple(
         (
-            each.name,
-            re.compile("|".join(translate(f"*{file[1:]}") for file in each.files)),
-            None if each.sign is None else re.compile(each.sign),
+            program.name,
+            re.compile("|".join(translate(f"*{file[1:]}") for file in program.files)),
+            None if program.sign is None else re.compile(program.sign),
         )
-        for each in OTHERS
+        for program in OTHERS
     )
 
 
 def program_by_content(first_bytes: bytes) -> str | None:
-    """Return the program whose file begins like this, where that is certain whatever formats make of it; or None."""
+    """Return the program whose file begins like this, if that is certain even if a format recognizes it; or None."""
     first = first_bytes.removeprefix(b"\xef\xbb\xbf")
     return next((name for name, _, sign in _matchers() if sign is not None and sign.match(first)), None)
 
@@ -157,20 +157,19 @@ def program_of(first_bytes: bytes, path: str) -> str | None:
 
 def programs_seen() -> Iterator[tuple[str, int, str]]:
     """Yield each program that has files in its usual places, how many, and the first. O(files)."""
-    for each in OTHERS:
+    for program in OTHERS:
         files: list[str] = []
-        for pattern in each.files:
+        for pattern in program.files:
             with suppress(InvalidArgument):  # there is no home
                 files += iglob(in_full(pattern), recursive=True)
         if files:
-            yield each.name, len(set(files)), min(files)
+            yield program.name, len(set(files)), min(files)
 
 
 # The formats of files: how one is recognised, who reads and writes it, and where such files usually are.
 #
 # Naming a format costs nothing: its module is imported when it is used. A new format is one more line here, or in
-# another
-# package: an entry point of the group ``flue_py.formats``, of the format's name, that leads to a `Format`.
+# another package: an entry point of the group ``flue_py.formats``, of the format's name, that leads to a `Format`.
 
 GROUP = "flue_py.formats"
 """The group of the entry points by which other packages bring formats."""
@@ -183,15 +182,15 @@ Settler: TypeAlias = Callable[[Iterable[bytes]], "str | None"]
 """Given the pieces of a whole file: the name of another format that it turns out to be of. Never raises."""
 Lines: TypeAlias = "Callable[[BinaryIO], Iterator[tuple[int, bytes]]]"
 Before: TypeAlias = "Callable[[Path, Any, Lines], Iterator[None]]"
-"""Given a path, its reader, and what reads lines: gives it what comes before in other files, and yields after a row."""
+"""Given a path, its reader, and a reader of lines: gives it the rows before in other files, and yields after a row."""
 Beside: TypeAlias = "Callable[[Path], JsonValue]"
-"""Given a path: what other files say of it, apart from those that come before it. Never raises."""
+"""Given a path: the facts about it in other files, apart from those that come before it. Never raises."""
 ReaderMaker: TypeAlias = "Callable[[str], Reader]"
-"""Given the name of a file: what reads it."""
+"""Given the name of a file: its reader."""
 TreeWriter: TypeAlias = "Callable[[SessionTree], Exported]"
 """Given a session: the text of a file of it, and notes on what the format had no place for."""
 ContextWriter: TypeAlias = "Callable[[Sequence[ContextEntry]], Exported]"
-"""Given what the model sees: the same."""
+"""Given a context: the same."""
 
 
 class Format(Frozen):
@@ -240,14 +239,14 @@ class Format(Frozen):
         return maker(name)
 
     def rows_before(self, path: Path, reader: Reader, lines: Lines) -> Iterator[None]:
-        """Give a reader what comes before a file in other files, and yield after each row. Raises `UnreadableFile`."""
+        """Give a reader the rows before a file in other files, and yield after each row. Raises `UnreadableFile`."""
         before: Before | None = None if self.before is None else _named(self.before)
         return iter(()) if before is None else before(path, reader, lines)
 
     def said_beside(self, path: Path) -> JsonValue:
-        """Return what other files say of a file."""
-        beside: Beside | None = None if self.beside is None else _named(self.beside)
-        return None if beside is None else beside(path)
+        """Return the facts about a file in other files."""
+        reader: Beside | None = None if self.beside is None else _named(self.beside)
+        return None if reader is None else reader(path)
 
     def written(self, session: SessionTree) -> Exported:
         """Return a session in this format. Raises `InvalidArgument` if the format cannot be written, or its code fails.
@@ -266,11 +265,11 @@ class Format(Frozen):
         return exported
 
     def failed(self, error: Exception) -> str:
-        """Return what to say of another package's format whose code fails."""
+        """Return the message about another package's format whose code fails."""
         return _failed(self.name, self.package, error)
 
 
-def _named(reference: str) -> Any:  # noqa: ANN401 - each use says what it is
+def _named(reference: str) -> Any:  # noqa: ANN401 - each use has its type
     module, _, name = reference.partition(":")
     return getattr(import_module(module), name)
 
@@ -286,62 +285,42 @@ def _warn(text: str) -> None:
 def _ours(
     name: str,
     module: str,
-    *,
-    writes: bool = False,
-    holds: Literal["tree", "context"] = "tree",
-    places: tuple[str, ...] = (),
+    holds: Literal["tree", "context"] | None = None,
     suffixes: tuple[str, ...] = (".jsonl",),
-    settle: str | None = None,
-    is_chained: bool = False,
-    before: str | None = None,
-    beside: str | None = None,
+    places: tuple[str, ...] = (),
 ) -> Format:
-    """Return a format of ours by its module: its functions are ``looks_like_X``, ``read_X`` and ``export_X``."""
-    called, home = name.replace("-", "_"), __package__
+    """Return a format of ours by its module: its functions are ``looks_like_X``, ``read_X`` and ``export_X``.
+
+    ``holds`` says what a written file holds; None for a format that is only read.
+    """
+    home, suffix = f"{__package__}.{module}", name.replace("-", "_")
+    write = None if holds is None else f"{home}:export_{suffix}"
     return Format(
-        name,
-        f"{home}.{module}:looks_like_{called}",
-        f"{home}.{module}:read_{called}",
-        f"{home}.{module}:export_{called}" if writes else None,
-        holds,
-        places,
-        suffixes,
-        None if settle is None else f"{home}.{settle}",
-        is_chained,
-        before=None if before is None else f"{home}.{before}",
-        beside=None if beside is None else f"{home}.{beside}",
+        name, f"{home}:looks_like_{suffix}", f"{home}:read_{suffix}", write, holds or "tree", places, suffixes
     )
 
 
 _JSON, _LIST = (".json",), (".json", ".jsonl")
+_CODEX = _ours("codex", "codex", places=("~/.codex/sessions", "~/.codex/archived_sessions"))
 
 _PROGRAMS = (
-    _ours("pi", "pi", writes=True, places=("~/.pi/agent/sessions",)),
+    _ours("pi", "pi", "tree", places=("~/.pi/agent/sessions",)),
     _ours("noumen", "noumen"),
     _ours("claude-code", "claude_code", places=("~/.claude/projects",)),
-    _ours(
-        "codex",
-        "codex",
-        places=("~/.codex/sessions", "~/.codex/archived_sessions"),
+    replace(
+        _CODEX,
         is_chained=True,
-        before="codex:read_before",
-        beside="codex:name_beside",
+        before=f"{__package__}.codex:read_before",
+        beside=f"{__package__}.codex:name_beside",
     ),
-    _ours("flue", "flue", writes=True, suffixes=_JSON),
-    _ours("fuseraft-repl", "fuseraft", places=("~/.fuseraft/repl-sessions",), suffixes=_JSON),
-    _ours("fuseraft-run", "fuseraft", places=("~/.fuseraft/sessions",), suffixes=_JSON),
+    _ours("flue", "flue", "tree", _JSON),
+    _ours("fuseraft-repl", "fuseraft", None, _JSON, ("~/.fuseraft/repl-sessions",)),
+    _ours("fuseraft-run", "fuseraft", None, _JSON, ("~/.fuseraft/sessions",)),
 )
 _LISTS = (
-    _ours("anthropic", "lists", writes=True, holds="context", suffixes=_LIST),
-    _ours("openai-responses", "lists", writes=True, holds="context", suffixes=_LIST),
-    _ours(
-        "openai-chat",
-        "lists",
-        writes=True,
-        holds="context",
-        suffixes=_LIST,
-        settle="kit:other_list",
-    ),
+    _ours("anthropic", "lists", "context", _LIST),
+    _ours("openai-responses", "lists", "context", _LIST),
+    replace(_ours("openai-chat", "lists", "context", _LIST), settle=f"{__package__}.kit:other_list"),
 )
 """Plain lists of messages: recognized last, since many files look like one."""
 
@@ -361,7 +340,7 @@ def all_formats() -> Iterator[Format]:
 
 @cache
 def added_formats() -> tuple[Format, ...]:
-    """Return the formats that other packages bring, by name. What cannot be used of them is warned about, once."""
+    """Return the formats that other packages bring, by name. One that cannot be used is warned about, once."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - slow, and most files are of our own formats
 
     added: dict[str, Format] = {}
@@ -371,34 +350,34 @@ def added_formats() -> tuple[Format, ...]:
     ]
     for name, package, load in sorted(points, key=itemgetter(0, 1)):
         try:
-            found = _checked(load(), name)
+            new = _checked(load(), name)
         except Exception as error:  # noqa: BLE001 - whatever its module raises
             _warn(f"{_failed(name, package, error)} and is left out")
             continue
-        taken = next((each for each in (*FORMATS, *added.values()) if each.name == found.name), None)
-        if taken is None:
-            added[found.name] = replace(found, package=package)
+        first = next((candidate for candidate in (*FORMATS, *added.values()) if candidate.name == new.name), None)
+        if first is None:
+            added[new.name] = replace(new, package=package)
         else:
-            _warn(f"the format {found.name!r} of the package {package} is left out: {taken.package} has this name")
+            _warn(f"the format {new.name!r} of the package {package} is left out: {first.package} has this name")
     return tuple(added.values())
 
 
-def _checked(found: object, name: str) -> Format:
-    if not isinstance(found, Format):
-        raise TypeError(f"its entry point leads to a {type(found).__name__}, not to a Format")
-    if found.name != name or canonical_name(name) != name:
-        raise ValueError(f"it calls itself {found.name!r}; the name should be the entry point's, in lower case with -")
-    return found
+def _checked(value: object, name: str) -> Format:
+    if not isinstance(value, Format):
+        raise TypeError(f"its entry point leads to a {type(value).__name__}, not to a Format")
+    if value.name != name or canonical_name(name) != name:
+        raise ValueError(f"it calls itself {value.name!r}; the name should be the entry point's, in lower case with -")
+    return value
 
 
 def format_names() -> tuple[str, ...]:
     """Return the names of all formats, as the command line takes them."""
-    return tuple(each.name for each in all_formats())
+    return tuple(candidate.name for candidate in all_formats())
 
 
 def export_names() -> tuple[str, ...]:
     """Return the names of the formats that a session can be exported to."""
-    return tuple(each.name for each in all_formats() if each.write is not None)
+    return tuple(candidate.name for candidate in all_formats() if candidate.write is not None)
 
 
 _OTHER_NAMES = {"claude": "claude-code", "claudecode": "claude-code"}
@@ -413,19 +392,19 @@ def canonical_name(name: str) -> str:
 def known_format(name: str) -> Format | None:
     """Return the format of this name, or None."""
     canonical = canonical_name(name)
-    ours = next((each for each in FORMATS if each.name == canonical), None)
-    return ours or next((each for each in added_formats() if each.name == canonical), None)
+    ours = next((candidate for candidate in FORMATS if candidate.name == canonical), None)
+    return ours or next((candidate for candidate in added_formats() if candidate.name == canonical), None)
 
 
 def find_format(name: str) -> Format:
     """Return the format of this name. Raises `InvalidArgument`."""
-    found = known_format(name)
-    if found is None:
+    match = known_format(name)
+    if match is None:
         raise InvalidArgument(f"format: {shown(name)} is not one of {', '.join(format_names())}")
-    return found
+    return match
 
 
 def recognize(first_bytes: bytes, path: str) -> Format | None:
     """Return the format of a file that begins like this, or None."""
     formats = added_formats() if program_by_content(first_bytes) is not None else all_formats()
-    return next((each for each in formats if each.recognizes(first_bytes, path)), None)
+    return next((candidate for candidate in formats if candidate.recognizes(first_bytes, path)), None)
