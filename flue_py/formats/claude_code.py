@@ -30,7 +30,7 @@ from flue_py.formats.kit import (
     first_rows,
     has_type,
     is_name,
-    new_message,
+    message_content,
     one_text,
     read_moment,
     stored_entry,
@@ -659,7 +659,7 @@ class Entries:
     def user_message(self, row: ClaudeRow, message: JsonObject) -> NewEntry:
         """Return a message that the model did not write."""
         try:
-            return new_message(message)
+            return message_content(message)
         except InvalidEntry as error:
             return self.unreadable(row, error, {"message": row.fields.get("message")})
 
@@ -807,7 +807,7 @@ class Answers:
         message = assistant_message(messages, usage)
         extra = self._entries.beside(group.node.chain, last)
         try:
-            content = new_message(message)
+            content = message_content(message)
         except InvalidEntry as error:
             return self._entries.unreadable(last, error, {"messages": list(messages)}), {}
         self._counted.put(group.key, content.usage if before is None else content.usage.plus(before))

@@ -33,7 +33,7 @@ from flue_py.formats.kit import (
     entry_kind,
     first_rows,
     is_name,
-    new_message,
+    message_content,
     one_text,
     read_moment,
     stored_entry,
@@ -310,7 +310,7 @@ class Entries:
     def message(self, row: CodexRow, message: JsonObject, items: Sequence[JsonObject]) -> NewEntry:
         """Return a message; if it cannot be one, the items it was made of."""
         try:
-            return new_message(message)
+            return message_content(message)
         except InvalidEntry as error:
             bodies: tuple[JsonObject, ...] = ({"items": list(items)}, {"line": row.text})
             return unreadable_entry(f"{UNREADABLE}message", error, self._notes, row.line, *bodies)

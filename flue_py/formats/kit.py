@@ -437,7 +437,7 @@ def encode_decoded(value: JsonValue, name: str) -> tuple[str, int]:
     return text, 0
 
 
-def new_message(message: JsonObject) -> NewEntry:
+def message_content(message: JsonObject) -> NewEntry:
     """Return the same as `entry_of_message`, without paid calls, for a message that a reader put together, sooner.
 
     Every part has to be of its type's shape. Raises `InvalidEntry`.
