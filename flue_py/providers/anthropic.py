@@ -1,4 +1,4 @@
-"""What a provider says it left out of a request itself."""
+"""Messages of the Anthropic API, from and to ours, and the edits that the API applied to a request itself."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from flue_py.errors import InvalidEntry, shown
 from flue_py.providers.base import Leftovers, difference, fields_of, need_text, parts_with_paths, without
 from flue_py.providers.openai_chat import arguments_object, image_from_url, parts_of
 
-# What a provider says it left out of a request itself.
+# The edits that Anthropic applied to a request itself.
 
 APPLIED_EDITS = "appliedEdits"
-"""The field of an answer of ours that has what Anthropic said it cleared, as it was said."""
+"""The field of an answer of ours with the edits that Anthropic reported, as it reported them."""
 
 MANAGED, EDITS = "context_management", "applied_edits"
 """The field of a response that says so, and the one in it that has the list."""
@@ -42,10 +42,10 @@ class AppliedEdit(Frozen):
 
 
 def applied_edits(answer: Mapping[str, JsonValue]) -> tuple[AppliedEdit, ...] | None:
-    """Return what Anthropic cleared of the request behind an answer, in its order; None where that is not said.
+    """Return the edits by which Anthropic cleared parts of the request behind an answer; None if it reports none.
 
     ``answer`` is a response of the API, the event of a stream that ends one (``message_delta``), or a message of ours
-    that was made of one. What is no edit in it is passed over. O(edits).
+    that was made of one. A value that is no edit is passed over. O(edits).
     """
     edits = _said(answer)
     return None if edits is None else tuple(edit for edit in map(_edit, edits) if edit is not None)
@@ -153,7 +153,7 @@ _NEEDED = {
 def messages_from_anthropic(
     value: JsonObject, names: Mapping[str, str], own: Container[str] = ()
 ) -> Iterator[tuple[JsonObject, JsonObject]]:
-    """Yield the messages that one of the list is, each with what stands beside it in ``extra``.
+    """Yield the messages that one of the list is, each with the fields for its ``extra``.
 
     ``names`` are the names of the tool calls so far, by id. Of the fields beside the content, those in ``own`` are
     fields of our messages, and are taken as such.
@@ -167,7 +167,7 @@ def messages_from_anthropic(
         yield {"role": role, "content": content, **rest}, {}
         return
     blocks: list[JsonValue] = []
-    # Where the message becomes results alone, what it says of itself stands beside the first one.
+    # If the message becomes results alone, its own fields stand beside the first one.
     alone = rest if all(map(_is_result, content)) else {}
     for block in content:
         if isinstance(block, dict) and _is_result(block):
@@ -194,7 +194,7 @@ def _from_user(role: JsonValue, blocks: list[JsonValue], rest: JsonObject) -> tu
 
 
 def anthropic_difference(message: JsonObject, original: JsonObject) -> JsonObject:
-    """Return what stands beside a message, so that an export gives back the content that it was made from."""
+    """Return the fields beside a message, so that an export gives back the content that it was made from."""
     content = original.get("content")
     return _differing(message, content) if isinstance(content, list) else {}
 
@@ -225,7 +225,7 @@ def _assistant(value: JsonObject, rest: JsonObject, own: Container[str]) -> tupl
     message: JsonObject = {"role": "assistant", "content": content, "provider": PROVIDER}
     if isinstance(content, list):
         message["content"] = [part_from_block(block) for block in content]
-    # A whole response says more than a request may: what it cost, above all.
+    # A whole response says more than a request may: its cost, above all.
     taken = ("usage", "model", "stop_reason")
     response = {name: item for name, item in rest.items() if name not in taken and name not in own}
     message.update((name, item) for name, item in rest.items() if name not in taken and name in own)
@@ -247,7 +247,7 @@ def _assistant(value: JsonObject, rest: JsonObject, own: Container[str]) -> tupl
 
 
 def part_from_block(block: JsonValue) -> JsonValue:
-    """Return a block as one of our parts; what has no place in it stays in it under its own name."""
+    """Return a block as one of our parts; a field without a place in it stays in it under its own name."""
     if not isinstance(block, dict):
         return block
     reader = _READERS.get(str(block.get("type")))
@@ -354,7 +354,7 @@ def _thinking(part: Mapping[str, JsonValue], left: Leftovers, provider: JsonValu
 
 
 def safe_id(call_id: JsonValue) -> str:
-    """Return the id of a tool call with what the API refuses in it (other signs, length) replaced."""
+    """Return the id of a tool call with other signs than the API takes replaced, and no longer than it takes."""
     text = _BAD_IN_ID.sub("_", str(call_id))
     # Of a long id the digest stands for the end, so that two stay apart.
     return text if 0 < len(text) <= MAX_ID else f"{text[: MAX_ID - 17]}_{made_id(str(call_id))}"
@@ -407,7 +407,7 @@ def printed_result(message: Mapping[str, JsonValue], left: Leftovers) -> JsonObj
 def printed_anthropic(message: Mapping[str, JsonValue], left: Leftovers) -> JsonObject:
     """Return one of our messages as one of the API: the result of a tool as a message of the user with that block.
 
-    What the API has no place for is noted in ``left``.
+    A part without a place in the API is noted in ``left``.
     """
     if message.get("role") == "toolResult":
         return {"role": "user", "content": [printed_result(message, left)]}
@@ -423,7 +423,7 @@ def printed_blocks(message: Mapping[str, JsonValue], left: Leftovers) -> list[Js
     return [block for part in parts_of(message) for block in block_from_part(part, left, provider=provider)]
 
 
-# What the API refuses
+# Values that the API refuses
 
 
 def is_blank(text: JsonValue) -> bool:
@@ -472,7 +472,7 @@ def _count_marks(value: JsonValue) -> int:
 
 
 def _without_first_marks(value: JsonValue, spare: list[int], left: Leftovers) -> JsonValue:
-    """Return a copy of what may hold marks, without the first ``spare[0]`` of them, which are counted down."""
+    """Return a copy of a value that may hold marks, without the first ``spare[0]`` of them, which are counted down."""
     if spare[0] == 0:
         return value
     if isinstance(value, list):

@@ -81,15 +81,15 @@ def parts_with_paths(content: JsonValue, where: str, field: str = "content") -> 
 
 # How a message that came in differs from the one that is printed, so that a list goes out as it came in.
 #
-# A difference has the fields to ``set``, the names of those to ``unset``, and, from `close_difference`, what differs
+# A difference has the fields to ``set``, the names of those to ``unset``, and, from `close_difference`, the differences
 # ``inside`` others: a difference for each, by name, or by place in a list. Empty, it changes nothing.
 
 _UNORDERED = 3
-"""A message, its parts and their fields: the order of names counts in what lies deeper."""
+"""A message, its parts and their fields: the order of names counts below them."""
 
 
 def difference(printed: Mapping[str, JsonValue], original: Mapping[str, JsonValue]) -> JsonObject:
-    """Return what makes ``original`` of ``printed``: whole fields to set, and to leave out. O(size)."""
+    """Return the difference of ``original`` from ``printed``: whole fields to set, and to leave out. O(size)."""
     changed = {
         name: value for name, value in original.items() if name not in printed or not _same(printed[name], value)
     }
@@ -99,8 +99,8 @@ def difference(printed: Mapping[str, JsonValue], original: Mapping[str, JsonValu
 def close_difference(printed: JsonObject, original: JsonObject) -> JsonObject:
     """Return a `difference` that looks inside objects and lists, too: a text is not kept twice for a field beside it.
 
-    The fields of a message and of its parts may come back in another order; what a tool or a model said may not, since
-    providers cache a prompt by its text. Numbers and booleans that Python holds equal are told apart. O(size).
+    The fields of a message and of its parts may come back in another order; the words of a tool or a model may not,
+    since providers cache a prompt by its text. Numbers and booleans that Python holds equal are told apart. O(size).
     """
     try:
         return _between_objects(printed, original, 1)
@@ -109,7 +109,7 @@ def close_difference(printed: JsonObject, original: JsonObject) -> JsonObject:
 
 
 def restored(printed: JsonObject, change: JsonValue) -> JsonObject:
-    """Return ``printed`` with a difference applied; what is none changes nothing. O(size of what differs)."""
+    """Return ``printed`` with a difference applied; any other value changes nothing. O(size of the difference)."""
     if not isinstance(change, dict) or not change:
         return printed
     unset, changed, inside = change.get("unset"), change.get("set"), change.get("inside")
@@ -188,7 +188,7 @@ def _restored_inside(value: JsonValue, change: JsonValue) -> JsonValue:
 
 
 def _places(values: JsonValue, length: int) -> list[tuple[int, JsonValue]]:
-    """Return what stands under the places of a list of this length; other names stand for none."""
+    """Return the values under the places of a list of this length; other names stand for none."""
     named = values.items() if isinstance(values, dict) else ()
     places = {str(number): number for number in range(length)} if named else {}
     return [(places[name], value) for name, value in named if name in places]
@@ -212,7 +212,7 @@ def _same(left: JsonValue, right: JsonValue) -> bool:
         return False
 
 
-# What a format has no place for: counted while it is printed, so that nothing is left out silently.
+# Values that a format has no place for: counted while it is printed, so that none is left out silently.
 
 _LEFT_OUT = "left out: "
 
@@ -228,9 +228,9 @@ class ExportNote(Frozen):
 
 
 class Repair(Selective):
-    """What was left out of one message, or changed in it, so that a provider takes it.
+    """A part that was left out of one message, or a change in it, so that a provider takes it.
 
-    ``entry_id`` is the entry behind the message, None where there is none. ``what`` is the text of the `ExportNote`.
+    ``entry_id`` is the entry behind the message, None if there is none. ``what`` is the text of the `ExportNote`.
     ``lost`` are the parts, or whole messages of ours, that are not in the request, and ``put`` those that are in it
     instead, as far as they take tokens.
     """
@@ -264,17 +264,17 @@ class Leftovers(Struct):
     def change(
         self, text: str, *, lost: Sequence[Mapping[str, JsonValue]] = (), put: Sequence[Mapping[str, JsonValue]] = ()
     ) -> None:
-        """Note that something goes out other than it is, with what is lost by it, and what is put there."""
+        """Note that a value goes out other than it is, with the parts that it loses, and those put there."""
         self.repairs.append(Repair(self.at, text, tuple(map(dict, lost)), tuple(map(dict, put))))
 
     def notes(self) -> tuple[ExportNote, ...]:
-        """Return the remarks, each once: what was left out, then what was changed."""
+        """Return the remarks, each once: those on parts that were left out, then the changes."""
         counts = Counter(repair.what for repair in self.repairs)
         ordered = sorted(counts, key=lambda text: not text.startswith(_LEFT_OUT))
         return tuple(ExportNote(text, counts[text]) for text in ordered)
 
 
-# What the bytes of a picture or a document are, whatever they are said to be.
+# The type of the bytes of a picture or a document, whatever type they are declared as.
 
 _HEAD_CHARS = 64
 OTHER_ALPHABET = str.maketrans("-_", "+/", "\r\n")
@@ -295,7 +295,7 @@ _TYPES: tuple[tuple[str, re.Pattern[bytes]], ...] = (
 
 
 def type_of_bytes(data: str) -> str | None:
-    """Return the MIME type of what a text of base64 holds, by how it begins; None if no type is known. O(1)."""
+    """Return the MIME type of the bytes in a text of base64, by how they begin; None if no type is known. O(1)."""
     start = data[: 2 * _HEAD_CHARS].translate(OTHER_ALPHABET)[:_HEAD_CHARS]
     try:
         head = b64decode(start[: len(start) // 4 * 4], validate=True)
@@ -305,7 +305,7 @@ def type_of_bytes(data: str) -> str | None:
 
 
 def bare_type(mime_type: JsonValue) -> str | None:
-    """Return a MIME type without its parameters, in small letters; None for what is no text."""
+    """Return a MIME type without its parameters, in small letters; None if it is no text."""
     return mime_type.partition(";")[0].strip().lower() if isinstance(mime_type, str) else None
 
 
@@ -315,7 +315,7 @@ def bare_type(mime_type: JsonValue) -> str | None:
 
 
 class Response(NamedTuple):
-    """What a response says: messages in the form of its provider, with their paths, and fields of ours for the answer.
+    """The messages of a response in the form of its provider, with their paths, and fields of ours for the answer.
 
     ``call`` has ``usage`` as it was reported, ``model``, ``provider``, ``stopReason`` and ``responseId``, as far as the
     response says so.
@@ -327,7 +327,7 @@ class Response(NamedTuple):
 
 
 class _Names(NamedTuple):
-    """The fields of a form: what has the answers, and what the call says of itself, in each spelling."""
+    """The fields of a form: that of the answers, and those of the call itself, in each spelling."""
 
     shape: Shape
     answer: str
@@ -341,7 +341,7 @@ GEMINI_CALL = {
     "model": ("modelVersion", "model_version"),
     RESPONSE_ID: ("responseId", "response_id"),
 }
-"""What a response of Gemini's says of its call, in each spelling, by our fields; callers put it on a content, too."""
+"""The fields of the call in a response of Gemini's, in each spelling, by ours; callers put them on a content, too."""
 
 _OPENAI = {"usage": ("usage",), "model": ("model",), RESPONSE_ID: ("id",), "provider": ("provider",)}
 _RESPONSES: Mapping[str, _Names] = {
@@ -358,7 +358,7 @@ _CHARGED = {
     "shell_call container_auto": "hosted_shell_requests",
     "url_citation": "cited_pages",
 }
-"""What is charged beside the tokens of an answer, or shows that something was, and what usage calls its number.
+"""Things that are charged beside the tokens of an answer, or show that one was, and the name of their number in usage.
 
 Those are items of a Responses answer (a shell with the place it ran in), and annotations of a chat.
 """
@@ -368,11 +368,11 @@ _GROUNDED = {
     "imageSearchQueries": "grounded_image_searches",
     "image_search_queries": "grounded_image_searches",
 }
-"""What Gemini searched for, and what usage calls its number."""
+"""The searches of Gemini, and the name of their number in usage."""
 
 
 def response_in(value: Mapping[str, JsonValue], where: str = "message") -> Response | None:
-    """Return what a whole response says; None for a message.
+    """Return the messages and the call of a whole response; None for a message.
 
     Raises `InvalidEntry` for a response with no answer or with several, and for a part of a stream. O(1).
     """
@@ -436,7 +436,7 @@ def _call(value: Mapping[str, JsonValue], names: _Names, listed: list[JsonValue]
         value_of = next((value[name] for name in spellings if value.get(name) is not None), None)
         if value_of is not None and (ours == "usage" or (isinstance(value_of, str) and value_of)):
             call[ours] = value_of
-    # A response without a word of what it used was paid for all the same: its usage is unknown.
+    # A response without usage was paid for all the same: its usage is unknown.
     usage = call.setdefault("usage", {})
     if isinstance(usage, Mapping):
         call["usage"] = {**usage, **billed_by(value, {"server_tool_use": charged(listed)})}
@@ -464,9 +464,9 @@ def _objects(rows: JsonValue | Sequence[JsonValue | JsonObject]) -> Iterator[Map
     return (row for row in (rows if isinstance(rows, (list, tuple)) else ()) if isinstance(row, Mapping))
 
 
-# How much of what a provider takes in one request, with the source of each number.
+# The limits of a provider's requests, with the source of each number.
 #
-# Where two sources differ, the smaller number stands: what fits it is taken by either.
+# If two sources differ, the smaller number stands: a request that fits it is taken by either.
 
 
 class RequestLimits(Selective):
@@ -546,7 +546,7 @@ _Row: TypeAlias = tuple[object, str]
 
 
 def _limits(like: RequestLimits | None = None, /, **rows: _Row) -> RequestLimits:
-    """Return the limits that rows say, each a value and its source; what has no row is as in others, or not known."""
+    """Return the limits of rows, each a value and its source; without a row it is that of ``like``, or not known."""
     beneath = {**dict.fromkeys(_NOT_KNOWN), **({} if like is None else asdict(like))}
     sources = {**({} if like is None else like.sources), **{name: source for name, (_, source) in rows.items()}}
     values = {name: value for name, (value, _) in rows.items()}
@@ -632,7 +632,7 @@ _OF_MODELS: tuple[tuple[Shape, re.Pattern[str], Mapping[str, _Row]], ...] = (
         },
     ),
 )
-"""Where some models take less than their target does: what their names match, and the rows that differ."""
+"""Models that take less than their target does: a pattern of their names, and the rows that differ."""
 
 
 _CLAUDE = re.compile(r"claude(?:-[a-z]+)*-v?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
@@ -677,7 +677,7 @@ def checked_target(target: object) -> Shape:
 
 
 class Broken(Frozen):
-    """Where a request breaks a rule: the path of the value (``messages[3].content[0].id``), and what is wrong there.
+    """Where a request breaks a rule: the path of the value (``messages[3].content[0].id``), and the fault (``what``).
 
     ``entry_id`` is the entry behind the message, where that is known.
     """
@@ -696,7 +696,7 @@ Part: TypeAlias = tuple[int, int, Mapping[str, JsonValue], JsonObject]
 
 
 class SentRequest:
-    """What of a request the rules are about: the messages as the provider takes them, and what the system says.
+    """The parts of a request that rules are about: the messages as the provider takes them, and the system.
 
     ``field`` is the one in which a message has its parts, ``path`` the one in which a request has its messages. The
     parts are collected once, when a rule first asks for them.
@@ -729,7 +729,7 @@ class SentRequest:
 
     @cached_property
     def all_parts(self) -> Sequence[JsonObject]:
-        """Those, what the system has as parts, and the parts of all of these. O(parts)."""
+        """Those, the parts of the system, and the parts of all of these. O(parts)."""
         outer = [part for _, part in objects_in(self.system)] + [part for _, _, _, part in self.parts]
         inner = [part[self._field] for part in outer if self._field in part]
         return [*outer, *[part for content in inner for _, part in objects_in(content)]]
@@ -752,11 +752,11 @@ class SentRequest:
 
 
 Found: TypeAlias = Iterator[tuple[str, str]]
-"""Where a rule is broken, and what is wrong there."""
+"""Where a rule is broken, and the fault there."""
 
 
 class Rule(NamedTuple):
-    """One rule: its name, what it says, and the function that finds where a request breaks it."""
+    """One rule: its name, its text, and the function that finds where a request breaks it."""
 
     name: str
     says: str
@@ -766,7 +766,7 @@ class Rule(NamedTuple):
 # The pictures of a request: how many, how large, of what type.
 
 _HEADER_CHARS = 128 * 1024
-"""How much of the base64 text of a picture is decoded to find its size: what cameras put first is shorter."""
+"""How much of the base64 text of a picture is decoded to find its size: the data that cameras put first are shorter."""
 HEIF = {"image/heic", "image/heif"}
 """Two names of one container."""
 _JPEG_FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
@@ -786,7 +786,7 @@ class Picture(Frozen):
 
 
 def wrong_pictures(pictures: Iterable[Picture], limits: RequestLimits) -> Found:
-    """Yield what of the pictures of a request is above a limit, or of a type that is not taken. O(pictures)."""
+    """Yield the pictures of a request that are above a limit, or of a type that is not taken. O(pictures)."""
     images = list(pictures)
     if len(images) > limits.images:
         yield (
@@ -806,7 +806,7 @@ def wrong_pictures(pictures: Iterable[Picture], limits: RequestLimits) -> Found:
 
 
 def wrong_picture(data: str | None, mime_type: str | None, limits: RequestLimits, *, among: int = 1) -> str:
-    """Return what is wrong with one picture of ``among`` in a request; "" if nothing is known to be. O(1)."""
+    """Return the fault of one picture of ``among`` in a request; "" if none is known. O(1)."""
     if mime_type is not None and mime_type not in limits.image_types:
         return f"an image of type {mime_type!r}; it takes {', '.join(sorted(limits.image_types))}"
     if data is None:

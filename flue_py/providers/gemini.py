@@ -26,7 +26,7 @@ STARTS = "starts"
 """Beside a difference: whether the message begins a content of its own, or goes on with the one before it."""
 
 FOREIGN_SIGNATURE = "skip_thought_signature_validator"
-"""What the API takes in place of the signature of a call that it did not make."""
+"""The mark that the API takes in place of the signature of a call that it did not make."""
 
 _ROLES = {"model": "assistant", "function": "user"}
 _SIDES = {"functionCall": "model", "functionResponse": "user"}
@@ -38,7 +38,7 @@ _CAMEL = {
     for name in (*_KINDS, *_BESIDE, "executableCode", "codeExecutionResult", "mimeType", "fileUri", "displayName")
 }
 _OWN_KIND = "gemini:"
-"""What the type of a part begins with that only this API has: the rest is the name of its field."""
+"""The beginning of the type of a part that only this API has: the rest is the name of its field."""
 _READ_OF_CALL = frozenset({"functionCall", "type", "id", "name", "args", "arguments"})
 _MADE_ID = re.compile(r"call:.*:\d+", re.DOTALL)
 _Pair = tuple[JsonObject, JsonObject]
@@ -48,7 +48,7 @@ _Pair = tuple[JsonObject, JsonObject]
 
 
 def check_content(value: JsonObject, where: str) -> None:
-    """Check that a content can be read. Raises `InvalidEntry` with the path of what is wrong. O(parts)."""
+    """Check that a content can be read. Raises `InvalidEntry` with the path of the fault. O(parts)."""
     role, parts = value.get("role"), value.get("parts")
     if role not in ("user", "model", "function", "system", None):
         raise InvalidEntry(f"{where}.role: should be user or model in this form, not {shown(role)}")
@@ -87,10 +87,10 @@ def _check_part(part: JsonValue, role: JsonValue, where: str) -> None:
 
 
 def messages_from_gemini(value: JsonObject, own: Container[str] = ()) -> Iterator[_Pair]:
-    """Yield the messages that a content is, each with what stands beside it in ``extra``.
+    """Yield the messages that a content is, each with the fields for its ``extra``.
 
     Of the fields beside the parts, those in ``own`` are fields of our messages, and are taken as such; of an answer
-    what a response says of its call, too.
+    the fields that a response has of its call, too.
     """
     role, listed_parts = value.get("role"), value.get("parts")
     parts = listed_parts if isinstance(listed_parts, list) else []
@@ -127,7 +127,7 @@ def _beside(message: JsonObject, original: JsonObject, starts: bool | None = Non
 
 
 def gemini_difference(message: JsonObject, original: JsonObject) -> JsonObject:
-    """Return what stands beside a message, so that an export gives back the content that it was made from."""
+    """Return the fields beside a message, so that an export gives back the content that it was made from."""
     return _beside(message, original) if "parts" in original else {}
 
 
@@ -199,7 +199,7 @@ def _result(answer: JsonObject, places: Counter[str]) -> JsonObject:
 
 
 def part_from_gemini(part: JsonValue) -> JsonValue:
-    """Return a part as one of ours; what has no place in it stays in it under its own name."""
+    """Return a part as one of ours; a field without a place in it stays in it under its own name."""
     if not isinstance(part, dict):
         return part
     plain = _plain(part)
@@ -230,7 +230,7 @@ def _plain(fields: JsonObject) -> JsonObject:
 
 
 def printed_content(message: Mapping[str, JsonValue], left: Leftovers) -> JsonObject:
-    """Return one of our messages as a content. What the API has no place for is noted in ``left``."""
+    """Return one of our messages as a content. A part without a place in the API is noted in ``left``."""
     role = message.get("role")
     if role == "toolResult":
         return {"role": "user", "parts": [_printed_result(message, left)]}

@@ -1,4 +1,4 @@
-"""Whole lists of messages as a provider takes them, made of what the model sees: a module for each provider."""
+"""Contexts as whole lists of messages that a provider takes: Anthropic, Gemini, OpenAI chat and Responses."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ from flue_py.providers.rules import is_known, kind_of
 # A context on its way into a list that a provider takes: every call of a tool answered, every result called for.
 
 NO_RESULT = "No result: this tool call was never answered."
-"""What stands as the result of a call that has none."""
+"""The result of a call that has none."""
 CONTINUED = "(continued)"
-"""What the user says where a request would begin with an answer, which some providers refuse."""
+"""The words of the user before a first answer, since some providers refuse a request that begins with one."""
 _FURTHER = "a further result of a tool call stands in the first one, since the API takes one"
 _SAME = "a further result of a tool call, which says the same as an earlier one, is left out"
 
 BLANK = "blank"
-"""What `kinds_in` finds where a message, or a text in it, is empty or white space."""
+"""The kind that `kinds_in` returns for a message, or a text in it, that is empty or white space."""
 
 SPEAKERS = frozenset({"user", "assistant", "toolResult", "system"})
 
 
 class SystemApart(NamedTuple):
-    """What the system said, as the provider has it beside the list (None if nothing), and the list without it."""
+    """The words of the system, as the provider has them beside the list (None if there are none), and the list."""
 
     system: JsonValue
     messages: list[JsonObject]
@@ -65,7 +65,7 @@ _NOTHING: JsonObject = {}
 
 @dataclass(slots=True, init=False)
 class Said:
-    """A message of the context, and what its entry carried beside it; ``extra`` is empty if it was made here.
+    """A message of the context, and the fields beside it in its entry; ``extra`` is empty if it was made here.
 
     ``entry_id`` is the entry behind it, None if it was made here or is not known. ``has_lost`` where reasoning that led
     to it is left out. ``role`` is whose message it is, ``calls`` are the ids of its tool calls, in order: found once,
@@ -100,7 +100,7 @@ class Said:
         return listed(self.message.get("content"))
 
     def with_message(self, message: JsonObject, extra: JsonObject = _NOTHING) -> Said:
-        """Return this with another message. What stood beside the old one would bring that back, and is left out."""
+        """Return this with another message. The fields beside the old one would bring that back, and are left out."""
         return Said(message, extra, self.entry_id, has_lost=self.has_lost)
 
     def with_parts(self, parts: list[JsonValue]) -> Said:
@@ -115,7 +115,7 @@ class Said:
 
 
 def kinds_in(messages: Iterable[Said]) -> frozenset[str]:
-    """Return what there is in messages: types of parts, roles, and `BLANK` where content or a text is. O(parts)."""
+    """Return the types of parts and the roles in messages, and `BLANK` if a content or a text is blank. O(parts)."""
     kinds: set[str] = set()
     for message in messages:
         if isinstance(message.role, str):
@@ -141,14 +141,14 @@ def last_model(messages: Sequence[Said]) -> str | None:
 
 
 def said_in(context: Iterable[ContextEntry]) -> Iterator[Said]:
-    """Yield the messages of a context, each with what its entry carries beside it. O(size)."""
+    """Yield the messages of a context, each with the fields beside it in its entry. O(size)."""
     for item in context:
         yield said_of(item, item.data)
 
 
 def said_of(item: ContextEntry, message: JsonObject) -> Said:
-    """Return the message of an item with what its entry carries beside it, if ``message`` is all of it. O(size)."""
-    # What stands beside a message may hold what the context leaves out of it.
+    """Return the message of an item with the fields beside it in its entry, if ``message`` is all of it. O(size)."""
+    # The fields beside a message may hold parts that the context leaves out of it.
     entry = item.entry
     whole = entry.extra is not None and entry.kind == MESSAGE and message == entry.fields
     return Said(message, entry.extra_fields if whole else _NOTHING, entry.id)
@@ -162,11 +162,11 @@ def speakers_only(
     provider: str | None = None,
     account: str | None = None,
 ) -> list[Said]:
-    """Return what the model sees: messages of `SPEAKERS`, and of the roles in ``also``.
+    """Return the messages for the model: those of `SPEAKERS`, and of the roles in ``also``.
 
-    What ``provider`` made itself for ``account`` stands in place of the text that says the same, where it comes first,
-    as providers ask. Commands of the user become text, ``custom`` messages the user's; what the user kept from the
-    model, and other roles, are noted. Cost: O(messages).
+    The own compaction of ``provider`` for ``account`` stands in place of the text that says the same, if it comes
+    first, as providers ask. Commands of the user become text, ``custom`` messages the user's; commands that the user
+    kept from the model, and other roles, are noted. Cost: O(messages).
     """
     whole = [*messages]
     spoken = SPEAKERS.union(also)
@@ -209,9 +209,9 @@ def split_system(
     account: str | None = None,
     within: bool = False,
 ) -> tuple[list[Said], list[Said]]:
-    """Return what the system said, and what everybody else did (see `speakers_only`), for a list without the former.
+    """Return the messages of the system, and all others (see `speakers_only`), for a list without the former.
 
-    With ``within`` that is what the system said first, and the list has the rest.
+    With ``within`` those are the first messages of the system, and the list has the rest.
     """
     spoken = speakers_only(messages, left, also=SYSTEM, provider=provider, account=account)
     if within:
@@ -237,7 +237,7 @@ def pairing_of(messages: Sequence[Said]) -> Pairing:
 
 
 def joined_answers(messages: Sequence[Said]) -> list[Said]:
-    """Return the messages with an answer that calls tools, and what the model says right after it, as one."""
+    """Return the messages with an answer that calls tools, and the answers right after it, as one."""
     joined: list[Said] = []
     for message in messages:
         if message.role == "assistant" and joined and joined[-1].role == "assistant" and joined[-1].calls:
@@ -255,9 +255,9 @@ def joined_answers(messages: Sequence[Said]) -> list[Said]:
 def answered(messages: Sequence[Said], left: Leftovers, *, in_place: bool = False) -> list[Said]:
     """Return the messages with the results of each call right behind it, in the order in which they came.
 
-    A call without a result gets an error as its result, a result without a call is left out, and what further results
-    of a call say stands in its first one; all of it is noted. With ``in_place`` results stay where they are, and only
-    those three things are done; an error stands behind the results that follow the answer. Cost: O(messages).
+    A call without a result gets an error as its result, a result without a call is left out, and the words of further
+    results of a call stand in its first one; all of it is noted. With ``in_place`` results stay where they are, and
+    only those three things are done; an error stands behind the results that follow the answer. Cost: O(messages).
     """
     pairing = pairing_of(messages)
     if not pairing.results and all(message.role != "toolResult" for message in messages):
@@ -293,7 +293,7 @@ def answered(messages: Sequence[Said], left: Leftovers, *, in_place: bool = Fals
 
 
 def _one_for_each_call(messages: Sequence[Said], pairing: Pairing) -> tuple[dict[int, Said], dict[int, str]]:
-    """Return the result that goes out for each call that has one, and what is noted of further ones, by place."""
+    """Return the result that goes out for each call that has one, and the notes on further ones, by place."""
     first_results: dict[int, Said] = {}
     further: dict[int, str] = {}
     for results in pairing.results.values():
@@ -327,7 +327,7 @@ def _ends_of_results(messages: Sequence[Said], answers: Container[int]) -> dict[
 
 
 def _saying_something_else(messages: Sequence[Said], results: Sequence[int]) -> dict[int, None]:
-    """Return those of the results of a call that say what none before them does, in order."""
+    """Return the results of a call that do not repeat one before them, in order."""
     first: dict[str, int] = {}
     for at in results:
         message = messages[at].message
@@ -336,7 +336,7 @@ def _saying_something_else(messages: Sequence[Said], results: Sequence[int]) -> 
 
 
 def _as_one(results: Sequence[Said]) -> Said:
-    """Return results of one call as the one that a provider takes: the first, with what the others say behind it."""
+    """Return results of one call as the one a provider takes: the first, with the words of the others behind it."""
     first = results[0]
     if len(results) == 1:
         return first
@@ -386,7 +386,7 @@ def with_own_ids(messages: Sequence[Said], left: Leftovers) -> list[Said]:
 
 
 def _errors(answer: Said, answered_ids: Container[str], left: Leftovers) -> Iterator[Said]:
-    """Yield what stands as the result of each call of a message that has none."""
+    """Yield an error as the result of each call of a message that has none."""
     for call in dict.fromkeys(answer.calls):
         if call not in answered_ids:
             error = _no_result(answer, call)
@@ -418,7 +418,7 @@ def bash_text(message: JsonObject) -> str:
     return text
 
 
-# What the model sees as a list of Anthropic messages, and the system prompt that a request has beside it.
+# A context as a list of Anthropic messages, and the system prompt that a request has beside it.
 
 LAST_REASONING = "reasoning that nothing of its answer follows, which the API refuses"
 
@@ -431,13 +431,13 @@ def anthropic_list(
     account: str | None = None,
     system_within: bool = False,
 ) -> SystemApart:
-    """Return messages of ours as Anthropic messages, users and answers taking turns, and what the system said.
+    """Return messages of ours as Anthropic messages, users and answers taking turns, and the system prompt.
 
     The results of an answer's tools stand at the beginning of one message of the user, right behind it. Reasoning
     goes out where Anthropic signed it, and in a list that ``is_sent`` where something of the same answer follows it; of
-    marks for the cache the last ones do, as many as it takes. What the system said is a string, blocks, or None. What
-    Anthropic compacted itself, for ``account``, goes out as it came. With ``system_within`` a system message from the
-    middle stays behind the message of the user that is nearest. Cost: O(messages).
+    marks for the cache the last ones do, as many as it takes. The system prompt is a string, blocks, or None. A
+    compaction of Anthropic's own, for ``account``, goes out as it came. With ``system_within`` a system message from
+    the middle stays behind the message of the user that is nearest. Cost: O(messages).
     """
     system, spoken = split_system(messages, left, provider=PROVIDER, account=account, within=system_within)
     turns = _turns(with_own_ids(answered(joined_answers(spoken), left), left), left, is_sent=is_sent)
@@ -454,7 +454,7 @@ def anthropic_list(
 
 
 def _begins_compacted(turn: JsonObject) -> bool:
-    """Return whether a list begins with what Anthropic compacted itself, which nothing may stand before."""
+    """Return whether a list begins with Anthropic's own compaction, which nothing may stand before."""
     first = next(iter(blocks_of(turn.get("content"))), None)
     return isinstance(first, dict) and first.get("type") == COMPACTION_PART
 
@@ -514,7 +514,7 @@ def _turns(messages: Sequence[Said], left: Leftovers, *, is_sent: bool) -> list[
 
 
 def _instruct(turns: list[JsonObject], instructions: list[Said], left: Leftovers) -> None:
-    """Add what the system said in the middle, which stands behind a message of the user; and empty the list of it."""
+    """Add system messages from the middle, which stand behind one of the user; and empty the list of them."""
     content = _system(instructions, left)
     if content:
         if not turns or turns[-1]["role"] != "user":
@@ -578,16 +578,16 @@ def _content(item: Said, left: Leftovers) -> JsonValue:
             blocks += block_from_part(part, quiet, provider=message.get("provider"))
     if change is None:
         return blocks  # none of them is blank: such a text is no block
-    # What stands beside a message may come from any file: only what can be content counts.
+    # The fields beside a message may come from any file: only a value that can be content counts.
     content = restored({"content": blocks}, change).get("content")
     return without_blanks(content, left) if isinstance(content, (str, list)) else blocks
 
 
-# What the model sees as a list of Gemini contents, and the system instruction that a request has beside it.
+# A context as a list of Gemini contents, and the system instruction that a request has beside it.
 
 
 def gemini_list(messages: Iterable[Said], left: Leftovers) -> SystemApart:
-    """Return messages of ours as contents, and what the system said as a content without a role, or None.
+    """Return messages of ours as contents, and the words of the system as a content without a role, or None.
 
     The responses to a model's calls are one content of the user, right behind the calls. Reasoning and signatures go
     out where a model of Google's gave them. The first call of any other model's answer gets `FOREIGN_SIGNATURE`, as the
@@ -672,7 +672,7 @@ def with_signature(content: JsonObject, left: Leftovers) -> JsonObject:
     return {**content, "parts": [*parts[:at], signed, *parts[at + 1 :]]}
 
 
-# What the model sees as a list of OpenAI chat messages.
+# A context as a list of OpenAI chat messages.
 
 _ALSO = frozenset({"developer", "function"})
 
@@ -725,7 +725,7 @@ def _flush(messages: list[JsonObject], images: list[JsonValue]) -> None:
         images.clear()
 
 
-# What the model sees as a list of OpenAI Responses items.
+# A context as a list of OpenAI Responses items.
 
 _BOUND = frozenset({"message", "function_call", "custom_tool_call"})
 """The items that the API takes without an id."""
@@ -744,11 +744,11 @@ def responses_list(
 ) -> list[JsonObject]:
     """Return messages of ours as Responses items, every call with an output.
 
-    Where it is to be ``is_complete``, with what OpenAI's types ask for and our messages do not say; where it
+    If it is to be ``is_complete``, with the fields that OpenAI's types ask for and our messages do not have; if it
     ``is_sent``, without ids that bind an item to reasoning which is not in it.
 
     Reasoning goes out where OpenAI gave it, as the item that came; where it does not, no id binds an item to it.
-    Outputs stay where they are: the format does not ask for them right behind the calls. What OpenAI compacted itself,
+    Outputs stay in place: the format does not ask for them right behind the calls. A compaction of OpenAI's own,
     for ``account``, goes out as it came. Cost: O(messages).
     """
     items: list[JsonObject] = []
@@ -830,7 +830,7 @@ def _without_pi_id(item: JsonObject) -> JsonObject:
 
 
 def _paired(item: JsonObject, called: dict[str, str], message: Said) -> JsonObject:
-    """Return an item; an output that was made up as what its call asks for. ``called`` are the calls before it."""
+    """Return an item; an output that was made up in the form for its call. ``called`` are the calls before it."""
     kind, call_id = item.get("type"), item.get("call_id")
     if not isinstance(call_id, str):
         return item

@@ -1,7 +1,8 @@
 """One message of the OpenAI chat format, from and to ours.
 
-What a message of ours has no field for stays in it under its own name; `printed_chat` prints only what the format
-knows. The pair is exact but for spelling (spaces in arguments, null for absent), which `differences` keeps apart.
+A value that a message of ours has no field for stays in it under its own name; `printed_chat` prints only those the
+format knows. The pair is exact but for spelling (spaces in arguments, null for absent), which `differences` keeps
+apart.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ else:
 
 
 EXTRA = "openaiChat"
-"""The field of ``extra`` that says how a message differed from what `printed_chat` prints."""
+"""The field of ``extra`` that says how a message differed from the one that `printed_chat` prints."""
 
 CUSTOM = "customTool"
 """The field of a call, and of its result, that says that its arguments are text of a form of its own."""
@@ -180,7 +181,7 @@ def _is_custom(call: JsonObject) -> bool:
 
 
 def arguments_from_text(arguments: JsonValue) -> JsonValue:
-    """Return the arguments of a call from their JSON text: an object, or what came if it is not the text of one."""
+    """Return the arguments of a call from their JSON text: an object, or the value itself if it is no text of one."""
     if not isinstance(arguments, str):
         return arguments
     try:
@@ -192,7 +193,7 @@ def arguments_from_text(arguments: JsonValue) -> JsonValue:
 
 
 def arguments_object(part: Mapping[str, JsonValue], left: Leftovers) -> JsonObject:
-    """Return the arguments of a call as an object; what is none, and not the text of one, is under 'arguments'."""
+    """Return the arguments of a call as an object; any value that is none, nor its text, is under 'arguments'."""
     arguments = part.get("arguments")
     value = arguments if part.get(CUSTOM) is True else arguments_from_text(arguments)
     if isinstance(value, dict):
@@ -220,7 +221,7 @@ def arguments_text(arguments: JsonValue) -> str:
     return _compact({} if arguments is None else arguments)
 
 
-# What json.dumps would make anew for each call.
+# The encoder, which json.dumps would make anew for each call.
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -267,7 +268,7 @@ def _file_from_chat(part: JsonObject) -> JsonValue:
 
 
 def printed_chat(message: Mapping[str, JsonValue], left: Leftovers) -> JsonObject:
-    """Return one of our messages in the chat format. What it has no place for is noted in ``left``.
+    """Return one of our messages in the chat format. A part without a place in it is noted in ``left``.
 
     Images of tool results, which the format takes from a user only, are in the list under ``images``.
     """
@@ -397,6 +398,6 @@ def _printed_file(part: JsonObject, left: Leftovers) -> list[JsonValue]:
 
 
 def chat_difference(message: JsonObject, original: JsonObject) -> JsonObject:
-    """Return what stands beside a message, so that an export gives back the chat message that it was made from."""
+    """Return the fields beside a message, so that an export gives back the chat message that it was made from."""
     change = difference(printed_chat(message, Leftovers()), original)
     return {EXTRA: change} if change else {}

@@ -43,10 +43,10 @@ HOSTED = frozenset({"web_search_call", "tool_search_call", "image_generation_cal
 TOOL_SEARCH_CALL = "tool_search_call"
 TOOL_SEARCH_OUTPUT = "tool_search_output"
 KEPT_BY_COMPACTION = frozenset({"compaction", "compaction_summary", "context_compaction"})
-"""What the provider itself made of the conversation before a compaction: encrypted, for it alone to read."""
+"""The provider's own forms of the conversation before a compaction: encrypted, for it alone to read."""
 
 ITEM = "item"
-"""The field that says what item a call was (its type), or has those fields of an item that have no other place."""
+"""The field with the type of the item that a call was, or with those fields of an item that have no other place."""
 ITEM_ID = "itemId"
 """The id of a call's item, where that is another than the id of the call."""
 
@@ -68,14 +68,14 @@ def is_call(item: JsonObject) -> bool:
 
 
 def is_output(item: JsonObject) -> bool:
-    """Return whether an item is what a tool that Codex ran has answered."""
+    """Return whether an item is the answer of a tool that Codex ran."""
     if item.get("type") != TOOL_SEARCH_OUTPUT:
         return item.get("type") in OUTPUTS
     return item.get("execution") != "server" and isinstance(item.get("call_id"), str)
 
 
 def is_spoken(item: JsonObject) -> bool:
-    """Return whether an item is a part of what the model, or its provider in its place, says."""
+    """Return whether an item is a part of the words of the model, or of its provider in its place."""
     kind = item.get("type")
     if kind == "message":
         return item.get("role") == "assistant"
@@ -91,7 +91,7 @@ def said_message(item: JsonObject) -> JsonObject:
 
 
 def message_fields(item: JsonObject) -> JsonObject:
-    """Return what a message's item says beside who says what, as the fields of our message."""
+    """Return the fields of a message's item beside its role and content, as the fields of our message."""
     fields: JsonObject = {"phase": item["phase"]} if isinstance(item.get("phase"), str) else {}
     rest = _rest(item, "type", "role", "content", *fields)
     return {**fields, ITEM: rest} if rest else fields
@@ -202,7 +202,7 @@ def _decoded(text: str) -> JsonValue:
 
 
 def output_message(item: JsonObject, tool: str | None) -> JsonObject:
-    """Return what a tool answered as a message of its own. ``output`` has been text, parts, and an object."""
+    """Return the answer of a tool as a message of its own. ``output`` has been text, parts, and an object."""
     message: JsonObject = {"role": "toolResult"}
     call_id = item.get("call_id")
     if isinstance(call_id, str):
@@ -295,7 +295,7 @@ def _unwrapped(part: JsonValue) -> JsonValue:
 
 
 def json_text(value: JsonValue) -> str:
-    """Return a value as JSON text: what stands for an output that is neither text nor parts."""
+    """Return a value as JSON text: the form of an output that is neither text nor parts."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -338,7 +338,7 @@ def counted_usage(counts: Counts) -> JsonObject:
 # One item of the OpenAI Responses API, from and to our messages.
 
 EXTRA = "openaiResponses"
-"""The field of ``extra`` that says how an item differed from what is printed."""
+"""The field of ``extra`` that says how an item differed from the one that is printed."""
 
 PROVIDER = "openai"
 _OPENAI = frozenset({PROVIDER, "openai-codex"})
@@ -508,7 +508,7 @@ def _result(item: JsonObject, names: Mapping[str, str], *, is_custom: bool) -> J
 
 
 def printed_items(message: Mapping[str, JsonValue], left: Leftovers) -> list[JsonObject]:
-    """Return the items that one of our messages is, in order. What the format has no place for is noted."""
+    """Return the items that one of our messages is, in order. A part without a place in the format is noted."""
     role = message.get("role")
     if role == "assistant":
         return _printed_answer(message, left)
@@ -646,10 +646,10 @@ def _only(part: Mapping[str, JsonValue], name: str) -> JsonObject:
 
 
 def responses_difference(message: JsonObject, original: JsonObject) -> JsonObject:
-    """Return what stands beside a message, so that an export gives back the item that it was made from."""
+    """Return the fields beside a message, so that an export gives back the item that it was made from."""
     printed = printed_items(message, Leftovers())
     change = difference(printed[0] if len(printed) == 1 else {}, original)
-    # Without a mark it would go out with what is filled in below, and not as it came.
+    # Without a mark it would go out with the fields that are filled in below, and not as it came.
     return {EXTRA: change} if change or (len(printed) == 1 and completed(printed[0], "") is not printed[0]) else {}
 
 
@@ -667,7 +667,8 @@ def without_its_reasoning(item: JsonObject, message_id: str) -> JsonObject:
 
 
 def completed(item: JsonObject, item_id: str) -> JsonObject:
-    """Return an item with what OpenAI's types ask for and our messages do not say; the same one if nothing is missing.
+    """Return an item with the fields that OpenAI's types ask for and our messages lack; the same one if none is
+    missing.
 
     An answer has an id, a status and annotations; a picture has its detail.
     """

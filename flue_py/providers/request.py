@@ -102,10 +102,10 @@ class Bound(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """The messages that are sent, and for each that was given the place of it, or of what came before it.
+    """The messages that are sent, and for each message of the caller the place of it, or of the one before it.
 
-    ``are_sent`` says for each that was given whether anything of it is sent; ``digest`` is that of the request with
-    these messages.
+    ``are_sent`` says for each message of the caller whether anything of it is sent; ``digest`` is that of the request
+    with these messages.
     """
 
     messages: list[JsonObject]
@@ -115,7 +115,7 @@ class Kept(NamedTuple):
 
 
 def bound_signatures(messages: Iterable[Said]) -> dict[str, list[Bound]]:
-    """Return the signatures of answers that say what they were produced under. O(size of those answers)."""
+    """Return the signatures of answers that have `producedUnder`. O(size of those answers)."""
     signatures: dict[str, list[Bound]] = {}
     for message in messages:
         digest = message.message.get(PRODUCED_UNDER)
@@ -137,7 +137,7 @@ def _reasoning_in(message: JsonObject) -> dict[str, JsonObject]:
 
 
 def _key(signature: str) -> str:
-    """Return what a signature is known by; an item of OpenAI's is one by its encrypted text, or else its id."""
+    """Return the key of a signature; an item of OpenAI's is one by its encrypted text, or else its id."""
     if not signature.startswith("{"):
         return signature
     try:
@@ -183,8 +183,8 @@ def without_stale_reasoning(
 ) -> Kept:
     """Return the messages of a request without reasoning that was produced under another beginning.
 
-    ``bound`` is what `bound_signatures` found; reasoning that is not in it stays. What is left out is noted with its
-    entry. Calls and texts stay, and an answer that has nothing else is left out. O(size).
+    ``bound`` is what `bound_signatures` found; reasoning that is not in it stays. A part that is left out is noted with
+    its entry. Calls and texts stay, and an answer that has nothing else is left out. O(size).
     """
     return _Walk(target, system, tools, bound, left).through(messages)
 
@@ -192,7 +192,7 @@ def without_stale_reasoning(
 def ours_without_stale(
     messages: Sequence[JsonObject], system: JsonValue, tools: Sequence[JsonObject]
 ) -> list[JsonObject]:
-    """Return messages of ours without stale reasoning. O(fields) where none says what it was produced under."""
+    """Return messages of ours without stale reasoning. O(fields) if none has `producedUnder`."""
     if not any(PRODUCED_UNDER in message for message in messages):
         return [*messages]
     bound = bound_signatures(Said(message) for message in messages)
@@ -202,7 +202,7 @@ def ours_without_stale(
 def answers_produced_under(
     messages: Sequence[JsonObject], system: JsonValue, tools: Sequence[JsonObject], answered: Sequence[JsonObject]
 ) -> list[JsonObject]:
-    """Return what a model answered to messages of ours, each signed answer with what it was produced under.
+    """Return the answers of a model to messages of ours, each signed one with `producedUnder`.
 
     An answer behind results of tools was produced under these, too. O(size) if there is signed reasoning.
     """
@@ -225,7 +225,7 @@ def answers_produced_under(
 
 
 class _Walk:
-    """A pass along the messages of a request, with the digest of what is sent so far."""
+    """A pass along the messages of a request, with the digest of the parts that are sent so far."""
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ class _Walk:
         self._has_lost = False
         """Whether the answer that goes on has lost an item."""
         self._here: set[str] = set()
-        """The digests since the answer began that goes on: any of them may be what a part of it was produced under."""
+        """The digests since the answer began that goes on: a part of it may be produced under any of them."""
         self.wanted: str | None = None
         self.is_met = False
 
@@ -261,7 +261,7 @@ class _Walk:
         for message in messages:
             whole = self._whole(message) if field is None else self._in_parts(message, field)
             if whole is not None and field == "content" and sent and sent[-1].get("role") == whole.get("role"):
-                # What stood between the two was left out.
+                # A message between the two was left out.
                 whole = {**whole, field: _joined(sent.pop(), whole, field)}
             if whole is not None:
                 sent.append(whole)
@@ -428,14 +428,14 @@ _Pairs = Iterator[tuple[JsonObject, JsonObject]]
 
 
 class Converted(NamedTuple):
-    """One of our messages, made from a provider's, with what stands beside it in the entry's ``extra``."""
+    """One of our messages, made from a provider's, with the fields ``beside`` it, for the entry's ``extra``."""
 
     message: JsonObject
     beside: JsonObject
 
 
 class Printed(NamedTuple):
-    """The messages of a provider that one of ours is, and what they had no place for."""
+    """The messages of a provider that one of ours is, and notes on parts without a place in them."""
 
     messages: tuple[JsonObject, ...]
     notes: tuple[ExportNote, ...]
@@ -444,10 +444,10 @@ class Printed(NamedTuple):
 def convert(
     message: JsonObject, shape: Shape, names: MutableMapping[str, str], where: str = "message"
 ) -> list[Converted]:
-    """Return a provider's message as ours, one or more, with what brings the original back in an export.
+    """Return a provider's message as ours, one or more, with the fields that bring the original back in an export.
 
     ``names`` are the names of the tool calls so far, by id; those of this message are added. Nothing is shared with
-    ``message`` that is changed. Raises `InvalidEntry` with the path of what cannot be converted. O(size).
+    ``message`` that is changed. Raises `InvalidEntry` with the path of a value that cannot be converted. O(size).
     """
     form = _form(shape)
     form.check(message, where)
@@ -456,19 +456,19 @@ def convert(
     for result in converted:
         usage = result.message.get("usage")
         if context and shape != "anthropic" and isinstance(usage, dict):
-            # What stood beside the usage may have no place in a message of ours.
+            # The fields beside the usage may have no place in a message of ours.
             result.message["usage"] = {**context, **usage}
         names.update(openai_chat.calls_in(result.message))
     return converted
 
 
 def beside_ours(message: JsonObject, shape: Shape) -> JsonObject:
-    """Return what has to stand beside a message of ours, so that a list of ``shape`` gets it as it came. O(size)."""
+    """Return the fields to keep beside a message of ours, so that a list of ``shape`` gets it as it came. O(size)."""
     return _form(shape).difference(message, message)
 
 
 def to_provider(message: JsonObject, shape: Shape, beside: Mapping[str, JsonValue] | None = None) -> Printed:
-    """Return one of our messages as a provider takes it, and notes on what was left out or changed.
+    """Return one of our messages as a provider takes it, and notes on parts that were left out or changed.
 
     With ``beside``, from `convert` or from the entry's `Entry.extra_fields`, the original comes back, field for field.
     A Responses answer is an item for each of its parts; of results of tools that Anthropic and Gemini have in one
@@ -685,7 +685,8 @@ def _document(part: JsonObject, text: str) -> JsonObject:
     return {"type": "document", "source": source, **named, **marked}
 
 
-# Marks for Anthropic's cache, put where they help the next request: the API writes, and reads, what ends at a mark.
+# Marks for Anthropic's cache, put where they help the next request: the API writes, and reads, a beginning up to a
+# mark.
 
 _MARKED = frozenset({
     "text", "image", "document", "search_result", "tool_use", "tool_result", "server_tool_use",
@@ -695,7 +696,7 @@ _MARKED = frozenset({
 
 
 class CacheMarks(Frozen):
-    """How many marks a request gets, how long the cache keeps what ends at one, and the entry that ends an epoch."""
+    """How many marks a request gets, how long the cache keeps a beginning, and the entry that ends an epoch."""
 
     count: int
     ttl: Literal["5m", "1h"] = "5m"
@@ -745,7 +746,7 @@ _SYSTEM, _TOOLS = -1, -2
 
 
 def _order(messages: Sequence[JsonObject], epoch_at: int | None) -> Iterator[int]:
-    """Yield the places of messages that get a mark, and what stands for system and tools, the most useful first."""
+    """Yield the places of messages that get a mark, and `_SYSTEM` and `_TOOLS`, the most useful first."""
     last = len(messages) - 1
     if messages:
         yield last
@@ -890,7 +891,7 @@ def _fitted(value: JsonValue, limits: RequestLimits, id_field: str, name_field: 
 def without_foreign_reasoning(messages: Sequence[Said], model: str | None, left: Leftovers) -> list[Said]:
     """Return messages without the reasoning of other models than the one that is asked.
 
-    Where that is None, all of it stays, and so does that of an answer that names no model. What an answer goes on with
+    Where that is None, all of it stays, and so does that of an answer that names no model. If an answer goes on
     behind it, in this message or in the next ones, has `Said.has_lost`. O(parts).
     """
     if model is None:
@@ -1042,7 +1043,7 @@ def _is(part: JsonValue, kind: str) -> bool:
 # A request that a provider takes, made of a context: repaired, converted, and checked against the provider's rules.
 
 CONTINUE = "(continue)"
-"""What the user says behind an answer that stands last, where a provider takes no request that ends in one."""
+"""The words of the user behind an answer that stands last, since some providers take no request that ends in one."""
 
 
 class WireRequest(Frozen):
@@ -1206,7 +1207,7 @@ def _with_end(messages: list[JsonObject], left: Leftovers, limits: RequestLimits
 def _with_turns(contents: list[JsonObject], left: Leftovers, limits: RequestLimits) -> list[JsonObject]:
     """Return Gemini contents with answers that followed each other as one, and a content of the user last.
 
-    The first call of each answer has a signature, or what the API takes in place of one.
+    The first call of each answer has a signature, or the mark that the API takes in place of one.
     """
     turns: list[JsonObject] = []
     signed = [_signed(content, left) if content.get("role") == "model" else content for content in contents]

@@ -1,4 +1,4 @@
-"""What Anthropic's Messages API refuses."""
+"""The rules of the providers' APIs, and the check of a request against them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from flue_py.providers.openai_chat import image_from_url, is_text_of_object
 __all__ = ["LIMITS", "RULES", "Broken", "RequestLimits", "Rule", "broken_rules", "checked_target", "limits_of"]
 
 
-# What Anthropic's Messages API refuses.
+# The rules of Anthropic's Messages API.
 
 _SIDES = ("user", "assistant")
 
@@ -83,7 +83,7 @@ def _begins_compacted(request: SentRequest) -> bool:
 
 
 def ends_in_server_call(message: Mapping[str, JsonValue]) -> bool:
-    """Return whether an answer pauses: its last block calls a tool that the API runs, or is what that came to."""
+    """Return whether an answer pauses: its last block calls a tool that the API runs, or is the result of one."""
     content = message.get("content")
     last = content[-1] if isinstance(content, list) and content else None
     return isinstance(last, dict) and (last.get("type") in SERVER_CALLS or _is_server_result(last))
@@ -208,7 +208,7 @@ def _exchanges(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _not_in(ids: list[JsonValue], others: list[JsonValue]) -> list[JsonValue]:
-    """Return what of one list is not in another."""
+    """Return the ids that are not among others."""
     return [call_id for call_id in ids if call_id not in others]
 
 
@@ -307,7 +307,7 @@ ANTHROPIC_RULES = (
 )
 
 
-# What the Gemini API refuses.
+# The rules of the Gemini API.
 
 _GEMINI_SIDES = ("user", "model")
 
@@ -442,7 +442,7 @@ GEMINI_RULES = (
 )
 
 
-# What OpenAI's Chat Completions API refuses.
+# The rules of OpenAI's Chat Completions API.
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 PARTS_OF: Mapping[JsonValue, frozenset[JsonValue]] = {
@@ -555,7 +555,7 @@ OPENAI_CHAT_RULES = (
 )
 
 
-# What OpenAI's Responses API refuses.
+# The rules of OpenAI's Responses API.
 
 _OPENAI_RESPONSES_ROLES = frozenset({"system", "developer", "user", "assistant"})
 _REASONING = "reasoning"
@@ -692,7 +692,7 @@ OPENAI_RESPONSES_RULES = (
 )
 
 
-# What every provider refuses above a number of its own: texts, files, tools, messages, the whole request.
+# The rules that each provider has with a number of its own: texts, files, tools, messages, the whole request.
 
 _SHORT = 100_000
 """Below so many characters no text is too long anywhere."""
@@ -755,7 +755,7 @@ TOOLS = Rule("tools", "There are not too many tools, and their names match the p
 SIZE = Rule("size", "The request is not larger than the API takes.", _size)
 
 
-# What providers refuse: a table of rules and one of limits for each, and the check of a request.
+# A table of rules and one of limits for each provider, and the check of a request.
 #
 #     broken_rules("anthropic", messages, system)
 #
@@ -788,7 +788,7 @@ def broken_rules(
 ) -> tuple[Broken, ...]:
     """Return where a request breaks the rules of a target, in the order of the rules; () if it breaks none.
 
-    ``messages`` are as the provider takes them, ``system`` and ``tools`` are what the request has beside them.
+    ``messages`` are as the provider takes them, ``system`` and ``tools`` stand beside them in the request.
     ``limits`` are those of the target unless others are given. Raises `InvalidArgument` for a target that is none.
     O(size).
     """
