@@ -330,7 +330,8 @@ class Chains:
         """Return the entries that a session has gained since the last part was taken."""
         version = one_text(chain.header.get("version")) or ""
         imported: JsonObject = {"format": FORMAT, "version": version, "file": one_text(self._file_name) or ""}
-        imported["header"] = _shortened(chain.header)
+        texts = chain.header.items()
+        imported["header"] = {name: text[:1000] if isinstance(text, str) else None for name, text in texts}
         metadata: JsonObject = {"imported": imported}
         if chain.parent is not None:
             metadata |= {"parentSession": chain.parent.session_id, "taskId": chain.parent.task_id}
@@ -351,10 +352,6 @@ class Chains:
         ]
         part = chain.take(FORMAT, version, session, chain.parent, may_overlap=True)
         return replace(part, is_payer=chain.parent is None and chain.id != self.session_id)
-
-
-def _shortened(header: JsonObject) -> JsonObject:
-    return {name: value[:1000] if isinstance(value, str) else None for name, value in header.items()}
 
 
 def task_session_id(session_id: str, agent: str) -> str:

@@ -213,32 +213,22 @@ def read_codex_row(number: int, raw: bytes, notes: Notes, *, is_first: bool) -> 
 # The entries of a Codex rollout while they are made, one below the other: their ids, and when they were.
 
 
-class Entries:
+class Entries(Struct):
     """The entries of one rollout that were not returned yet. ``tail`` is the one that the next hangs below."""
 
-    def __init__(
-        self,
-        notes: Notes,
-        session: NewSession,
-        version: str,
-        parent: TaskOf | None,
-        segment: str,
-        name: str | None,
-    ) -> None:
-        self._notes = notes
-        self._session = session
-        self._version = version
-        self._parent = parent
-        self._segment = segment
-        self._name = name
-        self._last_time: int | None = None
-        self.place = segment
-        """Which of the files that the session goes through the next rows are of; "" for the one that it began with."""
-
-        self.pays = True
-        """Whether the calls of what comes next are the session's own."""
-        self.draft = Draft()
-        self.tail: str | None = None
+    notes: Notes
+    session: NewSession
+    version: str
+    parent: TaskOf | None
+    segment: str
+    name: str | None
+    place: str
+    """Which of the files that the session goes through the next rows are of; "" for the one that it began with."""
+    pays: bool = True
+    """Whether the calls of the next rows are the session's own."""
+    draft: Draft = field(default_factory=Draft)
+    tail: str | None = None
+    last_time: int | None = None
 
     @property
     def ready(self) -> int:
@@ -249,12 +239,12 @@ class Entries:
         """Return the part that is ready, and forget it."""
         if not self.draft.has_part:
             return []
-        part = self.draft.take(FORMAT, self._version, self._session, self._parent)
-        return [replace(part, segment=self._segment, name=self._name)]
+        part = self.draft.take(FORMAT, self.version, self.session, self.parent)
+        return [replace(part, segment=self.segment, name=self.name)]
 
     def id_of(self, row: CodexRow) -> str:
         """Return the id of the entry that a row becomes."""
-        return derived_id(f"{self._session.id}{self.place}", row.line, row.raw.strip().decode(errors="replace"))
+        return derived_id(f"{self.session.id}{self.place}", row.line, row.raw.strip().decode(errors="replace"))
 
     def unsettled_id(self, begins: CodexRow) -> str:
         """Return the id of the call for tokens whose entry is not complete yet, by the row where that entry begins."""
@@ -269,12 +259,12 @@ class Entries:
         name = entry_id or self.id_of(row)
         moment = read_moment(row.timestamp)
         if moment is None:
-            moment = self._last_time
+            moment = self.last_time
             if moment is None:
-                moment = self._session.created_us
+                moment = self.session.created_us
         else:
-            self._last_time = moment
-        self._notes.surrogates_replaced += content.surrogates_replaced
+            self.last_time = moment
+        self.notes.surrogates_replaced += content.surrogates_replaced
         if content.calls and not self.pays:
             content = replace(content, calls=(), unpaid=True)
         extra = f'{{"line":{line or row.line}}}'
@@ -313,14 +303,14 @@ class Entries:
             return message_content(message)
         except InvalidEntry as error:
             bodies: tuple[JsonObject, ...] = ({"items": list(items)}, {"line": row.text})
-            return unreadable_entry(f"{UNREADABLE}message", error, self._notes, row.line, *bodies)
+            return unreadable_entry(f"{UNREADABLE}message", error, self.notes, row.line, *bodies)
 
     def custom(self, row: CodexRow, kind: str, body: JsonValue) -> NewEntry:
         """Return an entry that is not a message."""
         try:
             return stored_entry(kind, body, encode_decoded)
         except InvalidEntry as error:
-            return unreadable_entry(f"{UNREADABLE}entry", error, self._notes, row.line, {"line": row.text})
+            return unreadable_entry(f"{UNREADABLE}entry", error, self.notes, row.line, {"line": row.text})
 
 
 # The words of the model between two results of tools in a Codex rollout, and the tokens it took.
@@ -659,7 +649,7 @@ class CodexReader(RowReader):
             kind="root" if parent is None else "task",
             created_us=created if created is not None else read_moment(row.timestamp),
         )
-        return Entries(self._notes, session, version, parent, segment, self.thread_name)
+        return Entries(self._notes, session, version, parent, segment, self.thread_name, segment)
 
     def take(self) -> list[SessionPart]:
         """Return the part that is ready."""

@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeGuard, TypeVar, cast
 
 import pydantic_core
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from flue_py.core.context import ContextEntry, EntryCost, project
 from flue_py.core.entries import Entry, NewEntry, checked_kind, entry_of_message, from_microseconds, to_microseconds
@@ -154,19 +154,13 @@ class Notes(Struct):
 
     def report(self) -> ParseReport:
         """Return the report, its notes in order of line."""
-        return ParseReport(
-            rows=self.rows,
-            skipped=tuple(sorted(self.skipped, key=lambda note: note.line)),
-            repaired=tuple(sorted(self.repaired, key=lambda note: note.line)),
-            unknown_kinds=dict(sorted(self.unknown_kinds.items())),
-            surrogates_replaced=self.surrogates_replaced,
-            skipped_rows=self.skipped_rows,
-            repaired_rows=self.repaired_rows,
-            merged=self.merged,
-            left_out=dict(sorted(self.left_out.items())),
-            held_back=self.held_back,
-            held_back_from=self.held_back_from,
-        )
+        fields = asdict(self)
+        del fields["unit"]
+        for name in ("skipped", "repaired"):
+            fields[name] = tuple(sorted(fields[name], key=lambda note: note.line))
+        for name in ("unknown_kinds", "left_out"):
+            fields[name] = dict(sorted(fields[name].items()))
+        return ParseReport(**fields)
 
 
 def read_rows(lines: Iterable[bytes], notes: Notes) -> list[Row]:
@@ -834,17 +828,13 @@ def list_session_id(format_name: str, name: str, items: Items) -> str:
     """Return the id of the session of a list: made from the file's name and its items up to the first of the user."""
     beginning = []
     for item in items.items:
-        beginning.append(_text(item))
+        try:
+            beginning.append(json.dumps(item.value))
+        except RecursionError:
+            beginning.append("")
         if item.value.get("role") == "user":
             break
     return made_id(format_name, name, *beginning)
-
-
-def _text(item: Item) -> str:
-    try:
-        return json.dumps(item.value)
-    except RecursionError:
-        return ""
 
 
 def list_session(format_name: str, name: str, items: Items, chain: Chain) -> ParsedSession:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION_PART
@@ -250,56 +250,35 @@ def part_from_block(block: JsonValue) -> JsonValue:
     """Return a block as one of our parts; a field without a place in it stays in it under its own name."""
     if not isinstance(block, dict):
         return block
-    reader = _READERS.get(str(block.get("type")))
-    return block if reader is None else reader(block)
+    kind = block.get("type")
+    if kind == "tool_use":
+        call: JsonObject = {"id": block.get("id"), "name": block.get("name"), "arguments": block.get("input")}
+        return {"type": "toolCall", **call, **without(block, "type", "id", "name", "input")}
+    if kind == "thinking":
+        thought: JsonObject = {"type": "thinking", "thinking": block.get("thinking")}
+        if "signature" in block:
+            thought["thinkingSignature"] = block["signature"]
+        return {**thought, **without(block, "type", "thinking", "signature")}
+    if kind == "redacted_thinking":
+        thought = {"type": "thinking", "thinking": "", "thinkingSignature": block.get("data"), "redacted": True}
+        return {**thought, **without(block, "type", "data")}
+    return _from_media(block, str(kind)) if kind in ("image", "document") else block
 
 
-def _from_call(block: JsonObject) -> JsonValue:
-    rest = without(block, "type", "id", "name", "input")
-    fields: JsonObject = {"id": block.get("id"), "name": block.get("name"), "arguments": block.get("input")}
-    return {"type": "toolCall", **fields, **rest}
-
-
-def _from_thinking(block: JsonObject) -> JsonValue:
-    rest = without(block, "type", "thinking", "signature")
-    signed: JsonObject = {"thinkingSignature": block["signature"]} if "signature" in block else {}
-    return {"type": "thinking", "thinking": block.get("thinking"), **signed, **rest}
-
-
-def _from_redacted(block: JsonObject) -> JsonValue:
-    rest = without(block, "type", "data")
-    return {"type": "thinking", "thinking": "", "thinkingSignature": block.get("data"), "redacted": True, **rest}
-
-
-def _from_image(block: JsonObject) -> JsonValue:
-    fields, rest = fields_of(block.get("source")), without(block, "type", "source")
-    if fields.get("type") == "base64" and set(fields) == {"type", "data", "media_type"}:
-        return {"type": "image", "data": fields["data"], "mimeType": fields["media_type"], **rest}
-    if fields.get("type") == "url" and set(fields) == {"type", "url"}:
-        return {"type": "image", "url": fields["url"], **rest}
+def _from_media(block: JsonObject, kind: str) -> JsonValue:
+    source = fields_of(block.get("source"))
+    rest = without(block, "type", "source")
+    if kind == "document":
+        if not set(rest) <= {"title", CACHE_MARK}:
+            return block
+        names = {"title": "filename", CACHE_MARK: CACHE_MARK}
+        rest = {ours: rest[name] for name, ours in names.items() if name in rest}
+    part: JsonObject = {"type": "image" if kind == "image" else "file"}
+    if source.get("type") == "base64" and set(source) == {"type", "data", "media_type"}:
+        return {**part, "data": source["data"], "mimeType": source["media_type"], **rest}
+    if source.get("type") == "url" and set(source) == {"type", "url"}:
+        return {**part, "url": source["url"], **rest}
     return block
-
-
-def _from_document(block: JsonObject) -> JsonValue:
-    fields = fields_of(block.get("source"))
-    if not set(block) <= {"type", "source", "title", CACHE_MARK}:
-        return block
-    named: JsonObject = {"filename": block["title"]} if "title" in block else {}
-    named.update({CACHE_MARK: block[CACHE_MARK]} if CACHE_MARK in block else {})
-    if fields.get("type") == "base64" and set(fields) == {"type", "data", "media_type"}:
-        return {"type": "file", "data": fields["data"], "mimeType": fields["media_type"], **named}
-    if fields.get("type") == "url" and set(fields) == {"type", "url"}:
-        return {"type": "file", "url": fields["url"], **named}
-    return block
-
-
-_READERS: dict[str, Callable[[JsonObject], JsonValue]] = {
-    "image": _from_image,
-    "document": _from_document,
-    "tool_use": _from_call,
-    "thinking": _from_thinking,
-    "redacted_thinking": _from_redacted,
-}
 
 
 # Printing

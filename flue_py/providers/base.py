@@ -51,6 +51,11 @@ def without(fields: Mapping[str, JsonValue], *names: str) -> JsonObject:
     return {name: value for name, value in fields.items() if name not in names}
 
 
+def only(fields: Mapping[str, JsonValue], *names: str) -> JsonObject:
+    """Return the fields of these names that an object has, in this order."""
+    return {name: fields[name] for name in names if name in fields}
+
+
 def is_blank(text: JsonValue) -> bool:
     """Return whether a text is empty or white space only."""
     return not isinstance(text, str) or not text or text.isspace()

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from flue_py.core.json import JsonObject, JsonValue
 from flue_py.errors import InvalidEntry, shown
-from flue_py.providers.base import GEMINI_CALL, Leftovers, difference
+from flue_py.providers.base import GEMINI_CALL, Leftovers, difference, fields_of, listed, only, without
 from flue_py.providers.openai_chat import arguments_object, image_from_url, parts_of
 
 PROVIDER = "google"
@@ -92,11 +92,10 @@ def messages_from_gemini(value: JsonObject, own: Container[str] = ()) -> Iterato
     Of the fields beside the parts, those in ``own`` are fields of our messages, and are taken as such; of an answer
     the fields that a response has of its call, too.
     """
-    role, listed_parts = value.get("role"), value.get("parts")
-    parts = listed_parts if isinstance(listed_parts, list) else []
-    rest = {name: item for name, item in value.items() if name not in ("role", "parts")}
+    role, parts = value.get("role"), listed(value.get("parts"))
+    rest = without(value, "role", "parts")
     taken = {name: item for name, item in rest.items() if name in own}
-    outer = {name: item for name, item in rest.items() if name not in taken}
+    outer = without(rest, *taken)
     if "role" in value:
         outer["role"] = role
     ours = _ROLES.get(str(role), role or "user")
@@ -108,15 +107,11 @@ def messages_from_gemini(value: JsonObject, own: Container[str] = ()) -> Iterato
         return
     for number, (message, message_parts) in enumerate(_from_user(ours, parts)):
         is_result = message["role"] == "toolResult"
-        fields = taken if not is_result else {name: taken[name] for name in ("timestamp",) if name in taken}
-        message.update(fields)
+        message.update(only(taken, "timestamp") if is_result else taken)
         # By itself a result goes on with the results before it, and any other message is a content of its own.
         starts = True if number == 0 and is_result else None if is_result or number == 0 else False
-        yield message, _beside(message, {**(outer if number == 0 else _role(outer)), "parts": message_parts}, starts)
-
-
-def _role(outer: JsonObject) -> JsonObject:
-    return {"role": outer["role"]} if "role" in outer else {}
+        fields = {**(outer if number == 0 else only(outer, "role")), "parts": message_parts}
+        yield message, _beside(message, fields, starts)
 
 
 def _beside(message: JsonObject, original: JsonObject, starts: bool | None = None) -> JsonObject:
@@ -135,7 +130,7 @@ def _from_user(role: JsonValue, parts: list[JsonValue]) -> Iterator[tuple[JsonOb
     others: list[JsonValue] = []
     places: Counter[str] = Counter()
     for part in parts:
-        plain = _plain(part) if isinstance(part, dict) else {}
+        plain = _plain(fields_of(part))
         answer = plain.get("functionResponse")
         if not isinstance(answer, dict):
             others.append(part)
@@ -152,7 +147,7 @@ def _from_model(parts: list[JsonValue]) -> list[JsonValue]:
     read: list[JsonValue] = []
     places: Counter[str] = Counter()
     for part in parts:
-        plain = _plain(part) if isinstance(part, dict) else {}
+        plain = _plain(fields_of(part))
         called, signature = plain.get("functionCall"), plain.get("thoughtSignature")
         if isinstance(called, dict):
             read.append(_call(called, plain, places))
@@ -168,7 +163,7 @@ def _call(called: JsonObject, part: JsonObject, places: Counter[str]) -> JsonObj
     arguments = called.get("args")
     fields: JsonObject = {"id": _call_id(called, places), "name": called.get("name")}
     fields["arguments"] = {} if arguments is None else arguments
-    rest = {name: item for name, item in (called | part).items() if name not in _READ_OF_CALL}
+    rest = without(called | part, *_READ_OF_CALL)
     return {"type": "toolCall", **fields, **rest}
 
 
@@ -209,7 +204,7 @@ def part_from_gemini(part: JsonValue) -> JsonValue:
         return {**plain, **signed, "type": "text"}
     for kind in _MEDIA:
         if isinstance(media := plain.get(kind), dict):
-            return _from_media(_plain(media), {name: item for name, item in plain.items() if name != kind})
+            return _from_media(_plain(media), without(plain, kind))
     kind = next((name for name in plain if name not in _BESIDE), "part")
     return {**part, "type": _OWN_KIND + kind}
 
@@ -248,34 +243,22 @@ def is_of_google(message: Mapping[str, JsonValue]) -> bool:
 def printed_part(part: Mapping[str, JsonValue], left: Leftovers, *, is_google: bool) -> list[JsonValue]:
     """Return a part as one of the API: a list of one, or of none where it has no place for it."""
     kind = part.get("type")
-    printer = _PRINTERS.get(str(kind))
-    if printer is not None:
-        return printer(part, left, is_google)
+    if kind == "text":
+        return [{"text": part.get("text"), **_signature(part, "textSignature", is_google)}]
+    if kind == "thinking" and is_google:
+        return [{"text": part.get("thinking"), "thought": True, **_signature(part, "thinkingSignature", is_google)}]
+    if kind == "toolCall":
+        called: JsonObject = {**_id(part.get("id")), "name": part.get("name"), "args": arguments_object(part, left)}
+        return [{"functionCall": called, **_signature(part, "thoughtSignature", is_google)}]
+    if kind in ("image", "file"):
+        return _media(part, left)
     if isinstance(kind, str) and kind.startswith(_OWN_KIND):
-        return [{name: item for name, item in part.items() if name != "type"}]
-    left.note(f"a part {kind!r}", part)
+        return [without(part, "type")]
+    left.note("reasoning of a model that is not Google's" if kind == "thinking" else f"a part {kind!r}", part)
     return []
 
 
-def _text(part: Mapping[str, JsonValue], left: Leftovers, is_google: bool) -> list[JsonValue]:
-    if not is_google:
-        return [{"text": part.get("text")}]
-    return [{"text": part.get("text"), **_signature(part, "textSignature", is_google)}]
-
-
-def _thinking(part: Mapping[str, JsonValue], left: Leftovers, is_google: bool) -> list[JsonValue]:
-    if not is_google:
-        left.note("reasoning of a model that is not Google's", part)
-        return []
-    return [{"text": part.get("thinking"), "thought": True, **_signature(part, "thinkingSignature", is_google)}]
-
-
-def _printed_call(part: Mapping[str, JsonValue], left: Leftovers, is_google: bool) -> list[JsonValue]:
-    called: JsonObject = {**_id(part.get("id")), "name": part.get("name"), "args": arguments_object(part, left)}
-    return [{"functionCall": called, **_signature(part, "thoughtSignature", is_google)}]
-
-
-def _media(part: Mapping[str, JsonValue], left: Leftovers, is_google: bool) -> list[JsonValue]:
+def _media(part: Mapping[str, JsonValue], left: Leftovers) -> list[JsonValue]:
     data, url, kind = part.get("data"), part.get("url"), part.get("mimeType")
     named: JsonObject = {"displayName": part["filename"]} if isinstance(part.get("filename"), str) else {}
     if isinstance(url, str) and "data" in (inline := image_from_url(url)):
@@ -288,15 +271,6 @@ def _media(part: Mapping[str, JsonValue], left: Leftovers, is_google: bool) -> l
         return [{"fileData": {**typed, "fileUri": url, **named}}]
     left.note(f"a part {part.get('type')!r} without data", part)
     return []
-
-
-_PRINTERS: dict[str, Callable[[Mapping[str, JsonValue], Leftovers, bool], list[JsonValue]]] = {
-    "text": _text,
-    "thinking": _thinking,
-    "toolCall": _printed_call,
-    "image": _media,
-    "file": _media,
-}
 
 
 def _signature(part: Mapping[str, JsonValue], field: str, is_google: bool) -> JsonObject:

@@ -395,14 +395,8 @@ def _errors(answer: Said, answered_ids: Container[str], left: Leftovers) -> Iter
 
 
 def _no_result(answer: Said, call: str) -> JsonObject:
-    names = (part.get("name") for part in parts_of(answer.message) if part.get("id") == call)
-    return {
-        "role": "toolResult",
-        "toolCallId": call,
-        "toolName": next(names, None),
-        "content": NO_RESULT,
-        "isError": True,
-    }
+    name = next((part.get("name") for part in parts_of(answer.message) if part.get("id") == call), None)
+    return {"role": "toolResult", "toolCallId": call, "toolName": name, "content": NO_RESULT, "isError": True}
 
 
 def bash_text(message: JsonObject) -> str:

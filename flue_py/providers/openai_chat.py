@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from flue_py.core.json import JsonObject, JsonValue, encode_json
 from flue_py.errors import InvalidEntry, shown
@@ -18,10 +18,12 @@ from flue_py.lazy import lazy_module
 from flue_py.providers.base import (
     Leftovers,
     difference,
+    fields_of,
     listed,
     need_content,
     need_text,
     parts_with_paths,
+    without,
 )
 
 if TYPE_CHECKING:
@@ -133,9 +135,8 @@ def _assistant(message: JsonObject) -> JsonObject:
         return message
     parts: list[JsonValue] = []
     if thought is not None:
-        parts.append({"type": "thinking", "thinking": thought})
-        if isinstance(signature, str):
-            parts = [{"type": "thinking", "thinking": thought, "thinkingSignature": signature}]
+        signed: JsonObject = {"thinkingSignature": signature} if isinstance(signature, str) else {}
+        parts.append({"type": "thinking", "thinking": thought, **signed})
     if isinstance(content, str):
         parts += [{"type": "text", "text": content}] if content else []
     elif isinstance(content, list):
@@ -151,33 +152,21 @@ def _call_from_chat(call: JsonValue) -> JsonValue:
     if not isinstance(call, dict):
         return call
     if _is_custom(call):
-        custom = cast("JsonObject", call["custom"])
-        return {
-            "type": "toolCall",
-            "id": call["id"],
-            "name": custom["name"],
-            "arguments": custom["input"],
-            CUSTOM: True,
-        }
+        custom = fields_of(call["custom"])
+        custom_call: JsonObject = {"type": "toolCall", "id": call["id"], "name": custom["name"]}
+        return {**custom_call, "arguments": custom["input"], CUSTOM: True}
     called = call.get("function")
     if not isinstance(called, dict):  # of no kind that is known: kept whole, and printed as it is
         return {**call, "type": f"chat:{call.get('type')}"}
-    rest = {name: value for name, value in call.items() if name not in _CALL_FIELDS}
-    arguments = called.get("arguments")
-    return {
-        "type": "toolCall",
-        "id": call.get("id"),
-        "name": called.get("name"),
-        "arguments": arguments_from_text(arguments),
-        **rest,
-    }
+    arguments = arguments_from_text(called.get("arguments"))
+    part: JsonObject = {"type": "toolCall", "id": call.get("id"), "name": called.get("name"), "arguments": arguments}
+    return {**part, **without(call, *_CALL_FIELDS)}
 
 
 def _is_custom(call: JsonObject) -> bool:
-    custom = call.get("custom")
-    if call.get("type") != "custom" or not isinstance(custom, dict) or not isinstance(call.get("id"), str):
-        return False
-    return isinstance(custom.get("name"), str) and isinstance(custom.get("input"), str)
+    custom = fields_of(call.get("custom"))
+    texts = (call.get("id"), custom.get("name"), custom.get("input"))
+    return call.get("type") == "custom" and all(isinstance(text, str) for text in texts)
 
 
 def arguments_from_text(arguments: JsonValue) -> JsonValue:
@@ -343,11 +332,8 @@ def _printed_call(part: JsonObject) -> JsonObject:
     if part.get(CUSTOM) is True:
         called: JsonObject = {"name": part.get("name"), "input": arguments_text(part.get("arguments"))}
         return {"id": part.get("id"), "type": "custom", "custom": called}
-    return {
-        "id": part.get("id"),
-        "type": "function",
-        "function": {"name": part.get("name"), "arguments": arguments_text(part.get("arguments"))},
-    }
+    called = {"name": part.get("name"), "arguments": arguments_text(part.get("arguments"))}
+    return {"id": part.get("id"), "type": "function", "function": called}
 
 
 def _printed_parts(parts: Sequence[JsonObject], left: Leftovers) -> list[JsonValue]:

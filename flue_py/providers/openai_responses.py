@@ -14,9 +14,14 @@ from flue_py.lazy import lazy_module
 from flue_py.providers.base import (
     Leftovers,
     difference,
+    fields_of,
+    listed,
     need_content,
     need_text,
+    objects_in,
+    only,
     parts_with_paths,
+    without,
 )
 from flue_py.providers.openai_chat import (
     CUSTOM,
@@ -130,7 +135,7 @@ def _image(part: JsonObject) -> JsonValue:
     url = part.get("image_url")
     if isinstance(url, str) and url.startswith("data:") and ";base64," in url:
         head, _, data = url.partition(";base64,")
-        rest = {name: value for name, value in part.items() if name not in ("type", "image_url", "data", "mimeType")}
+        rest = without(part, "type", "image_url", "data", "mimeType")
         return {"type": "image", "data": data, "mimeType": head.removeprefix("data:"), **rest}
     if isinstance(url, str) and "data" not in part and "url" not in part:
         return {"type": "image", "url": url, **_rest(part, "type", "image_url")}
@@ -169,12 +174,7 @@ def _thinking(item: JsonObject) -> JsonValue:
 
 
 def _texts(source: JsonValue) -> list[str]:
-    texts = []
-    for part in source if isinstance(source, list) else ():
-        text = part.get("text") if isinstance(part, dict) else None
-        if isinstance(text, str):
-            texts.append(text)
-    return texts
+    return [text for _, part in objects_in(source) if isinstance(text := part.get("text"), str)]
 
 
 def _call(item: JsonObject) -> JsonValue:
@@ -217,8 +217,7 @@ def output_message(item: JsonObject, tool: str | None) -> JsonObject:
         message["content"] = content_parts(output["content"])
         if isinstance(output.get("success"), bool):
             message["isError"] = not output["success"]
-        rest = {name: value for name, value in output.items() if name not in ("content", "success")}
-        if rest:
+        if rest := without(output, "content", "success"):
             message["details"] = rest
     else:
         message["content"] = content_parts(output)
@@ -259,7 +258,7 @@ def item_of_call(part: Mapping[str, JsonValue]) -> JsonObject | None:
         item.update(name=part.get("name"), input=arguments_text(arguments))
     else:
         item["action" if kind == "local_shell_call" else "arguments"] = arguments
-    return {**{name: value for name, value in part.items() if name not in _CALL_FIELDS}, **item}
+    return {**without(part, *_CALL_FIELDS), **item}
 
 
 def item_of_reasoning(part: Mapping[str, JsonValue]) -> JsonObject | None:
@@ -278,15 +277,13 @@ def item_of_search(message: Mapping[str, JsonValue]) -> JsonObject | None:
     fields = beside(message)
     if fields.get("type") != TOOL_SEARCH_OUTPUT:
         return None
-    content = message.get("content")
-    tools = [_unwrapped(part) for part in content] if isinstance(content, list) else []
+    tools = [_unwrapped(part) for part in listed(message.get("content"))]
     return {**fields, "call_id": message.get("toolCallId"), "tools": tools}
 
 
 def beside(holder: Mapping[str, JsonValue]) -> JsonObject:
     """Return the fields of an item that a message, or a part of one, has no place for."""
-    fields = holder.get(ITEM)
-    return dict(fields) if isinstance(fields, dict) else {}
+    return dict(fields_of(holder.get(ITEM)))
 
 
 def _unwrapped(part: JsonValue) -> JsonValue:
@@ -395,7 +392,7 @@ def message_from_item(item: JsonObject, names: Mapping[str, str]) -> JsonObject:
         return _tool_result(item, names)
     if _FROM_USER.fullmatch(kind):
         return {"role": "user", "content": [item]}
-    return _from_model([_part_of_answer(item, kind)])
+    return {"role": "assistant", "content": [_part_of_answer(item, kind)], "api": API, "provider": PROVIDER}
 
 
 def _part_of_answer(item: JsonObject, kind: str) -> JsonValue:
@@ -406,10 +403,6 @@ def _part_of_answer(item: JsonObject, kind: str) -> JsonValue:
     if kind in _TOOLS and isinstance(item.get("call_id"), str) and item.get("execution") != "server":
         return _tool_call(item, kind)
     return item
-
-
-def _from_model(parts: Sequence[JsonValue]) -> JsonObject:
-    return {"role": "assistant", "content": list(parts), "api": API, "provider": PROVIDER}
 
 
 def _from_message(item: JsonObject) -> JsonObject:
@@ -427,18 +420,16 @@ def _openai_responses_part(part: JsonValue) -> JsonValue:
     if not isinstance(part, dict):
         return part
     if kind in _TEXTS:
-        rest = {name: value for name, value in part.items() if name not in ("type", "text")}
-        return {"type": "text", "text": part.get("text"), **rest}
+        return {"type": "text", "text": part.get("text"), **without(part, "type", "text")}
     if kind == "input_image" and isinstance(part.get("image_url"), str):
-        rest = {name: value for name, value in part.items() if name not in ("type", "image_url")}
-        return {"type": "image", **image_from_url(str(part["image_url"])), **rest}
+        return {"type": "image", **image_from_url(str(part["image_url"])), **without(part, "type", "image_url")}
     if kind == "input_file":
         return _file(part)
     return part
 
 
 def _file(part: JsonObject) -> JsonValue:
-    url, data, named = part.get("file_url"), part.get("file_data"), _only(part, "filename")
+    url, data, named = part.get("file_url"), part.get("file_data"), only(part, "filename")
     inline = image_from_url(data) if isinstance(data, str) else {}
     if "data" in inline and set(part) <= {"type", "file_data", "filename"}:
         return {"type": "file", **inline, **named}
@@ -449,9 +440,7 @@ def _file(part: JsonObject) -> JsonValue:
 
 def part_of_reasoning(item: JsonObject) -> JsonObject:
     """Return reasoning: its summary to read, and, as the signature, the item that its provider takes back."""
-    summary = item.get("summary")
-    parts = [part for part in summary if isinstance(part, dict)] if isinstance(summary, list) else []
-    texts = [text for part in parts if isinstance(text := part.get("text"), str)]
+    texts = _texts(item.get("summary"))
     try:
         signature = json_text(item)
     except (ValueError, RecursionError):
@@ -629,20 +618,16 @@ def _printed_part(part: Mapping[str, JsonValue], left: Leftovers, text_type: str
     if kind == "text":
         return [{"type": text_type, "text": part.get("text")}]
     if kind == "image" and (url := image_url(part)) is not None:
-        return [{"type": "input_image", "image_url": url, **_only(part, "detail")}]
+        return [{"type": "input_image", "image_url": url, **only(part, "detail")}]
     if kind == "file" and (url := image_url(part)) is not None:
         where = "file_data" if url.startswith("data:") else "file_url"
-        return [{"type": "input_file", where: url, **_only(part, "filename")}]
+        return [{"type": "input_file", where: url, **only(part, "filename")}]
     if kind in ("input_file", "input_image", "input_audio", "encrypted_content"):
         return [dict(part)]
     if kind == "refusal" and text_type == "output_text":
         return [dict(part)]
     left.note(f"a part {kind!r}", part)
     return []
-
-
-def _only(part: Mapping[str, JsonValue], name: str) -> JsonObject:
-    return {name: part[name]} if name in part else {}
 
 
 def responses_difference(message: JsonObject, original: JsonObject) -> JsonObject:
@@ -662,7 +647,7 @@ def without_its_reasoning(item: JsonObject, message_id: str) -> JsonObject:
     if "id" not in item:
         return item
     if "call_id" in item:
-        return {name: value for name, value in item.items() if name != "id"}
+        return without(item, "id")
     return {**item, "id": message_id} if item.get("role") == "assistant" else item
 
 

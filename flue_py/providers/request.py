@@ -235,7 +235,10 @@ class _Walk:
         bound: Mapping[str, list[Bound]],
         left: Leftovers,
     ) -> None:
-        self.digest = RunningDigest(target or _OURS, _unmarked_system(system), [_unmarked(tool) for tool in tools])
+        prompt: JsonValue = (
+            system if isinstance(system, dict) else [_unmarked(block) for block in blocks_of(system or [])]
+        )
+        self.digest = RunningDigest(target or _OURS, prompt, [_unmarked(tool) for tool in tools])
         self._target = target
         self._bound = bound
         self._left = left
@@ -283,7 +286,8 @@ class _Walk:
         self._begin(role)
         sent: list[JsonValue] = []
         for part in parts:
-            whole = self._part(part, is_first_call=not any(map(_is_function_call, sent)))
+            has_call = any(isinstance(earlier, dict) and "functionCall" in earlier for earlier in sent)
+            whole = self._part(part, is_first_call=not has_call)
             if whole is None:
                 continue
             sent.append(whole)
@@ -393,19 +397,9 @@ def _signature_of(part: JsonObject) -> JsonValue:
     return part.get("data") if kind == "redacted_thinking" else part.get("thoughtSignature")
 
 
-def _is_function_call(part: JsonValue) -> bool:
-    return isinstance(part, dict) and "functionCall" in part
-
-
 def _joined(first: JsonObject, second: JsonObject, field: str) -> list[JsonValue]:
     """Return the parts of two messages of one side."""
     return [*blocks_of(first.get(field)), *blocks_of(second.get(field))]
-
-
-def _unmarked_system(system: JsonValue) -> JsonValue:
-    if isinstance(system, dict):
-        return system
-    return [_unmarked(block) for block in blocks_of(system)] if system else []
 
 
 def _unmarked(part: JsonValue) -> JsonValue:
@@ -899,15 +893,12 @@ def without_foreign_reasoning(messages: Sequence[Said], model: str | None, left:
     sent: list[Said] = []
     has_lost = False
     for message in messages:
-        bare = _without_reasoning(message, left) if _is_foreign(message.message, model) else message
+        by = message.message.get("model")
+        is_foreign = message.role == "assistant" and isinstance(by, str) and by and not is_same_model(by, model)
+        bare = _without_reasoning(message, left) if is_foreign else message
         has_lost = message.role == "assistant" and (has_lost or bare is not message)
         sent.append(Said(bare.message, bare.extra, bare.entry_id, has_lost=True) if has_lost else bare)
     return sent
-
-
-def _is_foreign(message: JsonObject, model: str) -> bool:
-    by = message.get("model")
-    return message.get("role") == "assistant" and isinstance(by, str) and bool(by) and not is_same_model(by, model)
 
 
 def _without_reasoning(answer: Said, left: Leftovers) -> Said:

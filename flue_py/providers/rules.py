@@ -27,8 +27,10 @@ from flue_py.providers.base import (
     Rule,
     SentRequest,
     checked_target,
+    fields_of,
     is_blank,
     limits_of,
+    listed,
     objects_in,
     type_of_bytes,
     wrong_pictures,
@@ -84,8 +86,7 @@ def _begins_compacted(request: SentRequest) -> bool:
 
 def ends_in_server_call(message: Mapping[str, JsonValue]) -> bool:
     """Return whether an answer pauses: its last block calls a tool that the API runs, or is the result of one."""
-    content = message.get("content")
-    last = content[-1] if isinstance(content, list) and content else None
+    last = next(reversed(listed(message.get("content"))), None)
     return isinstance(last, dict) and (last.get("type") in SERVER_CALLS or _is_server_result(last))
 
 
@@ -127,8 +128,7 @@ def _server_calls(request: SentRequest, limits: RequestLimits) -> Found:
         return
     sides: list[tuple[str, Sequence[JsonValue]]] = []
     for message in request.messages:
-        content = message.get("content")
-        blocks = content if isinstance(content, list) else []
+        blocks = listed(message.get("content"))
         is_results = bool(blocks) and all(isinstance(b, dict) and b.get("type") == "tool_result" for b in blocks)
         sides.append(("results" if is_results else str(message.get("role")), blocks))
     for at, place in torn_server_calls(sides):
@@ -199,17 +199,13 @@ def _exchanges(request: SentRequest, limits: RequestLimits) -> Found:
                 yield from ((where, f"no tool_result for {use!r}") for use in uses if use not in results)
                 yield from (
                     (where, f"a tool_result for {result!r}, which was not called just before")
-                    for result in _not_in(results, uses)
+                    for result in results
+                    if result not in uses
                 )
             if len(results) != len(set(map(str, results))):
                 yield where, "two results of the same call"
         uses = [block.get("id") for block in blocks if block.get("type") == "tool_use"] if "tool_use" in kinds else []
     yield from (("messages", f"no tool_result for {use!r}") for use in uses)
-
-
-def _not_in(ids: list[JsonValue], others: list[JsonValue]) -> list[JsonValue]:
-    """Return the ids that are not among others."""
-    return [call_id for call_id in ids if call_id not in others]
 
 
 def _calls(request: SentRequest, limits: RequestLimits) -> Found:
@@ -327,13 +323,8 @@ def _names(parts: Sequence[JsonObject], kind: str) -> list[str]:
 
 def is_thought_alone(content: Mapping[str, JsonValue]) -> bool:
     """Return whether the model says nothing in a content: it only thinks."""
-    parts = content.get("parts")
-    if content.get("role") != "model" or not isinstance(parts, list):
-        return False
-    for part in parts:
-        if not isinstance(part, dict) or part.get("thought") is not True:
-            return False
-    return bool(parts)
+    parts = listed(content.get("parts")) if content.get("role") == "model" else []
+    return bool(parts) and all(isinstance(part, dict) and part.get("thought") is True for part in parts)
 
 
 def is_empty_text(part: JsonValue) -> bool:
@@ -360,8 +351,7 @@ def _gemini_content(request: SentRequest, limits: RequestLimits) -> Found:
             yield f"contents[{at}].parts", "is empty"
         elif is_thought_alone(content):
             yield f"contents[{at}].parts", "an answer of thoughts alone"
-    prompt = request.system.get("parts") if isinstance(request.system, dict) else None
-    for place, part in objects_in(prompt):
+    for place, part in objects_in(fields_of(request.system).get("parts")):
         if not limits.empty_texts and is_empty_text(part):
             yield f"systemInstruction.parts[{place}].text", "is empty"
     for at, place, _, part in request.parts:
@@ -588,11 +578,6 @@ def is_of_the_model(item: Mapping[str, JsonValue]) -> bool:
     return (kind == "message" and item.get("role") == "assistant") or kind.endswith((*_FROM_THE_MODEL, _REASONING))
 
 
-def _answered(item: Mapping[str, JsonValue]) -> JsonValue:
-    # The output of a local shell has the id of its call as its own.
-    return item.get("call_id", item.get("id"))
-
-
 def _items(request: SentRequest, limits: RequestLimits) -> Found:
     if not request.messages:
         yield "input", "there is no item"
@@ -627,7 +612,7 @@ def _openai_responses_exchanges(request: SentRequest, limits: RequestLimits) -> 
         if is_call:
             awaited.append(item.get("call_id"))
             continue
-        answered = _answered(item)
+        answered = item.get("call_id", item.get("id"))  # the output of a local shell has the id of its call as its own
         if answered in awaited:
             awaited.remove(answered)
         else:
@@ -661,18 +646,14 @@ def _openai_responses_reasoning(request: SentRequest, limits: RequestLimits) -> 
 
 
 def _openai_responses_pictures(request: SentRequest, limits: RequestLimits) -> Found:
-    yield from wrong_pictures(_found_pictures(request), limits)
-
-
-def _found_pictures(request: SentRequest) -> Iterator[Picture]:
-    for at, item in enumerate(request.messages):
-        for field in ("content", "output"):
-            parts = item.get(field)
-            for place, part in enumerate(parts if isinstance(parts, list) else ()):
-                if isinstance(part, dict) and part.get("type") == "input_image":
-                    url = part.get("image_url")
-                    if isinstance(url, str):
-                        yield picture_at(f"input[{at}].{field}[{place}]", url)
+    pictures = [
+        picture_at(f"input[{at}].{field}[{place}]", url)
+        for at, item in enumerate(request.messages)
+        for field in ("content", "output")
+        for place, part in objects_in(item.get(field))
+        if part.get("type") == "input_image" and isinstance(url := part.get("image_url"), str)
+    ]
+    yield from wrong_pictures(pictures, limits)
 
 
 OPENAI_RESPONSES_RULES = (
