@@ -247,7 +247,8 @@ class PiFile(Struct):
 def new_entry(row: Row, file: PiFile) -> NewEntry:
     """Return the entry that a row becomes; each change is noted. Never raises. O(size)."""
     # In version 1 id and parentId mean nothing: they are kept like any unknown field.
-    body = without(row.fields, *(_ENVELOPE if file.version > 1 else _ENVELOPE - {"id", "parentId"}))
+    envelope = _ENVELOPE if file.version > 1 else _ENVELOPE - {"id", "parentId"}
+    body = {name: value for name, value in row.fields.items() if name not in envelope}
     beside: JsonObject = {"line": row.line} if file.version < 2 else {}
     try:
         entry, rest = _content(row, body, file)
@@ -271,8 +272,22 @@ def new_entry(row: Row, file: PiFile) -> NewEntry:
     extra, replaced = encode_json(beside, "extra") if beside else (None, 0)
     replaced += entry.surrogates_replaced
     file.notes.surrogates_replaced += replaced
-    placed = replace(entry, id=row.id, parent_id=row.parent, created_us=moment, extra=extra, oddities=())
-    return replace(placed, surrogates_replaced=replaced) if replaced else placed
+    return NewEntry(
+        entry.kind,
+        entry.payload,
+        entry.role,
+        entry.source,
+        entry.usage,
+        entry.calls,
+        entry.references,
+        row.id,
+        row.parent,
+        moment,
+        extra,
+        replaced,
+        entry.preview,
+        built=True,
+    )
 
 
 def _content(row: Row, body: JsonObject, file: PiFile) -> tuple[NewEntry, JsonObject]:

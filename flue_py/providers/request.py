@@ -893,8 +893,8 @@ def without_foreign_reasoning(messages: Sequence[Said], model: str | None, left:
     sent: list[Said] = []
     has_lost = False
     for message in messages:
-        by = message.message.get("model")
-        is_foreign = message.role == "assistant" and isinstance(by, str) and by and not is_same_model(by, model)
+        by = message.message.get("model") if message.role == "assistant" else None
+        is_foreign = isinstance(by, str) and by and not is_same_model(by, model)
         bare = _without_reasoning(message, left) if is_foreign else message
         has_lost = message.role == "assistant" and (has_lost or bare is not message)
         sent.append(Said(bare.message, bare.extra, bare.entry_id, has_lost=True) if has_lost else bare)
@@ -1245,10 +1245,14 @@ def _with_readable_signature(part: JsonValue, left: Leftovers) -> JsonValue:
 
 
 def _without_thoughts_alone(turns: list[JsonObject], left: Leftovers) -> list[JsonObject]:
-    for turn in filter(is_thought_alone, turns):
+    sent: list[JsonObject] = []
+    for turn in turns:
+        if not is_thought_alone(turn):
+            sent.append(turn)
+            continue
         thoughts = [{"type": "thinking", "thinking": part.get("text")} for _, part in objects_in(turn.get("parts"))]
         left.note("an answer of thoughts alone", *thoughts)
-    return [turn for turn in turns if not is_thought_alone(turn)]
+    return sent
 
 
 def _with_reasoning_followed(items: list[JsonObject], left: Leftovers, limits: RequestLimits) -> list[JsonObject]:

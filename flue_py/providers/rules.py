@@ -324,7 +324,10 @@ def _names(parts: Sequence[JsonObject], kind: str) -> list[str]:
 def is_thought_alone(content: Mapping[str, JsonValue]) -> bool:
     """Return whether the model says nothing in a content: it only thinks."""
     parts = listed(content.get("parts")) if content.get("role") == "model" else []
-    return bool(parts) and all(isinstance(part, dict) and part.get("thought") is True for part in parts)
+    for part in parts:
+        if not isinstance(part, dict) or part.get("thought") is not True:
+            return False
+    return bool(parts)
 
 
 def is_empty_text(part: JsonValue) -> bool:
