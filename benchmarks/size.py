@@ -39,7 +39,7 @@ async def _transcript(options: Options) -> list[Line]:
     what = "size of a real pi transcript"
     if not TRANSCRIPT.exists():
         return [Line.skipped(what, f"{TRANSCRIPT.name} is not there")]
-    from flue_py.transfer.importing import import_file
+    from flue_py.transfer.imports import import_file
 
     file, path = options.directory / "session.jsonl", options.directory / "pi.db"
     file.write_bytes(gzip.decompress(TRANSCRIPT.read_bytes()))

@@ -1,4 +1,4 @@
-"""The command line. What holds for all commands is in docs/reference/README.md.
+"""The command line. The rules for all commands are in docs/reference/README.md.
 
 Only click is imported here: a command's own module, and all it needs, is imported when the command is run, so
 that ``flue-py --help`` answers at once.
@@ -76,7 +76,7 @@ SECTIONS = {
         "completion": "Print the script for completion in a shell.",
     },
 }
-"""The commands by section, with what the overview says of them. Each section is a module of this package."""
+"""The commands by section, with their lines in the overview. Each section is a module of this package."""
 
 MODULES = {
     "Import and export": "transfer",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import click
 from msgspec.structs import replace
 
-from flue_py.cli.output import Answer, appended, look, moved, plain_lines, said, shown_leaf
-from flue_py.cli.running import (
+from flue_py.cli.command import (
     BY,
     ENTRY,
     ENTRY_NAME,
@@ -19,9 +19,11 @@ from flue_py.cli.running import (
     end_of,
     project_option,
     session_argument,
+    summary_options,
     text_from_stdin,
     why_option,
 )
+from flue_py.cli.output import Answer, appended, look, moved, plain_lines, said, shown_leaf
 from flue_py.core.context import kept_turns
 from flue_py.core.json import JsonObject
 from flue_py.core.kinds import message_text
@@ -37,6 +39,7 @@ from flue_py.sessions.store import Store
 if TYPE_CHECKING:
     from flue_py import models
     from flue_py.compaction import settings
+    from flue_py.compaction.settings import CompactionSettings
 else:
     settings = lazy_module("flue_py.compaction.settings")
     models = lazy_module("flue_py.models")
@@ -67,16 +70,16 @@ async def cherry_pick(session: Session, entries: tuple[str, ...], source: Sessio
     there = source or session
     done = await session.branches.cherry_pick([await there.resolve_entry_id(entry) for entry in entries], source=there)
     copies = counted(len(done.entry_ids), "entry", "entries")
-    what = "were there already; nothing was changed" if done.replayed else "copied"
-    return appended(session, f"{copies} {what}; the leaf is {done.leaf_id}", done)
+    outcome = "were there already; nothing was changed" if done.replayed else "copied"
+    return appended(session, f"{copies} {outcome}; the leaf is {done.leaf_id}", done)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The fork command.
 
 
-def _check(at: str | None, branches: bool, **_: object) -> None:
-    if branches and at is not None:
+def _check(options: SimpleNamespace) -> None:
+    if options.branches and options.at is not None:
         raise click.UsageError("--branches copies all of SESSION, with its leaf; leave --at out")
 
 
@@ -97,11 +100,13 @@ async def fork(
     With --branches the copies have the ids of their originals. With --json: the new session, as in sessions.
     """
     if branches:
-        made = await session.copy(key=key, title=title, cwd=project)
+        target = await session.copy(key=key, title=title, cwd=project)
     else:
-        made = await session.fork(at=at, key=key, title=title, cwd=project)
-    info = made.info
-    return said(f"session {info.id} begins at {shown_leaf(info.leaf_id)}", session_row(info, await made.reports.name()))
+        target = await session.fork(at=at, key=key, title=title, cwd=project)
+    info = target.info
+    return said(
+        f"session {info.id} begins at {shown_leaf(info.leaf_id)}", session_row(info, await target.reports.name())
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -117,12 +122,18 @@ def _read(ctx: click.Context, param: click.Parameter, summary: str | None) -> st
     return text
 
 
-def _merge_back_check(
-    summary: str | None, summarize: bool, mode: str | None, model: str | None, instructions: str | None, **_: object
-) -> None:
-    if (summary is None) != summarize:
+def _merge_back_check(options: SimpleNamespace) -> None:
+    if (options.summary is None) != options.summarize:
         raise click.UsageError("give --summary, or --summarize to have one made")
-    if not summarize and (mode or model or instructions):
+    _check_summary(options)
+
+
+def _summary_settings(model: str | None) -> CompactionSettings:
+    return settings.CompactionSettings(mode="llm" if model else "intent")
+
+
+def _check_summary(options: SimpleNamespace) -> None:
+    if not options.summarize and (options.mode or options.model or options.instructions):
         raise click.UsageError("--mode, --model and --instructions are for --summarize")
 
 
@@ -136,9 +147,7 @@ def _merge_back_check(
     help="The summary; - reads it from standard input.",
 )
 @click.option("--summarize", is_flag=True, help="Have the summary made.")
-@click.option("--mode", metavar="MODE", help="How the summary is made (default: llm with a model, else intent).")
-@click.option("--model", metavar="MODEL", help="The model that is asked, such as openai:gpt-5 (extra: models).")
-@click.option("--instructions", metavar="TEXT", help="What the summary is to attend to.")
+@summary_options
 async def merge_back(
     store: Store,
     session: Session,
@@ -163,38 +172,28 @@ async def merge_back(
         source_leaf=leaf,
         model=models.open_model(model) if model else None,
         mode=mode,
-        settings=settings.CompactionSettings(mode="llm" if model else "intent") if summarize else None,
+        settings=_summary_settings(model) if summarize else None,
         instructions=instructions,
     )
-    what = "was there already; nothing was changed" if done.replayed else "appended"
-    return appended(session, f"summary {done.entry_id} {what}", done)
+    outcome = "was there already; nothing was changed" if done.replayed else "appended"
+    return appended(session, f"summary {done.entry_id} {outcome}", done)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The move command.
 
 
-def _move_check(
-    entry: str | None,
-    before_first: bool,
-    turns: str | None,
-    summarize: bool,
-    mode: str | None,
-    model: str | None,
-    instructions: str | None,
-    **_: object,
-) -> None:
-    if (entry is not None) + before_first + (turns is not None) != 1:
+def _move_check(options: SimpleNamespace) -> None:
+    if (options.entry is not None) + options.before_first + (options.turns is not None) != 1:
         raise click.UsageError("name an ENTRY, or give --before-first or --turns N")
-    if summarize and entry is None:
+    if options.summarize and options.entry is None:
         raise click.UsageError("--summarize goes to an ENTRY")
-    if turns is not None:
+    if options.turns is not None:
         try:
-            kept_turns(turns, 0)
+            kept_turns(options.turns, 0)
         except InvalidArgument as error:
             raise click.BadParameter(str(error), param_hint="--turns") from error
-    if not summarize and (mode or model or instructions):
-        raise click.UsageError("--mode, --model and --instructions are for --summarize")
+    _check_summary(options)
 
 
 @command(check=_move_check)
@@ -203,9 +202,7 @@ def _move_check(
 @click.option("--before-first", is_flag=True, help="Move before the first entry: the next entry is a new root.")
 @click.option("--turns", metavar="N", help="Keep the first N turns of the active path; -N drops the last N.")
 @click.option("--summarize", is_flag=True, help="Append a summary of what is left below ENTRY.")
-@click.option("--mode", metavar="MODE", help="How the summary is made (default: llm with a model, else intent).")
-@click.option("--model", metavar="MODEL", help="The model that is asked, such as openai:gpt-5 (extra: models).")
-@click.option("--instructions", metavar="TEXT", help="What the summary is to attend to.")
+@summary_options
 @why_option
 async def move(
     session: Session,
@@ -229,8 +226,8 @@ async def move(
     summaryId.
     """
     if turns is not None:
-        kept = kept_turns(turns, len(await session.turns()))
-        done = await session.rewind(turns=kept, by=BY, why=why)
+        count = kept_turns(turns, len(await session.turns()))
+        done = await session.rewind(turns=count, by=BY, why=why)
         return moved(session, done, nothing="there is nothing to go back over")
     if not summarize or entry is None:
         return moved(session, await session.move_leaf(to=entry, by=BY, why=why))
@@ -240,7 +237,7 @@ async def move(
         why=why,
         model=models.open_model(model) if model else None,
         mode=mode,
-        settings=settings.CompactionSettings(mode="llm" if model else "intent"),
+        settings=_summary_settings(model),
         instructions=instructions,
     )
     text = f"the leaf went from {shown_leaf(went.from_id)} to {shown_leaf(went.to_id)}"
@@ -270,12 +267,12 @@ async def redo(session: Session, why: str | None) -> Answer:
 # The undo command.
 
 
-def _undo_check(turn: bool, message: bool, to: int | None, before: bool, **_: object) -> None:
-    if turn and to is not None:
+def _undo_check(options: SimpleNamespace) -> None:
+    if options.turn and options.to is not None:
         raise click.UsageError("give either --turn or --to REVISION")
-    if message and not turn:
+    if options.message and not options.turn:
         raise click.UsageError("--message is for --turn")
-    if before and to is None:
+    if options.before and options.to is None:
         raise click.UsageError("--before is for --to REVISION")
 
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
+from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import click
 from msgspec.structs import replace
 
+from flue_py.cli.command import ENTRY, ENTRY_NAME, command, expected_option, session_argument, summary_options
 from flue_py.cli.errors import CHANGED
 from flue_py.cli.output import Answer, context_change, said
-from flue_py.cli.running import ENTRY, ENTRY_NAME, command, expected_option, session_argument
 from flue_py.core.json import JsonObject
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.core.usage import picodollars_to_usd
 from flue_py.errors import InvalidArgument
 from flue_py.lazy import lazy_module
 from flue_py.render.lines import Line, counted, table
-from flue_py.render.views import dollars
+from flue_py.render.views import dollars, row_of
 from flue_py.sessions.compact import Compact, Edit, Exclude, Fork, Resume, Rewind
 from flue_py.sessions.session import Session
 
@@ -48,18 +50,16 @@ _MEANWHILE = ("elsewhere", "leaf_moved", "compacted_meanwhile")
 """The reasons that are somebody else's doing."""
 
 
-def _check_compact(undo: bool, expected: LeafChoice, **options: object) -> None:
-    others = [value for name, value in options.items() if name not in ("session", "as_json")]
-    if undo and (expected is not STORED or any(value not in (None, False) for value in others)):
+def _check_compact(options: SimpleNamespace) -> None:
+    further = [value for name, value in vars(options).items() if name not in ("session", "as_json", "undo", "expected")]
+    if options.undo and (options.expected is not STORED or any(value not in (None, False) for value in further)):
         raise click.UsageError("--undo takes a compaction back, and goes with no other option")
 
 
 @command(check=_check_compact)
 @session_argument
 @click.option("--undo", is_flag=True, help="Take the compaction in effect back, one layer, instead.")
-@click.option("--mode", metavar="MODE", help="How the summary is made (default: llm with a model, else intent).")
-@click.option("--model", metavar="MODEL", help="The model that is asked, such as openai:gpt-5 (extra: models).")
-@click.option("--instructions", metavar="TEXT", help="What the summary is to attend to.")
+@summary_options
 @click.option("--keep", metavar="TOKENS", type=click.IntRange(0), help="How much of the end stays word for word.")
 @click.option("--window", metavar="TOKENS", type=click.IntRange(1), help="The context window of the session's model.")
 @click.option("--from", "first", metavar="ENTRY", help="Compact a range that begins here, and keep both ends.")
@@ -102,32 +102,21 @@ async def compact(
         return await _uncompact(session)
     mode = mode or ("llm" if model else _WITHOUT_MODEL)
     settings = policy.settings_keeping(keep)
-    asked = models.open_model(model) if model else None
-    how = mode if log is None else _told_by(mode, log, session)
-    if first is None and last is None:
-        done = await session.compact(
-            asked,
-            mode=how,
-            settings=settings,
-            instructions=instructions,
-            window=window,
-            dry_run=dry_run,
-            expected_leaf=expected,
-        )
-    else:
+    run = session.compact
+    if first is not None or last is not None:
         if keep is not None:
             raise click.UsageError("--keep says where a compaction ends; leave it out with --from and --to")
-        done = await session.compactions.compact_range(
-            None if first is None else await session.resolve_entry_id(first),
-            None if last is None else await session.resolve_entry_id(last),
-            asked,
-            mode=how,
-            settings=settings,
-            instructions=instructions,
-            window=window,
-            dry_run=dry_run,
-            expected_leaf=expected,
-        )
+        ends = [None if end is None else await session.resolve_entry_id(end) for end in (first, last)]
+        run = partial(session.compactions.compact_range, ends[0], ends[1])
+    done = await run(
+        models.open_model(model) if model else None,
+        mode=mode if log is None else _told_by(mode, log, session),
+        settings=settings,
+        instructions=instructions,
+        window=window,
+        dry_run=dry_run,
+        expected_leaf=expected,
+    )
     answer = said(_told(done), _row(session, done))
     return replace(answer, code=CHANGED) if done.reason in _MEANWHILE else answer
 
@@ -138,19 +127,14 @@ async def _uncompact(session: Session) -> Answer:
     row: JsonObject = {"sessionId": session.id, **dict.fromkeys(names)}
     if done is None:
         return said("not compacted: there is nothing to take back", row)
-    row |= {
-        "compactionId": done.compaction_id,
-        "restoredId": done.restored_id,
-        "entryId": done.appended.entry_ids[0],
-        "tokensBefore": done.tokens_before,
-        "tokensAfter": done.tokens_after,
-    }
+    row |= row_of(done, "compaction_id restored_id tokens_before tokens_after")
+    row["entryId"] = done.appended.entry_ids[0]
     change = context_change(done.tokens_before, done.tokens_after)
     return said(f"took compaction {done.compaction_id} back; {change}", row)
 
 
 def _told_by(mode: str, log: str, session: Session) -> Mode:
-    """Return a mode whose model is told what a change log says. What cannot be read is said, before it is asked."""
+    """Return a mode whose model is told the text of a change log. Raises `click.UsageError` if that cannot be read."""
     if mode not in ("llm", "hybrid"):
         raise click.UsageError("--change-log is for the modes that ask a model: --mode llm or hybrid, with --model")
     try:
@@ -177,18 +161,10 @@ def _told(done: CompactionResult) -> str:
 def _row(session: Session, done: CompactionResult) -> JsonObject:
     return {
         "sessionId": session.id,
-        "entryId": done.entry_id,
-        "reason": done.reason,
-        "mode": done.mode,
-        "counter": done.counter,
-        "tokensBefore": done.tokens_before,
-        "tokensStaying": done.tokens_staying,
-        "tokensAfter": done.tokens_after,
+        **row_of(done, "entry_id reason mode counter tokens_before tokens_staying tokens_after"),
         "leaving": [] if done.planned is None else [item.entry_id for item in done.planned.leaving],
         "firstKeptEntryId": None if done.planned is None else done.planned.first_kept_entry_id or None,
-        "summary": done.summary,
-        "calls": [*done.calls],
-        "notes": [*done.notes],
+        **row_of(done, "summary calls notes"),
     }
 
 
@@ -227,15 +203,15 @@ async def loss(session: Session, compaction: str | None, most: int) -> Answer:
 def _lines(report: LossReport) -> Iterable[Line]:
     stood_for = counted(len(report.entry_ids), "entry", "entries")
     yield ((f"compaction {report.compaction_id} stands for {stood_for}", "bold"),)
-    for each in report.kinds:
-        if not each.total:
+    for kind in report.kinds:
+        if not kind.total:
             continue
-        share = "" if each.share is None else f" ({each.share:.0%})"
-        yield ((f"{each.kind}: {each.covered:,} of {each.total:,} still said{share}", ""),)
-        for fact in each.lost:
+        share = "" if kind.share is None else f" ({kind.share:.0%})"
+        yield ((f"{kind.kind}: {kind.covered:,} of {kind.total:,} still said{share}", ""),)
+        for fact in kind.lost:
             yield ((f"  - {fact.text}", ""), (f"  {_where(fact)}", "dim"))
-        if each.left_out:
-            yield ((f"  ({each.left_out:,} more are not listed)", "dim"),)
+        if kind.left_out:
+            yield ((f"  ({kind.left_out:,} more are not listed)", "dim"),)
 
 
 def _where(fact: Fact) -> str:
@@ -257,23 +233,16 @@ _NEVER = {
 }
 
 
-def _check(
-    edit: str,
-    entries: Sequence[str],
-    mode: str | None,
-    keep: int | None,
-    first: str | None,
-    last: str | None,
-    **_: object,
-) -> None:
-    if edit in ("rewind", "exclude") and not entries:
+def _check(options: SimpleNamespace) -> None:
+    edit, count = options.edit, len(options.entries)
+    if edit in ("rewind", "exclude") and not count:
         raise click.UsageError(f"plan {edit} needs an ENTRY")
-    if len(entries) > {"rewind": 1, "fork": 1, "exclude": len(entries)}.get(edit, 0):
+    if count > {"rewind": 1, "fork": 1, "exclude": count}.get(edit, 0):
         raise click.UsageError(f"plan {edit} takes {'one ENTRY' if edit in ('rewind', 'fork') else 'no ENTRY'}")
-    ends = (first, last) != (None, None)
-    if edit != "compact" and (mode is not None or keep is not None or ends):
+    has_ends = options.first is not None or options.last is not None
+    if edit != "compact" and (options.mode is not None or options.keep is not None or has_ends):
         raise click.UsageError(f"--mode, --keep, --from and --to are for plan compact, not for plan {edit}")
-    if ends and keep is not None:
+    if has_ends and options.keep is not None:
         raise click.UsageError("--keep says where a compaction ends; leave it out with --from and --to")
 
 
@@ -313,22 +282,16 @@ async def plan(
     nothing_to_do, no_edit, price_unknown, saves_nothing, dearer_later).
     """
     ids = [await session.resolve_entry_id(entry) for entry in entries]
-    if edit == "compact":
-        settings = policy.settings_keeping(keep)
-        ends = [None if end is None else await session.resolve_entry_id(end) for end in (first, last)]
-        wanted: Edit = Compact(mode, settings, first=ends[0], last=ends[1])
-    else:
-        wanted = _edit(edit, ids)
-    planned = await session.compactions.price(wanted, model=model, cached=cached)
+    ends = [None if end is None else await session.resolve_entry_id(end) for end in (first, last)]
+    edits: dict[str, Callable[[], Edit]] = {
+        "compact": lambda: Compact(mode, policy.settings_keeping(keep), first=ends[0], last=ends[1]),
+        "rewind": lambda: Rewind(to=ids[0]),
+        "exclude": lambda: Exclude(ids),
+        "fork": lambda: Fork(at=ids[0]) if ids else Fork(),
+        "resume": Resume,
+    }
+    planned = await session.compactions.price(edits[edit](), model=model, cached=cached)
     return Answer(lambda: _plan_lines(planned), lambda: _plan_row(session, planned))
-
-
-def _edit(edit: str, ids: list[str]) -> Edit:
-    if edit == "rewind":
-        return Rewind(to=ids[0])
-    if edit == "exclude":
-        return Exclude(ids)
-    return (Fork(at=ids[0]) if ids else Fork()) if edit == "fork" else Resume()
 
 
 def _plan_lines(planned: EditPlan) -> list[Line]:
@@ -357,7 +320,7 @@ def _prices(price: EditPrice, *, is_edit: bool) -> list[Line]:
         ("without the edit", price.later_unedited if is_edit else None),
     ]
     head = ("", "cache read", "cache write", "input", "output", "US dollars")
-    cells = [[(name, ""), *_amounts(each)] for name, each in rows if each is not None]
+    cells = [[(name, ""), *_amounts(price_of_call)] for name, price_of_call in rows if price_of_call is not None]
     return table([[(name, "bold") for name in head], *cells], right=frozenset(range(1, len(head))))
 
 
@@ -376,49 +339,25 @@ def _payoff(planned: EditPlan) -> str:
 
 def _plan_row(session: Session, planned: EditPlan) -> JsonObject:
     call, price = planned.summary_call, planned.price
+    tokens = "cache_read cache_write input output"
     return {
         "sessionId": session.id,
-        "edit": planned.kind,
-        "leafId": planned.leaf_id,
-        "provider": planned.provider,
-        "model": planned.model,
-        "counter": planned.counter,
-        "isEstimate": planned.is_estimate,
-        "isWarm": planned.is_warm,
-        "commonItems": planned.common_items,
-        "tokensBefore": planned.tokens_before,
-        "tokensAfter": planned.tokens_after,
-        "kept": planned.kept,
-        "rewritten": planned.rewritten,
-        "keptUnedited": planned.kept_unedited,
-        "summaryCall": None
-        if call is None
-        else {"cacheRead": call.cache_read, "cacheWrite": call.cache_write, "input": call.input, "output": call.output},
-        "picodollars": None if price is None else _picodollars(price),
-        "turnsToPay": planned.turns_to_pay,
-        "never": planned.never,
+        **row_of(planned, "edit=kind leaf_id provider model counter is_estimate is_warm common_items"),
+        **row_of(planned, "tokens_before tokens_after kept rewritten kept_unedited"),
+        "summaryCall": None if call is None else row_of(call, tokens),
+        "picodollars": None if price is None else _picodollars(price, f"{tokens} total"),
+        **row_of(planned, "turns_to_pay never"),
     }
 
 
-def _picodollars(price: EditPrice) -> JsonObject:
+def _picodollars(price: EditPrice, kinds: str) -> JsonObject:
     return {
-        "edit": None if price.edit is None else _by_kind(price.edit),
-        "nextCall": _by_kind(price.next_call),
-        "nextUnedited": _by_kind(price.next_unedited),
-        "laterCall": _by_kind(price.later_call),
-        "laterUnedited": _by_kind(price.later_unedited),
-        "extra": price.extra,
-        "savedPerCall": price.saved_per_call,
-    }
-
-
-def _by_kind(price: CallPrice) -> JsonObject:
-    return {
-        "cacheRead": price.cache_read,
-        "cacheWrite": price.cache_write,
-        "input": price.input,
-        "output": price.output,
-        "total": price.total,
+        "edit": None if price.edit is None else row_of(price.edit, kinds),
+        "nextCall": row_of(price.next_call, kinds),
+        "nextUnedited": row_of(price.next_unedited, kinds),
+        "laterCall": row_of(price.later_call, kinds),
+        "laterUnedited": row_of(price.later_unedited, kinds),
+        **row_of(price, "extra saved_per_call"),
     }
 
 
@@ -445,16 +384,16 @@ async def recall(session: Session, words: tuple[str, ...], compaction: str | Non
     --json: an object: sessionId, compactionId, hits (a list of entryId, role, excerpt, words: how many of them it
     has, isWhole: as they were given), leftOut.
     """
-    found = await session.compactions.recall(compaction, " ".join(words), limit=most)
-    row = {"sessionId": session.id, **found.json}
-    if found.compaction_id is None:
+    recalled = await session.compactions.recall(compaction, " ".join(words), limit=most)
+    row = {"sessionId": session.id, **recalled.json}
+    if recalled.compaction_id is None:
         return said("not compacted: all of the conversation is in the context", row)
-    return Answer(lambda: _recall_lines(found), lambda: row) if found.hits else said("nothing found", row)
+    return Answer(lambda: _recall_lines(recalled), lambda: row) if recalled.hits else said("nothing found", row)
 
 
-def _recall_lines(found: Recalled) -> Iterable[Line]:
-    for hit in found.hits:
+def _recall_lines(recalled: Recalled) -> Iterable[Line]:
+    for hit in recalled.hits:
         yield ((f"{hit.entry_id} ", "bold"), (hit.role, "dim"))
         yield from (((f"  {line}", ""),) for line in hit.excerpt.splitlines())
-    if found.left_out:
-        yield ((f"({counted(found.left_out, 'more entry', 'more entries')} with some of these words)", "dim"),)
+    if recalled.left_out:
+        yield ((f"({counted(recalled.left_out, 'more entry', 'more entries')} with some of these words)", "dim"),)

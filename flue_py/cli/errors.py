@@ -89,10 +89,10 @@ _CALL = re.compile(r"\b(?:store\.|session\.|flue_py\.|await )*([a-z_]+)\(\)")
 
 
 def in_commands(message: str) -> str:
-    """Return an error's message with the commands that do what the calls in it do."""
-    for phrase, said in _PHRASES.items():
-        message = message.replace(phrase, said)
-    return _CALL.sub(lambda found: _command(found[1]), message)
+    """Return an error's message with commands in the place of the calls in it."""
+    for phrase, command in _PHRASES.items():
+        message = message.replace(phrase, command)
+    return _CALL.sub(lambda call: _command(call[1]), message)
 
 
 def _command(call: str) -> str:

@@ -62,7 +62,7 @@ def is_only_readable(target: str) -> bool:
 
 
 def finished(work: Coroutine[object, object, Result], *, needs_loop: bool) -> Result:
-    """Return what a coroutine returns. On files nothing has to wait for anything else, so it needs no event loop."""
+    """Return the result of a coroutine. On files nothing has to wait for anything else, so it needs no event loop."""
     if needs_loop:
         import asyncio
 
@@ -218,7 +218,7 @@ class LazyGroup(HelpfulGroup):
     ) -> click.Context:
         """Return the context of a run. Wrong options before the command are shown in one line.
 
-        Without a command it is a wrong call, except at a terminal: there the group itself says what to do next.
+        Without a command it is a wrong call, except at a terminal: there the group itself says how to go on.
         """
         is_terminal = sys.stdout is not None and sys.stdout.isatty()
         self.invoke_without_command, self.no_args_is_help = is_terminal, not is_terminal
@@ -226,7 +226,7 @@ class LazyGroup(HelpfulGroup):
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command, and flush what it printed.
+        """Run the command, and flush its output.
 
         An error of this library or of the system is one line on stderr; its exit code is that of `cli.codes`, or 1. A
         wrong call exits 2, an interruption 130, and a closed pipe 141, as SIGPIPE would.

@@ -6,12 +6,22 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from os.path import exists
 from pathlib import Path
-from types import MappingProxyType
+from types import SimpleNamespace
 
 import click
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
 import flue_py
+from flue_py.cli.command import (
+    SESSION_NAME,
+    Plan,
+    command,
+    destructive,
+    document_plan,
+    folder_named,
+    plan_for,
+    scope_option,
+)
 from flue_py.cli.main import HelpfulGroup, Place, expanded, finished, is_only_readable
 from flue_py.cli.output import (
     Answer,
@@ -23,11 +33,10 @@ from flue_py.cli.output import (
     progress_bar,
     said,
 )
-from flue_py.cli.running import SESSION_NAME, Plan, command, destructive, folder_named, plan_for, scope_option
 from flue_py.core.entries import from_microseconds
-from flue_py.core.json import JsonObject, JsonValue
-from flue_py.core.sessions import Deletion, DocumentInfo, Problem, ScopeDeletion
-from flue_py.core.trees import Loss, SalvageReport
+from flue_py.core.json import JsonObject
+from flue_py.core.sessions import Deletion, DocumentInfo, ScopeDeletion
+from flue_py.core.trees import SalvageReport
 from flue_py.db.files import make_private_folder
 from flue_py.db.migrate import dialect_of
 from flue_py.db.migrate import migrate as bring_up_to_date
@@ -44,6 +53,8 @@ from flue_py.render.views import (
     facts_lines,
     info_row,
     minute,
+    problem_rows,
+    row_of,
     scope_deletion_lines,
     scope_deletion_row,
     store_facts,
@@ -73,17 +84,11 @@ async def backup(store: Store, target: Path, overwrite: bool, no_verify: bool) -
     verified.
     """
     with progress_bar("backing up", "pages") as tell:
-        made = await store.backup(target, overwrite=overwrite, verify=not no_verify, progress=tell)
-    row: JsonObject = {
-        "path": made.path,
-        "sizeBytes": made.size_bytes,
-        "sessions": made.sessions,
-        "entries": made.entries,
-        "verified": made.is_verified,
-    }
-    holds = f"{counted(made.sessions, 'session')}, {counted(made.entries, 'entry', 'entries')}"
-    checked = "verified" if made.is_verified else "not verified"
-    return said(f"{made.path}: {holds}, {made.size_bytes:,} bytes, {checked}", row)
+        copied = await store.backup(target, overwrite=overwrite, verify=not no_verify, progress=tell)
+    row = row_of(copied, "path size_bytes sessions entries verified=is_verified")
+    holds = f"{counted(copied.sessions, 'session')}, {counted(copied.entries, 'entry', 'entries')}"
+    checked = "verified" if copied.is_verified else "not verified"
+    return said(f"{copied.path}: {holds}, {copied.size_bytes:,} bytes, {checked}", row)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -167,8 +172,8 @@ def _require_file(place: Place) -> None:
 def _lines(report: CopyReport) -> list[Line]:
     trees = joined(
         [
-            f"{number:,} {what}" if number else ""
-            for number, what in (
+            f"{number:,} {outcome}" if number else ""
+            for number, outcome in (
                 (report.trees_copied, "copied"),
                 (report.trees_refreshed, "brought up to date"),
                 (report.trees_unchanged, "unchanged"),
@@ -199,8 +204,8 @@ def _lines(report: CopyReport) -> list[Line]:
     for end, problems in (("source", report.source_problems), ("target", report.target_problems)):
         lines += [((f"{end}: {printable(str(problem))}", "red"),) for problem in problems]
     if report.verified:
-        found = counted(len(report.source_problems) + len(report.target_problems), "problem")
-        lines.append(((f"verified at both ends: {found}", "bold"),))
+        problems_found = counted(len(report.source_problems) + len(report.target_problems), "problem")
+        lines.append(((f"verified at both ends: {problems_found}", "bold"),))
     return lines
 
 
@@ -222,51 +227,30 @@ def _held(sessions: int, entries: int, calls: int) -> str:
 
 
 def _named(ids: tuple[str, ...], count: int) -> str:
-    more = count - len(ids[:_SHOWN])
+    rest = count - len(ids[:_SHOWN])
     listed = ", ".join(printable(session_id) for session_id in ids[:_SHOWN])
-    return f"{counted(count, 'session')} ({listed}{f', and {more:,} more' if more else ''})"
+    return f"{counted(count, 'session')} ({listed}{f', and {rest:,} more' if rest else ''})"
 
 
 def _row(report: CopyReport) -> JsonObject:
-    refused: list[JsonValue] = [
-        {"sessionId": refusal.session_id, "reason": refusal.reason} for refusal in report.refused
+    documents_left = [
+        {**left.document._asdict(), **row_of(left, "refused=is_refused reason")} for left in report.documents_left
     ]
     return {
-        "complete": report.is_complete,
-        "treesCopied": report.trees_copied,
-        "treesRefreshed": report.trees_refreshed,
-        "treesUnchanged": report.trees_unchanged,
-        "sessions": report.sessions,
-        "entries": report.entries,
-        "paidCalls": report.calls,
-        "budgets": report.budgets,
-        "budgetsKept": report.budgets_kept,
-        "budgetsLeft": [
-            {"budgetId": left.budget_id, "refused": left.is_refused, "reason": left.reason}
-            for left in report.budgets_left
-        ],
-        "documents": report.documents,
-        "documentsKept": report.documents_kept,
-        "documentsLeft": [
-            {**left.document._asdict(), "refused": left.is_refused, "reason": left.reason}
-            for left in report.documents_left
-        ],
-        "payloadBytes": report.payload_bytes,
-        "removedIds": list(report.removed_ids),
-        "refused": refused,
-        "onlyInTarget": report.only_in_target,
-        "onlyInTargetIds": list(report.only_in_target_ids),
+        **row_of(report, "complete=is_complete trees_copied trees_refreshed trees_unchanged sessions entries"),
+        **row_of(report, "paidCalls=calls budgets budgets_kept"),
+        "budgetsLeft": [row_of(left, "budget_id refused=is_refused reason") for left in report.budgets_left],
+        **row_of(report, "documents documents_kept"),
+        "documentsLeft": [*documents_left],
+        **row_of(report, "payload_bytes removed_ids"),
+        "refused": [row_of(refusal, "session_id reason") for refusal in report.refused],
+        **row_of(report, "only_in_target only_in_target_ids"),
         "source": store_row(report.source),
         "target": store_row(report.target),
-        "sourceWentOn": report.source_went_on,
-        "verified": report.verified,
-        "sourceProblems": _problem_rows(report.source_problems),
-        "targetProblems": _problem_rows(report.target_problems),
+        **row_of(report, "source_went_on verified"),
+        "sourceProblems": problem_rows(report.source_problems),
+        "targetProblems": problem_rows(report.target_problems),
     }
-
-
-def _problem_rows(problems: tuple[Problem, ...]) -> list[JsonValue]:
-    return [{"kind": problem.kind, "where": problem.where, "detail": problem.detail} for problem in problems]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -279,8 +263,8 @@ async def info(store: Store) -> Answer:
 
     With --json: an object: location, backend, formatVersion, sessions, entries, ledgerRows, documents, sizeBytes.
     """
-    found = await store.info()
-    return Answer(lambda: facts_lines(store_facts(found), look()), lambda: store_row(found))
+    facts = await store.info()
+    return Answer(lambda: facts_lines(store_facts(facts), look()), lambda: store_row(facts))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -289,9 +273,11 @@ async def info(store: Store) -> Answer:
 
 @command()
 @click.option("--sql", "only_sql", is_flag=True, help="Print the SQL that creates a database, and connect to nothing.")
-@click.option("--from", "found", metavar="N", type=int, help="With --sql: print the SQL that upgrades from format N.")
+@click.option(
+    "--from", "from_format", metavar="N", type=int, help="With --sql: print the SQL that upgrades from format N."
+)
 @click.option("--ini", "only_ini", is_flag=True, help="Print the path of the ini file for alembic's own commands.")
-def migrate(place: Place, only_sql: bool, found: int | None, only_ini: bool, as_json: bool) -> Answer:
+def migrate(place: Place, only_sql: bool, from_format: int | None, only_ini: bool, as_json: bool) -> Answer:
     """Create the database, or upgrade it to the current format.
 
     Opening a database does the same. Use this command to choose the time, or to read the SQL first.
@@ -300,17 +286,17 @@ def migrate(place: Place, only_sql: bool, found: int | None, only_ini: bool, as_
     --json: an object: location, did (created, upgraded or nothing), fromFormat (null if it was empty),
     formatVersion, backup (null if none was needed).
     """
-    if only_ini and (only_sql or as_json or found is not None):
+    if only_ini and (only_sql or as_json or from_format is not None):
         raise click.UsageError("--ini prints a path, and goes with no other option")
     if only_ini:
         return Answer(document=f"{migrations_directory() / 'alembic.ini'}\n")
     if only_sql and as_json:
         raise click.UsageError("--sql prints SQL; leave out --json")
-    if found is not None and not only_sql:
+    if from_format is not None and not only_sql:
         raise click.UsageError("--from goes with --sql; what format a database has is written in it")
     dialect = dialect_of(place.target)
     if only_sql:
-        return Answer(document=creation_sql(dialect) if found is None else upgrade_sql(dialect, found))
+        return Answer(document=creation_sql(dialect) if from_format is None else upgrade_sql(dialect, from_format))
     if place.is_file:
         make_private_folder(Path(place.target).parent)
     here = dialect == "sqlite"
@@ -318,8 +304,7 @@ def migrate(place: Place, only_sql: bool, found: int | None, only_ini: bool, as_
     row: JsonObject = {
         "location": done.location,
         "did": _did(done),
-        "fromFormat": done.found,
-        "formatVersion": done.format,
+        **row_of(done, "fromFormat=found formatVersion=format"),
         "backup": None if done.backup is None else str(done.backup),
     }
     return said(_sentence(done), row)
@@ -377,12 +362,12 @@ async def reprice(store: Store, yes: bool) -> Answer:
             cells = [[(text, "dim") for text in heads], *([(text, "") for text in row] for row in rows)]
             yield from table(cells, right=frozenset((2, 3)))
         if not done.rows:
-            said = "every call has a known cost"
+            text = "every call has a known cost"
         else:
             would = "would get a cost" if done.dry_run else "got a cost"
-            said = f"{counted(done.calls, 'call')} {would}, {dollars(done.usd)} US dollars in all"
-            said += f"; {done.unknown_calls:,} unknown" if done.unknown_calls else ""
-        yield ((said, "bold"),)
+            text = f"{counted(done.calls, 'call')} {would}, {dollars(done.usd)} US dollars in all"
+            text += f"; {done.unknown_calls:,} unknown" if done.unknown_calls else ""
+        yield ((text, "bold"),)
         if done.dry_run and done.calls:
             yield (("nothing was changed; --yes writes it", "yellow"),)
 
@@ -400,10 +385,9 @@ def _age(ctx: click.Context, param: click.Parameter, age: str | None) -> timedel
         raise click.BadParameter(str(error), param_hint="--inactive-for") from error
 
 
-def _check_rm(
-    session: str | None, inactive_for: timedelta | None, config_gone: bool, without_config: bool, **_: object
-) -> None:
-    if (session is not None) + (inactive_for is not None) + (config_gone or without_config) > 1:
+def _check_rm(options: SimpleNamespace) -> None:
+    is_by_config = options.config_gone or options.without_config
+    if (options.session is not None) + (options.inactive_for is not None) + is_by_config > 1:
         raise click.UsageError("SESSION, --inactive-for, and --config-gone exclude each other; give one of them")
 
 
@@ -445,10 +429,10 @@ async def rm(
         session in (info.id, info.key) for info in await all_sessions(store.backend, scope=store.scope)
     ):
         return await plan_for(store, find_completed(store))
-    found = await store.find_session(session)
-    seen = found.revision
-    planned = await store.delete_session_tree(found.id, dry_run=True, expected_revision=seen)
-    names = {each: await name_of(store, each) for each in planned.session_ids}
+    target = await store.find_session(session)
+    seen = target.revision
+    planned = await store.delete_session_tree(target.id, dry_run=True, expected_revision=seen)
+    names = {session_id: await name_of(store, session_id) for session_id in planned.session_ids}
 
     def shown(deletion: Deletion, *, dry_run: bool) -> Answer:
         return Answer(
@@ -457,7 +441,7 @@ async def rm(
 
     async def go(store: Store) -> Answer:
         with progress_bar("deleting"):
-            return shown(await store.delete_session_tree(found.id, expected_revision=seen), dry_run=False)
+            return shown(await store.delete_session_tree(target.id, expected_revision=seen), dry_run=False)
 
     return Plan(counted(len(planned.session_ids), "session"), shown(planned, dry_run=True), go)
 
@@ -476,8 +460,8 @@ async def _plan_for_scope(store: Store) -> Plan:
             return shown(await store.delete_scope(scope, dry_run=False))
 
     is_empty = not (planned.session_ids or planned.memories or planned.files or planned.budgets or planned.calls)
-    what = "" if is_empty else f"everything of scope {printable(repr(scope))}"
-    return Plan(what, shown(planned), go)
+    subject = "" if is_empty else f"everything of scope {printable(repr(scope))}"
+    return Plan(subject, shown(planned), go)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -512,50 +496,34 @@ def _salvage_lines(report: SalvageReport, new: Path) -> list[Line]:
     lines += _more(len(report.losses), "more were lost")
     lines += [((f"changed {printable(str(change))}", "yellow"),) for change in report.changes[:_SALVAGE_SHOWN]]
     lines += _more(len(report.changes), "more were changed")
-    found = f"{counted(report.sessions, 'session')}, {counted(report.entries, 'entry', 'entries')}"
+    contents = f"{counted(report.sessions, 'session')}, {counted(report.entries, 'entry', 'entries')}"
     pages = counted(len(report.damaged_pages), "damaged page")
-    said = (
+    outcome = (
         "everything is as it was" if report.is_complete else f"{len(report.losses)} lost, {len(report.changes)} changed"
     )
     calls = counted(report.calls, "paid call") + (f", {counted(report.documents, 'document')}" * bool(report.documents))
-    lines.append(((f"{new}: {found}, {calls}; {pages}: {said}", "bold"),))
+    lines.append(((f"{new}: {contents}, {calls}; {pages}: {outcome}", "bold"),))
     return lines
 
 
-def _more(count: int, what: str) -> list[Line]:
-    return [((f"{count - _SALVAGE_SHOWN} {what}; --json tells all", "dim"),)] if count > _SALVAGE_SHOWN else []
+def _more(count: int, outcome: str) -> list[Line]:
+    return [((f"{count - _SALVAGE_SHOWN} {outcome}; --json tells all", "dim"),)] if count > _SALVAGE_SHOWN else []
 
 
 def _salvage_row(report: SalvageReport, new: Path) -> JsonObject:
     return {
         "path": str(new),
-        "complete": report.is_complete,
-        "sessions": report.sessions,
-        "entries": report.entries,
-        "calls": report.calls,
-        "documents": report.documents,
-        "damagedPages": list(report.damaged_pages),
-        "lost": _loss_rows(report.losses),
-        "changed": _loss_rows(report.changes),
+        **row_of(report, "complete=is_complete sessions entries calls documents damaged_pages"),
+        "lost": [row_of(loss, "what session_id entry_id detail") for loss in report.losses],
+        "changed": [row_of(change, "what session_id entry_id detail") for change in report.changes],
     }
-
-
-def _loss_rows(losses: tuple[Loss, ...]) -> list[JsonValue]:
-    return [
-        {"what": loss.what, "sessionId": loss.session_id, "entryId": loss.entry_id, "detail": loss.detail}
-        for loss in losses
-    ]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The store command.
 
 
-class _Stored(HelpfulGroup):
-    synonyms = MappingProxyType({"ls": "list", "import": "add", "remove": "rm", "delete": "rm", "cat": "show"})
-
-
-@click.group(cls=_Stored)
+@click.group(cls=HelpfulGroup)
 def store() -> None:
     """Add, list, show and remove files that agents read: texts, and the text of documents.
 
@@ -563,10 +531,12 @@ def store() -> None:
     """
 
 
+store.synonyms = {"ls": "list", "import": "add", "remove": "rm", "delete": "rm", "cat": "show"}
+
 _project = click.option("--project", metavar="FOLDER", help="What is for this folder alone (default: for all).")
 
 
-@command(create=True)
+@command(group=store, create=True)
 @click.argument("path")
 @click.option("--name", metavar="NAME", help="The name it gets; of a folder, what its files' names begin with.")
 @_project
@@ -584,7 +554,7 @@ async def add(store: Store, path: str, name: str | None, project: str | None) ->
     return Answer(lambda: _report_lines(report), lambda: _report_json(report), code=1 if report.refused else 0)
 
 
-@command("list", paged=True)
+@command("list", group=store, paged=True)
 @click.option("--project", metavar="FOLDER", help="Only those for this folder.")
 @scope_option
 async def list_(store: Store, project: str | None) -> Answer:
@@ -593,11 +563,11 @@ async def list_(store: Store, project: str | None) -> Answer:
     With --json: a list of name, type, space (empty), project (null for all folders), scope, source, characters,
     createdAt, changedAt.
     """
-    found = await store.files(project=None if project is None else folder_named(project))
-    return Answer(lambda: _store_lines(found), lambda: [info_row(file) for file in found])
+    files = await store.files(project=None if project is None else folder_named(project))
+    return Answer(lambda: _store_lines(files), lambda: [info_row(file) for file in files])
 
 
-@command(paged=True)
+@command(group=store, paged=True)
 @click.argument("name")
 @_project
 @scope_option
@@ -607,13 +577,13 @@ async def show(store: Store, name: str, project: str | None) -> Answer:
     With --json: an object as in list, with text.
     """
     folder = folder_named(project)
-    found = await store.read_file(name, project=folder)
-    if found is None:
+    document = await store.read_file(name, project=folder)
+    if document is None:
         raise InvalidArgument(f"there is no file {_called(name, folder)}; list has their names")
-    return Answer(lambda: plain_lines(found.body), lambda: document_row(found))
+    return Answer(lambda: plain_lines(document.body), lambda: document_row(document))
 
 
-@destructive("rm")
+@destructive("rm", group=store)
 @click.argument("name")
 @_project
 @scope_option
@@ -623,31 +593,23 @@ async def store_rm(store: Store, name: str, project: str | None) -> Plan:
     With --json: an object: dryRun, and deleted, as in list, or null if there was none.
     """
     folder = folder_named(project)
-    found = await store.read_file(name, project=folder)
 
-    def answer(info: DocumentInfo | None, done: str, *, dry_run: bool) -> Answer:
-        row: JsonObject = {"dryRun": dry_run, "deleted": None if info is None else info_row(info)}
-        if info is None:
-            return said(f"there is no file {_called(name, folder)}", row)
-        return said(f"{done} {_called(name, folder)}, {counted(info.chars, 'character')}", row)
+    async def remove(store: Store) -> bool:
+        return await store.remove_file(name, project=folder)
 
-    async def go(store: Store) -> Answer:
-        is_gone = await store.remove_file(name, project=folder)
-        return answer(found.info if found is not None and is_gone else None, "deleted", dry_run=False)
-
-    what = "" if found is None else f"file {_called(name, folder)}"
-    return Plan(what, answer(None if found is None else found.info, "would delete", dry_run=True), go)
+    document = await store.read_file(name, project=folder)
+    return document_plan(document, _called(name, folder), remove, ("file", "delete", "deleted", "deleted"))
 
 
 def _called(name: str, folder: str) -> str:
     return f"{printable(repr(name))} for {printable(folder)}" if folder else printable(repr(name))
 
 
-def _store_lines(found: Sequence[DocumentInfo]) -> list[Line]:
-    if not found:
+def _store_lines(files: Sequence[DocumentInfo]) -> list[Line]:
+    if not files:
         return plain_lines("there are no files")
     rows: list[list[Span]] = [[(name, "dim") for name in ("file", "characters", "changed", "type", "project")]]
-    for file in found:
+    for file in files:
         about: list[Span] = [(f"{file.chars:,}", ""), (minute(from_microseconds(file.changed_us)), "")]
         rows.append([(one_line(file.name), "bold"), *about, (one_line(file.type), ""), (one_line(file.project), "dim")])
     return table(rows, right=frozenset({1}))
@@ -667,13 +629,9 @@ def _report_lines(report: FilesReport) -> list[Line]:
 def _report_json(report: FilesReport) -> JsonObject:
     return {
         "added": [info_row(file) for file in report.added],
-        "refused": [{"name": refusal.name, "reason": refusal.reason} for refusal in report.refused],
+        "refused": [row_of(refusal, "name reason") for refusal in report.refused],
         "notes": [*report.notes],
     }
-
-
-for each in (add, list_, show, store_rm):
-    store.add_command(each)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

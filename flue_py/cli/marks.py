@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from types import MappingProxyType
-from typing import Literal
+from collections.abc import Awaitable, Callable, Sequence
+from types import SimpleNamespace
+from typing import Literal, TypeVar
 
 import click
 
-from flue_py.cli.main import HelpfulGroup
-from flue_py.cli.output import Answer, context_change, look, marked, part_option, said
-from flue_py.cli.running import (
+from flue_py.cli.command import (
     BY,
     SESSION,
     Plan,
     command,
     destructive,
+    document_plan,
     entry_argument,
     folder_named,
     scope_option,
@@ -23,9 +22,11 @@ from flue_py.cli.running import (
     text_from_stdin,
     why_option,
 )
+from flue_py.cli.main import HelpfulGroup
+from flue_py.cli.output import Answer, context_change, look, marked, part_option, said
 from flue_py.core.json import JsonObject
 from flue_py.core.ledger import Budget, Money, shown_amount
-from flue_py.core.sessions import Document, DocumentFilter, DocumentInfo, DocumentName
+from flue_py.core.sessions import Document, DocumentFilter, DocumentName
 from flue_py.errors import AmbiguousId, BudgetNotFound
 from flue_py.render.lines import counted, printable
 from flue_py.render.views import (
@@ -47,14 +48,10 @@ from flue_py.sessions.store import REPL, Store
 
 _PAGE = 1000
 
-
-class _Budgets(HelpfulGroup):
-    synonyms = MappingProxyType(
-        {"ls": "list", "delete": "rm", "remove": "rm", "add": "set", "new": "set", "create": "set"}
-    )
+Item = TypeVar("Item")
 
 
-@click.group(cls=_Budgets)
+@click.group(cls=HelpfulGroup)
 def budget() -> None:
     """Set, list, show and delete budgets of tokens or of money.
 
@@ -64,6 +61,8 @@ def budget() -> None:
     expiresAt. Money is a string in US dollars.
     """
 
+
+budget.synonyms = {"ls": "list", "delete": "rm", "remove": "rm", "add": "set", "new": "set", "create": "set"}
 
 budget_argument = click.argument("budget_id", metavar="BUDGET")
 
@@ -76,26 +75,17 @@ def _begins(text: str | None, cost: str | None) -> Money | Literal["ledger"] | N
     return int(text[:30])
 
 
-def _check_set(
-    session: str | None,
-    scope: str | None,
-    scope_prefix: str | None,
-    tasks: bool,
-    tokens: int | None,
-    cost: str | None,
-    spent_so_far: str | None,
-    **_: object,
-) -> None:
-    if [session, scope, scope_prefix].count(None) != 2:
+def _check_set(options: SimpleNamespace) -> None:
+    if [options.session, options.scope, options.scope_prefix].count(None) != 2:
         raise click.UsageError("name a SESSION, or give --scope or --scope-prefix")
-    if (tokens is None) == (cost is None):
+    if (options.tokens is None) == (options.cost is None):
         raise click.UsageError("give either --tokens or --cost; set a budget for each")
-    if tasks and session is None:
+    if options.tasks and options.session is None:
         raise click.UsageError("--tasks is for a SESSION; a budget of a scope covers all of its sessions")
-    _begins(spent_so_far, cost)
+    _begins(options.spent_so_far, options.cost)
 
 
-@command("set", check=_check_set)
+@command("set", group=budget, check=_check_set)
 @click.argument("session", type=SESSION, required=False)
 @click.option("--scope", help="Cover all sessions of this tenant or user, instead of SESSION.")
 @click.option("--scope-prefix", help="Cover all sessions whose scope begins with this, instead of SESSION.")
@@ -118,39 +108,45 @@ async def set_(
 ) -> Answer:
     """Set what SESSION, or a scope, may use. An existing budget keeps what it has counted."""
     begins = _begins(spent_so_far, cost)
-    made = await store.set_budget(
+    budget = await store.set_budget(
         session, scope_prefix=scope_prefix, tasks=tasks, tokens=tokens, cost=cost, spent_so_far=begins
     )
     text = (
-        f"budget {made.id} of {made.target}: {shown_amount(made.allowed, made.unit)} allowed, "
-        f"{shown_amount(made.left, made.unit)} left"
+        f"budget {budget.id} of {budget.target}: {shown_amount(budget.allowed, budget.unit)} allowed, "
+        f"{shown_amount(budget.left, budget.unit)} left"
     )
-    return said(text, budget_row(made))
+    return said(text, budget_row(budget))
 
 
-def _check_list(session: str | None, scope: str | None, scope_prefix: str | None, **_: object) -> None:
-    if session is not None and (scope, scope_prefix) != (None, None):
+def _check_list(options: SimpleNamespace) -> None:
+    if options.session is not None and (options.scope, options.scope_prefix) != (None, None):
         raise click.UsageError("name a SESSION or give --scope or --scope-prefix, not both")
 
 
-@command("list", check=_check_list)
+@command("list", group=budget, check=_check_list)
 @click.argument("session", type=SESSION, required=False)
 @scope_option
 @click.option("--scope-prefix", help="Only the budgets of scopes that begin with this.")
 async def list_(store: Store, session: Session | None, scope_prefix: str | None) -> Answer:
     """List all budgets, oldest first, or those that cover SESSION."""
-    found = await _all_budgets(store, scope_prefix) if session is None else await session.money.budgets()
-    return Answer(lambda: budget_lines(found), lambda: [budget_row(each) for each in found])
+    budgets = await _all_budgets(store, scope_prefix) if session is None else await session.money.budgets()
+    return Answer(lambda: budget_lines(budgets), lambda: [budget_row(budget) for budget in budgets])
 
 
 async def _all_budgets(store: Store, scope_prefix: str | None = None) -> list[Budget]:
-    found: list[Budget] = []
+    return await _all_pages(
+        lambda last: store.list_budgets(scope_prefix=scope_prefix, after=None if last is None else last.id, limit=_PAGE)
+    )
+
+
+async def _all_pages(read: Callable[[Item | None], Awaitable[Sequence[Item]]]) -> list[Item]:
+    """Return the items of all pages; ``read`` returns up to `_PAGE` items that follow the one given."""
+    items: list[Item] = []
     while True:
-        after = found[-1].id if found else None
-        page = await store.list_budgets(scope_prefix=scope_prefix, after=after, limit=_PAGE)
-        found += page
+        page = await read(items[-1] if items else None)
+        items += page
         if len(page) < _PAGE:
-            return found
+            return items
 
 
 async def _find_budget(store: Store, name: str) -> Budget:
@@ -158,44 +154,40 @@ async def _find_budget(store: Store, name: str) -> Budget:
     exact = await store.get_budget(name)
     if exact is not None:
         return exact
-    found = [each for each in await _all_budgets(store) if name and each.id.startswith(name)]
-    if not found:
+    matches = [budget for budget in await _all_budgets(store) if name and budget.id.startswith(name)]
+    if not matches:
         raise BudgetNotFound(name)
-    if len(found) > 1:
-        raise AmbiguousId(name, tuple(each.id for each in found))
-    return found[0]
+    if len(matches) > 1:
+        raise AmbiguousId(name, tuple(budget.id for budget in matches))
+    return matches[0]
 
 
-@command()
+@command(group=budget)
 @budget_argument
 async def show(store: Store, budget_id: str) -> Answer:
     """Show BUDGET: what is allowed, spent, reserved and left, and the open reservations."""
-    found = await _find_budget(store, budget_id)
-    held = await store.held_amounts(found.id)
+    budget = await _find_budget(store, budget_id)
+    reservations = await store.held_amounts(budget.id)
     return Answer(
-        lambda: facts_lines(budget_facts(found, held), look()),
-        lambda: {**budget_row(found), "held": [held_row(each, found.unit) for each in held]},
+        lambda: facts_lines(budget_facts(budget, reservations), look()),
+        lambda: {**budget_row(budget), "held": [held_row(amount, budget.unit) for amount in reservations]},
     )
 
 
-@destructive()
+@destructive(group=budget)
 @budget_argument
 async def rm(store: Store, budget_id: str) -> Plan:
     """Delete BUDGET and its reservations. The ledger is kept."""
-    found = await _find_budget(store, budget_id)
+    planned = await _find_budget(store, budget_id)
 
-    def shown(each: Budget, done: str, *, dry_run: bool) -> Answer:
-        text = f"{done} budget {each.id} of {each.target}, {shown_amount(each.spent, each.unit)} spent"
-        return said(text, {**budget_row(each), "dryRun": dry_run})
+    def answer(budget: Budget, verb: str, *, dry_run: bool) -> Answer:
+        text = f"{verb} budget {budget.id} of {budget.target}, {shown_amount(budget.spent, budget.unit)} spent"
+        return said(text, {**budget_row(budget), "dryRun": dry_run})
 
     async def go(store: Store) -> Answer:
-        return shown(await store.delete_budget(found.id), "deleted", dry_run=False)
+        return answer(await store.delete_budget(planned.id), "deleted", dry_run=False)
 
-    return Plan(f"budget {found.id} of {found.target}", shown(found, "would delete", dry_run=True), go)
-
-
-for each in (set_, list_, show, rm):
-    budget.add_command(each)
+    return Plan(f"budget {planned.id} of {planned.target}", answer(planned, "would delete", dry_run=True), go)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -226,8 +218,8 @@ async def exclude(session: Session, entry: str, part: int | str | None, clear: b
 # The label command.
 
 
-def _check(text: str | None, clear: bool, **_: object) -> None:
-    if bool(text) == clear:
+def _check(options: SimpleNamespace) -> None:
+    if bool(options.text) == options.is_removal:
         raise click.UsageError("give the TEXT of the label, or --clear")
 
 
@@ -235,16 +227,18 @@ def _check(text: str | None, clear: bool, **_: object) -> None:
 @session_argument
 @entry_argument
 @click.argument("text", required=False)
-@click.option("--clear", is_flag=True, help="Remove the label.")
+@click.option("--clear", "is_removal", is_flag=True, help="Remove the label.")
 @why_option
-async def label(session: Session, entry: str, text: str | None, clear: bool, why: str | None, as_json: bool) -> Answer:
+async def label(
+    session: Session, entry: str, text: str | None, is_removal: bool, why: str | None, as_json: bool
+) -> Answer:
     """Label ENTRY of SESSION with TEXT, in the views of this session.
 
     With --json: an object: sessionId, entryId, label.
     """
-    await session.marks.set_label(entry, text, by=BY, why=why)
     from flue_py.context.tokens import count_tokens
 
+    await session.marks.set_label(entry, text, by=BY, why=why)
     tokens = 0 if as_json else count_tokens(await session.build_context()).tokens
     done = f"entry {entry} is called {text}" if text else f"entry {entry} has no label"
     row: JsonObject = {"sessionId": session.id, "entryId": entry, "label": text}
@@ -255,21 +249,7 @@ async def label(session: Session, entry: str, text: str | None, clear: bool, why
 # The memory command.
 
 
-class _Memories(HelpfulGroup):
-    synonyms = MappingProxyType(
-        {
-            "ls": "list",
-            "delete": "rm",
-            "remove": "rm",
-            "forget": "rm",
-            "set": "add",
-            "remember": "add",
-            "find": "search",
-        }
-    )
-
-
-@click.group(cls=_Memories)
+@click.group(cls=HelpfulGroup)
 def memory() -> None:
     """Keep, list, find and delete what agents remember from session to session.
 
@@ -279,6 +259,10 @@ def memory() -> None:
     """
 
 
+memory.synonyms = {
+    "ls": "list", "find": "search", "set": "add", "remember": "add", "delete": "rm", "remove": "rm", "forget": "rm",
+}  # fmt: skip
+
 agent_option = click.option("--agent", metavar="NAME", help="The memory of this agent (default: that of the REPL).")
 project_option = click.option("--project", metavar="FOLDER", help="What is for this folder alone (default: for all).")
 
@@ -287,7 +271,7 @@ def _space(agent: str | None) -> str:
     return REPL if agent is None else f"agents/{agent}"
 
 
-@command(create=True)
+@command(group=memory, create=True)
 @click.argument("name")
 @click.argument("text")
 @click.option("--type", "type_", metavar="WORD", default="user", show_default=True, help="What it is about.")
@@ -300,11 +284,11 @@ async def add(store: Store, name: str, text: str, type_: str, agent: str | None,
     A WORD of --type is user, feedback, project, reference or another one. A database that is missing is made.
     """
     body = text_from_stdin("TEXT") if text == "-" else text
-    kept = await store.remember(name, body, type=type_, space=_space(agent), project=folder_named(project))
-    return said(f"remembered {kept.name!r}{place_of(kept)}, {counted(kept.chars, 'character')}", info_row(kept))
+    info = await store.remember(name, body, type=type_, space=_space(agent), project=folder_named(project))
+    return said(f"remembered {info.name!r}{place_of(info)}, {counted(info.chars, 'character')}", info_row(info))
 
 
-@command("list", paged=True)
+@command("list", group=memory, paged=True)
 @agent_option
 @project_option
 @scope_option
@@ -316,26 +300,20 @@ async def memory_list_(store: Store, agent: str | None, project: str | None) -> 
         None if agent is None else _space(agent),
         None if project is None else folder_named(project),
     )
-    return _listed(await _all(store, where), "nothing is remembered")
+    memories = await _all_pages(
+        lambda last: store.backend.read_documents(where, after=None if last is None else last.info.id, limit=_PAGE)
+    )
+    return _listed(memories, "nothing is remembered")
 
 
-async def _all(store: Store, where: DocumentFilter) -> list[Document]:
-    found: list[Document] = []
-    while True:
-        page = await store.backend.read_documents(where, after=found[-1].info.id if found else None, limit=_PAGE)
-        found += page
-        if len(page) < _PAGE:
-            return found
-
-
-@command(paged=True)
+@command(group=memory, paged=True)
 @click.argument("words", metavar="WORDS...", nargs=-1, required=True)
 @agent_option
 @project_option
 @scope_option
 async def search(store: Store, words: tuple[str, ...], agent: str | None, project: str | None) -> Answer:
     """Find memories whose names or texts have all WORDS, taken literally and in any case."""
-    found: list[Document] = []
+    memories: list[Document] = []
     after: DocumentName | None = None
     while True:
         page = await store.search_memories(
@@ -345,45 +323,37 @@ async def search(store: Store, words: tuple[str, ...], agent: str | None, projec
             after=after,
             limit=_PAGE,
         )
-        found += page.documents
+        memories += page.documents
         after = page.after
         if after is None:
-            return _listed(found, "nothing found")
+            return _listed(memories, "nothing found")
 
 
-def _listed(found: Sequence[Document], nothing: str) -> Answer:
-    if not found:
+def _listed(memories: Sequence[Document], nothing: str) -> Answer:
+    if not memories:
         return said(nothing, [])
-    return Answer(lambda: memory_lines(found), lambda: [document_row(each) for each in found])
+    return Answer(lambda: memory_lines(memories), lambda: [document_row(memory) for memory in memories])
 
 
-@destructive("rm")
+@destructive("rm", group=memory)
 @click.argument("name")
 @agent_option
 @project_option
 @scope_option
 async def memory_rm(store: Store, name: str, agent: str | None, project: str | None) -> Plan:
     """Forget the memory NAME. Its text is kept nowhere."""
-    asked = DocumentName(store.scope or "", "memory", _space(agent), folder_named(project), name)
-    found = await store.backend.get_document(asked)
+    space, folder = _space(agent), folder_named(project)
+    address = DocumentName(store.scope or "", "memory", space, folder, name)
 
-    def answer(info: DocumentInfo | None, done: str, *, dry_run: bool) -> Answer:
-        row: JsonObject = {"dryRun": dry_run, "forgotten": None if info is None else info_row(info)}
-        if info is None:
-            return said(f"there is no memory {printable(repr(name))}{place_of(asked)}", row)
-        return said(f"{done} {printable(repr(name))}{place_of(asked)}, {counted(info.chars, 'character')}", row)
+    async def forget(store: Store) -> bool:
+        return await store.forget(name, space=space, project=folder)
 
-    async def go(store: Store) -> Answer:
-        is_gone = await store.forget(name, space=asked.space, project=asked.project)
-        return answer(found.info if found is not None and is_gone else None, "forgot", dry_run=False)
-
-    info = None if found is None else found.info
-    what = "" if info is None else f"memory {printable(repr(name))}{place_of(asked)}"
-    return Plan(what, answer(info, "would forget", dry_run=True), go, verb="forget")
-
-
-for memory_each in (add, memory_list_, search, memory_rm):
-    memory.add_command(memory_each)
+    return document_plan(
+        await store.backend.get_document(address),
+        f"{printable(repr(name))}{place_of(address)}",
+        forget,
+        ("memory", "forget", "forgot", "forgotten"),
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------

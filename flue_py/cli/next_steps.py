@@ -1,4 +1,4 @@
-"""What to do next, in three lines: for a person at a terminal who names no command. The database is only read."""
+"""The next steps, in three lines: for a person at a terminal who names no command. The database is only read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PLAIN = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.:-]*")
 
 
 def print_next_steps(place: Place, *, is_typed: bool) -> int:
-    """Print what to do next with a database, and return the exit code: of the error, if it cannot be read.
+    """Print the next steps with a database, and return the exit code: of the error, if it cannot be read.
 
     ``is_typed`` says that it was named by --db, which the next command needs then, too.
     """
@@ -49,8 +49,8 @@ def print_next_steps(place: Place, *, is_typed: bool) -> int:
         is_shown = place.is_file and place.target.isprintable()
         begin = [f"flue-py --db {shlex.quote(place.target)}"] * is_shown + ["flue-py --db ..."]
     width = look().width
-    made = [steps(each) for each in begin]
-    print_lines(next((lines for lines in made if all(cells(text_of(line)) <= width for line in lines)), made[-1]))
+    layouts = [steps(start) for start in begin]
+    print_lines(next((lines for lines in layouts if all(cells(text_of(line)) <= width for line in lines)), layouts[-1]))
     return code
 
 
@@ -77,9 +77,9 @@ async def _on_store(target: str, *, is_file: bool) -> Steps:
         return await _going_on(store, (await store.info()).sessions, latest[0])
 
 
-def _beginning(what: str) -> Steps:
+def _beginning(text: str) -> Steps:
     return lambda flue: (
-        ((what, ""),),
+        ((text, ""),),
         (("Import your own sessions:  ", ""), (f"{flue} import auto --discover", "bold")),
         (("See a real one first:      ", ""), ("flue-py demo", "bold"), (_ALL, "dim")),
     )
@@ -88,9 +88,9 @@ def _beginning(what: str) -> Steps:
 async def _going_on(store: Store, sessions: int, latest: SessionInfo) -> Steps:
     name = name_among(latest, await sources_of(store.backend, [latest]))
     passed = age(datetime.now(UTC) - latest.active_at)
-    said = f"{counted(sessions, 'session')}; last active {passed} ago: "
+    head = f"{counted(sessions, 'session')}; last active {passed} ago: "
     shown = look()
-    first = (said, ""), (clip(name, max(_ID, shown.width - cells(said)), shown.glyphs.cut), "bold")
+    first = (head, ""), (clip(name, max(_ID, shown.width - cells(head)), shown.glyphs.cut), "bold")
     session = await _short_id(store, latest)
 
     def steps(flue: str) -> tuple[Line, Line, Line]:
@@ -116,26 +116,26 @@ async def _short_id(store: Store, latest: SessionInfo) -> str:
     return "SESSION"
 
 
-def _older(location: str, found: int, current: int) -> Steps:
-    said = f" has format {found}, and this flue-py works on format {current}."
+def _older(location: str, from_format: int, current: int) -> Steps:
+    text = f" has format {from_format}, and this flue-py works on format {current}."
     return lambda flue: (
-        ((_room(location, len(said)) + said, ""),),
+        ((_room(location, len(text)) + text, ""),),
         (("Upgrade it:    ", ""), (f"{flue} migrate", "bold")),
         (("All commands:  ", ""), ("flue-py --help", "bold")),
     )
 
 
 def _refused(error: FlueError, target: str) -> Steps:
-    """Return what an error says, and what it says to do."""
-    what, _, advice = on_one_line(in_commands(str(error))).partition("; ")
+    """Return the message of an error, and its advice."""
+    text, _, advice = on_one_line(in_commands(str(error))).partition("; ")
     for path in (target, repr(target)):
-        if what.startswith(path):
-            rest = what.removeprefix(path)
-            what = _room(path, cells(rest)) + rest
+        if text.startswith(path):
+            rest = text.removeprefix(path)
+            text = _room(path, cells(rest)) + rest
     advice = advice or "name another database with --db, or FLUE_PY_DB"
     shown = look()
     return lambda _: (
-        ((clip(what, shown.width, shown.glyphs.cut), "red"),),
+        ((clip(text, shown.width, shown.glyphs.cut), "red"),),
         ((clip(advice[:1].upper() + advice[1:], shown.width, shown.glyphs.cut), ""),),
         (("All commands:  ", ""), ("flue-py --help", "bold")),
     )

@@ -38,7 +38,7 @@ from flue_py.render.lines import (
     table,
     text_of,
 )
-from flue_py.render.views import log_lines, log_row, moved_row
+from flue_py.render.views import log_lines, log_row, moved_row, row_of
 from flue_py.sessions.marks import MarkEffect
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -67,13 +67,13 @@ BYTES = "bytes"
 
 
 class Tell(Protocol):
-    """Moves a bar on: how many steps are done, how many there are in all, and what is being done, if not the same."""
+    """Moves a bar on: how many steps are done, how many there are in all, and its new text, if not the same."""
 
-    def __call__(self, done: int, total: int, what: str = "") -> None: ...
+    def __call__(self, done: int, total: int, text: str = "") -> None: ...
 
 
 @contextmanager
-def progress_bar(what: str, unit: str = "") -> Iterator[Tell]:
+def progress_bar(text: str, unit: str = "") -> Iterator[Tell]:
     """Show a bar while the block runs, from `DELAY` seconds on, and yield the function that moves it on.
 
     Until the first call of it, the bar shows that something is going on, and for how long. Nothing is
@@ -83,7 +83,7 @@ def progress_bar(what: str, unit: str = "") -> Iterator[Tell]:
     if not is_animated():
         yield ignore_progress
         return
-    bar = _Bar(what, unit)
+    bar = _Bar(text, unit)
     timer = threading.Timer(DELAY, bar.start)
     timer.daemon = True
     if DELAY:
@@ -102,15 +102,15 @@ def is_animated() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
 
 
-def ignore_progress(done: int, total: int, what: str = "") -> None:
+def ignore_progress(done: int, total: int, text: str = "") -> None:
     """Show nothing."""
 
 
 class _Bar:
     """A bar that may be started and stopped by different threads, in whatever order."""
 
-    def __init__(self, what: str, unit: str) -> None:
-        self._what = what
+    def __init__(self, text: str, unit: str) -> None:
+        self._what = text
         self._unit = unit
         self._lock = threading.Lock()
         self._state: tuple[int, int] | None = None
@@ -153,10 +153,10 @@ class _Bar:
             bar.start()
             self._update, self._close = update, bar.stop
 
-    def tell(self, done: int, total: int, what: str = "") -> None:
+    def tell(self, done: int, total: int, text: str = "") -> None:
         with self._lock:
             self._state = (done, total)
-            self._what = what or self._what
+            self._what = text or self._what
             if self._update is not None:
                 self._update()
 
@@ -179,7 +179,7 @@ count_option = click.option(
 
 
 async def name_of(store: Store, session_id: str) -> str:
-    """Return what people know a session by; "" if it is missing."""
+    """Return the name that people know a session by; "" if it is missing."""
     session = await store.get_session(session_id)
     return "" if session is None else await session.reports.name()
 
@@ -229,7 +229,7 @@ json_option = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON
 
 
 class Answer(Frozen):
-    """What a command prints: lines for people, JSON for programs. Only what is asked for is made.
+    """The output of a command: lines for people, JSON for programs. Only the one that is printed is made.
 
     ``document`` is printed as it is, in place of lines. ``notes`` are lines for people on stderr, and ``code`` is the
     exit code.
@@ -254,7 +254,7 @@ def plain_lines(text: str) -> list[Line]:
 
 
 def print_answer(answer: Answer, *, as_json: bool, paged: bool = False) -> None:
-    """Print what a command answers."""
+    """Print the answer of a command."""
     if as_json and answer.row is not None:
         print_json(answer.row())
     elif answer.document is not None:
@@ -344,7 +344,7 @@ def look(
 ) -> Look:
     """Return how to show entries on this output: its width, and signs it can encode.
 
-    In a pipe nothing is cut, unless COLUMNS says how wide it is: what reads it may look for any word.
+    In a pipe nothing is cut, unless COLUMNS says how wide it is: its reader may look for any word.
     """
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
     glyphs = UNICODE if encoding.startswith("utf") else ASCII
@@ -359,8 +359,8 @@ def _styled_console(*, err: bool = False) -> Console | None:
         return None
     from rich.console import Console
 
-    found = Console(highlight=False, markup=False, emoji=False, stderr=err)
-    return found if found.is_terminal else None
+    console = Console(highlight=False, markup=False, emoji=False, stderr=err)
+    return console if console.is_terminal else None
 
 
 def _width() -> int | None:
@@ -398,7 +398,7 @@ def shown_leaf(entry_id: str | None) -> str:
 
 
 def marked(session: Session, action: str, entry: str, effect: MarkEffect) -> Answer:
-    """Return the answer of a command that marks an entry, with what that does to the context in tokens."""
+    """Return the answer of a command that marks an entry, with the effect on the context in tokens."""
     others = len(effect.entry_ids) - 1
     text = f"{action} entry {entry}" + (f" and {others} that belong to it" if others else "")
     if action == "pinned":
@@ -406,17 +406,13 @@ def marked(session: Session, action: str, entry: str, effect: MarkEffect) -> Ans
     row: JsonObject = {
         "sessionId": session.id,
         "entryId": entry,
-        "entryIds": [*effect.entry_ids],
-        "exclusionIds": [*effect.exclusion_ids],
-        "tokensBefore": effect.tokens_before,
-        "tokensAfter": effect.tokens_after,
-        "ownTokens": effect.own_tokens,
+        **row_of(effect, "entry_ids exclusion_ids tokens_before tokens_after own_tokens"),
     }
     return said(f"{text}; {context_change(effect.tokens_before, effect.tokens_after)}", row)
 
 
 def context_change(before: int, after: int) -> str:
-    """Return what became of a context's size in words: ``context 12,345 -> 11,002 tokens (-1,343)``."""
+    """Return the change of a context's size in words: ``context 12,345 -> 11,002 tokens (-1,343)``."""
     if before == after:
         return f"context {counted(after, 'token')}, unchanged"
     return f"context {before:,} -> {counted(after, 'token')} ({after - before:+,})"
@@ -433,13 +429,7 @@ part_option = click.option(
 
 def appended(session: Session, text: str, done: Appended) -> Answer:
     """Return the answer of a command that appends entries."""
-    row: JsonObject = {
-        "sessionId": session.id,
-        "entryIds": list(done.entry_ids),
-        "leafId": done.leaf_id,
-        "replayed": done.replayed,
-    }
-    return said(text, row)
+    return said(text, {"sessionId": session.id, **row_of(done, "entry_ids leaf_id replayed")})
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -449,7 +439,7 @@ def appended(session: Session, text: str, done: Appended) -> Answer:
 def explained_lines(
     items: Sequence[ContextEntry], sent: ContextRequest, before: ContextRequest | None
 ) -> Iterator[Line]:
-    """Yield what the steps did, one line each, and then what became of each entry.
+    """Yield the effect of each step, one line each, and then the outcome of each entry.
 
     ``before`` is the request that the last answer came from, if there is one.
     """
@@ -463,11 +453,11 @@ def explained_lines(
     for event in report.events:
         yield ((one_line(str(event)), "yellow"),)
     if before is not None:
-        found = sent.break_since(before)
-        kept = "it begins with all of the request before it"
-        yield (
-            (kept if found is None else one_line(f"it begins otherwise than the request before it: {found}"), "dim"),
-        )
+        difference = sent.break_since(before)
+        text = "it begins with all of the request before it"
+        if difference is not None:
+            text = one_line(f"it begins otherwise than the request before it: {difference}")
+        yield ((text, "dim"),)
     yield ()
     yield from _step_lines(report)
     yield ()
@@ -483,27 +473,27 @@ def _step_lines(report: ContextReport) -> Iterator[Line]:
     rows: list[list[tuple[str, str]]] = [[("step", "dim"), ("what it did", "dim"), ("tokens freed", "dim")]]
     for step in report.steps:
         done = [change.how for change in step.changes]
-        said = ", ".join(f"{done.count(how)} {how}" for how in dict.fromkeys(done)) or "-"
-        rows.append([(one_line(step.name), ""), (said, ""), (f"{step.tokens_freed:,}", "")])
+        counts = ", ".join(f"{done.count(how)} {how}" for how in dict.fromkeys(done)) or "-"
+        rows.append([(one_line(step.name), ""), (counts, ""), (f"{step.tokens_freed:,}", "")])
     yield from table(rows)
 
 
 def _entry_lines(items: Sequence[ContextEntry], sent: ContextRequest) -> Iterator[Line]:
-    told = sent.report.by_entry()
+    changes_by_entry = sent.report.by_entry()
     repaired: dict[str, list[str]] = {}
     for repair in sent.repairs:
         repaired.setdefault(repair.entry_id or "", []).append(repair.what)
     rows: list[list[tuple[str, str]]] = [[("entry", "dim"), ("role", "dim"), ("sent", "dim"), ("why", "dim")]]
     for item in items:
-        changes = told.get(item.entry_id, ())
+        changes = changes_by_entry.get(item.entry_id, ())
         reasons = {step.name: step.reason for step in sent.report.steps}
         why = [f"{change.step}: {reasons[change.step]}" for change in changes] + repaired.get(item.entry_id, [])
         state = request.state_of(changes, is_repaired=item.entry_id in repaired)
         style = {"whole": "", "out": "dim"}.get(state.split(" ")[0], "yellow")
         rows.append([(item.entry_id, ""), (one_line(item.role), ""), (state, style), (one_line("; ".join(why)), "dim")])
     yield from table(rows)
-    for what in repaired.get("", ()):
-        yield ((f"for {sent.target}: {one_line(what)}", "dim"),)
+    for repair_text in repaired.get("", ()):
+        yield ((f"for {sent.target}: {one_line(repair_text)}", "dim"),)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -543,8 +533,8 @@ def ids_in(option: str, file: str) -> Iterator[str]:
     try:
         opened = open_if_plain(Path(in_full(file)))
     except (OSError, ValueError) as error:
-        said = error.strerror if isinstance(error, OSError) else None
-        raise InvalidArgument(f"{where}: {said or error}") from error
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise InvalidArgument(f"{where}: {reason or error}") from error
     if opened is None:
         raise InvalidArgument(f"{where}: it is a pipe or a device, not a file; write it into a file first")
     with opened:
@@ -571,9 +561,9 @@ def _is_stdout(opened: BinaryIO) -> bool:
 
 def _id_of(where: str, line: bytes) -> str:
     try:
-        found = json.loads(line)
+        value = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"{where} is no JSON ({error})") from error
-    if not isinstance(found, dict) or not isinstance(found.get("id"), str):
-        raise InvalidArgument(f"{where} is no event, but {shown(found)}")
-    return str(found["id"])
+    if not isinstance(value, dict) or not isinstance(value.get("id"), str):
+        raise InvalidArgument(f"{where} is no event, but {shown(value)}")
+    return str(value["id"])

@@ -8,29 +8,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import aclosing
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
-from types import MappingProxyType
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import click
 from msgspec.structs import replace
 
-from flue_py.cli.main import HelpfulGroup, Place, is_only_readable
-from flue_py.cli.output import (
-    MOST_LINES,
-    Answer,
-    Tell,
-    count_option,
-    entry_sizes,
-    ids_in,
-    item_sizes,
-    look,
-    marks_of,
-    models_of,
-    plain_lines,
-    print_line,
-    said,
-)
-from flue_py.cli.running import (
+from flue_py.cli.command import (
     ENTRY,
     ENTRY_NAME,
     SESSION,
@@ -49,6 +33,25 @@ from flue_py.cli.running import (
     schema_option,
     scope_option,
     session_argument,
+    settings_in,
+    system_in,
+    tools_in,
+)
+from flue_py.cli.main import HelpfulGroup, Place, is_only_readable
+from flue_py.cli.output import (
+    MOST_LINES,
+    Answer,
+    Tell,
+    count_option,
+    entry_sizes,
+    ids_in,
+    item_sizes,
+    look,
+    marks_of,
+    models_of,
+    plain_lines,
+    print_line,
+    said,
 )
 from flue_py.core.context import Turn, entry_costs
 from flue_py.core.entries import Artifact
@@ -71,7 +74,6 @@ from flue_py.render.views import (
     entry_row,
     event_row,
     facts_lines,
-    iso,
     log_lines,
     log_row,
     minute,
@@ -79,6 +81,7 @@ from flue_py.render.views import (
     path_lines,
     plan_costs,
     plan_lines,
+    row_of,
     search_lines,
     search_row,
     session_facts,
@@ -98,7 +101,7 @@ from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 if TYPE_CHECKING:
-    from flue_py.cli import output, running
+    from flue_py.cli import output
     from flue_py.context import request as explained
     from flue_py.context import settings
     from flue_py.context.artifacts import ArtifactExcerpt
@@ -108,7 +111,6 @@ if TYPE_CHECKING:
     from flue_py.search import SearchAnswer
 else:
     output = lazy_module("flue_py.cli.output")
-    running = lazy_module("flue_py.cli.running")
     explained = lazy_module("flue_py.context.request")
     settings = lazy_module("flue_py.context.settings")
     transcript = lazy_module("flue_py.render.transcript")
@@ -120,38 +122,37 @@ _NO_TURNS = "there are no turns yet"
 # The artifacts command.
 
 
-class _Artifacts(HelpfulGroup):
-    synonyms = MappingProxyType({"ls": "list", "read": "show", "cat": "show", "grep": "show"})
-
-
-@click.group(cls=_Artifacts)
+@click.group(cls=HelpfulGroup)
 def artifacts() -> None:
     """List and show results of tools that are stored beside the conversation."""
 
 
-@command("list", paged=True)
+artifacts.synonyms = {"ls": "list", "read": "show", "cat": "show", "grep": "show"}
+
+
+@command("list", group=artifacts, paged=True)
 @session_argument
 async def list_(session: Session) -> Answer:
     """List the artifacts that SESSION sees, on the active path or off it, in the order they came.
 
     With --json: a list of id, tool, hint, characters, callId, entryId, createdAt.
     """
-    found = await session.artifacts.all()
-    return Answer(lambda: _lines(found), lambda: [artifact.json for artifact in found])
+    artifacts_seen = await session.artifacts.all()
+    return Answer(lambda: _lines(artifacts_seen), lambda: [artifact.json for artifact in artifacts_seen])
 
 
-def _lines(found: Sequence[Artifact]) -> list[Line]:
-    if not found:
+def _lines(artifacts_seen: Sequence[Artifact]) -> list[Line]:
+    if not artifacts_seen:
         return plain_lines("there are no artifacts")
     rows: list[list[Span]] = [[(name, "dim") for name in ("artifact", "characters", "made", "tool")]]
-    for artifact in found:
-        said = " | ".join(one_line(text, 80) for text in (artifact.tool, artifact.hint) if text)
-        about: list[Span] = [(f"{artifact.characters:,}", ""), (minute(artifact.created_at), ""), (said, "")]
+    for artifact in artifacts_seen:
+        about_text = " | ".join(one_line(text, 80) for text in (artifact.tool, artifact.hint) if text)
+        about: list[Span] = [(f"{artifact.characters:,}", ""), (minute(artifact.created_at), ""), (about_text, "")]
         rows.append([(one_line(artifact.id, 64), "bold"), *about])
     return table(rows, right=frozenset({1}))
 
 
-@command("show", paged=True)
+@command("show", group=artifacts, paged=True)
 @session_argument
 @click.argument("artifact")
 @click.option(
@@ -167,41 +168,37 @@ async def artifacts_show(session: Session, artifact: str, start: int, length: in
     With --grep, --length counts the characters of those lines. With --json: an object: artifact (as in list), text,
     start, end, firstLine, found (a list of number, text), leftOut.
     """
-    found = await session.artifacts.read(await _named(session, artifact), start=start, length=length, grep=grep)
+    excerpt = await session.artifacts.read(await _named(session, artifact), start=start, length=length, grep=grep)
     if grep is None:
-        return Answer(lambda: plain_lines(found.text), lambda: found.json)
-    return Answer(lambda: _found_lines(found), lambda: found.json)
+        return Answer(lambda: plain_lines(excerpt.text), lambda: excerpt.json)
+    return Answer(lambda: _found_lines(excerpt), lambda: excerpt.json)
 
 
 async def _named(session: Session, name: str) -> str:
     """Return the one id that is, or begins with, ``name``. Raises `ArtifactNotFound`, `AmbiguousId`."""
     ids = list(dict.fromkeys(artifact.id for artifact in await session.artifacts.all()))
-    fitting = [each for each in ids if name and each.startswith(name.lower())]
-    if not fitting:
+    matches = [artifact_id for artifact_id in ids if name and artifact_id.startswith(name.lower())]
+    if not matches:
         raise ArtifactNotFound(session.id, name)
-    if len(fitting) > 1 and fitting[0] != name.lower():
-        raise AmbiguousId(name, tuple(fitting))
-    return fitting[0]
+    if len(matches) > 1 and matches[0] != name.lower():
+        raise AmbiguousId(name, tuple(matches))
+    return matches[0]
 
 
-def _found_lines(found: ArtifactExcerpt) -> Iterable[Line]:
-    if not found.found:
+def _found_lines(excerpt: ArtifactExcerpt) -> Iterable[Line]:
+    if not excerpt.found:
         yield (("nothing found", "dim"),)
-    for line in found.found:
+    for line in excerpt.found:
         yield ((f"{line.number}: ", "dim"), (line.text, ""))
-    if found.left_out:
-        yield ((f"({counted(found.left_out, 'more line')}; go on with --start {found.end})", "dim"),)
-
-
-for each in (list_, artifacts_show):
-    artifacts.add_command(each)
+    if excerpt.left_out:
+        yield ((f"({counted(excerpt.left_out, 'more line')}; go on with --start {excerpt.end})", "dim"),)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The browse command.
 
 
-def _check(session: str | None, entry: str | None, **_: object) -> None:
+def _check(_: SimpleNamespace) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("this needs a terminal; without one, sessions, tree, show and search print the same")
 
@@ -218,7 +215,7 @@ def browse(place: Place, session: str | None, entry: str | None) -> Answer:
     A database that can only be read is not changed. After a signal that ends it, the exit code is 128 and the
     number of the signal.
     """
-    from flue_py.tui.opening import browse as run_browser
+    from flue_py.tui import browse as run_browser
 
     require_database(place)
     code = run_browser(place.target, read_only=is_only_readable(place.target), session=session, entry=entry)
@@ -234,25 +231,15 @@ if TYPE_CHECKING:
 _HEAD = 100
 """How many messages are shown from the beginning of a context that is too long to be shown whole."""
 _FIELDS = {"openai-responses": ("instructions", "input"), "gemini": ("systemInstruction", "contents")}
-"""What a provider calls the system prompt and the messages, where it is not ``system`` and ``messages``."""
+"""The names of the system prompt and the messages of a provider, if not ``system`` and ``messages``."""
 
 
-def _context_check(
-    explain: bool,
-    agent: str | None,
-    settings: str | None,
-    system: str | None,
-    tools: str | None,
-    model: str | None,
-    target: str | None,
-    last: int | None,
-    count: bool,
-    **_: object,
-) -> None:
-    asked = any(option is not None for option in (agent, settings, system, tools, model))
-    if asked and not explain and target is None:
+def _context_check(options: SimpleNamespace) -> None:
+    is_request = options.explain or options.target is not None
+    of_request = (options.agent, options.settings, options.system, options.tools, options.model)
+    if not is_request and any(option is not None for option in of_request):
         raise click.UsageError("--agent, --settings, --system, --tools and --model are for --explain or --target")
-    if (explain or target is not None) and (last is not None or count):
+    if is_request and (options.last is not None or options.count):
         raise click.UsageError(
             "--last and --count show the context as it is; leave them out with --explain and --target"
         )
@@ -305,10 +292,10 @@ async def context(
             session.request,
             target,
             agent=agent,
-            settings=running.settings_in(settings),
+            settings=settings_in(settings),
             model=model,
-            system=running.system_in(system),
-            tools=running.tools_in(tools),
+            system=system_in(system),
+            tools=tools_in(tools),
         )
         return await _request(session, leaf, ask, explain=explain)
     if as_json:
@@ -374,10 +361,10 @@ async def diff(store: Store, a: str, b: str, show_all: bool) -> Answer:
     """
     left, leaf = await end_of(store, a)
     right, other_leaf = await end_of(store, b, left)
-    found = await left.branches.diff(right, leaf=leaf, other_leaf=other_leaf)
-    ancestor = None if found.ancestor_id is None else await left.get_entry(found.ancestor_id)
-    names = {each.id: await each.reports.name() for each in (left, right)}
-    return Answer(lambda: diff_lines(found, ancestor, names, look(), show_all=show_all), lambda: diff_row(found))
+    report = await left.branches.diff(right, leaf=leaf, other_leaf=other_leaf)
+    ancestor = None if report.ancestor_id is None else await left.get_entry(report.ancestor_id)
+    names = {session.id: await session.reports.name() for session in (left, right)}
+    return Answer(lambda: diff_lines(report, ancestor, names, look(), show_all=show_all), lambda: diff_row(report))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -417,9 +404,9 @@ async def events(
             yield from ids_in("--after-file", file)
 
     named = [await _found(store, name) for name in session]
-    told = store.events(sessions=named or None, after=seen(), follow=follow)
-    async with aclosing(told) as found:
-        async for event in found:
+    events_read = store.events(sessions=named or None, after=seen(), follow=follow)
+    async with aclosing(events_read) as event_stream:
+        async for event in event_stream:
             print_line(event_row(event))
     return Answer()
 
@@ -494,13 +481,7 @@ async def search(
     parts: str | None,
     sessions: list[Session],
     exclude: list[Session],
-    program: str | None,
-    project: str | None,
-    model: str | None,
-    git_branch: str | None,
-    since: str | None,
-    until: str | None,
-    newest: int | None,
+    choice: SessionChoice,
     role: str | None,
     tool: str | None,
     limit: int,
@@ -524,10 +505,9 @@ async def search(
     longer than what is searched of it), go, the command, and byId (WORDS are its id, or that of its session where
     entryId is null).
     """
-    begin, end = moment(since, "--since"), moment(until, "--until", is_end=True)
-    choice = SessionChoice(program, project, model, git_branch, newest=newest)
+    begin, end = choice.times()
     ids: list[str] | None = [session.id for session in sessions] or None
-    if choice.reads_sessions or model is not None:
+    if choice.reads_sessions or choice.model is not None:
         ids = [info.id for info in await chosen_sessions(store, choice) if ids is None or info.id in ids]
     answer = await store.search(
         " ".join(words),
@@ -535,7 +515,7 @@ async def search(
         parts=_parts(parts),
         sessions=ids,
         exclude=exclude,
-        project=project,
+        project=choice.project,
         role=None if role is None else _OTHER_NAMES.get(role, role),
         tool=tool,
         since=begin,
@@ -567,11 +547,11 @@ def _parts(text: str | None) -> list[Part] | None:
     if text is None:
         return None
     names = [name.strip() for name in text.split(",") if name.strip()]
-    known: dict[str, Part] = {part: part for part in PARTS}
+    part_names: dict[str, Part] = {part: part for part in PARTS}
     for name in names:
-        if name not in known:
+        if name not in part_names:
             raise InvalidArgument(f"--in: {name!r} is no part; give some of {', '.join(PARTS)}")
-    return [known[name] for name in names]
+    return [part_names[name] for name in names]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -595,13 +575,7 @@ async def sessions(
     store: Store,
     kind: SessionKind | None,
     show_all: bool,
-    program: str | None,
-    project: str | None,
-    model: str | None,
-    git_branch: str | None,
-    since: str | None,
-    until: str | None,
-    newest: int | None,
+    choice: SessionChoice,
     limit: int | None,
     order: SessionOrder,
     reverse: bool,
@@ -627,35 +601,34 @@ async def sessions(
     either), metadata, completedAt, createdAt, activeAt, updatedAt, model.
     """
     wanted = dict(map(_pair, metadata)) or None
-    begin, end = moment(since, "--since"), moment(until, "--until", is_end=True)
+    times = choice.times()
     completed = None if show_all else False
-    choice = SessionChoice(program, project, model, git_branch, begin, end, newest)
-    if newest is None:
-        is_chosen = await chooser(store, choice)
+    if choice.newest is None:
+        is_chosen = await chooser(store, choice, times)
     else:
-        ids = {info.id for info in await chosen_sessions(store, choice, completed=completed)}
+        ids = {info.id for info in await chosen_sessions(store, choice, times, completed=completed)}
         is_chosen = lambda info: info.id in ids  # noqa: E731
-    found: list[SessionInfo] = []
+    infos: list[SessionInfo] = []
     cursor = None
     # The store knows only titles, not names: all sessions are read before they are put in the order of their names.
     enough = None if order == "title" else limit
     listing = partial(store.list_sessions, kind=kind, title=title, scope_prefix=scope_prefix, metadata=wanted)
-    while enough is None or len(found) < enough:
+    while enough is None or len(infos) < enough:
         page = await listing(
             order_by=order,
             descending=reverse if order == "title" else not reverse,
             completed=completed,
-            limit=_PAGE if enough is None or choice != SessionChoice() else min(enough - len(found), _PAGE),
+            limit=_PAGE if enough is None or choice != SessionChoice() else min(enough - len(infos), _PAGE),
             cursor=cursor,
         )
-        found += filter(is_chosen, page.sessions)
+        infos += filter(is_chosen, page.sessions)
         cursor = page.next_cursor
         if cursor is None:
             break
-    sources = await sources_of(store.backend, found if order == "title" else found[:limit])
+    sources = await sources_of(store.backend, infos if order == "title" else infos[:limit])
     if order == "title":
-        found.sort(key=lambda info: _place_by_name(info, sources), reverse=reverse)
-    listed = found[:limit]
+        infos.sort(key=lambda info: _place_by_name(info, sources), reverse=reverse)
+    listed = infos[:limit]
     models = await models_of(store, listed)
     has_others = not show_all and (await listing(completed=True, limit=1)).sessions
     return Answer(
@@ -670,14 +643,14 @@ def _pair(text: str) -> tuple[str, Scalar]:
     if not separator:
         raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--metadata")
     try:
-        found = json.loads(value)
+        parsed = json.loads(value)
     except ValueError:
         return key, value
-    return key, value if isinstance(found, (dict, list)) else found
+    return key, value if isinstance(parsed, (dict, list)) else parsed
 
 
 def _place_by_name(info: SessionInfo, sources: Mapping[str, SessionInfo]) -> tuple[str, str]:
-    """Return what puts sessions in the order of the names that are listed, whatever their case."""
+    """Return the key by which sessions are sorted by the names that are listed, whatever their case."""
     name = name_among(info, sources)
     return name.casefold(), name
 
@@ -689,22 +662,14 @@ def _place_by_name(info: SessionInfo, sources: Mapping[str, SessionInfo]) -> tup
 View: TypeAlias = Literal["path", "turns", "history", "answer", "leaf"]
 
 
-def _show_check(
-    entry: str | None,
-    view: View | None,
-    leaf: str | None,
-    last: int | None,
-    count: bool,
-    show_all: bool,
-    **_: object,
-) -> None:
-    if view is not None and entry is not None:
+def _show_check(options: SimpleNamespace) -> None:
+    if options.view is not None and options.entry is not None:
         raise click.UsageError("--path, --turns, --history, --answer and --print-leaf show a session; leave ENTRY out")
-    if view != "path" and (leaf is not None or count):
+    if options.view != "path" and (options.leaf is not None or options.count):
         raise click.UsageError("--leaf and --count are for --path")
-    if view not in ("path", "history") and last is not None:
+    if options.view not in ("path", "history") and options.last is not None:
         raise click.UsageError("--last is for --path and --history")
-    if view != "turns" and show_all:
+    if options.view != "turns" and options.show_all:
         raise click.UsageError("--all is for --turns")
 
 
@@ -744,10 +709,16 @@ async def show(
     row carried more; --history has tool calls, too. Of ENTRY such an object with its label, of --answer one, or null.
     Of --turns a list of number, entryId, preview, compacted, createdAt.
     """
-    if view == "path":
-        return await _path(session, leaf, last, count=count, as_json=as_json)
+    views: dict[View, Callable[[], Awaitable[Answer]]] = {
+        "path": lambda: _path(session, leaf, last, count=count, as_json=as_json),
+        "turns": lambda: _turns(store, session, show_all=show_all),
+        "history": lambda: _history(store, session, last),
+        "answer": lambda: _last_answer(session),
+    }
+    if view == "leaf":
+        return said(session.leaf_id or "", session.leaf_id)
     if view is not None:
-        return await _view(store, session, view, last, show_all=show_all)
+        return await views[view]()
     if entry is None:
         return await _session(store, session)
     stored, label = await session.get_entry(entry), (await session.marks.labels()).get(entry)
@@ -774,16 +745,6 @@ async def _path(session: Session, leaf: LeafChoice, last: int | None, *, count: 
     return Answer(lines, lambda: [entry_row(entry) for entry in entries[-(last or 0) :]])
 
 
-async def _view(store: Store, session: Session, view: View, last: int | None, *, show_all: bool) -> Answer:
-    if view == "leaf":
-        return said(session.leaf_id or "", session.leaf_id)
-    if view == "turns":
-        return await _turns(store, session, show_all=show_all)
-    if view == "history":
-        return await _history(store, session, last)
-    return await _last_answer(session)
-
-
 async def _turns(store: Store, session: Session, *, show_all: bool) -> Answer:
     turns = await conversation.Conversation(store, session).turns()
 
@@ -791,9 +752,8 @@ async def _turns(store: Store, session: Session, *, show_all: bool) -> Answer:
         return {
             "number": turn.number,
             "entryId": turn.entry.id,
-            "preview": turn.preview,
-            "compacted": turn.is_compacted,
-            "createdAt": iso(turn.entry.created_at),
+            **row_of(turn, "preview compacted=is_compacted"),
+            **row_of(turn.entry, "created_at"),
         }
 
     return Answer(
@@ -839,15 +799,10 @@ async def _session(store: Store, session: Session) -> Answer:
         return facts_lines(facts, look())
 
     def row() -> JsonObject:
-        set_to: JsonObject = {
-            "thinkingLevel": thinking,
-            "provider": settings.provider,
-            "model": settings.model,
-        }
         return {
             **session_row(info, name),
             "model": model,
-            "settings": set_to,
+            "settings": {"thinkingLevel": thinking, **row_of(settings, "provider model")},
             "tasks": [task_row(link) for link in tasks],
         }
 
@@ -855,9 +810,9 @@ async def _session(store: Store, session: Session) -> Answer:
 
 
 def _told(link: TaskLink) -> str:
-    """Return a task on one line: its session, what the parent calls it, and how it ended."""
-    said = f"{link.child_id} as {link.task_id}" + (f", {link.status}" if link.status is not None else "")
-    return said if link.summary is None else f"{said}: {one_line(link.summary)}"
+    """Return a task on one line: its session, its name in the parent, and how it ended."""
+    text = f"{link.child_id} as {link.task_id}" + (f", {link.status}" if link.status is not None else "")
+    return text if link.summary is None else f"{text}: {one_line(link.summary)}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -866,8 +821,8 @@ def _told(link: TaskLink) -> str:
 _MOST_TASKS = 100
 
 
-def _tree_check(count: bool, sizes: bool, **_: object) -> None:
-    if count and not sizes:
+def _tree_check(options: SimpleNamespace) -> None:
+    if options.count and not options.sizes:
         raise click.UsageError("--count and --no-sizes contradict each other; give one of them")
 
 
@@ -947,8 +902,8 @@ async def tree(
             *([f"{spent_tokens(info)} tokens used"] if info.spent_tokens else []),
             _spent(info),
         ]
-        told = "".join(f", {number}" for number in numbers)
-        yield ((style.fit(name, max(16, style.width - len(told))) + told, "bold"),)
+        rest = "".join(f", {number}" for number in numbers)
+        yield ((style.fit(name, max(16, style.width - len(rest))) + rest, "bold"),)
         begun = {entry_id: infos for entry_id, infos in forks.items() if entry_id is not None}
         yield from plan_lines(plan, info.leaf_id, style, forks=begun, links=links, tasks=tasks)
         if len(drawn) < len(entries):
@@ -1004,42 +959,30 @@ def _days_shown(
     count = RECENT_DAYS if days is None else days
     today = datetime.now(UTC).date()
     start = today - timedelta(days=min(count - 1, today.toordinal() - 1))
-    more = "; --all shows what was before" if days is None else ""
+    hint = "; --all shows what was before" if days is None else ""
     span = "today" if count == 1 else f"the last {count:,} days"
-    return _Days(start, today, f"{span}, {start} to {today} (UTC){more}")
+    return _Days(start, today, f"{span}, {start} to {today} (UTC){hint}")
 
 
-def _usage_check(
-    session: str | None,
-    program: str | None,
-    git_branch: str | None,
-    since: str | None,
-    until: str | None,
-    newest: int | None,
-    leaf: str | None,
-    path: bool,
-    first_day: datetime | None,
-    last_day: datetime | None,
-    days: int | None,
-    always: bool,
-    **_: object,
-) -> None:
-    if session is None and (path or leaf is not None):
+def _usage_check(options: SimpleNamespace) -> None:
+    session, choice = options.session, options.choice
+    if session is None and (options.path or options.leaf is not None):
         raise InvalidArgument("--path and --leaf are of a session; name it")
-    if session is not None and (until or newest or program or git_branch):
+    if session is not None and (choice.until or choice.newest or choice.program or choice.git_branch):
         raise InvalidArgument("--program, --git-branch, --until and --newest choose sessions; leave out SESSION")
+    first_day, last_day = options.first_day, options.last_day
     if session is None:
-        first_day, last_day = _days_between(since, until, first_day, last_day)
-    _days_shown(session, first_day, last_day, days, always=always)
+        first_day, last_day = _days_between(choice, first_day, last_day)
+    _days_shown(session, first_day, last_day, options.days, always=options.always)
 
 
 def _days_between(
-    since: str | None, until: str | None, first_day: datetime | None, last_day: datetime | None
+    choice: SessionChoice, first_day: datetime | None, last_day: datetime | None
 ) -> tuple[datetime | None, datetime | None]:
     """Return the first and the last day of --since and --until, which name days as --first-day and --last-day do."""
-    if (since and first_day) or (until and last_day):
+    if (choice.since and first_day) or (choice.until and last_day):
         raise InvalidArgument("--since and --first-day, or --until and --last-day, are the same; give one of them")
-    return moment(since, "--since") or first_day, moment(until, "--until") or last_day
+    return moment(choice.since, "--since") or first_day, moment(choice.until, "--until") or last_day
 
 
 @command(check=_usage_check, bar="reading")
@@ -1077,13 +1020,7 @@ async def usage(
     tasks: bool,
     scope_prefix: str | None,
     provider: str | None,
-    program: str | None,
-    project: str | None,
-    model: str | None,
-    git_branch: str | None,
-    since: str | None,
-    until: str | None,
-    newest: int | None,
+    choice: SessionChoice,
     agent: str | None,
     purpose: str | None,
     outcome: str | None,
@@ -1097,7 +1034,7 @@ async def usage(
 
     With SESSION, --since is an entry of it; --since and --leaf show a part of the path. With any other option, or
     without SESSION, the numbers come from the ledger, which keeps every paid call. Without SESSION they are of the last
-    30 days, by day, unless other days or --by are given. Days are in UTC; a week is named by its Monday. A project is
+    30 days, by day, unless other days or --by are options. Days are in UTC; a week is named by its Monday. A project is
     the folder that a session worked in at its first paid call; an agent is the one that a message names, else the
     program that a session was imported from. "-" means unknown.
 
@@ -1113,58 +1050,40 @@ async def usage(
     input, output, cacheRead, cacheWrite5m, cacheWrite1h, reasoning, totalTokens (each null if none of its calls
     reported any), costPicodollars and costUsd (a decimal string; both null if no cost is known).
     """
-    filters = (
-        store.scope,
-        scope_prefix,
-        provider,
-        project,
-        agent,
-        model,
-        purpose,
-        outcome,
-        branch,
-        first_day,
-        last_day,
-        days,
-        program,
-        git_branch,
-        until,
-        newest,
-    )
-    asks_ledger = group_by or path or tree or tasks or always or any(value is not None for value in filters)
-    found: Session | None = None
+    filters = (store.scope, scope_prefix, provider, agent, purpose, outcome, branch, first_day, last_day, days)
+    is_filtered = replace(choice, since=None) != SessionChoice() or any(value is not None for value in filters)
+    asks_ledger = group_by or path or tree or tasks or always or is_filtered
+    since = choice.since
+    payer: Session | None = None
     after: str | None = None
     end: LeafChoice = STORED
     if session is not None:
         try:
-            found = await store.find_session(session)
+            payer = await store.find_session(session)
         except SessionNotFound:
             # What a deleted session paid is asked for by its whole id.
             if not asks_ledger or path or since is not None or leaf is not None:
                 raise
-    if found is not None:
-        after = None if since is None else await found.resolve_entry_id(since)
-        end = STORED if leaf is None else await found.resolve_entry_id(leaf)
+    if payer is not None:
+        after = None if since is None else await payer.resolve_entry_id(since)
+        end = STORED if leaf is None else await payer.resolve_entry_id(leaf)
         if not asks_ledger:
-            window = await found.money.aggregate_usage_since(after, leaf=end, told=True)
+            window = await payer.money.aggregate_usage_since(after, leaf=end, told=True)
             return Answer(lambda: usage_lines(window), lambda: usage_row(window))
     if session is None:
-        first_day, last_day = _days_between(since, until, first_day, last_day)
+        first_day, last_day = _days_between(choice, first_day, last_day)
     shown = _days_shown(session, first_day, last_day, days, always=always)
-    payers: list[SessionInfo] | None = None
-    choice = SessionChoice(program, project, model, git_branch, newest=newest)
-    if choice.reads_sessions:
-        payers = await chosen_sessions(store, choice)
+    payers = await chosen_sessions(store, choice) if choice.reads_sessions else None
     groups: tuple[Dimension, ...] = group_by or (("day",) if session is None else ())
     report = await store.usage(
-        payers if payers is not None else session if found is None else found.id,
+        payers if payers is not None else session if payer is None else payer.id,
         tree=tree,
         tasks=tasks,
         scope_prefix=scope_prefix,
         provider=provider,
-        model=model,
+        model=choice.model,
         agent=agent,
-        project=project,
+        project=choice.project,
         purpose=purpose,
         outcome=outcome,
         branch=branch,

@@ -10,16 +10,17 @@ from contextlib import closing
 from datetime import UTC, datetime
 from os.path import exists, isdir
 from pathlib import Path, PurePath
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, get_args
 
 import click
 from msgspec.structs import replace
 
 import flue_py
+from flue_py.cli.command import SESSION, command, leaf_option, newest_argument, run, scope_option, settings_in
 from flue_py.cli.errors import in_commands
 from flue_py.cli.main import INTERRUPTED, Place
 from flue_py.cli.output import BYTES, Answer, Tell, joined, progress_bar, said
-from flue_py.cli.running import SESSION, command, leaf_option, newest_argument, run, scope_option
 from flue_py.core.json import JsonObject
 from flue_py.core.kinds import Shape
 from flue_py.core.sessions import LeafChoice
@@ -28,28 +29,20 @@ from flue_py.errors import FixTheCall, FlueError, InvalidArgument, shown
 from flue_py.formats.registry import FORMATS, canonical_name, export_names, format_names, known_format, programs_seen
 from flue_py.lazy import lazy_module
 from flue_py.render.lines import Line, counted, printable
+from flue_py.render.views import row_of
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.transfer.bundle import BundleCounts, read_bundle, write_bundle
 from flue_py.transfer.export import export_session, transcripts_of_tasks, write_transcript
 from flue_py.transfer.export import transcript as transcript_of
-from flue_py.transfer.importing import (
-    AUTO,
-    ImportedFiles,
-    ImportReport,
-    ImportSource,
-    find_files,
-    import_source,
-    usual_places,
-)
+from flue_py.transfer.imports import ImportedFiles, ImportReport, import_source
+from flue_py.transfer.source import AUTO, ImportSource, find_files, usual_places
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from flue_py.cli import running
     from flue_py.runtime import conversation
 else:
-    running = lazy_module("flue_py.cli.running")
     conversation = lazy_module("flue_py.runtime.conversation")
 
 
@@ -76,7 +69,7 @@ async def bundle(store: Store, target: Path, sessions: list[Session], keep_paths
 
 
 def held(counts: BundleCounts) -> str:
-    """Return what a bundle holds, in words."""
+    """Return the counts of a bundle, in words."""
     return joined(
         [
             counted(counts.trees, "tree"),
@@ -88,13 +81,8 @@ def held(counts: BundleCounts) -> str:
 
 
 def held_row(counts: BundleCounts) -> JsonObject:
-    """Return what a bundle holds, for programs."""
-    return {
-        "trees": counts.trees,
-        "sessions": counts.sessions,
-        "entries": counts.entries,
-        "calls": counts.calls,
-    }
+    """Return the counts of a bundle, for programs."""
+    return row_of(counts, "trees sessions entries calls")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -135,34 +123,25 @@ class _Format(click.Choice):  # type: ignore[type-arg, unused-ignore]
         return value
 
 
-def _check(
-    form: str,
-    leaf: str | None,
-    output: str | None,
-    append: bool,
-    overwrite: bool,
-    tasks: bool,
-    words_only: bool,
-    as_json: bool,
-    **options: object,
-) -> None:
-    options |= {"append": append, "tasks": tasks, "words_only": words_only}
+def _check(options: SimpleNamespace) -> None:
+    form, output = options.form, options.output
     for name, formats in _FORMATS_OF.items():
-        is_default = options[name] in (None, False, 0) if name != "sizes" else options[name]
+        value = getattr(options, name)
+        is_default = value if name == "sizes" else value in (None, False, 0)
         if form not in formats and not is_default:
             raise click.UsageError(f"--{name.replace('_', '-')} is for {' and '.join(formats)}, not for {form}")
-    if leaf is not None and (form in ("html", "json", "snapshots") or words_only):
+    if options.leaf is not None and (form in ("html", "json", "snapshots") or options.words_only):
         raise click.UsageError("--leaf is for the formats of other programs, and for markdown without --words-only")
     is_printed = output == _STDOUT or (output is None and form != "html")
-    if is_printed and (append or overwrite or as_json or options["open"]):
+    if is_printed and (options.append or options.overwrite or options.as_json or options.open):
         raise click.UsageError("--append, --overwrite, --open and --json go with --output FILE")
-    if not is_printed and tasks:
+    if not is_printed and options.tasks:
         raise click.UsageError("--tasks prints; give it without --output, and redirect the output")
-    if append and overwrite:
+    if options.append and options.overwrite:
         raise click.UsageError("give either --append or --overwrite")
-    if words_only and (append or tasks):
+    if options.words_only and (options.append or options.tasks):
         raise click.UsageError("--append and --tasks are of whole transcripts; leave out --words-only")
-    if output is not None and not is_printed and not (append or overwrite) and exists(output):
+    if output is not None and not is_printed and not (options.append or options.overwrite) and exists(output):
         if isdir(output):
             raise InvalidArgument(f"--output: {shown(output)} is a folder; name a file in it")
         raise InvalidArgument(f"{output} is there already; name another file, or remove it")
@@ -230,7 +209,7 @@ async def export(
             cutover_at=cutover_at,
             made_at=None if no_time else datetime.now(UTC),
             sizes=sizes,
-            settings=running.settings_in(settings),
+            settings=settings_in(settings),
             agent=agent,
             target=target,
         )
@@ -497,12 +476,12 @@ def _total(reports: Sequence[ImportReport], failures: Sequence[FlueError], files
 
 
 def _counts(reports: Sequence[ImportReport], failures: Sequence[FlueError], files: int) -> str:
-    """Return what became of files, and how many sessions and entries are new."""
+    """Return the outcome of files, and how many sessions and entries are new."""
     sessions = [session for report in reports for session in report.sessions]
     counts = [
         f"{len(reports):,} of {counted(files, 'file')} imported",
-        counted(sum(each.created for each in sessions), "new session"),
-        counted(sum(each.added for each in sessions), "new entry", "new entries"),
+        counted(sum(session.created for session in sessions), "new session"),
+        counted(sum(session.added for session in sessions), "new entry", "new entries"),
     ]
     if failures:
         counts.append(f"{counted(len(failures), 'file')} not imported")
@@ -517,7 +496,7 @@ def _passed_over(others: Counter[str], *, discover: bool) -> list[str]:
             name: f"{counted(count, 'file')} in its usual places, such as {printable(_shown_path(first))}"
             for name, count, first in programs_seen()
         }
-    return [f"{name}: {what}; flue-py cannot read its sessions" for name, what in sorted(seen.items())]
+    return [f"{name}: {remark}; flue-py cannot read its sessions" for name, remark in sorted(seen.items())]
 
 
 def _lines(report: ImportReport) -> list[Line]:
@@ -535,16 +514,16 @@ def _lines(report: ImportReport) -> list[Line]:
         ((f"  {counted(report.rows, 'row')} read, {report.already_there:,} already there", "dim"),),
     ]
     for session in report.sessions[1:]:
-        what = f"task session {session.session_id}" if session.task_of else f"session {session.session_id}"
+        name = f"task session {session.session_id}" if session.task_of else f"session {session.session_id}"
         if session.deleted:
-            lines.append(((f"  {what}: was deleted here, and stays deleted", "dim"),))
+            lines.append(((f"  {name}: was deleted here, and stays deleted", "dim"),))
             continue
-        lines.append(((f"  {what}: {counted(session.added, 'new entry', 'new entries')}", "dim"),))
+        lines.append(((f"  {name}: {counted(session.added, 'new entry', 'new entries')}", "dim"),))
     return lines + _row_lines(report)
 
 
 def _row_lines(report: ImportReport) -> list[Line]:
-    """Return what became of rows that made no entry of their own, or another one than they say."""
+    """Return the outcome of rows that made no entry of their own, or another one than they say."""
     dim = [f"{counted(count, 'row')} left out: {reason}" for reason, count in report.left_out.items()]
     if report.merged:
         dim.insert(0, f"{counted(report.merged, 'row')} merged into the message they belong to")
@@ -554,8 +533,8 @@ def _row_lines(report: ImportReport) -> list[Line]:
         if session.leaf_kept
     ]
     if report.held_back:
-        held = f"{counted(report.held_back, 'row')} from line {report.held_back_from} on"
-        striking.append(f"held back: {held} may not be a whole message; --finish takes them")
+        rows_held = f"{counted(report.held_back, 'row')} from line {report.held_back_from} on"
+        striking.append(f"held back: {rows_held} may not be a whole message; --finish takes them")
     if booked := sum(session.booked for session in report.sessions):
         dim.append(f"{counted(booked, 'paid call')} in the ledger before the message is complete")
     lines: list[Line] = [((f"  {text}", "dim"),) for text in dim]
@@ -609,7 +588,7 @@ async def unbundle(store: Store, source: Path) -> Answer:
         "there already": report.trees_unchanged,
         "refused": len(report.refused),
     }
-    trees = joined([f"{number:,} {what}" if number else "" for what, number in done.items()])
+    trees = joined([f"{number:,} {outcome}" if number else "" for outcome, number in done.items()])
     lines: list[Line] = [
         ((f"{source}: {held(report.counts)}", "bold"),),
         ((f"  trees: {trees or 'none'}", ""),),
@@ -617,9 +596,7 @@ async def unbundle(store: Store, source: Path) -> Answer:
     ]
     row: JsonObject = {
         **held_row(report.counts),
-        "added": report.trees_added,
-        "refreshed": report.trees_refreshed,
-        "unchanged": report.trees_unchanged,
-        "refused": [{"sessionId": refusal.session_id, "reason": refusal.reason} for refusal in report.refused],
+        **row_of(report, "added=trees_added refreshed=trees_refreshed unchanged=trees_unchanged"),
+        "refused": [row_of(refusal, "session_id reason") for refusal in report.refused],
     }
     return Answer(lambda: lines, lambda: row, code=1 if report.refused else 0)

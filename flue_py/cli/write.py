@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Literal, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Literal, cast
 
 import click
 
-from flue_py.cli.main import Place
-from flue_py.cli.output import Answer, said
-from flue_py.cli.running import (
+from flue_py.cli.command import (
     BY,
     SESSION_NAME,
     command,
@@ -24,36 +23,37 @@ from flue_py.cli.running import (
     session_argument,
     text_from_stdin,
 )
+from flue_py.cli.main import Place
+from flue_py.cli.output import Answer, said
 from flue_py.core.entries import checked_source
 from flue_py.core.json import JsonObject
 from flue_py.core.sessions import DEFAULT_LIMITS, Appended, LeafChoice, OnConflict, check_name
 from flue_py.errors import FlueError, InvalidEntry, LeafConflict, SessionNotFound, shown
+from flue_py.lazy import lazy_module
 from flue_py.render.lines import counted
-from flue_py.render.views import session_row
+from flue_py.render.views import row_of, session_row
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.sessions.write import incoming_messages
+
+if TYPE_CHECKING:
+    from flue_py.core import messages
+else:
+    messages = lazy_module("flue_py.core.messages")
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The append command.
 
 
-def message_schema() -> JsonObject:
-    """Return the JSON Schema of a message."""
-    from flue_py.core import messages
-
-    return messages.message_schema()
-
-
 _ROLES = ("user", "assistant", "system", "developer")
 
 
-def _check(text: str | None, role: str | None, create: bool, expected: LeafChoice, **_: object) -> None:
-    if text is None and role is not None:
+def _check(options: SimpleNamespace) -> None:
+    if options.text is None and options.role is not None:
         raise click.UsageError("--role is for TEXT; JSON on standard input says its own")
-    if text is None and sys.stdin.isatty():
+    if options.text is None and sys.stdin.isatty():
         raise click.UsageError("give TEXT, or a message as JSON on standard input")
-    if create and isinstance(expected, str):
+    if options.create and isinstance(options.expected, str):
         raise click.UsageError("--create is for a session that may be new, which has no leaf to be --expected")
 
 
@@ -71,7 +71,7 @@ def _check(text: str | None, role: str | None, create: bool, expected: LeafChoic
 )
 @click.option("--note-conflict", is_flag=True, help="Note in the log of SESSION that the append was refused.")
 @idempotency_option
-@schema_option("Print the JSON Schema of a message, without a database.", message_schema)
+@schema_option("Print the JSON Schema of a message, without a database.", lambda: messages.message_schema())  # noqa: PLW0108 - not imported before
 @click.option("--source", metavar="TEXT", help="How it came in: prompt, skill, shell, task, retry.")
 @click.option("--create", is_flag=True, help="Create the session with this key, and the database, if missing.")
 def append(
@@ -103,10 +103,10 @@ def append(
     _refuse_what_cannot_be_stored(messages, source, idempotency_key)
 
     async def work(store: Store) -> Answer:
-        found = await _found(store, session, create=create)
+        target = await (store.open_session(session, mode="get_or_create") if create else store.find_session(session))
         try:
             done = await store.append_messages(
-                found,
+                target,
                 messages,
                 source=source,
                 idempotency_key=idempotency_key,
@@ -115,15 +115,15 @@ def append(
             )
         except LeafConflict as conflict:
             if note_conflict:
-                await _note(found, conflict)
+                await _note(target, conflict)
             raise
-        return _answer(found, done)
+        return _answer(target, done)
 
     return run(place, work, create=create)
 
 
 def _refuse_what_cannot_be_stored(messages: Sequence[JsonObject], source: str | None, key: str | None) -> None:
-    """Raise what the append would, before a database or a session is made for it."""
+    """Raise the errors of the append, before a database or a session is made for it."""
     check_name(key, "idempotency_key")
     DEFAULT_LIMITS.check_entries(incoming_messages(messages, source).entries)
     checked_source(source)
@@ -138,10 +138,6 @@ async def _note(session: Session, conflict: LeafConflict) -> None:
         conflict.add_note(f"this could not be noted in the log: {error}")
 
 
-async def _found(store: Store, name: str, *, create: bool) -> Session:
-    return await store.open_session(name, mode="get_or_create") if create else await store.find_session(name)
-
-
 def _message(text: str, role: str | None) -> JsonObject:
     content = text_from_stdin("TEXT") if text == "-" else text
     if not content.strip():
@@ -150,8 +146,8 @@ def _message(text: str, role: str | None) -> JsonObject:
 
 
 def _messages_in() -> Sequence[JsonObject]:
-    given = json_from_stdin("message")
-    messages = given if isinstance(given, list) else [given]
+    value = json_from_stdin("message")
+    messages = value if isinstance(value, list) else [value]
     for message in messages:
         if not isinstance(message, dict):
             raise InvalidEntry(f"message: {shown(message)} is no JSON object with a role")
@@ -164,18 +160,8 @@ def _answer(session: Session, done: Appended) -> Answer:
     notes = [*done.oddities]
     if done.surrogates_replaced:
         notes.append(f"{counted(done.surrogates_replaced, 'lone surrogate')} replaced")
-    row: JsonObject = {
-        "sessionId": session.id,
-        "entryId": done.entry_id,
-        "entryIds": [*done.entry_ids],
-        "parentId": done.parent_id,
-        "leafId": done.leaf_id,
-        "revision": done.revision,
-        "onBranch": done.on_branch,
-        "replayed": done.replayed,
-        "surrogatesReplaced": done.surrogates_replaced,
-        "oddities": [*done.oddities],
-    }
+    names = "entry_id entry_ids parent_id leaf_id revision on_branch replayed surrogates_replaced oddities"
+    row: JsonObject = {"sessionId": session.id, **row_of(done, names)}
     return Answer(lambda: [((done.entry_id, ""),)], lambda: row, notes=notes)
 
 
@@ -183,8 +169,8 @@ def _answer(session: Session, done: Appended) -> Answer:
 # The new command.
 
 
-def _new_check(key: str | None, if_missing: bool, **_: object) -> None:
-    if if_missing and key is None:
+def _new_check(options: SimpleNamespace) -> None:
+    if options.if_missing and options.key is None:
         raise click.UsageError("--if-missing is for a --key")
 
 
@@ -201,20 +187,20 @@ async def new(store: Store, key: str | None, title: str | None, project: str | N
     the session, as in sessions.
     """
     if key is not None and if_missing:
-        made = await store.open_session(key, mode="get_or_create", title=title, cwd=project)
+        session = await store.open_session(key, mode="get_or_create", title=title, cwd=project)
     else:
-        made = await store.create_session(key=key, title=title, cwd=project)
-    return said(made.id, session_row(made.info, await made.reports.name()))
+        session = await store.create_session(key=key, title=title, cwd=project)
+    return said(session.id, session_row(session.info, await session.reports.name()))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The task command.
 
 
-def _task_check(title: str | None, key: str | None, end: str | None, summary: str | None, **_: object) -> None:
-    if end is None and summary is not None:
+def _task_check(options: SimpleNamespace) -> None:
+    if options.end is None and options.summary is not None:
         raise click.UsageError("--summary is for --end")
-    if end is not None and (title is not None or key is not None):
+    if options.end is not None and (options.title is not None or options.key is not None):
         raise click.UsageError("--title and --key are for a new task; leave them out with --end")
 
 
@@ -243,19 +229,19 @@ async def task(
     With --json: the task session, as in sessions.
     """
     if end is None:
-        made = await session.tasks.create(task_id=task_id, key=key, title=title, expected_leaf=expected)
+        child = await session.tasks.create(task_id=task_id, key=key, title=title, expected_leaf=expected)
     else:
-        made = await _task_of(store, session, task_id)
-        await made.tasks.end(end, summary=summary, by="flue-py", expected_leaf=expected)
-    return said(made.id, session_row(made.info, await made.reports.name()))
+        child = await _task_of(store, session, task_id)
+        await child.tasks.end(end, summary=summary, by="flue-py", expected_leaf=expected)
+    return said(child.id, session_row(child.info, await child.reports.name()))
 
 
 async def _task_of(store: Store, session: Session, task_id: str) -> Session:
     for link in await session.tasks.links():
         if link.task_id == task_id:
-            found = await store.get_session(link.child_id)
-            if found is not None:
-                return found
+            child = await store.get_session(link.child_id)
+            if child is not None:
+                return child
     raise SessionNotFound(
         task_id, detail=f"session {session.id!r} has no task {shown(task_id)}; flue-py show lists those it has"
     )

@@ -1,4 +1,4 @@
-"""The steps of the demo, and what it shows of each."""
+"""The steps of the demo, and its output at each."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ Themes for the terminal interface that users can edit while it runs, then a mino
 
 
 class Section(Frozen):
-    """One part of what the demo shows."""
+    """One part of the demo."""
 
     title: str
     lines: list[Line] = field(default_factory=list)
 
 
 def read_transcript() -> tuple[SessionPart, ParseReport]:
-    """Return the session that comes with the package, and what came of its rows."""
+    """Return the session that comes with the package, and the report on its rows."""
     packed = files("flue_py.demo").joinpath("transcript.jsonl.gz").read_bytes()
     reader = PiReader("transcript.jsonl")
     (session,) = read_lines(reader, gzip.decompress(packed).splitlines())
@@ -139,7 +139,7 @@ async def _work_with(session: Session) -> tuple[str | None, Session]:
         tokens_before=tokens,
         usage=_usage(1_204, 163, tokens),
     )
-    asked = await session.append_message(_user("Commit them, and start a task that checks the changelog."))
+    request = await session.append_message(_user("Commit them, and start a task that checks the changelog."))
     await session.append_message(_assistant("Committed. The task is running.", 12, 41, 4_310))
 
     task = await session.tasks.create(task_id="changelog", title="Check the changelog")
@@ -148,7 +148,7 @@ async def _work_with(session: Session) -> tuple[str | None, Session]:
     await part.append_message(_user("List the tokens in theme.ts."), source="task")
     await part.append_message(_assistant("userMessageText, toolTitle, toolOutput.", 2, 19, 812))
     await task.append_message(_assistant("It names all three.", 2, 11, 1_090))
-    return asked.leaf_id, task
+    return request.leaf_id, task
 
 
 def _user(text: str) -> JsonObject:
@@ -248,7 +248,7 @@ async def _tell(database: str, console: Console) -> None:
             console.print()
             console.print(Rule(section.title, align="left", characters="─" if glyphs is UNICODE else "-"))
             for line in section.lines:
-                text = Text.assemble(*((printable(said), style) for said, style in line))
+                text = Text.assemble(*((printable(span_text), style) for span_text, style in line))
                 text.rstrip()
                 console.print(text, no_wrap=True, overflow="ignore", crop=False)
     console.print()

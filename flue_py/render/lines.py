@@ -67,7 +67,7 @@ class Run(Frozen):
 
 
 class Plan(Frozen):
-    """The lines of a tree in order, all of its branches (also those not shown), and what is not shown."""
+    """The lines of a tree in order, all of its branches (also those not shown), and how many entries are not shown."""
 
     runs: tuple[Run, ...]
     branches: tuple[Branch, ...]
@@ -79,8 +79,8 @@ class Plan(Frozen):
 class Walk(Frozen):
     """Every entry of a tree in the order of its lines, with the nesting of its branch, and whether it begins one.
 
-    Below an entry come the branches that leave its line there, and then what goes on, so that all that descends from an
-    entry follows it. ``active`` are the ids of the path to the leaf.
+    Below an entry come the branches that leave its line there, and then the rest of the line, so that all that
+    descends from an entry follows it. ``active`` are the ids of the path to the leaf.
     """
 
     entries: list[Entry]
@@ -151,7 +151,7 @@ def plan_tree(
 def without_program_rows(entries: Sequence[Entry], prefixes: tuple[str, ...], ends: Collection[str]) -> list[Entry]:
     """Return ``entries`` without rows that a program wrote for itself, by how their kinds begin, except ``ends``.
 
-    What lies below such a row is drawn below the entry before it. O(entries).
+    Entries below such a row are drawn below the entry before it. O(entries).
     """
     above: dict[str, str | None] = {}
     spoken: list[Entry] = []
@@ -204,8 +204,10 @@ def _shape_of(entries: Sequence[Entry], leaf: str | None) -> _Shape:
         active.add(at)
         at = by_id[at].parent_id
     main = {
-        parent: next((child for child in found if child.id in active), max(found, key=lambda child: below[child.id]))
-        for parent, found in children.items()
+        parent: next(
+            (child for child in siblings if child.id in active), max(siblings, key=lambda child: below[child.id])
+        )
+        for parent, siblings in children.items()
     }
     shape = _Shape(roots, children, main, frozenset(active), {}, {}, below)
     start_of: dict[str, str] = {}
@@ -229,17 +231,17 @@ def _shape_of(entries: Sequence[Entry], leaf: str | None) -> _Shape:
 
 def _shown(shape: _Shape, marked: Collection[str], *, fold: bool, depth: int | None) -> set[str]:
     """Return the first entries of the branches to show. If a branch is shown, so is the one that it left."""
-    found = [start for start in shape.lines if depth is None or shape.nesting[start] <= depth]
-    if not fold or len(found) <= MOST_BRANCHES:
-        return set(found)
+    starts = [start for start in shape.lines if depth is None or shape.nesting[start] <= depth]
+    if not fold or len(starts) <= MOST_BRANCHES:
+        return set(starts)
     holds_mark = set()
     for start in reversed(shape.lines):
         line = shape.lines[start]
         if any(entry.id in marked or any(side.id in holds_mark for side in shape.sides(entry)) for entry in line):
             holds_mark.add(start)
     # A branch is larger than any that leaves it, so none is chosen without the one that it left.
-    found.sort(key=lambda start: (start in shape.active, start in holds_mark, shape.below[start]), reverse=True)
-    return set(found[:MOST_BRANCHES])
+    starts.sort(key=lambda start: (start in shape.active, start in holds_mark, shape.below[start]), reverse=True)
+    return set(starts[:MOST_BRANCHES])
 
 
 def _runs(shape: _Shape, shown: set[str], alone: set[str], closing: set[str], *, fold: bool) -> Iterator[Run]:
@@ -268,14 +270,14 @@ def _line_runs(
     for place, entry in enumerate(line):
         run.append(entry)
         sides = shape.sides(entry)
-        kept = [side.id for side in sides if side.id in shown]
+        shown_sides = [side.id for side in sides if side.id in shown]
         folded += sum(shape.branches_below[side.id] for side in sides if side.id not in shown)
         follower = line[place + 1] if place + 1 < len(line) else None
-        goes_on = fold and not kept and entry.id not in closing and entry.id not in alone
+        goes_on = fold and not shown_sides and entry.id not in closing and entry.id not in alone
         if goes_on and follower is not None and follower.id not in alone:
             continue
         yield Run(tuple(run), branch, opens, follower is None, folded)
-        yield from kept
+        yield from shown_sides
         run, opens, folded = [], False, 0
 
 
@@ -366,7 +368,7 @@ def _escaped(char: str) -> str:
 
 
 def clip(text: str, width: int, cut: str = "…") -> str:
-    """Return a text that takes at most ``width`` cells; ``cut`` stands for what was left out."""
+    """Return a text that takes at most ``width`` cells; ``cut`` stands for the rest."""
     if cells(text) <= width:
         return text
     room = width - cells(cut)
@@ -395,9 +397,9 @@ def short_count(number: int) -> str:
     return str(number)
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
+def counted(number: int, singular: str, many: str | None = None) -> str:
     """Return a number with its noun: ``1 entry``, ``1,018 entries``."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+    return f"{number:,} {singular if number == 1 else many or singular + 's'}"
 
 
 _PART = re.compile(r":\d+\Z")
@@ -463,7 +465,7 @@ _ROLE_WORDS: Mapping[str, str] = {
 
 
 class Cost(Frozen):
-    """What calls cost, in picodollars. ``is_partial`` says that some of them have no known cost."""
+    """The cost of calls, in picodollars. ``is_partial`` says that some of them have no known cost."""
 
     picodollars: int
     is_partial: bool = False
@@ -521,12 +523,12 @@ def entry_name(entry: Entry) -> Span:
 
 
 def exclusion_text(exclusion: Exclusion) -> str:
-    """Return what lists say of an entry that is excluded, or a part of which is."""
+    """Return how lists mark an entry that is excluded, or a part of which is."""
     return "excluded" if exclusion.part is None else f"part {exclusion.part} excluded"
 
 
 def entry_text(entry: Entry) -> str:
-    """Return the beginning of what an entry says, as one line."""
+    """Return the beginning of the text of an entry, as one line."""
     value = entry.data
     fields: JsonObject = value if isinstance(value, dict) else {}
     kind = kind_of(entry.kind)
@@ -546,13 +548,13 @@ def entry_text(entry: Entry) -> str:
 
 
 def _left_out(details: JsonValue) -> str:
-    """Return what a compaction says that left messages out, and has no summary; "" for any other entry."""
+    """Return the text of a compaction that left messages out, and has no summary; "" for any other entry."""
     dropped = details.get("dropped") if isinstance(details, dict) else None
     return f"{dropped.get('messages')} messages are left out" if isinstance(dropped, dict) else ""
 
 
 def _facts(value: JsonValue, name: str = "", depth: int = 0) -> Iterator[str]:
-    """Yield what an object says as ``name: value``, objects in it included; lists and what lies deeper as JSON."""
+    """Yield the fields of an object as ``name: value``, objects in it included; lists and deeper values as JSON."""
     if isinstance(value, dict) and depth < _DEEPEST:
         for key, part in islice(value.items(), _MOST_FACTS):
             yield from _facts(part, key, depth + 1)
@@ -607,21 +609,21 @@ def entry_line(
     marks: Sequence[Span] = (),
     is_faint: bool = False,
 ) -> Line:
-    """Return an entry as a line of ``look.width`` cells: id, ``before`` (its place), what it is and says, size, cost.
+    """Return an entry as a line of ``look.width`` cells: id, ``before`` (its place), kind, text, size, cost.
 
-    ``guide`` leads to its place; ``marks`` follow what it says, behind its label and the sign of the leaf.
+    ``guide`` leads to its place; ``marks`` follow its text, behind its label and the sign of the leaf.
     """
     label = (look.labels or {}).get(entry.id)
-    said: list[Span] = []
+    spans: list[Span] = []
     if label:
-        said.append((f" [{look.fit(one_line(look.masked(label)), 20)}]", "bold magenta"))
+        spans.append((f" [{look.fit(one_line(look.masked(label)), 20)}]", "bold magenta"))
     if is_leaf:
-        said.append((f" {look.glyphs.leaf}", "bold green"))
+        spans.append((f" {look.glyphs.leaf}", "bold green"))
     first: tuple[Span, ...] = ((short_id, "dim"), (" ", ""), guide, before, entry_name(entry), (" ", ""))
     return laid_out(
         first,
         look.masked(entry_text(entry)),
-        [*said, *marks],
+        [*spans, *marks],
         look,
         (look.sizes or {}).get(entry.id),
         (look.costs or {}).get(entry.id),

@@ -1,7 +1,7 @@
 """A session as one HTML file that needs nothing else: the page, its styles, its scripts and its data.
 
 The page asks no network for anything: its Content-Security-Policy allows the scripts and styles of this file, by
-their hashes, and nothing more. What was said in a session reaches the page as JSON and is set as text there, so that
+their hashes, and nothing more. The texts of a session reach the page as JSON and are set as text there, so that
 it can be neither markup nor script.
 """
 
@@ -55,15 +55,15 @@ def compactions_json(
     sizes: Mapping[str, int],
     stretches: Callable[[Sequence[int]], list[tuple[int, int]]],
 ) -> dict[str, JsonObject]:
-    """Return what the page shows of each compaction, by the id of its entry; entries are named by their places.
+    """Return the data of the page on each compaction, by the id of its entry; entries are named by their places.
 
-    ``active`` is the path to the leaf, ``losses`` are the loss reports as JSON, with ``entryIds``: what went in.
-    Without one, what was lost was not worked out. ``stretches`` makes stretches of places. O(entries + losses).
+    ``active`` is the path to the leaf, ``losses`` are the loss reports as JSON, with ``entryIds``: the entries that
+    went in. Without one, the loss was not worked out. ``stretches`` makes stretches of places. O(entries + losses).
     """
     place = {entry.id: number for number, entry in enumerate(entries)}
     latest = latest_compaction(active)
     in_effect = {item.entry_id for item in project(active) if item.kind == COMPACTION} | {latest and latest.id}
-    found: dict[str, JsonObject] = {}
+    compactions: dict[str, JsonObject] = {}
     takers: dict[str, list[JsonValue]] = {}
     for entry in entries:
         if entry.kind != COMPACTION:
@@ -78,11 +78,11 @@ def compactions_json(
                 takers.setdefault(taken, []).append(place[entry.id])
         elif entry.id in losses:
             row |= _loss_json(losses[entry.id], place, sizes, stretches)
-        found[entry.id] = row
+        compactions[entry.id] = row
     for entry_id, places in takers.items():
-        if entry_id in found:
-            found[entry_id]["takenBackBy"] = places
-    return found
+        if entry_id in compactions:
+            compactions[entry_id]["takenBackBy"] = places
+    return compactions
 
 
 def _loss_json(
@@ -94,11 +94,11 @@ def _loss_json(
     listed, kinds = loss["entryIds"], loss["kinds"]
     assert isinstance(listed, list)
     assert isinstance(kinds, list)
-    ids = [each for each in listed if isinstance(each, str) and each in place]
+    ids = [entry_id for entry_id in listed if isinstance(entry_id, str) and entry_id in place]
     return {
-        "in": [[first, last] for first, last in stretches([place[each] for each in ids])],
+        "in": [[first, last] for first, last in stretches([place[entry_id] for entry_id in ids])],
         "entries": len(ids),
-        "tokensIn": sum(sizes.get(each, 0) for each in ids),
+        "tokensIn": sum(sizes.get(entry_id, 0) for entry_id in ids),
         "kinds": [_kind_json(kind, place) for kind in kinds if isinstance(kind, dict) and kind["total"]],
     }
 
@@ -138,21 +138,21 @@ _MOST_COMPARED = 100_000
 
 
 class FileEdit(Frozen):
-    """What one call changes in one file. Each of its ``lines`` begins with +, -, a space, or @ (between two places)."""
+    """The changes of one call in one file. Each of ``lines`` begins with +, -, a space, or @ (between places)."""
 
     path: str
     lines: str
 
 
 class Edits(Frozen):
-    """What a tool call changes, and its other arguments."""
+    """The changes of a tool call, and its other arguments."""
 
     files: Sequence[FileEdit]
     rest: JsonObject = field(default_factory=dict)
 
 
 def edits_of(tool: str, arguments: JsonValue) -> Edits | None:
-    """Return what a call changes in files; None if it is not known to edit files.
+    """Return the changes of a call in files; None if it is not known to edit files.
 
     No argument is left out. O(their size).
     """
@@ -173,17 +173,17 @@ def _replaced(arguments: JsonValue) -> Edits | None:
         return None
     places = rest.pop("edits", None)
     if places is None:
-        found = _replacement(rest)
-        if found is None:
+        replacement = _replacement(rest)
+        if replacement is None:
             return None
-        lines, rest = found
+        lines, rest = replacement
         return Edits([FileEdit(path, "\n".join(lines))], rest)
     all_lines: list[str] = []
     for place in places if isinstance(places, list) else [None]:
-        found = _replacement(place) if isinstance(place, dict) else None
-        if found is None:
+        replacement = _replacement(place) if isinstance(place, dict) else None
+        if replacement is None:
             return None
-        lines, left = found
+        lines, left = replacement
         note = "".join(f" {name}" for name, value in left.items() if value is True)
         if any(value not in (True, False, None) for value in left.values()):
             return None
@@ -246,8 +246,10 @@ def _patched(arguments: JsonValue) -> Edits | None:
         # A command is a list of words: the program and the patch, or a shell, its switch and a command line.
         words = value if isinstance(value, list) else [value]
         if words and isinstance(words[-1], str) and "*** Begin Patch" in words[-1]:
-            known = len(words) == 1 or words[:-1] == ["apply_patch"] or (len(words) == 3 and words[1] in ("-lc", "-c"))
-            return _patch(words[-1], _without(arguments, name)) if known else None
+            is_patch = (
+                len(words) == 1 or words[:-1] == ["apply_patch"] or (len(words) == 3 and words[1] in ("-lc", "-c"))
+            )
+            return _patch(words[-1], _without(arguments, name)) if is_patch else None
     return None
 
 
@@ -256,11 +258,11 @@ def _without(arguments: JsonObject, name: str) -> JsonObject:
 
 
 def _patch(text: str, rest: JsonObject) -> Edits | None:
-    found = _PATCH.fullmatch(text)
-    if found is None:
+    match = _PATCH.fullmatch(text)
+    if match is None:
         return None
     files: list[tuple[str, list[str]]] = []
-    for line in found["body"].removesuffix("\n").split("\n"):
+    for line in match["body"].removesuffix("\n").split("\n"):
         head = _HEAD.match(line)
         if head is not None:
             files.append((head[2] + _HEADINGS[head[1]], []))
@@ -326,7 +328,7 @@ class _Line(Struct):
 
 
 def _together(first: Turn, then: Turn) -> Turn:
-    """Return two calls of a turn as one; what one of them does not report is unknown."""
+    """Return two calls of a turn as one; a number that one of them does not report is unknown."""
     return Turn(
         then.entry,
         first.input + then.input,
@@ -335,7 +337,7 @@ def _together(first: Turn, then: Turn) -> Turn:
         first.output + then.output,
         then.cumulative,
         {
-            name: None if count is None or (other := then.known[name]) is None else count + other
+            name: None if count is None or (addend := then.known[name]) is None else count + addend
             for name, count in first.known.items()
         },
     )
@@ -358,14 +360,14 @@ def growth_of(sessions: Sequence[tuple[str, Sequence[Entry], str | None]]) -> li
     A session is its name, all its entries (parents before children) and its leaf. It has one line, and one more for
     each agent whose name its messages carry. Agents without a turn have no line. Cost: O(entries).
     """
-    found = []
+    growths = []
     for number, (name, entries, leaf) in enumerate(sessions):
         lines = _lines_of(active_path(entries, leaf), entries)
         for speaker, line in lines.items():
             label = name if speaker is None else speaker if number == 0 else f"{name}: {speaker}"
             if line.turns:
-                found.append(Growth(number, label, tuple(line.turns), tuple(line.compactions)))
-    return found
+                growths.append(Growth(number, label, tuple(line.turns), tuple(line.compactions)))
+    return growths
 
 
 def active_path(entries: Sequence[Entry], leaf: str | None) -> list[int]:
@@ -431,10 +433,10 @@ def snapshot_rows(
     lines = growth_of(sessions)
     for number, (_, entries, _) in enumerate(sessions):
         ours = [line for line in lines if line.session == number]
-        found: dict[int, JsonObject] = {}
+        rows_by_turn: dict[int, JsonObject] = {}
         for line in ours:
             for count, turn in enumerate(line.turns, 1):
-                found[turn.entry] = {
+                rows_by_turn[turn.entry] = {
                     "agent": line.agent,
                     "turn": count,
                     "turn_input_tokens": turn.sent,
@@ -443,8 +445,13 @@ def snapshot_rows(
                     **limits,
                 }
             for mark in line.compactions:
-                turns = max(each.after_turn for other in ours for each in other.compactions if each.entry == mark.entry)
-                found[mark.entry] = {
+                turns = max(
+                    compaction.after_turn
+                    for session in ours
+                    for compaction in session.compactions
+                    if compaction.entry == mark.entry
+                )
+                rows_by_turn[mark.entry] = {
                     "agent": "system",
                     "turn": turns,
                     "turn_input_tokens": 0,
@@ -454,7 +461,8 @@ def snapshot_rows(
                     "compaction_occurred": True,
                 }
         rows += [
-            {"ts": iso(entries[place].created_at), "session": session_id, **found[place]} for place in sorted(found)
+            {"ts": iso(entries[place].created_at), "session": session_id, **rows_by_turn[place]}
+            for place in sorted(rows_by_turn)
         ]
     return rows
 
@@ -464,7 +472,7 @@ def snapshot_rows(
 
 
 def sent_json(explained: JsonObject, place: Mapping[str, int]) -> JsonObject:
-    """Return what was explained of a request: of the entries those not sent as they are, by place. O(items)."""
+    """Return the explanation of a request: of the entries those not sent as they are, by place. O(items)."""
     reasons = {step["name"]: step["reason"] for step in _objects(explained["steps"])}
     changed: list[JsonValue] = []
     for entry in _objects(explained["entries"]):
@@ -480,14 +488,14 @@ def sent_json(explained: JsonObject, place: Mapping[str, int]) -> JsonObject:
         sizes = {"before": changes[0]["tokensBefore"], "after": changes[-1]["tokensAfter"]} if is_sized else {}
         changed.append({"at": at, "how": entry["sent"], "why": why, **sizes})
     repairs: list[JsonValue] = [
-        {"at": place.get(str(each["entryId"])), "what": each["what"]} for each in _objects(explained["repairs"])
+        {"at": place.get(str(repair["entryId"])), "what": repair["what"]} for repair in _objects(explained["repairs"])
     ]
-    kept = ("agent", "target", "counter", "isEstimate", "tokensBefore", "tokensSent", "steps", "events", "broken")
-    return {**{name: explained[name] for name in kept}, "changed": changed, "repairs": repairs}
+    names = ("agent", "target", "counter", "isEstimate", "tokensBefore", "tokensSent", "steps", "events", "broken")
+    return {**{name: explained[name] for name in names}, "changed": changed, "repairs": repairs}
 
 
 def _objects(value: JsonValue) -> list[JsonObject]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -508,10 +516,10 @@ _SHOWN_ELSEWHERE = frozenset({"role", "content", "usage", "timestamp", "summary"
 class ReportedSession(Frozen):
     """One session of a report. ``entries`` are all it sees, parents before children, as `Session.get_tree` has them.
 
-    ``task_id`` is what its parent calls it, ``parent_id`` that parent; both None for the session reported on.
-    ``sizes`` are tokens by entry id, empty if they were not counted; ``costs`` are what the ledger has for entries.
-    ``source`` is what a fork without a name of its own was forked from. ``losses`` are the loss reports of compactions,
-    by their entries' ids, as JSON, with ``entryIds``.
+    ``task_id`` is its name in its parent, ``parent_id`` that parent; both None for the session reported on. ``sizes``
+    are tokens by entry id, empty if they were not counted; ``costs`` are those of entries in the ledger. ``source``
+    is the session that a fork without a name was forked from. ``losses`` are the loss reports of compactions, by
+    their entries' ids, as JSON, with ``entryIds``.
     """
 
     info: SessionInfo
@@ -567,7 +575,7 @@ def growing(sessions: Sequence[ReportedSession]) -> list[tuple[str, Sequence[Ent
 
 
 def agent_name(session: ReportedSession) -> str:
-    """Return what a session is called among the agents: its task id, or else its name."""
+    """Return the name of a session among the agents: its task id, or else its name."""
     return one_line(session.task_id, 80) if session.task_id else one_line(session.name, 80)
 
 
@@ -604,12 +612,12 @@ def reshaped_contexts(entries: Sequence[Entry]) -> dict[str, list[tuple[int, int
     At every other entry the context is its parent's, plus the entry itself if its kind is one of `CONTEXT_KINDS`.
     """
     place = {entry.id: number for number, entry in enumerate(entries)}
-    found: dict[str, list[tuple[int, int]]] = {}
+    stretches_by_step: dict[str, list[tuple[int, int]]] = {}
     for entry in entries:
         if entry.kind in RESHAPING_KINDS:
             path = _path_to(entry, entries, place)
-            found[entry.id] = _stretches([place[item.entry_id] for item in project(path)])
-    return found
+            stretches_by_step[entry.id] = _stretches([place[item.entry_id] for item in project(path)])
+    return stretches_by_step
 
 
 def _path_to(entry: Entry, entries: Sequence[Entry], place: Mapping[str, int]) -> list[Entry]:
@@ -621,13 +629,13 @@ def _path_to(entry: Entry, entries: Sequence[Entry], place: Mapping[str, int]) -
 
 
 def _stretches(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     for number in numbers:
-        if found and found[-1][1] == number - 1:
-            found[-1] = (found[-1][0], number)
+        if spans and spans[-1][1] == number - 1:
+            spans[-1] = (spans[-1][0], number)
         else:
-            found.append((number, number))
-    return found
+            spans.append((number, number))
+    return spans
 
 
 def _entry_json(
@@ -636,7 +644,7 @@ def _entry_json(
     place: Mapping[str, int],
     contexts: Mapping[str, list[tuple[int, int]]],
 ) -> JsonObject:
-    """Return one entry; what is empty, zero or unknown is left out.
+    """Return one entry without fields that are empty, zero or unknown.
 
     ``paid`` is its cost: picodollars, calls, and how many of the calls have no known price. A fourth number is there
     if it is an answer without usage. ``asks`` says that a turn begins with it.
@@ -784,19 +792,19 @@ def _model(fields: JsonObject) -> tuple[str, str]:
 
 
 def _models_json(bill: Sequence[UsageRow]) -> JsonObject:
-    """Return what each model's calls used and cost, the most expensive first, and the sum.
+    """Return the usage and the cost of each model's calls, the most expensive first, and the sum.
 
     Calls that name no model are grouped by their purpose.
     """
-    found: dict[tuple[str, str], UsageRow] = {}
+    models: dict[tuple[str, str], UsageRow] = {}
     total = UsageRow()
     for row in bill:
         purpose = row.group["purpose"]
         nameless = _NO_MODEL if purpose == "turn" else str(purpose)
         name = (str(row.group["provider"] or ""), str(row.group["model"] or nameless))
-        found[name] = found.get(name, UsageRow()).plus(row)
+        models[name] = models.get(name, UsageRow()).plus(row)
         total = total.plus(row)
-    ranked = sorted(found.items(), key=lambda item: (-item[1].picodollars, -item[1].total_tokens, item[0]))
+    ranked = sorted(models.items(), key=lambda item: (-item[1].picodollars, -item[1].total_tokens, item[0]))
     rows: list[JsonValue] = [
         {"provider": one_line(provider, 80), "model": one_line(model, 120), **_bill_json(row)}
         for (provider, model), row in ranked
@@ -813,7 +821,7 @@ def _bill_json(row: UsageRow) -> JsonObject:
 
 
 def _spent_json(info: SessionInfo) -> JsonObject:
-    """Return what a session itself has paid. Its calls are those without a price, and one for all others."""
+    """Return the payments of a session itself. Its calls are those without a price, and one for all others."""
     unpriced = info.unpriced_calls
     calls = unpriced + (info.spent_picodollars > 0)
     return {"tokens": info.known_tokens, "paid": [info.spent_picodollars, calls, unpriced, int(info.is_untold)]}
@@ -835,7 +843,7 @@ def _growth_json(line: Growth) -> JsonObject:
 # A session as one HTML file that needs nothing else: the page, its styles, its scripts and its data.
 #
 # The page asks no network for anything: its Content-Security-Policy allows the scripts and styles of this file, by
-# their hashes, and nothing more. What was said in a session reaches the page as JSON and is set as text there, so that
+# their hashes, and nothing more. The texts of a session reach the page as JSON and are set as text there, so that
 # it can be neither markup nor script.
 
 SCRIPTS = (
@@ -866,7 +874,7 @@ def html_report(
 ) -> str:
     """Return sessions as one HTML file: the one reported on first, its task sessions after it.
 
-    ``bill`` is what they have paid, by provider, model and purpose.
+    ``bill`` has their payments, by provider, model and purpose.
     The same arguments give the same text: the time of making is on the page only as ``made_at``. Cost: O(entries),
     and O(path) for each compaction; the text is about 1.5 times the payloads, and 240 kB.
     """
@@ -895,12 +903,12 @@ def context_snapshots(sessions: Sequence[ReportedSession], thresholds: Threshold
 def embedded_json(value: JsonValue) -> str:
     """Return a value as JSON text that can stand in a script element: nothing in it can end the element."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 def _filled(template: str, values: dict[str, str]) -> str:
     # In one pass, so that inserted text is never searched for slots.
-    return _SLOT.sub(lambda found: values[found.group(1)], template)
+    return _SLOT.sub(lambda match: values[match.group(1)], template)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""A path as a Markdown transcript: who said what when, what it cost, tool calls folded, summaries marked.
+"""A path as a Markdown transcript: messages with their times and costs, tool calls folded, summaries marked.
 
 It can be continued later: it ends with a comment that names the session and the last entry.
 """
@@ -81,7 +81,7 @@ def turn_lines(turns: Sequence[Turn], *, whole: bool = False) -> list[Line]:
 
 
 def said_lines(entries: Sequence[Entry]) -> list[Line]:
-    """Return what was said on a path: each message of the user after ``>``, each answer below it, unchanged.
+    """Return the conversation on a path: each message of the user after ``>``, each answer below it, unchanged.
 
     Tools, thinking and settings are left out; a compaction is one line.
     """
@@ -89,9 +89,9 @@ def said_lines(entries: Sequence[Entry]) -> list[Line]:
     for entry in entries:
         text = printable(said(entry))
         if entry.kind == COMPACTION:
-            what = "a range of the turns before was" if BASE in entry.fields else "the turns before were"
-            what = "the turns before were left out" if is_silent(entry) else f"{what} compacted"
-            lines.append(((f"({what} here)", "yellow"),))
+            note = "a range of the turns before was" if BASE in entry.fields else "the turns before were"
+            note = "the turns before were left out" if is_silent(entry) else f"{note} compacted"
+            lines.append(((f"({note} here)", "yellow"),))
         elif text and entry.role == "user":
             lines += [((f"> {line}", "bold cyan"),) for line in text.splitlines()]
         elif text and entry.role == "assistant":
@@ -110,7 +110,7 @@ _ROLES = {"system": "System", "user": "User", "assistant": "Assistant"}
 
 
 def saved_transcript(entries: Sequence[Entry], *, model: str, saved: datetime) -> str:
-    """Return a path as the Markdown that saving a conversation writes: what was said, tools left out."""
+    """Return a path as the Markdown that saving a conversation writes: its messages, without tools."""
     parts = ["# REPL Transcript", f"**Model:** {one_line(model) or '-'}  \n**Saved:** {saved:%Y-%m-%d %H:%M:%S} UTC"]
     for entry in entries:
         text = said(entry)
@@ -128,7 +128,7 @@ def saved_transcript(entries: Sequence[Entry], *, model: str, saved: datetime) -
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A path as a Markdown transcript: who said what when, what it cost, tool calls folded, summaries marked.
+# A path as a Markdown transcript: messages with their times and costs, tool calls folded, summaries marked.
 #
 # It can be continued later: it ends with a comment that names the session and the last entry.
 
@@ -147,15 +147,15 @@ class WrittenUpTo(Frozen):
 
 def written_up_to(text: str) -> WrittenUpTo | None:
     """Return how far a transcript goes, by its last marker; None if the text has no marker."""
-    found = _MARKER.findall(text)
-    return WrittenUpTo(_decoded(found[-1][0]), _decoded(found[-1][1])) if found else None
+    markers = _MARKER.findall(text)
+    return WrittenUpTo(_decoded(markers[-1][0]), _decoded(markers[-1][1])) if markers else None
 
 
 def transcript_head(info: SessionInfo, name: str, *, task_of: str | None = None) -> str:
-    """Return the head of a transcript: the session, when it began, and what was asked first.
+    """Return the head of a transcript: the session, when it began, and the first request.
 
-    ``name`` is what people call it. ``task_of`` is the id of the session whose task it is, if it follows that one's
-    transcript.
+    ``name`` is the one that people know. ``task_of`` is the id of the session whose task it is, if it follows that
+    one's transcript.
     """
     facts = [f"**Session:** {_code(info.id)}", f"**Date:** {_moment(info.created_us)}"]
     if info.forked_from_session is not None:
@@ -166,16 +166,16 @@ def transcript_head(info: SessionInfo, name: str, *, task_of: str | None = None)
         facts.append(f"**Folder:** {_code(info.cwd)}")
     if task := _task_given(info) or info.first_message:
         facts.append(f"**Task:** {_inline(task)}")
-    what = "Transcript" if task_of is None else "Task session"
-    return f"# {what}: {_inline(name)}\n\n" + "  \n".join(facts) + "\n"
+    title = "Transcript" if task_of is None else "Task session"
+    return f"# {title}: {_inline(name)}\n\n" + "  \n".join(facts) + "\n"
 
 
 def _task_given(info: SessionInfo) -> str | None:
     """Return the first line of the task of an imported run, which is in none of its messages."""
-    found: JsonValue = info.metadata
+    value: JsonValue = info.metadata
     for name in ("imported", "checkpoint", "Task"):
-        found = found.get(name) if isinstance(found, dict) else None
-    lines = found.splitlines() if isinstance(found, str) else []
+        value = value.get(name) if isinstance(value, dict) else None
+    lines = value.splitlines() if isinstance(value, str) else []
     return next((task for line in lines if (task := line.lstrip("# ").strip())), None)
 
 
@@ -188,7 +188,7 @@ def transcript_body(
 ) -> str:
     """Return entries, in order of the path, as Markdown; with the marker of where they end. "" for no entries.
 
-    ``before`` is the path before them, whose turns are counted, ``costs`` what the ledger has for entries, by id. A
+    ``before`` is the path before them, whose turns are counted, ``costs`` those of entries in the ledger, by id. A
     tool call is folded, with its result inside if that is among the entries.
     """
     if not entries:
@@ -208,7 +208,7 @@ def transcript_body(
 
 
 def rewound_note(turns_kept: int) -> str:
-    """Return the note that the session went back to a turn, left what follows it, and goes on from there."""
+    """Return the note that the session went back to a turn, left its successors, and goes on from there."""
     where = f"turn {turns_kept}" if turns_kept else "the beginning"
     return (
         f"\n---\n\n## Rewound to {where}\n\n*What was said after that was left. What follows continues from there.*\n"
@@ -320,10 +320,10 @@ def _usage_facts(entry: Entry, fields: JsonObject, costs: Mapping[str, EntryCost
         return []
     read = read_reported(reported)
     used = reported_counts(read)
-    sent, said = ("–" if used[name] is None else f"{used[name]:,}" for name in ("input", "output"))
+    sent, received = ("–" if used[name] is None else f"{used[name]:,}" for name in ("input", "output"))
     cached = f" cached:{used['cacheRead']:,}" if used["cacheRead"] else ""
     written = f" cache-written:{used['cacheWrite']:,}" if used["cacheWrite"] else ""
-    facts = [f"in:{sent} out:{said}{cached}{written}"]
+    facts = [f"in:{sent} out:{received}{cached}{written}"]
     cost = entry_cost(entry, costs)
     if cost is not None:
         facts.append(f"${whole_cost_text(cost)}" if cost.is_known else "$–")
@@ -344,17 +344,17 @@ def _text(value: JsonValue) -> str:
 
 
 def _said(text: str) -> str:
-    """Return Markdown with everything that it left open closed, so that it cannot swallow what follows it.
+    """Return Markdown with everything that it left open closed, so that it cannot swallow the text below it.
 
     A line that looks like a heading of the transcript is shown as text.
     """
     fence = ""
     lines = []
     for line in _LINE_END.split(text):
-        found = re.match(r" {0,3}(`{3,}|~{3,})(.*)", line)
-        if found and not fence:
-            fence = found[1]
-        elif found and found[1].startswith(fence) and not found[2].strip():
+        match = re.match(r" {0,3}(`{3,}|~{3,})(.*)", line)
+        if match and not fence:
+            fence = match[1]
+        elif match and match[1].startswith(fence) and not match[2].strip():
             fence = ""
         if fence:
             lines.append(f" {line}" if _is_forged(line) else line)
@@ -375,15 +375,15 @@ _OURS = re.compile(r"\[|\bturn\W*\d|\brewound\b|\btranscript\b|\btask session\b"
 
 def _is_forged(line: str) -> bool:
     """Return whether a line looks like a heading of the transcript."""
-    found = _HEADING.fullmatch(line)
-    return found is not None and _OURS.search(unescape(found["text"])) is not None
+    match = _HEADING.fullmatch(line)
+    return match is not None and _OURS.search(unescape(match["text"])) is not None
 
 
 def _unforged(line: str, before: str) -> str:
     """Return a line of Markdown that does not look like a heading of the transcript, alone or as an underline."""
-    found = _HEADING.fullmatch(line)
-    if found is not None and _is_forged(line):
-        return found["before"] + "\\#" * len(found["signs"]) + found["text"]
+    match = _HEADING.fullmatch(line)
+    if match is not None and _is_forged(line):
+        return match["before"] + "\\#" * len(match["signs"]) + match["text"]
     is_underline = _UNDERLINE.fullmatch(line) is not None and _OURS.search(unescape(before)) is not None
     return "\\" + line.lstrip() if is_underline else line
 

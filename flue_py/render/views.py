@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path, PureWindowsPath
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -35,6 +36,7 @@ from flue_py.core.sessions import (
     Edit,
     LogLine,
     Moved,
+    Problem,
     ScopeDeletion,
     SessionInfo,
     StoreInfo,
@@ -68,7 +70,7 @@ from flue_py.render.lines import (
     shortest_ids,
     table,
 )
-from flue_py.search import Part, Place, SearchAnswer, Searched, SearchHit, SessionHits, Snippet
+from flue_py.search import Part, Place, SearchAnswer, SearchHit, SessionHits, Snippet
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Paths, contexts, usage, sessions and deletions as lines.
@@ -100,7 +102,7 @@ def path_lines(
 
 
 def context_lines(items: Sequence[ContextEntry], look: Look, *, head: int | None = None, tail: int = 0) -> list[Line]:
-    """Return what the model sees, one line per message with its entry; folded as `path_lines`."""
+    """Return the context of a model, one line per message with its entry; folded as `path_lines`."""
     return path_lines([item.entry for item in items], look, head=head, tail=tail)
 
 
@@ -124,8 +126,9 @@ def entry_block(entry: Entry, label: str | None = None) -> list[Line]:
             for part in _parts_of(value.get(field)):
                 lines += [((shown, ""),) for shown in part.splitlines() or [""]]
     elif (artifact := readable(entry)) is not None:
-        said = printable(json.dumps(artifact[0], ensure_ascii=False, indent=2))
-        lines += [((shown, ""),) for text in (said, "", printable(artifact[1])) for shown in text.splitlines() or [""]]
+        fields = printable(json.dumps(artifact[0], ensure_ascii=False, indent=2))
+        texts = (fields, "", printable(artifact[1]))
+        lines += [((shown, ""),) for text in texts for shown in text.splitlines() or [""]]
     else:
         lines += [((shown, ""),) for shown in printable(json.dumps(value, ensure_ascii=False, indent=2)).splitlines()]
     if entry.extra is not None:
@@ -209,7 +212,7 @@ def needs_source(info: SessionInfo) -> bool:
 
 
 def spent(info: SessionInfo, amount: str) -> str:
-    """Return what a session itself has paid, marked if some calls have no price; a dash if none has one.
+    """Return the payments of a session itself, marked if some calls have no price; a dash if none has one.
 
     It is a dash, too, if there are answers of which the ledger has no call.
     """
@@ -246,7 +249,7 @@ def facts_lines(facts: Sequence[tuple[str, str]], look: Look) -> list[Line]:
 
 
 def session_facts(info: SessionInfo, name: str) -> list[tuple[str, str]]:
-    """Return what is known of a session from its row and its name, fact by fact."""
+    """Return the facts about a session, from its row and its name."""
     return [
         ("session", info.id),
         ("name", name),
@@ -276,7 +279,7 @@ def _fork_point(info: SessionInfo) -> str:
 def deletion_lines(
     deletion: Deletion, names: Mapping[str, str], *, dry_run: bool = False, knows_entries: bool = True
 ) -> list[Line]:
-    """Return what a deletion removed, or would remove. ``names`` are the sessions' names, by id.
+    """Return the effect of a deletion, made or planned. ``names`` are the sessions' names, by id.
 
     Without ``knows_entries``, the number of entries is left out.
     """
@@ -287,15 +290,15 @@ def deletion_lines(
         ((f"  {session_id}", "red"), (f"  {names.get(session_id, '')}", "")) for session_id in deletion.session_ids
     ]
     if deletion.entries_kept:
-        kept = counted(deletion.entries_kept, "entry", "entries")
-        lines.append(((f"{kept} stay, because other sessions see them", ""),))
+        staying = counted(deletion.entries_kept, "entry", "entries")
+        lines.append(((f"{staying} stay, because other sessions see them", ""),))
     if deletion.missing_ids:
         lines.append(((f"linked but not there: {', '.join(deletion.missing_ids)}", "yellow"),))
     return lines
 
 
 def scope_deletion_lines(deletion: ScopeDeletion) -> list[Line]:
-    """Return what went with a scope, or in a dry run would go, and what stays."""
+    """Return the effect of deleting a scope, or of a dry run, and the data that stay."""
     parts = [
         counted(len(deletion.session_ids), "session"),
         counted(deletion.memories, "memory", "memories"),
@@ -305,8 +308,8 @@ def scope_deletion_lines(deletion: ScopeDeletion) -> list[Line]:
     verb = "would be deleted" if deletion.entries_deleted is None else "deleted"
     lines: list[Line] = [((f"{', '.join(parts)} {verb}", "bold"),)]
     if deletion.entries_kept:
-        kept = counted(deletion.entries_kept, "entry", "entries")
-        lines.append(((f"{kept} stay, because sessions of other scopes see them", ""),))
+        staying = counted(deletion.entries_kept, "entry", "entries")
+        lines.append(((f"{staying} stay, because sessions of other scopes see them", ""),))
     if deletion.calls:
         calls = counted(deletion.calls, "paid call")
         lines.append(((f"what was paid stays: {calls}, without agents and folders", ""),))
@@ -397,6 +400,30 @@ def exact(amount: Decimal) -> str:
     return format(amount.normalize(), "f")
 
 
+def row_of(value: object, names: str) -> JsonObject:
+    """Return attributes of a value by their names in camelCase: times as ISO 8601, exact amounts as texts.
+
+    ``names`` are separated by spaces; ``sessionId=child_id`` gives an attribute another key. An attribute that ends
+    in ``_us`` is a time in microseconds.
+    """
+    row: JsonObject = {}
+    for name in names.split():
+        key, _, attribute = name.rpartition("=")
+        first, *others = attribute.split("_")
+        row[key or first + "".join(map(str.capitalize, others))] = _json_of(getattr(value, attribute), attribute)
+    return row
+
+
+def _json_of(value: object, attribute: str) -> JsonValue:
+    if isinstance(value, int) and attribute.endswith("_us"):
+        return iso(from_microseconds(value))
+    if isinstance(value, datetime):
+        return iso(value)
+    if isinstance(value, Decimal):
+        return exact(value)
+    return cast("JsonValue", [*value] if isinstance(value, tuple) else value)
+
+
 def entry_row(entry: Entry) -> JsonObject:
     """Return a whole entry: its links, its payload, and the further fields of an imported row."""
     row: JsonObject = {
@@ -427,7 +454,7 @@ def tree_row(
 ) -> JsonObject:
     """Return a session's tree: every entry, parents before children, with its size but without its payload.
 
-    ``costs`` are of the entries that are calls. ``spentTokens`` and ``spent`` are what the session itself has paid;
+    ``costs`` are of the entries that are calls. ``spentTokens`` and ``spent`` are payments of the session itself;
     the ``size`` of an entry is how many tokens of a context it takes: counted, or estimated.
     """
     rows: list[JsonValue] = []
@@ -468,14 +495,8 @@ def tree_row(
 
 
 def spent_fields(info: SessionInfo) -> JsonObject:
-    """Return what a session itself has paid: tokens, and dollars as an exact decimal; null if unknown."""
-    spent = info.known_spent
-    return {
-        "spentTokens": info.known_tokens,
-        "spent": None if spent is None else exact(spent),
-        "unpricedCalls": info.unpriced_calls,
-        "unknownCalls": info.unknown_calls,
-    }
+    """Return the payments of a session itself: tokens, and dollars as an exact decimal; null if unknown."""
+    return row_of(info, "spentTokens=known_tokens spent=known_spent unpriced_calls unknown_calls")
 
 
 def cost_fields(cost: Cost | None) -> JsonObject:
@@ -490,41 +511,29 @@ def cost_fields(cost: Cost | None) -> JsonObject:
 
 
 def entry_cost_fields(cost: EntryCost) -> JsonObject:
-    """Return what the ledger has for an entry: dollars, null if unknown, and whether they include every call."""
-    usd = cost.usd
-    return {"cost": None if usd is None else exact(usd), "costIsWhole": cost.is_whole}
+    """Return the cost of an entry in the ledger: dollars, null if unknown, and whether they include every call."""
+    return row_of(cost, "cost=usd costIsWhole=is_whole")
 
 
 def usage_row(window: UsageWindow) -> JsonObject:
     """Return a usage window: tokens as integers, costs as exact decimal strings; null if unknown."""
     names = ("input", "output", "cacheRead", "cacheWrite", "total")
     costs = dict(zip(names, window_costs(window), strict=True))
-    unknown = is_unknown(window)
     return {
         **window.known,
         "cost": {name: None if cost is None else exact(picodollars_to_usd(cost)) for name, cost in costs.items()},
-        "calls": window.calls,
-        "unpricedCalls": window.unpriced_calls,
-        "unknownCalls": window.unknown_calls,
-        "paidTokens": None if unknown else window.tokens,
-        "sinceId": window.since,
-        "leafId": window.leaf,
-        "onPath": window.on_path,
+        **row_of(window, "calls unpriced_calls unknown_calls"),
+        "paidTokens": None if is_unknown(window) else window.tokens,
+        **row_of(window, "sinceId=since leafId=leaf on_path"),
     }
 
 
 def tokens_and_cost(usage: Usage, told: frozenset[str]) -> JsonObject:
     """Return tokens by kind, null for a 0 that ``told`` does not name, and the cost of each kind as decimal text."""
-    cost = usage.cost
+    costs = row_of(usage.cost, "input output cache_read cache_write total")
     return {
         **usage.known(told),
-        "cost": {
-            "input": exact(picodollars_to_usd(cost.input)),
-            "output": exact(picodollars_to_usd(cost.output)),
-            "cacheRead": exact(picodollars_to_usd(cost.cache_read)),
-            "cacheWrite": exact(picodollars_to_usd(cost.cache_write)),
-            "total": exact(picodollars_to_usd(cost.total)),
-        },
+        "cost": {name: exact(picodollars_to_usd(cast("int", cost))) for name, cost in costs.items()},
     }
 
 
@@ -560,17 +569,11 @@ def session_row(info: SessionInfo, name: str) -> JsonObject:
 
 def task_row(link: TaskLink) -> JsonObject:
     """Return a link from a parent to a task session."""
-    return {
-        "taskId": link.task_id,
-        "sessionId": link.child_id,
-        "entryId": link.entry_id,
-        "status": link.status,
-        "summary": link.summary,
-    }
+    return row_of(link, "task_id sessionId=child_id entry_id status summary")
 
 
 def moved_row(session_id: str, moved: Moved | None, leaf: str | None) -> JsonObject:
-    """Return what a move, a rewind, an undo or a redo did; ``moved`` is False if there was nothing to do."""
+    """Return the effect of a move, a rewind, an undo or a redo; ``moved`` is False if there was nothing to do."""
     return {
         "sessionId": session_id,
         "moved": moved is not None,
@@ -581,51 +584,34 @@ def moved_row(session_id: str, moved: Moved | None, leaf: str | None) -> JsonObj
 
 
 def deletion_row(deletion: Deletion, *, dry_run: bool) -> JsonObject:
-    """Return what a deletion removed, or with ``dry_run`` would remove."""
+    """Return the effect of a deletion, or with ``dry_run`` of a planned one."""
     return {
         "dryRun": dry_run,
-        "sessionIds": list(deletion.session_ids),
-        "missingIds": list(deletion.missing_ids),
+        **row_of(deletion, "session_ids missing_ids"),
         "links": [{"parentId": parent, "childId": child} for parent, child in deletion.links],
-        "entriesDeleted": deletion.entries_deleted,
-        "entriesKept": deletion.entries_kept,
+        **row_of(deletion, "entries_deleted entries_kept"),
     }
 
 
 def scope_deletion_row(deletion: ScopeDeletion) -> JsonObject:
-    """Return what went with a scope, or in a dry run would go."""
-    return {
-        "dryRun": deletion.entries_deleted is None,
-        "sessionIds": list(deletion.session_ids),
-        "entriesDeleted": deletion.entries_deleted,
-        "entriesKept": deletion.entries_kept,
-        "memories": deletion.memories,
-        "files": deletion.files,
-        "budgets": deletion.budgets,
-        "callsKept": deletion.calls,
-    }
+    """Return the effect of deleting a scope, or of a dry run."""
+    names = "session_ids entries_deleted entries_kept memories files budgets callsKept=calls"
+    return {"dryRun": deletion.entries_deleted is None, **row_of(deletion, names)}
 
 
 def verify_row(report: VerifyReport) -> JsonObject:
-    """Return what was verified, and the problems found."""
-    problems: list[JsonValue] = [
-        {"kind": problem.kind, "where": problem.where, "detail": problem.detail} for problem in report.problems
-    ]
-    return {"sessions": report.sessions, "entries": report.entries, "problems": problems}
+    """Return the numbers of a verification, and the problems found."""
+    return {**row_of(report, "sessions entries"), "problems": problem_rows(report.problems)}
+
+
+def problem_rows(problems: Iterable[Problem]) -> list[JsonValue]:
+    """Return the problems that a verification found."""
+    return [row_of(problem, "kind where detail") for problem in problems]
 
 
 def store_row(info: StoreInfo) -> JsonObject:
     """Return the facts about a store."""
-    return {
-        "location": info.location,
-        "backend": info.backend,
-        "formatVersion": info.format_version,
-        "sessions": info.sessions,
-        "entries": info.entries,
-        "ledgerRows": info.ledger_rows,
-        "documents": info.documents,
-        "sizeBytes": info.size_bytes,
-    }
+    return row_of(info, "location backend format_version sessions entries ledger_rows documents size_bytes")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -634,30 +620,22 @@ def store_row(info: StoreInfo) -> JsonObject:
 
 def budget_row(budget: Budget) -> JsonObject:
     """Return a budget: tokens as numbers, money as decimal strings in US dollars."""
+    amounts = ("allowed", "spent", "reserved", "left")
     return {
-        "id": budget.id,
-        "covers": budget.covers,
-        "sessionId": budget.session_id,
-        "scope": budget.scope,
+        **row_of(budget, "id covers session_id scope"),
         "unit": "tokens" if budget.unit == "tokens" else "usd",
-        "allowed": _amount(budget.allowed, budget.unit),
-        "spent": _amount(budget.spent, budget.unit),
-        "reserved": _amount(budget.reserved, budget.unit),
-        "left": _amount(budget.left, budget.unit),
+        **{name: _amount(getattr(budget, name), budget.unit) for name in amounts},
         "beganWith": _amount(budget.seeded, budget.unit),
-        "createdAt": iso(budget.created_at),
-        "updatedAt": iso(from_microseconds(budget.updated_us)),
+        **row_of(budget, "created_at updatedAt=updated_us"),
     }
 
 
-def held_row(held: HeldAmount, unit: Unit) -> JsonObject:
+def held_row(reservation: HeldAmount, unit: Unit) -> JsonObject:
     """Return how much of a budget one reservation has set aside."""
     return {
-        "reservationId": held.reservation_id,
-        "sessionId": held.session_id,
-        "amount": _amount(held.amount, unit),
-        "createdAt": iso(from_microseconds(held.created_us)),
-        "expiresAt": iso(from_microseconds(held.expires_us)),
+        **row_of(reservation, "reservation_id session_id"),
+        "amount": _amount(reservation.amount, unit),
+        **row_of(reservation, "createdAt=created_us expiresAt=expires_us"),
     }
 
 
@@ -666,7 +644,7 @@ def _amount(amount: int, unit: Unit) -> JsonValue:
 
 
 def budget_lines(budgets: Sequence[Budget], ids: Mapping[str, str] | None = None) -> list[Line]:
-    """Return budgets, one line each: id, what is left, spent, reserved and allowed, what it covers."""
+    """Return budgets, one line each: id, amounts left, spent, reserved and allowed, and the sessions it covers."""
     short = ids or shortest_ids([budget.id for budget in budgets], least=8)
     names = ("budget", "left", "spent", "reserved", "allowed", "covers")
     rows: list[list[Span]] = [[(name, "dim") for name in names]]
@@ -680,7 +658,7 @@ def budget_lines(budgets: Sequence[Budget], ids: Mapping[str, str] | None = None
 
 
 def budget_facts(budget: Budget, held: Sequence[HeldAmount]) -> list[tuple[str, str]]:
-    """Return a budget as facts for people, with what is reserved in it."""
+    """Return a budget as facts for people, with its reservations."""
     unit = budget.unit
     facts = [
         ("budget", budget.id),
@@ -691,14 +669,14 @@ def budget_facts(budget: Budget, held: Sequence[HeldAmount]) -> list[tuple[str, 
         ("reserved", shown_amount(budget.reserved, unit)),
         ("left", shown_amount(budget.left, unit)),
     ]
-    facts += [("held", _held_text(each, unit)) for each in held]
+    facts += [("held", _held_text(reservation, unit)) for reservation in held]
     return facts
 
 
-def _held_text(held: HeldAmount, unit: Unit) -> str:
-    until = minute(from_microseconds(held.expires_us))
-    amount = shown_amount(held.amount, unit)
-    return f"{amount} by reservation {held.reservation_id} of session {held.session_id}, until {until}"
+def _held_text(reservation: HeldAmount, unit: Unit) -> str:
+    until = minute(from_microseconds(reservation.expires_us))
+    amount = shown_amount(reservation.amount, unit)
+    return f"{amount} by reservation {reservation.reservation_id} of session {reservation.session_id}, until {until}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -720,7 +698,7 @@ def short_cost(cost: EntryCost) -> Cost:
 def plan_costs(
     plan: Plan, entries: Sequence[Entry], costs: Mapping[str, EntryCost], *, whole: bool = False
 ) -> tuple[dict[str, Cost], dict[str, Cost]]:
-    """Return what the lines of a plan cost, by the id of their last entry, and the branches, by that of their tip.
+    """Return the costs of the lines of a plan, by the id of their last entry, and the branches, by that of their tip.
 
     ``costs`` are of single entries. Lines and branches without calls are left out. Without ``whole``, so are
     branches of one line, whose cost that line shows already. O(entries).
@@ -731,10 +709,10 @@ def plan_costs(
         paid = [costs[entry.id] for entry in run.entries if entry.id in costs]
         if paid:
             lines[run.id] = short_cost(total_cost(paid))
-    told = Counter(run.branch.tip_id for run in plan.runs if run.id in lines)
+    paid_lines = Counter(run.branch.tip_id for run in plan.runs if run.id in lines)
     branches: dict[str, Cost] = {}
     for branch in plan.branches:
-        if not whole and told[branch.tip_id] < 2:
+        if not whole and paid_lines[branch.tip_id] < 2:
             continue
         paid = [costs[entry_id] for entry_id in _line_of(branch, by_id) if entry_id in costs]
         if paid:
@@ -760,7 +738,7 @@ _SHOWN_AT_EITHER_END = 8
 def diff_lines(
     diff: LeafDiff, ancestor: Entry | None, names: Mapping[str, str], look: Look, *, show_all: bool
 ) -> list[Line]:
-    """Return what two leaves share, then what only one of them has; long stretches are folded unless ``show_all``.
+    """Return the common part of two leaves, then the part of each; long stretches are folded unless ``show_all``.
 
     ``names`` are the names of the sessions, by id.
     """
@@ -785,7 +763,7 @@ def _place(side: DiffSide) -> str:
 
 
 def _facts(side: DiffSide) -> list[str]:
-    """Return in words what only this side has: messages, cost, tools."""
+    """Return in words the part of this side alone: messages, cost, tools."""
     if not side.entries:
         return ["nothing of its own"]
     roles = ", ".join(f"{number:,} {one_line(role)}" for role, number in side.messages.items())
@@ -822,17 +800,16 @@ def _entry_lines(
 
 
 def diff_row(diff: LeafDiff) -> JsonObject:
-    """Return two leaves as JSON: the common ancestor's id, and what only one side has."""
+    """Return two leaves as JSON: the common ancestor's id, and the part of each side."""
     return {"ancestorId": diff.ancestor_id, "same": diff.is_same, "left": _side(diff.left), "right": _side(diff.right)}
 
 
 def _side(side: DiffSide) -> JsonObject:
     return {
-        "sessionId": side.session_id,
-        "leafId": side.leaf_id,
+        **row_of(side, "session_id leaf_id"),
         "messages": dict(side.messages),
         "kinds": dict(side.kinds),
-        "tools": {name: {"calls": use.calls, "errors": use.errors} for name, use in side.tools.items()},
+        "tools": {name: row_of(use, "calls errors") for name, use in side.tools.items()},
         "usage": tokens_and_cost(side.usage, side.told),
         **entry_cost_fields(side.cost),
         "entries": [entry_row(entry) for entry in side.entries],
@@ -846,15 +823,9 @@ def _side(side: DiffSide) -> JsonObject:
 def info_row(info: DocumentInfo) -> JsonObject:
     """Return a document without its text."""
     return {
-        "name": info.name,
-        "type": info.type,
-        "space": info.space,
+        **row_of(info, "name type space"),
         "project": info.project or None,
-        "scope": info.scope,
-        "source": info.source,
-        "characters": info.chars,
-        "createdAt": iso(from_microseconds(info.created_us)),
-        "changedAt": iso(from_microseconds(info.changed_us)),
+        **row_of(info, "scope source characters=chars createdAt=created_us changedAt=changed_us"),
     }
 
 
@@ -893,42 +864,16 @@ def memory_lines(memories: Sequence[Document]) -> list[Line]:
 # ---------------------------------------------------------------------------------------------------------------------
 # Events as JSON for programs.
 
-_FIELDS = {
-    "entryId": "entry_id",
-    "what": "what",
-    "words": "words",
-    "role": "role",
-    "model": "model",
-    "provider": "provider",
-    "stopReason": "stop_reason",
-    "tool": "tool",
-    "callId": "call_id",
-    "isError": "is_error",
-    "fromId": "from_id",
-    "toId": "to_id",
-    "keptId": "kept_id",
-    "tokensBefore": "tokens_before",
-    "otherSessionId": "other_session_id",
-    "status": "status",
-    "by": "by",
-    "why": "why",
-    "budgetId": "budget_id",
-    "scope": "scope",
-    "unit": "unit",
-    "allowed": "allowed",
-    "spent": "spent",
-}
+_FIELDS = (
+    "entry_id what words role model provider stop_reason tool call_id is_error from_id to_id kept_id tokens_before "
+    "other_session_id status by why budget_id scope unit allowed spent"
+)
 
 
 def event_row(event: SessionEvent) -> JsonObject:
     """Return an event; fields that it does not have are left out."""
-    row: JsonObject = {
-        "id": event.id,
-        "session": event.session_id,
-        "time": None if event.at is None else iso(event.at),
-        "type": event.type,
-    }
-    return row | {name: value for name, field in _FIELDS.items() if (value := getattr(event, field)) is not None}
+    fields = {name: value for name, value in row_of(event, _FIELDS).items() if value is not None}
+    return {**row_of(event, "id session=session_id time=at type"), **fields}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -969,8 +914,8 @@ def session_lines(
                 (_listed_name(info, sources or {}), "yellow" if info.kind == "task" else ""),
             ]
         )
-    kept = [at for at in range(len(_COLUMNS)) if at not in (4, 5) or any(row[at][0] for row in rows[1:])]
-    shown = [[row[at] for at in kept] for row in rows]
+    columns = [at for at in range(len(_COLUMNS)) if at not in (4, 5) or any(row[at][0] for row in rows[1:])]
+    shown = [[row[at] for at in columns] for row in rows]
     return [clipped(line, look) for line in table(shown, right=_RIGHT)]
 
 
@@ -996,9 +941,11 @@ _WIDE = 60
 
 
 def log_lines(lines: Sequence[LogLine], look: Look) -> list[Line]:
-    """Return lines of a log: revision, time, what was done, to which entries, by whom and why."""
-    named = {each for line in lines for each in (line.from_id, line.to_id, *_edited(line)) if each is not None}
-    short = shortest_ids(sorted(named))
+    """Return lines of a log: revision, time, operation, entries, by whom and why."""
+    entry_ids = {
+        entry_id for line in lines for entry_id in (line.from_id, line.to_id, *_edited(line)) if entry_id is not None
+    }
+    short = shortest_ids(sorted(entry_ids))
     rows: list[list[Span]] = [
         [
             (f"{line.revision}", "bold"),
@@ -1026,9 +973,9 @@ def _did(line: LogLine, short: dict[str, str]) -> str:
     parts += [_edit(edit, short) for edit in line.edits]
     if line.words is not None and not line.edits:
         parts.append(f'"{one_line(line.words)}"')
-    said = ", ".join(parts)
-    said += "" if line.by is None else f" (by {one_line(line.by)})"
-    return said + ("" if line.why is None else f": {one_line(line.why)}")
+    text = ", ".join(parts)
+    text += "" if line.by is None else f" (by {one_line(line.by)})"
+    return text + ("" if line.why is None else f": {one_line(line.why)}")
 
 
 def _log_place(entry_id: str | None, short: dict[str, str]) -> str:
@@ -1055,9 +1002,9 @@ def _changed_keys(edit: Edit) -> list[str]:
 
 
 def _ending(text: str | None) -> str:
-    """Return what was said of a task, by the name of its session."""
-    said = decode_object(text or "{}")
-    words = [one_line(str(said[name]), 60) for name in ("childId", "status", "summary") if said.get(name) is not None]
+    """Return the fields of a task in words, with the id of its session."""
+    task = decode_object(text or "{}")
+    words = [one_line(str(task[name]), 60) for name in ("childId", "status", "summary") if task.get(name) is not None]
     return " ".join(words)
 
 
@@ -1067,24 +1014,10 @@ def _value(text: str | None) -> str:
 
 def log_row(line: LogLine) -> JsonObject:
     """Return a line of a log as JSON for programs."""
-    edits: list[JsonValue] = [
-        {"what": edit.what, "entryId": edit.entry_id, "before": edit.before, "after": edit.after} for edit in line.edits
-    ]
     return {
-        "sessionId": line.session_id,
-        "revision": line.revision,
-        "what": line.what,
-        "at": None if line.at is None else iso(line.at),
-        "fromId": line.from_id,
-        "toId": line.to_id,
-        "entryCount": line.entry_count,
-        "entryIds": [*line.entry_ids],
-        "kinds": [*line.kinds],
-        "edits": edits,
-        "refersTo": line.refers_to,
-        "by": line.by,
-        "why": line.why,
-        "words": line.words,
+        **row_of(line, "session_id revision what at from_id to_id entry_count entry_ids kinds"),
+        "edits": [row_of(edit, "what entry_id before after") for edit in line.edits],
+        **row_of(line, "refers_to by why words"),
     }
 
 
@@ -1107,7 +1040,7 @@ _WHERE: Mapping[Place, str] = {
 
 
 def search_lines(answer: SearchAnswer, names: Mapping[str, str]) -> Iterable[Line]:
-    """Yield the hits, session by session, and then what was searched. ``names`` are those of the sessions, by id."""
+    """Yield the hits, session by session, and then the extent of the search. ``names`` are those of sessions, by id."""
     for group in answer.sessions:
         yield from _group_lines(group, names[group.session.id])
     if answer.has_more:
@@ -1129,15 +1062,15 @@ def group_line(group: SessionHits, name: str) -> Line:
 
 
 def hit_lines(hit: SearchHit) -> tuple[Line, Line]:
-    """Return what a hit is and where it lies, and the piece of text with its matches in bold."""
+    """Return the kind of a hit and where it lies, and the piece of text with its matches in bold."""
     return (("  ", ""), *_search_facts(hit)), (("    ", ""), *_marked(hit.snippet))
 
 
 def _search_facts(hit: SearchHit) -> tuple[Span, ...]:
-    what = [hit.role or _PARTS[hit.part], hit.tool, _WHERE[hit.place], "by its id" if hit.by_id else None]
-    said = ", ".join(one_line(each) for each in what if each)
+    facts = [hit.role or _PARTS[hit.part], hit.tool, _WHERE[hit.place], "by its id" if hit.by_id else None]
+    text = ", ".join(one_line(fact) for fact in facts if fact)
     cut = " (only its beginning is searched)" if hit.is_cut else ""
-    return ((minute(from_microseconds(hit.at_us)), "dim"), (f" {said}{cut}", ""))
+    return ((minute(from_microseconds(hit.at_us)), "dim"), (f" {text}{cut}", ""))
 
 
 def _marked(snippet: Snippet) -> Iterable[Span]:
@@ -1151,7 +1084,7 @@ def _marked(snippet: Snippet) -> Iterable[Span]:
 
 
 def searched_text(answer: SearchAnswer) -> str:
-    """Return what was searched, and how, in one line."""
+    """Return the extent and the way of a search, in one line."""
     searched = answer.searched
     text = f"searched {counted(searched.entries, 'entry', 'entries')} of {counted(searched.sessions, 'session')}"
     if searched.newest is not None:
@@ -1170,30 +1103,18 @@ def search_row(answer: SearchAnswer, names: Mapping[str, str]) -> JsonObject:
     """Return an answer as JSON."""
     searched = answer.searched
     return {
-        "words": answer.words,
-        "how": answer.how,
+        **row_of(answer, "words how"),
         "hits": [_hit_row(group, hit, names[group.session.id]) for group in answer.sessions for hit in group.hits],
         "hasMore": answer.has_more,
         "searched": {
-            "sessions": searched.sessions,
-            "entries": searched.entries,
-            "revisions": searched.revisions,
-            "newest": _newest_row(searched),
-            "parts": list(searched.parts),
-            "leftOut": list(searched.left_out),
-            "byIndex": searched.by_index,
-            "whyNot": searched.why_not,
+            **row_of(searched, "sessions entries revisions"),
+            "newest": None
+            if searched.newest is None
+            else dict(zip(("sessionId", "revision"), searched.newest, strict=True)),
+            **row_of(searched, "parts left_out by_index why_not"),
         },
-        "widen": list(answer.widen),
-        "suggestions": list(answer.suggestions),
+        **row_of(answer, "widen suggestions"),
     }
-
-
-def _newest_row(searched: Searched) -> JsonObject | None:
-    if searched.newest is None:
-        return None
-    session_id, revision = searched.newest
-    return {"sessionId": session_id, "revision": revision}
 
 
 def _hit_row(group: SessionHits, hit: SearchHit, name: str) -> JsonObject:
@@ -1202,17 +1123,10 @@ def _hit_row(group: SessionHits, hit: SearchHit, name: str) -> JsonObject:
         "sessionName": name,
         "scope": group.session.scope,
         "revision": group.revision,
-        "entryId": hit.entry_id,
-        "part": hit.part,
-        "role": hit.role,
-        "tool": hit.tool,
-        "at": iso(from_microseconds(hit.at_us)),
-        "place": hit.place,
+        **row_of(hit, "entry_id part role tool at=at_us place"),
         "snippet": hit.snippet.text,
         "matches": [list(match) for match in hit.snippet.matches],
-        "isCut": hit.is_cut,
-        "go": hit.go,
-        "byId": hit.by_id,
+        **row_of(hit, "is_cut go by_id"),
     }
 
 
@@ -1255,7 +1169,7 @@ def plan_lines(
     links: Sequence[TaskLink] = (),
     tasks: Mapping[str, SessionInfo] | None = None,
 ) -> list[Line]:
-    """Return the lines of a plan, below a head where there are costs, and what was folded away at the end.
+    """Return the lines of a plan, below a head if there are costs, and the number of folded branches at the end.
 
     ``forks`` are the sessions that begin at an entry, by its id; ``tasks`` the sessions that ``links`` lead to, by
     their ids. Each is drawn where it began. ``look.sizes`` are of single entries, ``look.costs`` of runs, by the
@@ -1324,8 +1238,8 @@ def _run_line(run: Run, short_id: str, plan: Plan, leaf: str | None, look: Look)
 
 
 def _first_words(run: Run) -> str:
-    asked = next(filter(begins_turn, run.entries), run.entries[0])
-    return entry_text(asked)
+    request = next(filter(begins_turn, run.entries), run.entries[0])
+    return entry_text(request)
 
 
 def _marks(run: Run, look: Look) -> list[Span]:
@@ -1343,8 +1257,8 @@ def _fork_lines(forks: Sequence[SessionInfo], guide: str, look: Look) -> Iterato
     for info in forks[:_FORKS_AN_ENTRY]:
         yield _session_line(info, "fork", guide, look)
     if len(forks) > _FORKS_AN_ENTRY:
-        more = counted(len(forks) - _FORKS_AN_ENTRY, "more fork")
-        yield ((guide, "dim"), (f"{look.glyphs.fork} {more}", "magenta"))
+        rest = counted(len(forks) - _FORKS_AN_ENTRY, "more fork")
+        yield ((guide, "dim"), (f"{look.glyphs.fork} {rest}", "magenta"))
 
 
 def _session_line(info: SessionInfo, word: str, guide: str, look: Look, note: str = "") -> Line:
@@ -1354,13 +1268,13 @@ def _session_line(info: SessionInfo, word: str, guide: str, look: Look, note: st
         (one_line(info.id[:8] if len(info.id) > 16 else info.id, 16), "bold"),
         (" ", ""),
     )
-    said = ": ".join(part for part in (note, one_line(info.shown_title or "")) if part)
+    text = ": ".join(part for part in (note, one_line(info.shown_title or "")) if part)
     marks = [(f" ({counted(info.entry_count, 'entry', 'entries')})", "dim")]
-    return laid_out(first, said, marks, look, None, spent_of(info))
+    return laid_out(first, text, marks, look, None, spent_of(info))
 
 
 def spent_of(info: SessionInfo) -> Cost | None:
-    """Return what a session's own calls cost; None if there were none."""
+    """Return the cost of a session's own calls; None if there were none."""
     if not info.spent_tokens and not info.spent_picodollars and not info.unpriced_calls:
         return None
     return Cost(info.spent_picodollars, is_partial=info.unpriced_calls > 0)

@@ -345,7 +345,7 @@ else:
     _FUNCTIONS = {
         "flue_py.transfer.bundle": ("read_bundle", "write_bundle"),
         "flue_py.transfer.export": ("add_files", "export_session", "transcript", "write_transcript"),
-        "flue_py.transfer.importing": ("import_file",),
+        "flue_py.transfer.imports": ("import_file",),
     }
 
     def __getattr__(name):

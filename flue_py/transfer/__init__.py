@@ -1,4 +1,4 @@
-"""What comes into a store and goes out of it: files of other programs, bundles, copies, transcripts, rescues.
+"""Import, export, bundles, copies, transcripts and rescues of sessions.
 
 A name is imported when it is first used.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         transcript,
         write_transcript,
     )
-    from flue_py.transfer.importing import ImportReport, SessionImport, import_file
+    from flue_py.transfer.imports import ImportReport, SessionImport, import_file
 __all__ = [
     "BudgetLeft",
     "BundleCounts",
@@ -86,6 +86,6 @@ __getattr__ = lazy_names(
             "FilesReport",
             "add_files",
         ),
-        "flue_py.transfer.importing": ("import_file", "ImportReport", "SessionImport"),
+        "flue_py.transfer.imports": ("import_file", "ImportReport", "SessionImport"),
     },
 )

@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
-import zlib
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
-from flue_py.core.json import (
-    Frozen,
-    decode_object,
-    encode_json,
-    encoded_size,
-    inflate,
-    inflated_size,
-    json_weight,
-    memory_of_utf8,
-)
+from flue_py.core.json import Frozen, decode_object, encode_json
 from flue_py.core.sessions import Limits
 from flue_py.core.trees import GonePayer, TreeCopy, TreeHead
 from flue_py.db.files import Part, temporary_folder
-from flue_py.db.payloads import checked_text, is_raw
-from flue_py.db.sqlite.file import check_magic, connect_for_reading, create_tables, format_of, leave_wal
-from flue_py.errors import FlueError, FormatTooNew, NotAStore, SessionNotFound, StoreUnavailable, UnreadableFile
+from flue_py.db.payloads import checked_text
+from flue_py.db.sqlite.check import check_file
+from flue_py.db.sqlite.file import leave_wal
+from flue_py.errors import SessionNotFound, StoreUnavailable, UnreadableFile
 from flue_py.sessions.handle import (
     HasId,
     checked_flag,
@@ -41,7 +29,7 @@ from flue_py.sessions.handle import (
 )
 from flue_py.sessions.store import Store, open
 from flue_py.transfer.copy import CopyProgress, CopyRefusal, copy_trees
-from flue_py.transfer.importing import open_plain
+from flue_py.transfer.source import open_plain
 
 _PAGE = 200
 _GONE_PAGE = 100
@@ -50,9 +38,6 @@ _GZIP = b"\x1f\x8b"
 _SQLITE = b"SQLite format 3\0"
 _WRITE_VERSION = 18
 """The place of the byte in a SQLite header that is 2 if a write-ahead log may belong to the file."""
-
-MOST_GROWTH = 50
-"""How many bytes in memory a byte of a packed payload may stand for, if its text has wide characters."""
 
 
 class BundleCounts(Frozen):
@@ -101,12 +86,12 @@ async def write_bundle(
     keep_paths: bool = False,
     overwrite: bool = False,
 ) -> BundleReport:
-    """Write the trees of some sessions, or all of a store, into one file, with their blobs and what they paid.
+    """Write the trees of some sessions, or all of a store, into one file, with their blobs and their paid calls.
 
     With a session goes its whole tree, forks and all, and the trees of its task sessions. Each tree is as of one
     moment. Folders and configuration paths are left out, unless the bundle keeps paths; budgets and documents stay
     behind. The file is its owner's, and is there when it is whole. Raises `SessionNotFound`, `InvalidArgument` for a
-    file that is there, `CorruptStore` where a payload is not what was appended, `StoreUnavailable`. O(trees); one tree
+    file that is there, `CorruptStore` if a payload is not as it was appended, `StoreUnavailable`. O(trees); one tree
     at a time is in memory.
     """
     target = checked_path(path, "path")
@@ -159,13 +144,13 @@ async def _write_trees(
         payers.update(payer.session_key for payer in copy.payers)
         await bundle.backend.write_whole_tree(copy if keep_paths else _without_paths(copy))
     trees = None if is_all else {head.tree_id for head in heads}
-    async for gone in _gone_payers(store, trees, payers):
-        payer = gone.payer if keep_paths else gone.payer._replace(project=None)
-        await bundle.backend.write_gone_payers([replace(gone, payer=payer)])
+    async for deleted in _gone_payers(store, trees, payers):
+        payer = deleted.payer if keep_paths else deleted.payer._replace(project=None)
+        await bundle.backend.write_gone_payers([replace(deleted, payer=payer)])
 
 
 def _check_payloads(copy: TreeCopy) -> None:
-    """Raise `CorruptStore` if a payload is not what was appended. O(bytes)."""
+    """Raise `CorruptStore` if a payload is not as it was appended. O(bytes)."""
     blobs = {blob.sha256: blob.data for blob in copy.blobs}
     cuts: dict[tuple[int, int], list[tuple[int, bytes]]] = defaultdict(list)
     for row in copy.attachments:
@@ -200,9 +185,13 @@ async def _gone_payers(store: Store, trees: set[int] | None, written: set[int]) 
     after = -1
     while page := await store.backend.list_gone_payers(after, _GONE_PAGE):
         after = page[-1].payer.session_key
-        for gone in page:
-            if gone.calls and (trees is None or gone.tree_id in trees) and gone.payer.session_key not in written:
-                yield gone
+        for deleted in page:
+            if (
+                deleted.calls
+                and (trees is None or deleted.tree_id in trees)
+                and deleted.payer.session_key not in written
+            ):
+                yield deleted
 
 
 async def _counts(bundle: Store, trees: int) -> BundleCounts:
@@ -220,7 +209,7 @@ async def read_bundle(
     limits: Limits | None = None,
     progress: Callable[[CopyProgress], None] | None = None,
 ) -> UnbundleReport:
-    """Bring the trees of a bundle into a store, where they are not there yet, and report what was done.
+    """Bring the trees of a bundle into a store, unless they are there already, and return a report.
 
     The bundle is trusted with nothing: a copy of it is checked to have the tables of a store and nothing else, rows of
     the right types within the limits, and it has to verify, before anything of it reaches ``store``. Sessions, entries
@@ -237,7 +226,7 @@ async def read_bundle(
         copy = folder / "bundle.db"
         try:
             await call(partial(_copy_file, source, copy))
-            await call(partial(_check_file, copy, limits))
+            await call(partial(check_file, copy, limits))
             async with open(copy, durability="normal", prices=False, threads=threads) as bundle:
                 report = await bundle.verify()
                 if report.problems:
@@ -270,117 +259,3 @@ def _copy_file(source: Path, copy: Path) -> None:
                 shutil.copyfileobj(file, target)
     except OSError as error:
         raise StoreUnavailable(f"{source} cannot be read: {error.strerror or error}") from error
-
-
-def _check_file(path: Path, limits: Limits) -> None:
-    """Raise `UnreadableFile` if a file is no store, or holds anything that no store would, or more than limits allow.
-
-    Nothing that the file declares is run: its schema is compared first.
-    """
-    try:
-        check_magic(path)
-        with closing(connect_for_reading(path, 0)) as connection:
-            _check_schema(connection, path)
-            (damage,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-            if damage != "ok":
-                raise UnreadableFile(f"it is damaged ({damage})")
-            _check_types(connection)
-            _check_limits(connection, limits)
-    except (sqlite3.Error, NotAStore) as error:
-        raise UnreadableFile(f"it cannot be read ({error})") from error
-
-
-def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
-        create_tables(empty)
-        ours = dict(_schema(empty))
-    theirs = dict(_schema(connection))
-    if theirs.get("flue_store") == ours["flue_store"]:
-        try:
-            format_of(connection, path)
-        except FormatTooNew as error:
-            raise FormatTooNew(str(error).replace(str(path), "the bundle")) from error
-        except FlueError as error:
-            raise UnreadableFile(str(error)) from error
-    for name in sorted(ours.keys() | theirs.keys()):
-        if ours.get(name) != theirs.get(name):
-            raise UnreadableFile(f"its {name!r} is not that of a bundle")
-
-
-def _schema(connection: sqlite3.Connection) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    for name, *definition in connection.execute("SELECT name, type, tbl_name, sql FROM sqlite_master"):
-        yield name, tuple(definition)
-
-
-_STORAGE_CLASSES = {"BIGINT": "integer", "INTEGER": "integer", "TEXT": "text", "VARCHAR(32)": "text", "BLOB": "blob"}
-
-
-def _check_types(connection: sqlite3.Connection) -> None:
-    """Raise `UnreadableFile` if a column has a value of another type than it declares, which SQLite allows."""
-    tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    for (table,) in tables:
-        columns = connection.execute("SELECT name, type FROM pragma_table_info(?)", (table,)).fetchall()
-        for column, declared in columns:
-            query = f"SELECT typeof({column}) FROM {table} WHERE typeof({column}) NOT IN ('null', ?) LIMIT 1"  # noqa: S608 - names of our schema
-            if (wrong := connection.execute(query, (_STORAGE_CLASSES[declared],)).fetchone()) is not None:
-                raise UnreadableFile(f"a {column} of its {table} is {wrong[0]}")
-
-
-_LONG_METADATA = "SELECT 1 FROM sessions WHERE length(CAST(metadata AS BLOB)) > ? LIMIT 1"
-_BLOBS = """\
-SELECT tree_id, sha256, data, EXISTS (SELECT 1 FROM attachments a WHERE a.tree_id = b.tree_id AND a.sha256 = b.sha256)
-    AND NOT EXISTS (SELECT 1 FROM entries e WHERE e.tree_id = b.tree_id AND e.blob = b.sha256)
-  FROM blobs b"""
-_ATTACHMENTS = "SELECT tree_id, sha256 FROM attachments WHERE tree_id = ? AND lane_id = ? AND depth = ?"
-_ENTRIES = """\
-SELECT tree_id, lane_id, depth, blob, packed,
-       coalesce(length(CAST(extra AS BLOB)), 0) + coalesce(length(CAST(payload AS BLOB)), 0)
-  FROM entries"""
-
-
-def _check_limits(connection: sqlite3.Connection, limits: Limits) -> None:
-    """Refuse entries and metadata that are larger than the limits, before any of them is unpacked as a whole."""
-    most = limits.entry_bytes
-    if connection.execute(_LONG_METADATA, (limits.metadata_bytes,)).fetchone() is not None:
-        raise UnreadableFile(
-            f"it has more metadata than the store takes ({limits.metadata_bytes} bytes, metadata_bytes)"
-        )
-    try:
-        sizes: dict[tuple[int, bytes], int] = {}
-        for tree_id, sha256, data, is_attachment in connection.execute(_BLOBS):
-            # An attachment is no JSON, and weighs what it is long.
-            is_plain = is_attachment and is_raw(sha256, data)
-            sizes[tree_id, sha256] = len(data) if is_plain else _unpacked_size(data, most, is_json=not is_attachment)
-        for tree_id, lane_id, depth, blob, packed, size in connection.execute(_ENTRIES):
-            attachments = connection.execute(_ATTACHMENTS, (tree_id, lane_id, depth))
-            attached = sum(encoded_size(sizes.get(key, 0)) for key in attachments)
-            unpacked = 0 if packed is None else _unpacked_size(packed, most - size)
-            if size + attached + unpacked + sizes.get((tree_id, blob), 0) > most:
-                raise _too_large(most)
-    except zlib.error as error:
-        raise UnreadableFile(f"it has a payload that cannot be unpacked ({error})") from error
-
-
-def _unpacked_size(packed: bytes, most: int, *, is_json: bool = True) -> int:
-    """Return how long a payload is. Raises `UnreadableFile` if it would take more than the limits when it is verified.
-
-    Small values make many objects of few bytes; a wide character makes a text four times as large, which is let pass
-    where the payload is not packed from next to nothing.
-    """
-    size = None if most < 0 else inflated_size(packed, most)
-    if size is None:
-        raise _too_large(most)
-    if is_json and size > most // 16:
-        data = inflate(packed, most) or b""
-        memory = memory_of_utf8(data, 0, size)
-        is_light = memory <= size or size + memory <= max(3 * most, MOST_GROWTH * len(packed))
-        if json_weight(data) > 3 * most or not is_light:
-            raise _too_large(most)
-    return size
-
-
-def _too_large(most: int) -> UnreadableFile:
-    return UnreadableFile(
-        f"it has an entry that is larger than the store takes ({most} bytes, entry_bytes), or broken; read the bundle "
-        "with other limits if you trust it"
-    )

@@ -48,7 +48,7 @@ class CopyProgress(Frozen):
 
 
 class CopyRefusal(Frozen):
-    """A tree that was not copied: the session that stands in the way, and what to do."""
+    """A tree that was not copied: the session that stands in the way, and the way out."""
 
     session_id: str
     reason: str
@@ -71,18 +71,18 @@ class DocumentLeft(Frozen):
 
 
 class CopyReport(Frozen):
-    """What copying a store did, and what it found.
+    """The effect of copying a store, and its findings.
 
     ``trees_copied`` were new to the target, ``trees_refreshed`` replaced an earlier copy, ``trees_unchanged`` were
     there as they are. ``sessions``, ``entries``, ``calls`` (in the ledger), ``budgets`` and ``payload_bytes`` (as
-    stored) count what was written; ``budgets_kept`` are those that the target has in the same or a later state.
+    stored) count written rows; ``budgets_kept`` are those that the target has in the same or a later state.
     ``documents`` are the memories and files that were written, ``documents_kept`` those that the target has as they
-    are; what it has in another state is in ``documents_left``.
+    are; those that it has in another state are in ``documents_left``.
     ``removed_ids`` are sessions that the source has deleted from a tree that is still there.
     ``only_in_target`` counts the sessions of whole trees that the source does not have, deleted there since or the
     target's own; ``only_in_target_ids`` are the first thousand.
 
-    ``source`` and ``target`` say what they held at the end. ``source_went_on`` says that the source held less or more
+    ``source`` and ``target`` are the stores at the end. ``source_went_on`` says that the source held less or more
     than at the start: copy again to catch up. The problems are those that `verify` found at either end, and counts
     that do not agree; ``verified`` says whether it was asked.
     """
@@ -126,7 +126,7 @@ async def copy_store(
     progress: Callable[[CopyProgress], None] | None = None,
     verify: bool = True,
 ) -> CopyReport:
-    """Copy every tree of ``source`` into ``target``, with what it cost, and report what was done.
+    """Copy every tree of ``source`` into ``target``, with its costs, and return a report.
 
     Both stores may be in use: each tree is read as of one moment, and written in one transaction. If it breaks off,
     run it again; nothing is copied twice. Later runs catch up: a tree that has changed in the source replaces
@@ -139,9 +139,9 @@ async def copy_store(
     `InvalidArgument` if both are the same store. O(source) at first, then O(sessions) and the trees that have
     changed. One large tree at a time is in memory, or several small ones: about 1 KB for each entry beside its payload.
     """
-    for what, store in (("source", source), ("target", target)):
+    for end, store in (("source", source), ("target", target)):
         if not isinstance(store, Store):
-            raise InvalidArgument(f"{what}: should be an open store, not {type(store).__name__}")
+            raise InvalidArgument(f"{end}: should be an open store, not {type(store).__name__}")
     checked_flag(verify, "verify")
     checked_function(progress, "progress")
     if source is target or _is_same(await source.info(), await target.info()):
@@ -174,7 +174,7 @@ def _file_of(info: StoreInfo) -> str | None:
 
 
 class _Tally(Struct):
-    """What was done so far."""
+    """The progress of the copy."""
 
     copied: int = 0
     refreshed: int = 0
@@ -194,7 +194,7 @@ class _Tally(Struct):
     documents_left: list[DocumentLeft] = field(default_factory=list)
 
     def note(self, head: TreeHead, standing: Standing) -> None:
-        """Note what became of a tree."""
+        """Count the outcome of a tree."""
         if standing.state != "refused":
             self.sessions_there += len(head.sessions)
         self.copied += standing.state == "missing"
@@ -203,14 +203,14 @@ class _Tally(Struct):
         self.removed += standing.removed
 
     def note_written(self, copy: TreeCopy) -> None:
-        """Note what was written of a tree."""
+        """Count the rows that were written of a tree."""
         self.sessions += len(copy.sessions)
         self.entries += len(copy.entries)
         self.calls += len(copy.calls)
         self.payload_bytes += copy.stored_bytes
 
     def note_budget(self, budget: BudgetRow, state: BudgetState) -> None:
-        """Note what became of a budget."""
+        """Count the outcome of a budget."""
         self.budgets += state == "written"
         self.budgets_kept += state in ("same", "later")
         if state == "no session":
@@ -222,7 +222,7 @@ class _Tally(Struct):
             self.budgets_left.append(BudgetLeft(budget.id, True, f"{why}; delete that one there, then copy again"))
 
     def note_document(self, row: DocumentRow, state: DocumentState) -> None:
-        """Note what became of a document."""
+        """Count the outcome of a document."""
         self.documents += state == "written"
         self.documents_kept += state == "same"
         if state in ("later", "other"):
@@ -258,9 +258,9 @@ class _Copying:
         went_on = _counts(before) != _counts(source)
         problems = [[], [] if went_on or self._tally.refused else _count_problems(source, target, extra)]
         if verify:
-            for backend, found in zip((self._source, self._target), problems, strict=True):
+            for backend, end_problems in zip((self._source, self._target), problems, strict=True):
                 self._report("verifying")
-                found.extend((await backend.verify()).problems)
+                end_problems.extend((await backend.verify()).problems)
         done = self._tally
         return CopyReport(
             trees_copied=done.copied,
@@ -340,9 +340,9 @@ class _Copying:
 
     async def _copy_gone_payers(self) -> None:
         after = -1
-        while gone := await self._source.list_gone_payers(after, _GONE_PAGE):
-            after = gone[-1].payer.session_key
-            self._tally.calls += await self._target.write_gone_payers(gone)
+        while page := await self._source.list_gone_payers(after, _GONE_PAGE):
+            after = page[-1].payer.session_key
+            self._tally.calls += await self._target.write_gone_payers(page)
 
     async def _copy_budgets(self) -> None:
         # A session of the target that only has the same id as one of this store must not get its budgets.
@@ -397,12 +397,12 @@ def _counts(info: StoreInfo) -> tuple[int, int, int]:
 
 
 def _count_problems(source: StoreInfo, target: StoreInfo, extra: int) -> list[Problem]:
-    """Return the counts that do not agree. What the target has beside the copy may only add to them."""
+    """Return the counts that do not agree. Further data of the target may only add to them."""
     problems = []
-    for what, ours, theirs in zip(("sessions", "entries", "paid calls"), _counts(source), _counts(target), strict=True):
-        may_be_more = extra > 0 or what == "paid calls"
+    for noun, ours, theirs in zip(("sessions", "entries", "paid calls"), _counts(source), _counts(target), strict=True):
+        may_be_more = extra > 0 or noun == "paid calls"
         if theirs < ours or (theirs > ours and not may_be_more):
-            problems.append(Problem("wrong count", what, f"the source holds {ours}, the target {theirs}"))
+            problems.append(Problem("wrong count", noun, f"the source holds {ours}, the target {theirs}"))
     return problems
 
 
@@ -412,7 +412,7 @@ def _count_problems(source: StoreInfo, target: StoreInfo, extra: int) -> list[Pr
 async def salvage(
     damaged: str | PathLike[str], new: str | PathLike[str], *, limits: Limits | None = None
 ) -> SalvageReport:
-    """Write what is readable in a damaged SQLite file into a new store, which verifies clean; return what was lost.
+    """Write what is readable in a damaged SQLite file into a new store, which verifies clean; return the losses.
 
     ``damaged``, with the write-ahead log beside it, is never changed; nobody may write to it meanwhile. ``new`` must
     not be there, is readable by its owner only, and appears when it is whole. Entries whose ancestors are lost become

@@ -44,15 +44,15 @@ _PAGE = 1000
 
 
 async def export_session(session: Session, format: str, *, leaf: LeafChoice = STORED) -> Exported:  # noqa: A002
-    """Return a session in the format of another program, and notes on what that format had no place for.
+    """Return a session in the format of another program, and notes on the parts that have no place in that format.
 
     ``format`` is one of `flue_py.formats.registry.export_names`: "pi" and "flue" hold the whole tree, with ``leaf`` as
-    its leaf; "openai-chat", "openai-responses" and "anthropic" hold what the model sees at ``leaf``. Nothing is
+    its leaf; "openai-chat", "openai-responses" and "anthropic" hold the context at ``leaf``. Nothing is
     changed. Raises `InvalidArgument` for another format, `EntryNotFound` for a leaf the session does not see.
     O(entries).
     """
-    found = known_format(format) if isinstance(format, str) else None
-    if found is None or found.write is None or found.name != format:
+    form = known_format(format) if isinstance(format, str) else None
+    if form is None or form.write is None or form.name != format:
         raise InvalidArgument(f"format: {shown(format)} is not one of {', '.join(export_names())}")
     info = await session.refresh()
     at = info.leaf_id if isinstance(leaf, Stored) else leaf
@@ -63,8 +63,8 @@ async def export_session(session: Session, format: str, *, leaf: LeafChoice = ST
     costs = await session.money.entry_costs()
     parts = partial(price_parts, session._pricer)  # noqa: SLF001 - public, it would be a method of every session
     tree = SessionTree(info, entries, at, labels, tasks, costs, parts)
-    exported = found.written(tree)
-    if found.holds == "tree":
+    exported = form.written(tree)
+    if form.holds == "tree":
         left = {"a retracted entry": await _retracted(session, {entry.id for entry in entries})}
     else:
         outside = len(entries) - len(tree.context())
@@ -73,18 +73,18 @@ async def export_session(session: Session, format: str, *, leaf: LeafChoice = ST
             "the title": int(bool(info.title)),
             "a label": len(labels),
         }
-    notes = (ExportNote(f"left out: {what}", count) for what, count in left.items() if count)
+    notes = (ExportNote(f"left out: {reason}", count) for reason, count in left.items() if count)
     return replace(exported, notes=(*exported.notes, *notes))
 
 
 async def _retracted(session: Session, seen: set[str]) -> int:
     """Return how many entries the session has added and does not see now."""
-    gone: set[str] = set()
+    retracted: set[str] = set()
     after = 0
     while page := await session.changes(after=after, limit=_PAGE):
-        gone.update(entry.id for change in page for entry in change.entries if entry.id not in seen)
+        retracted.update(entry.id for change in page for entry in change.entries if entry.id not in seen)
         after = page[-1].revision
-    return len(gone)
+    return len(retracted)
 
 
 # Adding files of the disk to a store, for agents to read: texts as they are, and of documents the text.
@@ -115,7 +115,7 @@ class FileRefusal(Frozen):
 
 
 class FilesReport(Frozen):
-    """What was added, in order of names; what was not, and why; and notes about texts that are cut."""
+    """The files that were added, by name; those that were not, and why; and notes about texts that are cut."""
 
     added: tuple[DocumentInfo, ...]
     refused: tuple[FileRefusal, ...] = ()
@@ -125,7 +125,7 @@ class FilesReport(Frozen):
 async def add_files(
     store: Store, path: str | PathLike[str], *, name: str | None = None, project: str = "", scope: str | None = None
 ) -> FilesReport:
-    """Add a file, or what a folder has, to a store for agents to read, and return what became of each.
+    """Add a file, or those of a folder, to a store for agents to read, and return the outcome of each.
 
     A text in UTF-8 is stored as it is. Of a ``.pdf``, ``.docx``, ``.pptx`` or ``.xlsx`` the text is, with the extra
     ``documents``. ``name`` takes the place of the path's own; files of a folder have it in front, as in
@@ -138,11 +138,11 @@ async def add_files(
     start = checked_path(path, "path")
     checked_text(name, "name")
     waiting = store.backend.waiting
-    found, is_folder = await waiting.call(partial(_listed, start, name))
+    files, is_folder = await waiting.call(partial(_listed, start, name))
     added: list[DocumentInfo] = []
     refused: list[FileRefusal] = []
     notes: list[str] = []
-    for called, file in found:
+    for called, file in files:
         try:
             text, missing = await waiting.call(partial(_text_of, file, store.limits))
             media = _TYPES.get(file.suffix.lower(), "text/plain")
@@ -166,20 +166,20 @@ def _listed(start: Path, name: str | None) -> tuple[list[tuple[str, Path]], bool
     if not start.is_dir():
         return [(start.name if name is None else name, start)], False
     prefix = start.resolve().name if name is None else name.rstrip("/")
-    found: list[tuple[str, Path]] = []
+    files: list[tuple[str, Path]] = []
     for file in _within(start):
-        found.append((f"{prefix}/{file.relative_to(start).as_posix()}".lstrip("/"), file))
-        if len(found) > MOST_FILES:
+        files.append((f"{prefix}/{file.relative_to(start).as_posix()}".lstrip("/"), file))
+        if len(files) > MOST_FILES:
             raise InvalidArgument(f"path: {shown(str(start))} has more than {MOST_FILES:,} files; add a part of it")
-    return sorted(found), True
+    return sorted(files), True
 
 
 def _within(folder: Path) -> Iterator[Path]:
     for root, folders, files in os.walk(folder):
-        folders[:] = [each for each in folders if not each.startswith(".")]
-        for each in files:
-            file = Path(root, each)
-            if not each.startswith(".") and not file.is_symlink():
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in files:
+            file = Path(root, name)
+            if not name.startswith(".") and not file.is_symlink():
                 yield file
 
 
@@ -214,7 +214,7 @@ def _content(file: Path) -> bytes:
 
 
 class TranscriptReport(Frozen):
-    """What writing a transcript did: a ``new`` file, or one ``continued``, ``rewound`` or ``unchanged``.
+    """The effect of writing a transcript: a ``new`` file, or one ``continued``, ``rewound`` or ``unchanged``.
 
     ``entries`` is how many entries of the path were written, ``leaf_id`` where the transcript now ends.
     """
@@ -279,18 +279,18 @@ async def write_transcript(
 
 
 async def _continue(session: Session, target: Path, there: str, leaf: LeafChoice) -> TranscriptReport:
-    known = _last_marker(session, target, there)
+    written = _last_marker(session, target, there)
     info = await session.refresh()
     at = info.leaf_id if isinstance(leaf, Stored) else leaf
     since: str | None = None
     rewound = False
-    if known is not None:
-        since = await _where_it_goes_on(session, known, at)
-        rewound = since != known.entry_id
+    if written is not None:
+        since = await _where_it_goes_on(session, written, at)
+        rewound = since != written.entry_id
     entries: list[Entry] = await session.get_active_path(since=since, leaf=at)
     if not entries:
         # A session that went back is noted when it goes on: until then there is nowhere to say so from.
-        return TranscriptReport(target, "unchanged", 0, known.entry_id if known else at)
+        return TranscriptReport(target, "unchanged", 0, written.entry_id if written else at)
     before = [] if since is None else await session.get_active_path(leaf=since)
     note = rewound_note(max(turn_numbers(map(part_of, before)), default=0)) if rewound else ""
     body = transcript_body(session.id, entries, before=before, costs=await session.money.entry_costs())
@@ -300,23 +300,23 @@ async def _continue(session: Session, target: Path, there: str, leaf: LeafChoice
 
 def _last_marker(session: Session, target: Path, text: str) -> WrittenUpTo | None:
     """Return how far a transcript goes; None if it has no entries yet. Raises `InvalidArgument` for another's."""
-    known = written_up_to(text)
-    if known is None and text.strip() and f"`{session.id}`" not in text.partition("\n---\n")[0]:
+    written = written_up_to(text)
+    if written is None and text.strip() and f"`{session.id}`" not in text.partition("\n---\n")[0]:
         raise InvalidArgument(f"{target} is not a transcript of session {session.id!r}; name another file")
-    if known is not None and known.session_id != session.id:
+    if written is not None and written.session_id != session.id:
         raise InvalidArgument(
-            f"{target} is the transcript of session {known.session_id!r}, not of {session.id!r}; name another file"
+            f"{target} is the transcript of session {written.session_id!r}, not of {session.id!r}; name another file"
         )
-    return known
+    return written
 
 
-async def _where_it_goes_on(session: Session, known: WrittenUpTo, leaf: str | None) -> str | None:
+async def _where_it_goes_on(session: Session, written: WrittenUpTo, leaf: str | None) -> str | None:
     """Return the deepest entry that the transcript ends at or after, and that is on the path to the leaf."""
     try:
-        return await session.branches.common_ancestor(leaf=known.entry_id, other_leaf=leaf)
+        return await session.branches.common_ancestor(leaf=written.entry_id, other_leaf=leaf)
     except EntryNotFound as error:
         raise InvalidArgument(
-            f"the transcript ends at entry {known.entry_id!r}, which session {session.id!r} does not see any more; "
+            f"the transcript ends at entry {written.entry_id!r}, which session {session.id!r} does not see any more; "
             "write it anew"
         ) from error
 

@@ -1,5 +1,57 @@
 """Sessions in the terminal: ``flue-py browse`` (`pip install 'flue-py[tui]'`).
 
-What is shown is worked out in modules that know no screen (`outline`, `projects`, `reading`, `masking`, `opened`);
-`widgets` draw lines, and `screens` put them together and take the keys.
+`model` knows no screen; `widgets` draw lines, and the screens in `app` put them together and take the keys.
 """
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from contextlib import suppress
+from functools import partial
+from importlib.util import find_spec
+
+import flue_py
+from flue_py.errors import MissingExtra
+from flue_py.render.lines import ASCII, UNICODE
+
+_SIGNALS = ("SIGTERM", "SIGHUP")
+"""Signals that end the browser, too: the terminal is put back as it was."""
+
+
+def browse(target: str, *, read_only: bool = False, session: str | None = None, entry: str | None = None) -> int:
+    """Run the browser until it is left; return the exit code: 0, or that of the signal that ended it.
+
+    ``session`` and ``entry`` are names, or the beginnings of ids, to begin at.
+
+    Raises `MissingExtra` without the extra ``tui``, `StoreUnavailable`, `SessionNotFound`, `EntryNotFound`,
+    `AmbiguousId`.
+    """
+    if find_spec("textual") is None or find_spec("detect_secrets") is None:
+        raise MissingExtra("tui", "flue-py browse")
+    return asyncio.run(_browse(target, read_only=read_only, session=session, entry=entry))
+
+
+async def _browse(target: str, *, read_only: bool, session: str | None, entry: str | None) -> int:
+    from flue_py.tui.app import Browser
+
+    async with flue_py.open(target, read_only=read_only) as store:
+        session_id = entry_id = None
+        if session is not None:
+            opened = await store.find_session(session)
+            session_id = opened.id
+            entry_id = None if entry is None else await opened.resolve_entry_id(entry)
+        place = (await store.info()).location
+        # Where the terminal takes no more than ASCII, the signs would all be "?".
+        is_utf8 = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")
+        signs = UNICODE if is_utf8 else ASCII
+        browser = Browser(store, place, session_id=session_id, entry_id=entry_id, read_only=read_only, glyphs=signs)
+        loop = asyncio.get_running_loop()
+        for name in _SIGNALS:
+            number = getattr(signal, name, None)
+            if number is not None:
+                with suppress(NotImplementedError):  # of event loops on Windows
+                    loop.add_signal_handler(number, partial(browser.exit, return_code=128 + number))
+        await browser.run_async()
+        return browser.return_code or 0

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias, TypeVar, cast
 
 from msgspec.structs import replace
-from rich.segment import Segment
-from rich.style import Style
-from rich.table import Table
 from rich.text import Text
 from textual import work
 from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.geometry import Region, Size
-from textual.message import Message
-from textual.screen import ModalScreen, Screen
-from textual.scroll_view import ScrollView
-from textual.strip import Strip
-from textual.widgets import Footer, Input, Static, TextArea
+from textual.containers import Horizontal
+from textual.screen import Screen
+from textual.widgets import Footer, Input, Static
 from textual.worker import active_worker
 
 from flue_py.core.context import LeafDiff
 from flue_py.core.entries import Entry
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.sessions import Change, SessionInfo
-from flue_py.errors import FlueError, LeafConflict, RevisionConflict, SessionNotFound
+from flue_py.errors import FlueError, SessionNotFound
 from flue_py.render.lines import (
     UNICODE,
     Cost,
@@ -42,7 +34,6 @@ from flue_py.render.lines import (
     counted,
     one_line,
     padded,
-    printable,
     short_count,
 )
 from flue_py.render.views import diff_lines, group_line, hit_lines, minute, project_name, searched_text, spent
@@ -65,6 +56,7 @@ from flue_py.tui.model import (
     begun_row,
     entry_row,
     grouped,
+    in_words,
     named,
     next_row,
     next_session,
@@ -72,293 +64,11 @@ from flue_py.tui.model import (
     strings_of,
     without,
 )
+from flue_py.tui.widgets import MARK, AskLine, Confirm, EditPrompt, Keys, Reader, RowList, keys_of
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from textual import events
     from textual.app import ComposeResult
     from textual.await_complete import AwaitComplete
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The keys of a screen, made from its bindings.
-
-_NAMES = {
-    "slash": "/", "question_mark": "?", "full_stop": ".", "equals_sign": "=", "escape": "esc", "pageup": "PgUp",
-    "pagedown": "PgDn",
-}  # fmt: skip
-
-
-def keys_of(bindings: Sequence[BindingType]) -> Iterator[tuple[str, str]]:
-    """Yield the keys of bindings, as they stand on a keyboard, with what they do."""
-    for binding in bindings:
-        if isinstance(binding, Binding):
-            yield (
-                " ".join(_NAMES.get(key, key) for key in binding.key.split(",")),
-                binding.tooltip or binding.description,
-            )
-
-
-class Keys(ModalScreen[None]):
-    """What each key does."""
-
-    DEFAULT_CSS = """
-    Keys { align: center middle; }
-    Keys > VerticalScroll { width: 95%; max-width: 90; height: auto; max-height: 95%; border: round $primary; }
-    Keys Static { padding: 0 1; height: auto; }
-    """
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,question_mark,f1", "leave", "Back")]
-
-    def __init__(self, keys: Sequence[tuple[str, str]]) -> None:
-        super().__init__()
-        self._keys = keys
-
-    def compose(self) -> ComposeResult:
-        """Show the keys."""
-        width = max(len(key) for key, _ in self._keys)
-        table = Table.grid(padding=(0, 2))
-        table.add_column(min_width=width, no_wrap=True)
-        table.add_column()
-        for key, said in self._keys:
-            table.add_row(Text(key, style="bold"), Text(said))
-        with VerticalScroll():
-            yield Static(table)
-
-    def on_mount(self) -> None:
-        """Let the keys that scroll do so."""
-        self.query_one(VerticalScroll).focus()
-
-    def action_leave(self) -> None:
-        """Go back."""
-        self.dismiss(None)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Lines of styled text as strips of a screen.
-
-
-def strip_of(line: Line, width: int) -> Strip:
-    """Return a line as a strip of exactly ``width`` cells, with nothing in it that a terminal would act on."""
-    segments = [Segment(printable(text).replace("\n", " ").replace("\t", " "), _style(style)) for text, style in line]
-    return fitted(Strip(segments), width)
-
-
-def fitted(strip: Strip, width: int) -> Strip:
-    """Return a strip of exactly ``width`` cells. All of it has a style, which Textual needs where NO_COLOR is set."""
-    return strip.adjust_cell_length(width, Style.null())
-
-
-@lru_cache(256)
-def _style(text: str) -> Style:
-    return Style.parse(text) if text else Style.null()
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What is read: a long text of which only the lines on the screen are drawn, wrapped to the width there is.
-
-
-def _styled(segment: Segment) -> Segment:
-    return segment if segment.style is not None else Segment(segment.text, Style.null(), segment.control)
-
-
-class Reader(ScrollView):
-    """A text to scroll in."""
-
-    can_focus = True
-
-    DEFAULT_CSS = """
-    Reader { height: 1fr; overflow-x: hidden; scrollbar-size-vertical: 1; padding: 0 0 0 1; }
-    """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "scroll_up", "Up", show=False),
-        Binding("down,j", "scroll_down", "Down", show=False),
-        Binding("pageup", "page_up", "Page up", show=False),
-        Binding("pagedown,space", "page_down", "Page down", show=False),
-        Binding("home,g", "scroll_home", "Top", show=False),
-        Binding("end,G", "scroll_end", "End", show=False),
-    ]
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._parts: Sequence[RenderableType] = ()
-        self._lines: list[list[Segment]] = []
-        self._width = 0
-
-    def show(self, parts: Iterable[RenderableType], *, keeps_place: bool = False) -> None:
-        """Show these parts, one below the other, from the top unless the place is to be kept."""
-        self._parts = tuple(parts)
-        self._wrap()
-        if not keeps_place:
-            self.scroll_to(y=0, animate=False, force=True)
-
-    def render_line(self, y: int) -> Strip:
-        """Return a line of the screen."""
-        at = y + self.scroll_offset.y
-        width = self.scrollable_content_region.width
-        if at >= len(self._lines):
-            return Strip.blank(width, Style.null())
-        return fitted(Strip(self._lines[at]), width)
-
-    def on_resize(self, _: events.Resize) -> None:
-        """Wrap the text anew."""
-        if self.scrollable_content_region.width != self._width:
-            self._wrap()
-
-    def _wrap(self) -> None:
-        self._width = self.scrollable_content_region.width
-        self._lines = []
-        if self._width > 0:
-            console = self.app.console
-            options = console.options.update(width=self._width, height=None, highlight=False)
-            for part in self._parts:
-                lines = console.render_lines(part, options, pad=False)
-                # Parts are told apart by an empty line; Markdown brings one of its own.
-                if self._lines and lines and any(segment.text.strip() for segment in (*self._lines[-1], *lines[0])):
-                    self._lines.append([])
-                self._lines += [[_styled(segment) for segment in line] for line in lines]
-        self.virtual_size = Size(self._width, len(self._lines))
-        self.refresh()
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# A list of which only the lines on the screen are drawn, however long it is, with one row chosen.
-
-MARK = "> "
-"""Stands before the chosen row, so that it is seen without colours, too."""
-
-_CHOSEN = Style(reverse=True)
-_CHOSEN_ELSEWHERE = Style(bold=True)
-
-
-class OfRow(Message):
-    """What happened to a row of a list: the one at ``at``."""
-
-    def __init__(self, rows: RowList, at: int) -> None:
-        self.rows = rows
-        self.at = at
-        super().__init__()
-
-    @property
-    def control(self) -> RowList:
-        """The list."""
-        return self.rows
-
-
-class RowList(ScrollView):
-    """A list of lines. ``draw`` gives the line of a row in a width, when it is to be seen."""
-
-    can_focus = True
-
-    DEFAULT_CSS = """
-    RowList { height: 1fr; overflow-x: hidden; scrollbar-size-vertical: 1; }
-    """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "step(-1)", "Up", show=False),
-        Binding("down,j", "step(1)", "Down", show=False),
-        Binding("pageup", "page(-1)", "Page up", show=False),
-        Binding("pagedown,space", "page(1)", "Page down", show=False),
-        Binding("home,g", "to(0)", "First", show=False),
-        Binding("end,G", "to(-1)", "Last", show=False),
-        Binding("enter", "choose", "Open", show=False),
-    ]
-
-    class Reached(OfRow):
-        """Another row is chosen, or the rows are others."""
-
-    class Entered(OfRow):
-        """The chosen row was entered."""
-
-    def __init__(self, draw: Callable[[int, int], Line], *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._draw = draw
-        self._count = 0
-        self._at = 0
-        self._next: Callable[[int, int], int] = lambda at, step: at
-
-    def pass_over(self, next_row: Callable[[int, int], int]) -> None:
-        """Have rows passed over: ``next_row`` gives the row to stand on from one on, in the direction of a step."""
-        self._next = next_row
-
-    @property
-    def count(self) -> int:
-        """How many rows there are."""
-        return self._count
-
-    @property
-    def at(self) -> int:
-        """The row that is chosen; 0 without rows."""
-        return self._at
-
-    def show(self, count: int, at: int) -> None:
-        """Show so many rows, with one chosen."""
-        self._count = count
-        self.virtual_size = Size(self.scrollable_content_region.width, count)
-        self.stand_on(at, told=True)
-
-    def stand_on(self, at: int, step: int = 0, *, told: bool = False) -> None:
-        """Choose a row, and scroll to it. ``told`` says it also where the same one was chosen before."""
-        at = self._next(min(max(at, 0), max(self._count - 1, 0)), step)
-        is_new = at != self._at
-        self._at = at
-        self._scroll_to_it()
-        self.refresh()
-        if is_new or told:
-            self.post_message(self.Reached(self, at))
-
-    def render_line(self, y: int) -> Strip:
-        """Return a line of the screen."""
-        width = self.scrollable_content_region.width
-        at = y + self.scroll_offset.y
-        if at >= self._count:
-            return Strip.blank(width, Style.null())
-        is_chosen = at == self._at
-        room = width - len(MARK)
-        strip = strip_of(((MARK if is_chosen else " " * len(MARK), "bold"), *self._draw(at, room)), width)
-        if not is_chosen:
-            return strip
-        return strip.apply_style(_CHOSEN if self.has_focus else _CHOSEN_ELSEWHERE)
-
-    def on_resize(self, _: events.Resize) -> None:
-        """Keep the chosen row on the screen."""
-        self.virtual_size = Size(self.scrollable_content_region.width, self._count)
-        self._scroll_to_it()
-
-    def on_focus(self, _: events.Focus) -> None:
-        """Draw the chosen row as where the keys go."""
-        self.refresh()
-
-    def on_blur(self, _: events.Blur) -> None:
-        """Draw the chosen row as where the keys do not go."""
-        self.refresh()
-
-    def on_click(self, event: events.Click) -> None:
-        """Choose the row that is clicked; twice, enter it."""
-        at = event.y + self.scroll_offset.y
-        if at < self._count:
-            self.stand_on(at)
-            if event.chain == 2:
-                self.action_choose()
-
-    def action_step(self, step: int) -> None:
-        """Go up or down."""
-        self.stand_on(self._at + step, step)
-
-    def action_page(self, step: int) -> None:
-        """Go up or down by what fits the screen."""
-        self.stand_on(self._at + step * max(self.size.height - 1, 1), step)
-
-    def action_to(self, at: int) -> None:
-        """Go to the first or the last row."""
-        self.stand_on(self._count - 1 if at < 0 else at, -1 if at < 0 else 1)
-
-    def action_choose(self) -> None:
-        """Enter the chosen row."""
-        if self._count:
-            self.post_message(self.Entered(self, self._at))
-
-    def _scroll_to_it(self) -> None:
-        if self._count and self.size.height:
-            self.scroll_to_region(Region(0, self._at, 1, 1), animate=False, force=True, x_axis=False)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -368,14 +78,7 @@ Given = TypeVar("Given")
 Result = TypeVar("Result")
 
 BY = "flue-py browse"
-"""Who did what the browser does, in the log."""
-
-
-def in_words(error: FlueError) -> str:
-    """Return what an error says to a person at the browser, where it is not a caller's own to mend."""
-    if isinstance(error, LeafConflict | RevisionConflict):
-        return "the session was written meanwhile; nothing was changed, try again"
-    return str(error)
+"""The author of changes by the browser, in the log."""
 
 
 class BrowserScreen(Screen[Given]):
@@ -389,7 +92,7 @@ class BrowserScreen(Screen[Given]):
 
     @property
     def browser(self) -> Browser:
-        """The application, which has the store and what is hidden."""
+        """The application, which has the store and the mask."""
         return cast("Browser", self.app)
 
     def say(self, text: str) -> None:
@@ -404,7 +107,7 @@ class BrowserScreen(Screen[Given]):
             line.update(Text(one_line(text), no_wrap=True, overflow="ellipsis", style="bold"))
 
     async def tried(self, work: Awaitable[Result]) -> Result | None:
-        """Return what work returns; if it fails with an error of ours, say that, and return None."""
+        """Return the result of some work; if it fails with an error of ours, say that, and return None."""
         try:
             return await work
         except FlueError as error:
@@ -432,10 +135,10 @@ class BrowserScreen(Screen[Given]):
         reader, rows = self.query_one(Reader), self.query_one(RowList)
         (rows if reader.has_focus else reader).focus()
 
-    def action_list(self, what: str, step: int) -> None:
+    def action_list(self, action: str, step: int) -> None:
         """Move in the list, while the keys for text go to where it is typed."""
         rows = self.query_one(RowList)
-        (rows.action_page if what == "page" else rows.action_step)(step)
+        (rows.action_page if action == "page" else rows.action_step)(step)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -449,7 +152,7 @@ _Shown: TypeAlias = tuple[Line, SearchHit | None]
 
 
 class FindScreen(BrowserScreen[str | None]):
-    """A search. In one session, the id of the entry that is chosen is what the screen returns."""
+    """A search. In one session, the id of the entry that is chosen is the result of the screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "enter", "Search/open", tooltip="search for what is typed; in the list, open the hit"),
@@ -488,11 +191,11 @@ class FindScreen(BrowserScreen[str | None]):
             self.search(self._words)
 
     def on_input_submitted(self, _: Input.Submitted) -> None:
-        """Search or open, once what was typed before has been taken in."""
+        """Search or open, once the typed text has been taken in."""
         self.action_enter()
 
     def action_enter(self) -> None:
-        """Search for what is typed; if that was done, open the chosen hit."""
+        """Search for the typed text; if that was done, open the chosen hit."""
         words = self.query_one(Input).value
         if words != self._searched:
             if words.strip():
@@ -509,7 +212,7 @@ class FindScreen(BrowserScreen[str | None]):
 
     @work(exclusive=True, group="search")
     async def search(self, words: str) -> None:
-        """Search, and show what is found."""
+        """Search, and show the hits."""
         self._searched, self._rows = None, ()
         self.query_one(RowList).show(0, 0)
         self.say("searching")
@@ -522,13 +225,13 @@ class FindScreen(BrowserScreen[str | None]):
         self._secrets = await self._secrets_of(answer)
         self._searched = words
         self.query_one(RowList).show(len(self._rows), 0)
-        found = searched_text(answer)
+        text = searched_text(answer)
         if not answer.sessions:
-            found = f"nothing found; {found}"
+            text = f"nothing found; {text}"
             # A suggestion is a word of a text without what stood around it, which would tell that it is secret.
             if answer.suggestions and self.browser.shows_secrets:
-                found = f"nothing found; did you mean: {', '.join(answer.suggestions)}"
-        self.say(found)
+                text = f"nothing found; did you mean: {', '.join(answer.suggestions)}"
+        self.say(text)
 
     def _lines(self, answer: SearchAnswer, names: Mapping[str, str]) -> Sequence[_Shown]:
         rows: list[_Shown] = []
@@ -557,15 +260,15 @@ class FindScreen(BrowserScreen[str | None]):
 
     async def _secrets_of(self, answer: SearchAnswer) -> dict[str, tuple[str, ...]]:
         """Return the secrets of the texts that were found, by entry: of a piece alone nobody can tell all of them."""
-        found: dict[str, tuple[str, ...]] = {}
+        secrets: dict[str, tuple[str, ...]] = {}
         for hit in answer.hits:
-            if hit.entry_id is not None and hit.entry_id not in found:
+            if hit.entry_id is not None and hit.entry_id not in secrets:
                 entry = await self.tried(self.browser.store.get_entry(hit.entry_id))
-                found[hit.entry_id] = () if entry is None else await asyncio.to_thread(self._secrets_in, entry)
-        return found
+                secrets[hit.entry_id] = () if entry is None else await asyncio.to_thread(self._secrets_in, entry)
+        return secrets
 
     def _secrets_in(self, entry: Entry) -> tuple[str, ...]:
-        text = "\n".join(each[:_SEARCHED] for each in strings_of(entry.data))
+        text = "\n".join(string[:_SEARCHED] for string in strings_of(entry.data))
         return self.browser.secrets(text[:_SEARCHED])
 
     def _draw(self, at: int, _: int) -> Line:
@@ -618,27 +321,27 @@ class BeforeScreen(BrowserScreen[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Read what the compaction stands for."""
+        """Read the entries that the compaction stands for."""
         self.query_one(RowList).focus()
         self.load()
 
     @work(exclusive=True, group="load")
     async def load(self) -> None:
-        """Read what the compaction stands for, and what it lost."""
+        """Read the entries that the compaction stands for, and its losses."""
         compaction = self._entries[0]
         report = await self.tried(self._opened.session.compactions.loss_report(compaction.id, limit=_LISTED))
         if report is None:
             return
-        found = await self._opened.session.get_entries(report.entry_ids)
-        self._entries = [compaction, *(entry for entry in found if entry is not None)]
+        entries = await self._opened.session.get_entries(report.entry_ids)
+        self._entries = [compaction, *(entry for entry in entries if entry is not None)]
         masked = self.browser.masked
-        self._lost = [f"- {each.kind}: {masked(one_line(fact.text))}" for each in report.kinds for fact in each.lost]
-        if left := sum(each.left_out for each in report.kinds):
+        self._lost = [f"- {kind.kind}: {masked(one_line(fact.text))}" for kind in report.kinds for fact in kind.lost]
+        if left := sum(kind.left_out for kind in report.kinds):
             self._lost.append(f"({left:,} more are not listed; flue-py loss lists up to 1,000 of a kind)")
-        lost = sum(each.total - each.covered for each in report.kinds)
+        lost = sum(kind.total - kind.covered for kind in report.kinds)
         self.head(f"before compaction {compaction.id}: {counted(len(report.entry_ids), 'entry', 'entries')}")
         self.say(
-            f"{counted(lost, 'fact')} of {sum(each.total for each in report.kinds):,} no longer said"
+            f"{counted(lost, 'fact')} of {sum(kind.total for kind in report.kinds):,} no longer said"
             if lost
             else "nothing is lost"
         )
@@ -651,7 +354,7 @@ class BeforeScreen(BrowserScreen[None]):
         self.load()
 
     def on_row_list_reached(self, event: RowList.Reached) -> None:
-        """Show the chosen entry; below the summary, what it no longer says."""
+        """Show the chosen entry; below the summary, the facts that it lost."""
         entry = self._entries[event.at]
         masked = self.browser.masked
         facts = model.facts(entry, self._opened.marks_of(entry), masked)
@@ -666,112 +369,6 @@ class BeforeScreen(BrowserScreen[None]):
         return entry_row(
             entry, marks, self.browser.masked, width, depth=0, opens=False, is_folded=False, glyphs=self.browser.glyphs
         )
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What the browser asks: yes or no, one line, or a prompt to be changed.
-
-_BOX = """
-{name} {{ align: center middle; }}
-{name} > Vertical {{ width: 90%; max-width: 100; height: auto; max-height: 100%; padding: 0 1; }}
-{name} > Vertical {{ border: round $primary; }}
-{name} #keys {{ dock: bottom; height: 1; }}
-{name} #question {{ max-height: 12; }}
-"""
-
-
-class Confirm(ModalScreen[bool]):
-    """A question to which only the key ``y`` says yes."""
-
-    DEFAULT_CSS = _BOX.format(name="Confirm")
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "answer(True)", "Yes"),
-        Binding("n,escape,enter,q", "answer(False)", "No"),
-    ]
-
-    def __init__(self, question: str, facts: Sequence[str] = ()) -> None:
-        super().__init__()
-        self._lines = [printable(line) for line in (question, *facts)]
-
-    def compose(self) -> ComposeResult:
-        """Show the question, what there is to know, and the keys."""
-        with Vertical():
-            yield Static(Text("\n".join(self._lines)), id="question")
-            yield Static(Text("y: yes   n: no", style="bold"), id="keys")
-
-    def action_answer(self, answer: bool) -> None:
-        """Answer."""
-        self.dismiss(answer)
-
-
-class AskLine(ModalScreen[str | None]):
-    """A line to be typed: Enter gives it, Escape gives None."""
-
-    DEFAULT_CSS = _BOX.format(name="AskLine")
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Leave", priority=True)]
-
-    def __init__(self, question: str, value: str = "") -> None:
-        super().__init__()
-        self._question, self._value = question, value
-
-    def compose(self) -> ComposeResult:
-        """Show the question and the line."""
-        with Vertical():
-            yield Static(Text(printable(self._question)))
-            yield Input(printable(self._value), id="line")
-            yield Static(Text("enter: done   esc: leave it", style="bold"), id="keys")
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Give the line."""
-        self.dismiss(event.value)
-
-    def action_leave(self) -> None:
-        """Give nothing."""
-        self.dismiss(None)
-
-
-class EditPrompt(ModalScreen[str | None]):
-    """A prompt to be changed: Ctrl+S gives it, Escape gives None."""
-
-    DEFAULT_CSS = (
-        _BOX.format(name="EditPrompt") + "EditPrompt TextArea { height: auto; min-height: 5; max-height: 16; }"
-    )
-    BINDINGS: ClassVar[list[BindingType]] = [
-        # Not ahead of what was typed before: the text area has to have it first.
-        Binding("ctrl+s", "save", "Save"),
-        Binding("escape", "leave", "Leave", priority=True),
-    ]
-
-    def __init__(self, text: str, *, failed: str = "") -> None:
-        super().__init__()
-        self._text, self._failed = text, failed
-
-    def compose(self) -> ComposeResult:
-        """Show the prompt, and what became of the last try."""
-        with Vertical():
-            yield Static(Text("Change the prompt. It is appended beside the old one, as a new branch."))
-            text = printable(self._text)
-            if text != self._text:
-                yield Static(
-                    Text("What a terminal would act on is shown as \ufffd, and saved as that.", style="yellow")
-                )
-            area = TextArea(text, id="prompt")
-            area.move_cursor(area.document.end)
-            yield area
-            yield Static(Text(printable(self._failed), style="bold red"), id="failed")
-            yield Static(Text("ctrl+s: save   esc: leave it", style="bold"), id="keys")
-
-    def action_save(self) -> None:
-        """Give the text, unless it is empty."""
-        text = self.query_one(TextArea).text
-        if text.strip():
-            self.dismiss(text)
-        else:
-            self.query_one("#failed", Static).update(Text("An empty prompt says nothing.", style="bold red"))
-
-    def action_leave(self) -> None:
-        """Give nothing."""
-        self.dismiss(None)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -805,19 +402,20 @@ class ChangingScreen(BrowserScreen[None]):
         raise NotImplementedError
 
     async def take_changes(self) -> None:
-        """Show what was written since this was last done."""
+        """Show entries that were written since the last call."""
         raise NotImplementedError
 
     def reveal(self, entry_id: str | None) -> None:
-        """Go to an entry, and unfold what hides it."""
+        """Go to an entry, and unfold the entry that hides it."""
         raise NotImplementedError
 
     @work
     async def action_edit(self) -> None:
         """Edit the chosen prompt, and append it as a new branch."""
-        entry, opened = self.chosen_entry(), self.opened
-        if entry is None or opened is None or not self.may_write():
+        target = self._target()
+        if target is None:
             return
+        entry, opened = target
         if not model.is_prompt(entry):
             self.say("only what a user said can be edited")
             return
@@ -832,14 +430,14 @@ class ChangingScreen(BrowserScreen[None]):
             if new is None:
                 return
             try:
-                made = await model.branch_off(opened.store, opened.session, entry, new, by=BY)
+                branch = await model.branch_off(opened.store, opened.session, entry, new, by=BY)
             except FlueError as error:
                 # What was typed is kept, whatever happened meanwhile.
                 text, failed = new, in_words(error)
                 await self.tried(self.take_changes())
                 continue
             await self.tried(self.take_changes())
-            self.reveal(made)
+            self.reveal(branch)
             self.say("the edited prompt is the leaf of a new branch; u takes it back")
             return
 
@@ -852,7 +450,7 @@ class ChangingScreen(BrowserScreen[None]):
         agreed: bool = await self.app.push_screen_wait(Confirm(question))
         return agreed
 
-    async def _do(self, work: Awaitable[object], said: str) -> None:
+    async def _do(self, work: Awaitable[object], message: str) -> None:
         """Do something to the session, show it, and say so; or say why not."""
         try:
             done = await work
@@ -861,11 +459,16 @@ class ChangingScreen(BrowserScreen[None]):
             self.say(in_words(error))
             return
         await self.tried(self.take_changes())
-        self.say(said if done is not False else "nothing changed")
+        self.say(message if done is not False else "nothing changed")
 
     def _session(self) -> Session | None:
         """Return the session, if it can be changed."""
         return self.opened.session if self.opened is not None and self.may_write() else None
+
+    def _target(self) -> tuple[Entry, OpenedSession] | None:
+        """Return the chosen entry and its session, if there is one and it can be changed."""
+        entry, opened = self.chosen_entry(), self.opened
+        return None if entry is None or opened is None or not self.may_write() else (entry, opened)
 
     @work
     async def action_move(self) -> None:
@@ -877,41 +480,42 @@ class ChangingScreen(BrowserScreen[None]):
     @work
     async def action_label(self) -> None:
         """Label the chosen entry."""
-        entry, opened = self.chosen_entry(), self.opened
-        if entry is None or opened is None or not self.may_write():
+        target = self._target()
+        if target is None:
             return
-        label = await self.app.push_screen_wait(
-            AskLine("Label of this entry (empty: none)", opened.labels.get(entry.id, ""))
-        )
+        entry, opened = target
+        question = AskLine("Label of this entry (empty: none)", opened.labels.get(entry.id, ""))
+        label = await self.app.push_screen_wait(question)
         if label is not None:
-            await self._do(
-                opened.session.marks.set_label(entry.id, label.strip() or None, by=BY),
-                "labelled" if label.strip() else "no label",
-            )
+            text = label.strip() or None
+            change = opened.session.marks.set_label(entry.id, text, by=BY)
+            await self._do(change, "labelled" if text else "no label")
 
     @work
     async def action_pin(self) -> None:
         """Pin the chosen entry, or unpin it."""
-        entry, opened = self.chosen_entry(), self.opened
-        if entry is not None and opened is not None and self.may_write():
-            if entry.id in opened.pinned:
-                await self._do(opened.session.marks.unpin(entry.id, by=BY), "unpinned")
-            else:
-                await self._do(
-                    opened.session.marks.pin(entry.id, by=BY), "pinned: every later compaction keeps it word for word"
-                )
+        target = self._target()
+        if target is None:
+            return
+        entry, opened = target
+        marks = opened.session.marks
+        if entry.id in opened.pinned:
+            await self._do(marks.unpin(entry.id, by=BY), "unpinned")
+        else:
+            await self._do(marks.pin(entry.id, by=BY), "pinned: every later compaction keeps it word for word")
 
     @work
     async def action_exclude(self) -> None:
         """Exclude the chosen entry from the context, or include it again."""
-        entry, opened = self.chosen_entry(), self.opened
-        if entry is not None and opened is not None and self.may_write():
-            if entry.id in opened.excluded:
-                await self._do(opened.session.marks.include(entry.id, by=BY), "included in the context again")
-            else:
-                await self._do(
-                    opened.session.marks.exclude(entry.id, by=BY), "excluded from the context; x includes it again"
-                )
+        target = self._target()
+        if target is None:
+            return
+        entry, opened = target
+        marks = opened.session.marks
+        if entry.id in opened.excluded:
+            await self._do(marks.include(entry.id, by=BY), "included in the context again")
+        else:
+            await self._do(marks.exclude(entry.id, by=BY), "excluded from the context; x includes it again")
 
     @work
     async def action_fork(self) -> None:
@@ -922,9 +526,9 @@ class ChangingScreen(BrowserScreen[None]):
         title = await self.app.push_screen_wait(AskLine("Title of the fork (may be empty)"))
         if title is None:
             return
-        made = await self.tried(session.fork(at=entry.id, title=title.strip() or None))
-        if made is not None:
-            self.browser.open_session(made.id)
+        forked = await self.tried(session.fork(at=entry.id, title=title.strip() or None))
+        if forked is not None:
+            self.browser.open_session(forked.id)
 
     @work
     async def action_undo(self) -> None:
@@ -935,7 +539,7 @@ class ChangingScreen(BrowserScreen[None]):
 
     @work
     async def action_redo(self) -> None:
-        """Redo what was undone last."""
+        """Redo the last undo."""
         session = self._session()
         if session is not None:
             await self._do(_or_false(redo_last(session, by=BY)), "done again")
@@ -955,7 +559,7 @@ class ChangingScreen(BrowserScreen[None]):
 
 
 async def _or_false(work: Awaitable[object | None]) -> object:
-    """Return what work returns, and False in place of None: there was nothing to do."""
+    """Return the result of some work, and False in place of None: there was nothing to do."""
     done = await work
     return False if done is None else done
 
@@ -1047,7 +651,7 @@ _CHANGES = 1_000
 
 
 class _Read(NamedTuple):
-    """What is drawn on the right."""
+    """The text on the right."""
 
     entry_id: str
     marks: model.Marks
@@ -1155,7 +759,7 @@ class SessionScreen(ChangingScreen):
 
     @work(exclusive=True, group="follow")
     async def follow(self) -> None:
-        """Show the end of the session, then all of it, then what is written to it, by whichever process."""
+        """Show the end of the session, then all of it, then new entries, of whichever process."""
         try:
             session = await self.browser.store.find_session(self._session_id)
             opened = self._opened = OpenedSession(self.browser.store, session)
@@ -1176,7 +780,7 @@ class SessionScreen(ChangingScreen):
             self.say(in_words(error))
 
     async def take_changes(self) -> None:
-        """Show what was written since this was last done, by whichever process."""
+        """Show entries that were written since the last call, by whichever process."""
         opened = self._opened
         if opened is None:
             return
@@ -1212,9 +816,9 @@ class SessionScreen(ChangingScreen):
         if opened.is_whole:
             facts.append(counted(self._tree.outline.branches, "branch", "branches"))
         facts.append(self.browser.masked(project_name(opened.info)))
-        told = " · ".join(fact for fact in facts if fact)
-        room = max(16, self.size.width - cells(told) - 3)
-        self.head(f"{clip(self.browser.masked(opened.name), room, self.browser.glyphs.cut)} · {told}")
+        text = " · ".join(fact for fact in facts if fact)
+        room = max(16, self.size.width - cells(text) - 3)
+        self.head(f"{clip(self.browser.masked(opened.name), room, self.browser.glyphs.cut)} · {text}")
 
     # -- drawing -----------------------------------------------------------------------------------------------
 
@@ -1224,10 +828,10 @@ class SessionScreen(ChangingScreen):
         row, outline = self._tree.rows[at], self._tree.outline
         if isinstance(row, Begun):
             depth = outline.depths[outline.place[row.entry_id]]
-            said = (
+            text = (
                 (row.link.task_id if row.link else "") if row.info is None else row.info.shown_title or row.session_id
             )
-            return begun_row(row, self.browser.masked(said), width, depth, self.browser.glyphs)
+            return begun_row(row, self.browser.masked(text), width, depth, self.browser.glyphs)
         entry = outline.entries[row]
         is_folded = self._tree.is_folded(entry.id)
         marks = replace(opened.marks_of(entry), is_leaf=row == self._tree.leaf_row)
@@ -1243,7 +847,7 @@ class SessionScreen(ChangingScreen):
         )
 
     def on_row_list_reached(self, _: RowList.Reached) -> None:
-        """Show what is chosen."""
+        """Show the chosen row."""
         self._read_chosen()
 
     def _read_chosen(self, *, keeps_place: bool = False) -> None:
@@ -1272,9 +876,9 @@ class SessionScreen(ChangingScreen):
         hidden: list[int] = []
 
         def masked(text: str) -> str:
-            found = self.browser.mask(text)
-            hidden.append(found.hidden)
-            return found.text
+            text_masked = self.browser.mask(text)
+            hidden.append(text_masked.hidden)
+            return text_masked.text
 
         facts = model.facts(entry, marks, masked)
         parts = tuple(model.body(entry, masked, markdown=self._is_markdown, whole=self._is_whole_text))
@@ -1297,7 +901,7 @@ class SessionScreen(ChangingScreen):
 
     @work(exclusive=True, group="costs")
     async def load_costs(self) -> None:
-        """Read what the entries cost, and show it."""
+        """Read the costs of the entries, and show them."""
         if self._opened is not None:
             await self.tried(self._opened.load_costs())
             self._read_chosen(keeps_place=True)
@@ -1326,7 +930,7 @@ class SessionScreen(ChangingScreen):
             self._show_rows(self._chosen_id())
 
     def action_fold(self) -> None:
-        """Fold what is below the chosen entry; if there is nothing to fold, go to its parent."""
+        """Fold the entries below the chosen entry; if there is nothing to fold, go to its parent."""
         row, tree = self._chosen(), self._tree
         if isinstance(row, Begun):
             self._stand_on(row.entry_id)
@@ -1338,7 +942,7 @@ class SessionScreen(ChangingScreen):
                 self._stand_on(entries[parent].id)
 
     def action_unfold(self) -> None:
-        """Unfold what is below the chosen entry."""
+        """Unfold the entries below the chosen entry."""
         entry = self.chosen_entry()
         if entry is not None and self._tree.unfold(entry.id):
             self._show_rows(entry.id)
@@ -1352,7 +956,7 @@ class SessionScreen(ChangingScreen):
         self.query_one(RowList).stand_on(self._tree.number_of(entry_id))
 
     def reveal(self, entry_id: str | None) -> None:
-        """Go to an entry, and unfold what hides it."""
+        """Go to an entry, and unfold the entry that hides it."""
         if self._tree.unfold_above(entry_id):
             self._show_rows(entry_id)
         else:
@@ -1397,11 +1001,11 @@ class SessionScreen(ChangingScreen):
     # -- going elsewhere ---------------------------------------------------------------------------------------
 
     def on_row_list_entered(self, _: RowList.Entered) -> None:
-        """Do what Enter means for the chosen row."""
+        """Apply Enter to the chosen row."""
         self.action_enter()
 
     def action_enter(self) -> None:
-        """Edit a prompt, go to a session, show what a compaction replaced; else go to the text."""
+        """Edit a prompt, go to a session, show the entries that a compaction replaced; else go to the text."""
         row, entry = self._chosen(), self.chosen_entry()
         if isinstance(row, Begun):
             if row.info is None:
@@ -1437,7 +1041,7 @@ class SessionScreen(ChangingScreen):
     def action_find(self) -> None:
         """Find text in this session."""
         if self._opened is not None:
-            self.browser.find("", within=self._opened.session, found=self._found)
+            self.browser.find("", within=self._opened.session, on_result=self._found)
 
     def _found(self, entry_id: str | None) -> None:
         if entry_id is not None and self._opened is not None:
@@ -1447,7 +1051,7 @@ class SessionScreen(ChangingScreen):
             self.reveal(entry_id)
 
     def action_before(self) -> None:
-        """Show what was before the chosen compaction."""
+        """Show the entries before the chosen compaction."""
         entry = self.chosen_entry()
         if self._opened is None or entry is None or entry.kind != COMPACTION:
             self.say("this is no compaction")
@@ -1526,31 +1130,31 @@ class SessionsScreen(BrowserScreen[None]):
     @work(exclusive=True, group="load")
     async def load(self) -> None:
         """Read all sessions, and show the first of them before."""
-        found: list[SessionInfo] = []
+        infos: list[SessionInfo] = []
         names: dict[str, str] = {}
         cursor = None
         while True:
-            limit = _PAGE if found or self._is_whole else _FIRST_PAGE
+            limit = _PAGE if infos or self._is_whole else _FIRST_PAGE
             page = await self.tried(self.browser.store.list_sessions(limit=limit, cursor=cursor))
             if page is None:
                 return
-            found += page.sessions
+            infos += page.sessions
             names |= await named(self.browser.store, page.sessions)
             cursor = page.next_cursor
             is_whole = cursor is None
             if is_whole or not self._is_whole:
-                self._sessions, self._names = list(found), dict(names)
+                self._sessions, self._names = list(infos), dict(names)
                 self._show(is_whole=is_whole)
             if is_whole:
                 self._is_whole = True
                 return
 
     def on_input_changed(self, _: Input.Changed) -> None:
-        """Filter by what is typed."""
+        """Filter by the typed text."""
         self._show(is_whole=self._is_whole, from_top=True)
 
     def on_input_submitted(self, _: Input.Submitted) -> None:
-        """Open the chosen session, once what was typed before has been taken in."""
+        """Open the chosen session, once the typed text has been taken in."""
         self.action_open()
 
     def action_open(self) -> None:
@@ -1564,11 +1168,11 @@ class SessionsScreen(BrowserScreen[None]):
         self.action_open()
 
     def action_find(self) -> None:
-        """Look for the words that are typed in what was said."""
+        """Search the texts for the typed words."""
         self._once_typed(lambda: self.browser.find(self.query_one(Input).value))
 
     def _once_typed(self, then: Callable[[], object]) -> None:
-        """Do something once the filter has what was typed before."""
+        """Do something once the filter has the typed text."""
         self.query_one(Input).call_later(then)
 
     def action_tasks(self) -> None:
@@ -1611,9 +1215,9 @@ class SessionsScreen(BrowserScreen[None]):
 
     async def _delete(self, planned: Planned) -> None:
         if await self.app.push_screen_wait(Confirm(self.browser.masked(planned.question), planned.facts)):
-            gone = await self.tried(planned.go())
-            if gone is not None:
-                self.say(f"deleted {counted(len(gone.session_ids), 'session')}")
+            deletion = await self.tried(planned.go())
+            if deletion is not None:
+                self.say(f"deleted {counted(len(deletion.session_ids), 'session')}")
             self.load()
 
     def _chosen(self) -> SessionInfo | None:
@@ -1622,25 +1226,25 @@ class SessionsScreen(BrowserScreen[None]):
         return row if isinstance(row, SessionInfo) else None
 
     def _show(self, *, is_whole: bool, from_top: bool = False) -> None:
-        chosen = self._chosen()
+        position = self._chosen()
         words = self.query_one(Input).value
         listed = [info for info in self._sessions if self._shows_tasks or info.kind != "task"]
         self._rows = grouped(listed, words, lambda info: self.browser.masked(self._names.get(info.id, "")))
         at = 0
-        if chosen is not None and not from_top:
+        if position is not None and not from_top:
             ids = (
-                place for place, row in enumerate(self._rows) if isinstance(row, SessionInfo) and row.id == chosen.id
+                place for place, row in enumerate(self._rows) if isinstance(row, SessionInfo) and row.id == position.id
             )
             at = next(ids, 0)
         self.query_one(RowList).show(len(self._rows), at)
         hidden = sum(info.kind == "task" for info in self._sessions) if not self._shows_tasks else 0
         shown = sum(isinstance(row, SessionInfo) for row in self._rows)
-        told = f"flue-py · {counted(shown, 'session')}"
+        text = f"flue-py · {counted(shown, 'session')}"
         if words:
-            told += f" of {len(listed):,}"
+            text += f" of {len(listed):,}"
         if hidden:
-            told += f" · {counted(hidden, 'task')} hidden"
-        self.head(told + ("" if is_whole else " · reading") + f" · {self.browser.place}")
+            text += f" · {counted(hidden, 'task')} hidden"
+        self.head(text + ("" if is_whole else " · reading") + f" · {self.browser.place}")
 
     def _draw(self, at: int, width: int) -> Line:
         row = self._rows[at]
@@ -1666,7 +1270,7 @@ class SessionsScreen(BrowserScreen[None]):
 
 
 class Browser(App[None]):
-    """The browser. ``session_id`` and ``entry_id`` say where it begins; ``place`` is what the database is called."""
+    """The browser. ``session_id`` and ``entry_id`` say where it begins; ``place`` is the name of the database."""
 
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q,ctrl+c", "quit", "Quit", show=False, priority=True)]
@@ -1724,10 +1328,10 @@ class Browser(App[None]):
         self.push_screen(SessionScreen(session_id, entry_id))
 
     def find(
-        self, words: str, *, within: Session | None = None, found: Callable[[str | None], None] | None = None
+        self, words: str, *, within: Session | None = None, on_result: Callable[[str | None], None] | None = None
     ) -> None:
-        """Show a search in all sessions, or in one: ``found`` then gets the id of the chosen entry, or None."""
-        self.push_screen(FindScreen(words, within=within), found)
+        """Show a search in all sessions, or in one: ``on_result`` then gets the id of the chosen entry, or None."""
+        self.push_screen(FindScreen(words, within=within), on_result)
 
     def leave(self) -> None:
         """Go back to the screen before."""

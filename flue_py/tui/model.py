@@ -1,4 +1,4 @@
-"""Deleting a session: what would go, in words to ask with, and doing it if nothing has changed since."""
+"""The deletion of a session: its effect in words to ask with, and doing it if nothing has changed since."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from flue_py.core.kinds import (
 )
 from flue_py.core.sessions import Change, Deletion, SessionInfo, TaskLink
 from flue_py.core.usage import read_reported
-from flue_py.errors import MissingExtra, RevisionConflict
+from flue_py.errors import FlueError, LeafConflict, MissingExtra, RevisionConflict
 from flue_py.render.lines import (
     Glyphs,
     Line,
@@ -54,11 +54,18 @@ if TYPE_CHECKING:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Deleting a session: what would go, in words to ask with, and doing it if nothing has changed since.
+# The deletion of a session: its effect in words to ask with, and doing it if nothing has changed since.
+
+
+def in_words(error: FlueError) -> str:
+    """Return the message of an error for a person at the browser, unless a caller has to mend it."""
+    if isinstance(error, LeafConflict | RevisionConflict):
+        return "the session was written meanwhile; nothing was changed, try again"
+    return str(error)
 
 
 class Planned(Frozen):
-    """A deletion that was not made yet: what to ask, and what there is to know."""
+    """A deletion that was not made yet: the question, and the facts about it."""
 
     store: Store
     session_id: str
@@ -79,7 +86,7 @@ class Planned(Frozen):
 
 
 async def plan_deletion(store: Store, session_id: str) -> Planned | None:
-    """Return what deleting a session would do; None if it is gone. O(rows that would be deleted)."""
+    """Return the effect of deleting a session; None if it is gone. O(rows that would be deleted)."""
     session = await store.get_session(session_id)
     if session is None:
         return None
@@ -180,10 +187,10 @@ class Outline(Frozen):
 
 
 def shows(view: View, labels: Collection[str]) -> Callable[[Entry], bool]:
-    """Return what tells whether a view shows an entry. ``labels`` are the ids of entries with a label or a pin.
+    """Return the test whether a view shows an entry. ``labels`` are the ids of entries with a label or a pin.
 
-    ``default`` has what a model could be shown, and what has a label; ``no tools`` what was said, and not what tools
-    did; ``prompts`` what begins a turn; ``labelled`` what has a label or a pin.
+    ``default`` has entries that a model could be shown, and those with a label; ``no tools`` leaves out results of
+    tools; ``prompts`` has the beginnings of turns, ``labelled`` entries with a label or a pin.
     """
 
     def is_default(entry: Entry) -> bool:
@@ -239,17 +246,17 @@ def begun_at(
     forks: Iterable[SessionInfo], links: Iterable[TaskLink], tasks: Mapping[str, SessionInfo]
 ) -> dict[str, list[Begun]]:
     """Return the sessions that begin at an entry, by its id: tasks, in the order they were linked, and then forks."""
-    found: dict[str, list[Begun]] = {}
+    begun: dict[str, list[Begun]] = {}
     for link in links:
         if link.entry_id is not None:
-            found.setdefault(link.entry_id, []).append(
+            begun.setdefault(link.entry_id, []).append(
                 Begun(link.entry_id, link.child_id, tasks.get(link.child_id), link)
             )
     for info in forks:
         if info.forked_from_entry is not None:
             at = info.forked_from_entry
-            found.setdefault(at, []).append(Begun(at, info.id, info))
-    return found
+            begun.setdefault(at, []).append(Begun(at, info.id, info))
+    return begun
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -261,7 +268,7 @@ SHOWN_CHARACTERS = 20_000
 """How much of one text is shown at first."""
 
 WHOLE_CHARACTERS = 200_000
-"""How much of one text is shown at all: ``flue-py show`` prints what is longer."""
+"""How much of one text is shown at all: ``flue-py show`` prints longer ones."""
 
 MARKDOWN_CHARACTERS = 4_000
 """Longer texts are shown as they stand: a table of five times that takes seconds to be drawn as Markdown."""
@@ -273,7 +280,7 @@ Masking: TypeAlias = Callable[[str], str]
 
 
 class Marks(Frozen):
-    """What is known of an entry beside itself."""
+    """Facts about an entry that are not in itself."""
 
     label: str | None = None
     is_pinned: bool = False
@@ -285,7 +292,7 @@ class Marks(Frozen):
 
 
 def facts(entry: Entry, marks: Marks, masked: Masking) -> str:
-    """Return what an entry is, as lines: kind, time, tokens and cost, what marks it, its id."""
+    """Return the facts about an entry as lines: kind, time, tokens and cost, its marks, its id."""
     fields = entry.data if isinstance(entry.data, dict) else {}
     name = entry_name(entry)[0].strip()
     model = fields.get("model") if entry.kind == MESSAGE else None
@@ -318,7 +325,7 @@ def _used(entry: Entry, marks: Marks) -> list[str]:
 
 
 def body(entry: Entry, masked: Masking, *, markdown: bool = True, whole: bool = False) -> Iterator[RenderableType]:
-    """Yield what an entry says, part by part. With ``whole``, texts are cut at `WHOLE_CHARACTERS` only.
+    """Yield the text of an entry, part by part. With ``whole``, texts are cut at `WHOLE_CHARACTERS` only.
 
     Without ``markdown`` texts are drawn as they stand, and the further fields of an imported row are there, too.
     """
@@ -384,11 +391,11 @@ def strings_of(value: JsonValue) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for each in value.values():
-            yield from strings_of(each)
+        for item in value.values():
+            yield from strings_of(item)
     elif isinstance(value, list):
-        for each in value:
-            yield from strings_of(each)
+        for item in value:
+            yield from strings_of(item)
 
 
 def _without_bytes(value: JsonValue) -> JsonValue:
@@ -397,12 +404,12 @@ def _without_bytes(value: JsonValue) -> JsonValue:
         is_run = len(value) > _LONGEST_RUN and not any(char.isspace() for char in value[:_LONGEST_RUN])
         return f"[{counted(len(value), 'character')}]" if is_run else value
     if isinstance(value, dict):
-        return {name: _without_bytes(each) for name, each in value.items()}
-    return [_without_bytes(each) for each in value] if isinstance(value, list) else value
+        return {name: _without_bytes(item) for name, item in value.items()}
+    return [_without_bytes(item) for item in value] if isinstance(value, list) else value
 
 
 class _Page:
-    """Makes texts into what rich draws: masked, cut, inert."""
+    """Makes texts into renderables of rich: masked, cut, inert."""
 
     def __init__(self, masked: Masking, *, markdown: bool, most: int) -> None:
         self._masked = masked
@@ -420,7 +427,7 @@ class _Page:
         return Text(self._shown(text), style=style)
 
     def note(self, text: str, style: str = "") -> RenderableType:
-        """Return a line about what follows."""
+        """Return the line above a part."""
         return Text(f"[{one_line(self._masked(text))}]", style=style or "bold dim")
 
     def data(self, value: JsonValue) -> RenderableType:
@@ -432,10 +439,10 @@ class _Page:
         if not isinstance(value, Mapping):
             yield self.data(value)
             return
-        for name, each in value.items():
-            said = each if isinstance(each, str) else json.dumps(_without_bytes(each), ensure_ascii=False)
-            between = "\n" if "\n" in said else " "
-            yield self.text(f"{name}:{between}{said}")
+        for name, argument in value.items():
+            text = argument if isinstance(argument, str) else json.dumps(_without_bytes(argument), ensure_ascii=False)
+            between = "\n" if "\n" in text else " "
+            yield self.text(f"{name}:{between}{text}")
 
     def _shown(self, text: str) -> str:
         if len(text) <= self._most:
@@ -450,10 +457,10 @@ class _Page:
 # The line of a row of a tree.
 
 _MOST_GUIDES = 8
-"""Deeper branches are drawn as deep as this, so that there is room for what they say."""
+"""Deeper branches are drawn as deep as this, so that there is room for their texts."""
 
 _SHOWN = 300
-"""A line shows less than what is looked at for secrets, so that none is cut, and missed, at its end."""
+"""A line shows less text than is searched for secrets, so that none is cut, and missed, at its end."""
 
 
 def entry_row(
@@ -467,7 +474,7 @@ def entry_row(
     is_folded: bool,
     glyphs: Glyphs,
 ) -> Line:
-    """Return an entry as a line: where it is, what it is, its label, what it says, and what marks it."""
+    """Return an entry as a line: its place, kind, label, text and marks."""
     sign = glyphs.on_path if marks.is_active else glyphs.off_path
     name, style = entry_name(entry)
     word = name.strip()
@@ -487,12 +494,12 @@ def entry_row(
         behind.append((f" {marks.excluded}", "red"))
     if marks.is_leaf:
         behind.append((f" {glyphs.leaf}", "bold green"))
-    said = one_line(masked(entry_text(entry)))[:_SHOWN]
-    return _laid_out(first, said, behind, width, "" if marks.is_active else "dim", glyphs)
+    text = one_line(masked(entry_text(entry)))[:_SHOWN]
+    return _laid_out(first, text, behind, width, "" if marks.is_active else "dim", glyphs)
 
 
 def begun_row(begun: Begun, name: str, width: int, depth: int, glyphs: Glyphs) -> Line:
-    """Return a session that begins below an entry as a line. ``name`` is what it is known by."""
+    """Return a session that begins below an entry as a line. ``name`` is the one that people know."""
     kind = "fork" if begun.link is None else "task"
     status = "" if begun.link is None or begun.link.status is None else f" ({begun.link.status})"
     first: list[Span] = [
@@ -509,9 +516,9 @@ def _guide(depth: int, opens: bool, glyphs: Glyphs) -> str:
     return glyphs.along * (deep - 1) + glyphs.side if opens and deep else glyphs.along * deep
 
 
-def _laid_out(first: list[Span], said: str, behind: list[Span], width: int, style: str, glyphs: Glyphs) -> Line:
+def _laid_out(first: list[Span], text: str, behind: list[Span], width: int, style: str, glyphs: Glyphs) -> Line:
     room = max(4, width - sum(cells(text) for text, _ in (*first, *behind)))
-    return (*first, (clip(said, room, glyphs.cut), style), *behind)
+    return (*first, (clip(text, room, glyphs.cut), style), *behind)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -522,7 +529,7 @@ MOST_CHARACTERS = 100_000
 
 
 def is_prompt(entry: Entry) -> bool:
-    """Return whether an entry is what a user said."""
+    """Return whether an entry is a message of a user."""
     return entry.kind == MESSAGE and entry.role == "user"
 
 
@@ -606,7 +613,7 @@ _BEHIND = (
     re.compile(r"\blogin\s+\S+\s+password\s+(\S+)"),
     re.compile(r"\"auth\"\s*:\s*\"([\w+/=]{8,})\""),
 )
-"""What follows such words is hidden, and the words stay."""
+"""The text that follows such words is hidden, and the words stay."""
 
 # detect-secrets knows the head of a private key; what has to be hidden is its body.
 _KEY = "[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
@@ -648,7 +655,7 @@ class Mask:
         self._remembered = lru_cache(_REMEMBERED)(self._masked)
 
     def masked(self, text: str) -> Masked:
-        """Return a text with `HIDDEN` in place of each secret. O(characters); what is short is remembered."""
+        """Return a text with `HIDDEN` in place of each secret. O(characters); short ones are remembered."""
         return self._remembered(text) if len(text) <= _PIECE else self._masked(text)
 
     def secrets(self, text: str) -> tuple[str, ...]:
@@ -656,15 +663,15 @@ class Mask:
         return tuple(text[start:end] for start, end in _joined(sorted(self._spans(text))))
 
     def _masked(self, text: str) -> Masked:
-        kept: list[str] = []
+        pieces: list[str] = []
         at = count = 0
         for start, end in _joined(sorted(self._spans(text))):
-            kept += (text[at:start], HIDDEN)
+            pieces += (text[at:start], HIDDEN)
             at, count = end, count + 1
-        return Masked("".join((*kept, text[at:])), count)
+        return Masked("".join((*pieces, text[at:])), count)
 
     def _spans(self, text: str) -> Iterator[tuple[int, int]]:
-        yield from (found.span() for found in _PRIVATE_KEY.finditer(text))
+        yield from (match.span() for match in _PRIVATE_KEY.finditer(text))
         has_words = self._words.search(text) is not None
         at = 0
         for line in text.splitlines(keepends=True):
@@ -678,19 +685,19 @@ class Mask:
 
     def _shaped(self, piece: str) -> Iterator[tuple[int, int]]:
         for shape in self._shapes:
-            for found in shape.finditer(piece):
-                yield found.span()
+            for match in shape.finditer(piece):
+                yield match.span()
         for shape in _BEHIND:
-            for found in shape.finditer(piece):
-                yield found.span(1)
+            for match in shape.finditer(piece):
+                yield match.span(1)
 
     def _behind_words(self, line: str) -> Iterator[tuple[int, int]]:
         if self._words.search(line) is None:
             return
         for expression, group in self._after_words:
-            for found in expression.finditer(line):
-                if found.group(group).strip():
-                    yield found.span(group)
+            for match in expression.finditer(line):
+                if match.group(group).strip():
+                    yield match.span(group)
 
 
 def without(piece: str, secrets: Iterable[str]) -> str:
@@ -698,7 +705,7 @@ def without(piece: str, secrets: Iterable[str]) -> str:
 
     White space may be other than it is in the text. O(characters of the secrets).
     """
-    for secret in (" ".join(each.split()) for each in secrets):
+    for secret in (" ".join(secret_text.split()) for secret_text in secrets):
         piece = piece.replace(secret, HIDDEN)
         for length in range(min(len(secret) - 1, len(piece)), _LEAST - 1, -1):
             if piece.startswith(secret[-length:]):
@@ -736,8 +743,8 @@ def _pieces(line: str) -> Iterator[tuple[int, str]]:
 
 
 def _end_of_run(line: str, at: int) -> int:
-    found = _RUN_END.search(line, at)
-    return len(line) if found is None else found.start()
+    match = _RUN_END.search(line, at)
+    return len(line) if match is None else match.start()
 
 
 def _joined(spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -762,11 +769,11 @@ FIRST_PAGE = 1_000
 
 
 _LEAVE_ENTRIES = frozenset({"append", "move", "rewind", "branch", "import", None})
-"""What a change may be without taking an entry out of the tree, or bringing one back."""
+"""Changes that take no entry out of the tree, and bring none back."""
 
 
 class OpenedSession:
-    """What the browser knows of a session. Each ``load_`` reads a part of it; what was there stays until then."""
+    """The browser's copy of a session. Each ``load_`` reads a part of it; the part as it was stays until then."""
 
     def __init__(self, store: Store, session: Session) -> None:
         self.store = store
@@ -793,14 +800,14 @@ class OpenedSession:
         self.outline = Outline.of(newest[::-1], self.info.leaf_id)
 
     async def load_all(self) -> None:
-        """Read the whole tree, and what marks its entries. O(entries), most of it on another thread."""
+        """Read the whole tree, and the marks of its entries. O(entries), most of it on another thread."""
         async with self._turn:
             await self._load_tree()
             await self._load_marks()
             await self.load_begun()
 
     async def catch_up(self, changes: Sequence[Change]) -> None:
-        """Read what changes brought: what was added, what marks it, where the leaf is. O(what is new) as a rule."""
+        """Read changes: new entries, their marks, where the leaf is. O(new entries) as a rule."""
         async with self._turn:
             before = self.info
             self.info = await self.session.refresh()
@@ -822,7 +829,7 @@ class OpenedSession:
         return not self._costs_are_new and entry.id not in self._costs and may_be_paid(entry.kind, entry.role)
 
     async def load_costs(self) -> None:
-        """Read what every entry cost. O(calls of the tree)."""
+        """Read the cost of every entry. O(calls of the tree)."""
         self._costs_are_new = True
         paid = await self.session.money.entry_costs()
         self._costs = await asyncio.to_thread(entry_costs, list(self.outline.entries), paid)
@@ -833,7 +840,7 @@ class OpenedSession:
         return self.pinned | self.labels.keys()
 
     def marks_of(self, entry: Entry) -> Marks:
-        """Return what is known of an entry beside itself."""
+        """Return the facts about an entry that are not in itself."""
         return Marks(
             self.labels.get(entry.id),
             entry.id in self.pinned,
@@ -850,7 +857,7 @@ class OpenedSession:
         self.is_whole = True
 
     async def _grow(self) -> None:
-        """Add what is new to the tree. O(new) where the path goes on at its end, else O(entries) on another thread."""
+        """Add new entries to the tree. O(new) if the path goes on at its end, else O(entries) on another thread."""
         new: list[Entry] = []
         after = self._tree[-1].id if self._tree else None
         while page := await self.session.entries(after=after, limit=FIRST_PAGE):
@@ -868,9 +875,9 @@ class OpenedSession:
         self.labels = await self.session.marks.labels()
         self.pinned = frozenset(await self.session.marks.pins())
         excluded: dict[str, str] = {}
-        for each in await self.session.marks.exclusions():
-            if each.in_effect:
-                excluded[each.entry_id] = exclusion_text(each)
+        for exclusion in await self.session.marks.exclusions():
+            if exclusion.in_effect:
+                excluded[exclusion.entry_id] = exclusion_text(exclusion)
         self.excluded = excluded
 
     async def load_begun(self) -> None:
@@ -878,7 +885,7 @@ class OpenedSession:
         links = await self.session.tasks.links()
         tasks: dict[str, SessionInfo] = {}
         if links:
-            tasks = {each.id: each for each in await all_sessions(self.store.backend, kind="task")}
+            tasks = {info.id: info for info in await all_sessions(self.store.backend, kind="task")}
             for link in links:
                 # A session that was linked later may be of another kind.
                 if link.child_id not in tasks and (child := await self.store.get_session(link.child_id)) is not None:
@@ -964,7 +971,7 @@ class _Flagged(NamedTuple):
 
 
 class ShownTree:
-    """What is drawn. It stays as it was shown last, whatever is read meanwhile: a key means the row that is seen."""
+    """The rows on the screen. Whatever is read meanwhile, they stay as shown last: a key means the row that is seen."""
 
     def __init__(self) -> None:
         self.view: View = "default"
@@ -1017,11 +1024,11 @@ class ShownTree:
         return place is not None and self._flagged is not None and bool(self._flagged.flags[place])
 
     def is_folded(self, entry_id: str) -> bool:
-        """Return whether what is below an entry is folded."""
+        """Return whether the entries below an entry are folded."""
         return entry_id in self._folded
 
     def fold(self, place: int) -> bool:
-        """Fold what is below the entry at a place; return whether there was anything to fold."""
+        """Fold the entries below the one at a place; return whether there was anything to fold."""
         entry_id = self.outline.entries[place].id
         if entry_id in self._folded or not self.outline.has_below(place):
             return False
@@ -1029,13 +1036,13 @@ class ShownTree:
         return True
 
     def unfold(self, entry_id: str) -> bool:
-        """Unfold what is below an entry; return whether it was folded."""
+        """Unfold the entries below an entry; return whether it was folded."""
         was_folded = entry_id in self._folded
         self._folded.discard(entry_id)
         return was_folded
 
     def unfold_above(self, entry_id: str | None) -> bool:
-        """Unfold what hides an entry; return whether anything did. O(depth)."""
+        """Unfold the entry that hides another; return whether anything did. O(depth)."""
         has_hidden = False
         place = self.outline.place.get(entry_id or "")
         while place is not None and self._folded:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from flue_py import tui
 from flue_py.cli import main
 from flue_py.errors import MissingExtra
-from flue_py.tui import opening
 
 
 def test_without_a_terminal_it_says_what_prints_the_same(tmp_path: Path) -> None:
@@ -22,9 +22,9 @@ def test_without_a_terminal_it_says_what_prints_the_same(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("missing", ["textual", "detect_secrets"])
 def test_without_the_extra_it_names_it(missing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(opening, "find_spec", lambda name: None if name == missing else object())
+    monkeypatch.setattr(tui, "find_spec", lambda name: None if name == missing else object())
     with pytest.raises(MissingExtra, match=r"pip install 'flue-py\[tui\]'"):
-        opening.browse(str(tmp_path / "s.db"))
+        tui.browse(str(tmp_path / "s.db"))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import flue_py.sync
-from flue_py.cli.running import moment
+from flue_py.cli.command import moment
 from flue_py.errors import InvalidArgument
 from flue_py.formats.registry import find_format
 from tests.edges.cli_runs import Flue

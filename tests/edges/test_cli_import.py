@@ -12,7 +12,7 @@ import pytest
 
 import flue_py
 from flue_py.sessions.session import Session
-from flue_py.transfer.importing import ImportSource
+from flue_py.transfer.source import ImportSource
 from tests.edges.cli_runs import REAL_ID, Flue, with_a_bar_at_once
 from tests.formats.pi_files import HEADER, SESSION_ID, as_lines, every_type, real_facts, real_lines
 

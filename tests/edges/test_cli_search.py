@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import flue_py.sync
-from flue_py.cli import running
+from flue_py.cli import command as command_module
 from flue_py.cli.output import Tell
 from tests.edges.cli_runs import Flue
 from tests.tables import inputs
@@ -122,7 +122,7 @@ def test_a_search_shows_how_much_of_the_index_is_missing(flue: Flue, monkeypatch
     def bar(_what: str) -> Iterator[Tell]:
         yield lambda done, total, what="": steps.append((done, total, what))
 
-    monkeypatch.setattr(running, "progress_bar", bar)
+    monkeypatch.setattr(command_module, "progress_bar", bar)
     flue.run("search", "pool")
     first = "indexing once, about half the size of the text: 0 of 4 entries"
     assert (steps[0], steps[-1]) == ((0, 4, first), (4, 4, "searching"))

@@ -14,8 +14,8 @@ import pytest
 
 import flue_py
 from flue_py.cli import FORMER, main
+from flue_py.cli import command as choosing
 from flue_py.cli import read as tree
-from flue_py.cli import running as choosing
 from flue_py.cli.errors import CODES, NOT_FOUND
 from flue_py.cli.main import INTERRUPTED, READER_GONE
 from flue_py.cli.manage import SOMETHING_LOST

@@ -13,10 +13,10 @@ import pytest
 import flue_py
 from flue_py.errors import FlueError, InvalidArgument, SessionExists, UnreadableFile
 from flue_py.sessions.session import Session
-from flue_py.transfer import importing as import_sources
-from flue_py.transfer import importing as places
-from flue_py.transfer import importing as unchanged
-from flue_py.transfer.importing import import_file
+from flue_py.transfer import imports as unchanged
+from flue_py.transfer import source as import_sources
+from flue_py.transfer import source as places
+from flue_py.transfer.imports import import_file
 from tests.edges.cli_runs import Flue, in_own_process
 from tests.formats import test_codex_forks as codex
 from tests.formats.pi_files import HEADER, every_type

@@ -16,7 +16,7 @@ from flue_py.core.sessions import SessionInfo, TaskNames
 from flue_py.formats.flue import export_flue, parse_session_document
 from flue_py.formats.kit import SessionTree
 from flue_py.transfer.export import export_session
-from flue_py.transfer.importing import import_file
+from flue_py.transfer.imports import import_file
 from tests.formats.pi_files import as_lines, every_type, parse_pi
 from tests.formats.trees import info_of, tree_of
 from tests.tables import inputs

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import flue_py
-from flue_py.transfer.importing import import_file
+from flue_py.transfer.imports import import_file
 from tests.formats.transcripts import as_lines
 from tests.tables import inputs
 

@@ -13,7 +13,7 @@ from typing import Any
 import flue_py
 from flue_py.core.kinds import message_text
 from flue_py.sessions.store import Store
-from flue_py.transfer.importing import ImportReport, import_file
+from flue_py.transfer.imports import ImportReport, import_file
 
 DATA = Path(__file__).parent.parent / "data"
 CLAUDE = "claude_code/entire-ca-fca7ea73ac-0.jsonl.gz"

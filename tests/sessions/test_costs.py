@@ -15,7 +15,7 @@ import flue_py
 from flue_py.core.entries import NewEntry
 from flue_py.core.json import JsonObject
 from flue_py.core.sessions import NewSession
-from flue_py.transfer.importing import import_file
+from flue_py.transfer.imports import import_file
 from tests.samples import placed
 from tests.tables import inputs
 

@@ -13,7 +13,8 @@ from functools import update_wrapper
 from inspect import CO_COROUTINE
 from os.path import exists
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 import click
 
@@ -29,10 +30,11 @@ from flue_py.cli.output import (
     print_answer,
     print_lines,
     progress_bar,
+    said,
     tell,
 )
 from flue_py.core.json import Frozen, JsonObject, JsonValue
-from flue_py.core.sessions import STORED, Deletion, LeafChoice, SessionInfo
+from flue_py.core.sessions import STORED, Deletion, Document, DocumentInfo, LeafChoice, SessionInfo
 from flue_py.db.files import make_private_folder
 from flue_py.db.waiting import OnCaller
 from flue_py.errors import (
@@ -47,7 +49,7 @@ from flue_py.errors import (
 from flue_py.formats.registry import canonical_name
 from flue_py.lazy import lazy_module
 from flue_py.render.lines import Line, counted
-from flue_py.render.views import deletion_lines
+from flue_py.render.views import deletion_lines, info_row
 from flue_py.runtime.housekeeping import delete_all, parse_age
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -69,7 +71,7 @@ Command = TypeVar("Command", bound=Callable[..., object])
 Found = TypeVar("Found")
 
 BY = "flue-py"
-"""Who did what a command does, in the log."""
+"""The author of changes by a command, in the log."""
 
 _SESSIONS = 1000
 _ENTRIES = 100
@@ -87,8 +89,8 @@ class SessionName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 
         from flue_py.render.lines import one_line
 
-        found = _asked(ctx, _sessions)
-        items = [(name, info) for info in found for name in (info.key, info.id) if name]
+        sessions = _asked(ctx, _sessions)
+        items = [(name, info) for info in sessions for name in (info.key, info.id) if name]
         return [
             CompletionItem(name, help=one_line(info.title or info.first_message or "", 60))
             for name, info in items
@@ -109,8 +111,8 @@ class EntryName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         session = ctx.params.get("session") or next(iter(ctx.args), None)
         if not isinstance(session, str):
             return []
-        found = _asked(ctx, lambda store: _entries(store, session, incomplete))
-        return [CompletionItem(entry_id, help=text) for entry_id, text in found]
+        entries = _asked(ctx, lambda store: _entries(store, session, incomplete))
+        return [CompletionItem(entry_id, help=text) for entry_id, text in entries]
 
 
 SESSION = SessionName()
@@ -170,7 +172,7 @@ def folder_named(folder: str | None) -> str:
 
 
 def _asked(ctx: click.Context, ask: Callable[[Store], Awaitable[list[Found]]]) -> list[Found]:
-    """Return what the database answers; nothing if there is none, or if it cannot be read."""
+    """Return the answer of the database; nothing if there is none, or if it cannot be read."""
     with contextlib.suppress(FlueError, OSError):
         target = expanded(str(ctx.find_root().params.get("database")))
         if "://" in target or exists(target):
@@ -200,8 +202,8 @@ async def _entries(store: Store, name: str, prefix: str) -> list[tuple[str, str]
         except AmbiguousId as error:
             return [(entry_id, "") for entry_id in error.matches]
     tree = await session.get_tree()
-    found = [entry for entry in reversed(tree) if entry.id.startswith(prefix)][:_ENTRIES]
-    return [(entry.id, entry_text(entry)[:60]) for entry in found]
+    matches = [entry for entry in reversed(tree) if entry.id.startswith(prefix)][:_ENTRIES]
+    return [(entry.id, entry_text(entry)[:60]) for entry in matches]
 
 
 async def newest_session(store: Store) -> Session:
@@ -233,88 +235,105 @@ async def end_of(store: Store, name: str, before: Session | None = None) -> tupl
 # Running a command: open the store, find the sessions and entries that are named, do the work, print the answer.
 
 Result = TypeVar("Result")
-Check = Callable[..., None]
+Check = Callable[[SimpleNamespace], None]
+"""Gets the options and arguments as they were typed, by their names."""
 
 
 def command(
     name: str | None = None,
     *,
+    group: click.Group | None = None,
     check: Check | None = None,
     create: bool = False,
     bar: str | None = None,
     paged: bool = False,
     json: bool = True,
 ) -> Callable[[Callable[..., Answer | Awaitable[Answer]]], click.Command]:
-    """Make a command of a function that returns what is to be printed.
+    """Make a command of a function that returns its output.
 
     An async function works on the open store; a parameter ``store`` of it is that store, narrowed to ``--scope``. An
     argument or option of type `SESSION` is given as a `Session`, one of type `ENTRY` as an entry's id, one of type
-    `LEAF` as a leaf. A function that is not async opens what it needs itself; a parameter ``place`` is the database
-    that the user named. A parameter ``as_json`` is whether JSON is wanted, one ``tell`` moves the bar on.
+    `LEAF` as a leaf; the options of `choice_options` are one parameter ``choice``. A function that is not async opens
+    the database itself: a parameter ``place`` is the one that the user named. A parameter ``as_json`` is whether JSON
+    is wanted, one ``tell`` moves the bar on.
 
-    ``check`` gets what the user typed, and raises before the store is opened. ``create`` makes a missing
-    database, ``bar`` is the text of a progress bar, ``paged`` shows long answers in the pager, and
-    ``json=False`` is for a command that has only one form of output.
+    The command belongs to ``group``, if there is one. ``check`` raises for a wrong call, before the store is opened.
+    ``create`` makes a missing database, ``bar`` is the text of a progress bar, ``paged`` shows long answers in the
+    pager, and ``json=False`` is for a command that has only one form of output.
     """
 
-    def made(work: Callable[..., Answer | Awaitable[Answer]]) -> click.Command:
-        def callback(*, as_json: bool = False, **given: object) -> None:
+    def decorate(work: Callable[..., Answer | Awaitable[Answer]]) -> click.Command:
+        def callback(*, as_json: bool = False, **options: object) -> None:
+            _read_choice(options)
             if check is not None:
-                check(as_json=as_json, **given)
+                check(SimpleNamespace(as_json=as_json, **options))
             ctx = click.get_current_context()
             if work.__code__.co_flags & CO_COROUTINE:
-                there = cast("Callable[..., Awaitable[Answer]]", work)
+                on_open_store = cast("Callable[..., Awaitable[Answer]]", work)
                 with nullcontext(ignore_progress) if bar is None else progress_bar(bar) as tell:
-                    answer = run(ctx.obj, on_store(there, given, as_json=as_json, tell=tell), create=create)
+                    answer = run(ctx.obj, on_store(on_open_store, options, as_json=as_json, tell=tell), create=create)
             else:
-                answer = cast("Answer", work(**given, **_asked_for(work, place=ctx.obj, as_json=as_json)))
+                answer = cast("Answer", work(**options, **_accepted(work, place=ctx.obj, as_json=as_json)))
             print_answer(answer, as_json=as_json, paged=paged)
             ctx.exit(answer.code)
 
-        return as_command(callback, work, name, [json_option] if json else [])
+        return _as_command(callback, work, name, group, [json_option] if json else [])
 
-    return made
+    return decorate
 
 
-def as_command(
-    callback: Callable[..., None], work: Callable[..., object], name: str | None, options: Iterable[click.Option]
+def _as_command(
+    callback: Callable[..., None],
+    work: Callable[..., object],
+    name: str | None,
+    group: click.Group | None,
+    options: Iterable[click.Option],
 ) -> click.Command:
-    """Return a command with the help and the parameters of ``work``, and then ``options``."""
-    made = click.command(name)(update_wrapper(callback, work))
-    made.params += options
-    return made
+    """Return a command of ``group`` with the help and the parameters of ``work``, and then ``options``."""
+    result = click.command(name)(update_wrapper(callback, work))
+    result.params += options
+    if group is not None:
+        group.add_command(result)
+    return result
+
+
+def _read_choice(options: dict[str, object]) -> None:
+    """Put a `SessionChoice` in the place of the options that `choice_options` adds."""
+    if "git_branch" in options:
+        choose: Callable[..., SessionChoice] = SessionChoice
+        options["choice"] = choose(**{name: options.pop(name) for name in SessionChoice.__struct_fields__})
 
 
 def on_store(
     work: Callable[..., Awaitable[Result]],
-    given: Mapping[str, object],
+    options: Mapping[str, object],
     *,
     as_json: bool = False,
     tell: Tell = ignore_progress,
 ) -> Callable[[Store], Awaitable[Result]]:
-    """Return what does the work on an open store, once the sessions and entries that were named are found."""
-    params = click.get_current_context().command.params
+    """Return the work as a function of an open store, which first finds the named sessions and entries."""
+    params = {str(param.name): param.type for param in click.get_current_context().command.params}
 
-    async def on(whole: Store) -> Result:
-        found = dict(given)
-        store = narrowed(whole, found.pop("scope", None))
-        for param in params:
-            named = found.get(param.name or "")
-            if param.type in (SESSION, SESSION_OR_NEWEST) and isinstance(named, str):
-                found[str(param.name)] = await store.find_session(named)
-            elif param.type is SESSION_OR_NEWEST and named is None:
-                found[str(param.name)] = await _newest(store)
-            elif param.type is SESSION and isinstance(named, tuple):
-                found[str(param.name)] = [await store.find_session(each) for each in named]
-        for param in params:
-            named = found.get(param.name or "")
-            if param.type in (ENTRY, LEAF) and named is not None:
-                found[str(param.name)] = await cast("Session", found["session"]).resolve_entry_id(str(named))
-            elif param.type is LEAF:
-                found[str(param.name)] = STORED
-        return await work(**found, **_asked_for(work, store=store, as_json=as_json, tell=tell))
+    async def find_and_work(whole: Store) -> Result:
+        values = dict(options)
+        store = narrowed(whole, values.pop("scope", None))
+        for name, type_ in params.items():
+            text = values.get(name)
+            if type_ in (SESSION, SESSION_OR_NEWEST) and isinstance(text, str):
+                values[name] = await store.find_session(text)
+            elif type_ is SESSION_OR_NEWEST and text is None:
+                values[name] = await _newest(store)
+            elif type_ is SESSION and isinstance(text, tuple):
+                values[name] = [await store.find_session(session) for session in text]
+        for name, type_ in params.items():
+            text = values.get(name)
+            if type_ in (ENTRY, LEAF) and text is not None:
+                values[name] = await cast("Session", values["session"]).resolve_entry_id(str(text))
+            elif type_ is LEAF:
+                values[name] = STORED
+        return await work(**values, **_accepted(work, store=store, as_json=as_json, tell=tell))
 
-    return on
+    return find_and_work
 
 
 def narrowed(store: Store, scope: object) -> Store:
@@ -329,17 +348,17 @@ async def _newest(store: Store) -> Session:
     return session
 
 
-def _asked_for(work: Callable[..., object], **offered: object) -> dict[str, object]:
-    """Return those of the arguments that a function has a parameter for."""
+def _accepted(work: Callable[..., object], **arguments: object) -> dict[str, object]:
+    """Return the arguments that a function has a parameter for."""
     code = work.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    return {name: value for name, value in offered.items() if name in names}
+    return {name: value for name, value in arguments.items() if name in names}
 
 
 def run(
     place: Place, work: Callable[[Store], Awaitable[Result]], *, create: bool = False, bar: str | None = None
 ) -> Result:
-    """Return what ``work`` returns, given the open store. ``bar`` is the text of a progress bar.
+    """Return the result of ``work``, given the open store. ``bar`` is the text of a progress bar.
 
     ``create`` makes a missing database, in a folder that only its owner can use; otherwise a missing database raises
     `StoreUnavailable`.
@@ -376,44 +395,44 @@ async def _with_store(place: Place, work: Callable[[Store], Awaitable[Result]]) 
 
 
 class Plan(Frozen):
-    """What a command would delete. Nothing has happened yet.
+    """A planned deletion. Nothing has happened yet.
 
-    ``what`` is it in a few words, "" if there is nothing to delete; ``shown`` lists what would go. ``go`` deletes it,
-    given the store, and returns what went.
+    ``subject`` names it in a few words, "" if there is nothing to delete; ``shown`` lists it. ``go`` deletes it, given
+    the store, and returns the answer.
     """
 
-    what: str
+    subject: str
     shown: Answer
     go: Callable[[Store], Awaitable[Answer]]
     verb: str = "delete"
 
 
 def destructive(
-    name: str | None = None, *, check: Check | None = None
+    name: str | None = None, *, group: click.Group | None = None, check: Check | None = None
 ) -> Callable[[Callable[..., Awaitable[Plan]]], click.Command]:
-    """Make a command of a function that returns what would be deleted, and deletes nothing itself.
+    """Make a command of a function that plans a deletion, and deletes nothing itself.
 
     The function gets the parameters of a `command`, and so does ``check``. The command has --dry-run, --yes and
-    --json. At a terminal it shows what would go, and asks. Without a terminal it deletes only with --yes; without
-    that, it does what --dry-run does, and ends with exit code 2. The store is closed while it asks.
+    --json. At a terminal it shows the plan, and asks. Without a terminal it deletes only with --yes; without
+    that, it does the same as --dry-run, and ends with exit code 2. The store is closed while it asks.
     """
 
-    def made(find: Callable[..., Awaitable[Plan]]) -> click.Command:
-        def callback(*, dry_run: bool, yes: bool, as_json: bool, **given: object) -> None:
+    def decorate(find: Callable[..., Awaitable[Plan]]) -> click.Command:
+        def callback(*, dry_run: bool, yes: bool, as_json: bool, **options: object) -> None:
             if check is not None:
-                check(**given)
+                check(SimpleNamespace(**options))
             place = click.get_current_context().obj
-            plan = run(place, on_store(find, given))
+            plan = run(place, on_store(find, options))
             if dry_run:
                 print_answer(plan.shown, as_json=as_json)
                 return
-            if plan.what and not yes:
+            if plan.subject and not yes:
                 _ask(plan, as_json=as_json)
-            print_answer(run(place, lambda store: plan.go(narrowed(store, given.get("scope")))), as_json=as_json)
+            print_answer(run(place, lambda store: plan.go(narrowed(store, options.get("scope")))), as_json=as_json)
 
-        return as_command(callback, find, name, _OPTIONS)
+        return _as_command(callback, find, name, group, _OPTIONS)
 
-    return made
+    return decorate
 
 
 _OPTIONS = [
@@ -428,23 +447,49 @@ def _ask(plan: Plan, *, as_json: bool) -> None:
     if not sys.stdin.isatty():
         print_answer(plan.shown, as_json=as_json)
         raise click.UsageError(
-            f"nothing was changed: this would {plan.verb} {plan.what}, and there is no terminal to ask at; "
+            f"nothing was changed: this would {plan.verb} {plan.subject}, and there is no terminal to ask at; "
             "give --yes to do it"
         )
     print_lines(plan.shown.lines(), err=True)
-    confirm(f"{plan.verb.capitalize()} {plan.what}?")
+    confirm(f"{plan.verb.capitalize()} {plan.subject}?")
+
+
+def document_plan(
+    document: Document | None, name: str, remove: Callable[[Store], Awaitable[bool]], words: tuple[str, str, str, str]
+) -> Plan:
+    """Return the plan of deleting a document; None if there is none with this name.
+
+    ``words`` are the noun for it, the verb for the deletion, its past tense, and the field of the deleted document.
+    """
+    noun, verb, past, field = words
+
+    def answer(info: DocumentInfo | None, did: str, *, dry_run: bool) -> Answer:
+        row: JsonObject = {"dryRun": dry_run, field: None if info is None else info_row(info)}
+        if info is None:
+            return said(f"there is no {noun} {name}", row)
+        return said(f"{did} {name}, {counted(info.chars, 'character')}", row)
+
+    info = None if document is None else document.info
+
+    async def go(store: Store) -> Answer:
+        is_gone = await remove(store)
+        return answer(info if is_gone else None, past, dry_run=False)
+
+    subject = "" if info is None else f"{noun} {name}"
+    return Plan(subject, answer(info, f"would {verb}", dry_run=True), go, verb=verb)
 
 
 async def plan_for(store: Store, find: Awaitable[list[SessionInfo]]) -> Plan:
-    """Return the plan of deleting what is found, each with its task sessions."""
+    """Return the plan of deleting sessions, each with its task sessions."""
     with progress_bar("looking"):
-        chosen = await find
-        planned = [await store.delete_session_tree(info.id, dry_run=True) for info in chosen]
-        names = {each: await name_of(store, each) for deletion in planned for each in deletion.session_ids}
+        sessions = await find
+        planned = [await store.delete_session_tree(info.id, dry_run=True) for info in sessions]
+        ids = [session_id for deletion in planned for session_id in deletion.session_ids]
+        names = {session_id: await name_of(store, session_id) for session_id in ids}
 
     async def go(store: Store) -> Answer:
         with progress_bar("deleting", "sessions") as tell:
-            deletion = await delete_all(store, chosen, progress=tell)
+            deletion = await delete_all(store, sessions, progress=tell)
         return _gone(deletion_lines(deletion, names), deletion.session_ids, deletion.entries_deleted)
 
     would = deletion_lines(Deletion(tuple(names)), names, dry_run=True, knows_entries=False)
@@ -483,39 +528,61 @@ idempotency_option = click.option("--idempotency-key", metavar="KEY", help="The 
 _PAGE = 1000
 _SPAN = re.compile(r"[0-9]{1,6}[hdw]")
 
+Times: TypeAlias = tuple[datetime | None, datetime | None]
+"""A first moment and one that is too late; None is without end."""
+
 
 class SessionChoice(Frozen):
-    """The sessions that the options of a command choose. ``git_branch`` is the one that a session began on."""
+    """The sessions that the options of a command choose. ``git_branch`` is the branch that a session began on.
+
+    ``since`` and ``until`` are texts as they were typed: of some commands an entry.
+    """
 
     program: str | None = None
     project: str | None = None
     model: str | None = None
     git_branch: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
+    since: str | None = None
+    until: str | None = None
     newest: int | None = None
+
+    def times(self) -> Times:
+        """Return the moments of ``since`` and ``until``. Raises `InvalidArgument`."""
+        return moment(self.since, "--since"), moment(self.until, "--until", is_end=True)
 
     @property
     def reads_sessions(self) -> bool:
         """Whether sessions have to be read to know which are chosen; the rest a ledger or a search knows itself."""
         return self.program is not None or self.git_branch is not None or self.newest is not None
 
-    def has(self, info: SessionInfo, models: set[str]) -> bool:
+    def has(self, info: SessionInfo, models: set[str], times: Times) -> bool:
         """Return whether a session that called ``models`` is chosen, but for how new it is."""
         imported = info.metadata.get("imported")
+        since, until = times
         return (
             (self.program is None or _field(imported, "format") == canonical_name(self.program))
             and (self.project is None or is_below(info.cwd, self.project))
             and (self.model is None or self.model in models)
             and (self.git_branch is None or self.git_branch == _git_branch(_field(imported, "header")))
-            and (self.since is None or info.active_at >= self.since)
-            and (self.until is None or info.created_at < self.until)
+            and (since is None or info.active_at >= since)
+            and (until is None or info.created_at < until)
         )
 
 
+def _all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Return a decorator that adds several options, in this order."""
+
+    def decorate(function: Command) -> Command:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
 def choice_options(function: Command) -> Command:
-    """Add the options that choose sessions; the command gets them by the names of the fields of `SessionChoice`."""
-    options = [
+    """Add the options that choose sessions; the command gets them as one argument ``choice``, a `SessionChoice`."""
+    add = _all_of(
         click.option("--program", help="Only sessions imported from this program: codex, claude-code, pi ..."),
         project_option("Only sessions that work in this folder, or below it."),
         click.option("--model", help="Only sessions that called this model."),
@@ -525,39 +592,51 @@ def choice_options(function: Command) -> Command:
         click.option(
             "--newest", metavar="N", type=click.IntRange(min=1), help="Only the N of them that were active last."
         ),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+    )
+    return add(function)
 
 
-async def chooser(store: Store, choice: SessionChoice) -> Callable[[SessionInfo], bool]:
-    """Return what says whether a session is chosen, but for how new it is."""
+def summary_options(function: Command) -> Command:
+    """Add the options that say how a summary is made: ``mode``, ``model`` and ``instructions``."""
+    add = _all_of(
+        click.option(
+            "--mode", metavar="MODE", help="How the summary is made (default: llm with a model, else intent)."
+        ),
+        click.option("--model", metavar="MODEL", help="The model that is asked, such as openai:gpt-5 (extra: models)."),
+        click.option("--instructions", metavar="TEXT", help="What the summary is to attend to."),
+    )
+    return add(function)
+
+
+async def chooser(store: Store, choice: SessionChoice, times: Times = (None, None)) -> Callable[[SessionInfo], bool]:
+    """Return the test whether a session is chosen, but for how new it is."""
     models: dict[str, set[str]] = {}
     if choice.model is not None:
         for row in (await store.usage(model=choice.model, group_by=("session",))).rows:
             models[str(row.group["session"])] = {choice.model}
-    return lambda info: choice.has(info, models.get(info.id, set()))
+    return lambda info: choice.has(info, models.get(info.id, set()), times)
 
 
-async def chosen_sessions(store: Store, choice: SessionChoice, *, completed: bool | None = None) -> list[SessionInfo]:
+async def chosen_sessions(
+    store: Store, choice: SessionChoice, times: Times = (None, None), *, completed: bool | None = None
+) -> list[SessionInfo]:
     """Return the sessions that are chosen, most recently active first. O(sessions)."""
-    is_chosen = await chooser(store, choice)
-    chosen: list[SessionInfo] = []
+    is_chosen = await chooser(store, choice, times)
+    sessions: list[SessionInfo] = []
     cursor = None
-    while choice.newest is None or len(chosen) < choice.newest:
+    while choice.newest is None or len(sessions) < choice.newest:
         page = await store.list_sessions(completed=completed, limit=_PAGE, cursor=cursor)
-        chosen += [info for info in page.sessions if is_chosen(info)]
+        sessions += [info for info in page.sessions if is_chosen(info)]
         cursor = page.next_cursor
         if cursor is None:
             break
-    return chosen[: choice.newest]
+    return sessions[: choice.newest]
 
 
 def moment(text: str | None, option: str, *, is_end: bool = False) -> datetime | None:
     """Return the moment that an option names, in UTC: a date, a date with a time, or how long ago.
 
-    The end of what comes ``until`` a day is the end of that day. Raises `InvalidArgument`.
+    A span ``until`` a day ends at the end of that day. Raises `InvalidArgument`.
     """
     if text is None:
         return None
@@ -590,38 +669,38 @@ MOST_BYTES = 1_000_000
 """A file of settings, of a system prompt or of tools is no larger."""
 
 MOST_BYTES_OF_INPUT = 64_000_000
-"""What comes from standard input is no longer: what a store takes at once, with room for JSON's escapes."""
+"""Standard input is no longer: as much as a store takes at once, with room for JSON's escapes."""
 
 
-def text_from_stdin(what: str) -> str:
+def text_from_stdin(name: str) -> str:
     """Return the text on standard input as it is.
 
     Raises `InvalidEntry` where it is too long, no UTF-8, or cannot be read.
     """
     try:
-        return _stdin_bytes(what).decode()
+        return _stdin_bytes(name).decode()
     except UnicodeDecodeError as error:
-        raise InvalidEntry(f"{what}: standard input is no text in UTF-8 ({error})") from error
+        raise InvalidEntry(f"{name}: standard input is no text in UTF-8 ({error})") from error
 
 
-def json_from_stdin(what: str) -> object:
+def json_from_stdin(name: str) -> object:
     """Return the JSON value on standard input.
 
     Raises `InvalidEntry` where it is too long, no JSON, or cannot be read.
     """
-    data = _stdin_bytes(what)
+    data = _stdin_bytes(name)
     if not data.strip():
-        raise InvalidEntry(f"{what}: there is nothing on standard input")
-    return _json_of(f"{what}: standard input", data, "value", InvalidEntry)
+        raise InvalidEntry(f"{name}: there is nothing on standard input")
+    return _json_of(f"{name}: standard input", data, "value", InvalidEntry)
 
 
-def _stdin_bytes(what: str) -> bytes:
+def _stdin_bytes(name: str) -> bytes:
     try:
         data = sys.stdin.buffer.read(MOST_BYTES_OF_INPUT + 1)
     except (OSError, ValueError, AttributeError) as error:
-        raise InvalidEntry(f"{what}: standard input cannot be read ({error})") from error
+        raise InvalidEntry(f"{name}: standard input cannot be read ({error})") from error
     if len(data) > MOST_BYTES_OF_INPUT:
-        raise InvalidEntry(f"{what}: there are more than {MOST_BYTES_OF_INPUT:,} bytes on standard input")
+        raise InvalidEntry(f"{name}: there are more than {MOST_BYTES_OF_INPUT:,} bytes on standard input")
     return data
 
 
@@ -632,10 +711,10 @@ def settings_in(file: str | None) -> ContextSettings | None:
     """
     if file is None:
         return None
-    given = _json_in(f"--settings {file}", file, "object")
-    if not isinstance(given, dict):
-        raise InvalidArgument(f"--settings {file}: it has no JSON object, but {shown(given)}")
-    return settings.context_settings(given)
+    value = _json_in(f"--settings {file}", file, "object")
+    if not isinstance(value, dict):
+        raise InvalidArgument(f"--settings {file}: it has no JSON object, but {shown(value)}")
+    return settings.context_settings(value)
 
 
 def system_in(file: str | None) -> str | None:
@@ -658,39 +737,39 @@ def tools_in(file: str | None) -> list[JsonObject]:
     """
     if file is None:
         return []
-    given = _json_in(f"--tools {file}", file, "list")
-    if not isinstance(given, list):
-        raise InvalidArgument(f"--tools {file}: it has no JSON list, but {shown(given)}")
-    for number, tool in enumerate(given):
+    value = _json_in(f"--tools {file}", file, "list")
+    if not isinstance(value, list):
+        raise InvalidArgument(f"--tools {file}: it has no JSON list, but {shown(value)}")
+    for number, tool in enumerate(value):
         if not isinstance(tool, dict):
             raise InvalidArgument(f"--tools {file}: [{number}] is no definition of a tool, but {shown(tool)}")
-    return given
+    return value
 
 
-def _json_in(what: str, file: str, kind: str) -> object:
-    return _json_of(f"{what}: it", _bytes_in(what, file), kind, InvalidArgument)
+def _json_in(name: str, file: str, kind: str) -> object:
+    return _json_of(f"{name}: it", _bytes_in(name, file), kind, InvalidArgument)
 
 
-def _json_of(what: str, data: bytes, kind: str, refusal: type[InvalidArgument] | type[InvalidEntry]) -> object:
+def _json_of(name: str, data: bytes, kind: str, refusal: type[InvalidArgument] | type[InvalidEntry]) -> object:
     try:
-        found: object = json.loads(data, parse_constant=_refuse)
+        value: object = json.loads(data, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise refusal(f"{what} has no JSON {kind} ({error})") from error
-    return found
+        raise refusal(f"{name} has no JSON {kind} ({error})") from error
+    return value
 
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _bytes_in(what: str, file: str) -> bytes:
+def _bytes_in(name: str, file: str) -> bytes:
     try:
         data = read_beginning(Path(expanded(file)), MOST_BYTES + 1)
     except (OSError, ValueError) as error:
-        said = error.strerror if isinstance(error, OSError) else None
-        raise InvalidArgument(f"{what}: {said or error}") from error
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise InvalidArgument(f"{name}: {reason or error}") from error
     if data is None:
-        raise InvalidArgument(f"{what}: it is a pipe or a device, not a file; write it into a file first")
+        raise InvalidArgument(f"{name}: it is a pipe or a device, not a file; write it into a file first")
     if len(data) > MOST_BYTES:
-        raise InvalidArgument(f"{what}: it has more than {MOST_BYTES:,} bytes")
+        raise InvalidArgument(f"{name}: it has more than {MOST_BYTES:,} bytes")
     return data

@@ -1,66 +1,56 @@
-"""Importing files of other programs."""
+"""The import of files of other programs."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from hashlib import blake2b
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry, from_microseconds
-from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, encode_json, json_weight
+from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, encode_json
 from flue_py.core.ledger import CallId, CallRow, call_row, is_part_of
 from flue_py.core.sessions import (
-    DEFAULT_LIMITS,
     IMPORTED_FILES,
     DocumentName,
-    Limits,
     NewDocument,
     SessionInfo,
     check_new_name,
     scope_meant,
 )
 from flue_py.core.usage import TOO_LARGE, CallDifference, PaidCall, SumTooLarge
-from flue_py.errors import CallConflict, EntryNotFound, FlueError, InvalidArgument, SessionExists, UnreadableFile, shown
-from flue_py.formats.kit import LineNote, ParseReport, Reader, SessionPart, TaskOf
+from flue_py.errors import CallConflict, EntryNotFound, FlueError, SessionExists, UnreadableFile, shown
+from flue_py.formats.kit import LineNote, SessionPart, TaskOf
 from flue_py.formats.registry import (
     OURS,
-    Format,
-    all_formats,
     find_format,
-    format_names,
-    program_by_content,
-    program_of,
-    recognize,
 )
 from flue_py.sessions.handle import checked_flag, checked_function, checked_metadata, checked_path
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.sessions.write import oddities_of
-from flue_py.system import collector_held, in_full, open_if_plain
+from flue_py.transfer.source import AUTO, ImportSource, checked_format, open_plain, stated
 
 # What an import did, file by file and session by session.
 
 
 class SessionImport(Frozen):
-    """What became of one session of a file.
+    """The outcome of one session of a file.
 
-    ``added`` entries are new, ``already_there`` were imported before. ``leaf_kept`` says that the session had moved on
-    since the last import, so that its leaf was left where it is. ``task_of`` is the session whose task it is. Of
+    ``added`` entries are new, ``already_there`` were imported before. ``leaf_kept`` says that the session had moved
+    on since the last import, so that its leaf was left where it is. ``task_of`` is the session whose task it is. Of
     ``booked`` paid calls the ledger has learnt apart from entries: they are new, or have other numbers now.
     ``deleted`` says that the session, or the one whose task it is, was deleted here before, and nothing was imported.
-    ``oddities`` say what usage was kept without being counted, as sums would be too large with it (the first thousand).
+    ``oddities`` name usage that was kept without being counted, as sums would be too large with it (the first
+    thousand).
     """
 
     session_id: str
@@ -91,16 +81,16 @@ class SessionImport(Frozen):
 
 
 class ImportReport(Frozen):
-    """What importing one file did.
+    """The effect of importing one file.
 
-    ``sessions`` are those of the file, the first one being what the file is of; the fields that describe one session
-    are about that one, ``added`` and ``already_there`` about all of them. ``rows`` counts the lines that are not blank,
-    a header among them; ``skipped`` rows made no entry, ``repaired`` ones differ from what the file says (the first
-    thousand of each, while ``skipped_rows`` and ``repaired_rows`` count them all), ``merged`` ones became part of
-    another row's entry, ``left_out`` ones, by reason, say nothing of their own. ``held_back`` rows, from the line
-    ``held_back_from`` on, belong to a message that may not be complete. ``unknown_kinds`` counts entries kept although
-    their kind has no meaning here. ``call_conflicts`` are paid calls that the ledger has with other numbers; it keeps
-    those.
+    ``sessions`` are those of the file, the first one being the one that the file is of; the fields that describe one
+    session are about that one, ``added`` and ``already_there`` about all of them. ``rows`` counts the lines that are
+    not blank, a header among them; ``skipped`` rows made no entry, ``repaired`` ones differ from what the file says
+    (the first thousand of each, while ``skipped_rows`` and ``repaired_rows`` count them all), ``merged`` ones became
+    part of another row's entry, ``left_out`` ones, by reason, say nothing of their own. ``held_back`` rows, from the
+    line ``held_back_from`` on, belong to a message that may not be complete. ``unknown_kinds`` counts entries kept
+    although their kind has no meaning here. ``call_conflicts`` are paid calls that the ledger has with other numbers;
+    it keeps those.
     """
 
     file: str
@@ -187,283 +177,6 @@ def _notes_json(notes: tuple[LineNote, ...]) -> list[JsonValue]:
     return [{"line": note.line, "text": note.text} for note in notes]
 
 
-# Opening a file that somebody else has made, and refusing pipes and devices, which may have no end.
-
-
-def open_plain(path: Path) -> BinaryIO:
-    """Return a file opened for reading bytes. Never waits for another process.
-
-    Raises `UnreadableFile` for a pipe, a socket or a device, which may have no end, and OSError.
-    """
-    opened = open_if_plain(path)
-    if opened is None:
-        raise UnreadableFile(
-            f"{path} is a pipe or a device, not a file; write it into a file first. Nothing was imported"
-        )
-    return opened
-
-
-# A file that is being imported: recognised, opened, and read a batch at a time.
-
-AUTO = "auto"
-_FIRST_BYTES = 1 << 16
-_ONE_READ = 1 << 20
-_BEGINNING = 1_000
-_GZIP = b"\x1f\x8b"
-_ROWS_AT_ONCE = 4_000
-_BYTES_AT_ONCE = 8 * 2**20
-_SHORTEST_LIMIT = 1 << 20
-# Below this share of the limit, no values of JSON weigh more than it.
-_LIGHT = 16
-
-
-class ImportSource:
-    """One file to import. Opened by `start`; to be closed, or used as a context manager."""
-
-    def __init__(
-        self,
-        path: Path,
-        format: str = AUTO,  # noqa: A002
-        *,
-        take_all: bool = False,
-        limits: Limits = DEFAULT_LIMITS,
-    ) -> None:
-        self.path = path
-        self._limits = limits
-        self._wanted = format
-        self._take_all = take_all
-        self._format: Format | None = None
-        self._file: BinaryIO | None = None
-        self._lines: Iterator[tuple[int, bytes]] = iter(())
-        self._before: Iterator[None] = iter(())
-        self._reader: Reader | None = None
-        self._report: ParseReport | None = None
-        self._waiting: list[SessionPart] | None = []
-        self.size = 0
-        self.state: list[int] = []
-        """Which file it is, and whether it was changed, as `stated` says it, when it was opened."""
-        self.opened_ns = 0
-        self.before: dict[str, list[int]] = {}
-        """The same of the files that come before it, by their paths."""
-        self.beside: JsonValue = None
-        """What other files say of it, as `Format.said_beside` has it."""
-        self.bytes_read = 0
-        self.whole_bytes = 0
-        """How many bytes of whole lines were read: the end of a file that is being written may be half a line."""
-        self._digest = blake2b(digest_size=16)
-
-    def __enter__(self) -> ImportSource:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file. Idempotent."""
-        if self._file is not None:
-            self._file.close()
-
-    @property
-    def format(self) -> Format:
-        """The format of the file, once it was started."""
-        assert self._format is not None
-        return self._format
-
-    @property
-    def report(self) -> ParseReport:
-        """What came of the rows, once everything was read."""
-        assert self._report is not None
-        return self._report
-
-    @property
-    def digest(self) -> str:
-        """The digest of the whole lines that were read."""
-        return self._digest.hexdigest()
-
-    def start(self) -> None:
-        """Open the file and read the beginning. Raises `UnreadableFile` if it cannot be read or recognised."""
-        first = b""
-        try:
-            self._file = open_plain(self.path)
-            found = os.fstat(self._file.fileno())
-            self.size, self.state, self.opened_ns = found.st_size, stated(found), time.time_ns()
-            first = self._file.read(_FIRST_BYTES)
-            self._file.seek(0)
-            self._format = self._recognized(first)
-            self.beside = self._format.said_beside(self.path)
-            self._reader = self._make_reader(self._format)
-            lines = self._document if self._reader.needs_whole else self._numbered_lines
-            if self._reader.needs_scan:
-                for number, raw in lines(self._file):
-                    self._reader.scan(number, raw)
-                self._file.seek(0)
-            self._lines = lines(self._file)
-            self._before = self._format.rows_before(self.path, self._reader, self._numbered_lines)
-            self._waiting = self._read_batch()
-        except UnreadableFile as error:
-            hint = self._looks_like(first)
-            if not hint:
-                raise
-            raise UnreadableFile(f"{error}{hint}") from error
-        except OSError as error:
-            raise UnreadableFile(f"{self.path} cannot be read: {error.strerror or error}") from error
-
-    def _looks_like(self, first: bytes) -> str:
-        """Return a hint for a file that is not of the format that was named."""
-        program = program_of(first, str(self.path.absolute()))
-        if program is not None:
-            return f"; it is a file of {program}, which no format reads"
-        if first.startswith(b"SQLite format 3"):
-            return "; it looks like a SQLite database: use flue-py unbundle for a bundle, flue-py --db for a store"
-        if first.startswith(_GZIP):
-            return "; it is compressed: unpack it first"
-        found = recognize(first, str(self.path))
-        if found is None or found is self._format:
-            return ""
-        return f"; it looks like {found.name}: use flue-py import {found.name}, or auto"
-
-    def _recognized(self, first: bytes) -> Format:
-        if self._wanted != AUTO:
-            named = find_format(self._wanted)
-            if program_by_content(first) is not None and not named.recognizes(first, str(self.path)):
-                raise UnreadableFile(f"{self.path} is not of the format {named.name}; nothing was imported")
-            return named
-        found = recognize(first, str(self.path))
-        if found is not None:
-            return self._settled(found) if self.size > len(first) else found
-        if first[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            raise UnreadableFile(f"{self.path} is UTF-16; sessions are UTF-8: convert it first")
-        what = "is empty" if not first.strip() else f"looks like none of {', '.join(format_names())}"
-        raise UnreadableFile(f"{self.path} {what}; nothing was imported")
-
-    def _settled(self, found: Format) -> Format:
-        """Return the format that the whole file is of, where its beginning is not enough to tell."""
-        file = self._file
-        if found.settle is None or file is None:
-            return found
-        other = found.other_format(iter(lambda: file.read(_ONE_READ), b""))
-        file.seek(0)
-        return found if other is None else find_format(other)
-
-    def _make_reader(self, format: Format) -> Reader:  # noqa: A002
-        try:
-            return format.reader(self.path.name)
-        except Exception as error:
-            raise self._failed(format, error) from error
-
-    def _failed(self, format: Format, error: Exception) -> Exception:  # noqa: A002
-        """Return the error to raise for one of a reader: of another package's, that it is to blame."""
-        if format.package == OURS or isinstance(error, (FlueError, OSError)):
-            return error
-        return UnreadableFile(f"{self.path}: {format.failed(error)}; nothing more of it was imported")
-
-    def _document(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-        """Yield the whole file as line 1. Raises `UnreadableFile` if it is larger than the limits allow."""
-        most = self._limits.document_bytes
-        if self.size > most:
-            raise self._too_large(f"{self.size} bytes are more than the {most}")
-        data = file.read(self.size)
-        if len(data) > most // _LIGHT and json_weight(data) > 3 * most:
-            raise self._too_large(f"its values would take more than three times the {most} bytes in memory")
-        yield 1, data
-
-    def _too_large(self, what: str) -> UnreadableFile:
-        return UnreadableFile(
-            f"{self.path}: {what} that a file of the format {self.format.name} may have, since it is read as a whole; "
-            "nothing was imported. Open the store with other limits (document_bytes) if you trust it"
-        )
-
-    def batch(self) -> list[SessionPart] | None:
-        """Return the next parts of the file's sessions; None if there are no more."""
-        waiting = self._waiting
-        if waiting is None:
-            return None
-        try:
-            self._waiting = None if self._report is not None else self._read_batch()
-        except OSError as error:
-            raise UnreadableFile(f"{self.path} cannot be read on: {error.strerror or error}") from error
-        return waiting
-
-    def _read_batch(self) -> list[SessionPart]:
-        assert self._reader is not None
-        try:
-            with collector_held(_ROWS_AT_ONCE):
-                return self._read_rows(self._reader)
-        except Exception as error:
-            raise self._failed(self.format, error) from error
-
-    def _read_rows(self, reader: Reader) -> list[SessionPart]:
-        size, is_chained = 0, self.format.is_chained
-        for _ in self._before:
-            if reader.ready >= _ROWS_AT_ONCE:
-                return reader.take()
-        for number, raw in self._lines:
-            self.bytes_read += len(raw)
-            if raw.endswith(b"\n"):
-                self.whole_bytes += len(raw)
-                if is_chained:
-                    self._digest.update(raw)
-            reader.feed(number, raw)
-            size += len(raw)
-            if size >= _BYTES_AT_ONCE or reader.ready >= _ROWS_AT_ONCE:
-                return reader.take()
-        parts = reader.finish(take_all=self._take_all)
-        self._report = reader.report()
-        return parts
-
-    def _numbered_lines(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-        """Return the lines of a file with their numbers, from 1; of a line that is too large only the beginning.
-
-        Too large is one far longer than an entry may be, or whose values would take far more memory than that.
-        """
-        if file is not self._file and isinstance(file.name, (str, Path)):
-            self.before[str(file.name)] = stated(os.fstat(file.fileno()))
-        most = max(self._limits.entry_bytes, _SHORTEST_LIMIT)
-        number = 0
-        while line := file.readline(_ONE_READ):
-            number += 1
-            if len(line) == _ONE_READ and not line.endswith(b"\n"):
-                line = _read_long(file, line, most + most // 4)
-            if len(line) > most // _LIGHT and json_weight(line) > 3 * most:
-                line = line[:_BEGINNING] + b"\n"
-            yield number, line
-
-    def digest_of_first(self, count: int) -> str | None:
-        """Return the digest of the first ``count`` bytes of the file, as `digest` makes it; None if it has less."""
-        if count > self.size:
-            return None
-        digest = blake2b(digest_size=16)
-        with open_plain(self.path) as file:
-            while count > 0 and (some := file.read(min(count, 1 << 20))):
-                digest.update(some)
-                count -= len(some)
-        return digest.hexdigest() if count == 0 else None
-
-
-def _read_long(file: BinaryIO, begun: bytes, most: int) -> bytes:
-    """Return a line whose beginning was read; only the beginning if it has more than ``most`` bytes."""
-    line = bytearray(begun)
-    some, is_too_long = begun, False
-    while some and not some.endswith(b"\n"):
-        some = file.readline(_ONE_READ)
-        is_too_long = is_too_long or len(line) + len(some) > most
-        if not is_too_long:
-            line += some
-    return bytes(line[:_BEGINNING]) + b"\n" if is_too_long else bytes(line)
-
-
-def stated(found: os.stat_result) -> list[int]:
-    """Return what says of an open file which it is, and whether it was changed."""
-    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
-
-
-def checked_format(name: str) -> str:
-    """Return the name of a format, or ``auto``. Raises `InvalidArgument`."""
-    if not isinstance(name, str):
-        raise InvalidArgument(f"format: should be a string, not {shown(name)}")
-    return AUTO if name == AUTO else find_format(name).name
-
-
 # A session while the parts of a file are stored in it, and what is done to it at the end.
 
 _ODDITIES = 1_000
@@ -481,7 +194,7 @@ class Target(Struct):
     first_part: bool = True
     is_older_copy: bool = False
     is_unchanged: bool = False
-    """Whether the file begins with what was imported before."""
+    """Whether the file begins with the bytes that were imported before."""
 
     is_chained: bool = False
     added: int = 0
@@ -490,14 +203,14 @@ class Target(Struct):
     title: str | None = None
     auto_title: str | None = None
     name: str | None = None
-    """What is new of how people call the session beside its file; what it was called here since stays."""
+    """A new name of the session beside its file; one that it got here since stays."""
 
     segment: str = ""
     """Which of its files the import is of, where it has several."""
 
     completed_us: int | None = None
     about: JsonObject | None = None
-    """What a file that was rewritten says of itself now."""
+    """The description of a rewritten file in itself, as it is now."""
     labels: dict[str, str | None] = field(default_factory=dict)
     instead: dict[str, str | None] = field(default_factory=dict)
     recorded: JsonObject | None = None
@@ -516,10 +229,10 @@ class Target(Struct):
     below: str | None = None
     """Of a task: the entry of its parent that its first row names as its own parent."""
 
-    def note_oddities(self, told: Sequence[str], entries: Sequence[NewEntry]) -> None:
+    def note_oddities(self, reported: Sequence[str], entries: Sequence[NewEntry]) -> None:
         """Remember the oddities of entries that the store reported and their reader did not."""
         own = set(oddities_of(entries))
-        new = (oddity for oddity in told if oddity.endswith(TOO_LARGE) and oddity not in own)
+        new = (oddity for oddity in reported if oddity.endswith(TOO_LARGE) and oddity not in own)
         self.oddities += islice(new, max(0, _ODDITIES - len(self.oddities)))
 
     def stands_for(self, entry_id: str | None) -> str | None:
@@ -568,14 +281,14 @@ class Target(Struct):
             await session.set_metadata({"imported": self.recorded}, merge=True)
 
     async def set_completed(self) -> None:
-        """Note that the work was completed, once: what was said of it here since stays."""
+        """Note that the work was completed, once: a statement that was made here since stays."""
         if self.completed_us is None or (self.recorded or {}).get("completed") is True:
             return
         await self.session.set_completed(from_microseconds(self.completed_us))
         await self._remember({**(self.about or {}), "completed": True})
 
     async def remember_coming(self, about: JsonObject | None) -> None:
-        """Note what comes with entries that are stored next: names, and what the file says of itself now.
+        """Note facts that come with entries that are stored next: names, and the file's own description.
 
         Names are set once everything is stored. Where an import dies before that, the next one finds them here.
         """
@@ -607,8 +320,8 @@ class Target(Struct):
         for entry_id, label in labels.items() if isinstance(labels, dict) else ():
             self.labels[entry_id] = label if isinstance(label, str) else None
 
-    async def _remember(self, found: JsonObject) -> None:
-        before, self.recorded = self.recorded, {**(self.recorded or {}), **found}
+    async def _remember(self, facts: JsonObject) -> None:
+        before, self.recorded = self.recorded, {**(self.recorded or {}), **facts}
         if before != self.recorded:
             await self.session.set_metadata({"imported": self.recorded}, merge=True)
 
@@ -688,7 +401,7 @@ class Target(Struct):
             await self.session.set_metadata({"imported": imported}, merge=True)
 
     def report(self) -> SessionImport:
-        """Return what became of the session."""
+        """Return the outcome of the session."""
         return SessionImport(
             self.session.id,
             self.created,
@@ -703,7 +416,7 @@ class Target(Struct):
 
 
 def restated(there: JsonObject, stated: JsonObject) -> JsonObject:
-    """Return the metadata of a session whose file has others now: the file's, and what the file never brought."""
+    """Return the metadata of a session whose file has others now: the file's, and keys that it never brought."""
     imported = there.get("imported")
     keys = imported.get("keys") if isinstance(imported, dict) else None
     brought = {name for name in keys if isinstance(name, str)} if isinstance(keys, list) else set[str]()
@@ -711,9 +424,9 @@ def restated(there: JsonObject, stated: JsonObject) -> JsonObject:
 
 
 def imported_in(metadata_text: str) -> JsonObject:
-    """Return what the metadata of a session that is to be made say of the file it is imported from."""
-    told = decode_object(metadata_text).get("imported")
-    return told if isinstance(told, dict) else {}
+    """Return the part about the imported file of the metadata of a session that is to be made."""
+    imported = decode_object(metadata_text).get("imported")
+    return imported if isinstance(imported, dict) else {}
 
 
 def metadata_with_names(part: SessionPart) -> str:
@@ -730,7 +443,7 @@ def metadata_with_names(part: SessionPart) -> str:
 
 
 def imported_record(session: Session) -> JsonObject:
-    """Return what a session's metadata says of the file it was imported from."""
+    """Return the part of a session's metadata about the file it was imported from."""
     recorded = session.metadata.get("imported")
     return recorded if isinstance(recorded, dict) else {}
 
@@ -769,7 +482,7 @@ async def link_tasks(store: Store, scope: str, targets: Iterable[Target]) -> Non
         await target.remember_tasks()
         began = target.tasks_began()
         linked = {link.child_id: link for link in await session.tasks.links()}
-        placed = [each for each in linked.values() if each.entry_id is None and each.task_id in began]
+        placed = [link for link in linked.values() if link.entry_id is None and link.task_id in began]
         for link in placed:
             await store.link_task(session, link.child_id, task_id=link.task_id, entry_id=began[link.task_id])
         waiting = await _waiting(store, scope, target)
@@ -783,18 +496,18 @@ async def _waiting(store: Store, scope: str, target: Target) -> list[SessionInfo
     Those whose ids begin with its own are looked up, those of another kind only when it is new: O(task sessions).
     """
     session = target.session
-    found: list[SessionInfo] = []
+    infos: list[SessionInfo] = []
     for child_id in await store.backend.match_session_ids(f"{session.id}:", _CHILDREN):
         child = await store.get_session(child_id, scope=scope)
-        found += [] if child is None else [child.info]
+        infos += [] if child is None else [child.info]
     cursor = None
     while target.created:
         page = await store.list_sessions(scope=scope, kind="task", limit=_CHILDREN, cursor=cursor)
-        found += page.sessions
+        infos += page.sessions
         cursor = page.next_cursor
         if cursor is None:
             break
-    return [info for info in found if decode_object(info.metadata_text).get("parentSession") == session.id]
+    return [info for info in infos if decode_object(info.metadata_text).get("parentSession") == session.id]
 
 
 async def _link_children(store: Store, parent: Session, children: Sequence[SessionInfo]) -> None:
@@ -827,7 +540,7 @@ def began_of(metadata: JsonObject) -> dict[str, str]:
 async def with_settled(store: Store, target: Target, part: SessionPart, entries: list[NewEntry]) -> list[NewEntry]:
     """Return entries whose calls replace those that an earlier import booked without an entry.
 
-    One look-up of the calls that the entries name, or stand for. What has an entry stays as it is.
+    One look-up of the calls that the entries name, or stand for. Calls that have an entry stay as they are.
     """
     named = {
         CallId(call.provider, name)
@@ -836,8 +549,8 @@ async def with_settled(store: Store, target: Target, part: SessionPart, entries:
         for name in (call.call_id, *part.settles.get(str(entry.id), ()))
         if name is not None
     }
-    known = await _known(store, target, list(named))
-    alone = {name for name, row in known.items() if row.entry_id is None}
+    rows = await _known(store, target, list(named))
+    alone = {name for name, row in rows.items() if row.entry_id is None}
     if not alone:
         return entries
     return [
@@ -847,8 +560,8 @@ async def with_settled(store: Store, target: Target, part: SessionPart, entries:
 
 
 def _settling(call: PaidCall, names: Sequence[str], alone: set[CallId]) -> PaidCall:
-    found = [name for name in (call.call_id, *names) if name is not None and CallId(call.provider, name) in alone]
-    return replace(call, replaces=(*call.replaces, *found))
+    replaced = [name for name in (call.call_id, *names) if name is not None and CallId(call.provider, name) in alone]
+    return replace(call, replaces=(*call.replaces, *replaced))
 
 
 async def book_calls(store: Store, target: Target) -> list[CallDifference]:
@@ -859,12 +572,12 @@ async def book_calls(store: Store, target: Target) -> list[CallDifference]:
     calls, target.calls = target.calls, []
     if target.is_older_copy:
         return []
-    known = await _known(store, target, [CallId(call.provider, call.call_id) for call in calls if call.call_id])
+    rows = await _known(store, target, [CallId(call.provider, call.call_id) for call in calls if call.call_id])
     if target.unsettled:
-        known.update(await _with_entries(store, target))
+        rows.update(await _with_entries(store, target))
     conflicts = []
     for reported in calls:
-        call = _grown(reported, known.get(CallId(reported.provider, reported.call_id or "")))
+        call = _grown(reported, rows.get(CallId(reported.provider, reported.call_id or "")))
         if call is None:
             continue
         try:
@@ -891,88 +604,16 @@ def _grown(call: PaidCall, there: CallRow | None) -> PaidCall | None:
 async def _with_entries(store: Store, target: Target) -> dict[CallId, CallRow]:
     """Return the calls that are booked with an entry, by the ids that they have while that is not complete."""
     session = target.session
-    found = {}
+    rows = {}
     for entry_id in await store.backend.taken_entry_ids(session.id, list(target.unsettled)):
         for row in await store.backend.calls_of_entry(session.ref, entry_id):
-            found.update({CallId(row.provider, name): row for name in target.unsettled[entry_id]})
-    return found
+            rows.update({CallId(row.provider, name): row for name in target.unsettled[entry_id]})
+    return rows
 
 
 async def _known(store: Store, target: Target, names: Sequence[CallId]) -> dict[CallId, CallRow]:
     rows = await store.backend.find_calls(target.session.info.scope, names) if names else []
     return {CallId(row.provider, row.call_id): row for row in rows}
-
-
-# Where files to import are: in folders that were named, and in the usual places of the programs that write them.
-
-
-def usual_places(format: str = AUTO) -> list[Path]:  # noqa: A002
-    """Return the folders that are there of those in which programs keep their sessions, each once."""
-    formats = all_formats() if format == AUTO else (find_format(format),)
-    places = []
-    for place in (place for each in formats for place in each.places):
-        with suppress(InvalidArgument):  # the home of no user has no sessions
-            places.append(Path(in_full(place)))
-    return [place for place in dict.fromkeys(places) if place.is_dir()]
-
-
-def find_files(
-    places: Iterable[Path],
-    format: str = AUTO,  # noqa: A002
-    *,
-    others: Counter[str] | None = None,
-    is_session: Callable[[Path], object] = lambda _: None,
-) -> Iterator[Path]:
-    """Return the files to import, each once: those that are named, and in folders those of a format, by name.
-
-    In a folder a file is taken where its name ends as the format's do, and its beginning is that of the format (or,
-    with ``auto``, of any). Links to folders are not followed. One that ``is_session`` returns something for is one.
-    """
-    seen: set[Path] = set()
-    for place in places:
-        for path in _files_of(place, format, others, is_session) if place.is_dir() else (place,):
-            real = path.resolve()
-            if real not in seen:
-                seen.add(real)
-                yield path
-
-
-def _files_of(
-    folder: Path,
-    format: str,  # noqa: A002
-    others: Counter[str] | None,
-    is_session: Callable[[Path], object],
-) -> Iterator[Path]:
-    formats = all_formats() if format == AUTO else (find_format(format),)
-    suffixes = tuple({suffix for each in formats for suffix in each.suffixes})
-    for where, folders, names in os.walk(folder):
-        folders.sort()
-        # What belongs to a session comes after it: a file of the same name as a folder, before what is in there.
-        for name in sorted(names):
-            path = Path(where, name)
-            if is_session(path):
-                yield path
-                continue
-            first = _beginning(path) if name.endswith(suffixes) else b""
-            # What cannot be read is named, with the reason, when it is to be imported.
-            if first is None or (first and _is_one_of(first, path, format)):
-                yield path
-            elif others is not None and (program := program_of(first, str(path.absolute()))) is not None:
-                others[program] += 1
-
-
-def _beginning(path: Path) -> bytes | None:
-    try:
-        with path.open("rb") as file:
-            return file.read(_FIRST_BYTES)
-    except OSError:
-        return None
-
-
-def _is_one_of(first: bytes, path: Path, format: str) -> bool:  # noqa: A002
-    if format == AUTO:
-        return recognize(first, str(path)) is not None
-    return find_format(format).recognizes(first, str(path))
 
 
 # Importing files of other programs, once and again.
@@ -1001,10 +642,10 @@ async def import_file(
     again: bool = False,
     progress: Progress | None = None,
 ) -> ImportReport:
-    """Import a session file of another program, or what it has gained since it was imported last.
+    """Import a session file of another program, or the rows it has gained since it was imported last.
 
-    A session that was deleted stays deleted, with what the file has of its tasks, unless it is to be imported
-    ``again``: what it had paid is its own then, and is not paid once more.
+    A session that was deleted stays deleted, with its tasks in the file, unless it is to be imported
+    ``again``: its former payments are its own then, and is not paid once more.
 
     ``format`` is ``auto`` (the file tells), or one of `flue_py.formats.registry.format_names`. A last message that may
     not be complete is held back, for a later import of the file, unless ``finish`` says that no more will come.
@@ -1070,7 +711,7 @@ class _FileImport:
         """Calls that the session which asked cannot have: the one that repeats them has the bill."""
 
     async def add(self, part: SessionPart) -> None:
-        """Store what is new of a part."""
+        """Store the new entries of a part."""
         session_id = str(part.session.id)
         if await self._stays_deleted(session_id, part) or await self._is_elsewhere(session_id, part):
             return
@@ -1093,10 +734,10 @@ class _FileImport:
         if self._again or session_id in self._targets or await self._store.get_session(session_id) is not None:
             return False
         parent = part.parent.session_id if part.parent else None
-        asked = [session_id] if parent is None or parent in self._targets else [session_id, parent]
-        gone = await self._store.backend.was_deleted(asked, self._scope)
+        ids = [session_id] if parent is None or parent in self._targets else [session_id, parent]
+        deletions = await self._store.backend.was_deleted(ids, self._scope)
         # One that had a bill alone was never imported from its own file.
-        if not any(had_entries or not part.entries for had_entries in gone.values()):
+        if not any(had_entries or not part.entries for had_entries in deletions.values()):
             self._deleted.pop(session_id, None)
             return False
         self._deleted[session_id] = SessionImport(session_id, False, 0, 0, None, task_of=parent, deleted=True)
@@ -1105,7 +746,7 @@ class _FileImport:
         return True
 
     async def _is_elsewhere(self, session_id: str, part: SessionPart) -> bool:
-        """Return whether the session that asked for what the file repeats is in another scope: it stays as it is."""
+        """Return whether the session whose entries the file repeats is in another scope: it stays as it is."""
         session = await self._store.get_session(session_id) if part.is_payer else None
         if session is None or session.info.scope == self._scope:
             return False
@@ -1147,13 +788,13 @@ class _FileImport:
         entries = storable_entries(part, self._store.limits.entry_bytes, self._notes)
         leaf = _last_among(part.leaves, entries[:most])
         new = replace(part.session, scope=self._scope, metadata_text=metadata_with_names(part))
-        told: list[str] = []
-        session = await self._store.import_session(new, entries[:most], leaf=leaf, on_oddity=told.append)
+        oddities: list[str] = []
+        session = await self._store.import_session(new, entries[:most], leaf=leaf, on_oddity=oddities.append)
         self._conflicts += await self._store.call_conflicts(entries[:most], scope=self._scope)
         target = Target(session, created=True, newest=leaf, first_part=False, segment=part.segment)
         target.parent = part.parent.session_id if part.parent else None
         target.added = len(entries[:most])
-        target.note_oddities(told, entries[:most])
+        target.note_oddities(oddities, entries[:most])
         target.recorded = imported_record(session)
         self._targets[session.id] = target
         if len(entries) > most:
@@ -1165,7 +806,7 @@ class _FileImport:
     # a session that is there
 
     async def _check_unchanged(self, target: Target) -> None:
-        """Raise `UnreadableFile` if the file does not begin any more with what was imported before."""
+        """Raise `UnreadableFile` if the file does not begin any more with the bytes that were imported before."""
         target.recorded = imported_record(target.session)
         count, digest = target.read_before()
         if type(count) is not int or not isinstance(digest, str):
@@ -1196,11 +837,11 @@ class _FileImport:
         follows = False
         if part.lost:
             part, follows = await self._reattach_lost(target, part)
-        asked = [str(entry.id) for entry in part.entries]
+        ids = [str(entry.id) for entry in part.entries]
         for earlier in part.earlier.values():
-            asked += earlier
-        taken = await self._store.backend.taken_entry_ids(session.id, asked)
-        if asked:
+            ids += earlier
+        taken = await self._store.backend.taken_entry_ids(session.id, ids)
+        if ids:
             target.first_part = False
         replaced = await self._replace_incomplete(target, part, taken)
         missing = [
@@ -1209,9 +850,9 @@ class _FileImport:
             if entry.id not in taken and entry.id not in target.instead
         ]
         missing = await with_settled(self._store, target, part, missing)
-        known = [leaf for leaf in part.leaves if leaf in taken]
-        if known:
-            target.newest = known[-1]
+        stored_leaves = [leaf for leaf in part.leaves if leaf in taken]
+        if stored_leaves:
+            target.newest = stored_leaves[-1]
         target.already_there += sum(entry.id in taken for entry in part.entries)
         follows = follows or replaced or session.leaf_id == target.newest
         follows = follows or _is_where_it_was(target, part)
@@ -1236,8 +877,8 @@ class _FileImport:
         await self._store_entries(target, missing, part.leaves if follows else (), leaf)
         if follows:
             target.newest = leaf
-        kept = not follows and not target.is_superseded and any(leaf in added for leaf in part.leaves)
-        target.leaf_kept = target.leaf_kept or kept
+        keeps_leaf = not follows and not target.is_superseded and any(leaf in added for leaf in part.leaves)
+        target.leaf_kept = target.leaf_kept or keeps_leaf
 
     def _in_order(self, target: Target, part: SessionPart, taken: set[str], missing: list[NewEntry]) -> list[NewEntry]:
         """Return the new entries behind those that were imported, of a file whose rows have no ids of their own.
@@ -1263,7 +904,7 @@ class _FileImport:
     async def _replace_incomplete(self, target: Target, part: SessionPart, taken: set[str]) -> bool:
         """Retract messages that were taken before they were complete; return whether the leaf stepped back for one.
 
-        What was built on meanwhile stays as it is, and stands for the whole message.
+        A message that was built on meanwhile stays as it is, and stands for the whole message.
         """
         replaced = False
         for position, entry in enumerate(part.entries):
@@ -1306,7 +947,7 @@ class _FileImport:
         return False
 
     def _reattached(self, target: Target, entry: NewEntry) -> NewEntry:
-        """Return an entry below what stands for its parent, and its call in the place of what was paid of it before."""
+        """Return an entry below the stand-in for its parent, and its call in the place of payments of it before."""
         if entry.parent_id in target.instead:
             entry = replace(entry, parent_id=target.stands_for(entry.parent_id))
         if entry.calls and entry.id in self._paid:
@@ -1352,7 +993,7 @@ class _FileImport:
 
     async def finish(self) -> None:
         """Set titles and labels, remember how far the file was read, and link task sessions."""
-        repeating = next((each for name, each in self._targets.items() if name not in self._payers), None)
+        repeating = next((target for name, target in self._targets.items() if name not in self._payers), None)
         if repeating is not None:
             repeating.calls += self._repeated
         for target in self._targets.values():
@@ -1368,7 +1009,7 @@ class _FileImport:
         await link_tasks(self._store, self._scope, self._targets.values())
 
     def report(self) -> ImportReport:
-        """Return what was done."""
+        """Return the report of the import."""
         rows = self._source.report
         # What the file is of comes first; then the task sessions in it.
         sessions = [*(target.report() for target in self._targets.values()), *self._deleted.values()]
@@ -1426,7 +1067,7 @@ _MOST = 50_000
 
 
 class ImportedFiles:
-    """What a store remembers of the files that were imported into a scope."""
+    """The notes of a store about the files that were imported into a scope."""
 
     def __init__(self, store: Store, scope: str, *, finish: bool, wanted: str, version: str) -> None:
         self._store = store
@@ -1440,20 +1081,20 @@ class ImportedFiles:
         self._reports: dict[Path, ImportReport | None] = {}
 
     async def read(self) -> None:
-        """Read what is remembered. O(files, and their sessions)."""
+        """Read the notes. O(files, and their sessions)."""
         document = await self._store.backend.get_document(self._name)
-        known: dict[str, Any] = {} if document is None else {**decode_object(document.body)}
+        record: dict[str, Any] = {} if document is None else {**decode_object(document.body)}
         # Another version may read more of a file.
-        files = known.get("files") if known.get("version") == self._version else None
+        files = record.get("files") if record.get("version") == self._version else None
         self._files = files if isinstance(files, dict) else {}
-        self._sessions = await self._there({name for each in self._files.values() for name in each["sessions"]})
+        self._sessions = await self._there({name for file in self._files.values() for name in file["sessions"]})
 
     async def _there(self, names: set[str]) -> dict[str, SessionInfo]:
         infos = await self._store.backend.get_sessions(sorted(names))
         return {info.id: info for info in infos if info is not None and info.scope == self._name.scope}
 
     def report(self, path: Path) -> ImportReport | None:
-        """Return what importing a file would report, which changes nothing; None if it has to be read.
+        """Return the report of an import of a file that changes nothing; None if it has to be read.
 
         It is looked at the first time that it is asked for.
         """
@@ -1462,20 +1103,22 @@ class ImportedFiles:
         return self._reports[path]
 
     def _report(self, path: Path) -> ImportReport | None:
-        known = self._files.get(_key(path))
-        if known is None or known["finish"] != self._finish or self._wanted not in (AUTO, known["report"]["format"]):
+        record = self._files.get(_key(path))
+        if record is None or record["finish"] != self._finish or self._wanted not in (AUTO, record["report"]["format"]):
             return None
-        counts: dict[str, list[int]] = known["sessions"]
+        counts: dict[str, list[int]] = record["sessions"]
         sessions = {name: self._sessions[name] for name in counts if name in self._sessions}
         if len(sessions) < len(counts) or any(_has_less(info, counts[name]) for name, info in sessions.items()):
             return None
-        beside = find_format(known["report"]["format"]).said_beside(path)
-        before: dict[str, list[int]] = known.get("before", {})
-        if known.get("beside") != beside or any(_stated(each) != state for each, state in before.items()):
+        said_beside = find_format(record["report"]["format"]).said_beside(path)
+        before: dict[str, list[int]] = record.get("before", {})
+        if record.get("beside") != said_beside or any(
+            _stated(before_path) != state for before_path, state in before.items()
+        ):
             return None
-        if known["file"] != _state_of(path):
+        if record["file"] != _state_of(path):
             return None
-        return _reported(str(path), known["report"], sessions)
+        return _reported(str(path), record["report"], sessions)
 
     def note(self, source: ImportSource, report: ImportReport) -> None:
         """Remember a file that was imported, if all that it brought is known by it alone, and is in the store."""
@@ -1483,30 +1126,32 @@ class ImportedFiles:
         # A note may be that what comes before is not there, which is not remembered.
         depends = made_by.package != OURS or (made_by.before is not None and report.repaired_rows > 0)
         is_odd = report.call_conflicts or any(
-            each.deleted or each.leaf_kept or each.oddities for each in report.sessions
+            session.deleted or session.leaf_kept or session.oddities for session in report.sessions
         )
         now = None if depends or is_odd else _state_of(source.path)
         changed_ns = max(time for state in (source.state, *source.before.values()) for time in state[3:])
         is_settled = source.opened_ns - changed_ns > _SETTLED_NS
         if now is not None and now[:-1] == source.state and is_settled:
-            known = {"file": now, "finish": self._finish, "report": report.to_json()}
-            known |= {"before": source.before, "beside": source.beside}
-            self._imported[_key(source.path)] = known
+            record = {"file": now, "finish": self._finish, "report": report.to_json()}
+            record |= {"before": source.before, "beside": source.beside}
+            self._imported[_key(source.path)] = record
 
     async def write(self) -> None:
-        """Store what was noted, if it can be: an import does not fail by it. O(files that are remembered)."""
+        """Store the notes, if it can be done: an import does not fail by it. O(files that are remembered)."""
         if self._imported:
             with suppress(FlueError):
                 await self._write()
 
     async def _write(self) -> None:
-        there = await self._there({each["sessionId"] for known in self._imported.values() for each in _parts(known)})
-        for path, known in self._imported.items():
-            names = [each["sessionId"] for each in _parts(known)]
+        there = await self._there(
+            {session["sessionId"] for record in self._imported.values() for session in _parts(record)}
+        )
+        for path, record in self._imported.items():
+            names = [session["sessionId"] for session in _parts(record)]
             if all(name in there for name in names):
-                known["sessions"] = {name: _counts(there[name]) for name in names}
+                record["sessions"] = {name: _counts(there[name]) for name in names}
                 self._files.pop(path, None)
-                self._files[path] = known
+                self._files[path] = record
         files = dict([*self._files.items()][-_MOST:])
         body = encode_json({"version": self._version, "files": files}, "files")[0]
         new = NewDocument("file", self._name.name, body, "json", self._name.scope, IMPORTED_FILES)
@@ -1518,8 +1163,8 @@ def _key(path: Path) -> str:
     return path.absolute().as_uri()
 
 
-def _parts(known: dict[str, Any]) -> list[dict[str, Any]]:
-    parts: list[dict[str, Any]] = known["report"]["sessions"]
+def _parts(record: dict[str, Any]) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = record["report"]["sessions"]
     return parts
 
 
@@ -1554,18 +1199,18 @@ def _stated(path: str) -> list[int] | None:
 
 
 def _reported(file: str, before: dict[str, Any], sessions: dict[str, SessionInfo]) -> ImportReport:
-    def part(each: dict[str, Any]) -> SessionImport:
-        leaf = sessions[each["sessionId"]].leaf_id
-        there = each["added"] + each["alreadyThere"]
-        return SessionImport(each["sessionId"], False, 0, there, leaf, task_of=each["taskOf"])
+    def part(session: dict[str, Any]) -> SessionImport:
+        leaf = sessions[session["sessionId"]].leaf_id
+        there = session["added"] + session["alreadyThere"]
+        return SessionImport(session["sessionId"], False, 0, there, leaf, task_of=session["taskOf"])
 
     return ImportReport(
         file=file,
         format=before["format"],
-        sessions=tuple(part(each) for each in before["sessions"]),
+        sessions=tuple(part(row) for row in before["sessions"]),
         rows=before["rows"],
-        skipped=tuple(LineNote(each["line"], each["text"]) for each in before["skipped"]),
-        repaired=tuple(LineNote(each["line"], each["text"]) for each in before["repaired"]),
+        skipped=tuple(LineNote(row["line"], row["text"]) for row in before["skipped"]),
+        repaired=tuple(LineNote(row["line"], row["text"]) for row in before["repaired"]),
         unknown_kinds=before["unknownKinds"],
         surrogates_replaced=before["surrogatesReplaced"],
         skipped_rows=before["skippedRows"],

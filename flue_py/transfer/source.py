@@ -1,0 +1,380 @@
+"""Files to import: found, opened, recognized, and read a batch at a time."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+from flue_py.core.json import JsonValue, json_weight
+from flue_py.core.sessions import (
+    DEFAULT_LIMITS,
+    Limits,
+)
+from flue_py.errors import FlueError, InvalidArgument, UnreadableFile, shown
+from flue_py.formats.kit import ParseReport, Reader, SessionPart
+from flue_py.formats.registry import (
+    OURS,
+    Format,
+    all_formats,
+    find_format,
+    format_names,
+    program_by_content,
+    program_of,
+    recognize,
+)
+from flue_py.system import collector_held, in_full, open_if_plain
+
+# Opening a file that somebody else has made, and refusing pipes and devices, which may have no end.
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """Return a file opened for reading bytes. Never waits for another process.
+
+    Raises `UnreadableFile` for a pipe, a socket or a device, which may have no end, and OSError.
+    """
+    opened = open_if_plain(path)
+    if opened is None:
+        raise UnreadableFile(
+            f"{path} is a pipe or a device, not a file; write it into a file first. Nothing was imported"
+        )
+    return opened
+
+
+# A file that is being imported: recognised, opened, and read a batch at a time.
+
+AUTO = "auto"
+_FIRST_BYTES = 1 << 16
+_ONE_READ = 1 << 20
+_BEGINNING = 1_000
+_GZIP = b"\x1f\x8b"
+_ROWS_AT_ONCE = 4_000
+_BYTES_AT_ONCE = 8 * 2**20
+_SHORTEST_LIMIT = 1 << 20
+# Below this share of the limit, no values of JSON weigh more than it.
+_LIGHT = 16
+
+
+class ImportSource:
+    """One file to import. Opened by `start`; to be closed, or used as a context manager."""
+
+    def __init__(
+        self,
+        path: Path,
+        format: str = AUTO,  # noqa: A002
+        *,
+        take_all: bool = False,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self.path = path
+        self._limits = limits
+        self._wanted = format
+        self._take_all = take_all
+        self._format: Format | None = None
+        self._file: BinaryIO | None = None
+        self._lines: Iterator[tuple[int, bytes]] = iter(())
+        self._before: Iterator[None] = iter(())
+        self._reader: Reader | None = None
+        self._report: ParseReport | None = None
+        self._waiting: list[SessionPart] | None = []
+        self.size = 0
+        self.state: list[int] = []
+        """Which file it is, and whether it was changed, as `stated` says it, when it was opened."""
+        self.opened_ns = 0
+        self.before: dict[str, list[int]] = {}
+        """The same of the files that come before it, by their paths."""
+        self.beside: JsonValue = None
+        """The description of it in other files, as `Format.said_beside` returns it."""
+        self.bytes_read = 0
+        self.whole_bytes = 0
+        """How many bytes of whole lines were read: the end of a file that is being written may be half a line."""
+        self._digest = blake2b(digest_size=16)
+
+    def __enter__(self) -> ImportSource:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        if self._file is not None:
+            self._file.close()
+
+    @property
+    def format(self) -> Format:
+        """The format of the file, once it was started."""
+        assert self._format is not None
+        return self._format
+
+    @property
+    def report(self) -> ParseReport:
+        """The report on the rows, once everything was read."""
+        assert self._report is not None
+        return self._report
+
+    @property
+    def digest(self) -> str:
+        """The digest of the whole lines that were read."""
+        return self._digest.hexdigest()
+
+    def start(self) -> None:
+        """Open the file and read the beginning. Raises `UnreadableFile` if it cannot be read or recognised."""
+        first = b""
+        try:
+            self._file = open_plain(self.path)
+            status = os.fstat(self._file.fileno())
+            self.size, self.state, self.opened_ns = status.st_size, stated(status), time.time_ns()
+            first = self._file.read(_FIRST_BYTES)
+            self._file.seek(0)
+            self._format = self._recognized(first)
+            self.beside = self._format.said_beside(self.path)
+            self._reader = self._make_reader(self._format)
+            lines = self._document if self._reader.needs_whole else self._numbered_lines
+            if self._reader.needs_scan:
+                for number, raw in lines(self._file):
+                    self._reader.scan(number, raw)
+                self._file.seek(0)
+            self._lines = lines(self._file)
+            self._before = self._format.rows_before(self.path, self._reader, self._numbered_lines)
+            self._waiting = self._read_batch()
+        except UnreadableFile as error:
+            hint = self._looks_like(first)
+            if not hint:
+                raise
+            raise UnreadableFile(f"{error}{hint}") from error
+        except OSError as error:
+            raise UnreadableFile(f"{self.path} cannot be read: {error.strerror or error}") from error
+
+    def _looks_like(self, first: bytes) -> str:
+        """Return a hint for a file that is not of the format that was named."""
+        program = program_of(first, str(self.path.absolute()))
+        if program is not None:
+            return f"; it is a file of {program}, which no format reads"
+        if first.startswith(b"SQLite format 3"):
+            return "; it looks like a SQLite database: use flue-py unbundle for a bundle, flue-py --db for a store"
+        if first.startswith(_GZIP):
+            return "; it is compressed: unpack it first"
+        form = recognize(first, str(self.path))
+        if form is None or form is self._format:
+            return ""
+        return f"; it looks like {form.name}: use flue-py import {form.name}, or auto"
+
+    def _recognized(self, first: bytes) -> Format:
+        if self._wanted != AUTO:
+            named = find_format(self._wanted)
+            if program_by_content(first) is not None and not named.recognizes(first, str(self.path)):
+                raise UnreadableFile(f"{self.path} is not of the format {named.name}; nothing was imported")
+            return named
+        form = recognize(first, str(self.path))
+        if form is not None:
+            return self._settled(form) if self.size > len(first) else form
+        if first[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            raise UnreadableFile(f"{self.path} is UTF-16; sessions are UTF-8: convert it first")
+        reason = "is empty" if not first.strip() else f"looks like none of {', '.join(format_names())}"
+        raise UnreadableFile(f"{self.path} {reason}; nothing was imported")
+
+    def _settled(self, form: Format) -> Format:
+        """Return the format that the whole file is of, where its beginning is not enough to tell."""
+        file = self._file
+        if form.settle is None or file is None:
+            return form
+        name = form.other_format(iter(lambda: file.read(_ONE_READ), b""))
+        file.seek(0)
+        return form if name is None else find_format(name)
+
+    def _make_reader(self, format: Format) -> Reader:  # noqa: A002
+        try:
+            return format.reader(self.path.name)
+        except Exception as error:
+            raise self._failed(format, error) from error
+
+    def _failed(self, format: Format, error: Exception) -> Exception:  # noqa: A002
+        """Return the error to raise for one of a reader: of another package's, that it is to blame."""
+        if format.package == OURS or isinstance(error, (FlueError, OSError)):
+            return error
+        return UnreadableFile(f"{self.path}: {format.failed(error)}; nothing more of it was imported")
+
+    def _document(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+        """Yield the whole file as line 1. Raises `UnreadableFile` if it is larger than the limits allow."""
+        most = self._limits.document_bytes
+        if self.size > most:
+            raise self._too_large(f"{self.size} bytes are more than the {most}")
+        data = file.read(self.size)
+        if len(data) > most // _LIGHT and json_weight(data) > 3 * most:
+            raise self._too_large(f"its values would take more than three times the {most} bytes in memory")
+        yield 1, data
+
+    def _too_large(self, reason: str) -> UnreadableFile:
+        return UnreadableFile(
+            f"{self.path}: {reason} that a file of the format {self.format.name} may have, since it is read as a "
+            "whole; nothing was imported. Open the store with other limits (document_bytes) if you trust it"
+        )
+
+    def batch(self) -> list[SessionPart] | None:
+        """Return the next parts of the file's sessions; None if there are no more."""
+        waiting = self._waiting
+        if waiting is None:
+            return None
+        try:
+            self._waiting = None if self._report is not None else self._read_batch()
+        except OSError as error:
+            raise UnreadableFile(f"{self.path} cannot be read on: {error.strerror or error}") from error
+        return waiting
+
+    def _read_batch(self) -> list[SessionPart]:
+        assert self._reader is not None
+        try:
+            with collector_held(_ROWS_AT_ONCE):
+                return self._read_rows(self._reader)
+        except Exception as error:
+            raise self._failed(self.format, error) from error
+
+    def _read_rows(self, reader: Reader) -> list[SessionPart]:
+        size, is_chained = 0, self.format.is_chained
+        for _ in self._before:
+            if reader.ready >= _ROWS_AT_ONCE:
+                return reader.take()
+        for number, raw in self._lines:
+            self.bytes_read += len(raw)
+            if raw.endswith(b"\n"):
+                self.whole_bytes += len(raw)
+                if is_chained:
+                    self._digest.update(raw)
+            reader.feed(number, raw)
+            size += len(raw)
+            if size >= _BYTES_AT_ONCE or reader.ready >= _ROWS_AT_ONCE:
+                return reader.take()
+        parts = reader.finish(take_all=self._take_all)
+        self._report = reader.report()
+        return parts
+
+    def _numbered_lines(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+        """Return the lines of a file with their numbers, from 1; of a line that is too large only the beginning.
+
+        Too large is one far longer than an entry may be, or whose values would take far more memory than that.
+        """
+        if file is not self._file and isinstance(file.name, (str, Path)):
+            self.before[str(file.name)] = stated(os.fstat(file.fileno()))
+        most = max(self._limits.entry_bytes, _SHORTEST_LIMIT)
+        number = 0
+        while line := file.readline(_ONE_READ):
+            number += 1
+            if len(line) == _ONE_READ and not line.endswith(b"\n"):
+                line = _read_long(file, line, most + most // 4)
+            if len(line) > most // _LIGHT and json_weight(line) > 3 * most:
+                line = line[:_BEGINNING] + b"\n"
+            yield number, line
+
+    def digest_of_first(self, count: int) -> str | None:
+        """Return the digest of the first ``count`` bytes of the file, as `digest` makes it; None if it has less."""
+        if count > self.size:
+            return None
+        digest = blake2b(digest_size=16)
+        with open_plain(self.path) as file:
+            while count > 0 and (some := file.read(min(count, 1 << 20))):
+                digest.update(some)
+                count -= len(some)
+        return digest.hexdigest() if count == 0 else None
+
+
+def _read_long(file: BinaryIO, begun: bytes, most: int) -> bytes:
+    """Return a line whose beginning was read; only the beginning if it has more than ``most`` bytes."""
+    line = bytearray(begun)
+    some, is_too_long = begun, False
+    while some and not some.endswith(b"\n"):
+        some = file.readline(_ONE_READ)
+        is_too_long = is_too_long or len(line) + len(some) > most
+        if not is_too_long:
+            line += some
+    return bytes(line[:_BEGINNING]) + b"\n" if is_too_long else bytes(line)
+
+
+def stated(status: os.stat_result) -> list[int]:
+    """Return numbers that identify an open file, and tell whether it was changed."""
+    return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+
+
+def checked_format(name: str) -> str:
+    """Return the name of a format, or ``auto``. Raises `InvalidArgument`."""
+    if not isinstance(name, str):
+        raise InvalidArgument(f"format: should be a string, not {shown(name)}")
+    return AUTO if name == AUTO else find_format(name).name
+
+
+# Where files to import are: in folders that were named, and in the usual places of the programs that write them.
+
+
+def usual_places(format: str = AUTO) -> list[Path]:  # noqa: A002
+    """Return the folders that are there of those in which programs keep their sessions, each once."""
+    formats = all_formats() if format == AUTO else (find_format(format),)
+    places = []
+    for place in (place for form in formats for place in form.places):
+        with suppress(InvalidArgument):  # the home of no user has no sessions
+            places.append(Path(in_full(place)))
+    return [place for place in dict.fromkeys(places) if place.is_dir()]
+
+
+def find_files(
+    places: Iterable[Path],
+    format: str = AUTO,  # noqa: A002
+    *,
+    others: Counter[str] | None = None,
+    is_session: Callable[[Path], object] = lambda _: None,
+) -> Iterator[Path]:
+    """Return the files to import, each once: those that are named, and in folders those of a format, by name.
+
+    In a folder a file is taken where its name ends as the format's do, and its beginning is that of the format (or,
+    with ``auto``, of any). Links to folders are not followed. One that ``is_session`` returns something for is one.
+    """
+    seen: set[Path] = set()
+    for place in places:
+        for path in _files_of(place, format, others, is_session) if place.is_dir() else (place,):
+            real = path.resolve()
+            if real not in seen:
+                seen.add(real)
+                yield path
+
+
+def _files_of(
+    folder: Path,
+    format: str,  # noqa: A002
+    others: Counter[str] | None,
+    is_session: Callable[[Path], object],
+) -> Iterator[Path]:
+    formats = all_formats() if format == AUTO else (find_format(format),)
+    suffixes = tuple({suffix for form in formats for suffix in form.suffixes})
+    for where, folders, names in os.walk(folder):
+        folders.sort()
+        # What belongs to a session comes after it: a file of the same name as a folder, before what is in there.
+        for name in sorted(names):
+            path = Path(where, name)
+            if is_session(path):
+                yield path
+                continue
+            first = _beginning(path) if name.endswith(suffixes) else b""
+            # What cannot be read is named, with the reason, when it is to be imported.
+            if first is None or (first and _is_one_of(first, path, format)):
+                yield path
+            elif others is not None and (program := program_of(first, str(path.absolute()))) is not None:
+                others[program] += 1
+
+
+def _beginning(path: Path) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            return file.read(_FIRST_BYTES)
+    except OSError:
+        return None
+
+
+def _is_one_of(first: bytes, path: Path, format: str) -> bool:  # noqa: A002
+    if format == AUTO:
+        return recognize(first, str(path)) is not None
+    return find_format(format).recognizes(first, str(path))
