@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
 from rich.text import Text
@@ -36,9 +36,9 @@ from flue_py.render.lines import (
     padded,
     short_count,
 )
-from flue_py.render.views import diff_lines, group_line, hit_lines, minute, project_name, searched_text, spent
+from flue_py.render.views import diff_lines, minute, project_name, searched_text, spent
 from flue_py.runtime.harness import redo_last, undo_last
-from flue_py.search import SearchAnswer, SearchHit
+from flue_py.search import SearchAnswer
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.tui import model
@@ -49,9 +49,9 @@ from flue_py.tui.model import (
     Mask,
     Masked,
     OpenedSession,
-    Planned,
     Project,
     Row,
+    SearchRow,
     ShownTree,
     begun_row,
     entry_row,
@@ -60,7 +60,9 @@ from flue_py.tui.model import (
     named,
     next_row,
     next_session,
+    or_false,
     plan_deletion,
+    search_rows,
     strings_of,
     without,
 )
@@ -69,6 +71,7 @@ from flue_py.tui.widgets import MARK, AskLine, Confirm, EditPrompt, Keys, Reader
 if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.await_complete import AwaitComplete
+    from textual.widget import Widget
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -94,6 +97,13 @@ class BrowserScreen(Screen[Given]):
     def browser(self) -> Browser:
         """The application, which has the store and the mask."""
         return cast("Browser", self.app)
+
+    def laid_out(self, *widgets: Widget) -> ComposeResult:
+        """Yield the head of the screen, the widgets, the line at the foot and the keys."""
+        yield Static(id="title", markup=False)
+        yield from widgets
+        yield Static(id="status", markup=False)
+        yield Footer()
 
     def say(self, text: str) -> None:
         """Show a line at the foot of the screen."""
@@ -148,8 +158,6 @@ _LIMIT = 200
 _SEARCHED = 200_000
 """How much of a text is looked at for secrets: as much as is searched of it."""
 
-_Shown: TypeAlias = tuple[Line, SearchHit | None]
-
 
 class FindScreen(BrowserScreen[str | None]):
     """A search. In one session, the id of the entry that is chosen is the result of the screen."""
@@ -169,16 +177,13 @@ class FindScreen(BrowserScreen[str | None]):
         super().__init__()
         self._words, self._within = words, within
         self._searched: str | None = None
-        self._rows: Sequence[_Shown] = ()
+        self._rows: Sequence[SearchRow] = ()
         self._secrets: Mapping[str, tuple[str, ...]] = {}
 
     def compose(self) -> ComposeResult:
         """Lay out the words, the hits and the keys."""
-        yield Static(id="title", markup=False)
-        yield Input(self._words, placeholder="words, taken literally", id="words", compact=True)
-        yield RowList(self._draw, id="hits")
-        yield Static(id="status", markup=False)
-        yield Footer()
+        words = Input(self._words, placeholder="words, taken literally", id="words", compact=True)
+        return self.laid_out(words, RowList(self._draw, id="hits"))
 
     def on_mount(self) -> None:
         """Search for the words, if there are any."""
@@ -221,7 +226,7 @@ class FindScreen(BrowserScreen[str | None]):
         if answer is None:
             return
         names = await named(self.browser.store, [group.session for group in answer.sessions])
-        self._rows = self._lines(answer, names)
+        self._rows = search_rows(answer, names)
         self._secrets = await self._secrets_of(answer)
         self._searched = words
         self.query_one(RowList).show(len(self._rows), 0)
@@ -232,15 +237,6 @@ class FindScreen(BrowserScreen[str | None]):
             if answer.suggestions and self.browser.shows_secrets:
                 text = f"nothing found; did you mean: {', '.join(answer.suggestions)}"
         self.say(text)
-
-    def _lines(self, answer: SearchAnswer, names: Mapping[str, str]) -> Sequence[_Shown]:
-        rows: list[_Shown] = []
-        for group in answer.sessions:
-            rows.append((group_line(group, names[group.session.id]), None))
-            for hit in group.hits:
-                first, second = hit_lines(hit)
-                rows += ((first, hit), (second, None))
-        return rows
 
     def _next_hit(self, at: int, step: int) -> int:
         return next_row(len(self._rows), lambda place: self._rows[place][1] is not None, at, step)
@@ -313,12 +309,7 @@ class BeforeScreen(BrowserScreen[None]):
 
     def compose(self) -> ComposeResult:
         """Lay out the entries, the text and the keys."""
-        yield Static(id="title", markup=False)
-        with Horizontal(id="panes"):
-            yield RowList(self._draw, id="entries")
-            yield Reader(id="reader")
-        yield Static(id="status", markup=False)
-        yield Footer()
+        return self.laid_out(Horizontal(RowList(self._draw, id="entries"), Reader(id="reader"), id="panes"))
 
     def on_mount(self) -> None:
         """Read the entries that the compaction stands for."""
@@ -535,14 +526,14 @@ class ChangingScreen(BrowserScreen[None]):
         """Undo the last operation."""
         session = self._session()
         if session is not None:
-            await self._do(_or_false(undo_last(session, by=BY)), "undone; r does it again")
+            await self._do(or_false(undo_last(session, by=BY)), "undone; r does it again")
 
     @work
     async def action_redo(self) -> None:
         """Redo the last undo."""
         session = self._session()
         if session is not None:
-            await self._do(_or_false(redo_last(session, by=BY)), "done again")
+            await self._do(or_false(redo_last(session, by=BY)), "done again")
 
     @work
     async def action_delete(self) -> None:
@@ -556,12 +547,6 @@ class ChangingScreen(BrowserScreen[None]):
         agreed = await self.app.push_screen_wait(Confirm(self.browser.masked(planned.question), planned.facts))
         if agreed and await self.tried(planned.go()) is not None:
             self.browser.leave()
-
-
-async def _or_false(work: Awaitable[object | None]) -> object:
-    """Return the result of some work, and False in place of None: there was nothing to do."""
-    done = await work
-    return False if done is None else done
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -588,10 +573,7 @@ class CompareScreen(BrowserScreen[None]):
 
     def compose(self) -> ComposeResult:
         """Lay out the lines and the keys."""
-        yield Static(id="title", markup=False)
-        yield RowList(self._draw, id="lines")
-        yield Static(id="status", markup=False)
-        yield Footer()
+        return self.laid_out(RowList(self._draw, id="lines"))
 
     def on_mount(self) -> None:
         """Compare."""
@@ -730,12 +712,7 @@ class SessionScreen(ChangingScreen):
 
     def compose(self) -> ComposeResult:
         """Lay out the head, the tree, the message and the keys."""
-        yield Static(id="title", markup=False)
-        with Horizontal(id="panes"):
-            yield RowList(self._draw, id="tree")
-            yield Reader(id="reader")
-        yield Static(id="status", markup=False)
-        yield Footer()
+        return self.laid_out(Horizontal(RowList(self._draw, id="tree"), Reader(id="reader"), id="panes"))
 
     def on_mount(self) -> None:
         """Read the session, and follow it."""
@@ -1108,11 +1085,8 @@ class SessionsScreen(BrowserScreen[None]):
 
     def compose(self) -> ComposeResult:
         """Lay out the head, the filter, the list and the keys."""
-        yield Static(id="title", markup=False)
-        yield Input(placeholder="type to filter: title, folder, scope, id", id="filter", compact=True)
-        yield RowList(self._draw, id="sessions")
-        yield Static(id="status", markup=False)
-        yield Footer()
+        words = Input(placeholder="type to filter: title, folder, scope, id", id="filter", compact=True)
+        return self.laid_out(words, RowList(self._draw, id="sessions"))
 
     def on_mount(self) -> None:
         """Read the sessions."""
@@ -1210,10 +1184,8 @@ class SessionsScreen(BrowserScreen[None]):
         """Ask whether to delete the chosen session."""
         info = self._chosen()
         planned = None if info is None else await self.tried(plan_deletion(self.browser.store, info.id))
-        if planned is not None:
-            await self._delete(planned)
-
-    async def _delete(self, planned: Planned) -> None:
+        if planned is None:
+            return
         if await self.app.push_screen_wait(Confirm(self.browser.masked(planned.question), planned.facts)):
             deletion = await self.tried(planned.go())
             if deletion is not None:
@@ -1230,13 +1202,9 @@ class SessionsScreen(BrowserScreen[None]):
         words = self.query_one(Input).value
         listed = [info for info in self._sessions if self._shows_tasks or info.kind != "task"]
         self._rows = grouped(listed, words, lambda info: self.browser.masked(self._names.get(info.id, "")))
-        at = 0
-        if position is not None and not from_top:
-            ids = (
-                place for place, row in enumerate(self._rows) if isinstance(row, SessionInfo) and row.id == position.id
-            )
-            at = next(ids, 0)
-        self.query_one(RowList).show(len(self._rows), at)
+        chosen_id = None if position is None or from_top else position.id
+        ids = [row.id if isinstance(row, SessionInfo) else "" for row in self._rows]
+        self.query_one(RowList).show(len(self._rows), ids.index(chosen_id) if chosen_id in ids else 0)
         hidden = sum(info.kind == "task" for info in self._sessions) if not self._shows_tasks else 0
         shown = sum(isinstance(row, SessionInfo) for row in self._rows)
         text = f"flue-py · {counted(shown, 'session')}"
@@ -1254,9 +1222,7 @@ class SessionsScreen(BrowserScreen[None]):
                 (f" ({row.sessions:,})", "dim"),
             )
         name = self.browser.masked(self._names.get(row.id, ""))
-        sign = {"task": f"{self.browser.glyphs.fork} task ", "fork": f"{self.browser.glyphs.fork} fork "}.get(
-            row.kind, ""
-        )
+        sign = f"{self.browser.glyphs.fork} {row.kind} " if row.kind in ("task", "fork") else ""
         amount = spent(row, f"${cost_text(Cost(row.spent_picodollars))}")
         numbers = f" {padded(short_count(row.message_count), 5, right=True)} {padded(amount, 9, right=True)}"
         numbers += f" {minute(row.active_at)[2:]}"
@@ -1291,7 +1257,8 @@ class Browser(App[None]):
         self.read_only = read_only
         self.glyphs = glyphs
         self._mask = Mask()
-        self._shows_secrets = False
+        self.shows_secrets = False
+        """Whether secrets were asked for."""
         self._begin = (session_id, entry_id)
 
     def on_mount(self) -> None:
@@ -1301,14 +1268,9 @@ class Browser(App[None]):
         if session_id is not None:
             self.open_session(session_id, entry_id)
 
-    @property
-    def shows_secrets(self) -> bool:
-        """Whether secrets were asked for."""
-        return self._shows_secrets
-
     def mask(self, text: str) -> Masked:
         """Return a text without its secrets, and how many are hidden: none once they were asked for."""
-        return Masked(text, 0) if self._shows_secrets else self._mask.masked(text)
+        return Masked(text, 0) if self.shows_secrets else self._mask.masked(text)
 
     def secrets(self, text: str) -> tuple[str, ...]:
         """Return the secrets in a text."""
@@ -1320,8 +1282,8 @@ class Browser(App[None]):
 
     def toggle_secrets(self) -> bool:
         """Show secrets, or hide them again; return whether they are shown now."""
-        self._shows_secrets = not self._shows_secrets
-        return self._shows_secrets
+        self.shows_secrets = not self.shows_secrets
+        return self.shows_secrets
 
     def open_session(self, session_id: str, entry_id: str | None = None) -> None:
         """Show a session: at an entry, or at its leaf."""

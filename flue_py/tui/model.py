@@ -1,4 +1,4 @@
-"""The deletion of a session: its effect in words to ask with, and doing it if nothing has changed since."""
+"""The model of the browser: sessions, entries, rows and changes, without a screen."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
@@ -44,7 +44,8 @@ from flue_py.render.lines import (
     printable,
     walk_tree,
 )
-from flue_py.render.views import minute, name_among, whole_cost_text
+from flue_py.render.views import group_line, hit_lines, minute, name_among, whole_cost_text
+from flue_py.search import SearchAnswer, SearchHit
 from flue_py.sessions.search import all_sessions, forks_seen, sources_of
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -62,6 +63,27 @@ def in_words(error: FlueError) -> str:
     if isinstance(error, LeafConflict | RevisionConflict):
         return "the session was written meanwhile; nothing was changed, try again"
     return str(error)
+
+
+async def or_false(work: Awaitable[object | None]) -> object:
+    """Return the result of some work, and False in place of None: there was nothing to do."""
+    done = await work
+    return False if done is None else done
+
+
+SearchRow: TypeAlias = tuple[Line, SearchHit | None]
+"""A line of a search; None for its hit if none begins there."""
+
+
+def search_rows(answer: SearchAnswer, names: Mapping[str, str]) -> Sequence[SearchRow]:
+    """Return the lines of the hits, session by session. ``names`` are those of the sessions, by id."""
+    rows: list[SearchRow] = []
+    for group in answer.sessions:
+        rows.append((group_line(group, names[group.session.id]), None))
+        for hit in group.hits:
+            first, second = hit_lines(hit)
+            rows += ((first, hit), (second, None))
+    return rows
 
 
 class Planned(Frozen):

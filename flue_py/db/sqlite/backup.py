@@ -1,17 +1,22 @@
-"""A copy of a SQLite database as it is at one moment, taken while others write, and verified."""
+"""Copies of a SQLite database: a backup that is taken while others write, and the checks of one from elsewhere."""
 
 from __future__ import annotations
 
 import sqlite3
+import zlib
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from flue_py.core.sessions import VerifyReport
+from flue_py.core.json import encoded_size, inflate, inflated_size, json_weight, memory_of_utf8
+from flue_py.core.sessions import Limits, VerifyReport
 from flue_py.core.trees import BackupReport
 from flue_py.db import sql
 from flue_py.db.files import Part
 from flue_py.db.ops.verify import storage_problems, verify
+from flue_py.db.payloads import is_raw
 from flue_py.db.sqlite.file import (
     BUSY_POLL_MS,
     Progress,
@@ -20,11 +25,21 @@ from flue_py.db.sqlite.file import (
     connect,
     connect_for_reading,
     copy_into,
+    create_tables,
+    format_of,
     translated,
     why_not_writable,
 )
 from flue_py.db.waiting import Waiting
-from flue_py.errors import CorruptStore, InvalidArgument, StoreUnavailable
+from flue_py.errors import (
+    CorruptStore,
+    FlueError,
+    FormatTooNew,
+    InvalidArgument,
+    NotAStore,
+    StoreUnavailable,
+    UnreadableFile,
+)
 
 
 class Told:
@@ -101,3 +116,124 @@ def verify_connection(connection: sqlite3.Connection, location: str) -> VerifyRe
 def _counts(connection: sqlite3.Connection) -> VerifyReport:
     sessions, entries, *_ = SqliteTransaction(connection).first(sql.COUNTS) or (0, 0, 0, 0)
     return VerifyReport(sessions, entries)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Checks of a database file from elsewhere: its schema, the types of its values, and the sizes of its entries.
+
+MOST_GROWTH = 50
+"""How many bytes in memory a byte of a packed payload may stand for, if its text has wide characters."""
+
+
+def check_file(path: Path, limits: Limits) -> None:
+    """Raise `UnreadableFile` if a file is no store, or holds anything that no store would, or more than limits allow.
+
+    Nothing that the file declares is run: its schema is compared first.
+    """
+    try:
+        check_magic(path)
+        with closing(connect_for_reading(path, 0)) as connection:
+            _check_schema(connection, path)
+            (damage,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            if damage != "ok":
+                raise UnreadableFile(f"it is damaged ({damage})")
+            _check_types(connection)
+            _check_limits(connection, limits)
+    except (sqlite3.Error, NotAStore) as error:
+        raise UnreadableFile(f"it cannot be read ({error})") from error
+
+
+def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
+        create_tables(empty)
+        ours = dict(_schema(empty))
+    theirs = dict(_schema(connection))
+    if theirs.get("flue_store") == ours["flue_store"]:
+        try:
+            format_of(connection, path)
+        except FormatTooNew as error:
+            raise FormatTooNew(str(error).replace(str(path), "the bundle")) from error
+        except FlueError as error:
+            raise UnreadableFile(str(error)) from error
+    for name in sorted(ours.keys() | theirs.keys()):
+        if ours.get(name) != theirs.get(name):
+            raise UnreadableFile(f"its {name!r} is not that of a bundle")
+
+
+def _schema(connection: sqlite3.Connection) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    for name, *definition in connection.execute("SELECT name, type, tbl_name, sql FROM sqlite_master"):
+        yield name, tuple(definition)
+
+
+_STORAGE_CLASSES = {"BIGINT": "integer", "INTEGER": "integer", "TEXT": "text", "VARCHAR(32)": "text", "BLOB": "blob"}
+
+
+def _check_types(connection: sqlite3.Connection) -> None:
+    """Raise `UnreadableFile` if a column has a value of another type than it declares, which SQLite allows."""
+    tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    for (table,) in tables:
+        columns = connection.execute("SELECT name, type FROM pragma_table_info(?)", (table,)).fetchall()
+        for column, declared in columns:
+            query = f"SELECT typeof({column}) FROM {table} WHERE typeof({column}) NOT IN ('null', ?) LIMIT 1"
+            if (wrong := connection.execute(query, (_STORAGE_CLASSES[declared],)).fetchone()) is not None:
+                raise UnreadableFile(f"a {column} of its {table} is {wrong[0]}")
+
+
+_LONG_METADATA = "SELECT 1 FROM sessions WHERE length(CAST(metadata AS BLOB)) > ? LIMIT 1"
+_BLOBS = """\
+SELECT tree_id, sha256, data, EXISTS (SELECT 1 FROM attachments a WHERE a.tree_id = b.tree_id AND a.sha256 = b.sha256)
+    AND NOT EXISTS (SELECT 1 FROM entries e WHERE e.tree_id = b.tree_id AND e.blob = b.sha256)
+  FROM blobs b"""
+_ATTACHMENTS = "SELECT tree_id, sha256 FROM attachments WHERE tree_id = ? AND lane_id = ? AND depth = ?"
+_ENTRIES = """\
+SELECT tree_id, lane_id, depth, blob, packed,
+       coalesce(length(CAST(extra AS BLOB)), 0) + coalesce(length(CAST(payload AS BLOB)), 0)
+  FROM entries"""
+
+
+def _check_limits(connection: sqlite3.Connection, limits: Limits) -> None:
+    """Refuse entries and metadata that are larger than the limits, before any of them is unpacked as a whole."""
+    most = limits.entry_bytes
+    if connection.execute(_LONG_METADATA, (limits.metadata_bytes,)).fetchone() is not None:
+        raise UnreadableFile(
+            f"it has more metadata than the store takes ({limits.metadata_bytes} bytes, metadata_bytes)"
+        )
+    try:
+        sizes: dict[tuple[int, bytes], int] = {}
+        for tree_id, sha256, data, is_attachment in connection.execute(_BLOBS):
+            # An attachment is no JSON, and weighs what it is long.
+            is_plain = is_attachment and is_raw(sha256, data)
+            sizes[tree_id, sha256] = len(data) if is_plain else _unpacked_size(data, most, is_json=not is_attachment)
+        for tree_id, lane_id, depth, blob, packed, size in connection.execute(_ENTRIES):
+            attachments = connection.execute(_ATTACHMENTS, (tree_id, lane_id, depth))
+            attached = sum(encoded_size(sizes.get(key, 0)) for key in attachments)
+            unpacked = 0 if packed is None else _unpacked_size(packed, most - size)
+            if size + attached + unpacked + sizes.get((tree_id, blob), 0) > most:
+                raise _too_large(most)
+    except zlib.error as error:
+        raise UnreadableFile(f"it has a payload that cannot be unpacked ({error})") from error
+
+
+def _unpacked_size(packed: bytes, most: int, *, is_json: bool = True) -> int:
+    """Return how long a payload is. Raises `UnreadableFile` if it would take more than the limits when it is verified.
+
+    Small values make many objects of few bytes; a wide character makes a text four times as large, which is let pass
+    where the payload is not packed from next to nothing.
+    """
+    size = None if most < 0 else inflated_size(packed, most)
+    if size is None:
+        raise _too_large(most)
+    if is_json and size > most // 16:
+        data = inflate(packed, most) or b""
+        memory = memory_of_utf8(data, 0, size)
+        is_light = memory <= size or size + memory <= max(3 * most, MOST_GROWTH * len(packed))
+        if json_weight(data) > 3 * most or not is_light:
+            raise _too_large(most)
+    return size
+
+
+def _too_large(most: int) -> UnreadableFile:
+    return UnreadableFile(
+        f"it has an entry that is larger than the store takes ({most} bytes, entry_bytes), or broken; read the bundle "
+        "with other limits if you trust it"
+    )
