@@ -75,7 +75,7 @@ def finished(work: Coroutine[object, object, Result], *, needs_loop: bool) -> Re
 # ---------------------------------------------------------------------------------------------------------------------
 # The group of all commands. It imports a command when it is needed, and shows every error in one line.
 
-_ELSEWHERE = {"demo": "flue_py.demo.demo"}
+_ELSEWHERE = {"demo": "flue_py.demo"}
 """Commands that are in other modules than their names say."""
 
 INTERRUPTED = 130

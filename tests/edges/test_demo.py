@@ -10,7 +10,7 @@ import pytest
 
 from flue_py.cli import main
 from flue_py.cli.errors import TAKEN
-from flue_py.demo.demo import read_transcript
+from flue_py.demo import read_transcript
 from tests.edges.cli_runs import Flue, runner
 
 TITLES = [
