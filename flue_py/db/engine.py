@@ -32,7 +32,6 @@ from flue_py.db.runner import (
     Insert,
     Nothing,
     Opener,
-    P,
     Parameters,
     R,
     SessionState,
@@ -206,18 +205,18 @@ class EngineTransaction(SoleWriter):
         self._connection = connection
         self.states: dict[str, SessionState] = {}
 
-    def rows(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> Sequence[R]:
+    def rows(self, statement: Statement[R], /, **parameters: object) -> Sequence[R]:
         make = statement.make or tuple
         return [cast("R", make(row)) for row in self._connection.execute(clause_of(statement), parameters)]
 
-    def first(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> R | None:
+    def first(self, statement: Statement[R], /, **parameters: object) -> R | None:
         row = self._connection.execute(clause_of(statement), parameters).first()
         return None if row is None else cast("R", (statement.make or tuple)(row))
 
-    def run(self, statement: Statement[P, Nothing], /, *_: P.args, **parameters: P.kwargs) -> int:
+    def run(self, statement: Statement[Nothing], /, **parameters: object) -> int:
         return self._connection.execute(clause_of(statement), parameters).rowcount
 
-    def run_many(self, statement: Statement[P, R], parameters: Sequence[Parameters]) -> None:
+    def run_many(self, statement: Statement[R], parameters: Sequence[Parameters]) -> None:
         if parameters:
             self._connection.execute(clause_of(statement), [dict(each) for each in parameters])
 
@@ -229,7 +228,7 @@ _TYPES: dict[str, TypeEngine[Any]] = {"text": Text(), "bytea": LargeBinary(), "b
 
 
 @lru_cache(maxsize=1024)
-def clause_of(statement: Statement[..., Any]) -> TextClause:
+def clause_of(statement: Statement[Any]) -> TextClause:
     """Return a statement as SQLAlchemy takes it, each parameter with its type."""
     bound = [bindparam(name, type_=_TYPES[statement.types[name]]) for name in statement.parameters]
     return text(statement.sql).bindparams(*bound)

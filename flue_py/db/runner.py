@@ -18,10 +18,8 @@ from typing import (
     Generic,
     Literal,
     NamedTuple,
-    ParamSpec,
     Protocol,
     TypeAlias,
-    TypedDict,
     TypeVar,
     cast,
 )
@@ -246,14 +244,11 @@ class SessionState(Struct):
 # ---------------------------------------------------------------------------------------------------------------------
 # What a database has to bring: a `Runner` of transactions; and what an operation needs of it: statements in, rows out.
 #
-# A `Statement` is SQL text with ``:name`` parameters. It declares their types and the type of its rows, so that a type
-# checker sees a wrong name or type wherever it is run. The stdlib driver takes the text as it is, SQLAlchemy takes it
-# as
-# `text()`, asyncpg with numbered and typed parameters.
+# A `Statement` is SQL text with ``:name`` parameters, and the type of its rows. The stdlib driver takes the text as it
+# is, SQLAlchemy takes it as `text()`, asyncpg with numbered and typed parameters.
 
 Result = TypeVar("Result")
 Written_co = TypeVar("Written_co", covariant=True)
-P = ParamSpec("P")
 R = TypeVar("R")
 
 Row: TypeAlias = tuple[Any, ...]
@@ -267,30 +262,42 @@ Durability: TypeAlias = Literal["full", "normal"]
 _PARAMETER = re.compile(r"(?<!:):([a-z_0-9]+)")
 
 
-class Nothing(TypedDict):
-    """What a statement takes that has no parameters, and what one gives that only writes."""
+# The parameters that are numbers, or bytes, in whichever statement; all others are texts.
+_NUMBERS = """
+    active_at active_slot after_key allowed amount asks_links at before_us below budget_key cache_read_cost
+    cache_read_tokens cache_write_1h_tokens cache_write_5m_tokens cache_write_cost cache_write_tokens calls
+    changed_at chars completed completed_at cost count counted created_at depth doc due earlier_key entry_count
+    expires_at fork_depth freed from_depth from_us high input_cost input_tokens lane_id last_depth last_key
+    last_number last_revision last_tree low low_depth message_count newest now number ordinal other_depth other_lane
+    output_cost output_tokens owner_key paid_calls paid_cost paid_tokens parent_key parent_lane place position
+    reasoning_tokens reported reserved revision seeded session_key settled_at since size source_key spent spent_cost
+    spent_tokens task_depth total_cost total_tokens trashed_at tree_id undoes unknown unknown_calls unpriced_calls
+    updated_at updated_us used version
+"""
+_TYPES = dict.fromkeys(_NUMBERS.split(), "bigint") | dict.fromkeys(
+    ("blob", "data", "digest", "packed", "sha256"), "bytea"
+)
 
 
-class Statement(Generic[P, R]):
-    """One SQL statement: what it takes, what its rows become, and its text.
+class Nothing:
+    """The row of a statement that only writes."""
 
-    ``takes`` names the parameters with their types, in its annotations. ``gives`` is the type of a row: a plain tuple
+
+class Statement(Generic[R]):
+    """One SQL statement: its text, and what its rows become.
+
+    ``gives`` is the type of a row: a plain tuple
     type, for which the driver's own tuples are returned as they are; a named tuple or another class, made of the
     columns in their order; or a function that reads a row. ``postgres`` is the text for PostgreSQL, which
     `sql.dialects` makes of that for SQLite.
     """
 
-    def __init__(self, takes: Callable[P, object], gives: type[R] | Reader[R], sql: str, postgres: str) -> None:
-        self.takes = takes
+    def __init__(self, gives: type[R] | Reader[R], sql: str, postgres: str) -> None:
         self.gives = gives
         self.sql = sql
         self.postgres = postgres
         self.writes = sql.startswith(("INSERT", "UPDATE", "DELETE"))
         self.make: Reader[R] | None = _maker(gives)
-
-    def of(self, *_: P.args, **parameters: P.kwargs) -> Parameters:
-        """Return a set of parameters, for `Transaction.run_many`."""
-        return parameters
 
     @cached_property
     def positional(self) -> str:
@@ -320,10 +327,10 @@ class Statement(Generic[P, R]):
     @cached_property
     def types(self) -> dict[str, str]:
         """The type of each parameter, as databases name it: ``text``, ``bytea`` or ``bigint``."""
-        return {name: database_type(declared) for name, declared in self.takes.__annotations__.items()}
+        return {name: _TYPES.get(name, "text") for name in self.parameters}
 
 
-class Insert(Statement[..., Nothing], Generic[Written]):
+class Insert(Statement[Nothing], Generic[Written]):
     """An INSERT of a named tuple, whose fields are named and ordered as the columns.
 
     ``first`` is a column before them, a key that the named tuple does without; it is an `Insert` of plain tuples then.
@@ -335,7 +342,7 @@ class Insert(Statement[..., Nothing], Generic[Written]):
         columns = (*([first] if first else ()), *row.__annotations__)
         names, marks = ", ".join(f'"{name}"' for name in columns), ", ".join(f":{name}" for name in columns)
         into = f"INSERT INTO {table} ({names}) VALUES ({marks})"
-        super().__init__(row, Nothing, into + tail, into + (tail if postgres_tail is None else postgres_tail))
+        super().__init__(Nothing, into + tail, into + (tail if postgres_tail is None else postgres_tail))
         self.parameters = columns
         self.types = {first: "bigint"} | {name: database_type(kind) for name, kind in row.__annotations__.items()}
 
@@ -387,17 +394,17 @@ class Transaction(Protocol):
     An operation takes a state out when it starts, and puts one back when it knows what it left.
     """
 
-    def rows(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> Sequence[R]:
+    def rows(self, statement: Statement[R], /, **parameters: object) -> Sequence[R]:
         """Return all rows."""
 
-    def first(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> R | None:
+    def first(self, statement: Statement[R], /, **parameters: object) -> R | None:
         """Return the first row, or None."""
 
-    def run(self, statement: Statement[P, Nothing], /, *_: P.args, **parameters: P.kwargs) -> int:
+    def run(self, statement: Statement[Nothing], /, **parameters: object) -> int:
         """Run a statement that writes; return how many rows it touched."""
 
-    def run_many(self, statement: Statement[P, R], parameters: Sequence[Parameters]) -> None:
-        """Run a statement that writes once per set of parameters (see `Statement.of`)."""
+    def run_many(self, statement: Statement[R], parameters: Sequence[Parameters]) -> None:
+        """Run a statement that writes once per set of parameters."""
 
     def insert(self, statement: Insert[Written], rows: Sequence[Written]) -> None:
         """Run an INSERT once per row."""

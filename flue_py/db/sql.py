@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias, TypedDict, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from msgspec.structs import replace
 
@@ -43,7 +43,7 @@ from flue_py.core.sessions import (
     TaskNames,
 )
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS, Paid, UsageTotals
-from flue_py.db.runner import Insert, Nothing, P, Position, R, Reader, Row, SessionState, Statement
+from flue_py.db.runner import Insert, Nothing, Position, R, Reader, Row, SessionState, Statement
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What differs between the databases in SQL: pieces of statements, as SQLite and as PostgreSQL has them.
@@ -71,18 +71,18 @@ def for_postgres(sql: str) -> str:
     return sql
 
 
-def statement(takes: Callable[P, object], gives: type[R] | Reader[R]) -> Callable[[str], Statement[P, R]]:
-    """Return what makes a statement of a text for SQLite."""
-    return lambda sql: Statement(takes, gives, sql, for_postgres(sql))
+def statement(gives: type[R] | Reader[R]) -> Callable[[str], Statement[R]]:
+    """Return a function that makes a statement of a text for SQLite."""
+    return lambda sql: Statement(gives, sql, for_postgres(sql))
 
 
-def announced(takes: Callable[P, object]) -> Callable[[str], Statement[P, Nothing]]:
-    """Return what makes a statement that writes to sessions, and that wakes their watchers at commit on PostgreSQL.
+def announced(sql: str) -> Statement[Nothing]:
+    """Return a statement that writes to sessions, and that wakes their watchers at commit on PostgreSQL.
 
     SQLite has no such thing; its watchers look. A watcher holds a shared advisory lock on the session while it listens.
     If there is none, nothing is sent: all commits that notify wait for each other in one queue of the whole database.
     """
-    return lambda sql: Statement(takes, Nothing, sql, f"{for_postgres(sql)} RETURNING {ANNOUNCEMENT}")
+    return Statement(Nothing, sql, f"{for_postgres(sql)} RETURNING {ANNOUNCEMENT}")
 
 
 # Whether the column before it is one of the numbers of the JSON array ``:keys``, or one of the texts of ``:ids``.
@@ -181,66 +181,16 @@ LOCK_BLOB_THAT_IS_THERE = " ON CONFLICT (tree_id, sha256) DO UPDATE SET size = e
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What statements of several files take.
-
-AfterCount = TypedDict("AfterCount", {"after_key": int, "count": int})
-Held = TypedDict("Held", {"tree_id": int, "session_key": int, "leaf": str | None, "forked_from_entry": str | None})
-Id = TypedDict("Id", {"id": str})
-Ids = TypedDict("Ids", {"ids": str})
-Keys = TypedDict("Keys", {"keys": str})
-Scope = TypedDict("Scope", {"scope": str})
-ScopeProviderCall = TypedDict("ScopeProviderCall", {"scope": str, "provider": str, "call_id": str})
-Session = TypedDict("Session", {"session_key": int})
-SessionScope = TypedDict("SessionScope", {"session_key": int, "scope": str})
-SessionRevisionLast = TypedDict("SessionRevisionLast", {"session_key": int, "revision": int, "last_revision": int})
-Tree = TypedDict("Tree", {"tree_id": int})
-TreeEntry = TypedDict("TreeEntry", {"tree_id": int, "entry_id": str})
-TreeLane = TypedDict("TreeLane", {"tree_id": int, "lane_id": int})
-TreeLaneDepth = TypedDict("TreeLaneDepth", {"tree_id": int, "lane_id": int, "depth": int})
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # The statements of an append.
 
 
-class Spending(TypedDict):
-    """What calls add to what a session has spent."""
-
-    spent_tokens: int
-    spent_cost: int
-    unpriced_calls: int
-    unknown_calls: int
+def spending(paid: Paid) -> dict[str, int]:
+    """Return the parameters that add calls, which came to ``paid``, to the spending of a session."""
+    return dict(zip(_SPENDING, (paid.tokens, paid.picodollars, paid.unpriced_calls, paid.unknown_calls), strict=True))
 
 
-def spending(paid: Paid) -> Spending:
-    """Return what calls that came to ``paid`` add."""
-    return {
-        "spent_tokens": paid.tokens,
-        "spent_cost": paid.picodollars,
-        "unpriced_calls": paid.unpriced_calls,
-        "unknown_calls": paid.unknown_calls,
-    }
-
-
-class AddSpending(Spending):
-    """What a session has spent beside its entries."""
-
-    session_key: int
-
-
-class UpdateAfterAppend(Spending):
-    """What an append makes of its session."""
-
-    session_key: int
-    leaf: str | None
-    revision: int
-    at: int
-    entry_count: int
-    message_count: int
-    first_message: str | None
-    newest: int | None
-
-
+_SPENDING = ("spent_tokens", "spent_cost", "unpriced_calls", "unknown_calls")
+_ADD_SPENDING = ", ".join(f"{name} = {name} + :{name}" for name in _SPENDING)
 # A session was last active at the time of its newest entry, by the entries' own times; one without, when it was made.
 # ``newest`` is that of the entries of this revision; None where there are none. Only a session that counts no entry
 # has to be asked whether it has some that were retracted.
@@ -249,24 +199,20 @@ ACTIVE_SINCE = (
     " marks m JOIN entries e ON e.tree_id = sessions.tree_id AND e.id = m.entry_id WHERE m.session_key = :session_key"
     " AND m.kind = 'retracted' AND e.session_key = :session_key))) THEN active_at ELSE :newest END"
 )
-UPDATE_AFTER_APPEND = announced(UpdateAfterAppend)(
+UPDATE_AFTER_APPEND = announced(
     "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at,"
     " entry_count = entry_count + :entry_count,"
     " message_count = message_count + :message_count, first_message = COALESCE(first_message, :first_message), "
-    + ", ".join(f"{name} = {name} + :{name}" for name in Spending.__annotations__)
-    + f", active_at = {ACTIVE_SINCE}"
+    f"{_ADD_SPENDING}, active_at = {ACTIVE_SINCE}"
     " WHERE session_key = :session_key"
 )
-ADD_SPENDING = statement(AddSpending, Nothing)(
-    f"UPDATE sessions SET {', '.join(f'{name} = {name} + :{name}' for name in Spending.__annotations__)}"
-    " WHERE session_key = :session_key"
-)
+ADD_SPENDING = statement(Nothing)(f"UPDATE sessions SET {_ADD_SPENDING} WHERE session_key = :session_key")
 # Beside the other update, since SQLite writes the indexes of every column that an UPDATE names, changed or not.
-UPDATE_SLOT = statement(Session, Nothing)(
+UPDATE_SLOT = statement(Nothing)(
     f"UPDATE sessions SET active_slot = active_at >> {SLOT_BITS}"
     f" WHERE session_key = :session_key AND active_slot <> active_at >> {SLOT_BITS}"
 )
-LAST_LANE = statement(Tree, tuple[int | None])("SELECT MAX(l.lane_id) FROM lanes l WHERE l.tree_id = :tree_id")
+LAST_LANE = statement(tuple[int | None])("SELECT MAX(l.lane_id) FROM lanes l WHERE l.tree_id = :tree_id")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -436,25 +382,6 @@ WITH_HELD = (
 # ---------------------------------------------------------------------------------------------------------------------
 # The statements that read entries.
 
-TreeSession = TypedDict("TreeSession", {"tree_id": int, "session_key": int})
-TreeSessionEntry = TypedDict("TreeSessionEntry", {"tree_id": int, "session_key": int, "entry_id": str})
-TreeSessionIds = TypedDict("TreeSessionIds", {"tree_id": int, "session_key": int, "ids": str})
-TreeSessionLaneDepth = TypedDict(
-    "TreeSessionLaneDepth", {"tree_id": int, "session_key": int, "lane_id": int, "depth": int}
-)
-OfEntry = TypedDict("OfEntry", {"entry_id": str, "count": int})
-EntryId = TypedDict("EntryId", {"entry_id": str, "id": str})
-LaneRange = TypedDict("LaneRange", {"tree_id": int, "lane_id": int, "low": int, "high": int})
-Stretch = TypedDict("Stretch", {"tree_id": int, "lane_id": int, "depth": int, "low_depth": int})
-TreeLaneDepthEntry = TypedDict("TreeLaneDepthEntry", {"tree_id": int, "lane_id": int, "depth": int, "entry_id": str})
-NamedOnPath = TypedDict("NamedOnPath", {"tree_id": int, "lane_id": int, "depth": int, "ids": str, "last_depth": int})
-ExclusionsOnPath = TypedDict("ExclusionsOnPath", {"tree_id": int, "lane_id": int, "depth": int, "last_depth": int})
-PathStretch = TypedDict(
-    "PathStretch", {"tree_id": int, "lane_id": int, "depth": int, "low_depth": int, "last_depth": int}
-)
-LastSetting = TypedDict("LastSetting", {"tree_id": int, "lane_id": int, "depth": int, "kind": str})
-TreeBlob = TypedDict("TreeBlob", {"tree_id": int, "sha256": bytes | None})
-
 
 class LeafMove(NamedTuple):
     """A move of a leaf."""
@@ -483,7 +410,7 @@ def _leaf_entry(row: Row) -> tuple[str, int, str | None, StoredEntry]:
 
 
 # Both ends of a usage window, whose difference it is where they lie in one lane.
-WINDOW = statement(EntryId, _window)(
+WINDOW = statement(_window)(
     f"SELECT s.session_key, s.leaf, {columns('a', POSITION)}, {columns('e', POSITION)} FROM sessions s"
     " JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"
     " JOIN entries a ON a.tree_id = s.tree_id AND a.id = :entry_id" + LIVING + " AND NOT EXISTS (SELECT 1 FROM marks m"
@@ -494,43 +421,40 @@ _NOT_RETRACTED = (
     " AND NOT EXISTS (SELECT 1 FROM marks m"
     " WHERE m.session_key = :session_key AND m.entry_id = e.id AND m.kind = 'retracted')"
 )
-ENTRY_BY_ID = statement(TreeSessionEntry, StoredEntry)(
+ENTRY_BY_ID = statement(StoredEntry)(
     f"SELECT {ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id = :entry_id{_NOT_RETRACTED}"
 )
 # Of each tree that has an entry of this id, a session: the one that added it, or any.
-SESSIONS_OF_ENTRY = statement(OfEntry, tuple[str])(
+SESSIONS_OF_ENTRY = statement(tuple[str])(
     "SELECT COALESCE(c.id, (SELECT MIN(s.id) FROM sessions s WHERE s.tree_id = e.tree_id)) AS found FROM entries e"
     " LEFT JOIN sessions c ON c.session_key = e.session_key WHERE e.id = :entry_id ORDER BY found LIMIT :count"
 )
-FOUND_ENTRY = statement(TreeEntry, StoredEntry)(
-    f"SELECT {ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id = :entry_id"
-)
-ENTRIES_OF_IDS = statement(TreeSessionIds, StoredEntry)(f"SELECT {ENTRY} FROM {ENTRIES_BY_ID}{_NOT_RETRACTED}")
+FOUND_ENTRY = statement(StoredEntry)(f"SELECT {ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id = :entry_id")
+ENTRIES_OF_IDS = statement(StoredEntry)(f"SELECT {ENTRY} FROM {ENTRIES_BY_ID}{_NOT_RETRACTED}")
 # Of sessions the entries at their leaves, behind the session, and who created the entry (NULL where that is deleted).
-LEAVES = statement(Ids, _leaf_entry)(
+LEAVES = statement(_leaf_entry)(
     "SELECT s.id, s.session_key, (SELECT c.id FROM sessions c WHERE c.session_key = e.session_key) AS creator,"
     f" {ENTRY} FROM sessions s JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"
     f" WHERE s.id {IN_IDS} AND s.trashed_at IS NULL"
 )
-CHILD_ENTRIES = statement(TreeSessionLaneDepth, StoredEntry)(f"SELECT {ENTRY} FROM {CHILDREN}{_NOT_RETRACTED}")
-ROOT_ENTRIES = statement(TreeSession, StoredEntry)(
+CHILD_ENTRIES = statement(StoredEntry)(f"SELECT {ENTRY} FROM {CHILDREN}{_NOT_RETRACTED}")
+ROOT_ENTRIES = statement(StoredEntry)(
     f"SELECT {ENTRY} FROM lanes l JOIN entries e ON e.tree_id = l.tree_id AND e.lane_id = l.lane_id AND e.depth = 0"
     f" WHERE l.tree_id = :tree_id AND l.parent_lane IS NULL AND l.fork_depth = -1{_NOT_RETRACTED}"
 )
 # A path as its stretches, leaf side first.
-SPANS = statement(TreeLaneDepth, tuple[int, int])(WITH_SPANS + "SELECT s.lane_id, s.high FROM spans s")
+SPANS = statement(tuple[int, int])(WITH_SPANS + "SELECT s.lane_id, s.high FROM spans s")
 
 
-def _entries(takes: Callable[P, object]) -> Callable[[str], Statement[P, EntryColumns]]:
-    return statement(takes, cast("type[EntryColumns]", EntryColumns))
+_entries: Callable[[str], Statement[EntryColumns]] = statement(cast("type[EntryColumns]", EntryColumns))
 
 
 # A path in one lane is one range; one over several lanes is the union of their ranges, in no order.
-LANE_RANGE = _entries(LaneRange)(
+LANE_RANGE = _entries(
     f"SELECT {ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id"
     " AND e.depth > :low AND e.depth <= :high ORDER BY e.depth"
 )
-SPANS_RANGE = _entries(Stretch)(
+SPANS_RANGE = _entries(
     WITH_SPANS + f"SELECT {ENTRY} FROM spans s JOIN entries e ON {IN_SPAN} AND e.depth > :low_depth"
     " WHERE s.high > :low_depth"
 )
@@ -543,15 +467,14 @@ _BODY = (
 )
 
 
-def _bodies(takes: Callable[P, object]) -> Callable[[str], Statement[P, StoredBody]]:
-    return statement(takes, tuple[int, str | None, int | None, bytes, bytes | None, bytes | None, bytes | None])
+_bodies = statement(tuple[int, str | None, int | None, bytes, bytes | None, bytes | None, bytes | None])
 
 
-LANE_BODIES = _bodies(LaneRange)(
+LANE_BODIES = _bodies(
     f"SELECT {_BODY} FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id"
     " AND e.depth > :low AND e.depth <= :high ORDER BY e.depth"
 )
-SPANS_BODIES = _bodies(Stretch)(
+SPANS_BODIES = _bodies(
     WITH_SPANS + f"SELECT {_BODY} FROM spans s JOIN entries e ON {IN_SPAN} AND e.depth > :low_depth"
     " WHERE s.high > :low_depth"
 )
@@ -560,12 +483,12 @@ _LATEST_COMPACTION = (
     f"SELECT {_COMPACTION} FROM spans s JOIN entries e ON {IN_SPAN} WHERE e.kind = 'compaction'"
     " ORDER BY e.depth DESC LIMIT 1"
 )
-LATEST_COMPACTION = statement(TreeLaneDepth, Compaction)(WITH_SPANS + _LATEST_COMPACTION)
-COMPACTION_ON_PATH = statement(TreeLaneDepthEntry, Compaction)(
+LATEST_COMPACTION = statement(Compaction)(WITH_SPANS + _LATEST_COMPACTION)
+COMPACTION_ON_PATH = statement(Compaction)(
     WITH_SPANS + f"SELECT {_COMPACTION} FROM entries e JOIN spans s ON {IN_SPAN}"
     " WHERE e.tree_id = :tree_id AND e.id = :entry_id AND e.depth < :depth"
 )
-SESSION_AND_COMPACTION = statement(Id, _session_and_compaction)(
+SESSION_AND_COMPACTION = statement(_session_and_compaction)(
     "WITH RECURSIVE spans(tree_id, lane_id, low, high, parent_lane) AS ("
     "  SELECT l.tree_id, l.lane_id, l.fork_depth, e.depth, l.parent_lane FROM sessions s"
     "   JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"
@@ -577,44 +500,40 @@ SESSION_AND_COMPACTION = statement(Id, _session_and_compaction)(
     f" LEFT JOIN ({_LATEST_COMPACTION.replace(':tree_id', 's.tree_id')}) n ON 1 = 1" + LIVING
 )
 SETTING_KINDS = "('model_change', 'thinking_level_change')"
-LAST_SETTING = statement(LastSetting, StoredEntry)(
+LAST_SETTING = statement(StoredEntry)(
     WITH_SPANS + f"SELECT {ENTRY} FROM spans s JOIN entries e ON {IN_SPAN}"
     f" WHERE e.kind IN {SETTING_KINDS} AND e.kind = :kind ORDER BY e.depth DESC LIMIT 1"
 )
 # From the end of a stretch of a lane, as far as is needed.
-LAST_ANSWER = statement(LaneRange, StoredEntry)(
+LAST_ANSWER = statement(StoredEntry)(
     f"SELECT {ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id"
     " AND e.depth > :low AND e.depth <= :high AND e.kind = 'message' AND e.role = 'assistant'"
     " AND (e.source IS NULL OR e.source <> 'shell') ORDER BY e.depth DESC LIMIT 1"
 )
 # The depth of an entry on a path, above a place of it.
-DEPTH_ON_PATH = statement(TreeLaneDepthEntry, tuple[int])(
+DEPTH_ON_PATH = statement(tuple[int])(
     WITH_SPANS + f"SELECT e.depth FROM entries e JOIN spans s ON {IN_SPAN}"
     " WHERE e.tree_id = :tree_id AND e.id = :entry_id AND e.depth < :depth"
 )
 # Entries on a path that are named, and its exclusions, up to a depth.
-NAMED_ON_PATH = statement(NamedOnPath, StoredEntry)(
+NAMED_ON_PATH = statement(StoredEntry)(
     WITH_SPANS + f"SELECT {ENTRY} FROM {ENTRIES_BY_ID}"
     f" AND e.depth <= :last_depth AND EXISTS (SELECT 1 FROM spans s WHERE {IN_SPAN})"
 )
-EXCLUSIONS_ON_PATH = statement(ExclusionsOnPath, StoredEntry)(
+EXCLUSIONS_ON_PATH = statement(StoredEntry)(
     WITH_SPANS + f"SELECT {ENTRY} FROM spans s JOIN entries e ON {IN_SPAN} AND e.kind = 'exclusion'"
     " WHERE e.depth <= :last_depth"
 )
-PATH_STRETCH = _entries(PathStretch)(
+PATH_STRETCH = _entries(
     WITH_SPANS + f"SELECT {ENTRY} FROM spans s JOIN entries e ON {IN_SPAN}"
     " AND e.depth > :low_depth AND e.depth <= :last_depth WHERE s.high > :low_depth AND s.low < :last_depth"
 )
-TURNS = statement(TreeLaneDepth, StoredEntry)(
+TURNS = statement(StoredEntry)(
     WITH_SPANS + f"SELECT {ENTRY} FROM spans s JOIN entries e ON {IN_SPAN} WHERE e.kind = 'message' AND e.role = 'user'"
 )
-BLOB_DATA = statement(TreeBlob, tuple[bytes])(
-    "SELECT b.data FROM blobs b WHERE b.tree_id = :tree_id AND b.sha256 = :sha256"
-)
-HELD_SPANS = statement(Held, tuple[int, int])(
-    f"{WITH_HELD} SELECT h.lane_id, MAX(h.depth) FROM held h GROUP BY h.lane_id"
-)
-MOVES_AFTER = statement(SessionRevisionLast, LeafMove)(
+BLOB_DATA = statement(tuple[bytes])("SELECT b.data FROM blobs b WHERE b.tree_id = :tree_id AND b.sha256 = :sha256")
+HELD_SPANS = statement(tuple[int, int])(f"{WITH_HELD} SELECT h.lane_id, MAX(h.depth) FROM held h GROUP BY h.lane_id")
+MOVES_AFTER = statement(LeafMove)(
     "SELECT m.revision, m.reason, m.from_entry, m.to_entry, m.at FROM leaf_moves m"
     " WHERE m.session_key = :session_key AND m.revision > :revision AND m.revision <= :last_revision"
     " ORDER BY m.revision"
@@ -635,13 +554,13 @@ _USES = (
 _THEIR_BYTES = (
     ") n LEFT JOIN blobs b ON n.use = 1 AND b.tree_id = :tree_id AND b.sha256 = n.sha256 ORDER BY n.depth, n.place"
 )
-OF_PATH = statement(Stretch, tuple[int, int, bytes, bytes | None])(_USES + _THEIR_BYTES)
+OF_PATH = statement(tuple[int, int, bytes, bytes | None])(_USES + _THEIR_BYTES)
 # The same without those of artifacts, whose bytes no context has.
-OF_CONTEXT = statement(Stretch, tuple[int, int, bytes, bytes | None])(
+OF_CONTEXT = statement(tuple[int, int, bytes, bytes | None])(
     _USES + " AND NOT EXISTS (SELECT 1 FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = a.lane_id"
     f" AND e.depth = a.depth AND e.kind = '{ARTIFACT}')" + _THEIR_BYTES
 )
-OF_ENTRY = statement(TreeEntry, tuple[int, bytes])(
+OF_ENTRY = statement(tuple[int, bytes])(
     "SELECT a.place, a.sha256 FROM entries e JOIN attachments a ON a.tree_id = e.tree_id AND a.lane_id = e.lane_id"
     " AND a.depth = e.depth WHERE e.tree_id = :tree_id AND e.id = :entry_id ORDER BY a.place"
 )
@@ -697,13 +616,6 @@ COPY_DOCUMENT = Insert(
 # ---------------------------------------------------------------------------------------------------------------------
 # The statements on the rows of sessions.
 
-ScopeKey = TypedDict("ScopeKey", {"scope": str, "key": str})
-UpdateRevision = TypedDict("UpdateRevision", {"session_key": int, "revision": int, "at": int})
-TreeId = TypedDict("TreeId", {"tree_id": int, "id": str})
-UpdateTitle = TypedDict("UpdateTitle", {"session_key": int, "title": str | None})
-UpdateAutoTitle = TypedDict("UpdateAutoTitle", {"session_key": int, "auto_title": str | None})
-UpdateMetadata = TypedDict("UpdateMetadata", {"session_key": int, "metadata": str})
-UpdateCompleted = TypedDict("UpdateCompleted", {"session_key": int, "completed_at": int | None})
 
 # The fields of a session that its row names otherwise; times are in microseconds (``_us``), and end in ``_at`` there.
 _NAMED = {"leaf_id": "leaf", "metadata_text": "metadata", "spent_picodollars": "spent_cost"}
@@ -732,49 +644,45 @@ def task_of(kind: str, depth: int, parent: Sequence[str] | None) -> TaskNames:
     return TaskNames(parent=(parent_id, task_id), depth=depth if kind == "task" else None)
 
 
-SESSION_BY_ID = statement(Id, session_of)(f"SELECT {SESSION} FROM sessions s WHERE s.id = :id AND s.trashed_at IS NULL")
-SESSION_BY_KEY = statement(ScopeKey, session_of)(
+SESSION_BY_ID = statement(session_of)(f"SELECT {SESSION} FROM sessions s WHERE s.id = :id AND s.trashed_at IS NULL")
+SESSION_BY_KEY = statement(session_of)(
     f"SELECT {SESSION} FROM sessions s WHERE s.scope = :scope AND s.key = :key AND s.key IS NOT NULL"
     " AND s.trashed_at IS NULL"
 )
 # Whether an id is taken, and by which link a session with that id would be found: links may be made before it.
-ID_TAKEN = statement(Id, tuple[int | None, str | None])(
+ID_TAKEN = statement(tuple[int | None, str | None])(
     f"SELECT (SELECT 1 FROM sessions s WHERE s.id = :id AND s.trashed_at IS NULL), {LINK_TO_ID_AS_JSON}"
 )
-SESSION_IDS = statement(Tree, tuple[int, str])("SELECT s.session_key, s.id FROM sessions s WHERE s.tree_id = :tree_id")
+SESSION_IDS = statement(tuple[int, str])("SELECT s.session_key, s.id FROM sessions s WHERE s.tree_id = :tree_id")
 # Where the id of a deleted session is used again, its forks name none: the marks of the new one are not theirs to see.
-FORGET_SOURCE = statement(TreeId, Nothing)(
+FORGET_SOURCE = statement(Nothing)(
     "UPDATE sessions SET forked_from_session = NULL WHERE tree_id = :tree_id AND forked_from_session = :id"
 )
-FORK_OF_ID = statement(TreeId, tuple[str])(
+FORK_OF_ID = statement(tuple[str])(
     "SELECT f.id FROM sessions f WHERE f.tree_id = :tree_id AND f.forked_from_session = :id LIMIT 1"
 )
 # For databases with several writers; both read again afterwards, because what they waited for may have changed.
-LOCK_SESSION = statement(Id, tuple[int])("SELECT s.session_key FROM sessions s WHERE s.id = :id FOR UPDATE")
-UPDATE_REVISION = announced(UpdateRevision)(
+LOCK_SESSION = statement(tuple[int])("SELECT s.session_key FROM sessions s WHERE s.id = :id FOR UPDATE")
+UPDATE_REVISION = announced(
     "UPDATE sessions SET revision = :revision, updated_at = :at WHERE session_key = :session_key"
 )
-UPDATE_TITLE = statement(UpdateTitle, Nothing)("UPDATE sessions SET title = :title WHERE session_key = :session_key")
-UPDATE_AUTO_TITLE = statement(UpdateAutoTitle, Nothing)(
-    "UPDATE sessions SET auto_title = :auto_title WHERE session_key = :session_key"
-)
-UPDATE_METADATA = statement(UpdateMetadata, Nothing)(
-    "UPDATE sessions SET metadata = :metadata WHERE session_key = :session_key"
-)
-UPDATE_SCOPE = statement(SessionScope, Nothing)("UPDATE sessions SET scope = :scope WHERE session_key = :session_key")
-UPDATE_COMPLETED = statement(UpdateCompleted, Nothing)(
+UPDATE_TITLE = statement(Nothing)("UPDATE sessions SET title = :title WHERE session_key = :session_key")
+UPDATE_AUTO_TITLE = statement(Nothing)("UPDATE sessions SET auto_title = :auto_title WHERE session_key = :session_key")
+UPDATE_METADATA = statement(Nothing)("UPDATE sessions SET metadata = :metadata WHERE session_key = :session_key")
+UPDATE_SCOPE = statement(Nothing)("UPDATE sessions SET scope = :scope WHERE session_key = :session_key")
+UPDATE_COMPLETED = statement(Nothing)(
     "UPDATE sessions SET completed_at = :completed_at WHERE session_key = :session_key"
 )
 # In order of key, so that two who lock the same sessions do not wait for each other.
-LOCK_NAMED = statement(Ids, tuple[int])(
+LOCK_NAMED = statement(tuple[int])(
     f"SELECT s.session_key FROM sessions s WHERE s.id {IN_IDS} ORDER BY s.session_key FOR UPDATE"
 )
-LOCK_SESSIONS = statement(Keys, tuple[int])(
+LOCK_SESSIONS = statement(tuple[int])(
     f"SELECT s.session_key FROM sessions s WHERE s.session_key {IN_KEYS} ORDER BY s.session_key FOR UPDATE"
 )
 
 # Every session, those that were active last at the end: what a search compares with what its index knows.
-SESSION_HEADS = statement(Nothing, SessionHead)(
+SESSION_HEADS = statement(SessionHead)(
     "SELECT s.session_key, s.id, s.revision, s.scope, s.cwd, s.entry_count, s.forked_from_session, s.updated_at"
     " FROM sessions s WHERE s.trashed_at IS NULL ORDER BY s.active_at, s.session_key"
 )
@@ -783,17 +691,7 @@ SESSION_HEADS = statement(Nothing, SessionHead)(
 # ---------------------------------------------------------------------------------------------------------------------
 # The statements that list sessions, and find ids by how they begin.
 
-SessionIdsFrom = TypedDict("SessionIdsFrom", {"count": int, "prefix": str, "end_prefix": str})
 # What a page may take: what is filtered by, and where it begins.
-Page = TypedDict(
-    "Page",
-    {
-        "scope": str, "kind": str, "key": str, "cwd": str, "completed": int, "title_part": str, "count": int,
-        "ids": str, "prefix": str, "end_prefix": str, "needle": str, "asks_links": int,
-        "last_text": str, "last_number": int, "last_key": int,
-    },
-)  # fmt: skip
-EntryIdsFrom = TypedDict("EntryIdsFrom", {"tree_id": int, "count": int, "prefix": str, "end_prefix": str})
 
 # What a listing is sorted by. Every append changes the counters, so that no index has them (decision 0003): a page by
 # one of them reads all sessions.
@@ -826,7 +724,7 @@ _WHERE = {
 
 
 @lru_cache(maxsize=256)
-def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool) -> Statement[..., SessionInfo]:
+def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool) -> Statement[SessionInfo]:
     """Return the statement for a page of sessions in an order, filtered by what is named.
 
     Unless it ``is_first``, it begins behind the session with ``last_number`` (``last_text``, for titles) and
@@ -848,14 +746,14 @@ def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool)
         conditions.append(f"{start} AND ({value}, s.session_key) {below} (:{last}, :last_key)")
     order = ", ".join(by)
     tail = f"WHERE {' AND '.join(conditions)} ORDER BY {order} LIMIT :count"
-    return statement(Page, session_of)(f"SELECT {SESSION} FROM sessions s {tail}")
+    return statement(session_of)(f"SELECT {SESSION} FROM sessions s {tail}")
 
 
-SESSION_IDS_FROM = statement(SessionIdsFrom, tuple[str])(
+SESSION_IDS_FROM = statement(tuple[str])(
     "SELECT s.id FROM sessions s WHERE s.id >= :prefix AND s.id < :end_prefix AND s.trashed_at IS NULL"
     " ORDER BY s.id LIMIT :count"
 )
-ENTRY_IDS_FROM = statement(EntryIdsFrom, tuple[str])(
+ENTRY_IDS_FROM = statement(tuple[str])(
     f"SELECT e.id FROM entries e WHERE {TREE_OF_ROW} = :tree_id AND e.id >= :prefix AND e.id < :end_prefix"
     " ORDER BY e.id LIMIT :count"
 )
@@ -883,12 +781,12 @@ def _logged_move(row: Row) -> tuple[int, LoggedMove]:
     return revision, LoggedMove(reason, undoes, from_id, to_id, Note.stored(by, why), at)
 
 
-EDITS_AFTER = statement(SessionRevisionLast, LoggedEdit)(
+EDITS_AFTER = statement(LoggedEdit)(
     'SELECT x.revision, x.what, x.entry_id, x."before", x."after", x.edited_by, x.why, x.at FROM session_edits x'
     " WHERE x.session_key = :session_key AND x.revision > :revision AND x.revision <= :last_revision"
     " ORDER BY x.revision, x.what"
 )
-LOGGED_MOVES = statement(SessionRevisionLast, _logged_move)(
+LOGGED_MOVES = statement(_logged_move)(
     "SELECT m.revision, m.reason, m.undoes, m.from_entry, m.to_entry, m.moved_by, m.why, m.at FROM leaf_moves m"
     " WHERE m.session_key = :session_key AND m.revision > :revision AND m.revision <= :last_revision"
 )
@@ -896,9 +794,6 @@ LOGGED_MOVES = statement(SessionRevisionLast, _logged_move)(
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The statements on marks.
-
-SessionEntryKind = TypedDict("SessionEntryKind", {"session_key": int, "entry_id": str, "kind": str})
-SessionKind = TypedDict("SessionKind", {"session_key": int, "kind": str})
 
 
 class MarkOfSource(NamedTuple):
@@ -920,16 +815,16 @@ class MarkOfSource(NamedTuple):
     depth: int | None
 
 
-DROP_MARK = statement(SessionEntryKind, Nothing)(
+DROP_MARK = statement(Nothing)(
     "DELETE FROM marks WHERE session_key = :session_key AND entry_id = :entry_id AND kind = :kind"
 )
-MARK = statement(SessionEntryKind, tuple[str | None])(
+MARK = statement(tuple[str | None])(
     "SELECT m.value FROM marks m WHERE m.session_key = :session_key AND m.entry_id = :entry_id AND m.kind = :kind"
 )
-MARKS = statement(Session, tuple[str, str, str | None])(
+MARKS = statement(tuple[str, str, str | None])(
     "SELECT m.entry_id, m.kind, m.value FROM marks m WHERE m.session_key = :session_key ORDER BY m.entry_id, m.kind"
 )
-MARKS_OF_KIND = statement(SessionKind, tuple[str, str | None])(
+MARKS_OF_KIND = statement(tuple[str, str | None])(
     "SELECT m.entry_id, m.value FROM marks m WHERE m.session_key = :session_key AND m.kind = :kind"
 )
 # The labels and pins of the sessions that forks were made of, and of those that these were made of, nearest first.
@@ -937,7 +832,7 @@ MARKS_OF_KIND = statement(SessionKind, tuple[str, str | None])(
 _SOURCE = (
     "JOIN sessions p ON p.id = f.forked_from_session AND p.tree_id = f.tree_id WHERE f.forked_from_entry IS NOT NULL"
 )
-MARKS_OF_SOURCES = statement(Keys, MarkOfSource)(
+MARKS_OF_SOURCES = statement(MarkOfSource)(
     "WITH RECURSIVE sources(fork_key, level, source_key, tree_id, point) AS ("
     "  SELECT f.session_key, 1, p.session_key, p.tree_id, f.forked_from_entry"
     f"   FROM sessions f {_SOURCE} AND f.session_key {IN_KEYS}"
@@ -949,24 +844,17 @@ MARKS_OF_SOURCES = statement(Keys, MarkOfSource)(
     " LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.id = m.entry_id ORDER BY s.fork_key, s.level"
 )
 # The forks that stay of sessions that go.
-FORKS_THAT_STAY = statement(Keys, tuple[int])(
+FORKS_THAT_STAY = statement(tuple[int])(
     "SELECT f.session_key FROM sessions p JOIN sessions f ON f.tree_id = p.tree_id AND f.forked_from_session = p.id"
     f" WHERE p.session_key {IN_KEYS} AND NOT f.session_key {IN_KEYS} AND f.forked_from_entry IS NOT NULL"
 )
-RETRACTED_IDS = statement(Session, tuple[str])(
+RETRACTED_IDS = statement(tuple[str])(
     "SELECT m.entry_id FROM marks m WHERE m.session_key = :session_key AND m.kind = 'retracted'"
 )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The statements of leaf moves, undo and redo.
-
-UpdateLeaf = TypedDict(
-    "UpdateLeaf",
-    {"session_key": int, "revision": int, "leaf": str | None, "at": int, "entry_count": int, "message_count": int},
-)
-IsOnPath = TypedDict("IsOnPath", {"tree_id": int, "lane_id": int, "depth": int, "other_lane": int, "other_depth": int})
-SessionRevision = TypedDict("SessionRevision", {"session_key": int, "revision": int})
 
 
 class FoundEntry(NamedTuple):
@@ -994,33 +882,33 @@ class LastMove(NamedTuple):
     to_id: str | None
 
 
-UPDATE_LEAF = announced(UpdateLeaf)(
+UPDATE_LEAF = announced(
     "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at,"
     " entry_count = entry_count + :entry_count,"
     " message_count = message_count + :message_count WHERE session_key = :session_key"
 )
-ENTRY_POSITION = statement(TreeEntry, _found_entry)(
+ENTRY_POSITION = statement(_found_entry)(
     f"SELECT e.id, e.parent_id, e.session_key, e.kind, {place_of('e', 'l')}"
     " FROM entries e JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
     " WHERE e.tree_id = :tree_id AND e.id = :entry_id"
 )
-ID_AT = statement(TreeLaneDepth, tuple[str])(
+ID_AT = statement(tuple[str])(
     "SELECT e.id FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id AND e.depth = :depth"
 )
 # Whether an entry lies on the path to a place.
-IS_ON_PATH = statement(IsOnPath, tuple[int])(
+IS_ON_PATH = statement(tuple[int])(
     WITH_SPANS + "SELECT 1 FROM spans s WHERE s.lane_id = :other_lane AND s.high >= :other_depth LIMIT 1"
 )
-CHILD_PLACES = statement(TreeLaneDepth, tuple[str, int, int, int])(
+CHILD_PLACES = statement(tuple[str, int, int, int])(
     f"SELECT e.id, e.lane_id, e.depth, o.owner_key FROM {CHILDREN}"
     " JOIN lanes o ON o.tree_id = e.tree_id AND o.lane_id = e.lane_id"
 )
-LAST_MOVE = statement(SessionRevision, LastMove)(
+LAST_MOVE = statement(LastMove)(
     "SELECT m.revision, m.reason, m.undoes, m.from_entry, m.to_entry FROM leaf_moves m"
     " WHERE m.session_key = :session_key AND m.revision <= :revision ORDER BY m.revision DESC LIMIT 1"
 )
 # From where the leaf moved next after a revision.
-NEXT_MOVE_FROM = statement(SessionRevision, tuple[str | None])(
+NEXT_MOVE_FROM = statement(tuple[str | None])(
     "SELECT m.from_entry FROM leaf_moves m"
     " WHERE m.session_key = :session_key AND m.revision > :revision ORDER BY m.revision LIMIT 1"
 )
@@ -1035,16 +923,6 @@ NEXT_MOVE_FROM = statement(SessionRevision, tuple[str | None])(
 # log: entries of some revisions are in the lanes of the leaves from which it moved then or next, and of its leaf. Only
 # what it added beside its leaf, by an import or on a branch, may be in any lane of its own.
 
-OwnRange = TypedDict(
-    "OwnRange", {"tree_id": int, "session_key": int, "leaf": str | None, "revision": int, "last_revision": int}
-)
-OwnRangeCount = TypedDict(
-    "OwnRangeCount",
-    {
-        "tree_id": int, "session_key": int, "leaf": str | None, "revision": int, "last_revision": int, "count": int,
-    },
-)  # fmt: skip
-RunOfEntry = TypedDict("RunOfEntry", {"tree_id": int, "session_key": int, "entry_id": str, "revision": int})
 
 # The moves of some revisions, and those that add entries to any lane.
 _MOVES = (
@@ -1092,7 +970,7 @@ _RANGES = (
 _WITH_RANGES = f"WITH RECURSIVE {_LANES}, {_HALVED}, {_RANGES}"
 
 # All entries of some revisions.
-ENTRIES_OF_REVISIONS = statement(OwnRange, StoredEntry)(
+ENTRIES_OF_REVISIONS = statement(StoredEntry)(
     f"{_WITH_RANGES} SELECT {ENTRY} FROM ranges r JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = r.lane_id"
     " AND e.depth > r.low AND e.depth <= r.high ORDER BY e.revision, e.ordinal"
 )
@@ -1128,7 +1006,7 @@ _STRETCHES = (
     "    AND e.depth = CASE WHEN s.low = s.high THEN s.low + 1 ELSE (s.low + s.high + 1) / 2 END WHERE s.low < s.top)"
 )
 # The first entries of each stretch, and the last.
-LOGGED_ENTRIES = statement(OwnRangeCount, LoggedEntry)(
+LOGGED_ENTRIES = statement(LoggedEntry)(
     f"{_WITH_RANGES}, {_STRETCHES} SELECT e.revision, e.ordinal, e.id, e.kind, e.created_at, e.parent_id, e.digest,"
     f" CASE WHEN e.ordinal = 0 THEN {PAYLOAD_BYTES} END, CASE WHEN e.ordinal = 0 THEN e.packed END,"
     " CASE WHEN e.ordinal = 0 THEN e.blob END"
@@ -1165,12 +1043,12 @@ _WITH_RUN = (
     "    AND e.depth = (h.low + h.high + 1) / 2 WHERE h.low < h.high) "
 )
 # Of an entry and those above it in its lane, the deepest that the session did not add after a revision.
-LAST_IN_LANE = statement(RunOfEntry, LastOfRun)(
+LAST_IN_LANE = statement(LastOfRun)(
     f"{_WITH_RUN} SELECT e.id, e.session_key, e.revision FROM halved h"
     " JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = h.lane_id AND e.depth = h.low WHERE h.low = h.high"
 )
 # The parent of the first that it did add after it.
-PARENT_OF_FIRST_IN_LANE = statement(RunOfEntry, tuple[str | None])(
+PARENT_OF_FIRST_IN_LANE = statement(tuple[str | None])(
     f"{_WITH_RUN} SELECT e.parent_id FROM halved h"
     " JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = h.lane_id AND e.depth = h.low + 1 WHERE h.low = h.high"
 )
@@ -1178,16 +1056,6 @@ PARENT_OF_FIRST_IN_LANE = statement(RunOfEntry, tuple[str | None])(
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The statements that an operation starts with: the session, what it sees, and what it did before.
-
-TreeIds = TypedDict("TreeIds", {"tree_id": int, "ids": str})
-IsHeld = TypedDict(
-    "IsHeld",
-    {
-        "tree_id": int, "lane_id": int, "depth": int,
-        "session_key": int, "leaf": str | None, "forked_from_entry": str | None,
-    },
-)  # fmt: skip
-Request = TypedDict("Request", {"session_key": int, "idempotency_key": str})
 
 
 def _with_epoch(row: Row) -> tuple[SessionState, int]:
@@ -1202,19 +1070,19 @@ def _marked_place(row: Row) -> tuple[Position, bool]:
 
 # A session with the place of its leaf: what every operation starts from, in one statement. What a read asks for
 # next comes with it, so that it takes one round trip less.
-SESSION_STATE = statement(Id, state_of)(f"SELECT {STATE}{STATE_FROM}{LIVING}")
-SESSION_AND_EPOCH = statement(Id, _with_epoch)(f"SELECT {EPOCH}, {STATE}{STATE_FROM}{LIVING}")
+SESSION_STATE = statement(state_of)(f"SELECT {STATE}{STATE_FROM}{LIVING}")
+SESSION_AND_EPOCH = statement(_with_epoch)(f"SELECT {EPOCH}, {STATE}{STATE_FROM}{LIVING}")
 # The same, with whether the session has retracted it.
-ENTRY_AND_MARK = statement(TreeSessionEntry, _marked_place)(
+ENTRY_AND_MARK = statement(_marked_place)(
     f"SELECT m.kind, {place_of('e', 'l')} FROM entries e"
     " JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
     " LEFT JOIN marks m ON m.session_key = :session_key AND m.entry_id = :entry_id AND m.kind = 'retracted'"
     " WHERE e.tree_id = :tree_id AND e.id = :entry_id"
 )
 # Those of a JSON array of ids that are taken.
-TAKEN_IDS = statement(TreeIds, tuple[str])(f"SELECT e.id FROM {ENTRIES_BY_ID}")
+TAKEN_IDS = statement(tuple[str])(f"SELECT e.id FROM {ENTRIES_BY_ID}")
 # Whether an entry is an ancestor of what the session holds: its leaf, its fork point, its lanes' fork points.
-IS_HELD = statement(IsHeld, tuple[int])(
+IS_HELD = statement(tuple[int])(
     "WITH RECURSIVE anchors(lane_id, depth) AS ("
     "  SELECT e.lane_id, e.depth FROM entries e WHERE e.tree_id = :tree_id AND e.id IN (:leaf, :forked_from_entry)"
     "  UNION SELECT l.parent_lane, l.fork_depth FROM lanes l"
@@ -1225,7 +1093,7 @@ IS_HELD = statement(IsHeld, tuple[int])(
     "   JOIN lanes l ON l.tree_id = :tree_id AND l.lane_id = h.lane_id WHERE l.parent_lane IS NOT NULL"
     ") SELECT 1 FROM held h WHERE h.lane_id = :lane_id AND h.depth >= :depth LIMIT 1"
 )
-REQUEST = statement(Request, tuple[str, bytes, str])(
+REQUEST = statement(tuple[str, bytes, str])(
     "SELECT r.operation, r.digest, r.result FROM requests r"
     " WHERE r.session_key = :session_key AND r.idempotency_key = :idempotency_key"
 )
@@ -1234,45 +1102,33 @@ REQUEST = statement(Request, tuple[str, bytes, str])(
 # ---------------------------------------------------------------------------------------------------------------------
 # The statements on the store itself.
 
-Name = TypedDict("Name", {"name": str})
-NumberName = TypedDict("NumberName", {"number": int, "name": str})
 
-READ_STATE = statement(Name, tuple[int])("SELECT value FROM flue_store WHERE name = :name")
-WRITE_STATE = statement(NumberName, Nothing)("UPDATE flue_store SET value = :number WHERE name = :name")
-COUNTS = statement(Nothing, tuple[int, int, int, int])(
+READ_STATE = statement(tuple[int])("SELECT value FROM flue_store WHERE name = :name")
+WRITE_STATE = statement(Nothing)("UPDATE flue_store SET value = :number WHERE name = :name")
+COUNTS = statement(tuple[int, int, int, int])(
     "SELECT (SELECT COUNT(*) FROM sessions), (SELECT COUNT(*) FROM entries), (SELECT COUNT(*) FROM ledger),"
     f" (SELECT COUNT(*) FROM documents WHERE space <> '{IMPORTED_FILES}')"
 )
 # PostgreSQL alone.
-DATABASE_SIZE = statement(Nothing, tuple[int])("SELECT pg_database_size(current_database())")
+DATABASE_SIZE = statement(tuple[int])("SELECT pg_database_size(current_database())")
 # Which transactions have come to their end: it is another text after each commit.
-SNAPSHOT = statement(Nothing, tuple[str])("SELECT CAST(pg_current_snapshot() AS TEXT)")
-SYNCHRONOUS_COMMIT = statement(Nothing, tuple[str])("SELECT current_setting('synchronous_commit')")
+SNAPSHOT = statement(tuple[str])("SELECT CAST(pg_current_snapshot() AS TEXT)")
+SYNCHRONOUS_COMMIT = statement(tuple[str])("SELECT current_setting('synchronous_commit')")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The statements on links to tasks.
 
-IdInScope = TypedDict("IdInScope", {"id": str, "scope": str | None})
-Parent = TypedDict("Parent", {"parent_key": int})
-ChildParent = TypedDict("ChildParent", {"child_id": str, "parent_key": int})
-Child = TypedDict("Child", {"child_id": str})
-DepthChild = TypedDict("DepthChild", {"depth": int, "child_id": str})
-UpdateDepth = TypedDict("UpdateDepth", {"session_key": int, "task_depth": int})
-EntryChildParent = TypedDict("EntryChildParent", {"entry_id": str, "child_id": str, "parent_key": int})
-ParentTask = TypedDict("ParentTask", {"parent_key": int, "task_id": str})
-EndLinks = TypedDict("EndLinks", {"child_id": str, "status": str, "summary": str | None})
-NoteTask = TypedDict("NoteTask", {"session_key": int, "task_of": str})
 
-NEXT_POSITION = statement(Parent, tuple[int])(
+NEXT_POSITION = statement(tuple[int])(
     "SELECT COALESCE(MAX(t.position) + 1, 0) FROM task_links t WHERE t.parent_key = :parent_key"
 )
-LINKED_CHILD = statement(ChildParent, tuple[str | None])(
+LINKED_CHILD = statement(tuple[str | None])(
     "SELECT t.entry_id FROM task_links t WHERE t.parent_key = :parent_key AND t.child_id = :child_id"
 )
-PARENTS_OF_CHILD = statement(Child, tuple[int])("SELECT COUNT(*) FROM task_links t WHERE t.child_id = :child_id")
+PARENTS_OF_CHILD = statement(tuple[int])("SELECT COUNT(*) FROM task_links t WHERE t.child_id = :child_id")
 # Links may go round in circles: each session is as deep as the shortest way to it.
-SUNK_TASKS = statement(DepthChild, tuple[int, str, int, int, int])(
+SUNK_TASKS = statement(tuple[int, str, int, int, int])(
     "WITH RECURSIVE below(id, depth) AS (SELECT s.id, CAST(:depth AS BIGINT) FROM sessions s WHERE s.id = :child_id"
     " UNION SELECT t.child_id, b.depth + 1 FROM below b JOIN sessions p ON p.id = b.id"
     " JOIN task_links t ON t.parent_key = p.session_key WHERE b.depth < 100)"
@@ -1280,21 +1136,19 @@ SUNK_TASKS = statement(DepthChild, tuple[int, str, int, int, int])(
     " WHERE s.kind = 'task' GROUP BY s.session_key, s.id, s.revision, s.task_depth HAVING MIN(b.depth) <> s.task_depth"
     " ORDER BY s.session_key"
 )
-UPDATE_DEPTH = statement(UpdateDepth, Nothing)(
-    "UPDATE sessions SET task_depth = :task_depth WHERE session_key = :session_key"
-)
-PLACE_LINK = statement(EntryChildParent, Nothing)(
+UPDATE_DEPTH = statement(Nothing)("UPDATE sessions SET task_depth = :task_depth WHERE session_key = :session_key")
+PLACE_LINK = statement(Nothing)(
     "UPDATE task_links SET entry_id = :entry_id WHERE parent_key = :parent_key AND child_id = :child_id"
 )
-TASK_CHILD = statement(ParentTask, tuple[str])(
+TASK_CHILD = statement(tuple[str])(
     "SELECT t.child_id FROM task_links t WHERE t.parent_key = :parent_key AND t.task_id = :task_id ORDER BY t.position"
 )
 _LINK = "s.id, t.position, t.task_id, t.child_id, t.entry_id, t.status, t.summary"
-LINKS_OF = statement(Id, TaskLink)(
+LINKS_OF = statement(TaskLink)(
     f"SELECT {_LINK} FROM sessions s"
     " JOIN task_links t ON t.parent_key = s.session_key WHERE s.id = :id ORDER BY t.position"
 )
-LINKS_TO = statement(Id, TaskLink)(
+LINKS_TO = statement(TaskLink)(
     f"SELECT {_LINK} FROM task_links t"
     " JOIN sessions s ON s.session_key = t.parent_key WHERE t.child_id = :id ORDER BY s.id"
 )
@@ -1310,15 +1164,13 @@ class ParentsLink(NamedTuple):
     summary: str | None
 
 
-PARENTS_LINKS = statement(Child, ParentsLink)(
+PARENTS_LINKS = statement(ParentsLink)(
     "SELECT t.parent_key, s.id, s.revision, t.status, t.summary FROM task_links t"
     " JOIN sessions s ON s.session_key = t.parent_key WHERE t.child_id = :child_id ORDER BY t.parent_key"
 )
-END_LINKS = statement(EndLinks, Nothing)(
-    "UPDATE task_links SET status = :status, summary = :summary WHERE child_id = :child_id"
-)
+END_LINKS = statement(Nothing)("UPDATE task_links SET status = :status, summary = :summary WHERE child_id = :child_id")
 # The tasks of a session of another scope than the one that is meant are not followed.
-TASK_CLOSURE = statement(IdInScope, tuple[str, int | None, str | None])(
+TASK_CLOSURE = statement(tuple[str, int | None, str | None])(
     "WITH RECURSIVE doomed(id) AS ("
     f"  SELECT {ID}"
     "  UNION SELECT t.child_id FROM doomed d"
@@ -1334,22 +1186,20 @@ def _pair(row: Row) -> tuple[str, str]:
 
 
 # What a session's tasks have paid stays with it when the links to them go.
-LINKS_OF_SESSIONS = statement(Keys, _pair)(
+LINKS_OF_SESSIONS = statement(_pair)(
     "SELECT s.id, t.child_id FROM task_links t JOIN sessions s ON s.session_key = t.parent_key"
     f" WHERE t.parent_key {IN_KEYS} ORDER BY t.parent_key, t.position"
 )
 # Of sessions that go or are gone, and of tasks that such a session took along without having paid for anything itself.
-PAYERS_TO_NOTE = statement(Ids, tuple[int, str, str, str | None])(
+PAYERS_TO_NOTE = statement(tuple[int, str, str, str | None])(
     "SELECT n.session_key, n.session_id, n.session_id, n.task_of FROM ledger_sessions n"
     f" WHERE n.session_id {IN_IDS}"
     " UNION ALL SELECT n.session_key, n.task_of, n.session_id, NULL FROM ledger_sessions n"
     f" WHERE n.task_of {IN_IDS} AND NOT EXISTS"
     " (SELECT 1 FROM ledger_sessions p WHERE p.session_id = n.task_of)"
 )
-NOTE_TASK = statement(NoteTask, Nothing)(
-    "UPDATE ledger_sessions SET task_of = :task_of WHERE session_key = :session_key"
-)
-GONE_TASKS = statement(Ids, tuple[str])(
+NOTE_TASK = statement(Nothing)("UPDATE ledger_sessions SET task_of = :task_of WHERE session_key = :session_key")
+GONE_TASKS = statement(tuple[str])(
     f"WITH RECURSIVE gone(id) AS (SELECT {IDS}"
     " UNION SELECT n.session_id FROM gone g JOIN ledger_sessions n ON n.task_of = g.id) SELECT id FROM gone"
 )

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 import flue_py
 from flue_py.db.postgres import words
 from flue_py.db.postgres.runner import PostgresRunner, PostgresTransaction
-from flue_py.db.runner import Nothing
 from flue_py.db.sql import statement
 from flue_py.sessions import search as answering
 from flue_py.sessions import search as indexing
@@ -132,7 +131,8 @@ async def test_where_no_tables_can_be_made_every_text_is_read(
 ) -> None:
     session = await store.create_session()
     await session.append_message(user("a needle"))
-    monkeypatch.setattr(words, "_MAKE", "CREATE TABLE pg_catalog.flue_words (version BIGINT)")
+    refused = statement(tuple[str])("CREATE TABLE pg_catalog.flue_words (version BIGINT)")
+    monkeypatch.setattr(words, "_MAKE", [refused])
     answer = await store.search("needle")
     assert len(answer.hits) == 1
     assert not answer.searched.by_index
@@ -144,7 +144,7 @@ async def test_it_is_asked_by_a_plan_for_these_words_which_may_be_rare(
 ) -> None:
     session = await store.create_session()
     await session.append_message(user("a needle"))
-    setting = statement(Nothing, tuple[str])("SELECT current_setting('plan_cache_mode')")
+    setting = statement(tuple[str])("SELECT current_setting('plan_cache_mode')")
     seen: list[object] = []
     counts: list[int] = []
     rows = PostgresTransaction.rows

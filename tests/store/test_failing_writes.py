@@ -24,7 +24,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from flue_py.core.sessions import Appended, NewSession
 from flue_py.db.backend import Backend
 from flue_py.db.engine import open_engine
-from flue_py.db.runner import Insert, Nothing, P, Parameters, R, Statement, Transaction, Written
+from flue_py.db.runner import Insert, Nothing, Parameters, R, Statement, Transaction, Written
 from flue_py.db.sqlite import file as store_file
 from flue_py.db.sqlite.file import open_file
 from flue_py.errors import OutcomeUnknown, StoreUnavailable
@@ -286,16 +286,16 @@ class FailingTransaction(Transaction):
     def new_key(self) -> int:
         return self._count().new_key()
 
-    def rows(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> Sequence[R]:
+    def rows(self, statement: Statement[R], /, **parameters: object) -> Sequence[R]:
         return self._count().rows(statement, **parameters)
 
-    def first(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> R | None:
+    def first(self, statement: Statement[R], /, **parameters: object) -> R | None:
         return self._count().first(statement, **parameters)
 
-    def run(self, statement: Statement[P, Nothing], /, *_: P.args, **parameters: P.kwargs) -> int:
+    def run(self, statement: Statement[Nothing], /, **parameters: object) -> int:
         return self._count().run(statement, **parameters)
 
-    def run_many(self, statement: Statement[P, R], parameters: Sequence[Parameters]) -> None:
+    def run_many(self, statement: Statement[R], parameters: Sequence[Parameters]) -> None:
         self._count().run_many(statement, parameters)
 
     def insert(self, statement: Insert[Written], rows: Sequence[Written]) -> None:

@@ -55,7 +55,7 @@ from flue_py.db.ops.ledger import (
 from flue_py.db.ops.read import with_pins
 from flue_py.db.ops.sessions import create_session, require_session
 from flue_py.db.payloads import pack
-from flue_py.db.runner import Position, Row, SessionState, Sources, Transaction
+from flue_py.db.runner import Parameters, Position, Row, SessionState, Sources, Transaction
 from flue_py.db.sql import (
     INSERT_ATTACHMENT,
     INSERT_BLOB,
@@ -446,7 +446,7 @@ class EntryBatch:
         check_spending(self.state.spent_tokens + spent.tokens, self.state.spent_cost + spent.picodollars)
         self._spent = spent
 
-    def session_update(self, leaf: str | None) -> sql.UpdateAfterAppend:
+    def session_update(self, leaf: str | None) -> Parameters:
         """Return the session's new state, as `append_sql.UPDATE_AFTER_APPEND` takes it."""
         return {
             "leaf": leaf,

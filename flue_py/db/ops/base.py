@@ -34,20 +34,16 @@ from flue_py.core.sessions import (
 )
 from flue_py.db import sql
 from flue_py.db.payloads import MISMATCH, check_sum, damaged_entry, decode_payload, unpack, unpack_blob
-from flue_py.db.runner import Position, SessionState, Sources, Statement, Transaction
+from flue_py.db.runner import Parameters, Position, SessionState, Sources, Statement, Transaction
 from flue_py.db.sql import (
     INSERT_MOVE,
     INSERT_REQUEST,
     KEEP_MARK,
     PUT_MARK,
     EntryColumns,
-    Held,
     MarkOfSource,
-    SessionRevisionLast,
     StoredBody,
     StoredEntry,
-    Stretch,
-    TreeLaneDepth,
 )
 from flue_py.errors import CorruptStore, EntryNotFound, IdempotencyConflict, SessionNotFound
 from flue_py.system import collector_held
@@ -71,7 +67,7 @@ class Payloads:
     """
 
     def __init__(
-        self, tx: Transaction, state: SessionState, stretch: Stretch | None = None, *, contents: bool = True
+        self, tx: Transaction, state: SessionState, stretch: Parameters | None = None, *, contents: bool = True
     ) -> None:
         self._tx = tx
         self._state = state
@@ -366,11 +362,14 @@ def is_held(tx: Transaction, state: SessionState, lane_id: int, depth: int) -> b
     return held is not None
 
 
-def held_by(state: SessionState) -> Held:
+def held_by(state: SessionState) -> Parameters:
     """Return what says which entries a session holds."""
-    return Held(
-        tree_id=state.tree_id, session_key=state.key, leaf=state.leaf, forked_from_entry=state.forked_from_entry
-    )
+    return {
+        "tree_id": state.tree_id,
+        "session_key": state.key,
+        "leaf": state.leaf,
+        "forked_from_entry": state.forked_from_entry,
+    }
 
 
 def is_retracted(tx: Transaction, state: SessionState, entry_id: str) -> bool:
@@ -545,7 +544,7 @@ def _mark_retracted(tx: Transaction, sources: Sources, state: SessionState, entr
 
 
 def _has_visible_child(tx: Transaction, state: SessionState, position: Position) -> bool:
-    place = TreeLaneDepth(tree_id=state.tree_id, lane_id=position.lane_id, depth=position.depth)
+    place = {"tree_id": state.tree_id, "lane_id": position.lane_id, "depth": position.depth}
     for child_id, lane_id, depth, owner_key in tx.rows(sql.CHILD_PLACES, **place):
         is_seen = owner_key == state.key or is_held(tx, state, lane_id, depth)
         if is_seen and not is_retracted(tx, state, child_id):
@@ -621,7 +620,7 @@ def _retract_again(tx: Transaction, sources: Sources, state: SessionState, revis
 
 def _brought_back(tx: Transaction, state: SessionState, revision: int) -> list[str]:
     """Return the ids that going back, at a revision, brought back from being retracted; the deepest first."""
-    where = SessionRevisionLast(session_key=state.key, revision=revision - 1, last_revision=revision)
+    where = {"session_key": state.key, "revision": revision - 1, "last_revision": revision}
     for edit in tx.rows(sql.EDITS_AFTER, **where):
         if edit.what == "retracted":
             return decode_ids(edit.before)
@@ -728,7 +727,7 @@ def _last_append(tx: Transaction, state: SessionState, revision: int) -> sql.Las
         (end,) = tx.first(sql.NEXT_MOVE_FROM, session_key=state.key, revision=revision) or (end,)
     if end is None:
         return None
-    where = sql.RunOfEntry(tree_id=state.tree_id, session_key=state.key, entry_id=end, revision=revision)
+    where = {"tree_id": state.tree_id, "session_key": state.key, "entry_id": end, "revision": revision}
     last = tx.first(sql.LAST_IN_LANE, **where)
     return last if last is not None and last.session_key == state.key else None
 
@@ -740,7 +739,7 @@ def _operation_at(tx: Transaction, state: SessionState, revision: int) -> Operat
     last = _last_append(tx, state, revision)
     if last is None or last.revision != revision:
         raise CorruptStore(f"session {state.id!r}: revision {revision} has no entries and no move; run verify()")
-    where = sql.RunOfEntry(tree_id=state.tree_id, session_key=state.key, entry_id=last.id, revision=revision - 1)
+    where = {"tree_id": state.tree_id, "session_key": state.key, "entry_id": last.id, "revision": revision - 1}
     (above,) = tx.first(sql.PARENT_OF_FIRST_IN_LANE, **where) or (None,)
     return Operation(revision, "append", above, last.id)
 
@@ -815,7 +814,7 @@ def named_on_path(
 
 
 def named_above(
-    tx: Transaction, state: SessionState, where: TreeLaneDepth, ids: Iterable[str], last_depth: int
+    tx: Transaction, state: SessionState, where: Parameters, ids: Iterable[str], last_depth: int
 ) -> list[Entry]:
     """Return what `named_on_path` does, of the path to a lane and a depth."""
     named = json.dumps(sorted(each for each in ids if is_storable(each)))
@@ -841,8 +840,8 @@ def rows_of_path(
     state: SessionState,
     position: Position,
     above: int,
-    in_lane: Statement[..., OfPath],
-    in_spans: Statement[..., OfPath],
+    in_lane: Statement[OfPath],
+    in_spans: Statement[OfPath],
 ) -> Sequence[OfPath]:
     """Return the rows of a path that lie deeper than ``above``: one range, or one for each lane it runs through."""
     rows: Sequence[OfPath]
@@ -868,7 +867,7 @@ def made_entries(
     tx: Transaction,
     state: SessionState,
     rows: Sequence[EntryColumns],
-    stretch: sql.Stretch | None = None,
+    stretch: Parameters | None = None,
     *,
     contents: bool = True,
 ) -> list[Entry]:
@@ -901,16 +900,16 @@ def _creators_of(tx: Transaction, state: SessionState, rows: Iterable[EntryColum
     return dict(tx.rows(sql.SESSION_IDS, tree_id=state.tree_id))
 
 
-def stretch_of(state: SessionState, position: Position, above: int) -> sql.Stretch:
+def stretch_of(state: SessionState, position: Position, above: int) -> Parameters:
     """Return where the part of a path below a depth is, as statements take it."""
-    return sql.Stretch(tree_id=state.tree_id, lane_id=position.lane_id, depth=position.depth, low_depth=above)
+    return {"tree_id": state.tree_id, "lane_id": position.lane_id, "depth": position.depth, "low_depth": above}
 
 
-def spans_of(state: SessionState, position: Position) -> TreeLaneDepth:
+def spans_of(state: SessionState, position: Position) -> Parameters:
     """Return the place that a path leads to, as statements take it."""
     return place_at(state, position.lane_id, position.depth)
 
 
-def place_at(state: SessionState, lane_id: int, depth: int) -> TreeLaneDepth:
+def place_at(state: SessionState, lane_id: int, depth: int) -> Parameters:
     """Return a place of the session's tree, as statements take it."""
-    return TreeLaneDepth(tree_id=state.tree_id, lane_id=lane_id, depth=depth)
+    return {"tree_id": state.tree_id, "lane_id": lane_id, "depth": depth}

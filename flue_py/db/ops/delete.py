@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -77,19 +77,16 @@ from flue_py.db.ops.sessions import (
     require_session,
 )
 from flue_py.db.runner import Nothing, SessionState, Sources, Transaction
-from flue_py.db.sql import IN_KEYS, IN_TAIL, PLACE_IN, PUT_DOCUMENT, TAILS, Keys, Scope, TreeLane, announced, statement
+from flue_py.db.sql import IN_KEYS, IN_TAIL, PLACE_IN, PUT_DOCUMENT, TAILS, announced, statement
 from flue_py.errors import FlueError, InvalidArgument, RevisionConflict, SessionNotFound
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The statements of a deletion.
 
-Tails = TypedDict("Tails", {"tails": str})
-HandOverLane = TypedDict("HandOverLane", {"tree_id": int, "lane_id": int, "owner_key": int})
-TreeBlob = TypedDict("TreeBlob", {"tree_id": int, "sha256": bytes})
 
 _LANE = "l.tree_id, l.lane_id, l.owner_key, l.parent_lane, l.fork_depth"
-DOOMED_LANES = statement(Keys, Lane)(f"SELECT {_LANE} FROM lanes l WHERE l.owner_key {IN_KEYS}")
-CHILD_LANES = statement(Keys, Lane)(
+DOOMED_LANES = statement(Lane)(f"SELECT {_LANE} FROM lanes l WHERE l.owner_key {IN_KEYS}")
+CHILD_LANES = statement(Lane)(
     f"SELECT {_LANE} FROM lanes p JOIN lanes l ON l.tree_id = p.tree_id AND l.parent_lane = p.lane_id"
     f" WHERE p.owner_key {IN_KEYS}"
 )
@@ -106,57 +103,57 @@ def _held_by(column: str) -> str:
 
 # Where other sessions hold on to the lanes: with their leaf, or the entry they were forked from. (An entry is looked
 # up for each session; joined, PostgreSQL would read the whole tree.)
-HOLDS = statement(Keys, Hold)(
+HOLDS = statement(Hold)(
     "SELECT h.tree_id, h.lane_id, h.depth, h.session_key"
     f" FROM ({_held_by('leaf')} UNION ALL {_held_by('forked_from_entry')}) h"
     " JOIN lanes l ON l.tree_id = h.tree_id AND l.lane_id = h.lane_id"
     f" WHERE l.owner_key {IN_KEYS}"
 )
 # What the ends of lanes hold: how many entries per blob (None: those without one), for each tree.
-TAILS_CONTENT = statement(Tails, tuple[int, bytes | None, int])(
+TAILS_CONTENT = statement(tuple[int, bytes | None, int])(
     f"SELECT e.tree_id, e.blob, COUNT(*) FROM ({TAILS}) t JOIN entries e ON {IN_TAIL} GROUP BY e.tree_id, e.blob"
 )
 # The same of what it deletes, where SQLite counts each entry by itself.
-DELETE_TAILS = statement(Tails, tuple[int, bytes | None, int])(sql.DELETE_TAILS)
-DELETE_TAIL_ATTACHMENTS = statement(Tails, tuple[int, bytes])(sql.DELETE_TAIL_ATTACHMENTS)
-HAND_OVER_LANE = statement(HandOverLane, Nothing)(
+DELETE_TAILS = statement(tuple[int, bytes | None, int])(sql.DELETE_TAILS)
+DELETE_TAIL_ATTACHMENTS = statement(tuple[int, bytes])(sql.DELETE_TAIL_ATTACHMENTS)
+HAND_OVER_LANE = statement(Nothing)(
     "UPDATE lanes SET owner_key = :owner_key WHERE tree_id = :tree_id AND lane_id = :lane_id"
 )
-DELETE_LANE = statement(TreeLane, Nothing)("DELETE FROM lanes WHERE tree_id = :tree_id AND lane_id = :lane_id")
-LOCK_BLOB = statement(TreeBlob, tuple[int])(
+DELETE_LANE = statement(Nothing)("DELETE FROM lanes WHERE tree_id = :tree_id AND lane_id = :lane_id")
+LOCK_BLOB = statement(tuple[int])(
     "SELECT b.size FROM blobs b WHERE b.tree_id = :tree_id AND b.sha256 = :sha256 FOR UPDATE"
 )
-DELETE_UNUSED_BLOB = statement(TreeBlob, Nothing)(
+DELETE_UNUSED_BLOB = statement(Nothing)(
     "DELETE FROM blobs WHERE tree_id = :tree_id AND sha256 = :sha256 AND NOT EXISTS"
     " (SELECT 1 FROM entries e WHERE e.tree_id = :tree_id AND e.blob = :sha256 AND e.blob IS NOT NULL)"
     " AND NOT EXISTS (SELECT 1 FROM attachments a WHERE a.tree_id = :tree_id AND a.sha256 = :sha256)"
 )
 # By these an import knows that a session was deleted here (what others have paid is remembered anyway).
 _IMPORTED = f"FROM sessions s WHERE s.session_key {IN_KEYS} AND {PLACE_IN}(s.metadata, '\"imported\"') > 0"
-NOTE_IMPORTED = statement(Keys, Nothing)(
+NOTE_IMPORTED = statement(Nothing)(
     "INSERT INTO ledger_sessions (session_key, session_id, tree_id, project)"
     f" SELECT s.session_key, s.id, s.tree_id, NULLIF(s.cwd, '') {_IMPORTED} ON CONFLICT DO NOTHING"
 )
-IMPORTED_AMONG = statement(Keys, tuple[str, str])(f"SELECT s.id, s.scope {_IMPORTED}")
+IMPORTED_AMONG = statement(tuple[str, str])(f"SELECT s.id, s.scope {_IMPORTED}")
 # Files that imports remember are no files of the user's.
-SCOPE_CONTENTS = statement(Scope, ScopeContents)(
+SCOPE_CONTENTS = statement(ScopeContents)(
     "SELECT (SELECT COUNT(*) FROM documents d WHERE d.scope = :scope AND d.kind = 'memory'),"
     f" (SELECT COUNT(*) FROM documents d WHERE d.scope = :scope AND d.kind = 'file' AND d.space <> '{IMPORTED_FILES}'),"
     " (SELECT COUNT(*) FROM budgets b WHERE b.scope = :scope), (SELECT COUNT(*) FROM ledger g WHERE g.scope = :scope)"
 )
 # Which sessions were deleted is remembered of all scopes in one, and stays.
-DELETE_DOCUMENTS = statement(Scope, Nothing)(
+DELETE_DOCUMENTS = statement(Nothing)(
     f"DELETE FROM documents WHERE scope = :scope AND (space <> '{IMPORTED_FILES}' OR project = '')"
 )
-FORGET_AGENTS = statement(Scope, Nothing)("UPDATE ledger SET agent = NULL WHERE scope = :scope AND agent IS NOT NULL")
+FORGET_AGENTS = statement(Nothing)("UPDATE ledger SET agent = NULL WHERE scope = :scope AND agent IS NOT NULL")
 # A session that is gone and paid nothing has no scope any more, and nobody asks for its folder.
-FORGET_FOLDERS = statement(Scope, Nothing)(
+FORGET_FOLDERS = statement(Nothing)(
     "UPDATE ledger_sessions SET project = NULL WHERE project IS NOT NULL AND (session_key IN"
     " (SELECT g.session_key FROM ledger g WHERE g.scope = :scope) OR (NOT EXISTS"
     " (SELECT 1 FROM ledger g WHERE g.session_key = ledger_sessions.session_key) AND NOT EXISTS"
     " (SELECT 1 FROM sessions s WHERE s.session_key = ledger_sessions.session_key)))"
 )
-DELETE_SESSIONS = announced(Keys)(f"DELETE FROM sessions WHERE session_key {IN_KEYS}")
+DELETE_SESSIONS = announced(f"DELETE FROM sessions WHERE session_key {IN_KEYS}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -245,9 +242,7 @@ def _note_tasks(tx: Transaction, session_id: str, links: Sequence[tuple[str, str
     payers = tx.rows(sql.PAYERS_TO_NOTE, ids=ids)
     owners = owners_of_tasks(session_id, links, {name for _, _, name, _ in payers})
     notes = [
-        sql.NOTE_TASK.of(session_key=key, task_of=owners[task])
-        for key, task, _, of in payers
-        if of is None and task in owners
+        {"session_key": key, "task_of": owners[task]} for key, task, _, of in payers if of is None and task in owners
     ]
     tx.run_many(sql.NOTE_TASK, notes)
 
@@ -280,11 +275,11 @@ def _carry_out(tx: Transaction, fates: list[LaneFate], blobs: Iterable[tuple[int
     # Lanes change hands here, of which other sessions' states tell.
     tx.states.clear()
     tx.run(ledger.NAME_CALLS_OF_SESSIONS, keys=keys)
-    lanes = [(fate.heir, TreeLane(tree_id=fate.lane.tree_id, lane_id=fate.lane.lane_id)) for fate in fates]
-    handed_over = [HAND_OVER_LANE.of(**lane, owner_key=heir) for heir, lane in lanes if heir is not None]
+    lanes = [(fate.heir, {"tree_id": fate.lane.tree_id, "lane_id": fate.lane.lane_id}) for fate in fates]
+    handed_over = [{**lane, "owner_key": heir} for heir, lane in lanes if heir is not None]
     tx.run_many(HAND_OVER_LANE, handed_over)
     tx.run_many(DELETE_LANE, [lane for heir, lane in lanes if heir is None])
-    unused = [DELETE_UNUSED_BLOB.of(tree_id=tree_id, sha256=blob) for tree_id, blob in sorted(blobs)]
+    unused = [{"tree_id": tree_id, "sha256": blob} for tree_id, blob in sorted(blobs)]
     if not tx.is_alone:
         # Whoever is just storing an entry with this blob holds it: waited for here, seen by the next statement.
         tx.run_many(LOCK_BLOB, unused)

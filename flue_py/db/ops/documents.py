@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict
 
 from flue_py.core.sessions import (
     IMPORTED_FILES,
@@ -20,7 +19,7 @@ from flue_py.core.sessions import (
     is_storable,
     state_of_document,
 )
-from flue_py.db.runner import Nothing, Row, Sources, Transaction
+from flue_py.db.runner import Nothing, Parameters, Row, Sources, Transaction
 from flue_py.db.sql import COPY_DOCUMENT, PUT_DOCUMENT, statement
 from flue_py.errors import CorruptStore
 
@@ -28,25 +27,6 @@ from flue_py.errors import CorruptStore
 # The statements on documents.
 
 NAME_PARTS = ("scope", "kind", "space", "project", "name")
-
-Name = TypedDict("Name", {"scope": str, "kind": str, "space": str, "project": str, "name": str})
-InProject = TypedDict("InProject", {"scope": str, "kind": str, "space": str, "project": str})
-AfterNameCount = TypedDict(
-    "AfterNameCount", {"scope": str, "kind": str, "space": str, "project": str, "name": str, "count": int}
-)
-Page = TypedDict(
-    "Page",
-    {
-        "scope": str,
-        "kind": str,
-        "only_space": str | None,
-        "only_project": str | None,
-        "space": str,
-        "project": str,
-        "name": str,
-        "count": int,
-    },
-)
 
 
 def _info(row: Row) -> DocumentInfo:
@@ -69,27 +49,27 @@ _PAGE = (
     " ORDER BY d.space, d.project, d.name LIMIT :count"
 )
 
-DOCUMENT = statement(Name, _document)(f"SELECT {_INFO}, d.body FROM documents d WHERE {_IS_IT}")
-DOCUMENT_INFO = statement(Name, _info)(f"SELECT {_INFO} FROM documents d WHERE {_IS_IT}")
-LIST_DOCUMENTS = statement(Page, _info)(f"SELECT {_INFO} {_PAGE}")
-READ_DOCUMENTS = statement(Page, _document)(f"SELECT {_INFO}, d.body {_PAGE}")
-NAMES_IN_PROJECT = statement(InProject, tuple[str])(
+DOCUMENT = statement(_document)(f"SELECT {_INFO}, d.body FROM documents d WHERE {_IS_IT}")
+DOCUMENT_INFO = statement(_info)(f"SELECT {_INFO} FROM documents d WHERE {_IS_IT}")
+LIST_DOCUMENTS = statement(_info)(f"SELECT {_INFO} {_PAGE}")
+READ_DOCUMENTS = statement(_document)(f"SELECT {_INFO}, d.body {_PAGE}")
+NAMES_IN_PROJECT = statement(tuple[str])(
     "SELECT d.name FROM documents d"
     " WHERE d.scope = :scope AND d.kind = :kind AND d.space = :space AND d.project = :project"
 )
-REMOVE_DOCUMENT = statement(Name, Nothing)(
+REMOVE_DOCUMENT = statement(Nothing)(
     f"DELETE FROM documents WHERE {' AND '.join(f'{name} = :{name}' for name in NAME_PARTS)}"
 )
 
 # -- copies and verification -----------------------------------------------------------------------------------------
 
-WHOLE_DOCUMENTS = statement(AfterNameCount, DocumentRow)(
+WHOLE_DOCUMENTS = statement(DocumentRow)(
     f"SELECT {_ROW} FROM documents d"
     " WHERE (d.scope, d.kind, d.space, d.project, d.name) > (:scope, :kind, :space, :project, :name)"
     f" AND d.space <> '{IMPORTED_FILES}'"
     " ORDER BY d.scope, d.kind, d.space, d.project, d.name LIMIT :count"
 )
-DOCUMENT_STATE = statement(Name, tuple[int, bytes])(f"SELECT d.changed_at, d.digest FROM documents d WHERE {_IS_IT}")
+DOCUMENT_STATE = statement(tuple[int, bytes])(f"SELECT d.changed_at, d.digest FROM documents d WHERE {_IS_IT}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -155,7 +135,7 @@ def remove_document(tx: Transaction, name: DocumentName) -> bool:
 def list_whole_documents(tx: Transaction, after: DocumentName | None, limit: int) -> Sequence[DocumentRow]:
     """Return a page of the documents of all scopes (see `Backend.list_whole_documents`)."""
     scope, kind, space, project, name = ("", "", "", "", "") if after is None else after
-    page = AfterNameCount(scope=scope, kind=kind, space=space, project=project, name=name, count=limit)
+    page = {"scope": scope, "kind": kind, "space": space, "project": project, "name": name, "count": limit}
     return tx.rows(WHOLE_DOCUMENTS, **page)
 
 
@@ -165,7 +145,7 @@ def write_documents(tx: Transaction, rows: Sequence[DocumentRow]) -> list[Docume
 
 
 def _write(tx: Transaction, row: DocumentRow) -> DocumentState:
-    name = Name(scope=row.scope, kind=row.kind, space=row.space, project=row.project, name=row.name)
+    name = {"scope": row.scope, "kind": row.kind, "space": row.space, "project": row.project, "name": row.name}
     before = tx.first(DOCUMENT_STATE, **name)
     if before is not None and before[0] >= row.changed_at:
         return state_of_document(row, *before)
@@ -179,19 +159,19 @@ def _is_possible(name: DocumentName) -> bool:
     return all(is_storable(part) for part in name)
 
 
-def _page(where: DocumentFilter, after: DocumentName | None, limit: int) -> Page:
+def _page(where: DocumentFilter, after: DocumentName | None, limit: int) -> Parameters:
     if after is None:
         # A project is one of a space in the order of the key, so that one alone says nothing of where to begin.
         space, project, name = where.space or "", (where.project or "") if where.space is not None else "", ""
     else:
         _, _, space, project, name = after
-    return Page(
-        scope=where.scope,
-        kind=where.kind,
-        only_space=where.space,
-        only_project=where.project,
-        space=space,
-        project=project,
-        name=name,
-        count=limit,
-    )
+    return {
+        "scope": where.scope,
+        "kind": where.kind,
+        "only_space": where.space,
+        "only_project": where.project,
+        "space": space,
+        "project": project,
+        "name": name,
+        "count": limit,
+    }

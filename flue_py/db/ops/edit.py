@@ -53,7 +53,7 @@ from flue_py.db.ops.read import get_entry, group_of, latest_compaction
 from flue_py.db.ops.sessions import edit_row, require_session, write_edits
 from flue_py.db.payloads import decode_payload
 from flue_py.db.runner import SessionState, Sources, Transaction
-from flue_py.db.sql import INSERT_EDIT, INSERT_MOVE, SessionRevisionLast
+from flue_py.db.sql import INSERT_EDIT, INSERT_MOVE
 from flue_py.errors import EntryNotFound, InvalidArgument, SessionExists
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def read_log(tx: Transaction, session_id: str, before: int | None, limit: int) -
 
 
 def _lines(tx: Transaction, state: SessionState, after: int, last: int) -> list[LogLine]:
-    where = SessionRevisionLast(session_key=state.key, revision=after, last_revision=last)
+    where = {"session_key": state.key, "revision": after, "last_revision": last}
     moves = dict(tx.rows(sql.LOGGED_MOVES, **where))
     edits = _by_revision(tx.rows(sql.EDITS_AFTER, **where))
     entries = _by_revision(

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import date
 from functools import lru_cache, partial
-from typing import NamedTuple, TypedDict, TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -84,49 +84,13 @@ from flue_py.db.sql import (
     PAIRS_OF_IDS,
     SECOND_OF_PAIR,
     WITH_HELD,
-    AfterCount,
-    Held,
-    Id,
-    Ids,
-    Keys,
-    Scope,
-    ScopeProviderCall,
-    Session,
-    SessionScope,
     call_columns,
     statement,
 )
-from flue_py.db.sql import Tree as sql_Tree
 from flue_py.errors import BudgetNotFound, CallConflict, InvalidArgument, ReservationNotFound, SessionNotFound
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The statements of the ledger: rows in, and sums out.
-
-SessionScopeProviderCall = TypedDict(
-    "SessionScopeProviderCall", {"session_key": int, "scope": str, "provider": str, "call_id": str}
-)
-SessionEntry = TypedDict("SessionEntry", {"session_key": int, "entry_id": str})
-IdsScope = TypedDict("IdsScope", {"ids": str, "scope": str})
-UpdateSums = TypedDict(
-    "UpdateSums",
-    {
-        "tree_id": int, "lane_id": int, "depth": int,
-        "paid_calls": int, "unpriced_calls": int, "unknown_calls": int, "paid_tokens": int, "paid_cost": int,
-    },
-)  # fmt: skip
-SetCost = TypedDict("SetCost", {"number": int, "cost": int, "price_source": str})
-Repriced = TypedDict("Repriced", {"session_key": int, "calls": int, "cost": int})
-TakeCalls = TypedDict("TakeCalls", {"earlier_key": int, "session_key": int, "tree_id": int, "scope": str})
-TreeSession = TypedDict("TreeSession", {"tree_id": int, "session_key": int})
-LedgerSums = TypedDict(
-    "LedgerSums",
-    {
-        "scope": str, "provider": str, "model": str, "purpose": str, "outcome": str, "agent": str,
-        "from_us": int, "before_us": int, "project": str, "project_from": str, "project_to": str, "branch_name": str,
-        "scope_from": str, "scope_to": str,
-        "keys": str, "tree_id": int, "lane_id": int, "depth": int, "low_depth": int,
-    },
-)  # fmt: skip
 
 
 def _path(row: Row) -> tuple[int, int, int, str, Paid]:
@@ -147,36 +111,36 @@ def _entry_cost(row: Row) -> tuple[str, EntryCost]:
 _CALL = call_columns("g")
 
 # A call is found by its id; or, where it has none, by the entry that it goes by, whose creator paid it.
-FIND_CALL = statement(ScopeProviderCall, CallRow)(
+FIND_CALL = statement(CallRow)(
     f"SELECT {_CALL} FROM ledger g WHERE g.scope = :scope AND g.provider = :provider AND g.call_id = :call_id"
     f" UNION ALL SELECT {_CALL} FROM ledger g WHERE g.session_key IN"
     "  (SELECT e.session_key FROM entries e WHERE e.id = :call_id)"
     " AND g.entry_id = :call_id AND g.call_id IS NULL AND g.scope = :scope AND g.provider = :provider"
 )
 # Whoever brings ids of calls has those named first which go by such an id: the unique index then has all that it needs.
-NAME_CALLS = statement(Ids, Nothing)(
+NAME_CALLS = statement(Nothing)(
     "UPDATE ledger SET call_id = entry_id WHERE call_id IS NULL AND session_key IN"
     f" (SELECT e.session_key FROM entries e WHERE e.id {IN_IDS}) AND entry_id {IN_IDS}"
 )
 # When a session goes, what it paid is no longer found by its entries.
-NAME_CALLS_OF_SESSIONS = statement(Keys, Nothing)(
+NAME_CALLS_OF_SESSIONS = statement(Nothing)(
     f"UPDATE ledger SET call_id = entry_id WHERE call_id IS NULL AND session_key {IN_KEYS}"
 )
-NAME_CALLS_OF_TREE = statement(sql_Tree, Nothing)(
+NAME_CALLS_OF_TREE = statement(Nothing)(
     "UPDATE ledger SET call_id = entry_id WHERE call_id IS NULL AND session_key IN"
     " (SELECT s.session_key FROM sessions s WHERE s.tree_id = :tree_id)"
 )
 
-DELETE_CALL = statement(SessionScopeProviderCall, Nothing)(
+DELETE_CALL = statement(Nothing)(
     "DELETE FROM ledger WHERE scope = :scope AND provider = :provider AND call_id = :call_id"
     " AND session_key = :session_key"
 )
-CALLS_OF_ENTRY = statement(SessionEntry, CallRow)(
+CALLS_OF_ENTRY = statement(CallRow)(
     f"SELECT {_CALL} FROM ledger g"
     " WHERE g.session_key = :session_key AND g.entry_id = :entry_id"
     " ORDER BY g.provider, COALESCE(g.call_id, g.entry_id)"
 )
-FIND_CALLS = statement(IdsScope, CallRow)(
+FIND_CALLS = statement(CallRow)(
     f"SELECT {_CALL} FROM {PAIRS_OF_IDS} ledger g ON g.scope = :scope AND g.provider = {FIRST_OF_PAIR}"
     f" AND g.call_id = {SECOND_OF_PAIR}"
     f" UNION ALL SELECT {_CALL} FROM ledger g WHERE g.session_key IN"
@@ -200,74 +164,72 @@ REFUSE_UNNAMED_CALLS = (
 SUMMED = (*(f"g.{name}" for name in TOKEN_COLUMNS), all_tokens(), "COALESCE(g.cost, 0)")
 
 # What the sums of a tree's paths are derived from, where calls came into the ledger, or left it, after their entries.
-PATHS = statement(sql_Tree, _path)(
+PATHS = statement(_path)(
     f"SELECT e.lane_id, e.depth, e.session_key, e.id, {PAID} FROM entries e WHERE e.tree_id = :tree_id"
     " ORDER BY e.depth, e.lane_id"
 )
-FORKS = statement(sql_Tree, tuple[int, int | None, int])(
+FORKS = statement(tuple[int, int | None, int])(
     "SELECT l.lane_id, l.parent_lane, l.fork_depth FROM lanes l WHERE l.tree_id = :tree_id"
 )
-BOOKED_CALLS = statement(sql_Tree, CallRow)(
+BOOKED_CALLS = statement(CallRow)(
     f"SELECT {_CALL} FROM ledger_sessions n"
     " JOIN ledger g ON g.session_key = n.session_key"
     " WHERE n.tree_id = :tree_id AND g.tree_id = :tree_id AND g.entry_id IS NOT NULL"
 )
-UPDATE_SUMS = statement(UpdateSums, Nothing)(
+UPDATE_SUMS = statement(Nothing)(
     f"UPDATE entries SET {', '.join(f'{name} = :{name}' for name in PAID_COLUMNS)}"
     " WHERE tree_id = :tree_id AND lane_id = :lane_id AND depth = :depth"
 )
-OUTDATE_STATES = statement(TreeSession, Nothing)(
+OUTDATE_STATES = statement(Nothing)(
     "UPDATE sessions SET revision = revision + 1 WHERE tree_id = :tree_id AND session_key <> :session_key"
 )
 
 # The calls without a cost, and their costs once they are known. What is there is never overwritten.
-UNPRICED_CALLS = statement(AfterCount, _unpriced)(
+UNPRICED_CALLS = statement(_unpriced)(
     f"SELECT g.number, n.session_id, {_CALL} FROM ledger g JOIN ledger_sessions n ON n.session_key = g.session_key"
     " WHERE g.cost IS NULL AND g.number > :after_key ORDER BY g.number LIMIT :count"
 )
-PAYERS_OF_CALLS = statement(Keys, tuple[int, int, int])(
+PAYERS_OF_CALLS = statement(tuple[int, int, int])(
     f"SELECT g.number, g.session_key, g.tree_id FROM ledger g WHERE g.number {IN_KEYS} AND g.cost IS NULL"
 )
-SET_COST = statement(SetCost, Nothing)(
+SET_COST = statement(Nothing)(
     "UPDATE ledger SET cost = :cost, price_source = :price_source WHERE number = :number AND cost IS NULL"
 )
-ADD_COST = statement(Repriced, Nothing)(
+ADD_COST = statement(Nothing)(
     "UPDATE sessions SET spent_cost = spent_cost + :cost, unpriced_calls = unpriced_calls - :calls,"
     " revision = revision + 1 WHERE session_key = :session_key"
 )
 
-PAYERS_OF = statement(Ids, tuple[str, int, int | None])(
+PAYERS_OF = statement(tuple[str, int, int | None])(
     f"SELECT n.session_id, n.session_key, n.tree_id FROM ledger_sessions n WHERE n.session_id {IN_IDS}"
 )
 # A session that paid nothing has its name here only because it was imported; one that paid has its scope in its calls.
-DELETED = statement(IdsScope, tuple[str, int])(
+DELETED = statement(tuple[str, int])(
     "SELECT n.session_id, MAX(CASE WHEN g.number IS NULL OR g.entry_id IS NOT NULL THEN 1 ELSE 0 END)"
     " FROM ledger_sessions n LEFT JOIN ledger g ON g.session_key = n.session_key"
     f" WHERE n.session_id {IN_IDS} AND (g.number IS NULL OR g.scope = :scope)"
     " AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = n.session_id) GROUP BY n.session_id"
 )
 # What the other scope has booked already stays where it is.
-MOVE_CALLS = statement(SessionScope, Nothing)(
+MOVE_CALLS = statement(Nothing)(
     "UPDATE ledger SET scope = :scope WHERE session_key = :session_key AND NOT EXISTS (SELECT 1 FROM ledger o"
     " WHERE o.scope = :scope AND o.provider = ledger.provider AND o.call_id = ledger.call_id)"
 )
 # What a fork has kept the entry of stays with who paid for it.
-TAKE_CALLS = statement(TakeCalls, Nothing)(
+TAKE_CALLS = statement(Nothing)(
     "UPDATE ledger SET session_key = :session_key, tree_id = :tree_id"
     " WHERE session_key = :earlier_key AND scope = :scope AND NOT EXISTS"
     " (SELECT 1 FROM entries e WHERE e.tree_id = ledger.tree_id AND e.id = ledger.entry_id)"
 )
-OWN_CALLS = statement(Session, CallRow)(f"SELECT {_CALL} FROM ledger g WHERE g.session_key = :session_key")
-TREES_OF = statement(Ids, tuple[str, int, int])(
-    f"SELECT s.id, s.session_key, s.tree_id FROM sessions s WHERE s.id {IN_IDS}"
-)
-PAYERS_OF_TREES = statement(Keys, tuple[int])(f"SELECT n.session_key FROM ledger_sessions n WHERE n.tree_id {IN_KEYS}")
+OWN_CALLS = statement(CallRow)(f"SELECT {_CALL} FROM ledger g WHERE g.session_key = :session_key")
+TREES_OF = statement(tuple[str, int, int])(f"SELECT s.id, s.session_key, s.tree_id FROM sessions s WHERE s.id {IN_IDS}")
+PAYERS_OF_TREES = statement(tuple[int])(f"SELECT n.session_key FROM ledger_sessions n WHERE n.tree_id {IN_KEYS}")
 
 # A call is booked on the entry that its payer added. An id may be used again once its entry was deleted, with the
 # session that had added it: what another session adds under it later is another entry.
 # A call is found by who paid for it, its entry by its id. CROSS JOIN keeps SQLite to this order, in which there are
 # indexes: any other looks through all calls of a tree for each of its entries.
-ENTRY_COSTS = statement(Held, _entry_cost)(
+ENTRY_COSTS = statement(_entry_cost)(
     f"{WITH_HELD}, reach(lane_id, high) AS (SELECT h.lane_id, MAX(h.depth) FROM held h GROUP BY h.lane_id)"
     " SELECT g.entry_id, COUNT(*), COUNT(*) - COUNT(g.cost), CAST(COALESCE(SUM(g.cost), 0) AS BIGINT)"
     " FROM ledger_sessions n CROSS JOIN ledger g CROSS JOIN entries e CROSS JOIN reach r"
@@ -322,7 +284,7 @@ def ledger_sums(
     by_project: bool = False,
     by_branch: bool = False,
     on_path: bool = False,
-) -> Statement[..., tuple[Row, list[int]]]:
+) -> Statement[tuple[Row, list[int]]]:
     """Return the statement that sums up the ledger's rows by these dimensions, where these columns have their values.
 
     A row has the values of the dimensions, and then numbers: calls, those without a price, those of unknown usage, what
@@ -365,7 +327,7 @@ def ledger_sums(
     def read(row: Row) -> tuple[Row, list[int]]:
         return row[: len(groups)], [int(number or 0) for number in row[len(groups) :]]
 
-    return statement(LedgerSums, read)(
+    return statement(read)(
         f"{start}SELECT {', '.join([*groups, *counts, *sums])} FROM ledger g{joins} WHERE {where}{grouped}"
     )
 
@@ -374,7 +336,7 @@ def _halved() -> list[str]:
     return [f"({amount})" for amount in SUMMED]
 
 
-DROP_PAYER = statement(Session, Nothing)(
+DROP_PAYER = statement(Nothing)(
     "DELETE FROM ledger_sessions WHERE session_key = :session_key AND NOT EXISTS"
     " (SELECT 1 FROM ledger g WHERE g.session_key = :session_key)"
 )
@@ -499,22 +461,6 @@ def _group_value(name: Dimension, value: int | str | None) -> str | date | None:
 # ---------------------------------------------------------------------------------------------------------------------
 # The statements on budgets and reservations.
 
-BudgetOfSession = TypedDict("BudgetOfSession", {"session_id": str, "covers": str, "unit": str})
-BudgetOfScope = TypedDict("BudgetOfScope", {"scope": str, "unit": str})
-IdAndIds = TypedDict("IdAndIds", {"id": str, "ids": str})
-Scopes = TypedDict("Scopes", {"scope": str, "above": str})
-KeysNow = TypedDict("KeysNow", {"keys": str, "now": int})
-BudgetPage = TypedDict("BudgetPage", {"budget_key": int, "first": str, "last": str, "now": int, "count": int})
-SetAllowed = TypedDict("SetAllowed", {"budget_key": int, "now": int, "allowed": int})
-SetAside = TypedDict("SetAside", {"budget_key": int, "now": int, "amount": int, "due": int})
-Book = TypedDict("Book", {"budget_key": int, "now": int, "used": int, "freed": int})
-Reservation = TypedDict("Reservation", {"reservation_id": str})
-BudgetNow = TypedDict("BudgetNow", {"budget_key": int, "now": int})
-Settle = TypedDict("Settle", {"budget_key": int, "now": int, "reservation_id": str, "state": str, "used": int | None})
-Prolong = TypedDict("Prolong", {"reservation_id": str, "expires_at": int})
-IdScope = TypedDict("IdScope", {"id": str, "scope": str})
-OfBudget = TypedDict("OfBudget", {"budget_key": int})
-
 
 def _budget(row: Row) -> tuple[int, Budget]:
     *columns, budget_key = row
@@ -565,16 +511,16 @@ _COLUMNS = (
     " b.created_at, b.updated_at, b.budget_key"
 )
 
-BUDGET_KEY = statement(Id, tuple[int])("SELECT b.budget_key FROM budgets b WHERE b.id = :id")
-BUDGET_OF_SESSION = statement(BudgetOfSession, tuple[int])(
+BUDGET_KEY = statement(tuple[int])("SELECT b.budget_key FROM budgets b WHERE b.id = :id")
+BUDGET_OF_SESSION = statement(tuple[int])(
     "SELECT b.budget_key FROM budgets b WHERE b.session_id = :session_id AND b.covers = :covers AND b.unit = :unit"
 )
-BUDGET_OF_SCOPE = statement(BudgetOfScope, tuple[int])(
+BUDGET_OF_SCOPE = statement(tuple[int])(
     "SELECT b.budget_key FROM budgets b WHERE b.scope = :scope AND b.unit = :unit AND b.session_id IS NULL"
 )
 # The budgets of a session: its own, those with tasks of the sessions that it is a task of (whatever lies between), and
 # those of its scope, whose names are the ``ids``.
-COVERING = statement(IdAndIds, tuple[int])(
+COVERING = statement(tuple[int])(
     f"WITH RECURSIVE above(id) AS (SELECT {ID} "
     " UNION SELECT p.id FROM above a JOIN task_links t ON t.child_id = a.id"
     "  JOIN sessions p ON p.session_key = t.parent_key)"
@@ -582,56 +528,54 @@ COVERING = statement(IdAndIds, tuple[int])(
     f" UNION SELECT b.budget_key FROM budgets b WHERE b.session_id IS NULL AND b.scope {IN_IDS}"
 )
 # In order of key, so that two who lock the same budgets do not wait for each other.
-LOCK_BUDGETS = statement(Keys, tuple[int])(
+LOCK_BUDGETS = statement(tuple[int])(
     f"SELECT b.budget_key FROM budgets b WHERE b.budget_key {IN_KEYS} ORDER BY b.budget_key FOR UPDATE"
 )
-BUDGETS_BY_KEY = statement(KeysNow, _budget)(
+BUDGETS_BY_KEY = statement(_budget)(
     f"SELECT {_COLUMNS} FROM budgets b WHERE b.budget_key {IN_KEYS} ORDER BY b.budget_key"
 )
-BUDGETS_IN_SCOPES = statement(BudgetPage, _budget)(
+BUDGETS_IN_SCOPES = statement(_budget)(
     f"SELECT {_COLUMNS} FROM budgets b WHERE b.budget_key > :budget_key AND b.scope >= :first AND b.scope <= :last"
     " ORDER BY b.budget_key LIMIT :count"
 )
-BUDGETS_OF_SESSIONS = statement(Ids, tuple[int])(f"SELECT b.budget_key FROM budgets b WHERE b.session_id {IN_IDS}")
-MOVE_BUDGETS = statement(IdScope, Nothing)("UPDATE budgets SET scope = :scope WHERE session_id = :id")
-BUDGETS_OF_SCOPE = statement(Scope, tuple[int])("SELECT b.budget_key FROM budgets b WHERE b.scope = :scope")
-DELETE_BUDGETS = statement(Keys, Nothing)(f"DELETE FROM budgets WHERE budget_key {IN_KEYS}")
+BUDGETS_OF_SESSIONS = statement(tuple[int])(f"SELECT b.budget_key FROM budgets b WHERE b.session_id {IN_IDS}")
+MOVE_BUDGETS = statement(Nothing)("UPDATE budgets SET scope = :scope WHERE session_id = :id")
+BUDGETS_OF_SCOPE = statement(tuple[int])("SELECT b.budget_key FROM budgets b WHERE b.scope = :scope")
+DELETE_BUDGETS = statement(Nothing)(f"DELETE FROM budgets WHERE budget_key {IN_KEYS}")
 
-SET_ALLOWED = statement(SetAllowed, Nothing)(
+SET_ALLOWED = statement(Nothing)(
     "UPDATE budgets SET allowed = :allowed, updated_at = :now WHERE budget_key = :budget_key"
 )
-SET_ASIDE = statement(SetAside, Nothing)(
+SET_ASIDE = statement(Nothing)(
     "UPDATE budgets SET reserved = reserved + :amount - :due, updated_at = :now WHERE budget_key = :budget_key"
 )
-BOOK = statement(Book, Nothing)(
+BOOK = statement(Nothing)(
     "UPDATE budgets SET spent = spent + :used, reserved = reserved - :freed, updated_at = :now"
     " WHERE budget_key = :budget_key"
 )
 
-IS_RESERVED = statement(Reservation, tuple[int])(
-    "SELECT 1 FROM reservations r WHERE r.reservation_id = :reservation_id LIMIT 1"
-)
-SHARES = statement(Reservation, StoredShare)(
+IS_RESERVED = statement(tuple[int])("SELECT 1 FROM reservations r WHERE r.reservation_id = :reservation_id LIMIT 1")
+SHARES = statement(StoredShare)(
     "SELECT r.budget_key, b.id, b.unit, r.amount, r.state, r.used, r.session_id, r.created_at, r.expires_at,"
     " r.settled_at, b.spent FROM reservations r JOIN budgets b ON b.budget_key = r.budget_key"
     " WHERE r.reservation_id = :reservation_id ORDER BY r.budget_key"
 )
-EXPIRE = statement(BudgetNow, Nothing)(
+EXPIRE = statement(Nothing)(
     "UPDATE reservations SET state = 'expired', settled_at = :now WHERE budget_key = :budget_key AND state = 'held'"
     " AND expires_at <= :now"
 )
-DUE = statement(BudgetNow, tuple[int, int])(
+DUE = statement(tuple[int, int])(
     "SELECT CAST(COALESCE(SUM(r.amount), 0) AS BIGINT), COUNT(*) FROM reservations r WHERE r.budget_key = :budget_key"
     " AND r.state = 'held' AND r.expires_at <= :now"
 )
-SETTLE = statement(Settle, Nothing)(
+SETTLE = statement(Nothing)(
     "UPDATE reservations SET state = :state, used = :used, settled_at = :now"
     " WHERE reservation_id = :reservation_id AND budget_key = :budget_key"
 )
-PROLONG = statement(Prolong, Nothing)(
+PROLONG = statement(Nothing)(
     "UPDATE reservations SET expires_at = :expires_at WHERE reservation_id = :reservation_id AND state = 'held'"
 )
-HELD = statement(BudgetNow, _held_amount)(
+HELD = statement(_held_amount)(
     "SELECT r.reservation_id, r.session_id, r.amount, r.created_at, r.expires_at FROM reservations r"
     " WHERE r.budget_key = :budget_key AND r.state = 'held' AND r.expires_at > :now"
     " ORDER BY r.expires_at, r.reservation_id"
@@ -639,7 +583,7 @@ HELD = statement(BudgetNow, _held_amount)(
 
 # The calls with which budgets came to amounts, of those that were booked, one after the other: pairs of a budget and an
 # amount, and what it began with where that is the amount or more. All in one go through the reservations.
-REACHED = statement(Ids, _reached)(
+REACHED = statement(_reached)(
     f"WITH asked AS (SELECT {FIRST_OF_PAIR} AS id, CAST({SECOND_OF_PAIR} AS BIGINT) AS amount FROM {PAIRS}),"
     " booked AS (SELECT b.id, r.settled_at, r.session_id, r.used, CAST(b.seeded + SUM(r.used)"
     "   OVER (PARTITION BY b.id ORDER BY r.settled_at, r.reservation_id) AS BIGINT) AS spent"
@@ -657,38 +601,36 @@ _HALVES = ", ".join(
     for amount in (all_tokens(), "g.cost")
 )
 _SPENT = f"SELECT {_HALVES} FROM ledger g"
-SPENT_IN_SCOPE = statement(Scope, tuple[int, int, int, int])(f"{_SPENT} WHERE g.scope = :scope")
-SPENT_IN_SCOPES = statement(Scopes, tuple[int, int, int, int])(f"{_SPENT} WHERE g.scope >= :scope AND g.scope < :above")
+SPENT_IN_SCOPE = statement(tuple[int, int, int, int])(f"{_SPENT} WHERE g.scope = :scope")
+SPENT_IN_SCOPES = statement(tuple[int, int, int, int])(f"{_SPENT} WHERE g.scope >= :scope AND g.scope < :above")
 # Sessions that are gone have paid, too: the links to them and their names in the ledger are still there.
-SPENT_BY_SESSIONS = statement(Ids, tuple[int, int, int, int])(
+SPENT_BY_SESSIONS = statement(tuple[int, int, int, int])(
     f"{_SPENT} JOIN ledger_sessions n ON n.session_key = g.session_key WHERE n.session_id {IN_IDS}"
 )
 
 # -- copies ----------------------------------------------------------------------------------------------------------
 
 _BUDGET_ROW = "b.budget_key, " + ", ".join(f"b.{name}" for name in BudgetRow._fields)
-WHOLE_BUDGETS = statement(AfterCount, _whole_budget)(
+WHOLE_BUDGETS = statement(_whole_budget)(
     f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.budget_key > :after_key ORDER BY b.budget_key LIMIT :count"
 )
-WHOLE_BUDGET = statement(OfBudget, _whole_budget)(
-    f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.budget_key = :budget_key"
-)
-BUDGETS_BY_ID = statement(Ids, _whole_budget)(f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.id {IN_IDS}")
-SESSIONS_BY_ID = statement(Ids, tuple[int, str, str])(
+WHOLE_BUDGET = statement(_whole_budget)(f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.budget_key = :budget_key")
+BUDGETS_BY_ID = statement(_whole_budget)(f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.id {IN_IDS}")
+SESSIONS_BY_ID = statement(tuple[int, str, str])(
     f"SELECT s.session_key, s.id, s.scope FROM sessions s WHERE s.id {IN_IDS} AND s.trashed_at IS NULL"
 )
-RESERVATIONS_OF = statement(Keys, _reservation)(
+RESERVATIONS_OF = statement(_reservation)(
     "SELECT r.budget_key, "
     + ", ".join(f"r.{name}" for name in ReservationRow._fields)
     + f" FROM reservations r WHERE r.budget_key {IN_KEYS}"
     " ORDER BY r.budget_key, r.created_at, r.reservation_id"
 )
-REPLACE_BUDGET = statement(BudgetRow, Nothing)(
+REPLACE_BUDGET = statement(Nothing)(
     "UPDATE budgets SET "
     + ", ".join(f"{name} = :{name}" for name in BudgetRow._fields if name != "id")
     + " WHERE id = :id"
 )
-DELETE_RESERVATIONS = statement(OfBudget, Nothing)("DELETE FROM reservations WHERE budget_key = :budget_key")
+DELETE_RESERVATIONS = statement(Nothing)("DELETE FROM reservations WHERE budget_key = :budget_key")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -937,7 +879,7 @@ class Reserving:
 
     @staticmethod
     def _set_aside(tx: Transaction, key: int, amount: int, now: int) -> None:
-        where = BudgetNow(budget_key=key, now=now)
+        where = {"budget_key": key, "now": now}
         due, expired = tx.first(DUE, **where) or (0, 0)
         if expired:
             tx.run(EXPIRE, **where)
@@ -983,7 +925,7 @@ class _Found:
         for key, share in zip(self.keys, self.shares, strict=True):
             booked = None if used is None else used_of(share, used)
             freed = share.amount if share.state == "held" else 0
-            where = BudgetNow(budget_key=key, now=self.now)
+            where = {"budget_key": key, "now": self.now}
             tx.run(BOOK, **where, used=booked or 0, freed=freed)
             tx.run(SETTLE, **where, reservation_id=self.id, state=state, used=booked)
 
@@ -1071,7 +1013,7 @@ def renew_sums(tx: Transaction, tree_id: int, session_key: int | None = None) ->
         paid = sums[lane_id, depth] = above.plus(own.get((creator, entry_id), NOTHING_PAID))
         if paid != stored:
             columns = dict(zip(PAID_COLUMNS, paid, strict=True))
-            changed.append(UPDATE_SUMS.of(tree_id=tree_id, lane_id=lane_id, depth=depth, **columns))
+            changed.append({"tree_id": tree_id, "lane_id": lane_id, "depth": depth, **columns})
     tx.run_many(UPDATE_SUMS, changed)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from operator import attrgetter
-from typing import NamedTuple, TypeAlias, TypedDict, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from flue_py.core.context import (
     PROMPT,
@@ -101,11 +101,8 @@ from flue_py.db.sql import (
     SESSION,
     WITH_SPANS,
     Compaction,
-    Ids,
-    Keys,
     StoredBody,
     StoredEntry,
-    TreeEntry,
     session_of,
     statement,
 )
@@ -484,9 +481,7 @@ def children(tx: Transaction, session_id: str, entry_id: str | None) -> list[Ent
         rows = tx.rows(sql.ROOT_ENTRIES, tree_id=state.tree_id, session_key=state.key)
     else:
         at = see_entry(tx, state, entry_id)
-        where = sql.TreeSessionLaneDepth(
-            tree_id=state.tree_id, session_key=state.key, lane_id=at.lane_id, depth=at.depth
-        )
+        where = {"tree_id": state.tree_id, "session_key": state.key, "lane_id": at.lane_id, "depth": at.depth}
         rows = tx.rows(sql.CHILD_ENTRIES, **where)
     seen = sorted(_seen(tx, state, rows), key=attrgetter("revision", "ordinal"))
     seen.sort(key=lambda row: row.session_key == state.key)
@@ -508,13 +503,6 @@ def _seen(tx: Transaction, state: SessionState, rows: Sequence[StoredEntry]) -> 
 # entry that is not before it; no more of a lane is looked at than fits the page. Of one kind, the rest of the lane is.
 
 # What a page may take: where it begins, by revision and ordinal or by depth, and which kind it is of.
-Page = TypedDict(
-    "Page",
-    {
-        "tree_id": int, "session_key": int, "revision": int, "ordinal": int,
-        "lane_id": int, "depth": int, "from_depth": int, "kind": str, "count": int,
-    },
-)  # fmt: skip
 
 
 class Place(NamedTuple):
@@ -526,7 +514,7 @@ class Place(NamedTuple):
     ordinal: int
 
 
-PLACE = statement(TreeEntry, Place)(
+PLACE = statement(Place)(
     "SELECT e.session_key, e.depth, e.revision, e.ordinal FROM entries e"
     " WHERE e.tree_id = :tree_id AND e.id = :entry_id"
 )
@@ -559,12 +547,12 @@ _WITH_HALVED = (
 )
 
 
-def own_page(kind: str | None, *, newest_first: bool) -> Statement[..., StoredEntry]:
+def own_page(kind: str | None, *, newest_first: bool) -> Statement[StoredEntry]:
     """Return the statement for a page of what a session added: from a revision and ordinal on, or before them."""
     return _own_page(_named(kind), newest_first)
 
 
-def inherited_page(kind: str | None, *, newest_first: bool) -> Statement[..., StoredEntry]:
+def inherited_page(kind: str | None, *, newest_first: bool) -> Statement[StoredEntry]:
     """Return the statement for a page of a path: what is deeper than a depth, or above it."""
     return _inherited_page(_named(kind), newest_first)
 
@@ -574,24 +562,22 @@ def _named(kind: str | None) -> str | None:
 
 
 @lru_cache(maxsize=8)
-def _own_page(kind: str | None, newest_first: bool) -> Statement[..., StoredEntry]:
+def _own_page(kind: str | None, newest_first: bool) -> Statement[StoredEntry]:
     where = "e.depth <= h.low AND e.session_key = :session_key" if newest_first else "e.depth > h.low"
     if kind is None:
         where += " AND e.depth > h.low - :count" if newest_first else " AND e.depth <= h.low + :count"
     lanes = "halved h JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = h.lane_id"
     order = "e.revision DESC, e.ordinal DESC" if newest_first else "e.revision, e.ordinal"
-    return statement(Page, StoredEntry)(
-        _WITH_HALVED + _page(f"{lanes} AND {where}{_of(kind)} WHERE h.low = h.high", order)
-    )
+    return statement(StoredEntry)(_WITH_HALVED + _page(f"{lanes} AND {where}{_of(kind)} WHERE h.low = h.high", order))
 
 
 @lru_cache(maxsize=8)
-def _inherited_page(kind: str | None, newest_first: bool) -> Statement[..., StoredEntry]:
+def _inherited_page(kind: str | None, newest_first: bool) -> Statement[StoredEntry]:
     where = "e.depth < :from_depth" if newest_first else "e.depth > :from_depth"
     if kind is None:
         where += " AND e.depth >= :from_depth - :count" if newest_first else " AND e.depth <= :from_depth + :count"
     order = "e.depth DESC" if newest_first else "e.depth"
-    return statement(Page, StoredEntry)(
+    return statement(StoredEntry)(
         WITH_SPANS + _page(f"spans s JOIN entries e ON {IN_SPAN} AND {where}{_of(kind)}", order)
     )
 
@@ -747,15 +733,15 @@ _NAMED = (
     f" JOIN entries e ON e.tree_id = s.tree_id AND e.id = {SECOND_OF_PAIR} WHERE NOT EXISTS (SELECT 1 FROM marks m"
     " WHERE m.session_key = s.session_key AND m.entry_id = e.id AND m.kind = 'retracted')"
 )
-ENTRIES = statement(Ids, _named_entry)(
+ENTRIES = statement(_named_entry)(
     "SELECT s.id, s.session_key, (SELECT c.id FROM sessions c WHERE c.session_key = e.session_key) AS creator,"
     f" {ENTRY}{_NAMED}"
 )
-SPOTS = statement(Ids, Spot)(
+SPOTS = statement(Spot)(
     f"SELECT s.id, s.session_key, e.id AS entry_id, e.lane_id, e.depth, e.kind, e.session_key AS creator_key{_NAMED}"
 )
-SESSIONS = statement(Ids, session_of)(f"SELECT {SESSION} FROM sessions s WHERE s.id {IN_IDS} AND s.trashed_at IS NULL")
-PATHS = statement(Ids, _stretch)(
+SESSIONS = statement(session_of)(f"SELECT {SESSION} FROM sessions s WHERE s.id {IN_IDS} AND s.trashed_at IS NULL")
+PATHS = statement(_stretch)(
     "WITH RECURSIVE spans(session_key, session_id, tree_id, lane_id, low, high, parent_lane) AS ("
     "  SELECT s.session_key, s.id, l.tree_id, l.lane_id, l.fork_depth, a.depth, l.parent_lane FROM sessions s"
     "   JOIN entries a ON a.tree_id = s.tree_id AND a.id = s.leaf"
@@ -770,7 +756,7 @@ PATHS = statement(Ids, _stretch)(
     "  AND c.kind = 'compaction')"
 )
 # What each session holds: the ends of its lanes, of their ancestors, and of those of its leaf and its fork point.
-HELD = statement(Keys, tuple[int, int, int])(
+HELD = statement(tuple[int, int, int])(
     "WITH RECURSIVE held(session_key, tree_id, lane_id, depth) AS ("
     "  SELECT s.session_key, s.tree_id, e.lane_id, e.depth FROM sessions s"
     "   JOIN entries e ON e.tree_id = s.tree_id AND e.id IN (s.leaf, s.forked_from_entry)"
@@ -1035,7 +1021,7 @@ def _last_answer(tx: Transaction, state: SessionState, position: Position, above
     """Return the last answer of a path that lies deeper than ``above``, looked for from the leaf."""
     stretches = [*tx.rows(sql.SPANS, **spans_of(state, position)), (0, -1)]
     for (lane_id, high), (_, low) in pairwise(stretches):
-        within = sql.LaneRange(tree_id=state.tree_id, lane_id=lane_id, low=max(low, above), high=high)
+        within = {"tree_id": state.tree_id, "lane_id": lane_id, "low": max(low, above), "high": high}
         if (found := tx.first(sql.LAST_ANSWER, **within)) is not None or low <= above:
             return found
     return None

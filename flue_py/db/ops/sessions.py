@@ -71,14 +71,13 @@ from flue_py.db.ops.base import (
     spans_of,
     taken_ids,
 )
-from flue_py.db.runner import Position, SessionState, Sources, Transaction
+from flue_py.db.runner import Parameters, Position, SessionState, Sources, Transaction
 from flue_py.db.sql import (
     INSERT_EDIT,
     INSERT_LINK,
     INSERT_REQUEST,
     INSERT_SESSION,
     EntryColumns,
-    SessionRevisionLast,
     Sums,
 )
 from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, TaskDepthExceeded
@@ -406,7 +405,7 @@ def link_task(
 
 def _sink(tx: Transaction, sources: Sources, child_id: str, depth: int) -> None:
     """Note how deep a task is, and those below it: where that is new it is a revision, so that copies notice."""
-    where = sql.DepthChild(child_id=child_id, depth=depth)
+    where = {"child_id": child_id, "depth": depth}
     keys = [key for key, *_ in tx.rows(sql.SUNK_TASKS, **where)]
     if not keys:
         return
@@ -505,7 +504,7 @@ def read_usage(tx: Transaction, session_id: str, since: str | None, leaf: LeafCh
     return _window(anchor, position or _NOTHING, at, since)
 
 
-def locate(tx: Transaction, session_id: str, leaf: LeafChoice, since: str | None) -> sql.Stretch | None:
+def locate(tx: Transaction, session_id: str, leaf: LeafChoice, since: str | None) -> Parameters | None:
     """Return where a stretch of path is, as statements over it take it; None where ``since`` is not on the path."""
     state = read_state(tx, session_id)
     _, position = place(tx, state, leaf)
@@ -516,7 +515,7 @@ def locate(tx: Transaction, session_id: str, leaf: LeafChoice, since: str | None
             return None
         above = anchor.depth
     lane_id, depth = (-1, -1) if position is None else (position.lane_id, position.depth)
-    return sql.Stretch(tree_id=state.tree_id, lane_id=lane_id, depth=depth, low_depth=above)
+    return {"tree_id": state.tree_id, "lane_id": lane_id, "depth": depth, "low_depth": above}
 
 
 _NOTHING = Sums(-1, -1, NO_USAGE, NOTHING_PAID)
@@ -616,7 +615,7 @@ def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[Ch
     last = min(after + limit, state.revision)
     if last <= after:
         return []
-    where = SessionRevisionLast(session_key=state.key, revision=after, last_revision=last)
+    where = {"session_key": state.key, "revision": after, "last_revision": last}
     moves = {move.revision: move for move in tx.rows(sql.MOVES_AFTER, **where)}
     added: dict[int, list[Entry]] = {}
     rows = tx.rows(sql.ENTRIES_OF_REVISIONS, **where, tree_id=state.tree_id, leaf=state.leaf)

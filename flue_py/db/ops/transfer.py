@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import TypedDict
 
 from msgspec import Struct
 
@@ -43,7 +42,7 @@ from flue_py.core.trees import (
 from flue_py.db import sql
 from flue_py.db.ops import ledger
 from flue_py.db.ops.ledger import NOBODY, delete_session_budgets, key_of_target, lock_budgets, name_calls, renew_sums
-from flue_py.db.runner import Insert, Nothing, P, R, Row, Statement, Transaction, Written
+from flue_py.db.runner import Insert, Nothing, Parameters, R, Row, Statement, Transaction, Written
 from flue_py.db.sql import (
     COPY_BLOB,
     COPY_LINK,
@@ -63,13 +62,6 @@ from flue_py.db.sql import (
     INSERT_SESSION,
     PAIRS_OF_KEYS,
     SECOND_OF_PAIR,
-    AfterCount,
-    Id,
-    Ids,
-    Keys,
-    ScopeProviderCall,
-    Session,
-    Tree,
     call_columns,
     statement,
 )
@@ -79,9 +71,6 @@ from flue_py.system import collector_held
 # ---------------------------------------------------------------------------------------------------------------------
 # The statements that read and write whole trees, in SQL that SQLite and PostgreSQL both read.
 
-Heads = TypedDict("Heads", {"after_key": int, "last_tree": int})
-Number = TypedDict("Number", {"number": int})
-GiveCall = TypedDict("GiveCall", {"tree_id": int, "session_key": int, "scope": str, "provider": str, "call_id": str})
 
 # A copy has a request under this key, of this operation, which other sessions have not. Its digest is the fingerprint
 # of the tree as it was copied.
@@ -89,8 +78,8 @@ COPY_KEY = "flue-py copy 6f0d1c3a"
 COPY_OPERATION = "copy"
 
 
-def _select(takes: Callable[P, object], row: type[R], alias: str, rest: str) -> Statement[P, R]:
-    return statement(takes, row)(f"SELECT {_columns(row, alias)} FROM {rest}")
+def _select(row: type[R], alias: str, rest: str) -> Statement[R]:
+    return statement(row)(f"SELECT {_columns(row, alias)} FROM {rest}")
 
 
 def _columns(row: type[object], alias: str) -> str:
@@ -114,16 +103,16 @@ def _call_in_tree(row: Row) -> tuple[int, CallRow]:
 
 # -- which trees there are --------------------------------------------------------------------------------------------
 
-TREE_IDS = statement(AfterCount, tuple[int])(
+TREE_IDS = statement(tuple[int])(
     "SELECT DISTINCT s.tree_id FROM sessions s WHERE s.tree_id > :after_key ORDER BY s.tree_id LIMIT :count"
 )
-HEADS = statement(Heads, _head)(
+HEADS = statement(_head)(
     f"SELECT s.tree_id, {_columns(SessionHead, 's')} FROM sessions s WHERE s.tree_id > :after_key"
     " AND s.tree_id <= :last_tree ORDER BY s.tree_id, s.session_key"
 )
-TREE_OF_SESSION = statement(Id, tuple[int])("SELECT s.tree_id FROM sessions s WHERE s.id = :id")
+TREE_OF_SESSION = statement(tuple[int])("SELECT s.tree_id FROM sessions s WHERE s.id = :id")
 # The trees that have sessions of a JSON array of ids, whole: with keys, and with the stamps of copies.
-STAMPED_HEADS = statement(Ids, _stamped_head)(
+STAMPED_HEADS = statement(_stamped_head)(
     f"SELECT s.tree_id, s.session_key, r.digest, {_columns(SessionHead, 's')} "
     "FROM sessions s LEFT JOIN requests r ON r.session_key = s.session_key"
     f" AND r.idempotency_key = '{COPY_KEY}' AND r.operation = '{COPY_OPERATION}'"
@@ -131,7 +120,7 @@ STAMPED_HEADS = statement(Ids, _stamped_head)(
     " ORDER BY s.tree_id, s.session_key"
 )
 # The sessions that have the keys of a JSON array of [scope, key].
-KEY_HOLDERS = statement(Keys, tuple[str, str, str])(
+KEY_HOLDERS = statement(tuple[str, str, str])(
     f'SELECT s.scope, s."key", s.id FROM {PAIRS_OF_KEYS} sessions s ON s.scope = {FIRST_OF_PAIR}'
     f' AND s."key" = {SECOND_OF_PAIR} WHERE s."key" IS NOT NULL AND s.trashed_at IS NULL'
 )
@@ -139,71 +128,66 @@ KEY_HOLDERS = statement(Keys, tuple[str, str, str])(
 # -- reading a tree ---------------------------------------------------------------------------------------------------
 
 _OF_SESSIONS = "JOIN sessions s ON s.session_key = t.session_key WHERE s.tree_id = :tree_id"
-EPOCH = statement(Nothing, tuple[int])("SELECT value FROM flue_store WHERE name = 'epoch'")
-SESSIONS = _select(Tree, SessionRow, "s", "sessions s WHERE s.tree_id = :tree_id ORDER BY s.session_key")
-LANES = _select(Tree, LaneRow, "t", "lanes t WHERE t.tree_id = :tree_id ORDER BY t.lane_id")
-ENTRIES = _select(Tree, EntryRow, "t", "entries t WHERE t.tree_id = :tree_id ORDER BY t.lane_id, t.depth")
-BLOBS = _select(Tree, BlobRow, "t", "blobs t WHERE t.tree_id = :tree_id ORDER BY t.sha256")
+EPOCH = statement(tuple[int])("SELECT value FROM flue_store WHERE name = 'epoch'")
+SESSIONS = _select(SessionRow, "s", "sessions s WHERE s.tree_id = :tree_id ORDER BY s.session_key")
+LANES = _select(LaneRow, "t", "lanes t WHERE t.tree_id = :tree_id ORDER BY t.lane_id")
+ENTRIES = _select(EntryRow, "t", "entries t WHERE t.tree_id = :tree_id ORDER BY t.lane_id, t.depth")
+BLOBS = _select(BlobRow, "t", "blobs t WHERE t.tree_id = :tree_id ORDER BY t.sha256")
 ATTACHMENTS = _select(
-    Tree, AttachmentRow, "t", "attachments t WHERE t.tree_id = :tree_id ORDER BY t.lane_id, t.depth, t.place"
+    AttachmentRow, "t", "attachments t WHERE t.tree_id = :tree_id ORDER BY t.lane_id, t.depth, t.place"
 )
 LINKS = _select(
-    Tree,
     LinkRow,
     "t",
     "task_links t JOIN sessions s ON s.session_key = t.parent_key WHERE s.tree_id = :tree_id"
     " ORDER BY t.parent_key, t.position",
 )
-MOVES = _select(Tree, MoveRow, "t", f"leaf_moves t {_OF_SESSIONS} ORDER BY t.session_key, t.revision")
-EDITS = _select(Tree, EditRow, "t", f"session_edits t {_OF_SESSIONS} ORDER BY t.session_key, t.revision, t.what")
+MOVES = _select(MoveRow, "t", f"leaf_moves t {_OF_SESSIONS} ORDER BY t.session_key, t.revision")
+EDITS = _select(EditRow, "t", f"session_edits t {_OF_SESSIONS} ORDER BY t.session_key, t.revision, t.what")
 REQUESTS = _select(
-    Tree,
     RequestRow,
     "t",
     f"requests t {_OF_SESSIONS} AND t.operation <> '{COPY_OPERATION}' ORDER BY t.session_key, t.idempotency_key",
 )
-MARKS = _select(Tree, MarkRow, "t", f"marks t {_OF_SESSIONS} ORDER BY t.session_key, t.entry_id, t.kind")
+MARKS = _select(MarkRow, "t", f"marks t {_OF_SESSIONS} ORDER BY t.session_key, t.entry_id, t.kind")
 _CALL = call_columns("t")
 _CALL_ID = "COALESCE(t.call_id, t.entry_id)"
-CALLS = statement(Tree, CallRow)(
+CALLS = statement(CallRow)(
     f"SELECT {_CALL} FROM ledger t {_OF_SESSIONS} ORDER BY t.session_key, t.provider, {_CALL_ID}"
 )
-PAYERS = _select(Tree, Payer, "t", f"ledger_sessions t {_OF_SESSIONS} ORDER BY t.session_key")
+PAYERS = _select(Payer, "t", f"ledger_sessions t {_OF_SESSIONS} ORDER BY t.session_key")
 
 # -- reading what sessions that are gone have paid --------------------------------------------------------------------
 
-PAYER = _select(Session, Payer, "t", "ledger_sessions t WHERE t.session_key = :session_key")
+PAYER = _select(Payer, "t", "ledger_sessions t WHERE t.session_key = :session_key")
 GONE_PAYERS = _select(
-    AfterCount,
     Payer,
     "t",
     "ledger_sessions t LEFT JOIN sessions s ON s.session_key = t.session_key"
     " WHERE t.session_key > :after_key AND s.session_key IS NULL ORDER BY t.session_key LIMIT :count",
 )
-CALLS_OF = statement(Session, _call_in_tree)(
+CALLS_OF = statement(_call_in_tree)(
     f"SELECT t.tree_id, {_CALL} FROM ledger t WHERE t.session_key = :session_key"
     f" ORDER BY t.scope, t.provider, {_CALL_ID}"
 )
-MEMBER_OF_TREE = statement(Tree, tuple[str])(
+MEMBER_OF_TREE = statement(tuple[str])(
     "SELECT s.id FROM sessions s WHERE s.tree_id = :tree_id ORDER BY s.session_key LIMIT 1"
 )
 
 # -- writing ----------------------------------------------------------------------------------------------------------
 
-RAISE_EPOCH = statement(Number, Nothing)(
-    "UPDATE flue_store SET value = :number WHERE name = 'epoch' AND value < :number"
-)
+RAISE_EPOCH = statement(Nothing)("UPDATE flue_store SET value = :number WHERE name = 'epoch' AND value < :number")
 
 # Who has a paid call, and whether that session is still there.
-OWNER_OF_CALL = statement(ScopeProviderCall, tuple[int, int, str, int | None])(
+OWNER_OF_CALL = statement(tuple[int, int, str, int | None])(
     "SELECT g.session_key, g.tree_id, n.session_id, s.session_key FROM ledger g"
     " LEFT JOIN ledger_sessions n ON n.session_key = g.session_key"
     " LEFT JOIN sessions s ON s.session_key = g.session_key"
     " WHERE g.scope = :scope AND g.provider = :provider AND g.call_id = :call_id"
 )
-DELETE_CALLS_OF = statement(Session, Nothing)("DELETE FROM ledger WHERE session_key = :session_key")
-COUNT_CALLS = statement(Session, tuple[int])("SELECT COUNT(*) FROM ledger WHERE session_key = :session_key")
-GIVE_CALL = statement(GiveCall, Nothing)(
+DELETE_CALLS_OF = statement(Nothing)("DELETE FROM ledger WHERE session_key = :session_key")
+COUNT_CALLS = statement(tuple[int])("SELECT COUNT(*) FROM ledger WHERE session_key = :session_key")
+GIVE_CALL = statement(Nothing)(
     "UPDATE ledger SET session_key = :session_key, tree_id = :tree_id"
     " WHERE scope = :scope AND provider = :provider AND call_id = :call_id"
 )
@@ -211,23 +195,23 @@ GIVE_CALL = statement(GiveCall, Nothing)(
 # -- taking an earlier copy away --------------------------------------------------------------------------------------
 
 # Sessions that stay are changed, not made anew: a watcher of one of them finds it afterwards.
-UPDATE_SESSION = statement(SessionRow, Nothing)(
+UPDATE_SESSION = statement(Nothing)(
     "UPDATE sessions SET "
     + ", ".join(f'"{name}" = :{name}' for name in SessionRow._fields if name not in ("session_key", "id"))
     + " WHERE session_key = :session_key"
 )
-DELETE_SESSION = statement(Session, Nothing)("DELETE FROM sessions WHERE session_key = :session_key")
+DELETE_SESSION = statement(Nothing)("DELETE FROM sessions WHERE session_key = :session_key")
 _IN_TREE = "IN (SELECT s.session_key FROM sessions s WHERE s.tree_id = :tree_id)"
 DELETE_HISTORY = (
-    statement(Tree, Nothing)("DELETE FROM entries WHERE tree_id = :tree_id"),
-    statement(Tree, Nothing)("DELETE FROM lanes WHERE tree_id = :tree_id"),
-    statement(Tree, Nothing)("DELETE FROM blobs WHERE tree_id = :tree_id"),
-    statement(Tree, Nothing)("DELETE FROM attachments WHERE tree_id = :tree_id"),
-    statement(Tree, Nothing)(f"DELETE FROM task_links WHERE parent_key {_IN_TREE}"),
-    statement(Tree, Nothing)(f"DELETE FROM leaf_moves WHERE session_key {_IN_TREE}"),
-    statement(Tree, Nothing)(f"DELETE FROM session_edits WHERE session_key {_IN_TREE}"),
-    statement(Tree, Nothing)(f"DELETE FROM requests WHERE session_key {_IN_TREE}"),
-    statement(Tree, Nothing)(f"DELETE FROM marks WHERE session_key {_IN_TREE}"),
+    statement(Nothing)("DELETE FROM entries WHERE tree_id = :tree_id"),
+    statement(Nothing)("DELETE FROM lanes WHERE tree_id = :tree_id"),
+    statement(Nothing)("DELETE FROM blobs WHERE tree_id = :tree_id"),
+    statement(Nothing)("DELETE FROM attachments WHERE tree_id = :tree_id"),
+    statement(Nothing)(f"DELETE FROM task_links WHERE parent_key {_IN_TREE}"),
+    statement(Nothing)(f"DELETE FROM leaf_moves WHERE session_key {_IN_TREE}"),
+    statement(Nothing)(f"DELETE FROM session_edits WHERE session_key {_IN_TREE}"),
+    statement(Nothing)(f"DELETE FROM requests WHERE session_key {_IN_TREE}"),
+    statement(Nothing)(f"DELETE FROM marks WHERE session_key {_IN_TREE}"),
 )
 
 
@@ -420,8 +404,8 @@ def _known_payer(tx: Transaction, session_id: str, calls: Iterable[CallRow]) -> 
     return None
 
 
-def _identity(call: CallRow) -> ScopeProviderCall:
-    return ScopeProviderCall(scope=call.scope, provider=call.provider, call_id=call.call_id)
+def _identity(call: CallRow) -> Parameters:
+    return {"scope": call.scope, "provider": call.provider, "call_id": call.call_id}
 
 
 def _is_untouched(tx: Transaction, tree_id: int) -> bool:
@@ -441,7 +425,7 @@ def _take_away(tx: Transaction, standing: Standing, there: Mapping[str, int]) ->
         tx.run(deletion, tree_id=standing.tree_id)
     if standing.removed:
         delete_session_budgets(tx, standing.removed)
-    tx.run_many(DELETE_SESSION, [Session(session_key=there[gone]) for gone in standing.removed])
+    tx.run_many(DELETE_SESSION, [{"session_key": there[gone]} for gone in standing.removed])
 
 
 def _write_sessions(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int], there: Mapping[str, int]) -> None:
@@ -498,7 +482,7 @@ def _write_calls(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> se
         _note_task(tx, keys[payer.session_key], payer)
     calls = [call._replace(session_key=keys[call.session_key]) for call in copy.calls]
     # What an import met only a part of is written anew since, perhaps under another id.
-    tx.run_many(DELETE_CALLS_OF, [Session(session_key=keys[session.session_key]) for session in copy.sessions])
+    tx.run_many(DELETE_CALLS_OF, [{"session_key": keys[session.session_key]} for session in copy.sessions])
     _insert(tx, INSERT_CALL, ((tree_id, *call) for call in calls))
     expected = Counter(call.session_key for call in calls)
     names = {keys[payer.session_key]: payer.session_id for payer in copy.payers}

@@ -38,7 +38,6 @@ from flue_py.db.runner import (
     NeedsSnapshot,
     Nothing,
     Opener,
-    P,
     Parameters,
     Plan,
     R,
@@ -686,20 +685,20 @@ class PostgresTransaction(Transaction):
     def new_key(self) -> int:
         return _new_key()
 
-    def rows(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> Sequence[R]:
+    def rows(self, statement: Statement[R], /, **parameters: object) -> Sequence[R]:
         return self.connection.fetch(statement.numbered, _arguments(statement, parameters), statement.make or tuple)
 
-    def first(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> R | None:
+    def first(self, statement: Statement[R], /, **parameters: object) -> R | None:
         sql, arguments = statement.numbered, _arguments(statement, parameters)
         row = self.connection.wait_for(lambda driver: driver.fetchrow(sql, *arguments))
         return None if row is None else cast("R", (statement.make or tuple)(row))
 
-    def run(self, statement: Statement[P, Nothing], /, *_: P.args, **parameters: P.kwargs) -> int:
+    def run(self, statement: Statement[Nothing], /, **parameters: object) -> int:
         sql, arguments = statement.numbered, _arguments(statement, parameters)
         tag = self.connection.wait_for(lambda driver: driver.execute(sql, *arguments))
         return int(tag.rpartition(" ")[2])
 
-    def run_many(self, statement: Statement[P, R], parameters: Sequence[Parameters]) -> None:
+    def run_many(self, statement: Statement[R], parameters: Sequence[Parameters]) -> None:
         self._run_each(statement.numbered, [_arguments(statement, each) for each in parameters])
 
     def insert(self, statement: Insert[Written], rows: Sequence[Written]) -> None:
@@ -712,7 +711,7 @@ class PostgresTransaction(Transaction):
             self.connection.wait_for(lambda driver: driver.executemany(sql, rows))
 
 
-def _arguments(statement: Statement[P, R], parameters: Parameters) -> list[object]:
+def _arguments(statement: Statement[R], parameters: Parameters) -> list[object]:
     return [parameters[name] for name in statement.parameters]
 
 

@@ -10,17 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypedDict, cast
 
 from flue_py.db.runner import Nothing, Runner, Transaction
-from flue_py.db.sql import IN_IDS, IN_KEYS, Ids, Keys, statement
-from flue_py.db.sql import Session as SessionKey
+from flue_py.db.sql import IN_IDS, IN_KEYS, statement
 from flue_py.db.words import MARK, FoundText, IndexedText, KnownSession, Wanted, session_mark
 from flue_py.search import Need
-
-if TYPE_CHECKING:
-    from flue_py.db.postgres.runner import PostgresTransaction
-
 
 SCHEMA = 3
 LOCATION = "the tables flue_words_sessions and flue_words_texts"
@@ -36,8 +30,8 @@ be nowhere, taking it for no rarer than most."""
 _MANY = f"{MARK}m"
 """The mark of a text whose terms lie in several vectors."""
 
-_DROP = "DROP TABLE IF EXISTS flue_words, flue_words_sessions, flue_words_more, flue_words_texts"
-_MAKE = f"""{_DROP};
+_DROP = statement(Nothing)("DROP TABLE IF EXISTS flue_words, flue_words_sessions, flue_words_more, flue_words_texts")
+_TABLES = """\
 CREATE UNLOGGED TABLE flue_words (version BIGINT NOT NULL);
 CREATE UNLOGGED TABLE flue_words_sessions (session_key BIGINT PRIMARY KEY, id TEXT NOT NULL, revision BIGINT NOT NULL,
     source_key BIGINT, title TEXT, updated_us BIGINT NOT NULL, last_revision BIGINT NOT NULL, last_entry TEXT);
@@ -49,95 +43,54 @@ CREATE UNIQUE INDEX uq_flue_words_texts ON flue_words_texts (session_key, entry_
 CREATE INDEX ix_flue_words_texts_terms ON flue_words_texts USING gin (terms);
 CREATE UNLOGGED TABLE flue_words_more (doc BIGINT NOT NULL REFERENCES flue_words_texts ON DELETE CASCADE,
     terms TSVECTOR NOT NULL);
-CREATE INDEX ix_flue_words_more_doc ON flue_words_more (doc);
-"""
+CREATE INDEX ix_flue_words_more_doc ON flue_words_more (doc)"""
+_MAKE = [_DROP, *map(statement(Nothing), _TABLES.split(";"))]
 
 
-class Range(TypedDict):
-    begin: str
-    end: str
-    count: int
-
-
-class Search(TypedDict):
-    query: str
-    pairs: str
-    many: str
-    some: str
-    before: int
-    since: int
-    count: int
-
-
-class Session(TypedDict):
-    session_key: int
-    id: str
-    revision: int
-    source_key: int | None
-    title: str | None
-    updated_us: int
-    last_revision: int
-    last_entry: str | None
-
-
-class Texts(TypedDict):
-    session_key: int
-    texts: str
-
-
-class Vector(TypedDict):
-    doc: int
-    terms: str
-
-
-class Version(TypedDict):
-    version: int
-
-
-IS_THERE = statement(Nothing, tuple[bool])(
+IS_THERE = statement(tuple[bool])(
     "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
     " WHERE n.nspname = current_schema() AND c.relname = 'flue_words')"
 )
-_LOCK_ALL = statement(Nothing, tuple[str])(f"SELECT pg_advisory_xact_lock({_LOCK}, 0)::text")
-_LOCK_ONE = statement(SessionKey, tuple[str])(f"SELECT pg_advisory_xact_lock({_LOCK}, hashint8(:session_key))::text")
-_VERSION = statement(Nothing, tuple[int])("SELECT version FROM flue_words")
-_SET_VERSION = statement(Version, Nothing)("INSERT INTO flue_words VALUES (:version)")
+_LOCK_ALL = statement(tuple[str])(f"SELECT pg_advisory_xact_lock({_LOCK}, 0)::text")
+_LOCK_ONE = statement(tuple[str])(f"SELECT pg_advisory_xact_lock({_LOCK}, hashint8(:session_key))::text")
+_VERSION = statement(tuple[int])("SELECT version FROM flue_words")
+_SET_VERSION = statement(Nothing)("INSERT INTO flue_words VALUES (:version)")
 _COLUMNS = (
     "SELECT session_key, id, revision, source_key, title, updated_us, last_revision, last_entry"
     " FROM flue_words_sessions"
 )
-_KNOWN = statement(Nothing, KnownSession)(_COLUMNS)
-_KNOWN_ONE = statement(SessionKey, KnownSession)(f"{_COLUMNS} WHERE session_key = :session_key")
-_IS_ALIVE = statement(SessionKey, tuple[int])(
+_KNOWN = statement(KnownSession)(_COLUMNS)
+_KNOWN_ONE = statement(KnownSession)(f"{_COLUMNS} WHERE session_key = :session_key")
+_IS_ALIVE = statement(tuple[int])(
     "SELECT 1 FROM sessions WHERE session_key = :session_key AND trashed_at IS NULL FOR KEY SHARE"
 )
-_SET_KNOWN = statement(Session, Nothing)(
+_SET_KNOWN = statement(Nothing)(
     "INSERT INTO flue_words_sessions VALUES (:session_key, :id, :revision, :source_key, :title, :updated_us,"
     " :last_revision, :last_entry)"
     " ON CONFLICT (session_key) DO UPDATE SET revision = excluded.revision, source_key = excluded.source_key,"
     " title = excluded.title, updated_us = excluded.updated_us, last_revision = excluded.last_revision,"
     " last_entry = excluded.last_entry"
 )
-_ADD = statement(Texts, tuple[int, str, int])(
+_ADD = statement(tuple[int, str, int])(
     "INSERT INTO flue_words_texts (session_key, entry_id, number, at_us, weight, length, terms, pairs)"
     " SELECT :session_key, t->>0, (t->>1)::bigint, (t->>2)::bigint, (t->>3)::bigint, (t->>4)::bigint,"
     " array_to_tsvector(ARRAY(SELECT json_array_elements_text(t->5))), decode(t->>6, 'hex')"
     " FROM json_array_elements(:texts::json) WITH ORDINALITY AS given(t, place) ORDER BY place"
     " ON CONFLICT (session_key, entry_id, number) DO NOTHING RETURNING doc, entry_id, number"
 )
-_ADD_MORE = statement(Vector, Nothing)(
+_ADD_MORE = statement(Nothing)(
     "INSERT INTO flue_words_more SELECT :doc, array_to_tsvector(ARRAY(SELECT json_array_elements_text(:terms::json)))"
 )
-_FORGET = statement(Keys, Nothing)(f"DELETE FROM flue_words_texts WHERE session_key {IN_KEYS}")
-_FORGET_KNOWN = statement(Keys, Nothing)(f"DELETE FROM flue_words_sessions WHERE session_key {IN_KEYS}")
-_REREAD = statement(Keys, Nothing)(
+_FORGET = statement(Nothing)(f"DELETE FROM flue_words_texts WHERE session_key {IN_KEYS}")
+_FORGET_KNOWN = statement(Nothing)(f"DELETE FROM flue_words_sessions WHERE session_key {IN_KEYS}")
+_REREAD = statement(Nothing)(
     f"UPDATE flue_words_sessions SET revision = -1, source_key = NULL WHERE session_key {IN_KEYS}"
 )
-KEYS_OF = statement(Ids, tuple[int])(f"SELECT session_key FROM flue_words_sessions WHERE id {IN_IDS}")
+KEYS_OF = statement(tuple[int])(f"SELECT session_key FROM flue_words_sessions WHERE id {IN_IDS}")
 _TEXT = "SELECT t.doc, t.session_key, NULLIF(t.entry_id, ''), t.number, t.at_us, t.weight, t.length"
 # How rare a term is decides how it is looked for: a plan for any term reads all texts where a rare one is asked for.
-_PLAN_EACH = statement(Nothing, tuple[str])("SELECT set_config('plan_cache_mode', 'force_custom_plan', true)")
-_NEWEST = "AND t.doc < :before AND t.at_us >= :since ORDER BY t.doc DESC LIMIT :count"
+_PLAN_EACH = statement(tuple[str])("SELECT set_config('plan_cache_mode', 'force_custom_plan', true)")
+_NEWEST = "AND t.doc < :below AND t.at_us >= :since ORDER BY t.doc DESC LIMIT :count"
 # What `search.pairs.may_have` says of the bits of a text.
 _MAY_HAVE = (
     "(:pairs = '[]' OR octet_length(t.pairs) = 0 OR NOT EXISTS"
@@ -146,19 +99,19 @@ _MAY_HAVE = (
     " WHERE get_bit(t.pairs, pair::bigint * (8 * octet_length(t.pairs)) >> 32) = 1)))"
 )
 # Each side has an order and a limit of its own: of a common word, the newest texts are read, and not all that have it.
-_FIND = statement(Search, FoundText)(
+_FIND = statement(FoundText)(
     f"({_TEXT} FROM flue_words_texts t WHERE t.terms @@ :query::tsquery AND {_MAY_HAVE} {_NEWEST})"
     f" UNION ALL ({_TEXT} FROM flue_words_texts t WHERE t.terms @@ :many::tsquery"
     f" AND EXISTS (SELECT FROM flue_words_more m WHERE m.doc = t.doc AND m.terms @@ :some::tsquery) {_NEWEST})"
     " ORDER BY doc DESC LIMIT :count"
 )
 # (ts_stat takes four times as long for the same.)
-_TERMS = statement(Range, tuple[str])(
+_TERMS = statement(tuple[str])(
     'SELECT DISTINCT word FROM (SELECT unnest(tsvector_to_array(t.terms)) COLLATE "C" AS word FROM'
     f" (SELECT terms FROM flue_words_texts ORDER BY doc DESC LIMIT {_SPOKEN_IN}) t) w"
     " WHERE word >= :begin AND word < :end LIMIT :count"
 )
-_STRAY = statement(Nothing, tuple[int])(
+_STRAY = statement(tuple[int])(
     "SELECT count(*) FROM flue_words_texts t WHERE NOT EXISTS"
     " (SELECT FROM flue_words_sessions s WHERE s.session_key = t.session_key)"
 )
@@ -177,7 +130,7 @@ async def remove_postgres_words(runner: Runner) -> None:
 
     def drop(tx: Transaction) -> None:
         tx.first(_LOCK_ALL)
-        cast("PostgresTransaction", tx).connection.execute(_DROP)
+        tx.rows(_DROP)
 
     await runner.write(drop, repeatable=True)
 
@@ -205,7 +158,8 @@ def _is_prepared(tx: Transaction, stamp: int) -> bool:
 def _prepare(tx: Transaction, stamp: int) -> None:
     tx.first(_LOCK_ALL)
     if not _is_prepared(tx, stamp):
-        cast("PostgresTransaction", tx).connection.execute(_MAKE)
+        for command in _MAKE:
+            tx.rows(command)
         tx.run(_SET_VERSION, version=stamp)
 
 
@@ -262,7 +216,7 @@ class PostgresWords:
 
         def named(tx: Transaction) -> Sequence[FoundText]:
             tx.first(_PLAN_EACH)
-            return tx.rows(_FIND, **asked, before=high, since=low, count=max(limit, _FEWEST))[:limit]
+            return tx.rows(_FIND, **asked, below=high, since=low, count=max(limit, _FEWEST))[:limit]
 
         return await self._runner.read(named)
 

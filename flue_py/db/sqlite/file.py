@@ -30,7 +30,6 @@ from flue_py.db.runner import (
     IdTaken,
     Insert,
     Nothing,
-    P,
     Parameters,
     R,
     SessionState,
@@ -1082,23 +1081,23 @@ class SqliteTransaction(SoleWriter):
         self.states = {} if states is None else states
         self.wrote = False
 
-    def rows(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> Sequence[R]:
+    def rows(self, statement: Statement[R], /, **parameters: object) -> Sequence[R]:
         cursor = self._connection.execute(statement.positional, statement.in_order(parameters))
         self.wrote = self.wrote or statement.writes
         make = statement.make
         return cursor.fetchall() if make is None else list(map(make, cursor))
 
-    def first(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> R | None:
+    def first(self, statement: Statement[R], /, **parameters: object) -> R | None:
         row = self._connection.execute(statement.positional, statement.in_order(parameters)).fetchone()
         make = statement.make
         made: R | None = row if row is None or make is None else make(row)
         return made
 
-    def run(self, statement: Statement[P, Nothing], /, *_: P.args, **parameters: P.kwargs) -> int:
+    def run(self, statement: Statement[Nothing], /, **parameters: object) -> int:
         self.wrote = True
         return self._connection.execute(statement.positional, statement.in_order(parameters)).rowcount
 
-    def run_many(self, statement: Statement[P, R], parameters: Sequence[Parameters]) -> None:
+    def run_many(self, statement: Statement[R], parameters: Sequence[Parameters]) -> None:
         self.wrote = True
         if len(parameters) == 1:
             self._connection.execute(statement.sql, parameters[0])
