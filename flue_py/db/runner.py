@@ -262,7 +262,7 @@ Durability: TypeAlias = Literal["full", "normal"]
 _PARAMETER = re.compile(r"(?<!:):([a-z_0-9]+)")
 
 
-# The parameters that are numbers, or bytes, in whichever statement; all others are texts.
+# Parameters that are numbers, in any statement; some are bytes, and all others texts.
 _NUMBERS = """
     active_at active_slot after_key allowed amount asks_links at before_us below budget_key cache_read_cost
     cache_read_tokens cache_write_1h_tokens cache_write_5m_tokens cache_write_cost cache_write_tokens calls
@@ -274,9 +274,8 @@ _NUMBERS = """
     spent_tokens task_depth total_cost total_tokens trashed_at tree_id undoes unknown unknown_calls unpriced_calls
     updated_at updated_us used version
 """
-_TYPES = dict.fromkeys(_NUMBERS.split(), "bigint") | dict.fromkeys(
-    ("blob", "data", "digest", "packed", "sha256"), "bytea"
-)
+_BYTES = ("blob", "data", "digest", "packed", "sha256")
+_TYPES = dict.fromkeys(_NUMBERS.split(), "bigint") | dict.fromkeys(_BYTES, "bytea")
 
 
 class Nothing:
@@ -289,7 +288,7 @@ class Statement(Generic[R]):
     ``gives`` is the type of a row: a plain tuple
     type, for which the driver's own tuples are returned as they are; a named tuple or another class, made of the
     columns in their order; or a function that reads a row. ``postgres`` is the text for PostgreSQL, which
-    `sql.dialects` makes of that for SQLite.
+    `sql.for_postgres` makes of that for SQLite.
     """
 
     def __init__(self, gives: type[R] | Reader[R], sql: str, postgres: str) -> None:

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.core.sessions import STORED, NewSession, Ordering, SessionOrder
-from flue_py.db import sql as listing_sql
 from flue_py.db.backend import Backend
+from flue_py.db.ops import sessions as listing_sql
 from flue_py.db.ops.ledger import ledger_sums
 from flue_py.db.sqlite.runner import open_sqlite
 from tests.samples import add, assistant, compaction, new_session, path_of, session_info, talk, user

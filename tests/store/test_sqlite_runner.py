@@ -20,12 +20,12 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from flue_py.core.sessions import STORED, Appended, NewSession
-from flue_py.db import sql as sessions_sql
 from flue_py.db import sql as store_sql
 from flue_py.db.backend import Backend
 from flue_py.db.engine import open_engine
 from flue_py.db.ops import append as appending
 from flue_py.db.ops import edit as editing
+from flue_py.db.ops import edit as sessions_sql
 from flue_py.db.runner import IdTaken, Sources, Transaction, committed_before
 from flue_py.db.sqlite import file as sqlite_writer
 from flue_py.db.sqlite import runner as sqlite

@@ -19,9 +19,9 @@ from flue_py.core.sessions import Ordering, SessionOrder
 from flue_py.db import ops, sql
 from flue_py.db.engine import EngineTransaction, open_engine
 from flue_py.db.ops.ledger import ledger_sums
+from flue_py.db.ops.sessions import session_page
 from flue_py.db.runner import Insert, Nothing, Statement, Transaction, database_type
 from flue_py.db.schema import schema_statements, stamp_statements
-from flue_py.db.sql import session_page
 from flue_py.db.sqlite.file import SqliteTransaction
 from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import FlueError

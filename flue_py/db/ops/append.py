@@ -25,6 +25,7 @@ from flue_py.core.ledger import (
     default_call_id,
 )
 from flue_py.core.sessions import (
+    SLOT_BITS,
     STORED,
     Appended,
     Expected,
@@ -55,17 +56,8 @@ from flue_py.db.ops.ledger import (
 from flue_py.db.ops.read import with_pins
 from flue_py.db.ops.sessions import create_session, require_session
 from flue_py.db.payloads import pack
-from flue_py.db.runner import Parameters, Position, Row, SessionState, Sources, Transaction
-from flue_py.db.sql import (
-    INSERT_ATTACHMENT,
-    INSERT_BLOB,
-    INSERT_ENTRY,
-    INSERT_LANE,
-    INSERT_MOVE,
-    INSERT_PAYER,
-    INSERT_REQUEST,
-    PUT_MARK,
-)
+from flue_py.db.runner import Nothing, Parameters, Position, Row, SessionState, Sources, Transaction
+from flue_py.db.sql import statement
 from flue_py.errors import InvalidEntry
 from flue_py.system import collector_held
 
@@ -104,11 +96,11 @@ class PlannedAppend(Frozen):
         if self.batch is not None:
             self.batch.write(tx, result.leaf_id)
             if self.move is not None:
-                tx.insert(INSERT_MOVE, [self.move])
+                tx.insert(sql.INSERT_MOVE, [self.move])
             else:
                 tx.states[self.state.id] = self.batch.state_after(result.entry_ids[-1])
         if (request := self.request) is not None:
-            tx.insert(INSERT_REQUEST, [request])
+            tx.insert(sql.INSERT_REQUEST, [request])
         return result
 
     @property
@@ -223,7 +215,7 @@ def _import_entries(
     if not batch.ids and leaf == state.leaf:
         return Appended((), leaf, state.revision)
     batch.write(tx, leaf)
-    tx.insert(INSERT_MOVE, [batch.move("import", state.leaf, leaf)])
+    tx.insert(sql.INSERT_MOVE, [batch.move("import", state.leaf, leaf)])
     replaced = sum(new.surrogates_replaced for new in entries)
     return Appended(tuple(batch.ids), leaf, batch.revision, False, False, replaced, tuple(differing))
 
@@ -244,7 +236,7 @@ def import_session(
     import_entries(tx, sources, info.id, entries, leaf, None)
     if marks:
         state, now = read_state(tx, info.id), sources.now_us()
-        tx.insert(PUT_MARK, [MarkRow(state.key, mark.entry_id, mark.kind, mark.value, now) for mark in marks])
+        tx.insert(sql.PUT_MARK, [MarkRow(state.key, mark.entry_id, mark.kind, mark.value, now) for mark in marks])
     return require_session(tx, info.id)
 
 
@@ -267,8 +259,16 @@ def _require_references(tx: Transaction, state: SessionState, entries: Sequence[
                 see_entry(tx, state, reference)
 
 
-# Where in a row of INSERT_ENTRY the sums of calls begin.
-_FIRST_PAID = INSERT_ENTRY.parameters.index(PAID_COLUMNS[0])
+# Where in a row of sql.INSERT_ENTRY the sums of calls begin.
+_FIRST_PAID = sql.INSERT_ENTRY.parameters.index(PAID_COLUMNS[0])
+
+
+# Beside the other update, since SQLite writes the indexes of every column that an UPDATE names, changed or not.
+UPDATE_SLOT = statement(Nothing)(
+    f"UPDATE sessions SET active_slot = active_at >> {SLOT_BITS}"
+    f" WHERE session_key = :session_key AND active_slot <> active_at >> {SLOT_BITS}"
+)
+LAST_LANE = statement(tuple[int | None])("SELECT MAX(l.lane_id) FROM lanes l WHERE l.tree_id = :tree_id")
 
 
 class EntryBatch:
@@ -291,7 +291,7 @@ class EntryBatch:
         self.revision = state.revision + 1
         self.ids: list[str] = []
         self.now_us = sources.now_us()
-        # In the order of INSERT_ENTRY; plain tuples, since an import adds many thousand.
+        # In the order of sql.INSERT_ENTRY; plain tuples, since an import adds many thousand.
         self.rows: list[Row] = []
         self.lanes: list[LaneRow] = []
         self.blobs: dict[bytes, BlobRow] = {}
@@ -367,16 +367,16 @@ class EntryBatch:
         """Write the rows and the session's new state."""
         tree_id = self.state.tree_id
         if self.blobs:
-            tx.insert(INSERT_BLOB, self.blob_rows)
+            tx.insert(sql.INSERT_BLOB, self.blob_rows)
         if self.attachments:
-            tx.insert(INSERT_ATTACHMENT, self.attachments)
+            tx.insert(sql.INSERT_ATTACHMENT, self.attachments)
         if self.lanes:
-            tx.insert(INSERT_LANE, [(tree_id, *lane) for lane in self.lanes])
+            tx.insert(sql.INSERT_LANE, [(tree_id, *lane) for lane in self.lanes])
         replaces = self._write_calls(tx) if self.calls else False
-        tx.insert(INSERT_ENTRY, self.rows)
+        tx.insert(sql.INSERT_ENTRY, self.rows)
         tx.run(sql.UPDATE_AFTER_APPEND, **self.session_update(leaf))
         if self.newest_us is not None and slot_of(self.newest_us) != self.state.active_slot:
-            tx.run(sql.UPDATE_SLOT, session_key=self.state.key)
+            tx.run(UPDATE_SLOT, session_key=self.state.key)
         if replaces:
             renew_sums(tx, tree_id, self.state.key)
 
@@ -397,7 +397,7 @@ class EntryBatch:
         check_path(self.paid)
         # A session that has spent something is named in the ledger already.
         if reported and self.names_payer:
-            tx.insert(INSERT_PAYER, [(self.state.tree_id, *self.payer)])
+            tx.insert(sql.INSERT_PAYER, [(self.state.tree_id, *self.payer)])
         return bool(gone) or comes_back
 
     def _has_paid(self, tx: Transaction, calls: set[tuple[str, str, str]]) -> bool:
@@ -515,7 +515,7 @@ class EntryBatch:
         if not self._tx.is_alone:
             return int.from_bytes(urandom(8)) >> 2
         if self._last_lane is None:
-            (last,) = self._tx.first(sql.LAST_LANE, tree_id=self.state.tree_id) or (None,)
+            (last,) = self._tx.first(LAST_LANE, tree_id=self.state.tree_id) or (None,)
             self._last_lane = last or 0
         self._last_lane += 1
         return self._last_lane

@@ -34,16 +34,18 @@ from flue_py.core.sessions import (
 )
 from flue_py.db import sql
 from flue_py.db.payloads import MISMATCH, check_sum, damaged_entry, decode_payload, unpack, unpack_blob
-from flue_py.db.runner import Parameters, Position, SessionState, Sources, Statement, Transaction
+from flue_py.db.runner import Insert, Nothing, Parameters, Position, Row, SessionState, Sources, Statement, Transaction
 from flue_py.db.sql import (
-    INSERT_MOVE,
-    INSERT_REQUEST,
-    KEEP_MARK,
-    PUT_MARK,
     EntryColumns,
-    MarkOfSource,
     StoredBody,
     StoredEntry,
+    announced,
+    entry_columns,
+    is_after,
+    place_of,
+    position_of,
+    state_of,
+    statement,
 )
 from flue_py.errors import CorruptStore, EntryNotFound, IdempotencyConflict, SessionNotFound
 from flue_py.system import collector_held
@@ -59,6 +61,29 @@ Cuts: TypeAlias = Sequence[tuple[int, bytes]]
 """What was cut out of one payload: the place in what is left, and the SHA-256 of the bytes."""
 
 
+# Of the entries on a stretch of a path. The bytes of a blob come with the first of its uses, and with no other: what
+# numbers the uses has no bytes in it, so that none are sorted.
+_USES = (
+    sql.WITH_SPANS + "SELECT n.depth, n.place, n.sha256, b.data FROM (SELECT a.depth, a.place, a.sha256,"
+    " ROW_NUMBER() OVER (PARTITION BY a.sha256 ORDER BY a.depth, a.place) AS use FROM spans s JOIN attachments a"
+    " ON a.tree_id = :tree_id AND a.lane_id = s.lane_id AND a.depth > s.low AND a.depth <= s.high"
+    " AND a.depth > :low_depth WHERE s.high > :low_depth"
+)
+_THEIR_BYTES = (
+    ") n LEFT JOIN blobs b ON n.use = 1 AND b.tree_id = :tree_id AND b.sha256 = n.sha256 ORDER BY n.depth, n.place"
+)
+OF_PATH = statement(tuple[int, int, bytes, bytes | None])(_USES + _THEIR_BYTES)
+# The same without those of artifacts, whose bytes no context has.
+OF_CONTEXT = statement(tuple[int, int, bytes, bytes | None])(
+    _USES + " AND NOT EXISTS (SELECT 1 FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = a.lane_id"
+    f" AND e.depth = a.depth AND e.kind = '{ARTIFACT}')" + _THEIR_BYTES
+)
+OF_ENTRY = statement(tuple[int, bytes])(
+    "SELECT a.place, a.sha256 FROM entries e JOIN attachments a ON a.tree_id = e.tree_id AND a.lane_id = e.lane_id"
+    " AND a.depth = e.depth WHERE e.tree_id = :tree_id AND e.id = :entry_id ORDER BY a.place"
+)
+
+
 class Payloads:
     """Reads the payloads of one session, in one transaction; attachments that several of them share are read once.
 
@@ -72,7 +97,7 @@ class Payloads:
         self._tx = tx
         self._state = state
         self._stretch = stretch
-        self._of_path = sql.OF_PATH if contents else sql.OF_CONTEXT
+        self._of_path = OF_PATH if contents else OF_CONTEXT
         self._by_depth: dict[int, list[tuple[int, bytes]]] | None = None
         self._stored: dict[bytes, bytes | None] = {}
         self._encoded: dict[bytes, bytes | None] = {}
@@ -131,7 +156,7 @@ class Payloads:
 
     def _cuts(self, entry_id: str, depth: int | None) -> Cuts:
         if self._stretch is None or depth is None:
-            return self._tx.rows(sql.OF_ENTRY, tree_id=self._state.tree_id, entry_id=entry_id)
+            return self._tx.rows(OF_ENTRY, tree_id=self._state.tree_id, entry_id=entry_id)
         if self._by_depth is None:
             self._by_depth = defaultdict(list)
             for at, place, sha256, data in self._tx.rows(self._of_path, **self._stretch):
@@ -179,9 +204,12 @@ def apart(tx: Transaction, tree_id: int, packed: bytes | None, blob: bytes | Non
     return unpack_blob(b"" if blob is None else blob, data)
 
 
+BLOB_DATA = statement(tuple[bytes])("SELECT b.data FROM blobs b WHERE b.tree_id = :tree_id AND b.sha256 = :sha256")
+
+
 def blob_data(tx: Transaction, tree_id: int, sha256: bytes) -> bytes | None:
     """Return the data of a blob; None if there is none."""
-    (data,) = tx.first(sql.BLOB_DATA, tree_id=tree_id, sha256=sha256) or (None,)
+    (data,) = tx.first(BLOB_DATA, tree_id=tree_id, sha256=sha256) or (None,)
     return data
 
 
@@ -189,39 +217,78 @@ def blob_data(tx: Transaction, tree_id: int, sha256: bytes) -> bytes | None:
 # Marks as a session sees them: its own, and on the path that a fork shares with its sources, theirs.
 #
 # A fork copies nothing when it is made: it looks at the marks of the session it was made of, and through that at those
-# of
-# its sources. Its own marks win; one without a value hides what a source says. When sources are deleted, the forks that
-# stay get what they saw as marks of their own.
+# of its sources. Its own marks win; one without a value hides what a source says. When sources are deleted, the forks
+# that stay get what they saw as marks of their own.
 
 Spans: TypeAlias = dict[int, int]
 """A path: of each of its lanes the depth down to which it goes there."""
+
+
+class MarkOfSource(NamedTuple):
+    """A mark of a session that a fork was made of, ``level`` forks above it; without ``entry_id``, that it has none.
+
+    ``point_lane`` and ``point_depth`` are the place that was forked from, ``lane_id`` and ``depth`` those of the entry.
+    """
+
+    fork_key: int
+    tree_id: int
+    level: int
+    point_lane: int
+    point_depth: int
+    entry_id: str | None
+    kind: str | None
+    value: str | None
+    at: int | None
+    lane_id: int | None
+    depth: int | None
+
 
 SeenMarks: TypeAlias = dict[tuple[str, str], MarkOfSource]
 """The marks that a fork sees of its sources, by entry and kind. Those without a value hide what is above them."""
 
 
+MARKS = statement(tuple[str, str, str | None])(
+    "SELECT m.entry_id, m.kind, m.value FROM marks m WHERE m.session_key = :session_key ORDER BY m.entry_id, m.kind"
+)
+
+
 def marks_of(tx: Transaction, state: SessionState) -> list[Mark]:
     """Return the marks that a session sees, by entry and kind. O(marks), and of a fork, O(forks above it)."""
-    own = {(entry_id, kind): value for entry_id, kind, value in tx.rows(sql.MARKS, session_key=state.key)}
+    own = {(entry_id, kind): value for entry_id, kind, value in tx.rows(MARKS, session_key=state.key)}
     seen = {**{place: mark.value for place, mark in _inherited(tx, state).items()}, **own}
     found = [Mark(*place, value) for place, value in seen.items() if value is not None or place[1] == "retracted"]
     return sorted(found, key=attrgetter("entry_id", "kind"))
 
 
+MARKS_OF_KIND = statement(tuple[str, str | None])(
+    "SELECT m.entry_id, m.value FROM marks m WHERE m.session_key = :session_key AND m.kind = :kind"
+)
+
+
 def pins_of(tx: Transaction, state: SessionState) -> dict[str, str]:
     """Return what the session's pins and those of its sources say: ``on`` or ``off``, by entry."""
     seen = {entry_id: mark.value for (entry_id, kind), mark in _inherited(tx, state).items() if kind == "pin"}
-    seen |= dict(tx.rows(sql.MARKS_OF_KIND, session_key=state.key, kind="pin"))
+    seen |= dict(tx.rows(MARKS_OF_KIND, session_key=state.key, kind="pin"))
     return {entry_id: value for entry_id, value in seen.items() if value is not None}
+
+
+MARK = statement(tuple[str | None])(
+    "SELECT m.value FROM marks m WHERE m.session_key = :session_key AND m.entry_id = :entry_id AND m.kind = :kind"
+)
 
 
 def mark_of(tx: Transaction, state: SessionState, entry_id: str, kind: str) -> str | None:
     """Return the value of a label or a pin as the session sees it; None without one."""
-    own = tx.first(sql.MARK, session_key=state.key, entry_id=entry_id, kind=kind)
+    own = tx.first(MARK, session_key=state.key, entry_id=entry_id, kind=kind)
     if own is not None:
         return own[0]
     mark = _inherited(tx, state).get((entry_id, kind))
     return None if mark is None else mark.value
+
+
+DROP_MARK = statement(Nothing)(
+    "DELETE FROM marks WHERE session_key = :session_key AND entry_id = :entry_id AND kind = :kind"
+)
 
 
 def put_marks(
@@ -232,9 +299,17 @@ def put_marks(
     for entry_id in entry_ids:
         above = inherited.get((entry_id, kind))
         if value == (None if above is None else above.value):
-            tx.run(sql.DROP_MARK, session_key=state.key, entry_id=entry_id, kind=kind)
+            tx.run(DROP_MARK, session_key=state.key, entry_id=entry_id, kind=kind)
         else:
-            tx.insert(PUT_MARK, [MarkRow(state.key, entry_id, kind, value, sources.now_us())])
+            tx.insert(sql.PUT_MARK, [MarkRow(state.key, entry_id, kind, value, sources.now_us())])
+
+
+KEEP_MARK = Insert("marks", MarkRow, sql.UNLESS_THERE)
+# The forks that stay of sessions that go.
+FORKS_THAT_STAY = statement(tuple[int])(
+    "SELECT f.session_key FROM sessions p JOIN sessions f ON f.tree_id = p.tree_id AND f.forked_from_session = p.id"
+    f" WHERE p.session_key {sql.IN_KEYS} AND NOT f.session_key {sql.IN_KEYS} AND f.forked_from_entry IS NOT NULL"
+)
 
 
 def leave_marks(tx: Transaction, keys: str) -> None:
@@ -243,7 +318,7 @@ def leave_marks(tx: Transaction, keys: str) -> None:
     ``keys`` is a JSON array of the sessions' keys. A constant number of statements, and one for each fork that sees
     marks.
     """
-    forks = {key for (key,) in tx.rows(sql.FORKS_THAT_STAY, keys=keys)}
+    forks = {key for (key,) in tx.rows(FORKS_THAT_STAY, keys=keys)}
     if not forks:
         return
     if not tx.is_alone:
@@ -265,9 +340,27 @@ def _inherited(tx: Transaction, state: SessionState) -> SeenMarks:
     return _seen_by(tx, [state.key]).get(state.key, {})
 
 
+# The labels and pins of the sessions that forks were made of, and of those that these were made of, nearest first.
+# (An id is used once among the sources of a tree's forks; the level ends what only a damaged store can have: a circle.)
+_SOURCE = (
+    "JOIN sessions p ON p.id = f.forked_from_session AND p.tree_id = f.tree_id WHERE f.forked_from_entry IS NOT NULL"
+)
+MARKS_OF_SOURCES = statement(MarkOfSource)(
+    "WITH RECURSIVE sources(fork_key, level, source_key, tree_id, point) AS ("
+    "  SELECT f.session_key, 1, p.session_key, p.tree_id, f.forked_from_entry"
+    f"   FROM sessions f {_SOURCE} AND f.session_key {sql.IN_KEYS}"
+    "  UNION ALL SELECT s.fork_key, s.level + 1, p.session_key, p.tree_id, f.forked_from_entry"
+    f"   FROM sources s JOIN sessions f ON f.session_key = s.source_key {_SOURCE} AND s.level < 100000"
+    ") SELECT s.fork_key, s.tree_id, s.level, a.lane_id, a.depth, m.entry_id, m.kind, m.value, m.at, e.lane_id, e.depth"
+    " FROM sources s JOIN entries a ON a.tree_id = s.tree_id AND a.id = s.point"
+    " LEFT JOIN marks m ON m.session_key = s.source_key AND m.kind IN ('label', 'pin')"
+    " LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.id = m.entry_id ORDER BY s.fork_key, s.level"
+)
+
+
 def _seen_by(tx: Transaction, keys: Collection[int]) -> dict[int, SeenMarks]:
     """Return what forks see of the marks of their sources. One statement, if none of those has marks."""
-    rows = tx.rows(sql.MARKS_OF_SOURCES, keys=json.dumps(sorted(keys)))
+    rows = tx.rows(MARKS_OF_SOURCES, keys=json.dumps(sorted(keys)))
     found = {}
     for fork_key, group in groupby(rows, key=attrgetter("fork_key")):
         marks = list(group)
@@ -306,6 +399,11 @@ def _shared(tx: Transaction, path: Spans | None, point: MarkOfSource) -> Spans:
 # Where an operation starts: the session with the place of its leaf, what it sees, and what it did before.
 
 
+# A session with the place of its leaf: what every operation starts from, in one statement. What a read asks for
+# next comes with it, so that it takes one round trip less.
+SESSION_STATE = statement(state_of)(f"SELECT {sql.STATE}{sql.STATE_FROM}{sql.LIVING}")
+
+
 def read_state(tx: Transaction, session_id: str) -> SessionState:
     """Return the session and the place of its leaf, locked where rows can be. Raises `SessionNotFound`."""
     known = tx.states.pop(session_id, None)
@@ -314,7 +412,7 @@ def read_state(tx: Transaction, session_id: str) -> SessionState:
         return known
     if is_storable(session_id):
         tx.lock_session(session_id)
-    found = tx.first(sql.SESSION_STATE, id=session_id) if is_storable(session_id) else None
+    found = tx.first(SESSION_STATE, id=session_id) if is_storable(session_id) else None
     return checked_state(session_id, found)
 
 
@@ -342,13 +440,27 @@ def find_visible(tx: Transaction, state: SessionState, entry_id: str) -> Positio
     return None if is_hidden else position
 
 
+def _marked_place(row: Row) -> tuple[Position, bool]:
+    mark, *place = row
+    return position_of(place), mark is not None
+
+
+# The same, with whether the session has retracted it.
+ENTRY_AND_MARK = statement(_marked_place)(
+    f"SELECT m.kind, {place_of('e', 'l')} FROM entries e"
+    " JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
+    " LEFT JOIN marks m ON m.session_key = :session_key AND m.entry_id = :entry_id AND m.kind = 'retracted'"
+    " WHERE e.tree_id = :tree_id AND e.id = :entry_id"
+)
+
+
 def find_held(tx: Transaction, state: SessionState, entry_id: str) -> tuple[Position | None, bool]:
     """Return the place of an entry that the session holds (or None), and whether the session has retracted it."""
     if entry_id == state.leaf:
         return state.position, False
     if not is_storable(entry_id):
         return None, False
-    found = tx.first(sql.ENTRY_AND_MARK, tree_id=state.tree_id, entry_id=entry_id, session_key=state.key)
+    found = tx.first(ENTRY_AND_MARK, tree_id=state.tree_id, entry_id=entry_id, session_key=state.key)
     if found is None:
         return None, False
     position, is_retracted = found
@@ -356,9 +468,23 @@ def find_held(tx: Transaction, state: SessionState, entry_id: str) -> tuple[Posi
     return (position if is_seen else None), is_retracted
 
 
+# Whether an entry is an ancestor of what the session holds: its leaf, its fork point, its lanes' fork points.
+IS_HELD = statement(tuple[int])(
+    "WITH RECURSIVE anchors(lane_id, depth) AS ("
+    "  SELECT e.lane_id, e.depth FROM entries e WHERE e.tree_id = :tree_id AND e.id IN (:leaf, :forked_from_entry)"
+    "  UNION SELECT l.parent_lane, l.fork_depth FROM lanes l"
+    "   WHERE l.owner_key = :session_key AND l.parent_lane IS NOT NULL"
+    "), held(lane_id, depth) AS ("
+    "  SELECT a.lane_id, a.depth FROM anchors a"
+    "  UNION SELECT l.parent_lane, l.fork_depth FROM held h"
+    "   JOIN lanes l ON l.tree_id = :tree_id AND l.lane_id = h.lane_id WHERE l.parent_lane IS NOT NULL"
+    ") SELECT 1 FROM held h WHERE h.lane_id = :lane_id AND h.depth >= :depth LIMIT 1"
+)
+
+
 def is_held(tx: Transaction, state: SessionState, lane_id: int, depth: int) -> bool:
     """Return whether a place is an ancestor of the session's leaf, fork point, or lanes."""
-    held = tx.first(sql.IS_HELD, **held_by(state), lane_id=lane_id, depth=depth)
+    held = tx.first(IS_HELD, **held_by(state), lane_id=lane_id, depth=depth)
     return held is not None
 
 
@@ -374,7 +500,7 @@ def held_by(state: SessionState) -> Parameters:
 
 def is_retracted(tx: Transaction, state: SessionState, entry_id: str) -> bool:
     """Return whether the session has retracted the entry."""
-    mark = tx.first(sql.MARK, session_key=state.key, entry_id=entry_id, kind="retracted")
+    mark = tx.first(MARK, session_key=state.key, entry_id=entry_id, kind="retracted")
     return mark is not None
 
 
@@ -390,13 +516,17 @@ def place(tx: Transaction, state: SessionState, leaf: LeafChoice) -> tuple[str |
 _IDS_AT_ONCE = 5_000
 
 
+# Those of a JSON array of ids that are taken.
+TAKEN_IDS = statement(tuple[str])(f"SELECT e.id FROM {sql.ENTRIES_BY_ID}")
+
+
 def taken_ids(tx: Transaction, state: SessionState, ids: Iterable[str]) -> set[str]:
     """Return those of the ids that entries of the session's tree have. What cannot be an id is not among them."""
     found: set[str] = set()
     asked = [entry_id for entry_id in ids if is_storable(entry_id)]
     for start in range(0, len(asked), _IDS_AT_ONCE):
         some = json.dumps(asked[start : start + _IDS_AT_ONCE])
-        found.update(entry_id for (entry_id,) in tx.rows(sql.TAKEN_IDS, tree_id=state.tree_id, ids=some))
+        found.update(entry_id for (entry_id,) in tx.rows(TAKEN_IDS, tree_id=state.tree_id, ids=some))
     return found
 
 
@@ -434,7 +564,7 @@ def remember_result(
     """Store the result of an operation under its key, for the retry."""
     row = request_row(state, idempotency_key, operation, digest, result)
     if row is not None:
-        tx.insert(INSERT_REQUEST, [row])
+        tx.insert(sql.INSERT_REQUEST, [row])
 
 
 def request_row(
@@ -495,6 +625,13 @@ def move(
     return moved
 
 
+UPDATE_LEAF = announced(
+    "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at,"
+    " entry_count = entry_count + :entry_count,"
+    " message_count = message_count + :message_count WHERE session_key = :session_key"
+)
+
+
 def write_move(
     tx: Transaction,
     sources: Sources,
@@ -510,7 +647,7 @@ def write_move(
     revision = state.revision + 1
     at = sources.now_us()
     tx.run(
-        sql.UPDATE_LEAF,
+        UPDATE_LEAF,
         leaf=to,
         revision=revision,
         at=at,
@@ -519,7 +656,7 @@ def write_move(
         session_key=state.key,
     )
     row = MoveRow(state.key, revision, state.leaf, to, reason, undoes, note.by, at, note.why)
-    tx.insert(INSERT_MOVE, [row])
+    tx.insert(sql.INSERT_MOVE, [row])
     return Moved(state.leaf, to, revision, reason)
 
 
@@ -540,12 +677,18 @@ def retract(
 
 
 def _mark_retracted(tx: Transaction, sources: Sources, state: SessionState, entry_id: str) -> None:
-    tx.insert(PUT_MARK, [MarkRow(state.key, entry_id, "retracted", None, sources.now_us())])
+    tx.insert(sql.PUT_MARK, [MarkRow(state.key, entry_id, "retracted", None, sources.now_us())])
+
+
+CHILD_PLACES = statement(tuple[str, int, int, int])(
+    f"SELECT e.id, e.lane_id, e.depth, o.owner_key FROM {sql.CHILDREN}"
+    " JOIN lanes o ON o.tree_id = e.tree_id AND o.lane_id = e.lane_id"
+)
 
 
 def _has_visible_child(tx: Transaction, state: SessionState, position: Position) -> bool:
     place = {"tree_id": state.tree_id, "lane_id": position.lane_id, "depth": position.depth}
-    for child_id, lane_id, depth, owner_key in tx.rows(sql.CHILD_PLACES, **place):
+    for child_id, lane_id, depth, owner_key in tx.rows(CHILD_PLACES, **place):
         is_seen = owner_key == state.key or is_held(tx, state, lane_id, depth)
         if is_seen and not is_retracted(tx, state, child_id):
             return True
@@ -596,9 +739,7 @@ def redo(tx: Transaction, sources: Sources, session_id: str, expected: Expected,
 def bring_back(tx: Transaction, state: SessionState, ids: Sequence[str]) -> int:
     """Take back the retraction of entries; return how many of them are the session's own."""
     dropped = [
-        entry_id
-        for entry_id in ids
-        if tx.run(sql.DROP_MARK, session_key=state.key, entry_id=entry_id, kind="retracted")
+        entry_id for entry_id in ids if tx.run(DROP_MARK, session_key=state.key, entry_id=entry_id, kind="retracted")
     ]
     return sum(_own_entries(tx, state, entry_id) for entry_id in dropped)
 
@@ -643,12 +784,18 @@ def retracted_on_path(tx: Transaction, state: SessionState, position: Position) 
     return [entry_id for _, entry_id in sorted(found, reverse=True)]
 
 
+# Whether an entry lies on the path to a place.
+IS_ON_PATH = statement(tuple[int])(
+    sql.WITH_SPANS + "SELECT 1 FROM spans s WHERE s.lane_id = :other_lane AND s.high >= :other_depth LIMIT 1"
+)
+
+
 def is_on_path(tx: Transaction, state: SessionState, held: Position, of: Position) -> bool:
     """Return whether a place is another one or above it."""
     if held.lane_id == of.lane_id:
         return held.depth <= of.depth
     on_path = tx.first(
-        sql.IS_ON_PATH,
+        IS_ON_PATH,
         tree_id=state.tree_id,
         lane_id=of.lane_id,
         depth=of.depth,
@@ -706,9 +853,25 @@ class _Record(NamedTuple):
     undoes: int = 0
 
 
+class LastMove(NamedTuple):
+    """A move of the leaf, and what it undoes or redoes."""
+
+    revision: int
+    reason: str
+    undoes: int | None
+    from_id: str | None
+    to_id: str | None
+
+
+LAST_MOVE = statement(LastMove)(
+    "SELECT m.revision, m.reason, m.undoes, m.from_entry, m.to_entry FROM leaf_moves m"
+    " WHERE m.session_key = :session_key AND m.revision <= :revision ORDER BY m.revision DESC LIMIT 1"
+)
+
+
 def _latest_record(tx: Transaction, state: SessionState, revision: int) -> _Record | None:
     """Return the last change of the leaf at or before a revision: a leaf move, or an append."""
-    moved = tx.first(sql.LAST_MOVE, session_key=state.key, revision=revision)
+    moved = tx.first(LAST_MOVE, session_key=state.key, revision=revision)
     appended = _last_append(tx, state, revision)
     # An import and an append to a branch have both entries and a move at their revision; the move names them.
     if appended is not None and (moved is None or appended.revision > moved.revision):
@@ -716,7 +879,42 @@ def _latest_record(tx: Transaction, state: SessionState, revision: int) -> _Reco
     return None if moved is None else _Record(moved.revision, moved.reason, moved.undoes or 0)
 
 
-def _last_append(tx: Transaction, state: SessionState, revision: int) -> sql.LastOfRun | None:
+# From where the leaf moved next after a revision.
+NEXT_MOVE_FROM = statement(tuple[str | None])(
+    "SELECT m.from_entry FROM leaf_moves m"
+    " WHERE m.session_key = :session_key AND m.revision > :revision ORDER BY m.revision LIMIT 1"
+)
+
+
+class LastOfRun(NamedTuple):
+    """An entry, who added it, at which revision."""
+
+    id: str
+    session_key: int
+    revision: int
+
+
+_WITH_RUN = (
+    "WITH RECURSIVE halved(lane_id, low, high) AS ("
+    "  SELECT e.lane_id,"
+    f"   CASE WHEN {is_after('e', ':revision')} THEN l.fork_depth ELSE e.depth END,"
+    f"   CASE WHEN {is_after('e', ':revision')} THEN e.depth - 1 ELSE e.depth END"
+    "   FROM entries e JOIN lanes l ON l.tree_id = :tree_id AND l.lane_id = e.lane_id"
+    "   WHERE e.tree_id = :tree_id AND e.id = :entry_id"
+    "  UNION ALL SELECT h.lane_id,"
+    f"   CASE WHEN {is_after('e', ':revision')} THEN h.low ELSE e.depth END,"
+    f"   CASE WHEN {is_after('e', ':revision')} THEN e.depth - 1 ELSE h.high END"
+    "   FROM halved h JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = h.lane_id"
+    "    AND e.depth = (h.low + h.high + 1) / 2 WHERE h.low < h.high) "
+)
+# Of an entry and those above it in its lane, the deepest that the session did not add after a revision.
+LAST_IN_LANE = statement(LastOfRun)(
+    f"{_WITH_RUN} SELECT e.id, e.session_key, e.revision FROM halved h"
+    " JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = h.lane_id AND e.depth = h.low WHERE h.low = h.high"
+)
+
+
+def _last_append(tx: Transaction, state: SessionState, revision: int) -> LastOfRun | None:
     """Return the last entry that plain appends have added, if that was between the moves around a revision.
 
     Such entries are a chain, in one lane, up to the leaf that the next move began at. Any entry that is older than the
@@ -724,29 +922,41 @@ def _last_append(tx: Transaction, state: SessionState, revision: int) -> sql.Las
     """
     end = state.leaf
     if revision < state.revision:
-        (end,) = tx.first(sql.NEXT_MOVE_FROM, session_key=state.key, revision=revision) or (end,)
+        (end,) = tx.first(NEXT_MOVE_FROM, session_key=state.key, revision=revision) or (end,)
     if end is None:
         return None
     where = {"tree_id": state.tree_id, "session_key": state.key, "entry_id": end, "revision": revision}
-    last = tx.first(sql.LAST_IN_LANE, **where)
+    last = tx.first(LAST_IN_LANE, **where)
     return last if last is not None and last.session_key == state.key else None
 
 
+# The parent of the first that it did add after it.
+PARENT_OF_FIRST_IN_LANE = statement(tuple[str | None])(
+    f"{_WITH_RUN} SELECT e.parent_id FROM halved h"
+    " JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = h.lane_id AND e.depth = h.low + 1 WHERE h.low = h.high"
+)
+
+
 def _operation_at(tx: Transaction, state: SessionState, revision: int) -> Operation:
-    moved = tx.first(sql.LAST_MOVE, session_key=state.key, revision=revision)
+    moved = tx.first(LAST_MOVE, session_key=state.key, revision=revision)
     if moved is not None and moved.revision == revision:
         return Operation(revision, moved.reason, moved.from_id, moved.to_id)
     last = _last_append(tx, state, revision)
     if last is None or last.revision != revision:
         raise CorruptStore(f"session {state.id!r}: revision {revision} has no entries and no move; run verify()")
     where = {"tree_id": state.tree_id, "session_key": state.key, "entry_id": last.id, "revision": revision - 1}
-    (above,) = tx.first(sql.PARENT_OF_FIRST_IN_LANE, **where) or (None,)
+    (above,) = tx.first(PARENT_OF_FIRST_IN_LANE, **where) or (None,)
     return Operation(revision, "append", above, last.id)
+
+
+ID_AT = statement(tuple[str])(
+    "SELECT e.id FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id AND e.depth = :depth"
+)
 
 
 def id_at(tx: Transaction, tree_id: int, lane_id: int, depth: int) -> str | None:
     """Return the id of the entry at a place, or None."""
-    (found,) = tx.first(sql.ID_AT, tree_id=tree_id, lane_id=lane_id, depth=depth) or (None,)
+    (found,) = tx.first(ID_AT, tree_id=tree_id, lane_id=lane_id, depth=depth) or (None,)
     return found
 
 
@@ -759,9 +969,17 @@ BY_DEPTH = itemgetter(0)  # what is read along a path has the depth first
 OfPath = TypeVar("OfPath", EntryColumns, StoredBody)
 
 
+def _with_epoch(row: Row) -> tuple[SessionState, int]:
+    epoch, *state = row
+    return state_of(state), int(epoch or 0)
+
+
+SESSION_AND_EPOCH = statement(_with_epoch)(f"SELECT {sql.EPOCH}, {sql.STATE}{sql.STATE_FROM}{sql.LIVING}")
+
+
 def read_state_and_epoch(tx: Transaction, session_id: str) -> tuple[SessionState, int]:
     """Return a session with the place of its leaf, and the epoch. Raises `SessionNotFound`."""
-    found = tx.first(sql.SESSION_AND_EPOCH, id=session_id) if is_storable(session_id) else None
+    found = tx.first(SESSION_AND_EPOCH, id=session_id) if is_storable(session_id) else None
     state, epoch = found or (None, 0)
     return checked_state(session_id, state), epoch
 
@@ -781,6 +999,12 @@ def ancestor_of(tx: Transaction, state: SessionState, entry_id: str, of: Positio
     return found if is_on_path(tx, state, found, of) else None
 
 
+SPANS_RANGE = entry_columns(
+    sql.WITH_SPANS + f"SELECT {sql.ENTRY} FROM spans s JOIN entries e ON {sql.IN_SPAN} AND e.depth > :low_depth"
+    " WHERE s.high > :low_depth"
+)
+
+
 def path_entries(
     tx: Transaction, state: SessionState, position: Position | None, above: int, *, contents: bool = True
 ) -> list[Entry]:
@@ -788,8 +1012,14 @@ def path_entries(
     if position is None:
         return []
     with collector_held(position.depth - above):
-        rows = rows_of_path(tx, state, position, above, sql.LANE_RANGE, sql.SPANS_RANGE)
+        rows = rows_of_path(tx, state, position, above, sql.LANE_RANGE, SPANS_RANGE)
         return made_entries(tx, state, rows, stretch_of(state, position, above), contents=contents)
+
+
+PATH_STRETCH = entry_columns(
+    sql.WITH_SPANS + f"SELECT {sql.ENTRY} FROM spans s JOIN entries e ON {sql.IN_SPAN}"
+    " AND e.depth > :low_depth AND e.depth <= :last_depth WHERE s.high > :low_depth AND s.low < :last_depth"
+)
 
 
 def path_stretch(
@@ -800,7 +1030,7 @@ def path_stretch(
     if _is_in_last_lane(position, above):
         rows = tx.rows(sql.LANE_RANGE, tree_id=state.tree_id, lane_id=position.lane_id, low=above, high=last)
     else:
-        found = tx.rows(sql.PATH_STRETCH, **spans_of(state, position), low_depth=above, last_depth=last)
+        found = tx.rows(PATH_STRETCH, **spans_of(state, position), low_depth=above, last_depth=last)
         rows = sorted(found, key=BY_DEPTH)
     _require_all(tx, rows, last - above)
     return made_entries(tx, state, rows, stretch_of(state, position, above), contents=contents)
@@ -813,18 +1043,31 @@ def named_on_path(
     return named_above(tx, state, spans_of(state, position), ids, last_depth)
 
 
+# Entries on a path that are named, and its exclusions, up to a depth.
+NAMED_ON_PATH = statement(StoredEntry)(
+    sql.WITH_SPANS + f"SELECT {sql.ENTRY} FROM {sql.ENTRIES_BY_ID}"
+    f" AND e.depth <= :last_depth AND EXISTS (SELECT 1 FROM spans s WHERE {sql.IN_SPAN})"
+)
+
+
 def named_above(
     tx: Transaction, state: SessionState, where: Parameters, ids: Iterable[str], last_depth: int
 ) -> list[Entry]:
     """Return what `named_on_path` does, of the path to a lane and a depth."""
     named = json.dumps(sorted(each for each in ids if is_storable(each)))
-    rows = tx.rows(sql.NAMED_ON_PATH, **where, ids=named, last_depth=last_depth)
+    rows = tx.rows(NAMED_ON_PATH, **where, ids=named, last_depth=last_depth)
     return entries_of_rows(tx, state, rows)
+
+
+EXCLUSIONS_ON_PATH = statement(StoredEntry)(
+    sql.WITH_SPANS + f"SELECT {sql.ENTRY} FROM spans s JOIN entries e ON {sql.IN_SPAN} AND e.kind = 'exclusion'"
+    " WHERE e.depth <= :last_depth"
+)
 
 
 def exclusions_on_path(tx: Transaction, state: SessionState, position: Position, last_depth: int) -> list[Entry]:
     """Return the exclusions on the path to a place, no deeper than ``last_depth``, root first."""
-    rows = tx.rows(sql.EXCLUSIONS_ON_PATH, **spans_of(state, position), last_depth=last_depth)
+    rows = tx.rows(EXCLUSIONS_ON_PATH, **spans_of(state, position), last_depth=last_depth)
     return entries_of_rows(tx, state, rows)
 
 

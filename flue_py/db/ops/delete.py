@@ -76,8 +76,8 @@ from flue_py.db.ops.sessions import (
     replayed_session,
     require_session,
 )
-from flue_py.db.runner import Nothing, SessionState, Sources, Transaction
-from flue_py.db.sql import IN_KEYS, IN_TAIL, PLACE_IN, PUT_DOCUMENT, TAILS, announced, statement
+from flue_py.db.runner import Nothing, Row, SessionState, Sources, Transaction
+from flue_py.db.sql import announced, statement
 from flue_py.errors import FlueError, InvalidArgument, RevisionConflict, SessionNotFound
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -85,10 +85,10 @@ from flue_py.errors import FlueError, InvalidArgument, RevisionConflict, Session
 
 
 _LANE = "l.tree_id, l.lane_id, l.owner_key, l.parent_lane, l.fork_depth"
-DOOMED_LANES = statement(Lane)(f"SELECT {_LANE} FROM lanes l WHERE l.owner_key {IN_KEYS}")
+DOOMED_LANES = statement(Lane)(f"SELECT {_LANE} FROM lanes l WHERE l.owner_key {sql.IN_KEYS}")
 CHILD_LANES = statement(Lane)(
     f"SELECT {_LANE} FROM lanes p JOIN lanes l ON l.tree_id = p.tree_id AND l.parent_lane = p.lane_id"
-    f" WHERE p.owner_key {IN_KEYS}"
+    f" WHERE p.owner_key {sql.IN_KEYS}"
 )
 
 
@@ -96,8 +96,8 @@ def _held_by(column: str) -> str:
     entry = f"FROM entries e WHERE e.tree_id = s.tree_id AND e.id = s.{column}"
     return (
         f"SELECT s.tree_id, (SELECT e.lane_id {entry}) AS lane_id, (SELECT e.depth {entry}) AS depth, s.session_key"
-        f" FROM sessions s WHERE s.{column} IS NOT NULL AND NOT s.session_key {IN_KEYS} AND s.tree_id IN"
-        f" (SELECT d.tree_id FROM sessions d WHERE d.session_key {IN_KEYS})"
+        f" FROM sessions s WHERE s.{column} IS NOT NULL AND NOT s.session_key {sql.IN_KEYS} AND s.tree_id IN"
+        f" (SELECT d.tree_id FROM sessions d WHERE d.session_key {sql.IN_KEYS})"
     )
 
 
@@ -107,11 +107,12 @@ HOLDS = statement(Hold)(
     "SELECT h.tree_id, h.lane_id, h.depth, h.session_key"
     f" FROM ({_held_by('leaf')} UNION ALL {_held_by('forked_from_entry')}) h"
     " JOIN lanes l ON l.tree_id = h.tree_id AND l.lane_id = h.lane_id"
-    f" WHERE l.owner_key {IN_KEYS}"
+    f" WHERE l.owner_key {sql.IN_KEYS}"
 )
 # What the ends of lanes hold: how many entries per blob (None: those without one), for each tree.
 TAILS_CONTENT = statement(tuple[int, bytes | None, int])(
-    f"SELECT e.tree_id, e.blob, COUNT(*) FROM ({TAILS}) t JOIN entries e ON {IN_TAIL} GROUP BY e.tree_id, e.blob"
+    f"SELECT e.tree_id, e.blob, COUNT(*) FROM ({sql.TAILS}) t JOIN entries e ON {sql.IN_TAIL}"
+    " GROUP BY e.tree_id, e.blob"
 )
 # The same of what it deletes, where SQLite counts each entry by itself.
 DELETE_TAILS = statement(tuple[int, bytes | None, int])(sql.DELETE_TAILS)
@@ -129,7 +130,7 @@ DELETE_UNUSED_BLOB = statement(Nothing)(
     " AND NOT EXISTS (SELECT 1 FROM attachments a WHERE a.tree_id = :tree_id AND a.sha256 = :sha256)"
 )
 # By these an import knows that a session was deleted here (what others have paid is remembered anyway).
-_IMPORTED = f"FROM sessions s WHERE s.session_key {IN_KEYS} AND {PLACE_IN}(s.metadata, '\"imported\"') > 0"
+_IMPORTED = f"FROM sessions s WHERE s.session_key {sql.IN_KEYS} AND {sql.PLACE_IN}(s.metadata, '\"imported\"') > 0"
 NOTE_IMPORTED = statement(Nothing)(
     "INSERT INTO ledger_sessions (session_key, session_id, tree_id, project)"
     f" SELECT s.session_key, s.id, s.tree_id, NULLIF(s.cwd, '') {_IMPORTED} ON CONFLICT DO NOTHING"
@@ -153,11 +154,23 @@ FORGET_FOLDERS = statement(Nothing)(
     " (SELECT 1 FROM ledger g WHERE g.session_key = ledger_sessions.session_key) AND NOT EXISTS"
     " (SELECT 1 FROM sessions s WHERE s.session_key = ledger_sessions.session_key)))"
 )
-DELETE_SESSIONS = announced(f"DELETE FROM sessions WHERE session_key {IN_KEYS}")
+DELETE_SESSIONS = announced(f"DELETE FROM sessions WHERE session_key {sql.IN_KEYS}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Deleting a session tree: exactly what nobody else sees, in one transaction.
+
+
+def _pair(row: Row) -> tuple[str, str]:
+    parent, child = row
+    return parent, child
+
+
+# What a session's tasks have paid stays with it when the links to them go.
+LINKS_OF_SESSIONS = statement(_pair)(
+    "SELECT s.id, t.child_id FROM task_links t JOIN sessions s ON s.session_key = t.parent_key"
+    f" WHERE t.parent_key {sql.IN_KEYS} ORDER BY t.parent_key, t.position"
+)
 
 
 def delete_tree(
@@ -180,7 +193,7 @@ def delete_tree(
         # Only now is it certain that nobody adds anything any more.
         read_state(tx, session_id).require(expected)
     keys = json.dumps(list(doomed.sessions))
-    links = tuple(tx.rows(sql.LINKS_OF_SESSIONS, keys=keys))
+    links = tuple(tx.rows(LINKS_OF_SESSIONS, keys=keys))
     fates = _plan(tx, keys) if dry_run else _plan_locked(tx, keys)
     tails = _tails(fates)
     content = tx.rows(TAILS_CONTENT if dry_run else DELETE_TAILS, tails=tails)
@@ -190,7 +203,7 @@ def delete_tree(
         tx.run(NOTE_IMPORTED, keys=keys)
         notes = [deletion_of(*place).row(sources.now_us()) for place in tx.rows(IMPORTED_AMONG, keys=keys)]
         if notes:
-            tx.insert(PUT_DOCUMENT, notes)
+            tx.insert(sql.PUT_DOCUMENT, notes)
         _note_tasks(tx, session_id, [link for link in links if link[1] not in doomed.others])
         leave_marks(tx, keys)
         blobs = {(tree_id, bytes(blob)) for tree_id, blob, _ in content if blob is not None}
@@ -234,12 +247,22 @@ def _closure(tx: Transaction, session_id: str, scope: str | None) -> _Doomed | N
     return _Doomed(sessions, missing, others)
 
 
+# Of sessions that go or are gone, and of tasks that such a session took along without having paid for anything itself.
+PAYERS_TO_NOTE = statement(tuple[int, str, str, str | None])(
+    "SELECT n.session_key, n.session_id, n.session_id, n.task_of FROM ledger_sessions n"
+    f" WHERE n.session_id {sql.IN_IDS}"
+    " UNION ALL SELECT n.session_key, n.task_of, n.session_id, NULL FROM ledger_sessions n"
+    f" WHERE n.task_of {sql.IN_IDS} AND NOT EXISTS"
+    " (SELECT 1 FROM ledger_sessions p WHERE p.session_id = n.task_of)"
+)
+
+
 def _note_tasks(tx: Transaction, session_id: str, links: Sequence[tuple[str, str]]) -> None:
     """Write down whose tasks they were, for what they paid, since the links to them go."""
     if not links:
         return
     ids = json.dumps(sorted({session_id, *(child for _, child in links)}))
-    payers = tx.rows(sql.PAYERS_TO_NOTE, ids=ids)
+    payers = tx.rows(PAYERS_TO_NOTE, ids=ids)
     owners = owners_of_tasks(session_id, links, {name for _, _, name, _ in payers})
     notes = [
         {"session_key": key, "task_of": owners[task]} for key, task, _, of in payers if of is None and task in owners

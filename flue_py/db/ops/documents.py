@@ -19,8 +19,8 @@ from flue_py.core.sessions import (
     is_storable,
     state_of_document,
 )
-from flue_py.db.runner import Nothing, Parameters, Row, Sources, Transaction
-from flue_py.db.sql import COPY_DOCUMENT, PUT_DOCUMENT, statement
+from flue_py.db.runner import Insert, Nothing, Parameters, Row, Sources, Transaction
+from flue_py.db.sql import PUT_DOCUMENT, SAME_DOCUMENT, statement
 from flue_py.errors import CorruptStore
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -142,6 +142,12 @@ def list_whole_documents(tx: Transaction, after: DocumentName | None, limit: int
 def write_documents(tx: Transaction, rows: Sequence[DocumentRow]) -> list[DocumentState]:
     """Write documents of another store (see `Backend.write_documents`)."""
     return [_write(tx, row) for row in rows]
+
+
+_COPIED = ", ".join(f"{name} = excluded.{name}" for name in DocumentRow._fields[5:])
+COPY_DOCUMENT = Insert(
+    "documents", DocumentRow, f"{SAME_DOCUMENT} {_COPIED} WHERE documents.changed_at < excluded.changed_at"
+)
 
 
 def _write(tx: Transaction, row: DocumentRow) -> DocumentState:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -21,6 +21,7 @@ from flue_py.core.sessions import (
     Expected,
     LoggedEdits,
     LoggedEntries,
+    LoggedMove,
     LogLine,
     Navigated,
     Note,
@@ -52,8 +53,8 @@ from flue_py.db.ops.base import (
 from flue_py.db.ops.read import get_entry, group_of, latest_compaction
 from flue_py.db.ops.sessions import edit_row, require_session, write_edits
 from flue_py.db.payloads import decode_payload
-from flue_py.db.runner import SessionState, Sources, Transaction
-from flue_py.db.sql import INSERT_EDIT, INSERT_MOVE
+from flue_py.db.runner import Nothing, Row, SessionState, Sources, Transaction
+from flue_py.db.sql import statement
 from flue_py.errors import EntryNotFound, InvalidArgument, SessionExists
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -95,6 +96,9 @@ def update_session(
     return require_session(tx, session_id)
 
 
+UPDATE_SCOPE = statement(Nothing)("UPDATE sessions SET scope = :scope WHERE session_key = :session_key")
+
+
 def adopt_session(tx: Transaction, sources: Sources, session_id: str, scope: str) -> SessionInfo:
     """Give a session without history to another scope (see `Backend.adopt_session`)."""
     state = read_state(tx, session_id)
@@ -106,20 +110,25 @@ def adopt_session(tx: Transaction, sources: Sources, session_id: str, scope: str
             detail=f"session {session_id!r} is already here, in scope {info.scope!r}; import the file into that scope, "
             "or delete the session there first",
         )
-    tx.run(sql.UPDATE_SCOPE, session_key=state.key, scope=scope)
+    tx.run(UPDATE_SCOPE, session_key=state.key, scope=scope)
     tx.run(ledger.MOVE_CALLS, session_key=state.key, scope=scope)
     tx.run(ledger.MOVE_BUDGETS, id=session_id, scope=scope)
     write_edits(tx, sources, state, [], Note())
     return require_session(tx, session_id)
 
 
+UPDATE_TITLE = statement(Nothing)("UPDATE sessions SET title = :title WHERE session_key = :session_key")
+UPDATE_AUTO_TITLE = statement(Nothing)("UPDATE sessions SET auto_title = :auto_title WHERE session_key = :session_key")
+UPDATE_METADATA = statement(Nothing)("UPDATE sessions SET metadata = :metadata WHERE session_key = :session_key")
+
+
 def _write_row_value(tx: Transaction, state: SessionState, edit: Edit) -> None:
     if edit.what == "title":
-        tx.run(sql.UPDATE_TITLE, session_key=state.key, title=edit.after)
+        tx.run(UPDATE_TITLE, session_key=state.key, title=edit.after)
     elif edit.what == "auto_title":
-        tx.run(sql.UPDATE_AUTO_TITLE, session_key=state.key, auto_title=edit.after)
+        tx.run(UPDATE_AUTO_TITLE, session_key=state.key, auto_title=edit.after)
     elif edit.what == "metadata":
-        tx.run(sql.UPDATE_METADATA, session_key=state.key, metadata=edit.after or "{}")
+        tx.run(UPDATE_METADATA, session_key=state.key, metadata=edit.after or "{}")
     else:
         completed_at = None if edit.after is None else int(edit.after)
         tx.run(sql.UPDATE_COMPLETED, session_key=state.key, completed_at=completed_at)
@@ -199,7 +208,23 @@ def restore_edits(
 # ---------------------------------------------------------------------------------------------------------------------
 # The log of a session, read from what is stored anyway, and going back to any line of it.
 
-Logged = TypeVar("Logged", sql.LoggedEdit, sql.LoggedEntry)
+
+class LoggedEntry(NamedTuple):
+    """One of the first entries of a revision, or its last one. The payload is that of the very first, or None."""
+
+    revision: int
+    ordinal: int
+    id: str
+    kind: str
+    created_at: int
+    parent_id: str | None
+    digest: bytes
+    payload: bytes | None
+    packed: bytes | None
+    blob: bytes | None
+
+
+Logged = TypeVar("Logged", sql.LoggedEdit, LoggedEntry)
 
 
 def read_log(tx: Transaction, session_id: str, before: int | None, limit: int) -> list[LogLine]:
@@ -209,13 +234,46 @@ def read_log(tx: Transaction, session_id: str, before: int | None, limit: int) -
     return _lines(tx, state, max(last - limit, 0), last)
 
 
+def _logged_move(row: Row) -> tuple[int, LoggedMove]:
+    revision, reason, undoes, from_id, to_id, by, why, at = row
+    return revision, LoggedMove(reason, undoes, from_id, to_id, Note.stored(by, why), at)
+
+
+LOGGED_MOVES = statement(_logged_move)(
+    "SELECT m.revision, m.reason, m.undoes, m.from_entry, m.to_entry, m.moved_by, m.why, m.at FROM leaf_moves m"
+    " WHERE m.session_key = :session_key AND m.revision > :revision AND m.revision <= :last_revision"
+)
+# Each revision's stretches of lanes, from ``start`` to ``low``, where low is high: one after the other up to ``top``.
+_STRETCHES = (
+    "stretches(lane_id, top, start, revision, low, high) AS ("
+    "  SELECT r.lane_id, r.high, r.low, CAST(0 AS BIGINT), r.low, r.low FROM ranges r"
+    "  UNION ALL SELECT s.lane_id, s.top,"
+    "   CASE WHEN s.low = s.high THEN e.depth ELSE s.start END,"
+    "   CASE WHEN s.low = s.high THEN e.revision ELSE s.revision END,"
+    "   CASE WHEN s.low = s.high OR e.revision = s.revision THEN e.depth ELSE s.low END,"
+    "   CASE WHEN s.low = s.high THEN s.top WHEN e.revision = s.revision THEN s.high ELSE e.depth - 1 END"
+    "   FROM stretches s JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = s.lane_id"
+    "    AND e.depth = CASE WHEN s.low = s.high THEN s.low + 1 ELSE (s.low + s.high + 1) / 2 END WHERE s.low < s.top)"
+)
+# The first entries of each stretch, and the last.
+LOGGED_ENTRIES = statement(LoggedEntry)(
+    f"{sql.WITH_RANGES}, {_STRETCHES} SELECT e.revision, e.ordinal, e.id, e.kind, e.created_at, e.parent_id, e.digest,"
+    f" CASE WHEN e.ordinal = 0 THEN {sql.PAYLOAD_BYTES} END, CASE WHEN e.ordinal = 0 THEN e.packed END,"
+    " CASE WHEN e.ordinal = 0 THEN e.blob END"
+    " FROM stretches s JOIN (SELECT 0 AS is_end UNION ALL SELECT 1) k"
+    "  ON s.low = s.high AND s.revision > 0 AND (k.is_end = 0 OR s.low >= s.start + :count)"
+    " JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = s.lane_id"
+    "  AND e.depth >= CASE WHEN k.is_end = 1 THEN s.low ELSE s.start END"
+    "  AND e.depth <= CASE WHEN k.is_end = 1 OR s.low < s.start + :count THEN s.low ELSE s.start + :count - 1 END"
+    " ORDER BY e.revision, e.ordinal"
+)
+
+
 def _lines(tx: Transaction, state: SessionState, after: int, last: int) -> list[LogLine]:
     where = {"session_key": state.key, "revision": after, "last_revision": last}
-    moves = dict(tx.rows(sql.LOGGED_MOVES, **where))
+    moves = dict(tx.rows(LOGGED_MOVES, **where))
     edits = _by_revision(tx.rows(sql.EDITS_AFTER, **where))
-    entries = _by_revision(
-        tx.rows(sql.LOGGED_ENTRIES, **where, tree_id=state.tree_id, leaf=state.leaf, count=LOGGED_IDS)
-    )
+    entries = _by_revision(tx.rows(LOGGED_ENTRIES, **where, tree_id=state.tree_id, leaf=state.leaf, count=LOGGED_IDS))
     return [
         make_line(
             state.id,
@@ -235,7 +293,7 @@ def _by_revision(rows: Sequence[Logged]) -> dict[int, list[Logged]]:
     return found
 
 
-def _logged_entries(tx: Transaction, state: SessionState, rows: list[sql.LoggedEntry]) -> LoggedEntries:
+def _logged_entries(tx: Transaction, state: SessionState, rows: list[LoggedEntry]) -> LoggedEntries:
     first, last = rows[0], rows[-1]
     payload = decode_payload(
         checked_payload(tx, state, first.id, first.digest, first.payload, first.packed, first.blob)
@@ -299,7 +357,7 @@ def _go_to(
     moved = write_move(tx, sources, state, target, "back", note, undoes=revision, entries_back=own)
     if brought_back:
         edit = Edit("retracted", None, to_json(brought_back).decode())
-        tx.insert(INSERT_EDIT, [edit_row(state.key, moved.revision, edit, note, sources.now_us())])
+        tx.insert(sql.INSERT_EDIT, [edit_row(state.key, moved.revision, edit, note, sources.now_us())])
     return True
 
 
@@ -363,7 +421,7 @@ def navigate(
         (summary_id,) = batch.ids
         batch.write(tx, summary_id)
         row = MoveRow(state.key, batch.revision, state.leaf, summary_id, "move", None, note.by, batch.now_us, note.why)
-        tx.insert(INSERT_MOVE, [row])
+        tx.insert(sql.INSERT_MOVE, [row])
         revision = batch.revision
     elif to != state.leaf:
         revision = write_move(tx, sources, state, to, "move", note).revision

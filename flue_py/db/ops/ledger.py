@@ -70,23 +70,7 @@ from flue_py.db.ops.base import held_by, read_state
 from flue_py.db.ops.sessions import locate, require_session
 from flue_py.db.runner import Nothing, Row, SessionState, Sources, Statement, Transaction
 from flue_py.db.schema import all_tokens
-from flue_py.db.sql import (
-    FIRST_OF_PAIR,
-    ID,
-    IN_IDS,
-    IN_KEYS,
-    INSERT_BUDGET,
-    INSERT_CALL,
-    INSERT_PAYER,
-    INSERT_RESERVATION,
-    PAID,
-    PAIRS,
-    PAIRS_OF_IDS,
-    SECOND_OF_PAIR,
-    WITH_HELD,
-    call_columns,
-    statement,
-)
+from flue_py.db.sql import call_columns, statement
 from flue_py.errors import BudgetNotFound, CallConflict, InvalidArgument, ReservationNotFound, SessionNotFound
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -120,11 +104,11 @@ FIND_CALL = statement(CallRow)(
 # Whoever brings ids of calls has those named first which go by such an id: the unique index then has all that it needs.
 NAME_CALLS = statement(Nothing)(
     "UPDATE ledger SET call_id = entry_id WHERE call_id IS NULL AND session_key IN"
-    f" (SELECT e.session_key FROM entries e WHERE e.id {IN_IDS}) AND entry_id {IN_IDS}"
+    f" (SELECT e.session_key FROM entries e WHERE e.id {sql.IN_IDS}) AND entry_id {sql.IN_IDS}"
 )
 # When a session goes, what it paid is no longer found by its entries.
 NAME_CALLS_OF_SESSIONS = statement(Nothing)(
-    f"UPDATE ledger SET call_id = entry_id WHERE call_id IS NULL AND session_key {IN_KEYS}"
+    f"UPDATE ledger SET call_id = entry_id WHERE call_id IS NULL AND session_key {sql.IN_KEYS}"
 )
 NAME_CALLS_OF_TREE = statement(Nothing)(
     "UPDATE ledger SET call_id = entry_id WHERE call_id IS NULL AND session_key IN"
@@ -141,12 +125,12 @@ CALLS_OF_ENTRY = statement(CallRow)(
     " ORDER BY g.provider, COALESCE(g.call_id, g.entry_id)"
 )
 FIND_CALLS = statement(CallRow)(
-    f"SELECT {_CALL} FROM {PAIRS_OF_IDS} ledger g ON g.scope = :scope AND g.provider = {FIRST_OF_PAIR}"
-    f" AND g.call_id = {SECOND_OF_PAIR}"
+    f"SELECT {_CALL} FROM {sql.PAIRS_OF_IDS} ledger g ON g.scope = :scope AND g.provider = {sql.FIRST_OF_PAIR}"
+    f" AND g.call_id = {sql.SECOND_OF_PAIR}"
     f" UNION ALL SELECT {_CALL} FROM ledger g WHERE g.session_key IN"
-    f"  (SELECT e.session_key FROM {PAIRS_OF_IDS} entries e ON e.id = {SECOND_OF_PAIR})"
+    f"  (SELECT e.session_key FROM {sql.PAIRS_OF_IDS} entries e ON e.id = {sql.SECOND_OF_PAIR})"
     " AND g.call_id IS NULL AND g.scope = :scope"
-    f" AND (g.provider, g.entry_id) IN (SELECT {FIRST_OF_PAIR}, {SECOND_OF_PAIR} FROM {PAIRS})"
+    f" AND (g.provider, g.entry_id) IN (SELECT {sql.FIRST_OF_PAIR}, {sql.SECOND_OF_PAIR} FROM {sql.PAIRS})"
 )
 
 REFUSE_KNOWN_CALLS = (
@@ -165,7 +149,7 @@ SUMMED = (*(f"g.{name}" for name in TOKEN_COLUMNS), all_tokens(), "COALESCE(g.co
 
 # What the sums of a tree's paths are derived from, where calls came into the ledger, or left it, after their entries.
 PATHS = statement(_path)(
-    f"SELECT e.lane_id, e.depth, e.session_key, e.id, {PAID} FROM entries e WHERE e.tree_id = :tree_id"
+    f"SELECT e.lane_id, e.depth, e.session_key, e.id, {sql.PAID} FROM entries e WHERE e.tree_id = :tree_id"
     " ORDER BY e.depth, e.lane_id"
 )
 FORKS = statement(tuple[int, int | None, int])(
@@ -190,7 +174,7 @@ UNPRICED_CALLS = statement(_unpriced)(
     " WHERE g.cost IS NULL AND g.number > :after_key ORDER BY g.number LIMIT :count"
 )
 PAYERS_OF_CALLS = statement(tuple[int, int, int])(
-    f"SELECT g.number, g.session_key, g.tree_id FROM ledger g WHERE g.number {IN_KEYS} AND g.cost IS NULL"
+    f"SELECT g.number, g.session_key, g.tree_id FROM ledger g WHERE g.number {sql.IN_KEYS} AND g.cost IS NULL"
 )
 SET_COST = statement(Nothing)(
     "UPDATE ledger SET cost = :cost, price_source = :price_source WHERE number = :number AND cost IS NULL"
@@ -201,13 +185,13 @@ ADD_COST = statement(Nothing)(
 )
 
 PAYERS_OF = statement(tuple[str, int, int | None])(
-    f"SELECT n.session_id, n.session_key, n.tree_id FROM ledger_sessions n WHERE n.session_id {IN_IDS}"
+    f"SELECT n.session_id, n.session_key, n.tree_id FROM ledger_sessions n WHERE n.session_id {sql.IN_IDS}"
 )
 # A session that paid nothing has its name here only because it was imported; one that paid has its scope in its calls.
 DELETED = statement(tuple[str, int])(
     "SELECT n.session_id, MAX(CASE WHEN g.number IS NULL OR g.entry_id IS NOT NULL THEN 1 ELSE 0 END)"
     " FROM ledger_sessions n LEFT JOIN ledger g ON g.session_key = n.session_key"
-    f" WHERE n.session_id {IN_IDS} AND (g.number IS NULL OR g.scope = :scope)"
+    f" WHERE n.session_id {sql.IN_IDS} AND (g.number IS NULL OR g.scope = :scope)"
     " AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = n.session_id) GROUP BY n.session_id"
 )
 # What the other scope has booked already stays where it is.
@@ -222,15 +206,17 @@ TAKE_CALLS = statement(Nothing)(
     " (SELECT 1 FROM entries e WHERE e.tree_id = ledger.tree_id AND e.id = ledger.entry_id)"
 )
 OWN_CALLS = statement(CallRow)(f"SELECT {_CALL} FROM ledger g WHERE g.session_key = :session_key")
-TREES_OF = statement(tuple[str, int, int])(f"SELECT s.id, s.session_key, s.tree_id FROM sessions s WHERE s.id {IN_IDS}")
-PAYERS_OF_TREES = statement(tuple[int])(f"SELECT n.session_key FROM ledger_sessions n WHERE n.tree_id {IN_KEYS}")
+TREES_OF = statement(tuple[str, int, int])(
+    f"SELECT s.id, s.session_key, s.tree_id FROM sessions s WHERE s.id {sql.IN_IDS}"
+)
+PAYERS_OF_TREES = statement(tuple[int])(f"SELECT n.session_key FROM ledger_sessions n WHERE n.tree_id {sql.IN_KEYS}")
 
 # A call is booked on the entry that its payer added. An id may be used again once its entry was deleted, with the
 # session that had added it: what another session adds under it later is another entry.
 # A call is found by who paid for it, its entry by its id. CROSS JOIN keeps SQLite to this order, in which there are
 # indexes: any other looks through all calls of a tree for each of its entries.
 ENTRY_COSTS = statement(_entry_cost)(
-    f"{WITH_HELD}, reach(lane_id, high) AS (SELECT h.lane_id, MAX(h.depth) FROM held h GROUP BY h.lane_id)"
+    f"{sql.WITH_HELD}, reach(lane_id, high) AS (SELECT h.lane_id, MAX(h.depth) FROM held h GROUP BY h.lane_id)"
     " SELECT g.entry_id, COUNT(*), COUNT(*) - COUNT(g.cost), CAST(COALESCE(SUM(g.cost), 0) AS BIGINT)"
     " FROM ledger_sessions n CROSS JOIN ledger g CROSS JOIN entries e CROSS JOIN reach r"
     " WHERE n.tree_id = :tree_id AND g.session_key = n.session_key AND g.tree_id = :tree_id"
@@ -270,7 +256,7 @@ _BRANCH = (
 )
 # Whole days since 1970, rounded down before it, too.
 _DAY = f"(g.at - ((g.at % {DAY_US}) + {DAY_US}) % {DAY_US}) / {DAY_US}"
-_BY_KEYS = f"g.session_key {IN_KEYS}"
+_BY_KEYS = f"g.session_key {sql.IN_KEYS}"
 _GROUPS = {"session": "n.session_id", "project": "n.project", "branch": _BRANCH, "day": _DAY}
 
 
@@ -400,10 +386,16 @@ def read_entry_costs(tx: Transaction, session_id: str) -> dict[str, EntryCost]:
     return dict(tx.rows(ENTRY_COSTS, **held_by(state)))
 
 
+GONE_TASKS = statement(tuple[str])(
+    f"WITH RECURSIVE gone(id) AS (SELECT {sql.IDS}"
+    " UNION SELECT n.session_id FROM gone g JOIN ledger_sessions n ON n.task_of = g.id) SELECT id FROM gone"
+)
+
+
 def task_ids(tx: Transaction, session_id: str) -> set[str]:
     """Return the session and all its tasks, there or gone."""
     linked = json.dumps([task_id for task_id, *_ in tx.rows(sql.TASK_CLOSURE, id=session_id, scope=None)])
-    return {task_id for (task_id,) in tx.rows(sql.GONE_TASKS, ids=linked)}
+    return {task_id for (task_id,) in tx.rows(GONE_TASKS, ids=linked)}
 
 
 def _payers(tx: Transaction, session_id: str, query: LedgerQuery) -> list[int]:
@@ -521,27 +513,27 @@ BUDGET_OF_SCOPE = statement(tuple[int])(
 # The budgets of a session: its own, those with tasks of the sessions that it is a task of (whatever lies between), and
 # those of its scope, whose names are the ``ids``.
 COVERING = statement(tuple[int])(
-    f"WITH RECURSIVE above(id) AS (SELECT {ID} "
+    f"WITH RECURSIVE above(id) AS (SELECT {sql.ID} "
     " UNION SELECT p.id FROM above a JOIN task_links t ON t.child_id = a.id"
     "  JOIN sessions p ON p.session_key = t.parent_key)"
     " SELECT b.budget_key FROM above a JOIN budgets b ON b.session_id = a.id WHERE b.covers = 'tasks' OR a.id = :id"
-    f" UNION SELECT b.budget_key FROM budgets b WHERE b.session_id IS NULL AND b.scope {IN_IDS}"
+    f" UNION SELECT b.budget_key FROM budgets b WHERE b.session_id IS NULL AND b.scope {sql.IN_IDS}"
 )
 # In order of key, so that two who lock the same budgets do not wait for each other.
 LOCK_BUDGETS = statement(tuple[int])(
-    f"SELECT b.budget_key FROM budgets b WHERE b.budget_key {IN_KEYS} ORDER BY b.budget_key FOR UPDATE"
+    f"SELECT b.budget_key FROM budgets b WHERE b.budget_key {sql.IN_KEYS} ORDER BY b.budget_key FOR UPDATE"
 )
 BUDGETS_BY_KEY = statement(_budget)(
-    f"SELECT {_COLUMNS} FROM budgets b WHERE b.budget_key {IN_KEYS} ORDER BY b.budget_key"
+    f"SELECT {_COLUMNS} FROM budgets b WHERE b.budget_key {sql.IN_KEYS} ORDER BY b.budget_key"
 )
 BUDGETS_IN_SCOPES = statement(_budget)(
     f"SELECT {_COLUMNS} FROM budgets b WHERE b.budget_key > :budget_key AND b.scope >= :first AND b.scope <= :last"
     " ORDER BY b.budget_key LIMIT :count"
 )
-BUDGETS_OF_SESSIONS = statement(tuple[int])(f"SELECT b.budget_key FROM budgets b WHERE b.session_id {IN_IDS}")
+BUDGETS_OF_SESSIONS = statement(tuple[int])(f"SELECT b.budget_key FROM budgets b WHERE b.session_id {sql.IN_IDS}")
 MOVE_BUDGETS = statement(Nothing)("UPDATE budgets SET scope = :scope WHERE session_id = :id")
 BUDGETS_OF_SCOPE = statement(tuple[int])("SELECT b.budget_key FROM budgets b WHERE b.scope = :scope")
-DELETE_BUDGETS = statement(Nothing)(f"DELETE FROM budgets WHERE budget_key {IN_KEYS}")
+DELETE_BUDGETS = statement(Nothing)(f"DELETE FROM budgets WHERE budget_key {sql.IN_KEYS}")
 
 SET_ALLOWED = statement(Nothing)(
     "UPDATE budgets SET allowed = :allowed, updated_at = :now WHERE budget_key = :budget_key"
@@ -584,7 +576,8 @@ HELD = statement(_held_amount)(
 # The calls with which budgets came to amounts, of those that were booked, one after the other: pairs of a budget and an
 # amount, and what it began with where that is the amount or more. All in one go through the reservations.
 REACHED = statement(_reached)(
-    f"WITH asked AS (SELECT {FIRST_OF_PAIR} AS id, CAST({SECOND_OF_PAIR} AS BIGINT) AS amount FROM {PAIRS}),"
+    f"WITH asked AS (SELECT {sql.FIRST_OF_PAIR} AS id, CAST({sql.SECOND_OF_PAIR} AS BIGINT) AS amount"
+    f"  FROM {sql.PAIRS}),"
     " booked AS (SELECT b.id, r.settled_at, r.session_id, r.used, CAST(b.seeded + SUM(r.used)"
     "   OVER (PARTITION BY b.id ORDER BY r.settled_at, r.reservation_id) AS BIGINT) AS spent"
     "  FROM budgets b JOIN reservations r ON r.budget_key = b.budget_key"
@@ -605,7 +598,7 @@ SPENT_IN_SCOPE = statement(tuple[int, int, int, int])(f"{_SPENT} WHERE g.scope =
 SPENT_IN_SCOPES = statement(tuple[int, int, int, int])(f"{_SPENT} WHERE g.scope >= :scope AND g.scope < :above")
 # Sessions that are gone have paid, too: the links to them and their names in the ledger are still there.
 SPENT_BY_SESSIONS = statement(tuple[int, int, int, int])(
-    f"{_SPENT} JOIN ledger_sessions n ON n.session_key = g.session_key WHERE n.session_id {IN_IDS}"
+    f"{_SPENT} JOIN ledger_sessions n ON n.session_key = g.session_key WHERE n.session_id {sql.IN_IDS}"
 )
 
 # -- copies ----------------------------------------------------------------------------------------------------------
@@ -615,14 +608,14 @@ WHOLE_BUDGETS = statement(_whole_budget)(
     f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.budget_key > :after_key ORDER BY b.budget_key LIMIT :count"
 )
 WHOLE_BUDGET = statement(_whole_budget)(f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.budget_key = :budget_key")
-BUDGETS_BY_ID = statement(_whole_budget)(f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.id {IN_IDS}")
+BUDGETS_BY_ID = statement(_whole_budget)(f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.id {sql.IN_IDS}")
 SESSIONS_BY_ID = statement(tuple[int, str, str])(
-    f"SELECT s.session_key, s.id, s.scope FROM sessions s WHERE s.id {IN_IDS} AND s.trashed_at IS NULL"
+    f"SELECT s.session_key, s.id, s.scope FROM sessions s WHERE s.id {sql.IN_IDS} AND s.trashed_at IS NULL"
 )
 RESERVATIONS_OF = statement(_reservation)(
     "SELECT r.budget_key, "
     + ", ".join(f"r.{name}" for name in ReservationRow._fields)
-    + f" FROM reservations r WHERE r.budget_key {IN_KEYS}"
+    + f" FROM reservations r WHERE r.budget_key {sql.IN_KEYS}"
     " ORDER BY r.budget_key, r.created_at, r.reservation_id"
 )
 REPLACE_BUDGET = statement(Nothing)(
@@ -673,7 +666,7 @@ def set_budget(tx: Transaction, sources: Sources, new: NewBudget) -> Budget:
             created_at=now,
             updated_at=now,
         )
-        tx.insert(INSERT_BUDGET, [(key, *row)])
+        tx.insert(sql.INSERT_BUDGET, [(key, *row)])
     ((_, budget),) = _budgets(tx, [key], now)
     return budget
 
@@ -858,7 +851,7 @@ class Reserving:
             shares.append(Share(budget.id, budget.unit, amount, "held", None))
             self._set_aside(tx, key, amount, now)
             row = ReservationRow(reservation_id, self._session_id, amount, "held", None, now, expires, None)
-            tx.insert(INSERT_RESERVATION, [(key, *row)])
+            tx.insert(sql.INSERT_RESERVATION, [(key, *row)])
         self._made = reservation_of(
             reservation_id,
             str(self._session_id),
@@ -1037,7 +1030,7 @@ def insert_calls(
     """
     if drawn:
         new = [call for call in calls if call.call_id in drawn]
-        tx.insert(INSERT_CALL, [ledger_row(tree_id, call, drawn) for call in new])
+        tx.insert(sql.INSERT_CALL, [ledger_row(tree_id, call, drawn) for call in new])
         others = [call for call in calls if call.call_id not in drawn]
         return [*new, *insert_calls(tx, tree_id, others, conflict)] if others else new
     if len(calls) >= _MANY and tx.is_alone:
@@ -1046,7 +1039,7 @@ def insert_calls(
     if calls:
         name_calls(tx, calls)
     for call in calls:
-        if tx.run(INSERT_CALL, tree_id=tree_id, **call._asdict()):
+        if tx.run(sql.INSERT_CALL, tree_id=tree_id, **call._asdict()):
             new.append(call)
         else:
             _compare(_known(tx, call), call, conflict)
@@ -1081,7 +1074,7 @@ def _insert_many(
             new.append(call)
         else:
             _compare(first, call, conflict)
-    tx.insert(INSERT_CALL, [(tree_id, *call) for call in new])
+    tx.insert(sql.INSERT_CALL, [(tree_id, *call) for call in new])
     return new
 
 
@@ -1200,6 +1193,9 @@ def check_path(sums: Iterable[Sequence[int]]) -> None:
         raise SumTooLarge(f"usage: what the path cost would exceed {MAX_AMOUNT}; check the reported numbers")
 
 
+ADD_SPENDING = statement(Nothing)(f"UPDATE sessions SET {sql.SPENDING_ADDED} WHERE session_key = :session_key")
+
+
 def take_calls_of_deleted(tx: Transaction, state: SessionState) -> set[CallId]:
     """Give a new session what one of its id that was deleted has paid: it was, and is back. O(calls).
 
@@ -1212,8 +1208,8 @@ def take_calls_of_deleted(tx: Transaction, state: SessionState) -> set[CallId]:
         tx.run(DROP_PAYER, session_key=key)
     calls = tx.rows(OWN_CALLS, session_key=state.key) if earlier else ()
     if calls:
-        tx.insert(INSERT_PAYER, [(state.tree_id, *payer_row(state))])
-        tx.run(sql.ADD_SPENDING, **sql.spending(paid_by(calls)), session_key=state.key)
+        tx.insert(sql.INSERT_PAYER, [(state.tree_id, *payer_row(state))])
+        tx.run(ADD_SPENDING, **sql.spending(paid_by(calls)), session_key=state.key)
     return {CallId(call.provider, call.call_id) for call in calls if call.entry_id is None}
 
 
@@ -1260,7 +1256,7 @@ def _record(tx: Transaction, sources: Sources, session_id: str, call: PaidCall) 
         return Recorded(row.provider, call_id, False, known.cost, known.price_source, state.revision)
     spent = paid_by(new).minus(paid_by(gone))
     check_spending(state.spent_tokens + spent.tokens, state.spent_cost + spent.picodollars)
-    tx.insert(INSERT_PAYER, [(state.tree_id, *payer_row(state))])
+    tx.insert(sql.INSERT_PAYER, [(state.tree_id, *payer_row(state))])
     tx.run(
         sql.UPDATE_AFTER_APPEND,
         leaf=state.leaf,

@@ -89,23 +89,7 @@ from flue_py.db.ops.base import (
 )
 from flue_py.db.payloads import unpack
 from flue_py.db.runner import Position, Row, SessionState, Statement, Transaction
-from flue_py.db.sql import (
-    ENTRY,
-    FIRST_OF_PAIR,
-    IN_IDS,
-    IN_KEYS,
-    IN_SPAN,
-    PAIRS_OF_IDS,
-    PAYLOAD,
-    SECOND_OF_PAIR,
-    SESSION,
-    WITH_SPANS,
-    Compaction,
-    StoredBody,
-    StoredEntry,
-    session_of,
-    statement,
-)
+from flue_py.db.sql import StoredBody, StoredEntry, session_of, state_of, statement
 from flue_py.errors import AmbiguousId, CorruptStore, EntryNotFound, shown
 from flue_py.system import collector_held
 
@@ -171,6 +155,24 @@ def _kept_entries(tx: Transaction, state: SessionState, position: Position, kept
     return list({entry.depth: entry for entry in sorted(entries, key=attrgetter("depth"))}.values())
 
 
+# The same for the messages alone: nothing is fetched that a message is not made of.
+# (A message's kind and time are not: NULL for ten thousand of them is quicker than their values.)
+_BODY = (
+    "e.depth, CASE WHEN e.kind = 'message' THEN NULL ELSE e.kind END,"
+    " CASE WHEN e.kind = 'message' THEN NULL ELSE e.created_at END,"
+    f" {sql.PAYLOAD}"
+)
+_bodies = statement(tuple[int, str | None, int | None, bytes, bytes | None, bytes | None, bytes | None])
+LANE_BODIES = _bodies(
+    f"SELECT {_BODY} FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id"
+    " AND e.depth > :low AND e.depth <= :high ORDER BY e.depth"
+)
+SPANS_BODIES = _bodies(
+    sql.WITH_SPANS + f"SELECT {_BODY} FROM spans s JOIN entries e ON {sql.IN_SPAN} AND e.depth > :low_depth"
+    " WHERE s.high > :low_depth"
+)
+
+
 def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> MessagesRead:
     """Return the messages of a context (see `Backend.read_messages`): as `project`, from rows instead of entries."""
     state, at, position, compaction = place_and_compaction(tx, session_id, leaf)
@@ -182,7 +184,7 @@ def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> Message
         messages = None
         if kept.is_plain:
             with collector_held(position.depth - first + 1):
-                rows = rows_of_path(tx, state, position, first - 1, sql.LANE_BODIES, sql.SPANS_BODIES)
+                rows = rows_of_path(tx, state, position, first - 1, LANE_BODIES, SPANS_BODIES)
                 payloads = Payloads(tx, state, stretch_of(state, position, first - 1), contents=False)
                 messages = _messages(tx, state.tree_id, rows, summary_depth, payloads)
     if messages is None:
@@ -191,6 +193,18 @@ def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> Message
         read = read_context(tx, session_id, leaf, None)
         messages = [item.data for item in context_of(read.entries or (), read.compaction)]
     return MessagesRead(at, state.leaf, state.revision, messages)
+
+
+class Compaction(NamedTuple):
+    """A compaction, and where it is."""
+
+    depth: int
+    lane_id: int
+    id: str
+    digest: bytes
+    payload: bytes | None
+    packed: bytes | None
+    blob: bytes | None
 
 
 def place_and_compaction(
@@ -206,22 +220,55 @@ def place_and_compaction(
     return state, at, position, in_effect(tx, state, _latest_compaction(tx, state, position))
 
 
+def _session_and_compaction(row: Row) -> tuple[SessionState, int, Compaction | None]:
+    epoch, depth, lane_id, entry_id, digest, payload, packed, blob, *state = row
+    found = None if depth is None else Compaction(depth, lane_id, entry_id, digest, payload, packed, blob)
+    return state_of(state), int(epoch or 0), found
+
+
+_COMPACTION = f"e.depth, e.lane_id, e.id, {sql.PAYLOAD}"
+_LATEST_COMPACTION = (
+    f"SELECT {_COMPACTION} FROM spans s JOIN entries e ON {sql.IN_SPAN} WHERE e.kind = 'compaction'"
+    " ORDER BY e.depth DESC LIMIT 1"
+)
+SESSION_AND_COMPACTION = statement(_session_and_compaction)(
+    "WITH RECURSIVE spans(tree_id, lane_id, low, high, parent_lane) AS ("
+    "  SELECT l.tree_id, l.lane_id, l.fork_depth, e.depth, l.parent_lane FROM sessions s"
+    "   JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"
+    "   JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
+    "   WHERE s.id = :id AND s.trashed_at IS NULL"
+    "  UNION ALL SELECT s.tree_id, l.lane_id, l.fork_depth, s.low, l.parent_lane FROM spans s"
+    "   JOIN lanes l ON l.tree_id = s.tree_id AND l.lane_id = s.parent_lane WHERE s.parent_lane IS NOT NULL"
+    f") SELECT {sql.EPOCH}, n.depth, n.lane_id, n.id, n.digest, n.payload, n.packed, n.blob, {sql.STATE}"
+    f"{sql.STATE_FROM} LEFT JOIN ({_LATEST_COMPACTION.replace(':tree_id', 's.tree_id')}) n ON 1 = 1" + sql.LIVING
+)
+
+
 def _read_state_and_compaction(tx: Transaction, session_id: str) -> tuple[SessionState, int, Compaction | None]:
     """Return a session, the epoch, and the latest compaction on the path to its leaf."""
-    found = tx.first(sql.SESSION_AND_COMPACTION, id=session_id) if is_storable(session_id) else None
+    found = tx.first(SESSION_AND_COMPACTION, id=session_id) if is_storable(session_id) else None
     state, epoch, compaction = found or (None, 0, None)
     return checked_state(session_id, state), epoch, compaction
 
 
+LATEST_COMPACTION = statement(Compaction)(sql.WITH_SPANS + _LATEST_COMPACTION)
+
+
 def _latest_compaction(tx: Transaction, state: SessionState, position: Position | None) -> Compaction | None:
     tx.require_snapshot()
-    return None if position is None else tx.first(sql.LATEST_COMPACTION, **spans_of(state, position))
+    return None if position is None else tx.first(LATEST_COMPACTION, **spans_of(state, position))
 
 
 def latest_compaction(tx: Transaction, state: SessionState, position: Position | None) -> tuple[str, JsonObject] | None:
     """Return the id and the fields of the compaction in effect at a place; None where there is none."""
     compaction = in_effect(tx, state, _latest_compaction(tx, state, position))
     return None if compaction is None else (compaction.id, fields_of(tx, state, compaction))
+
+
+COMPACTION_ON_PATH = statement(Compaction)(
+    sql.WITH_SPANS + f"SELECT {_COMPACTION} FROM entries e JOIN spans s ON {sql.IN_SPAN}"
+    " WHERE e.tree_id = :tree_id AND e.id = :entry_id AND e.depth < :depth"
+)
 
 
 def in_effect(tx: Transaction, state: SessionState, latest: Compaction | None) -> Compaction | None:
@@ -234,7 +281,7 @@ def in_effect(tx: Transaction, state: SessionState, latest: Compaction | None) -
     restored = fields[RESTORES]
     if not isinstance(restored, str) or not is_storable(restored):
         return None
-    return tx.first(sql.COMPACTION_ON_PATH, **place_at(state, latest.lane_id, latest.depth), entry_id=restored)
+    return tx.first(COMPACTION_ON_PATH, **place_at(state, latest.lane_id, latest.depth), entry_id=restored)
 
 
 def fields_of(tx: Transaction, state: SessionState, compaction: Compaction) -> JsonObject:
@@ -284,6 +331,13 @@ def _messages(
     return summary + messages
 
 
+# The depth of an entry on a path, above a place of it.
+DEPTH_ON_PATH = statement(tuple[int])(
+    sql.WITH_SPANS + f"SELECT e.depth FROM entries e JOIN spans s ON {sql.IN_SPAN}"
+    " WHERE e.tree_id = :tree_id AND e.id = :entry_id AND e.depth < :depth"
+)
+
+
 def kept_by(tx: Transaction, state: SessionState, compaction: Compaction) -> Kept:
     """Return what a compaction keeps of the path that it is on."""
     fields = fields_of(tx, state, compaction)
@@ -293,7 +347,7 @@ def kept_by(tx: Transaction, state: SessionState, compaction: Compaction) -> Kep
     if layout.is_plain and not pinned:
         if first_kept is None or not is_storable(first_kept):
             return Kept(compaction.depth)
-        (depth,) = tx.first(sql.DEPTH_ON_PATH, **where, entry_id=first_kept) or (compaction.depth,)
+        (depth,) = tx.first(DEPTH_ON_PATH, **where, entry_id=first_kept) or (compaction.depth,)
         return Kept(depth)
     names = {*layout.named, *pinned, first_kept or ""}
     named = {entry.id: entry for entry in named_above(tx, state, where, names, compaction.depth)}
@@ -406,20 +460,40 @@ _IDS_AT_ONCE = 5_000
 _SHOWN = 5
 
 
+# What a session has not retracted: of an id, of a JSON array of ids, below a place, of the roots of its tree.
+_NOT_RETRACTED = (
+    " AND NOT EXISTS (SELECT 1 FROM marks m"
+    " WHERE m.session_key = :session_key AND m.entry_id = e.id AND m.kind = 'retracted')"
+)
+ENTRY_BY_ID = statement(StoredEntry)(
+    f"SELECT {sql.ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id = :entry_id{_NOT_RETRACTED}"
+)
+
+
 def get_entry(tx: Transaction, session_id: str, entry_id: str) -> Entry | None:
     """Return an entry the session sees, or None."""
     state = read_state(tx, session_id)
     if not is_storable(entry_id):
         return None
-    rows = tx.rows(sql.ENTRY_BY_ID, tree_id=state.tree_id, session_key=state.key, entry_id=entry_id)
+    rows = tx.rows(ENTRY_BY_ID, tree_id=state.tree_id, session_key=state.key, entry_id=entry_id)
     return next(iter(made_entries(tx, state, _seen(tx, state, rows))), None)
+
+
+# Of each tree that has an entry of this id, a session: the one that added it, or any.
+SESSIONS_OF_ENTRY = statement(tuple[str])(
+    "SELECT COALESCE(c.id, (SELECT MIN(s.id) FROM sessions s WHERE s.tree_id = e.tree_id)) AS found FROM entries e"
+    " LEFT JOIN sessions c ON c.session_key = e.session_key WHERE e.id = :entry_id ORDER BY found LIMIT :count"
+)
+FOUND_ENTRY = statement(StoredEntry)(
+    f"SELECT {sql.ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id = :entry_id"
+)
 
 
 def find_entry(tx: Transaction, entry_id: str) -> Entry | None:
     """Return an entry of any session (see `Backend.find_entry`)."""
     if not is_storable(entry_id):
         return None
-    found = [each for (each,) in tx.rows(sql.SESSIONS_OF_ENTRY, entry_id=entry_id, count=_SHOWN + 1)]
+    found = [each for (each,) in tx.rows(SESSIONS_OF_ENTRY, entry_id=entry_id, count=_SHOWN + 1)]
     if len(found) > 1:
         of = ", ".join(found[:_SHOWN])
         message = f"entry {shown(entry_id)} is in several histories, of the sessions {of}; read it with one of these"
@@ -427,8 +501,11 @@ def find_entry(tx: Transaction, entry_id: str) -> Entry | None:
     if not found:
         return None
     state = read_state(tx, found[0])
-    row = tx.first(sql.FOUND_ENTRY, tree_id=state.tree_id, entry_id=entry_id)
+    row = tx.first(FOUND_ENTRY, tree_id=state.tree_id, entry_id=entry_id)
     return None if row is None else made_entries(tx, state, [row])[0]
+
+
+ENTRIES_OF_IDS = statement(StoredEntry)(f"SELECT {sql.ENTRY} FROM {sql.ENTRIES_BY_ID}{_NOT_RETRACTED}")
 
 
 def get_entries(tx: Transaction, session_id: str, ids: Sequence[str]) -> list[Entry | None]:
@@ -438,10 +515,23 @@ def get_entries(tx: Transaction, session_id: str, ids: Sequence[str]) -> list[En
     found: dict[str, Entry] = {}
     for start in range(0, len(asked), _IDS_AT_ONCE):
         some = json.dumps(asked[start : start + _IDS_AT_ONCE])
-        rows = tx.rows(sql.ENTRIES_OF_IDS, tree_id=state.tree_id, session_key=state.key, ids=some)
+        rows = tx.rows(ENTRIES_OF_IDS, tree_id=state.tree_id, session_key=state.key, ids=some)
         with collector_held(len(rows)):
             found.update((entry.id, entry) for entry in made_entries(tx, state, _seen(tx, state, rows)))
     return [found.get(entry_id) for entry_id in ids]
+
+
+def _leaf_entry(row: Row) -> tuple[str, int, str | None, StoredEntry]:
+    session_id, session_key, creator, *columns = row
+    return session_id, session_key, creator, StoredEntry._make(columns)
+
+
+# Of sessions the entries at their leaves, behind the session, and who created the entry (NULL where that is deleted).
+LEAVES = statement(_leaf_entry)(
+    "SELECT s.id, s.session_key, (SELECT c.id FROM sessions c WHERE c.session_key = e.session_key) AS creator,"
+    f" {sql.ENTRY} FROM sessions s JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"
+    f" WHERE s.id {sql.IN_IDS} AND s.trashed_at IS NULL"
+)
 
 
 def read_leaves(tx: Transaction, session_ids: Sequence[str]) -> list[Entry | None]:
@@ -450,7 +540,7 @@ def read_leaves(tx: Transaction, session_ids: Sequence[str]) -> list[Entry | Non
     found: dict[str, tuple[int, Entry | None]] = {}
     for start in range(0, len(asked), _IDS_AT_ONCE):
         some = json.dumps(asked[start : start + _IDS_AT_ONCE])
-        rows = tx.rows(sql.LEAVES, ids=some)
+        rows = tx.rows(LEAVES, ids=some)
         with collector_held(len(rows)):
             for session_id, key, creator, row in rows:
                 found[session_id] = key, entry_of_row(tx, session_id, creator, row)
@@ -474,15 +564,22 @@ def _meant(session_id: str, found: tuple[int, Entry | None] | None) -> Entry | N
     return found[1] if found is not None and is_meant(session_id, found[0]) else None
 
 
+CHILD_ENTRIES = statement(StoredEntry)(f"SELECT {sql.ENTRY} FROM {sql.CHILDREN}{_NOT_RETRACTED}")
+ROOT_ENTRIES = statement(StoredEntry)(
+    f"SELECT {sql.ENTRY} FROM lanes l JOIN entries e ON e.tree_id = l.tree_id AND e.lane_id = l.lane_id AND e.depth = 0"
+    f" WHERE l.tree_id = :tree_id AND l.parent_lane IS NULL AND l.fork_depth = -1{_NOT_RETRACTED}"
+)
+
+
 def children(tx: Transaction, session_id: str, entry_id: str | None) -> list[Entry]:
     """Return the entries below one (see `Backend.children`)."""
     state = read_state(tx, session_id)
     if entry_id is None:
-        rows = tx.rows(sql.ROOT_ENTRIES, tree_id=state.tree_id, session_key=state.key)
+        rows = tx.rows(ROOT_ENTRIES, tree_id=state.tree_id, session_key=state.key)
     else:
         at = see_entry(tx, state, entry_id)
         where = {"tree_id": state.tree_id, "session_key": state.key, "lane_id": at.lane_id, "depth": at.depth}
-        rows = tx.rows(sql.CHILD_ENTRIES, **where)
+        rows = tx.rows(CHILD_ENTRIES, **where)
     seen = sorted(_seen(tx, state, rows), key=attrgetter("revision", "ordinal"))
     seen.sort(key=lambda row: row.session_key == state.key)
     return made_entries(tx, state, seen)
@@ -578,14 +675,14 @@ def _inherited_page(kind: str | None, newest_first: bool) -> Statement[StoredEnt
         where += " AND e.depth >= :from_depth - :count" if newest_first else " AND e.depth <= :from_depth + :count"
     order = "e.depth DESC" if newest_first else "e.depth"
     return statement(StoredEntry)(
-        WITH_SPANS + _page(f"spans s JOIN entries e ON {IN_SPAN} AND {where}{_of(kind)}", order)
+        sql.WITH_SPANS + _page(f"spans s JOIN entries e ON {sql.IN_SPAN} AND {where}{_of(kind)}", order)
     )
 
 
 def _page(found: str, order: str) -> str:
     # Which entries, and only then their payloads.
     return (
-        f"SELECT {ENTRY} FROM (SELECT e.lane_id, e.depth FROM {found} ORDER BY {order} LIMIT :count) p"
+        f"SELECT {sql.ENTRY} FROM (SELECT e.lane_id, e.depth FROM {found} ORDER BY {order} LIMIT :count) p"
         f" JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = p.lane_id AND e.depth = p.depth ORDER BY {order}"
     )
 
@@ -729,28 +826,30 @@ def _stretch(row: Row) -> Stretch:
 
 # A JSON array names entries as [session, entry]: those that the session has not retracted, whether or not it sees them.
 _NAMED = (
-    f" FROM {PAIRS_OF_IDS} sessions s ON s.id = {FIRST_OF_PAIR} AND s.trashed_at IS NULL"
-    f" JOIN entries e ON e.tree_id = s.tree_id AND e.id = {SECOND_OF_PAIR} WHERE NOT EXISTS (SELECT 1 FROM marks m"
+    f" FROM {sql.PAIRS_OF_IDS} sessions s ON s.id = {sql.FIRST_OF_PAIR} AND s.trashed_at IS NULL"
+    f" JOIN entries e ON e.tree_id = s.tree_id AND e.id = {sql.SECOND_OF_PAIR} WHERE NOT EXISTS (SELECT 1 FROM marks m"
     " WHERE m.session_key = s.session_key AND m.entry_id = e.id AND m.kind = 'retracted')"
 )
 ENTRIES = statement(_named_entry)(
     "SELECT s.id, s.session_key, (SELECT c.id FROM sessions c WHERE c.session_key = e.session_key) AS creator,"
-    f" {ENTRY}{_NAMED}"
+    f" {sql.ENTRY}{_NAMED}"
 )
 SPOTS = statement(Spot)(
     f"SELECT s.id, s.session_key, e.id AS entry_id, e.lane_id, e.depth, e.kind, e.session_key AS creator_key{_NAMED}"
 )
-SESSIONS = statement(session_of)(f"SELECT {SESSION} FROM sessions s WHERE s.id {IN_IDS} AND s.trashed_at IS NULL")
+SESSIONS = statement(session_of)(
+    f"SELECT {sql.SESSION} FROM sessions s WHERE s.id {sql.IN_IDS} AND s.trashed_at IS NULL"
+)
 PATHS = statement(_stretch)(
     "WITH RECURSIVE spans(session_key, session_id, tree_id, lane_id, low, high, parent_lane) AS ("
     "  SELECT s.session_key, s.id, l.tree_id, l.lane_id, l.fork_depth, a.depth, l.parent_lane FROM sessions s"
     "   JOIN entries a ON a.tree_id = s.tree_id AND a.id = s.leaf"
     "   JOIN lanes l ON l.tree_id = a.tree_id AND l.lane_id = a.lane_id"
-    f"   WHERE s.id {IN_IDS} AND s.trashed_at IS NULL"
+    f"   WHERE s.id {sql.IN_IDS} AND s.trashed_at IS NULL"
     "  UNION ALL SELECT s.session_key, s.session_id, s.tree_id, l.lane_id, l.fork_depth, s.low, l.parent_lane"
     "   FROM spans s JOIN lanes l ON l.tree_id = s.tree_id AND l.lane_id = s.parent_lane"
     "   WHERE s.parent_lane IS NOT NULL"
-    f") SELECT s.session_id, s.session_key, s.lane_id, s.high, e.depth, e.id, {PAYLOAD} FROM spans s"
+    f") SELECT s.session_id, s.session_key, s.lane_id, s.high, e.depth, e.id, {sql.PAYLOAD} FROM spans s"
     " LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.lane_id = s.lane_id AND e.depth = (SELECT MAX(c.depth)"
     "  FROM entries c WHERE c.tree_id = s.tree_id AND c.lane_id = s.lane_id AND c.depth <= s.high"
     "  AND c.kind = 'compaction')"
@@ -760,12 +859,12 @@ HELD = statement(tuple[int, int, int])(
     "WITH RECURSIVE held(session_key, tree_id, lane_id, depth) AS ("
     "  SELECT s.session_key, s.tree_id, e.lane_id, e.depth FROM sessions s"
     "   JOIN entries e ON e.tree_id = s.tree_id AND e.id IN (s.leaf, s.forked_from_entry)"
-    f"  WHERE s.session_key {IN_KEYS}"
+    f"  WHERE s.session_key {sql.IN_KEYS}"
     "  UNION SELECT h.session_key, h.tree_id, l.parent_lane, l.fork_depth FROM held h"
     "   JOIN lanes l ON l.tree_id = h.tree_id AND l.lane_id = h.lane_id WHERE l.parent_lane IS NOT NULL"
     "), own(session_key, tree_id, lane_id, depth) AS ("
     "  SELECT l.owner_key, l.tree_id, l.lane_id, CAST(9223372036854775807 AS BIGINT) FROM lanes l"
-    f"   WHERE l.owner_key {IN_KEYS}"
+    f"   WHERE l.owner_key {sql.IN_KEYS}"
     "  UNION SELECT o.session_key, o.tree_id, l.parent_lane, l.fork_depth FROM own o"
     "   JOIN lanes l ON l.tree_id = o.tree_id AND l.lane_id = o.lane_id WHERE l.parent_lane IS NOT NULL"
     ") SELECT f.session_key, f.lane_id, MAX(f.depth) FROM"
@@ -1004,6 +1103,13 @@ class _Looking(NamedTuple):
 # The settings in force at a leaf, found from the end of its path.
 
 
+SETTING_KINDS = "('model_change', 'thinking_level_change')"
+LAST_SETTING = statement(StoredEntry)(
+    sql.WITH_SPANS + f"SELECT {sql.ENTRY} FROM spans s JOIN entries e ON {sql.IN_SPAN}"
+    f" WHERE e.kind IN {SETTING_KINDS} AND e.kind = :kind ORDER BY e.depth DESC LIMIT 1"
+)
+
+
 def read_settings(tx: Transaction, session_id: str, leaf: LeafChoice) -> PathSettings:
     """Return the settings in force at a leaf (see `Backend.read_settings`)."""
     state = read_state(tx, session_id)
@@ -1011,10 +1117,18 @@ def read_settings(tx: Transaction, session_id: str, leaf: LeafChoice) -> PathSet
     if position is None:
         return PathSettings()
     spans = spans_of(state, position)
-    level = tx.first(sql.LAST_SETTING, **spans, kind=THINKING_LEVEL_CHANGE)
-    change = tx.first(sql.LAST_SETTING, **spans, kind=MODEL_CHANGE)
+    level = tx.first(LAST_SETTING, **spans, kind=THINKING_LEVEL_CHANGE)
+    change = tx.first(LAST_SETTING, **spans, kind=MODEL_CHANGE)
     answer = _last_answer(tx, state, position, -1 if change is None else change.depth)
     return settings_on(entries_of_rows(tx, state, [row for row in (level, change, answer) if row is not None]))
+
+
+# From the end of a stretch of a lane, as far as is needed.
+LAST_ANSWER = statement(StoredEntry)(
+    f"SELECT {sql.ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id"
+    " AND e.depth > :low AND e.depth <= :high AND e.kind = 'message' AND e.role = 'assistant'"
+    " AND (e.source IS NULL OR e.source <> 'shell') ORDER BY e.depth DESC LIMIT 1"
+)
 
 
 def _last_answer(tx: Transaction, state: SessionState, position: Position, above: int) -> StoredEntry | None:
@@ -1022,6 +1136,6 @@ def _last_answer(tx: Transaction, state: SessionState, position: Position, above
     stretches = [*tx.rows(sql.SPANS, **spans_of(state, position)), (0, -1)]
     for (lane_id, high), (_, low) in pairwise(stretches):
         within = {"tree_id": state.tree_id, "lane_id": lane_id, "low": max(low, above), "high": high}
-        if (found := tx.first(sql.LAST_ANSWER, **within)) is not None or low <= above:
+        if (found := tx.first(LAST_ANSWER, **within)) is not None or low <= above:
             return found
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
@@ -16,19 +17,23 @@ from flue_py.core.ledger import EditRow, LinkRow, RequestRow, SessionRow
 from flue_py.core.sessions import (
     NO_NOTE,
     NO_TASK_NAMES,
+    SLOT_BITS,
     Change,
     Edit,
     Expected,
     LeafChoice,
     Listing,
     Mark,
+    MoveReason,
     NewSession,
     Note,
+    Ordering,
     PathRead,
     Place,
     ReadStamp,
     SessionInfo,
     SessionKind,
+    SessionOrder,
     SessionPage,
     Stored,
     TaskEnd,
@@ -71,15 +76,8 @@ from flue_py.db.ops.base import (
     spans_of,
     taken_ids,
 )
-from flue_py.db.runner import Parameters, Position, SessionState, Sources, Transaction
-from flue_py.db.sql import (
-    INSERT_EDIT,
-    INSERT_LINK,
-    INSERT_REQUEST,
-    INSERT_SESSION,
-    EntryColumns,
-    Sums,
-)
+from flue_py.db.runner import Insert, Nothing, Parameters, Position, Row, SessionState, Sources, Statement, Transaction
+from flue_py.db.sql import EntryColumns, StoredEntry, Sums, columns, session_of, statement, sums_of
 from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, TaskDepthExceeded
 from flue_py.system import collector_held
 
@@ -115,6 +113,62 @@ def list_sessions(tx: Transaction, listing: Listing, limit: int, cursor: str | N
     return SessionPage(page, write_cursor(ordering, end))
 
 
+# What a listing is sorted by. Every append changes the counters, so that no index has them (decision 0003): a page by
+# one of them reads all sessions.
+_SORTED_BY: dict[SessionOrder, str] = {
+    "activity": "s.active_at",
+    "updated": "s.updated_at",
+    "created": "s.created_at",
+    "title": "substr(COALESCE(NULLIF(s.title, ''), NULLIF(s.auto_title, ''), ''), 1, 200)",
+    "messages": "s.message_count",
+    "entries": "s.entry_count",
+    "tokens": "s.spent_tokens",
+    "cost": "s.spent_cost",
+}
+# These have an index of their own, whatever the scope.
+_INDEXED: frozenset[SessionOrder] = frozenset({"created", "title"})
+_SHOWN_TITLE = "lower(COALESCE(NULLIF(s.title, ''), NULLIF(s.auto_title, ''), NULLIF(s.key, ''), s.first_message, ''))"
+_WHERE = {
+    "title": f"{sql.PLACE_IN}({_SHOWN_TITLE}, :title_part) > 0",
+    "scope": "s.scope = :scope",
+    "scopes": f"s.scope {sql.IN_IDS}",
+    "scope_prefix": "s.scope >= :prefix AND s.scope < :end_prefix",
+    # What is read into more than this says is compared by `SessionFilter.has_metadata`. What links say is in no text.
+    "metadata": f"({sql.PLACE_IN}(s.metadata, :needle) > 0 OR (:asks_links = 1 AND EXISTS"
+    " (SELECT 1 FROM task_links t WHERE t.child_id = s.id)))",
+    "kind": "s.kind = :kind",
+    "key": "s.key = :key",
+    "cwd": "s.cwd = :cwd",
+    "completed": "(s.completed_at IS NOT NULL) = (:completed = 1)",
+}
+
+
+@lru_cache(maxsize=256)
+def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool) -> Statement[SessionInfo]:
+    """Return the statement for a page of sessions in an order, filtered by what is named.
+
+    Unless it ``is_first``, it begins behind the session with ``last_number`` (``last_text``, for titles) and
+    ``last_key``.
+    """
+    value, way = _SORTED_BY[ordering.order], "DESC" if ordering.descending else "ASC"
+    conditions = ["s.trashed_at IS NULL", *(_WHERE[name] for name in sorted(filters))]
+    if ordering.order in _INDEXED:
+        conditions = [condition.replace("s.scope", sql.SCOPE_OF_ROW) for condition in conditions]
+    by = [f"{value} {way}", f"s.session_key {way}"]
+    if ordering.order == "activity":
+        # By the slot, which an index has, and by the exact time within a slot (decision 0003).
+        by.insert(0, f"s.active_slot {way}")
+    if not is_first:
+        last = "last_text" if ordering.order == "title" else "last_number"
+        below = "<" if ordering.descending else ">"
+        # The first of the two says where in an index to begin: SQLite does not see it in a pair with an expression.
+        start = f"s.active_slot {below}= (:{last} >> {SLOT_BITS})" if len(by) > 2 else f"{value} {below}= :{last}"
+        conditions.append(f"{start} AND ({value}, s.session_key) {below} (:{last}, :last_key)")
+    order = ", ".join(by)
+    tail = f"WHERE {' AND '.join(conditions)} ORDER BY {order} LIMIT :count"
+    return statement(session_of)(f"SELECT {sql.SESSION} FROM sessions s {tail}")
+
+
 def _sessions_after(tx: Transaction, listing: Listing, last: Place | None, count: int) -> Sequence[SessionInfo]:
     """Return the first sessions behind a place that are what is asked for, except for their metadata."""
     where = listing.where
@@ -134,7 +188,7 @@ def _sessions_after(tx: Transaction, listing: Listing, last: Place | None, count
     }
     if last is not None:
         parameters |= {"last_text": last.value, "last_number": last.value, "last_key": last.number}
-    statement = sql.session_page(listing.ordering, frozenset(asked), is_first=last is None)
+    statement = session_page(listing.ordering, frozenset(asked), is_first=last is None)
     return tx.rows(statement, **{name: parameters[name] for name in statement.parameters})
 
 
@@ -142,20 +196,29 @@ def _sessions_after(tx: Transaction, listing: Listing, last: Place | None, count
 # Creating sessions, forks and tasks; and writing down what is changed of a session beside its history.
 
 
+SESSION_BY_ID = statement(session_of)(f"SELECT {sql.SESSION} FROM sessions s WHERE s.id = :id AND s.trashed_at IS NULL")
+
+
 def get_session(tx: Transaction, session_id: str, scope: str | None) -> SessionInfo | None:
     """Return a session, or None (see `Backend.get_session`)."""
-    info = tx.first(sql.SESSION_BY_ID, id=session_id) if is_storable(session_id) else None
+    info = tx.first(SESSION_BY_ID, id=session_id) if is_storable(session_id) else None
     if info is None or (scope is not None and info.scope != scope):
         return None
     require_meant(session_id, info.session_key)
     return info
 
 
+SESSION_BY_KEY = statement(session_of)(
+    f"SELECT {sql.SESSION} FROM sessions s WHERE s.scope = :scope AND s.key = :key AND s.key IS NOT NULL"
+    " AND s.trashed_at IS NULL"
+)
+
+
 def get_session_by_key(tx: Transaction, key: str, scope: str) -> SessionInfo | None:
     """Return the session with a key, or None."""
     if not (is_storable(key) and is_storable(scope)):
         return None
-    return tx.first(sql.SESSION_BY_KEY, key=key, scope=scope)
+    return tx.first(SESSION_BY_KEY, key=key, scope=scope)
 
 
 def require_session(tx: Transaction, session_id: str) -> SessionInfo:
@@ -173,7 +236,7 @@ def create_session(tx: Transaction, sources: Sources, new: NewSession) -> Sessio
 
 
 def _insert_session(tx: Transaction, planned: PlannedSession) -> SessionInfo:
-    tx.insert(INSERT_SESSION, [(planned.tree_id, *planned.row)])
+    tx.insert(sql.INSERT_SESSION, [(planned.tree_id, *planned.row)])
     return planned.info
 
 
@@ -189,6 +252,12 @@ class PlannedSession(NamedTuple):
         """The session as it will be."""
         columns = (getattr(self.row, column) for column in sql.SESSION_COLUMNS)
         return SessionInfo(*(*columns, self.task_names))
+
+
+# Whether an id is taken, and by which link a session with that id would be found: links may be made before it.
+ID_TAKEN = statement(tuple[int | None, str | None])(
+    f"SELECT (SELECT 1 FROM sessions s WHERE s.id = :id AND s.trashed_at IS NULL), {sql.LINK_TO_ID_AS_JSON}"
+)
 
 
 def _plan_session(
@@ -215,7 +284,7 @@ def _plan_session(
     names = NO_TASK_NAMES
     # A generated id that is taken meets the unique key, and the transaction is run again with another.
     if new.id is not None:
-        is_taken, parent = tx.first(sql.ID_TAKEN, id=session_id) or (None, None)
+        is_taken, parent = tx.first(ID_TAKEN, id=session_id) or (None, None)
         if is_taken is not None:
             raise SessionExists(session_id)
         names = sql.task_of(kind, task_depth, None if parent is None else json.loads(parent))
@@ -262,6 +331,12 @@ def fork(
     return planned if isinstance(planned, SessionInfo) else planned.write(tx)
 
 
+# Where the id of a deleted session is used again, its forks name none: the marks of the new one are not theirs to see.
+FORGET_SOURCE = statement(Nothing)(
+    "UPDATE sessions SET forked_from_session = NULL WHERE tree_id = :tree_id AND forked_from_session = :id"
+)
+
+
 class PlannedFork(Frozen):
     """A fork that was checked and not yet written.
 
@@ -283,16 +358,21 @@ class PlannedFork(Frozen):
     def write(self, tx: Transaction) -> SessionInfo:
         """Write it; return the session."""
         if self.used_again:
-            tx.run(sql.FORGET_SOURCE, tree_id=self.session.tree_id, id=self.session.row.id)
+            tx.run(FORGET_SOURCE, tree_id=self.session.tree_id, id=self.session.row.id)
         info = _insert_session(tx, self.session)
         if (request := self.request) is not None:
-            tx.insert(INSERT_REQUEST, [request])
+            tx.insert(sql.INSERT_REQUEST, [request])
         return info
 
     @property
     def request(self) -> RequestRow | None:
         """The id as it is stored under the idempotency key, where there is one."""
         return request_row(self.source, self.idempotency_key, "fork", self.digest, self.session.row.id)
+
+
+FORK_OF_ID = statement(tuple[str])(
+    "SELECT f.id FROM sessions f WHERE f.tree_id = :tree_id AND f.forked_from_session = :id LIMIT 1"
+)
 
 
 def plan_fork(
@@ -325,7 +405,7 @@ def plan_fork(
     scope = state.scope if scope is None else scope
     named_or_drawn = new if drawn_id is None else replace(new, id=drawn_id)
     session = _plan_session(tx, sources, named_or_drawn, "fork", scope, source=state, leaf=leaf)
-    is_used_again = new.id is not None and tx.first(sql.FORK_OF_ID, tree_id=state.tree_id, id=new.id) is not None
+    is_used_again = new.id is not None and tx.first(FORK_OF_ID, tree_id=state.tree_id, id=new.id) is not None
     return PlannedFork(state, session, idempotency_key, digest, is_used_again)
 
 
@@ -373,12 +453,20 @@ def create_task(
     return info
 
 
+TASK_CHILD = statement(tuple[str])(
+    "SELECT t.child_id FROM task_links t WHERE t.parent_key = :parent_key AND t.task_id = :task_id ORDER BY t.position"
+)
+
+
 def _linked_child(tx: Transaction, state: SessionState, task_id: str) -> SessionInfo | None:
-    for (child_id,) in tx.rows(sql.TASK_CHILD, parent_key=state.key, task_id=task_id):
+    for (child_id,) in tx.rows(TASK_CHILD, parent_key=state.key, task_id=task_id):
         info = get_session(tx, child_id, None)
         if info is not None:
             return info
     return None
+
+
+PARENTS_OF_CHILD = statement(tuple[int])("SELECT COUNT(*) FROM task_links t WHERE t.child_id = :child_id")
 
 
 def link_task(
@@ -397,24 +485,48 @@ def link_task(
     state = read_state(tx, parent_id)
     state.require(expected)
     _insert_link(tx, sources, state, task_id, child_id, entry_id)
-    parents = tx.first(sql.PARENTS_OF_CHILD, child_id=child_id)
+    parents = tx.first(PARENTS_OF_CHILD, child_id=child_id)
     if parents == (1,):
         # A task that waited for its parent is as deep as that says, and so are its own.
         _sink(tx, sources, child_id, state.task_depth + 1)
 
 
+# Links may go round in circles: each session is as deep as the shortest way to it.
+SUNK_TASKS = statement(tuple[int, str, int, int, int])(
+    "WITH RECURSIVE below(id, depth) AS (SELECT s.id, CAST(:depth AS BIGINT) FROM sessions s WHERE s.id = :child_id"
+    " UNION SELECT t.child_id, b.depth + 1 FROM below b JOIN sessions p ON p.id = b.id"
+    " JOIN task_links t ON t.parent_key = p.session_key WHERE b.depth < 100)"
+    " SELECT s.session_key, s.id, s.revision, s.task_depth, MIN(b.depth) FROM below b JOIN sessions s ON s.id = b.id"
+    " WHERE s.kind = 'task' GROUP BY s.session_key, s.id, s.revision, s.task_depth HAVING MIN(b.depth) <> s.task_depth"
+    " ORDER BY s.session_key"
+)
+UPDATE_DEPTH = statement(Nothing)("UPDATE sessions SET task_depth = :task_depth WHERE session_key = :session_key")
+
+
 def _sink(tx: Transaction, sources: Sources, child_id: str, depth: int) -> None:
     """Note how deep a task is, and those below it: where that is new it is a revision, so that copies notice."""
     where = {"child_id": child_id, "depth": depth}
-    keys = [key for key, *_ in tx.rows(sql.SUNK_TASKS, **where)]
+    keys = [key for key, *_ in tx.rows(SUNK_TASKS, **where)]
     if not keys:
         return
     tx.lock_sessions(keys)
     at = sources.now_us()
-    for key, session_id, revision, before, after in tx.rows(sql.SUNK_TASKS, **where):
+    for key, session_id, revision, before, after in tx.rows(SUNK_TASKS, **where):
         tx.states.pop(session_id, None)
-        tx.run(sql.UPDATE_DEPTH, task_depth=after, session_key=key)
+        tx.run(UPDATE_DEPTH, task_depth=after, session_key=key)
         write_revision(tx, key, revision + 1, [Edit("depth", before=str(before), after=str(after))], NO_NOTE, at)
+
+
+INSERT_LINK = Insert("task_links", LinkRow, sql.UNLESS_THERE)
+NEXT_POSITION = statement(tuple[int])(
+    "SELECT COALESCE(MAX(t.position) + 1, 0) FROM task_links t WHERE t.parent_key = :parent_key"
+)
+LINKED_CHILD = statement(tuple[str | None])(
+    "SELECT t.entry_id FROM task_links t WHERE t.parent_key = :parent_key AND t.child_id = :child_id"
+)
+PLACE_LINK = statement(Nothing)(
+    "UPDATE task_links SET entry_id = :entry_id WHERE parent_key = :parent_key AND child_id = :child_id"
+)
 
 
 def _insert_link(
@@ -426,12 +538,12 @@ def _insert_link(
     entry_id: str | None,
     status: TaskStatus | None = None,
 ) -> None:
-    linked = tx.first(sql.LINKED_CHILD, parent_key=state.key, child_id=child_id)
+    linked = tx.first(LINKED_CHILD, parent_key=state.key, child_id=child_id)
     if linked is None:
-        (position,) = tx.first(sql.NEXT_POSITION, parent_key=state.key) or (0,)
+        (position,) = tx.first(NEXT_POSITION, parent_key=state.key) or (0,)
         tx.insert(INSERT_LINK, [LinkRow(state.key, position, task_id, child_id, entry_id, status)])
     elif linked == (None,) and entry_id is not None:
-        tx.run(sql.PLACE_LINK, parent_key=state.key, child_id=child_id, entry_id=entry_id)
+        tx.run(PLACE_LINK, parent_key=state.key, child_id=child_id, entry_id=entry_id)
     else:
         return
     write_edits(tx, sources, state, [Edit("task", after=child_id)], NO_NOTE)
@@ -447,7 +559,7 @@ def write_revision(
 ) -> None:
     """Write down a revision of a session, and what was changed at it beside the history."""
     tx.run(sql.UPDATE_REVISION, revision=revision, at=at, session_key=session_key)
-    tx.insert(INSERT_EDIT, [edit_row(session_key, revision, edit, note, at) for edit in edits])
+    tx.insert(sql.INSERT_EDIT, [edit_row(session_key, revision, edit, note, at) for edit in edits])
 
 
 def edit_row(session_key: int, revision: int, edit: Edit, note: Note, at: int) -> EditRow:
@@ -484,10 +596,26 @@ def read_path_since(tx: Transaction, session_id: str, since: str | None, leaf: L
     return PathRead(at, state.leaf, state.revision, ReadStamp(at, epoch), entries)
 
 
+def _usage_window(row: Row) -> tuple[int, str, Sums, Sums]:
+    session_key, leaf, *ends = row
+    return session_key, leaf, sums_of(ends[: len(sql.POSITION)]), sums_of(ends[len(sql.POSITION) :])
+
+
+# Both ends of a usage window, whose difference it is where they lie in one lane.
+WINDOW = statement(_usage_window)(
+    f"SELECT s.session_key, s.leaf, {columns('a', sql.POSITION)}, {columns('e', sql.POSITION)} FROM sessions s"
+    " JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"
+    " JOIN entries a ON a.tree_id = s.tree_id AND a.id = :entry_id"
+    + sql.LIVING
+    + " AND NOT EXISTS (SELECT 1 FROM marks m"
+    " WHERE m.session_key = s.session_key AND m.entry_id = :entry_id AND m.kind = 'retracted')"
+)
+
+
 def read_usage(tx: Transaction, session_id: str, since: str | None, leaf: LeafChoice) -> UsageWindow:
     """Return a usage window (see `Backend.read_usage`)."""
     if isinstance(leaf, Stored) and since is not None and is_storable(session_id) and is_storable(since):
-        ends = tx.first(sql.WINDOW, id=session_id, entry_id=since)
+        ends = tx.first(WINDOW, id=session_id, entry_id=since)
         if ends is not None:
             session_key, stored_leaf, before, until = ends
             require_meant(session_id, session_key)
@@ -528,13 +656,19 @@ def _window(before: Position | Sums, until: Position | Sums, leaf: str | None, s
     return UsageWindow(usage_of_window(used, paid), leaf, since, paid=paid, reported_cost=used.cost_total)
 
 
+TURNS = statement(StoredEntry)(
+    sql.WITH_SPANS
+    + f"SELECT {sql.ENTRY} FROM spans s JOIN entries e ON {sql.IN_SPAN} WHERE e.kind = 'message' AND e.role = 'user'"
+)
+
+
 def read_turns(tx: Transaction, session_id: str, leaf: LeafChoice) -> list[Entry]:
     """Return the messages of the path that a turn begins with (see `Backend.read_turns`)."""
     state = read_state(tx, session_id)
     _, position = place(tx, state, leaf)
     if position is None:
         return []
-    rows = sorted(tx.rows(sql.TURNS, **spans_of(state, position)), key=BY_DEPTH)
+    rows = sorted(tx.rows(TURNS, **spans_of(state, position)), key=BY_DEPTH)
     return [entry for entry in made_entries(tx, state, rows) if begins_turn(entry)]
 
 
@@ -559,6 +693,12 @@ def taken_entry_ids(tx: Transaction, session_id: str, ids: Sequence[str]) -> set
     return taken_ids(tx, read_state(tx, session_id), ids)
 
 
+ENTRY_IDS_FROM = statement(tuple[str])(
+    f"SELECT e.id FROM entries e WHERE {sql.TREE_OF_ROW} = :tree_id AND e.id >= :prefix AND e.id < :end_prefix"
+    " ORDER BY e.id LIMIT :count"
+)
+
+
 def match_entry_ids(tx: Transaction, session_id: str, prefix: str, limit: int) -> list[str]:
     """Return ids of visible entries that start with a prefix, in order of id."""
     state = read_state(tx, session_id)
@@ -568,7 +708,7 @@ def match_entry_ids(tx: Transaction, session_id: str, prefix: str, limit: int) -
     after = prefix
     while len(matches) < limit:
         end = end_of_prefix(prefix)
-        rows = tx.rows(sql.ENTRY_IDS_FROM, tree_id=state.tree_id, prefix=after, end_prefix=end, count=64)
+        rows = tx.rows(ENTRY_IDS_FROM, tree_id=state.tree_id, prefix=after, end_prefix=end, count=64)
         for (entry_id,) in rows:
             if len(matches) < limit and find_visible(tx, state, entry_id) is not None:
                 matches.append(entry_id)
@@ -609,6 +749,29 @@ def common_ancestor(
     return id_at(tx, state.tree_id, lane_id, depth)
 
 
+class LeafMove(NamedTuple):
+    """A move of a leaf."""
+
+    revision: int
+    reason: MoveReason
+    from_id: str | None
+    to_id: str | None
+    at: int
+
+
+MOVES_AFTER = statement(LeafMove)(
+    "SELECT m.revision, m.reason, m.from_entry, m.to_entry, m.at FROM leaf_moves m"
+    " WHERE m.session_key = :session_key AND m.revision > :revision AND m.revision <= :last_revision"
+    " ORDER BY m.revision"
+)
+# All entries of some revisions.
+ENTRIES_OF_REVISIONS = statement(StoredEntry)(
+    f"{sql.WITH_RANGES} SELECT {sql.ENTRY} FROM ranges r"
+    " JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = r.lane_id AND e.depth > r.low AND e.depth <= r.high"
+    " ORDER BY e.revision, e.ordinal"
+)
+
+
 def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[Change]:
     """Return the next revisions of a session (see `Backend.changes`)."""
     state = read_state(tx, session_id)
@@ -616,9 +779,9 @@ def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[Ch
     if last <= after:
         return []
     where = {"session_key": state.key, "revision": after, "last_revision": last}
-    moves = {move.revision: move for move in tx.rows(sql.MOVES_AFTER, **where)}
+    moves = {move.revision: move for move in tx.rows(MOVES_AFTER, **where)}
     added: dict[int, list[Entry]] = {}
-    rows = tx.rows(sql.ENTRIES_OF_REVISIONS, **where, tree_id=state.tree_id, leaf=state.leaf)
+    rows = tx.rows(ENTRIES_OF_REVISIONS, **where, tree_id=state.tree_id, leaf=state.leaf)
     for entry in made_entries(tx, state, rows):
         added.setdefault(entry.revision, []).append(entry)
     return [
@@ -627,7 +790,7 @@ def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[Ch
     ]
 
 
-def _change(session_id: str, revision: int, entries: tuple[Entry, ...], moved: sql.LeafMove | None) -> Change:
+def _change(session_id: str, revision: int, entries: tuple[Entry, ...], moved: LeafMove | None) -> Change:
     if moved is not None:
         _, reason, from_id, to_id, at = moved
         return Change(session_id, revision, reason, entries, from_id, to_id, at)
@@ -638,25 +801,44 @@ def _change(session_id: str, revision: int, entries: tuple[Entry, ...], moved: s
     return Change(session_id, revision, reason_append, entries, first.parent_id, last.id, last.created_us)
 
 
+SESSION_IDS_FROM = statement(tuple[str])(
+    "SELECT s.id FROM sessions s WHERE s.id >= :prefix AND s.id < :end_prefix AND s.trashed_at IS NULL"
+    " ORDER BY s.id LIMIT :count"
+)
+
+
 def match_session_ids(tx: Transaction, prefix: str, limit: int) -> list[str]:
     """Return session ids that start with a prefix, in order of id."""
     if not is_storable(prefix):
         return []
     end = end_of_prefix(prefix)
-    found = tx.rows(sql.SESSION_IDS_FROM, prefix=prefix, end_prefix=end, count=limit)
+    found = tx.rows(SESSION_IDS_FROM, prefix=prefix, end_prefix=end, count=limit)
     return [session_id for (session_id,) in found]
+
+
+_LINK = "s.id, t.position, t.task_id, t.child_id, t.entry_id, t.status, t.summary"
+LINKS_OF = statement(TaskLink)(
+    f"SELECT {_LINK} FROM sessions s"
+    " JOIN task_links t ON t.parent_key = s.session_key WHERE s.id = :id ORDER BY t.position"
+)
 
 
 def task_links(tx: Transaction, session_id: str) -> list[TaskLink]:
     """Return a session's task links, in the order they were made."""
     require_session(tx, session_id)
-    return list(tx.rows(sql.LINKS_OF, id=session_id))
+    return list(tx.rows(LINKS_OF, id=session_id))
+
+
+LINKS_TO = statement(TaskLink)(
+    f"SELECT {_LINK} FROM task_links t"
+    " JOIN sessions s ON s.session_key = t.parent_key WHERE t.child_id = :id ORDER BY s.id"
+)
 
 
 def task_parents(tx: Transaction, session_id: str) -> list[TaskLink]:
     """Return the links that point to a session, by parent id."""
     require_session(tx, session_id)
-    return list(tx.rows(sql.LINKS_TO, id=session_id))
+    return list(tx.rows(LINKS_TO, id=session_id))
 
 
 def read_marks(tx: Transaction, session_id: str) -> list[Mark]:
@@ -672,6 +854,9 @@ def read_revision(tx: Transaction, session_id: str) -> int | None:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How tasks end: what the links to them say.
+
+
+END_LINKS = statement(Nothing)("UPDATE task_links SET status = :status, summary = :summary WHERE child_id = :child_id")
 
 
 def end_task(
@@ -697,7 +882,7 @@ def end_task(
     if not changed and info.completed_us is not None:
         return info
     at = sources.now_us()
-    tx.run(sql.END_LINKS, child_id=info.id, status=status, summary=summary)
+    tx.run(END_LINKS, child_id=info.id, status=status, summary=summary)
     tx.run(sql.UPDATE_COMPLETED, session_key=state.key, completed_at=at)
     edits = {state.key: [Edit("completed", None, row_value(info, "completed"), str(at))]}
     revisions = {state.key: state.revision}
@@ -713,11 +898,27 @@ def end_task(
     return require_session(tx, session_id)
 
 
-def _locked_links(tx: Transaction, session_id: str) -> Sequence[sql.ParentsLink]:
+class ParentsLink(NamedTuple):
+    """A link that leads to a task: the parent's key, id and revision, and what the link says of the task."""
+
+    parent_key: int
+    parent_id: str
+    revision: int
+    status: str | None
+    summary: str | None
+
+
+PARENTS_LINKS = statement(ParentsLink)(
+    "SELECT t.parent_key, s.id, s.revision, t.status, t.summary FROM task_links t"
+    " JOIN sessions s ON s.session_key = t.parent_key WHERE t.child_id = :child_id ORDER BY t.parent_key"
+)
+
+
+def _locked_links(tx: Transaction, session_id: str) -> Sequence[ParentsLink]:
     """Return the links to a session, with it and their parents locked, in the order in which deletion locks them."""
     locked: set[int] = set()
     while is_storable(session_id):
-        links = tx.rows(sql.PARENTS_LINKS, child_id=session_id)
+        links = tx.rows(PARENTS_LINKS, child_id=session_id)
         info = None if tx.is_alone or not links else get_session(tx, session_id, None)
         keys = set() if info is None else {info.session_key, *(link.parent_key for link in links)}
         if keys <= locked:

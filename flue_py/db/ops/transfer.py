@@ -43,28 +43,7 @@ from flue_py.db import sql
 from flue_py.db.ops import ledger
 from flue_py.db.ops.ledger import NOBODY, delete_session_budgets, key_of_target, lock_budgets, name_calls, renew_sums
 from flue_py.db.runner import Insert, Nothing, Parameters, R, Row, Statement, Transaction, Written
-from flue_py.db.sql import (
-    COPY_BLOB,
-    COPY_LINK,
-    COPY_MARK,
-    FIRST_OF_PAIR,
-    IN_IDS,
-    INSERT_ATTACHMENT,
-    INSERT_BUDGET,
-    INSERT_CALL,
-    INSERT_EDIT,
-    INSERT_ENTRY,
-    INSERT_LANE,
-    INSERT_MOVE,
-    INSERT_PAYER,
-    INSERT_REQUEST,
-    INSERT_RESERVATION,
-    INSERT_SESSION,
-    PAIRS_OF_KEYS,
-    SECOND_OF_PAIR,
-    call_columns,
-    statement,
-)
+from flue_py.db.sql import call_columns, statement
 from flue_py.errors import CorruptStore
 from flue_py.system import collector_held
 
@@ -116,13 +95,13 @@ STAMPED_HEADS = statement(_stamped_head)(
     f"SELECT s.tree_id, s.session_key, r.digest, {_columns(SessionHead, 's')} "
     "FROM sessions s LEFT JOIN requests r ON r.session_key = s.session_key"
     f" AND r.idempotency_key = '{COPY_KEY}' AND r.operation = '{COPY_OPERATION}'"
-    f" WHERE s.tree_id IN (SELECT f.tree_id FROM sessions f WHERE f.id {IN_IDS})"
+    f" WHERE s.tree_id IN (SELECT f.tree_id FROM sessions f WHERE f.id {sql.IN_IDS})"
     " ORDER BY s.tree_id, s.session_key"
 )
 # The sessions that have the keys of a JSON array of [scope, key].
 KEY_HOLDERS = statement(tuple[str, str, str])(
-    f'SELECT s.scope, s."key", s.id FROM {PAIRS_OF_KEYS} sessions s ON s.scope = {FIRST_OF_PAIR}'
-    f' AND s."key" = {SECOND_OF_PAIR} WHERE s."key" IS NOT NULL AND s.trashed_at IS NULL'
+    f'SELECT s.scope, s."key", s.id FROM {sql.PAIRS_OF_KEYS} sessions s ON s.scope = {sql.FIRST_OF_PAIR}'
+    f' AND s."key" = {sql.SECOND_OF_PAIR} WHERE s."key" IS NOT NULL AND s.trashed_at IS NULL'
 )
 
 # -- reading a tree ---------------------------------------------------------------------------------------------------
@@ -431,14 +410,19 @@ def _take_away(tx: Transaction, standing: Standing, there: Mapping[str, int]) ->
 def _write_sessions(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int], there: Mapping[str, int]) -> None:
     tree_id = keys[copy.tree_id]
     rows = [session._replace(session_key=keys[session.session_key]) for session in copy.sessions]
-    _insert(tx, INSERT_SESSION, ((tree_id, *row) for row in rows if row.id not in there))
+    _insert(tx, sql.INSERT_SESSION, ((tree_id, *row) for row in rows if row.id not in there))
     for row in rows:
         if row.id in there:
             tx.run(UPDATE_SESSION, **row._asdict())
             # Changes nothing, but wakes the watchers of the session if that is done by a statement.
             tx.run(sql.UPDATE_REVISION, revision=row.revision, at=row.updated_at, session_key=row.session_key)
     stamp = (COPY_KEY, COPY_OPERATION, copy.head.fingerprint)
-    _insert(tx, INSERT_REQUEST, (RequestRow(row.session_key, *stamp, str(row.revision)) for row in rows))
+    _insert(tx, sql.INSERT_REQUEST, (RequestRow(row.session_key, *stamp, str(row.revision)) for row in rows))
+
+
+COPY_BLOB: Insert[Row] = Insert("blobs", BlobRow, first="tree_id")
+COPY_LINK = Insert("task_links", LinkRow)
+COPY_MARK = Insert("marks", MarkRow)
 
 
 def _write_history(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> None:
@@ -446,14 +430,16 @@ def _write_history(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> 
     if len({entry.id for entry in copy.entries}) < len(copy.entries):
         raise CorruptStore("the tree to be written has an entry twice; run verify() on the store that it is from")
     _insert(tx, COPY_BLOB, ((tree_id, *row) for row in copy.blobs))
-    _insert(tx, INSERT_ATTACHMENT, ((tree_id, *row) for row in copy.attachments))
-    _insert(tx, INSERT_LANE, ((tree_id, *lane._replace(owner_key=keys[lane.owner_key])) for lane in copy.lanes))
+    _insert(tx, sql.INSERT_ATTACHMENT, ((tree_id, *row) for row in copy.attachments))
+    _insert(tx, sql.INSERT_LANE, ((tree_id, *lane._replace(owner_key=keys[lane.owner_key])) for lane in copy.lanes))
     with collector_held(len(copy.entries)):
-        _insert(tx, INSERT_ENTRY, ((tree_id, *row._replace(session_key=keys[row.session_key])) for row in copy.entries))
+        _insert(
+            tx, sql.INSERT_ENTRY, ((tree_id, *row._replace(session_key=keys[row.session_key])) for row in copy.entries)
+        )
     _insert(tx, COPY_LINK, (row._replace(parent_key=keys[row.parent_key]) for row in copy.links))
-    _insert(tx, INSERT_MOVE, (row._replace(session_key=keys[row.session_key]) for row in copy.moves))
-    _insert(tx, INSERT_EDIT, (row._replace(session_key=keys[row.session_key]) for row in copy.edits))
-    _insert(tx, INSERT_REQUEST, (row._replace(session_key=keys[row.session_key]) for row in copy.requests))
+    _insert(tx, sql.INSERT_MOVE, (row._replace(session_key=keys[row.session_key]) for row in copy.moves))
+    _insert(tx, sql.INSERT_EDIT, (row._replace(session_key=keys[row.session_key]) for row in copy.edits))
+    _insert(tx, sql.INSERT_REQUEST, (row._replace(session_key=keys[row.session_key]) for row in copy.requests))
     _insert(tx, COPY_MARK, (row._replace(session_key=keys[row.session_key]) for row in copy.marks))
 
 
@@ -476,14 +462,14 @@ def _write_calls(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> se
     left: set[int] = set()
     tree_id = keys[copy.tree_id]
     _insert(
-        tx, INSERT_PAYER, ((tree_id, *payer._replace(session_key=keys[payer.session_key])) for payer in copy.payers)
+        tx, sql.INSERT_PAYER, ((tree_id, *payer._replace(session_key=keys[payer.session_key])) for payer in copy.payers)
     )
     for payer in copy.payers:
         _note_task(tx, keys[payer.session_key], payer)
     calls = [call._replace(session_key=keys[call.session_key]) for call in copy.calls]
     # What an import met only a part of is written anew since, perhaps under another id.
     tx.run_many(DELETE_CALLS_OF, [{"session_key": keys[session.session_key]} for session in copy.sessions])
-    _insert(tx, INSERT_CALL, ((tree_id, *call) for call in calls))
+    _insert(tx, sql.INSERT_CALL, ((tree_id, *call) for call in calls))
     expected = Counter(call.session_key for call in calls)
     names = {keys[payer.session_key]: payer.session_id for payer in copy.payers}
     for session_key, count in expected.items():
@@ -541,8 +527,8 @@ def write_gone_payers(tx: Transaction, payers: Sequence[GonePayer]) -> int:
         session_key = tx.new_key() if session_key is None else session_key
         tree_id = trees.setdefault(gone.tree_id, session_key if tree_id is None else tree_id)
         if is_new:
-            _insert(tx, INSERT_PAYER, [(tree_id, *gone.payer._replace(session_key=session_key))])
-        _insert(tx, INSERT_CALL, ((tree_id, *call._replace(session_key=session_key)) for call in missing))
+            _insert(tx, sql.INSERT_PAYER, [(tree_id, *gone.payer._replace(session_key=session_key))])
+        _insert(tx, sql.INSERT_CALL, ((tree_id, *call._replace(session_key=session_key)) for call in missing))
         written += len(missing)
     return written
 
@@ -590,11 +576,11 @@ def _write(
         return state
     if same_id is None:
         key = tx.new_key()
-        tx.insert(INSERT_BUDGET, [(key, *budget)])
+        tx.insert(sql.INSERT_BUDGET, [(key, *budget)])
     else:
         key = same_id[0]
         tx.run(ledger.REPLACE_BUDGET, **budget._asdict())
         tx.run(ledger.DELETE_RESERVATIONS, budget_key=key)
     if copy.reservations:
-        tx.insert(INSERT_RESERVATION, [(key, *row) for row in copy.reservations])
+        tx.insert(sql.INSERT_RESERVATION, [(key, *row) for row in copy.reservations])
     return state

@@ -27,7 +27,7 @@ from flue_py.db.ops.base import Cuts, blob_data
 from flue_py.db.payloads import check_sum, unpack, unpack_blob
 from flue_py.db.runner import Row, Transaction
 from flue_py.db.schema import all_tokens
-from flue_py.db.sql import BODY_BYTES, BODY_STORAGE, PAID, PAYLOAD_BYTES, PAYLOAD_STORAGE, TOTALS, statement
+from flue_py.db.sql import columns, statement
 from flue_py.errors import CorruptStore, FlueError, shown
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -105,11 +105,15 @@ ALL_LANES = statement(Lane)(
     "SELECT l.tree_id, l.lane_id, l.owner_key, l.parent_lane, CAST(l.fork_depth AS BIGINT) FROM lanes l"
     " ORDER BY l.tree_id, l.fork_depth, l.lane_id"
 )
+
+TOTALS = columns("e", TOTAL_COLUMNS)
+
+
 LANE_ENTRIES = statement(_stored_entry)(
     "SELECT CAST(e.depth AS BIGINT), e.id, e.parent_id, e.session_key, e.kind, e.role, e.counted,"
     " CAST(e.revision AS BIGINT),"
-    f" CAST(e.ordinal AS BIGINT), CAST(e.created_at AS BIGINT), e.digest, {PAYLOAD_BYTES},"
-    f" e.packed, e.blob, {PAYLOAD_STORAGE}, {TOTALS}, {PAID} FROM entries e"
+    f" CAST(e.ordinal AS BIGINT), CAST(e.created_at AS BIGINT), e.digest, {sql.PAYLOAD_BYTES},"
+    f" e.packed, e.blob, {sql.PAYLOAD_STORAGE}, {TOTALS}, {sql.PAID} FROM entries e"
     " WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id ORDER BY e.depth"
 )
 COUNT_ENTRIES = statement(tuple[int])("SELECT COUNT(*) FROM entries")
@@ -192,7 +196,7 @@ ALL_DOCUMENTS = statement(tuple[str, str, str, str, str, str, str | None, int, b
     " FROM documents d ORDER BY d.scope, d.kind, d.space, d.project, d.name"
 )
 DOCUMENT_TEXT = statement(tuple[bytes, str])(
-    f"SELECT {BODY_BYTES}, {BODY_STORAGE} FROM documents d WHERE d.scope = :scope AND d.kind = :kind"
+    f"SELECT {sql.BODY_BYTES}, {sql.BODY_STORAGE} FROM documents d WHERE d.scope = :scope AND d.kind = :kind"
     " AND d.space = :space AND d.project = :project AND d.name = :name"
 )
 ROWS_OF_NO_SESSION = {

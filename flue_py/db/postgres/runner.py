@@ -61,19 +61,7 @@ from flue_py.db.schema import (
     schema_statements,
     stamp_statements,
 )
-from flue_py.db.sql import (
-    CHANNEL,
-    INSERT_ATTACHMENT,
-    INSERT_BLOB,
-    INSERT_CALL,
-    INSERT_ENTRY,
-    INSERT_LANE,
-    INSERT_MOVE,
-    INSERT_PAYER,
-    INSERT_REQUEST,
-    INSERT_SESSION,
-    WATCH_SEED,
-)
+from flue_py.db.sql import statement
 from flue_py.db.waiting import ended
 from flue_py.errors import (
     CorruptStore,
@@ -366,8 +354,8 @@ def _require_suitable(connection: sqlalchemy_Connection, location: str, schema: 
 def _create(connection: sqlalchemy_Connection, location: str, schema: str) -> None:
     """Make a new store inside the transaction that is open: the stamp first, then the tables."""
     _stamp(connection, location, schema)
-    for statement in schema_statements("postgresql"):
-        connection.exec_driver_sql(statement)
+    for command in schema_statements("postgresql"):
+        connection.exec_driver_sql(command)
 
 
 def _stamp(connection: sqlalchemy_Connection, location: str, schema: str) -> None:
@@ -378,8 +366,8 @@ def _stamp(connection: sqlalchemy_Connection, location: str, schema: str) -> Non
             f"{location}: in the schema {schema} another program has tables by a store's names "
             f"({', '.join(sorted(taken))}); {_OWN_SCHEMA}"
         )
-    for statement in stamp_statements("postgresql"):
-        connection.exec_driver_sql(statement)
+    for command in stamp_statements("postgresql"):
+        connection.exec_driver_sql(command)
 
 
 def _upgrade(
@@ -472,8 +460,8 @@ MAX_LOCKED = 256
 POLL_SECONDS = 0.25
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
-_LOCK = f"SELECT pg_advisory_lock_shared(hashtextextended($1::text, {WATCH_SEED}))"
-_UNLOCK = f"SELECT pg_advisory_unlock_shared(hashtextextended($1::text, {WATCH_SEED}))"
+_LOCK = f"SELECT pg_advisory_lock_shared(hashtextextended($1::text, {sql.WATCH_SEED}))"
+_UNLOCK = f"SELECT pg_advisory_unlock_shared(hashtextextended($1::text, {sql.WATCH_SEED}))"
 
 
 class Listener:
@@ -541,7 +529,7 @@ class Listener:
         try:
             # Watchers wait for a writer's commit, however long it takes.
             await connection.execute("SET lock_timeout = 0; SET statement_timeout = 0; SET idle_session_timeout = 0")
-            await connection.add_listener(CHANNEL, self._notified)
+            await connection.add_listener(sql.CHANNEL, self._notified)
             self._connection = connection
             for session_id in sorted(self._locked):
                 await self._lock(session_id)
@@ -645,6 +633,17 @@ def _new_key() -> int:
     return _last_key
 
 
+# For databases with several writers; both read again afterwards, because what they waited for may have changed.
+LOCK_SESSION = statement(tuple[int])("SELECT s.session_key FROM sessions s WHERE s.id = :id FOR UPDATE")
+# In order of key, so that two who lock the same sessions do not wait for each other.
+LOCK_NAMED = statement(tuple[int])(
+    f"SELECT s.session_key FROM sessions s WHERE s.id {sql.IN_IDS} ORDER BY s.session_key FOR UPDATE"
+)
+LOCK_SESSIONS = statement(tuple[int])(
+    f"SELECT s.session_key FROM sessions s WHERE s.session_key {sql.IN_KEYS} ORDER BY s.session_key FOR UPDATE"
+)
+
+
 class PostgresTransaction(Transaction):
     """A transaction under way, or a run of statements that each stand for themselves.
 
@@ -669,17 +668,17 @@ class PostgresTransaction(Transaction):
             raise NeedsSnapshot
 
     def lock_sessions(self, keys: Collection[int]) -> None:
-        self.rows(sql.LOCK_SESSIONS, keys=json.dumps(sorted(keys)))
+        self.rows(LOCK_SESSIONS, keys=json.dumps(sorted(keys)))
 
     def lock_session(self, session_id: str) -> None:
         if self._locks and session_id not in self.locked:
-            self.first(sql.LOCK_SESSION, id=session_id)
+            self.first(LOCK_SESSION, id=session_id)
             self.locked.add(session_id)
 
     def lock_named(self, session_ids: Collection[str]) -> None:
         if self._locks:
             asked = sorted(session_id for session_id in session_ids if is_storable(session_id))
-            self.rows(sql.LOCK_NAMED, ids=json.dumps(asked))
+            self.rows(LOCK_NAMED, ids=json.dumps(asked))
             self.locked.update(asked)
 
     def new_key(self) -> int:
@@ -745,14 +744,14 @@ def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> 
     parts = _parts(
         arguments,
         # Not named as the table, which the update asks about.
-        ("added", INSERT_ENTRY, batch.rows),
-        ("lanes", INSERT_LANE, [(tree_id, *lane) for lane in batch.lanes]),
-        ("blobs", INSERT_BLOB, batch.blob_rows),
-        ("attachments", INSERT_ATTACHMENT, batch.attachments),
-        ("calls", INSERT_CALL, [ledger_row(tree_id, call, batch.drawn) for call in calls]),
-        ("payer", INSERT_PAYER, [(tree_id, *batch.payer)] if batch.calls and batch.names_payer else ()),
-        ("move", INSERT_MOVE, _optional(planned.move)),
-        ("request", INSERT_REQUEST, _optional(planned.request)),
+        ("added", sql.INSERT_ENTRY, batch.rows),
+        ("lanes", sql.INSERT_LANE, [(tree_id, *lane) for lane in batch.lanes]),
+        ("blobs", sql.INSERT_BLOB, batch.blob_rows),
+        ("attachments", sql.INSERT_ATTACHMENT, batch.attachments),
+        ("calls", sql.INSERT_CALL, [ledger_row(tree_id, call, batch.drawn) for call in calls]),
+        ("payer", sql.INSERT_PAYER, [(tree_id, *batch.payer)] if batch.calls and batch.names_payer else ()),
+        ("move", sql.INSERT_MOVE, _optional(planned.move)),
+        ("request", sql.INSERT_REQUEST, _optional(planned.request)),
     )
     named = [call.call_id for call in calls if call.call_id not in batch.drawn]
     if named:
@@ -784,8 +783,8 @@ def fork_in_one_statement(tx: PostgresTransaction, planned: PlannedFork) -> Sess
     arguments: list[object] = [planned.source.revision, planned.source.key]
     parts = _parts(
         arguments,
-        ("fork", INSERT_SESSION, [(planned.session.tree_id, *planned.session.row)]),
-        ("request", INSERT_REQUEST, _optional(planned.request)),
+        ("fork", sql.INSERT_SESSION, [(planned.session.tree_id, *planned.session.row)]),
+        ("request", sql.INSERT_REQUEST, _optional(planned.request)),
     )
     if not tx.connection.fetch(_fork_statement(parts), arguments):
         return None
@@ -796,9 +795,9 @@ def fork_in_one_statement(tx: PostgresTransaction, planned: PlannedFork) -> Sess
 def _parts(arguments: list[object], *tables: tuple[str, Insert[Any], Sequence[Row]]) -> tuple[_Part, ...]:
     """Return a part for each table that gets rows, and add its values to the arguments."""
     parts = []
-    for name, statement, rows in tables:
+    for name, insert, rows in tables:
         if rows:
-            parts.append(_Part(name, statement, len(rows) == 1))
+            parts.append(_Part(name, insert, len(rows) == 1))
             arguments += rows[0] if len(rows) == 1 else [list(column) for column in zip(*rows, strict=True)]
     return tuple(parts)
 
@@ -982,6 +981,13 @@ class _Progress:
             self.unheard.append(self.sending)
 
 
+# PostgreSQL alone.
+DATABASE_SIZE = statement(tuple[int])("SELECT pg_database_size(current_database())")
+# Which transactions have come to their end: it is another text after each commit.
+SNAPSHOT = statement(tuple[str])("SELECT CAST(pg_current_snapshot() AS TEXT)")
+SYNCHRONOUS_COMMIT = statement(tuple[str])("SELECT current_setting('synchronous_commit')")
+
+
 class PostgresRunner(Runner):
     """Runs transactions on the connections of a pool."""
 
@@ -1013,7 +1019,7 @@ class PostgresRunner(Runner):
         return self._location
 
     async def size_bytes(self) -> int | None:
-        row = await self.read(lambda tx: tx.first(sql.DATABASE_SIZE), loose=True)
+        row = await self.read(lambda tx: tx.first(DATABASE_SIZE), loose=True)
         (size,) = row or (None,)
         return size
 
@@ -1035,7 +1041,7 @@ class PostgresRunner(Runner):
 
     async def require_durable_commits(self) -> None:
         """Raise `InvalidArgument` where commits do not wait for the disk: an acknowledged append could be lost."""
-        row = await self.read(lambda tx: tx.first(sql.SYNCHRONOUS_COMMIT), loose=True)
+        row = await self.read(lambda tx: tx.first(SYNCHRONOUS_COMMIT), loose=True)
         if row == ("off",):
             raise InvalidArgument(
                 f"{self.location}: these connections have synchronous_commit = off, which may lose what was "
@@ -1305,7 +1311,7 @@ class PostgresRunner(Runner):
             self._followers.discard(event)
 
     async def _snapshot(self) -> str:
-        row = await self.read(lambda tx: tx.first(sql.SNAPSHOT), loose=True)
+        row = await self.read(lambda tx: tx.first(SNAPSHOT), loose=True)
         (snapshot,) = row or ("",)
         return snapshot
 
