@@ -8,13 +8,14 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from hashlib import sha256
 from inspect import iscoroutinefunction
 from os import PathLike, fspath
-from typing import Protocol, TypeAlias, TypeVar, cast
+from typing import Generic, Protocol, TypeAlias, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -24,16 +25,30 @@ from flue_py.core.context import ContextEntry, latest_compaction, project
 from flue_py.core.entries import Entry
 from flue_py.core.json import JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import COMPACTION, EXCLUSION, MESSAGE, SHOWN_KINDS
-from flue_py.core.sessions import check_new_name
+from flue_py.core.sessions import SessionInfo, SessionPage, check_new_name
 from flue_py.db.backend import Backend
 from flue_py.db.ops import append, base, read
 from flue_py.db.runner import CommittedBeforeCancellation, is_trio, waiting_here
 from flue_py.db.waiting import POLL_SECONDS, ended
-from flue_py.errors import InvalidArgument, StoreClosed, WrongEventLoop, shown
+from flue_py.errors import InvalidArgument, SessionNotFound, StoreClosed, WrongEventLoop, shown
 from flue_py.sessions.handle import Handle, reach_by
+from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.sync import OnThisThread, Way, parts_of
 from flue_py.system import in_full
+
+# Values of any JSON as objects and lists
+
+
+def object_in(value: JsonValue) -> JsonObject:
+    """Return an object as it is; an empty one for any other value."""
+    return value if isinstance(value, dict) else {}
+
+
+def list_in(value: JsonValue) -> list[JsonValue]:
+    """Return a list as it is; an empty one for any other value."""
+    return value if isinstance(value, list) else []
+
 
 # Sessions of a store in another event loop
 
@@ -285,6 +300,75 @@ async def _on_worker(function: Callable[[], Result]) -> Result:
         raise cancelled from running.exception() or CommittedBeforeCancellation(running.result())
 
 
+# Sessions of a store, and the cache of an adapter
+
+
+async def find_session(store: Store, key: str, scope: str | None = None) -> Session | None:
+    """Return the session with a key; None if there is none. One read."""
+    try:
+        return await store.open_session(key, scope=scope)
+    except SessionNotFound:
+        return None
+
+
+class Pages(Protocol):
+    """Returns a page of a listing of sessions."""
+
+    async def __call__(self, *, cursor: str | None) -> SessionPage: ...
+
+
+async def listed_sessions(pages: Pages) -> AsyncIterator[SessionInfo]:
+    """Yield the sessions of a listing, page by page. O(sessions)."""
+    cursor: str | None = None
+    while True:
+        page = await pages(cursor=cursor)
+        for info in page.sessions:
+            yield info
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+Value = TypeVar("Value")
+
+
+class Cache(Generic[Value]):
+    """The values that were used last, up to a number of them. Any thread may use it."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._values: OrderedDict[Hashable, Value] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._values
+
+    def get(self, key: Hashable) -> Value | None:
+        """Return a value, or None. O(1)."""
+        with self._lock:
+            value = self._values.get(key)
+            if value is not None:
+                self._values.move_to_end(key)
+            return value
+
+    def get_or_put(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """Return a value, made if it is not there. O(1)."""
+        with self._lock:
+            value = self.get(key)
+            if value is None:
+                value = make()
+                self.put(key, value)
+            return value
+
+    def put(self, key: Hashable, value: Value) -> None:
+        """Remember a value, and forget the one that was not used for the longest time. O(1)."""
+        with self._lock:
+            self._values[key] = value
+            self._values.move_to_end(key)
+            if len(self._values) > self._size:
+                self._values.popitem(last=False)
+
+
 # The key of a session: the framework's id, if that can be a key
 
 FRAMEWORK_ID = "frameworkId"
@@ -375,27 +459,27 @@ def shown_groups(
     items = project(path)
     at = {item.entry_id: item for item in items if not item.is_prompt}
     group_of: dict[str, Sequence[Entry]] = {}
-    beside: list[Sequence[Entry]] = []
+    unseen: list[Sequence[Entry]] = []
     for group in groups:
-        said = [entry for entry in group if entry.kind in SHOWN_KINDS and not is_own(entry)]
-        if said and all(entry.id in at and as_message(at[entry.id]) is entry for entry in said):
-            group_of |= {entry.id: group for entry in said}
-        elif not said and group[-1].kind != EXCLUSION:
-            beside.append(group)
+        shown_entries = [entry for entry in group if entry.kind in SHOWN_KINDS and not is_own(entry)]
+        if shown_entries and all(entry.id in at and as_message(at[entry.id]) is entry for entry in shown_entries):
+            group_of |= {entry.id: group for entry in shown_entries}
+        elif not shown_entries and group[-1].kind != EXCLUSION:
+            unseen.append(group)
     in_place = [item.entry.depth for item in items if _is_in_place(item)]
     compaction = latest_compaction(path)
     if compaction is not None:
         cut = min([*in_place, compaction.depth])
-        beside = [group for group in beside if group[-1].depth > cut]
-    found: list[Sequence[Entry]] = []
+        unseen = [group for group in unseen if group[-1].depth > cut]
+    groups_shown: list[Sequence[Entry]] = []
     for item in items:
-        while beside and _is_in_place(item) and beside[0][-1].depth < item.entry.depth:
-            found.append(beside.pop(0))
+        while unseen and _is_in_place(item) and unseen[0][-1].depth < item.entry.depth:
+            groups_shown.append(unseen.pop(0))
         # `extra` belongs to a whole group, not to a part of it.
         group = group_of.get(item.entry_id) or [replace(as_message(item), extra=None)]
-        if not found or found[-1] is not group:
-            found.append(group)
-    return found + beside
+        if not groups_shown or groups_shown[-1] is not group:
+            groups_shown.append(group)
+    return groups_shown + unseen
 
 
 def _is_in_place(item: ContextEntry) -> bool:

@@ -1,8 +1,4 @@
-"""Parts of Gemini's contents as parts of our messages, and back, as far as they go.
-
-What a message would not give back is written beside it, by `events`. The parts are those of `flue_py.providers`;
-results of tools are written here, since ADK has its own way to put what a tool returned into an object.
-"""
+"""Events and state of ADK as entries of ours, and back, value for value; scopes and keys of its sessions."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ from uuid import uuid4
 from google.adk.sessions.state import State as StateNames
 from pydantic_core import to_jsonable_python
 
-from flue_py.adapters.common import metadata_of, shown_groups
+from flue_py.adapters.common import list_in, metadata_of, object_in, shown_groups
 from flue_py.compaction.plan import estimate_context_tokens
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.json import JsonObject, JsonValue, encode_json
@@ -39,8 +35,8 @@ if TYPE_CHECKING:
 
 # Parts of Gemini's contents as parts of our messages, and back
 #
-# What a message would not give back is written beside it, by `events`. The parts are those of `flue_py.providers`;
-# results of tools are written here, since ADK has its own way to put what a tool returned into an object.
+# The parts are those of `flue_py.providers`; results of tools are written here, since ADK has its own way to put the
+# return value of a tool into an object.
 
 
 def part_of_ours(part: JsonObject, number: int) -> JsonValue:
@@ -70,16 +66,15 @@ def part_of_gemini(part: JsonObject) -> JsonValue:
 
 def result_of_ours(part: JsonObject, number: int, agent: JsonValue) -> JsonObject:
     """Return a part with a function's response as a message of ours: the result of a tool. O(size)."""
-    held = part["functionResponse"]
-    response = held if isinstance(held, dict) else {}
-    said = response.get("response")
-    plain = said.get("result") if isinstance(said, dict) and len(said) == 1 else None
+    response = object_in(part["functionResponse"])
+    returned = response.get("response")
+    plain = returned.get("result") if isinstance(returned, dict) and len(returned) == 1 else None
     return {
         "role": "toolResult",
         "toolCallId": response.get("id") or f"call:{response.get('name')}:{number}",
         "toolName": response.get("name"),
-        "content": plain if isinstance(plain, str) else json.dumps(said, ensure_ascii=False, separators=(",", ":")),
-        **({"isError": True} if isinstance(said, dict) and "error" in said else {}),
+        "content": plain if isinstance(plain, str) else json.dumps(returned, ensure_ascii=False, separators=(",", ":")),
+        **({"isError": True} if isinstance(returned, dict) and "error" in returned else {}),
         **({"agent": agent} if isinstance(agent, str) else {}),
     }
 
@@ -88,14 +83,14 @@ def result_of_gemini(message: JsonObject) -> JsonObject:
     """Return the result of a tool as a part with a function's response. O(size)."""
     text = text_of(message.get("content"))
     try:
-        said = json.loads(text)
+        value = json.loads(text)
     except ValueError:
-        said = None
+        value = None
     return {
         "functionResponse": {
             "id": message.get("toolCallId"),
             "name": message.get("toolName"),
-            "response": said if isinstance(said, dict) else {"error" if message.get("isError") else "result": text},
+            "response": value if isinstance(value, dict) else {"error" if message.get("isError") else "result": text},
         }
     }
 
@@ -109,36 +104,34 @@ def text_of(content: JsonValue) -> str:
 
 def with_usual_base64(content: JsonValue) -> JsonValue:
     """Return a content whose files are in the base64 that everybody reads; ADK prints the one for URLs. O(size)."""
-    parts = content.get("parts") if isinstance(content, dict) else None
-    for part in parts if isinstance(parts, list) else ():
-        data = part.get("inlineData") if isinstance(part, dict) else None
-        if isinstance(data, dict) and isinstance(data.get("data"), str):
-            standard = str(data["data"]).replace("-", "+").replace("_", "/")
-            data["data"] = b64encode(b64decode(standard)).decode()
+    for part in list_in(object_in(content).get("parts")):
+        inline = object_in(object_in(part).get("inlineData"))
+        if isinstance(data := inline.get("data"), str):
+            inline["data"] = b64encode(b64decode(data.replace("-", "+").replace("_", "/"))).decode()
     return content
 
 
 # Events of ADK as entries, and back, value for value
 #
-# An event with content is one message, or several: each response of a function is the result of a tool. What such
-# messages would not give back stands beside the last of them, in its ``extra``, as a difference (`BESIDE`). An event
-# without content is an entry of a kind of its own (`EVENT`). The last entry has the event's id, the others have ids
-# that were drawn.
+# An event with content is one message, or several: each response of a function is the result of a tool. The difference
+# to the event that such messages print stands beside the last of them, in its ``extra`` (`BESIDE`). An event without
+# content is an entry of a kind of its own (`EVENT`). The last entry has the event's id, the others have ids that were
+# drawn.
 #
-# Events are JSON here, as ADK prints them: camel case, without what is as its default.
+# Events are JSON here, as ADK prints them: camel case, without fields that are as their default.
 
 EVENT = "adk.event"
-"""The kind of an event without content: what an agent did, such as a change of the state."""
+"""The kind of an event without content: an action of an agent, such as a change of the state."""
 
 STATE = "adk.state"
 """The kind of an entry with state that came with no event (see `states`)."""
 
 BESIDE = "adk"
-"""The field of an entry's ``extra`` with what its message would not give back, and with what is known there."""
+"""The field of an entry's ``extra`` with the record of its event: the difference to its message, and the state."""
 
 _PART = "part"  # an entry of an event that goes on in the next one
 _PART_TEXT = f'{{"{BESIDE}":{{"{_PART}":true}}}}'
-_TEXT = "text"  # the whole event as text: what no JSON in UTF-8 can hold
+_TEXT = "text"  # the whole event as text, if no JSON in UTF-8 can hold it
 _STOPS: dict[JsonValue, str] = {"STOP": "stop", "MAX_TOKENS": "length"}
 _FINISHES = {"stop": "STOP", "toolUse": "STOP", "length": "MAX_TOKENS"}
 
@@ -146,7 +139,7 @@ _FINISHES = {"stop": "STOP", "toolUse": "STOP", "length": "MAX_TOKENS"}
 class Found(NamedTuple):
     """An event as its entries have it: nothing is decoded before it is asked for, and nothing is kept decoded.
 
-    ``by_hand`` is what the event is if none made the entry.
+    ``by_hand`` is the event of an entry that none made.
     """
 
     entries: tuple[Entry, ...]
@@ -164,36 +157,36 @@ class Found(NamedTuple):
 
     @property
     def time(self) -> float:
-        """When it happened, in seconds since 1970. O(size of what stands beside it)."""
+        """When it happened, in seconds since 1970. O(size of its record)."""
         return timestamp_of(self.entry) if self.by_hand is None else cast("float", self.by_hand["timestamp"])
 
 
-def entries_of(event: JsonObject, beside: JsonObject, entry_id: str, *, is_same_call: bool = True) -> list[NewEntry]:
-    """Return an event as entries, with what else is to stand beside the last of them. O(size).
+def entries_of(event: JsonObject, extra: JsonObject, entry_id: str, *, is_same_call: bool = True) -> list[NewEntry]:
+    """Return an event as entries; ``extra`` is recorded beside the last of them, too. O(size).
 
-    What it paid for goes by its own id, also where its entry has another one, unless ``is_same_call`` is False.
+    Its call goes by its own id, also if its entry has another one, unless ``is_same_call`` is False.
     """
-    kept, is_whole = _storable(event)
-    messages = _messages_of(kept)
+    storable, is_whole = _storable(event)
+    messages = _messages_of(storable)
     if not is_whole:
-        beside = {**beside, _TEXT: as_text(event, "event")}
+        extra = {**extra, _TEXT: as_text(event, "event")}
     if not messages:
-        data = {name: value for name, value in kept.items() if name != "id" or value != entry_id}
-        return [NewEntry.custom(EVENT, data if is_whole else None, id=entry_id, extra=_extra(beside))]
+        data = {name: value for name, value in storable.items() if name != "id" or value != entry_id}
+        return [NewEntry.custom(EVENT, data if is_whole else None, id=entry_id, extra={BESIDE: extra})]
     if is_whole:
-        beside = {**_difference(messages, event, entry_id), **beside}
+        extra = {**_difference(messages, event, entry_id), **extra}
     first = [NewEntry.message(message, extra={BESIDE: {_PART: True}}) for message in messages[:-1]]
     calls = _calls(messages[-1].get("usage"), event, entry_id) if is_same_call else []
-    return [*first, NewEntry.message(messages[-1], id=entry_id, extra=_extra(beside), calls=calls)]
+    return [*first, NewEntry.message(messages[-1], id=entry_id, extra={BESIDE: extra}, calls=calls)]
 
 
 def _calls(usage: JsonValue, event: JsonObject, entry_id: str) -> list[JsonObject]:
-    """Return what an event paid for under its own id, where its entry has another one."""
+    """Return the call of an event under its own id, if its entry has another one."""
     return [{**usage, "callId": event["id"]}] if isinstance(usage, dict) and entry_id != event["id"] else []
 
 
 class Compaction(NamedTuple):
-    """What a compaction of ours says; ``first_kept`` is None where nothing is kept."""
+    """The content of a compaction of ours; ``first_kept`` is None if nothing is kept."""
 
     summary: str
     first_kept: str | None
@@ -201,25 +194,25 @@ class Compaction(NamedTuple):
 
 
 def compaction_entries(
-    event: JsonObject, beside: JsonObject, entry_id: str, compaction: Compaction, *, is_same_call: bool
+    event: JsonObject, extra: JsonObject, entry_id: str, compaction: Compaction, *, is_same_call: bool
 ) -> list[NewEntry]:
     """Return an event that compacts as a compaction of ours, behind an entry with the event. O(size).
 
     Where nothing is kept, the compaction names that entry, which no model sees, as the first one kept.
     """
-    kept, is_whole = _storable(event)
-    usage = kept.get("usageMetadata")
-    held = uuid4().hex
+    storable, is_whole = _storable(event)
+    usage = storable.get("usageMetadata")
+    event_entry_id = uuid4().hex
     return [
-        NewEntry.custom(EVENT, kept, id=held, extra={BESIDE: {_PART: True}}),
+        NewEntry.custom(EVENT, storable, id=event_entry_id, extra={BESIDE: {_PART: True}}),
         NewEntry.compaction(
             compaction.summary,
-            first_kept_entry_id=compaction.first_kept or held,
+            first_kept_entry_id=compaction.first_kept or event_entry_id,
             tokens_before=compaction.tokens,
             usage=usage if isinstance(usage, dict) else None,
             calls=_calls(usage, event, entry_id) if is_same_call else [],
             id=entry_id,
-            extra=_extra(beside if is_whole else {**beside, _TEXT: as_text(event, "event")}),
+            extra={BESIDE: extra if is_whole else {**extra, _TEXT: as_text(event, "event")}},
         ),
     ]
 
@@ -235,12 +228,12 @@ def events_of(entries: Iterable[Entry]) -> Iterator[Found]:
 
 def events_shown(path: Sequence[Entry]) -> list[Found]:
     """Return the events that the model is sent of a whole path, in order. Raises as `events_of`. O(size)."""
-    found = list(_events(shown_groups(list(_groups(path)), is_own=_is_own_compaction)))
-    # The framework puts them in the order of their times, and a summary is younger than what is kept behind it.
-    for each, after in reversed([*pairwise(found)]):
-        if each.by_hand is not None:
-            each.by_hand["timestamp"] = min(each.time, after.time)
-    return found
+    events = list(_events(shown_groups(list(_groups(path)), is_own=_is_own_compaction)))
+    # The framework puts them in the order of their times, and a summary is younger than the events kept behind it.
+    for event, after in reversed([*pairwise(events)]):
+        if event.by_hand is not None:
+            event.by_hand["timestamp"] = min(event.time, after.time)
+    return events
 
 
 def _is_own_compaction(entry: Entry) -> bool:
@@ -248,15 +241,15 @@ def _is_own_compaction(entry: Entry) -> bool:
 
 
 def _groups(entries: Iterable[Entry]) -> Iterator[Sequence[Entry]]:
-    before: list[Entry] = []
+    group: list[Entry] = []
     for entry in entries:
-        before.append(entry)
+        group.append(entry)
         if entry.extra != _PART_TEXT:
             # The rest of an event whose end is not on this path stands for itself.
             is_whole = entry.kind != STATE and is_event(entry)
-            yield from [before] if is_whole else ([each] for each in before)
-            before = []
-    yield from ([each] for each in before)
+            yield from [group] if is_whole else ([entry] for entry in group)
+            group = []
+    yield from ([entry] for entry in group)
 
 
 def _events(groups: Iterable[Sequence[Entry]]) -> Iterator[Found]:
@@ -269,11 +262,11 @@ def _events(groups: Iterable[Sequence[Entry]]) -> Iterator[Found]:
 
 
 def beside_of(entry: Entry) -> JsonObject | None:
-    """Return what stands beside an entry that is of an event, or None. O(size)."""
+    """Return the record beside an entry that is of an event, or None. O(size)."""
     if not is_event(entry):
         return None
-    found = entry.extra_fields.get(BESIDE)
-    return found if isinstance(found, dict) else None
+    record = entry.extra_fields.get(BESIDE)
+    return record if isinstance(record, dict) else None
 
 
 def is_event(entry: Entry) -> bool:
@@ -281,32 +274,36 @@ def is_event(entry: Entry) -> bool:
     return entry.extra is not None and f'"{BESIDE}"' in entry.extra
 
 
-def is_part(beside: JsonObject) -> bool:
-    """Return whether what stands beside an entry says that its event goes on in the next one."""
-    return _PART in beside
+def is_part(record: JsonObject) -> bool:
+    """Return whether the record beside an entry says that its event goes on in the next one."""
+    return _PART in record
+
+
+def state_delta(event: JsonObject) -> JsonObject:
+    """Return how an event changes the state. O(1)."""
+    return object_in(object_in(event.get("actions")).get("stateDelta"))
 
 
 def delta_of(entry: Entry) -> JsonObject:
     """Return how the event that an entry ends changed the state. O(size)."""
-    beside = beside_of(entry) or {}
-    text = beside.get(_TEXT)
-    event = json.loads(text) if isinstance(text, str) else entry.fields if entry.kind == EVENT else beside.get("set")
-    actions = event.get("actions") if isinstance(event, dict) else None
-    delta = actions.get("stateDelta") if isinstance(actions, dict) else None
-    return delta if isinstance(delta, dict) else {}
+    return state_delta(_own_fields(entry, beside_of(entry) or {}))
+
+
+def _own_fields(entry: Entry, record: JsonObject) -> JsonObject:
+    """Return the fields of the event that an entry ends which its message does not have."""
+    text = record.get(_TEXT)
+    return object_in(
+        json.loads(text) if isinstance(text, str) else entry.fields if entry.kind == EVENT else record.get("set")
+    )
 
 
 def timestamp_of(entry: Entry) -> float:
     """Return the time of the event that an entry ends; of one that no event made, its own. O(size)."""
-    beside = beside_of(entry)
-    if beside is None or is_part(beside) or entry.kind == STATE:
+    record = beside_of(entry)
+    if record is None or is_part(record) or entry.kind == STATE:
         return entry.created_us / 1_000_000
-    text = beside.get(_TEXT)
-    event = json.loads(text) if isinstance(text, str) else entry.fields if entry.kind == EVENT else beside.get("set")
-    told = event.get("timestamp") if isinstance(event, dict) else None
-    if not isinstance(told, (int, float)):
-        told = beside.get("timestamp")
-    return told if isinstance(told, (int, float)) else entry.created_us / 1_000_000
+    times = (_own_fields(entry, record).get("timestamp"), record.get("timestamp"), entry.created_us / 1_000_000)
+    return next(time for time in times if isinstance(time, (int, float)))
 
 
 # An event as messages
@@ -314,42 +311,39 @@ def timestamp_of(entry: Entry) -> float:
 
 def _messages_of(event: JsonObject) -> list[JsonObject]:
     """Return the messages that an event is, none if it says nothing."""
-    content = event.get("content")
-    parts = content.get("parts") if isinstance(content, dict) else None
     author = event.get("author")
-    made: list[JsonObject] = []
-    said: list[JsonValue] = []
-    for number, part in enumerate(parts if isinstance(parts, list) else ()):
+    messages: list[JsonObject] = []
+    run: list[JsonValue] = []
+    for number, part in enumerate(list_in(object_in(event.get("content")).get("parts"))):
         if not isinstance(part, dict):
             return []
         if isinstance(part.get("functionResponse"), dict):
-            if said:
-                made.append(_said(said, author))
-                said = []
-            made.append(result_of_ours(part, number, author))
+            if run:
+                messages.append(_message(run, author))
+                run = []
+            messages.append(result_of_ours(part, number, author))
         else:
-            said.append(part_of_ours(part, number))
-    if said:
-        made.append(_said(said, author))
+            run.append(part_of_ours(part, number))
+    if run:
+        messages.append(_message(run, author))
     is_answer = author != "user" and ("usageMetadata" in event or "errorCode" in event)
-    if not made and is_answer:
-        made.append({"role": "assistant", "content": None, "agent": author})
-    if made and made[-1]["role"] == "assistant":
-        made[-1].update(_answered(event, made[-1]))
-    return made
+    if not messages and is_answer:
+        messages.append({"role": "assistant", "content": None, "agent": author})
+    if messages and messages[-1]["role"] == "assistant":
+        messages[-1].update(_answered(event, messages[-1]))
+    return messages
 
 
-def _said(parts: list[JsonValue], author: JsonValue) -> JsonObject:
-    first = parts[0]
-    is_text = len(parts) == 1 and isinstance(first, dict) and first.get("type") == "text"
-    content = first["text"] if is_text and isinstance(first, dict) else parts
+def _message(parts: list[JsonValue], author: JsonValue) -> JsonObject:
+    first = object_in(parts[0])
+    content = first["text"] if len(parts) == 1 and first.get("type") == "text" else parts
     if author == "user":
         return {"role": "user", "content": content}
     return {"role": "assistant", "content": content, "agent": author}
 
 
 def _answered(event: JsonObject, message: JsonObject) -> JsonObject:
-    """Return the fields of an answer: who gave it, what it used, and how it ended."""
+    """Return the fields of an answer: who gave it, its usage, and how it ended."""
     fields: JsonObject = {}
     model = event.get("modelVersion")
     if isinstance(model, str):
@@ -358,8 +352,7 @@ def _answered(event: JsonObject, message: JsonObject) -> JsonObject:
             fields["provider"] = "google"
     if isinstance(event.get("usageMetadata"), dict):
         fields["usage"] = event["usageMetadata"]
-    content = message.get("content")
-    calls = isinstance(content, list) and any(isinstance(p, dict) and p.get("type") == "toolCall" for p in content)
+    calls = any(object_in(part).get("type") == "toolCall" for part in list_in(message.get("content")))
     if "errorCode" in event:
         fields["stopReason"] = "error"
         fields["errorMessage"] = str(event.get("errorMessage") or event["errorCode"])
@@ -401,64 +394,60 @@ def _printed(messages: Sequence[JsonObject], entry_id: str) -> JsonObject:
 
 
 def _difference(messages: Sequence[JsonObject], event: JsonObject, entry_id: str) -> JsonObject:
-    """Return what makes the event of what its messages print."""
+    """Return the difference between an event and the event that its messages print."""
     printed = _printed(messages, entry_id)
     ours, theirs = printed.get("content"), event.get("content")
     parts: JsonObject = {}
     if isinstance(ours, dict) and isinstance(theirs, dict):
-        made, wanted = ours["parts"], theirs.get("parts")
-        assert isinstance(made, list)
-        assert isinstance(wanted, list)
-        for number, (one, other) in enumerate(zip(made, wanted, strict=True)):
-            if one != other or json.dumps(one, sort_keys=True) != json.dumps(other, sort_keys=True):
-                assert isinstance(one, dict)
-                assert isinstance(other, dict)
-                parts[str(number)] = difference(one, other)
-        event = {**event, "content": {**theirs, "parts": made}}
-    found = difference(printed, event)
+        pairs = zip(list_in(ours["parts"]), list_in(theirs.get("parts")), strict=True)
+        for number, (our_part, their_part) in enumerate(pairs):
+            if our_part != their_part or _sorted_text(our_part) != _sorted_text(their_part):
+                parts[str(number)] = difference(object_in(our_part), object_in(their_part))
+        event = {**event, "content": {**theirs, "parts": ours["parts"]}}
+    changes = difference(printed, event)
     if parts:
-        found["parts"] = parts
-    changed = found.get("set")
+        changes["parts"] = parts
+    changed = changes.get("set")
     if isinstance(changed, dict) and isinstance(changed.get("content"), dict) and "content" in printed:
         # Only the role can be another one: the parts are told above.
-        found["role"] = event["content"].get("role") if isinstance(event["content"], dict) else None
+        changes["role"] = object_in(event["content"]).get("role")
         del changed["content"]
-    return found
+    return changes
 
 
-def _restored(entries: Sequence[Entry], beside: JsonObject) -> JsonObject:
-    """Return the event that entries with this beside them are."""
-    text, last = beside.get(_TEXT), entries[-1]
+def _sorted_text(value: JsonValue) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _restored(entries: Sequence[Entry], record: JsonObject) -> JsonObject:
+    """Return the event that entries with this record are."""
+    text, last = record.get(_TEXT), entries[-1]
     if isinstance(text, str):
         event = json.loads(text)
         assert isinstance(event, dict)
         return event
     if last.kind != MESSAGE:
-        # What was read may begin between the two entries of a compaction.
-        told = (
-            {"timestamp": beside["timestamp"]} if len(entries) == 1 and last.kind == COMPACTION else entries[0].fields
-        )
-        return {"id": last.id, **told}
+        # The entries read may begin between the two of a compaction.
+        is_half = len(entries) == 1 and last.kind == COMPACTION
+        return {"id": last.id, **({"timestamp": record["timestamp"]} if is_half else entries[0].fields)}
     printed = _printed([entry.fields for entry in entries], last.id)
-    content, parts = printed.get("content"), beside.get("parts")
+    content, parts = printed.get("content"), record.get("parts")
     if isinstance(content, dict):
         if isinstance(parts, dict):
-            made = content["parts"]
-            assert isinstance(made, list)
             content["parts"] = [
                 restored(part, parts.get(str(number))) if isinstance(part, dict) else part
-                for number, part in enumerate(made)
+                for number, part in enumerate(list_in(content["parts"]))
             ]
-        if "role" in beside:
-            content["role"] = beside["role"]
-    return restored(printed, beside)
+        if "role" in record:
+            content["role"] = record["role"]
+    return restored(printed, record)
 
 
 def _event_by_hand(entry: Entry) -> JsonObject | None:
     """Return the event that an entry is which no event made; None if it says nothing to ADK.
 
-    ADK has no messages of the system among its events: what one says is said by the user. Raises `InvalidArgument` for
-    a role that ADK has no event for.
+    ADK has no messages of the system among its events: they become the user's. Raises `InvalidArgument` for a role that
+    ADK has no event for.
     """
     if entry.kind != MESSAGE:
         return None
@@ -469,9 +458,8 @@ def _event_by_hand(entry: Entry) -> JsonObject | None:
         )
     event: JsonObject = {"id": entry.id, "invocationId": entry.id, "timestamp": entry.created_us / 1_000_000}
     printed = _printed([entry.fields], entry.id)
-    content = printed.get("content")
-    if isinstance(content, dict) and isinstance(content["parts"], list):
-        content["parts"] = [part for part in content["parts"] if part]
+    if isinstance(content := printed.get("content"), dict):
+        content["parts"] = [part for part in list_in(content["parts"]) if part]
     if "usageMetadata" in printed:
         printed["usageMetadata"] = _usage(printed["usageMetadata"])
     author = "user" if entry.role in SYSTEM else printed.get("author") or "model"
@@ -479,20 +467,20 @@ def _event_by_hand(entry: Entry) -> JsonObject | None:
 
 
 def _usage(reported: JsonValue) -> JsonObject:
-    """Return usage in any known shape as Gemini's, which counts what comes from a cache as part of the prompt."""
-    found = read_reported(reported)
-    tokens = found.totals
+    """Return usage in any known shape as Gemini's, which counts tokens of a cache as part of the prompt."""
+    usage = read_reported(reported)
+    tokens = usage.totals
     prompt = tokens.input + tokens.cache_read + tokens.cache_write
     counts = {
-        "promptTokenCount": prompt if "input" in found.told else None,
-        "cachedContentTokenCount": tokens.cache_read if "cacheRead" in found.told else None,
-        "candidatesTokenCount": tokens.output if "output" in found.told else None,
-        "totalTokenCount": prompt + tokens.output if found.is_known else None,
+        "promptTokenCount": prompt if "input" in usage.told else None,
+        "cachedContentTokenCount": tokens.cache_read if "cacheRead" in usage.told else None,
+        "candidatesTokenCount": tokens.output if "output" in usage.told else None,
+        "totalTokenCount": prompt + tokens.output if usage.is_known else None,
     }
     return {name: count for name, count in counts.items() if count is not None}
 
 
-# What JSON in UTF-8 can hold
+# Events that JSON in UTF-8 cannot hold
 
 
 def _storable(event: JsonObject) -> tuple[JsonObject, bool]:
@@ -502,16 +490,16 @@ def _storable(event: JsonObject) -> tuple[JsonObject, bool]:
         return event, not replaced
     except InvalidEntry:
         pass
-    # NaN and infinities are null to who reads it without ADK; what is nested too deep is only in the text.
-    kept: JsonObject = {"author": event.get("author")}
+    # NaN and infinities are null to who reads it without ADK; a field that is nested too deep is only in the text.
+    finite_fields: JsonObject = {"author": event.get("author")}
     for name, value in event.items():
         try:
             finite = _finite(value)
             encode_json(finite, name)
         except InvalidEntry:
             continue
-        kept[name] = finite
-    return kept, False
+        finite_fields[name] = finite
+    return finite_fields, False
 
 
 def _finite(value: JsonValue) -> JsonValue:
@@ -522,18 +510,14 @@ def _finite(value: JsonValue) -> JsonValue:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def as_text(value: JsonObject, what: str) -> str:
-    """Return JSON as text: what no JSON in UTF-8 can hold. Raises `InvalidArgument` if it could not be read again."""
+def as_text(value: JsonObject, name: str) -> str:
+    """Return JSON as text, if no JSON in UTF-8 can hold it. Raises `InvalidArgument` if it could not be read again."""
     try:
         return json.dumps(value)
     except (ValueError, RecursionError) as error:
         raise InvalidArgument(
-            f"{what}: it could not be read again ({error}); make text of large integers, and flatten what is nested"
+            f"{name}: it could not be read again ({error}); make text of large integers, and flatten what is nested"
         ) from None
-
-
-def _extra(beside: JsonObject) -> JsonObject:
-    return {BESIDE: beside}
 
 
 # Compactions of ADK as our compactions
@@ -553,44 +537,42 @@ async def compaction_of(
     session: Session, leaf: str | None, event: JsonObject, before: Sequence[Found]
 ) -> Compaction | None:
     """Return the compaction that an event asks for below the events of its path; None if ours has no form for it."""
-    spans = [span for each in (*(found.event for found in before), event) if (span := _span(each)) is not None]
+    events = [*(earlier.event for earlier in before), event]
+    spans = [span for span in map(_span, events) if span is not None]
     spans = [span for number, span in enumerate(spans) if not _is_within(span, spans[number + 1 :])]
-    raw = [found for found in before if _span(found.event) is None]
+    raw = [earlier for earlier in before if _span(earlier.event) is None]
     end = max(span.end for span in spans)
-    old = [found for found in raw if found.time <= end]
-    kept = [found for found in raw if found.time > end]
-    is_prefix = all(any(span.start <= found.time <= span.end for span in spans) for found in old)
-    if not old or not is_prefix or raw != [*old, *kept]:
+    old = [earlier for earlier in raw if earlier.time <= end]
+    later = [earlier for earlier in raw if earlier.time > end]
+    is_prefix = all(any(span.start <= earlier.time <= span.end for span in spans) for earlier in old)
+    if not old or not is_prefix or raw != [*old, *later]:
         return None
     context = await session.build_context_entries(leaf=leaf)
     summary = "\n\n".join(span.text for span in sorted(spans))
-    first = None if not kept else kept[0].entries[0].id
+    first = None if not later else later[0].entries[0].id
     return Compaction(summary, first, estimate_context_tokens(context).tokens)
 
 
 def _is_within(span: _Span, later: Sequence[_Span]) -> bool:
-    return any(other.start <= span.start and span.end <= other.end for other in later)
+    return any(later_span.start <= span.start and span.end <= later_span.end for later_span in later)
 
 
 def _span(event: JsonObject) -> _Span | None:
-    actions = event.get("actions")
-    told = actions.get("compaction") if isinstance(actions, dict) else None
-    if not isinstance(told, dict):
-        return None
-    start, end, content = told.get("startTimestamp"), told.get("endTimestamp"), told.get("compactedContent")
+    compaction = object_in(object_in(event.get("actions")).get("compaction"))
+    start, end, content = (compaction.get(name) for name in ("startTimestamp", "endTimestamp", "compactedContent"))
     if not isinstance(start, (int, float)) or not isinstance(end, (int, float)) or not isinstance(content, dict):
         return None
     return _Span(start, end, _text(content.get("parts")))
 
 
 def _text(parts: JsonValue) -> str:
-    said = [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
-    return "\n".join(str(part["text"]) for part in said if part.get("text") and not part.get("thought"))
+    texts = [part for part in map(object_in, list_in(parts)) if part.get("text") and not part.get("thought")]
+    return "\n".join(str(part["text"]) for part in texts)
 
 
 # Scope and keys of the sessions of an app and a user
 #
-# The scope is ``app/user``, with a slash, a percent sign and what no scope may hold written as ``%`` and two
+# The scope is ``app/user``, with a slash, a percent sign and characters that no scope may hold written as ``%`` and two
 # hexadecimal digits for each byte, so that it can be read, typed and split again. State that the sessions of a user
 # share, and state that an app shares, has a session of its own, in a scope that no session of a user is in.
 
@@ -619,9 +601,9 @@ def names_of(scope: str, metadata: Mapping[str, JsonValue] = MappingProxyType({}
     ``metadata`` are those of a session in it: names that are too long for a scope are there. Raises `InvalidArgument`
     for another scope. O(length).
     """
-    kept = metadata.get(_NAMES)
-    if isinstance(kept, str):
-        names = json.loads(kept)
+    names_text = metadata.get(_NAMES)
+    if isinstance(names_text, str):
+        names = json.loads(names_text)
         return (str(names[0]), str(names[1]))
     parts = scope.split("/")
     if len(parts) != 2:
@@ -631,10 +613,10 @@ def names_of(scope: str, metadata: Mapping[str, JsonValue] = MappingProxyType({}
 
 def session_metadata(app_name: str, user_id: str, session_id: str) -> JsonObject:
     """Return the metadata of a new session: empty, unless its names are not in its scope and key as they are."""
-    found = metadata_of(session_id)
+    metadata = metadata_of(session_id)
     if _is_long(app_name) or _is_long(user_id):
-        found[_NAMES] = json.dumps([app_name, user_id])
-    return found
+        metadata[_NAMES] = json.dumps([app_name, user_id])
+    return metadata
 
 
 def state_place(app_name: str, user_id: str | None) -> tuple[str, str]:
@@ -649,18 +631,18 @@ def _is_long(name: str) -> bool:
 
 
 def _written(name: str) -> str:
-    # A percent sign that two other characters follow is never what quoting makes.
+    # Quoting never makes a percent sign that two other characters follow.
     return f"%sha256:{sha256(_bytes(name)).hexdigest()}" if _is_long(name) else _quoted(name)
 
 
 def _quoted(name: str) -> str:
-    return _ODD.sub(lambda found: quote_from_bytes(_bytes(found[0]), safe="") if found[0] != "%" else "%25", name)
+    return _ODD.sub(lambda match: quote_from_bytes(_bytes(match[0]), safe="") if match[0] != "%" else "%25", name)
 
 
 def _read(written: str) -> str:
-    # What is not quoted is kept as it is: `unquote` would take other characters for bytes of UTF-8.
+    # Characters that are not quoted stay as they are: `unquote` would take some for bytes of UTF-8.
     return re.sub(
-        r"(?:%[0-9A-F]{2})+", lambda found: unquote_to_bytes(found[0]).decode("utf-8", "surrogatepass"), written
+        r"(?:%[0-9A-F]{2})+", lambda match: unquote_to_bytes(match[0]).decode("utf-8", "surrogatepass"), written
     )
 
 
@@ -685,51 +667,49 @@ _OPEN_PARTS = (
 
 
 def printed_event(event: Event) -> JsonObject:
-    """Return an event as JSON in camel case, without what is as its default, and without temporary state. O(size).
+    """Return an event as JSON in camel case, without defaults, and without temporary state. O(size).
 
-    Raises `InvalidArgument` for what JSON has no form for.
+    Raises `InvalidArgument` for a value that JSON has no form for.
     """
     try:
-        made: JsonObject = _without_state(event).model_dump(
+        printed: JsonObject = _without_state(event).model_dump(
             mode="json", by_alias=True, exclude_defaults=True, exclude_none=True
         )
     except ValueError as error:
         raise InvalidArgument(
             f"event {shown(event.id)}: {error}; let tools return, and events hold, what JSON has a form for"
         ) from error
-    # What a model has by default is left out, and these two are never the default.
-    made["id"], made["timestamp"] = event.id, event.timestamp
-    with_usual_base64(made.get("content"))
-    _set_exactly(made, event)
+    # Defaults of a model are left out, and these two are never the default.
+    printed["id"], printed["timestamp"] = event.id, event.timestamp
+    with_usual_base64(printed.get("content"))
+    _set_exactly(printed, event)
     # Fields with a serializer of their own are printed whatever they hold.
-    made = {name: value for name, value in made.items() if value is not None}
-    actions = made.pop("actions", None)
-    done: JsonObject = {}
-    if isinstance(actions, dict):
-        done = {name: value for name, value in actions.items() if value is not None}
+    printed = {name: value for name, value in printed.items() if value is not None}
+    actions = object_in(printed.pop("actions", None))
+    printed_actions: JsonObject = {name: value for name, value in actions.items() if value is not None}
     temporary = StateNames.TEMP_PREFIX
     delta = {name: value for name, value in event.actions.state_delta.items() if not name.startswith(temporary)}
     if delta:
-        done["stateDelta"] = printed_state(delta)
-    if done:
-        made["actions"] = done
-    return made
+        printed_actions["stateDelta"] = printed_state(delta)
+    if printed_actions:
+        printed["actions"] = printed_actions
+    return printed
 
 
 def printed_state(state: Mapping[str, object]) -> JsonObject:
     """Return state as JSON. O(size).
 
-    What JSON has no form for is kept as its text, with a warning, as ADK's own services do. Raises `InvalidArgument`
-    for bytes that are no text, and for what is no mapping.
+    A value that JSON has no form for is kept as its text, with a warning, as ADK's own services do. Raises
+    `InvalidArgument` for bytes that are no text, and for a state that is no mapping.
     """
     if not isinstance(state, Mapping):
         raise InvalidArgument(f"state: should be a mapping of names to values, not {shown(state)}")
     try:
-        made = cast("JsonObject", to_jsonable_python(dict(state)))
+        printed = cast("JsonObject", to_jsonable_python(dict(state)))
     except ValueError:
         # ADK's own way out refuses names with half of a surrogate pair, too.
-        made = {str(name): _printing_printed(value, f"state[{shown(name)}]") for name, value in state.items()}
-    return cast("JsonObject", _exact(made, dict(state)))
+        printed = {str(name): _printing_printed(value, f"state[{shown(name)}]") for name, value in state.items()}
+    return cast("JsonObject", _exact(printed, dict(state)))
 
 
 def _without_state(event: Event) -> Event:
@@ -765,53 +745,55 @@ def _printing_printed(value: object, where: str) -> JsonValue:
         return cast("JsonValue", to_jsonable_python(value, serialize_unknown=True))
 
 
-def _set_exactly(made: JsonObject, event: Event) -> None:
-    """Put what fields that may hold anything hold, where printing them has changed it."""
-    content = made.get("content")
-    printed = content.get("parts") if isinstance(content, dict) else None
+def _set_exactly(printed: JsonObject, event: Event) -> None:
+    """Put the values of fields that may hold anything, if printing has changed them."""
+    printed_parts = list_in(object_in(printed.get("content")).get("parts"))
     parts = event.content.parts if event.content is not None else None
-    for one, part in zip(printed if isinstance(printed, list) else (), parts or (), strict=True):
-        if not isinstance(one, dict):
+    for part_printed, part in zip(printed_parts, parts or (), strict=True):
+        if not isinstance(part_printed, dict):
             continue
         for alias, name, field in _OPEN_PARTS:
-            held = one.get(alias)
-            if isinstance(held, dict) and field in held:
-                held[field] = _exact(held[field], getattr(getattr(part, name), field))
-        if "partMetadata" in one:
-            one["partMetadata"] = _exact(one["partMetadata"], part.part_metadata)
+            function = object_in(part_printed.get(alias))
+            if field in function:
+                function[field] = _exact(function[field], getattr(getattr(part, name), field))
+        if "partMetadata" in part_printed:
+            part_printed["partMetadata"] = _exact(part_printed["partMetadata"], part.part_metadata)
     for alias, value in (("customMetadata", event.custom_metadata), ("output", event.output)):
         if value is not None:
-            made[alias] = _exact(made.get(alias), value)
-    _set_actions_exactly(made.get("actions"), event)
+            printed[alias] = _exact(printed.get(alias), value)
+    _set_actions_exactly(printed.get("actions"), event)
 
 
-def _set_actions_exactly(made: JsonValue, event: Event) -> None:
-    if not isinstance(made, dict):
+def _set_actions_exactly(printed: JsonValue, event: Event) -> None:
+    if not isinstance(printed, dict):
         return
     actions = event.actions
     for alias, value in (("agentState", actions.agent_state), ("setModelResponse", actions.set_model_response)):
         if value is not None:
-            made[alias] = _exact(made.get(alias), value)
-    confirmations = made.get("requestedToolConfirmations")
-    for id, asked in actions.requested_tool_confirmations.items():
-        one = confirmations.get(id) if isinstance(confirmations, dict) else None
-        if isinstance(one, dict) and asked.payload is not None:
-            one["payload"] = _exact(one.get("payload"), asked.payload)
-    widgets = made.get("renderUiWidgets")
-    for one, widget in zip(widgets if isinstance(widgets, list) else (), actions.render_ui_widgets or (), strict=True):
-        if isinstance(one, dict):
-            one["payload"] = _exact(one.get("payload"), widget.payload)
+            printed[alias] = _exact(printed.get(alias), value)
+    confirmations = object_in(printed.get("requestedToolConfirmations"))
+    for id, confirmation in actions.requested_tool_confirmations.items():
+        if confirmation.payload is not None:
+            _set_payload(confirmations.get(id), confirmation.payload)
+    widgets = list_in(printed.get("renderUiWidgets"))
+    for printed_widget, widget in zip(widgets, actions.render_ui_widgets or (), strict=True):
+        _set_payload(printed_widget, widget.payload)
 
 
-def _exact(printed: JsonValue, held: object) -> JsonValue:
+def _set_payload(printed: JsonValue, payload: object) -> None:
+    if isinstance(printed, dict):
+        printed["payload"] = _exact(printed.get("payload"), payload)
+
+
+def _exact(printed: JsonValue, original: object) -> JsonValue:
     """Return what is printed with the numbers and the names that it was printed from. O(size)."""
-    if isinstance(printed, dict) and isinstance(held, dict) and len(printed) == len(held):
+    if isinstance(printed, dict) and isinstance(original, dict) and len(printed) == len(original):
         return {
-            name if isinstance(name, str) else alias: _exact(one, inside)
-            for (alias, one), (name, inside) in zip(printed.items(), held.items(), strict=True)
+            name if isinstance(name, str) else alias: _exact(inner, original_inner)
+            for (alias, inner), (name, original_inner) in zip(printed.items(), original.items(), strict=True)
         }
-    if isinstance(printed, list) and isinstance(held, (list, tuple)) and len(printed) == len(held):
-        return [_exact(one, inside) for one, inside in zip(printed, held, strict=True)]
-    if printed is None and isinstance(held, float) and not math.isfinite(held):
-        return held
+    if isinstance(printed, list) and isinstance(original, (list, tuple)) and len(printed) == len(original):
+        return [_exact(inner, original_inner) for inner, original_inner in zip(printed, original, strict=True)]
+    if printed is None and isinstance(original, float) and not math.isfinite(original):
+        return original
     return printed
