@@ -1,28 +1,31 @@
-"""One input item of the SDK, as an entry of ours and back, value for value.
+"""Input items of the SDK as entries of ours and back, value for value, and the turns that they make up.
 
-Items are those of the Responses API, so `flue_py.providers` makes our messages of them. What differs from what it would
-print again stands beside the message, where exports find it, too. An item that is in no form of that API, such as an
-envelope of `EncryptedSession`, is kept as JSON text in a message of the role `OTHER`.
+Items are those of the Responses API, so `flue_py.providers` makes our messages of them. The difference to the item that
+it would print again stands beside the message, where exports find it, too. An item that is in no form of that API, such
+as an envelope of `EncryptedSession`, is kept as JSON text in a message of the role `OTHER`.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast
 
 from msgspec.structs import replace
 
 from flue_py import providers
-from flue_py.core.context import ContextEntry
-from flue_py.core.entries import NewEntry, entry_of_message
+from flue_py.core.context import ContextEntry, project_kept
+from flue_py.core.entries import Entry, NewEntry, entry_of_message
 from flue_py.core.json import JsonObject, JsonValue, decode_object, encode_json
 from flue_py.core.kinds import COMPACTION, MESSAGE
-from flue_py.errors import InvalidEntry, shown
+from flue_py.errors import InvalidArgument, InvalidEntry, shown
 from flue_py.providers.base import close_difference
 from flue_py.providers.lists import Said, said_of
 from flue_py.providers.openai_chat import arguments_from_text, arguments_text
 from flue_py.providers.openai_responses import API, EXTRA, PROVIDER
+from flue_py.sessions.session import Session
 
 if TYPE_CHECKING:
     from agents import TResponseInputItem
@@ -30,11 +33,11 @@ if TYPE_CHECKING:
 
 # Common item forms, converted without the general way through `flue_py.providers`
 #
-# A text of a role, a call of a function, its output as text, an answer of texts: of these the message and what stands
-# beside it are known beforehand, and both ways give what the general one gives, for a fraction of its time. What is in
-# any other form goes the general way: each function here returns None for it.
+# A text of a role, a call of a function, its output as text, an answer of texts: of these the message and its
+# difference are known beforehand, and both ways give the same as the general one, for a fraction of its time. An item
+# in any other form goes the general way: each function here returns None for it.
 
-_SAID = frozenset({"role", "content", "type"})
+_TEXT_ITEM = frozenset({"role", "content", "type"})
 _ANSWER = frozenset({"id", "type", "role", "status", "content", "phase"})
 _CALL = frozenset({"id", "type", "status", "call_id", "name", "arguments"})
 _OUTPUT = frozenset({"id", "type", "status", "call_id", "output"})
@@ -48,7 +51,7 @@ _ANSWERED = frozenset({"role", "content", "api", "provider", "model", "usage"})
 
 
 def read(item: JsonObject, names: MutableMapping[str, str]) -> tuple[JsonObject, JsonObject] | None:
-    """Return an item as a message of ours, and what printing it again would not give back. O(size)."""
+    """Return an item as a message of ours, and its difference to the item that the message prints. O(size)."""
     kind = item.get("type")
     if kind == "function_call":
         return _read_call(item, names)
@@ -57,7 +60,7 @@ def read(item: JsonObject, names: MutableMapping[str, str]) -> tuple[JsonObject,
     if kind == "message" and type(item.get("content")) is list:
         return _read_answer(item)
     role, content = item.get("role"), item.get("content")
-    if type(role) is not str or role not in _ROLES or type(content) is not str or not item.keys() <= _SAID:
+    if type(role) is not str or role not in _ROLES or type(content) is not str or not item.keys() <= _TEXT_ITEM:
         return None
     if kind != "message" and "type" in item:
         return None
@@ -101,31 +104,31 @@ def _read_answer(item: JsonObject) -> tuple[JsonObject, JsonObject] | None:
     if item.get("role") != "assistant" or not item.keys() <= _ANSWER or not isinstance(content, list) or not content:
         return None
     parts: list[JsonValue] = []
-    beside: JsonObject = {}
+    part_changes: JsonObject = {}
     for number, part in enumerate(content):
         if type(part) is not dict or part.get("type") != "output_text" or not part.keys() <= _TEXT:
             return None
         text = part.get("text")
         if type(text) is not str:
             return None
-        more = {field: value for field, value in part.items() if field not in ("type", "text")}
-        parts.append({"type": "text", "text": text, **more})
-        if more:
-            beside[str(number)] = {"set": more}
+        extras = {field: value for field, value in part.items() if field not in ("type", "text")}
+        parts.append({"type": "text", "text": text, **extras})
+        if extras:
+            part_changes[str(number)] = {"set": extras}
     changed = {field: value for field, value in item.items() if field in ("id", "status", "phase")}
     message: JsonObject = {"role": "assistant", "content": parts, "api": API, "provider": PROVIDER}
-    found: JsonObject = {"set": changed} if changed else {}
-    if beside:
-        found["inside"] = {"content": {"inside": beside}}
-    return message, found
+    difference: JsonObject = {"set": changed} if changed else {}
+    if part_changes:
+        difference["inside"] = {"content": {"inside": part_changes}}
+    return message, difference
 
 
-def shortcuts_printed(message: JsonObject, found: JsonValue) -> JsonObject | None:
+def shortcuts_printed(message: JsonObject, difference: JsonValue) -> JsonObject | None:
     """Return the item that a message is, with the difference that stands beside it applied. O(size)."""
-    changed = found.get("set", {}) if type(found) is dict and "unset" not in found else None
-    if type(found) is not dict or type(changed) is not dict:
+    changed = difference.get("set", {}) if type(difference) is dict and "unset" not in difference else None
+    if type(difference) is not dict or type(changed) is not dict:
         return None
-    content, inside = message.get("content"), found.get("inside")
+    content, inside = message.get("content"), difference.get("inside")
     if type(content) is str:
         return _printed_output(message, changed) if inside is None else None
     if message.get("role") != "assistant" or type(content) is not list or not message.keys() <= _ANSWERED:
@@ -153,42 +156,38 @@ def _printed_call(content: list[JsonValue], changed: JsonObject) -> JsonObject |
 
 
 def _printed_answer(content: list[JsonValue], changed: JsonObject, inside: JsonValue) -> JsonObject | None:
-    beside = {} if inside is None else _beside_parts(inside)
-    if beside is None or not content:
+    part_changes = {} if inside is None else _beside_parts(inside)
+    if part_changes is None or not content:
         return None
-    said: list[JsonValue] = []
+    parts: list[JsonValue] = []
     for number, part in enumerate(content):
         if type(part) is not dict or part.get("type") != "text":
             return None
         item: JsonObject = {"type": "output_text", "text": part.get("text")}
-        if beside:
-            more = beside.pop(str(number), _NOTHING)
-            told = more.get("set") if type(more) is dict and len(more) == 1 else None
-            if type(told) is not dict:
+        if part_changes:
+            part_change = part_changes.pop(str(number), _NOTHING)
+            extras = part_change.get("set") if type(part_change) is dict and len(part_change) == 1 else None
+            if type(extras) is not dict:
                 return None
-            item.update(told)
-        said.append(item)
-    # What is left stands beside a part that there is not.
-    return None if beside else {"type": "message", "role": "assistant", "content": said, **changed}
+            item.update(extras)
+        parts.append(item)
+    # A change that is left belongs to a part that there is not.
+    return None if part_changes else {"type": "message", "role": "assistant", "content": parts, **changed}
 
 
 _NOTHING: JsonObject = {"set": {}}
 
 
 def _beside_parts(inside: JsonValue) -> JsonObject | None:
-    """Return what stands beside parts by their places, if nothing else is said of the content."""
+    """Return the changes of parts by their places, if they are the only changes of the content."""
     if type(inside) is not dict or inside.keys() != {"content"}:
         return None
-    found = inside["content"]
-    parts = found.get("inside") if type(found) is dict and len(found) == 1 else None
+    change = inside["content"]
+    parts = change.get("inside") if type(change) is dict and len(change) == 1 else None
     return {**parts} if type(parts) is dict else None
 
 
 # Any input item as an entry, and back, value for value
-#
-# Items are those of the Responses API, so `flue_py.providers` makes our messages of them. What differs from what it
-# would print again stands beside the message, where exports find it, too. An item that is in no form of that API, such
-# as an envelope of `EncryptedSession`, is kept as JSON text in a message of the role `OTHER`.
 
 SHAPE: providers.Shape = "openai-responses"
 
@@ -202,10 +201,10 @@ USAGE = "openai_agents.usage"
 """The kind of an entry for calls that were paid without an answer to be stored, such as those of a tool's agent."""
 
 COMPACTED = "openaiAgentsItems"
-"""The field of a compaction's details that has the items which stand for what was compacted."""
+"""The field of a compaction's details that has the items in place of the compacted ones."""
 
 _PLAIN = '{"openaiResponses":{"unset":["type"]}}'
-"""The ``extra`` of what is only a role and a content, as most of what people say is: it is read without printing."""
+"""The ``extra`` of an item with only a role and a content, as most items of users are: it is read without printing."""
 
 Call = Mapping[str, JsonValue]
 
@@ -216,14 +215,14 @@ def entries_of(
     """Return items as entries ready to be written; the last answer among them has the calls that were paid for it.
 
     Where there is no answer, an entry of its own has the calls. ``names`` are the names of the tool calls so far, by
-    id; those of the items are added. Raises `InvalidEntry` for what JSON cannot hold. O(size).
+    id; those of the items are added. Raises `InvalidEntry` for a value that JSON cannot hold. O(size).
     """
     entries: list[NewEntry] = []
     to_pay: Sequence[Call] = calls
     # From the end, since the last answer pays; the names of calls are known before, since they come first.
-    said = [_said(item, names, f"items[{number}]") for number, item in enumerate(items)]
-    for number in range(len(said) - 1, -1, -1):
-        entry = _entry(said[number], to_pay, model, f"items[{number}]")
+    readings = [_reading(item, names, f"items[{number}]") for number, item in enumerate(items)]
+    for number, reading in reversed([*enumerate(readings)]):
+        entry = _entry(reading, to_pay, model, f"items[{number}]")
         entries.append(entry)
         to_pay = () if entry.role == "assistant" else to_pay
     entries.reverse()
@@ -232,41 +231,41 @@ def entries_of(
     return entries
 
 
-class _Said(NamedTuple):
-    """An item, as a message if it is in a form of the API, and what stands beside that."""
+class _Reading(NamedTuple):
+    """An item, as a message if it is in a form of the API, and its difference to the item that the message prints."""
 
     item: JsonObject
     message: JsonObject | None
-    beside: JsonObject
+    difference: JsonObject
 
 
-def _said(item: object, names: MutableMapping[str, str], where: str) -> _Said:
+def _reading(item: object, names: MutableMapping[str, str], where: str) -> _Reading:
     plain = _plain(item, where)
     short = read(plain, names)
     if short is not None:
-        return _Said(plain, *short)
+        return _Reading(plain, *short)
     try:
         [(message, _)] = providers.convert(plain, SHAPE, names, where)
     except InvalidEntry:
-        return _Said(plain, None, {})
+        return _Reading(plain, None, {})
     printed = providers.to_provider(message, SHAPE).messages
-    return _Said(plain, message, close_difference(printed[0] if len(printed) == 1 else {}, plain))
+    return _Reading(plain, message, close_difference(printed[0] if len(printed) == 1 else {}, plain))
 
 
-def _entry(said: _Said, calls: Sequence[Call], model: str | None, where: str) -> NewEntry:
-    if said.message is not None:
-        is_answer = said.message["role"] == "assistant"
-        message = {**said.message, "model": model} if is_answer and model is not None else said.message
+def _entry(reading: _Reading, calls: Sequence[Call], model: str | None, where: str) -> NewEntry:
+    if reading.message is not None:
+        is_answer = reading.message["role"] == "assistant"
+        message = {**reading.message, "model": model} if is_answer and model is not None else reading.message
         try:
             entry = entry_of_message(message, calls=calls if is_answer else ())
-            beside, replaced = encode_json({EXTRA: said.beside}, "extra") if said.beside else (None, 0)
+            extra, replaced = encode_json({EXTRA: reading.difference}, "extra") if reading.difference else (None, 0)
         except InvalidEntry:
             pass
         else:
             if entry.surrogates_replaced or replaced:
-                beside = encode_json({WHOLE: _whole(said.item, where)}, "extra")[0]
-            return entry if beside is None else replace(entry, extra=beside, surrogates_replaced=0)
-    return entry_of_message({"role": OTHER, "content": _whole(said.item, where)})
+                extra = encode_json({WHOLE: _whole(reading.item, where)}, "extra")[0]
+            return entry if extra is None else replace(entry, extra=extra, surrogates_replaced=0)
+    return entry_of_message({"role": OTHER, "content": _whole(reading.item, where)})
 
 
 def items_of(shown_item: ContextEntry) -> list[TResponseInputItem]:
@@ -274,9 +273,9 @@ def items_of(shown_item: ContextEntry) -> list[TResponseInputItem]:
     entry = shown_item.entry
     if entry.kind == COMPACTION:
         details = entry.fields.get("details")
-        kept = details.get(COMPACTED) if isinstance(details, dict) else None
-        if isinstance(kept, list):
-            items: list[Any] = kept
+        stored = details.get(COMPACTED) if isinstance(details, dict) else None
+        if isinstance(stored, list):
+            items: list[Any] = stored
             return items
     is_itself = entry.kind == MESSAGE and not shown_item.excluded_parts
     message = decode_object(entry.payload) if is_itself else shown_item.data
@@ -284,19 +283,19 @@ def items_of(shown_item: ContextEntry) -> list[TResponseInputItem]:
         return [cast("TResponseInputItem", {"role": message["role"], "content": message["content"]})]
     if message.get("role") == OTHER and isinstance(message.get("content"), str):
         return [json.loads(cast("str", message["content"]))]
-    beside = entry.extra_fields if is_itself else None
-    if beside is not None:
-        if isinstance(whole := beside.get(WHOLE), str):
+    extra = entry.extra_fields if is_itself else None
+    if extra is not None:
+        if isinstance(whole := extra.get(WHOLE), str):
             return [json.loads(whole)]
-        item = shortcuts_printed(message, beside.get(EXTRA, {}))
+        item = shortcuts_printed(message, extra.get(EXTRA, {}))
         if item is not None:
             return [cast("TResponseInputItem", item)]
-    printed: list[Any] = list(providers.to_provider(message, SHAPE, beside).messages)
+    printed: list[Any] = list(providers.to_provider(message, SHAPE, extra).messages)
     return printed
 
 
 class Aside(str):
-    """What stands in a message for an item that is in no form of the API, while a request is made around it."""
+    """The content of a message in place of an item that is in no form of the API, while a request is made around it."""
 
     item: JsonObject
 
@@ -306,25 +305,28 @@ def said_of_item(shown_item: ContextEntry, message: JsonObject) -> list[Said]:
 
     An item that is in no form of the API stands in a message as `Aside`. O(size).
     """
-    said = said_of(shown_item, message)
-    is_odd = message.get("role") == OTHER or WHOLE in said.extra
+    context_message = said_of(shown_item, message)
+    is_odd = message.get("role") == OTHER or WHOLE in context_message.extra
     if not is_odd and shown_item.kind != COMPACTION:
-        if EXTRA not in said.extra and len(providers.to_provider(message, SHAPE).messages) == 1:
+        if EXTRA not in context_message.extra and len(providers.to_provider(message, SHAPE).messages) == 1:
             # Without this a request gives an answer an id that it did not come with.
-            return [said.with_message(said.message, {EXTRA: {}})]
-        return [said]
+            return [context_message.with_message(context_message.message, {EXTRA: {}})]
+        return [context_message]
     names: dict[str, str] = {}
     entry_id = shown_item.entry_id
-    return [_said_again(item, names, entry_id) for item in items_of(shown_item)]
+    readings = [_reading(item, names, "item") for item in items_of(shown_item)]
+    return [
+        Said({"role": "user", "content": _aside(item)}, entry_id=entry_id)
+        if message is None
+        else Said(message, {EXTRA: difference}, entry_id)
+        for item, message, difference in readings
+    ]
 
 
-def _said_again(item: TResponseInputItem, names: MutableMapping[str, str], entry_id: str) -> Said:
-    plain, message, beside = _said(item, names, "item")
-    if message is not None:
-        return Said(message, {EXTRA: beside}, entry_id)
+def _aside(item: JsonObject) -> Aside:
     aside = Aside("an item in no form of the API")
-    aside.item = plain
-    return Said({"role": "user", "content": aside}, entry_id=entry_id)
+    aside.item = item
+    return aside
 
 
 def _plain(item: object, where: str) -> JsonObject:
@@ -341,3 +343,145 @@ def _whole(item: JsonObject, where: str) -> str:
         return json.dumps(item, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidEntry(f"{where}: cannot be stored as JSON: {error}") from error
+
+
+# Turns of a branch, as `AdvancedSQLiteSession` has them
+#
+# A turn begins with an item of the user. Turns are counted from 1 along the whole path, also those that a compaction
+# has summed up, so that a branch can begin before any of them; items before the first turn are in turn 0.
+
+
+class ConversationTurn(TypedDict):
+    """A turn: its number, the words of the user, a beginning of them as text, and when (ISO 8601, UTC)."""
+
+    turn: int
+    content: str
+    full_content: object
+    timestamp: str
+    can_branch: bool
+
+
+class TurnItem(TypedDict):
+    """An item of a turn: ``user``, ``assistant`` or its type, and the name of the tool that it calls, if it does."""
+
+    type: str
+    tool_name: str | None
+
+
+class Turn(NamedTuple):
+    """The item that a turn begins with, and its entry."""
+
+    number: int
+    entry: Entry
+    item: Mapping[str, object]
+
+
+_PREVIEW = 100
+_CALLS = frozenset(
+    {
+        "tool_call",
+        "function_call",
+        "computer_call",
+        "file_search_call",
+        "web_search_call",
+        "code_interpreter_call",
+        "tool_search_call",
+        "custom_tool_call",
+        "mcp_call",
+        "mcp_approval_request",
+        "shell_call",
+        "apply_patch_call",
+    }
+)
+_OF_A_SERVER = frozenset({"mcp_call", "mcp_approval_request"})
+_NAMED_BY_TYPE = _CALLS - _OF_A_SERVER - {"tool_call", "function_call", "custom_tool_call", "tool_search_call"}
+_SEARCHES = frozenset({"tool_search_call", "tool_search_output"})
+
+
+async def turns_of(session: Session) -> list[Turn]:
+    """Return the first items of the turns of a branch. O(path)."""
+    return [Turn(*numbered) for numbered in await _numbered(session) if numbered[2].get("role") == "user"]
+
+
+async def conversation_turns(session: Session) -> list[ConversationTurn]:
+    """Return the turns of a branch, with the first 100 characters of each. O(path)."""
+    return [_conversation_turn(turn, _PREVIEW) for turn in await turns_of(session)]
+
+
+async def turns_with(session: Session, term: str) -> list[ConversationTurn]:
+    """Return the turns in which the user said a text, in whatever case its ASCII letters are. O(path)."""
+    if not isinstance(term, str):
+        raise InvalidArgument(f"search_term: should be a string, not {shown(term)}")
+    pattern = re.compile(re.escape(term), re.IGNORECASE | re.ASCII)
+    turns = await turns_of(session)
+    return [_conversation_turn(turn) for turn in turns if any(map(pattern.search, _texts(turn.item)))]
+
+
+async def by_turns(session: Session) -> dict[int, list[TurnItem]]:
+    """Return the items of a branch by turn, in order, without their content. O(path)."""
+    turns: dict[int, list[TurnItem]] = {}
+    for number, _, item in await _numbered(session):
+        turns.setdefault(number, []).append(TurnItem(type=_type_of(item), tool_name=_tool_of(item)))
+    return turns
+
+
+async def tools_used(session: Session) -> list[tuple[str, int, int]]:
+    """Return how often each tool was called in each turn: name, calls, turn; by turn, then by name. O(path)."""
+    calls: Counter[tuple[int, str]] = Counter()
+    for number, items in (await by_turns(session)).items():
+        called = [item for item in items if item["type"] in _CALLS]
+        if not any(item["type"] == "tool_search_call" for item in called):
+            called += [item for item in items if item["type"] == "tool_search_output"]
+        calls.update((number, item["tool_name"] or "") for item in called)
+    return [(name, count, number) for (number, name), count in sorted(calls.items())]
+
+
+async def _numbered(session: Session) -> list[tuple[int, Entry, Mapping[str, object]]]:
+    """Return the items of the whole path, but for those that are excluded, with their turns and their entries."""
+    numbered: list[tuple[int, Entry, Mapping[str, object]]] = []
+    number = 0
+    for shown_item in project_kept(await session.get_active_path()):
+        for item in items_of(shown_item):
+            number += item.get("role") == "user"
+            numbered.append((number, shown_item.entry, cast("Mapping[str, object]", item)))
+    return numbered
+
+
+def _conversation_turn(turn: Turn, characters: int | None = None) -> ConversationTurn:
+    content = turn.item.get("content", "")
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+    is_cut = characters is not None and len(text) > characters
+    return ConversationTurn(
+        turn=turn.number,
+        content=f"{text[:characters]}..." if is_cut else text,
+        full_content=content,
+        timestamp=turn.entry.created_at.isoformat(),
+        can_branch=True,
+    )
+
+
+def _texts(item: Mapping[str, object]) -> list[str]:
+    content = item.get("content", "")
+    parts = content if isinstance(content, list) else [{"text": content}]
+    texts = [part.get("text", "") for part in parts if isinstance(part, dict)]
+    return [text for text in texts if isinstance(text, str)]
+
+
+def _type_of(item: Mapping[str, object]) -> str:
+    role = item.get("role")
+    return str(role) if role in ("user", "assistant") else str(item.get("type") or "other")
+
+
+def _tool_of(item: Mapping[str, object]) -> str | None:
+    kind, name = str(item.get("type")), item.get("name")
+    if kind in _OF_A_SERVER and "server_label" in item:
+        named = [str(part) for part in (item["server_label"], name) if part]
+        return ".".join(named) or None
+    if kind in _SEARCHES:
+        return "tool_search"
+    if kind in _NAMED_BY_TYPE:
+        return kind
+    if name is None:
+        return None
+    space = item.get("namespace")
+    return f"{space}.{name}" if name and space and space != name else str(name)
