@@ -1,8 +1,4 @@
-"""What is read without being asked for: values, and nothing that calls a function.
-
-LangGraph's serializer imports what a stored value names, and calls it, whatever it is. Whoever can write to a database
-could have a program run any command so. What is read here names classes of which the serializer writes values.
-"""
+"""Values, messages and checkpoints of LangGraph as entries of ours, and back; its threads as sessions."""
 
 from __future__ import annotations
 
@@ -14,17 +10,17 @@ import json
 import os
 import pathlib
 import sys
-import threading
 import uuid
 import zoneinfo
 from base64 import b64decode, b64encode
-from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache, lru_cache, partial
 from hashlib import sha256
 from importlib import import_module
+from itertools import islice
 from math import isfinite
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
@@ -47,7 +43,18 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from msgspec import field as dataclasse_field
 from msgspec.structs import replace
 
-from flue_py.adapters.common import FRAMEWORK_ID, PROMPT, context, id_of, is_plain, key_of, metadata_of
+from flue_py.adapters.common import (
+    FRAMEWORK_ID,
+    PROMPT,
+    Cache,
+    context,
+    find_session,
+    id_of,
+    is_plain,
+    key_of,
+    listed_sessions,
+    metadata_of,
+)
 from flue_py.core.context import latest_compaction, project_kept, uncompaction
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.json import Frozen, JsonObject, JsonValue
@@ -59,28 +66,28 @@ from flue_py.errors import (
     InvalidEntry,
     RevisionConflict,
     SessionExists,
-    SessionNotFound,
     shown,
 )
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Sequence
 
     from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import ChannelVersions, CheckpointTuple
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
 
 # Safe deserialisation: values only, no call of a function
 #
-# LangGraph's serializer imports what a stored value names, and calls it, whatever it is. Whoever can write to a
-# database could have a program run any command so. What is read here names classes of which the serializer writes
-# values.
+# LangGraph's serializer imports the function that a stored value names, and calls it, whatever it is. Whoever can write
+# to a database could have a program run any command so. Only classes of which the serializer writes values are read
+# here.
 
 _FORMS = frozenset({"null", "bytes", "bytearray", "msgpack"})
 _NAMING = frozenset(range(6))
-"""The kinds of values that name what they are made by: a class, or a method of one."""
+"""The kinds of values that name their maker: a class, or a method of one."""
 _HOLDING = frozenset({6, 7})
 """The kinds of values that may hold such a value, though they name nothing: arrays and snapshots of delta channels."""
 _STANDARD = (
@@ -90,7 +97,7 @@ _STANDARD = (
     *(ipaddress.IPv6Address, ipaddress.IPv6Interface, ipaddress.IPv6Network),
 )
 _METHODS = ("model_dump", "get_secret_value", "dict", "_asdict")
-"""What the serializer takes a value by: models of pydantic, secrets, and tuples with names."""
+"""The methods by which the serializer takes a value: of models of pydantic, secrets, and tuples with names."""
 _ADVICE = (
     "nothing of it was read. LangGraph's serializer writes no such value unless it is told to: if it is meant, pass "
     "the serializer that wrote it, such as FlueSaver(..., serde=JsonPlusSerializer(...))"
@@ -98,7 +105,7 @@ _ADVICE = (
 
 
 def require_values(form: str, data: bytes) -> None:
-    """Raise `CorruptStore` for what would call something else than a class of values, or would be unpickled. O(size).
+    """Raise `CorruptStore` if reading would call something else than a class of values, or unpickle. O(size).
 
     The modules of the classes are imported.
     """
@@ -106,21 +113,21 @@ def require_values(form: str, data: bytes) -> None:
         raise CorruptStore(f"a value of a checkpoint is stored as {shown(form)}: {_ADVICE}")
     if form != "msgpack":
         return
-    named: list[object] = []
+    values: list[object] = []
 
     def look(code: int, content: bytes) -> None:
         if code in _NAMING or code in _HOLDING:
             try:
-                told = ormsgpack.unpackb(content, ext_hook=look, option=ormsgpack.OPT_NON_STR_KEYS)
+                value = ormsgpack.unpackb(content, ext_hook=look, option=ormsgpack.OPT_NON_STR_KEYS)
             except ValueError:
-                # The serializer may call what is around something that cannot be read.
-                told = None
+                # The serializer may call the function around a value that cannot be read.
+                value = None
             if code in _NAMING:
-                named.append(told)
+                values.append(value)
 
     ormsgpack.unpackb(data, ext_hook=look, option=ormsgpack.OPT_NON_STR_KEYS)
-    for told in named:
-        match told:
+    for value in values:
+        match value:
             case [str(module), str(name), *_] if _makes_values(module, name):
                 continue
             case [str(module), str(name), *_]:
@@ -133,17 +140,17 @@ def _makes_values(module: str, name: str) -> bool:
     if (module, name) == ("re", "compile"):
         return True
     try:
-        found = getattr(import_module(module), name)
-    except Exception:  # noqa: BLE001 - the serializer gives back what is stored then, and calls nothing
+        target = getattr(import_module(module), name)
+    except Exception:  # noqa: BLE001 - the serializer gives back the stored value then, and calls nothing
         return True
-    if not isinstance(found, type):
+    if not isinstance(target, type):
         return False
-    if issubclass(found, _STANDARD):
+    if issubclass(target, _STANDARD):
         return True
     if module.partition(".")[0] in sys.stdlib_module_names:
         return False
     is_framework = module in ("langgraph.types", "langgraph.store.base")
-    return is_framework or is_dataclass(found) or any(callable(getattr(found, each, None)) for each in _METHODS)
+    return is_framework or is_dataclass(target) or any(callable(getattr(target, method, None)) for method in _METHODS)
 
 
 # Values of a graph: plain JSON if possible, else serialised by the framework
@@ -158,24 +165,24 @@ class Values:
 
     def __init__(self, serde: SerializerProtocol, *, is_default: bool = False) -> None:
         self._serde = serde
-        # Whoever chooses a serializer chooses what it reads; and a strict one calls nothing by itself.
+        # Whoever chooses a serializer chooses its reading; and a strict one calls nothing by itself.
         self._is_guarded = is_default and os.environ.get("LANGGRAPH_STRICT_MSGPACK", "").lower() not in _STRICT
-        # Only what the framework's own serializer does is known. Another one may encrypt, or write a form of its own.
+        # Only the framework's own serializer is known. Another one may encrypt, or write a form of its own.
         self.may_show = type(serde) is JsonPlusSerializer
 
     def stored(self, value: object) -> JsonObject:
-        """Return a value as an entry has it. Raises what the serializer raises. O(size)."""
+        """Return a value as an entry has it. Raises the serializer's errors. O(size)."""
         if self.may_show and is_plain_json(value):
             return {"json": _copied(value)}  # type: ignore[dict-item]
         return self.serialized(value)
 
     def serialized(self, value: object) -> JsonObject:
-        """Return a value as the serializer has it. Raises what that raises. O(size)."""
+        """Return a value as the serializer has it. Raises its errors. O(size)."""
         form, data = self._serde.dumps_typed(value)
         return {"data": [form, b64encode(data).decode("ascii")]}
 
     def loaded(self, stored: JsonValue) -> object:
-        """Return the value that `stored` gave this. Raises `CorruptStore`, and what the serializer raises. O(size)."""
+        """Return the value that `stored` gave this. Raises `CorruptStore`, and the serializer's errors. O(size)."""
         match stored:
             case {"json": value}:
                 return _copied(value)
@@ -190,21 +197,21 @@ class Values:
 def is_plain_json(value: object, depth: int = 0) -> bool:
     """Return whether JSON in UTF-8 gives a value back exactly: no subclass, no tuple, no number it would change."""
     if type(value) is list:
-        return depth < _DEEPEST and all(is_plain_json(each, depth + 1) for each in value)
+        return depth < _DEEPEST and all(is_plain_json(item, depth + 1) for item in value)
     if type(value) is dict:
         return depth < _DEEPEST and all(
-            type(key) is str and is_text(key) and is_plain_json(each, depth + 1) for key, each in value.items()
+            type(key) is str and is_text(key) and is_plain_json(item, depth + 1) for key, item in value.items()
         )
     check = _SCALARS.get(type(value))
     return check is not None and check(value)
 
 
 def _copied(value: object) -> object:
-    # A graph may change what it has put, and what it got: neither may reach what a process remembers.
+    # A graph may change a value that it has put or got: neither change may reach the values that a process remembers.
     if type(value) is list:
-        return [_copied(each) for each in value]
+        return [_copied(item) for item in value]
     if type(value) is dict:
-        return {key: _copied(each) for key, each in value.items()}
+        return {key: _copied(item) for key, item in value.items()}
     return value
 
 
@@ -235,16 +242,16 @@ _SCALARS: Mapping[type, Callable[[object], bool]] = {
 
 # Messages of LangChain as our messages, and back, value for value
 #
-# What our form has no place for is in the entry's ``extra``, as the difference between what our message alone would
-# give back and the original. A message that JSON cannot hold, and one of a class that is not LangChain's, is there as
-# the framework's serializer has it.
+# Fields that our form has no place for are in the entry's ``extra``, as the difference between the message that ours
+# alone would give back and the original. A message that JSON cannot hold, and one of a class that is not LangChain's,
+# is there as the framework's serializer has it.
 
 EXTRA = "langchain"
-"""The field of an entry's ``extra`` with what our message does not say."""
+"""The field of an entry's ``extra`` with the difference to our message."""
 
 _CLASSES: Mapping[str, type[BaseMessage]] = {
-    known.__name__: known
-    for known in (
+    kind.__name__: kind
+    for kind in (
         AIMessage,
         AIMessageChunk,
         ChatMessage,
@@ -275,9 +282,9 @@ _STOPS = {
 def entry_of(message: BaseMessage, values: Values, *, id: str, parent_id: str | None, call_scope: str) -> NewEntry:
     """Return a message as an entry; `message_of` gives it back. ``call_scope`` tells its calls from others' of its id.
 
-    Raises what the serializer raises. O(size).
+    Raises the serializer's errors. O(size).
     """
-    fields = _fields_of(message)
+    fields = {**message.__dict__, **(message.__pydantic_extra__ or {})}
     name = type(message).__name__
     ours = _ours(message, fields)
     extra: JsonObject | None = None
@@ -297,14 +304,14 @@ def entry_of(message: BaseMessage, values: Values, *, id: str, parent_id: str | 
     except InvalidEntry:
         # Whatever our form cannot say, the original is kept.
         shown: JsonObject = {"role": "langchain", "content": str(ours.get("content") or "")}
-        kept = values.serialized(message)
-        return NewEntry.message(shown, id=id, parent_id=parent_id, extra={EXTRA: kept})
+        original = values.serialized(message)
+        return NewEntry.message(shown, id=id, parent_id=parent_id, extra={EXTRA: original})
 
 
 def message_of(entry: Entry, values: Values) -> BaseMessage:
     """Return the message that an entry stands for, a new object each time; also one that was appended by hand.
 
-    Raises `CorruptStore` for one that cannot be read, and what the serializer raises. O(size).
+    Raises `CorruptStore` for one that cannot be read, and the serializer's errors. O(size).
     """
     extra = entry.extra_fields.get(EXTRA)
     if isinstance(extra, dict) and "data" in extra:
@@ -312,17 +319,17 @@ def message_of(entry: Entry, values: Values) -> BaseMessage:
         if not isinstance(loaded, BaseMessage):
             raise CorruptStore(f"the message of entry {entry.id!r} is a {type(loaded).__name__}; run verify()")
         return loaded
-    # What was not the framework's has the entry's id, and usage in a form that is not the framework's.
+    # A message of others has the entry's id, and usage in a form that is not the framework's.
     by_hand: JsonObject = {"fields": {"id": entry.id} | ({"usage_metadata": None} if entry.role == "assistant" else {})}
     return _rebuilt(entry.fields, extra if isinstance(extra, dict) else by_hand)
 
 
-def same(one: BaseMessage, other: BaseMessage) -> bool:
+def same(left: BaseMessage, right: BaseMessage) -> bool:
     """Return whether two messages are of one class and say the same. O(size)."""
-    if type(one) is not type(other) or one.__dict__ != other.__dict__:
+    if type(left) is not type(right) or left.__dict__ != right.__dict__:
         return False
-    beside, others = one.__pydantic_extra__, other.__pydantic_extra__
-    return beside == others or (not beside and not others)
+    left_extra, right_extra = left.__pydantic_extra__, right.__pydantic_extra__
+    return left_extra == right_extra or (not left_extra and not right_extra)
 
 
 def are_messages(value: object) -> bool:
@@ -330,7 +337,7 @@ def are_messages(value: object) -> bool:
     if type(value) is not list or not value:
         return False
     # As a rule all are of a few known classes, and asking each for its base takes longer.
-    return _KNOWN.issuperset(map(type, value)) or all(isinstance(each, BaseMessage) for each in value)
+    return _KNOWN.issuperset(map(type, value)) or all(isinstance(message, BaseMessage) for message in value)
 
 
 def fresh(message: BaseMessage) -> BaseMessage:
@@ -338,8 +345,8 @@ def fresh(message: BaseMessage) -> BaseMessage:
     if _CLASSES.get(type(message).__name__) is not type(message):
         return copy.deepcopy(message)
     fields = {name: value if type(value) is str else _apart(value) for name, value in message.__dict__.items()}
-    beside = {name: _apart(value) for name, value in (message.__pydantic_extra__ or {}).items()}
-    return _made(type(message), fields, beside, set(message.__pydantic_fields_set__))
+    extra = {name: _apart(value) for name, value in (message.__pydantic_extra__ or {}).items()}
+    return _made(type(message), fields, extra, set(message.__pydantic_fields_set__))
 
 
 def _apart(value: object) -> object:
@@ -347,26 +354,22 @@ def _apart(value: object) -> object:
     if kind is str or value is None:
         return value
     if kind is dict:
-        return {name: _apart(each) for name, each in cast("dict[object, object]", value).items()}
+        return {name: _apart(item) for name, item in cast("dict[object, object]", value).items()}
     if kind is list:
-        return [_apart(each) for each in cast("list[object]", value)]
+        return [_apart(item) for item in cast("list[object]", value)]
     return value if kind in (int, float, bool) else copy.deepcopy(value)
 
 
 def _made(
-    known: type[BaseMessage], fields: dict[str, object], beside: dict[str, object], given: set[str]
+    message_class: type[BaseMessage], fields: dict[str, object], extra: dict[str, object], set_fields: set[str]
 ) -> BaseMessage:
-    # Without validation, which would change what a program has put there itself, and take most of the time.
-    made = object.__new__(known)
-    object.__setattr__(made, "__dict__", fields)
-    object.__setattr__(made, "__pydantic_extra__", beside)
-    object.__setattr__(made, "__pydantic_fields_set__", given)
-    object.__setattr__(made, "__pydantic_private__", None)
-    return made
-
-
-def _fields_of(message: BaseMessage) -> dict[str, object]:
-    return {**message.__dict__, **(message.__pydantic_extra__ or {})}
+    # Without validation, which would change values that a program has put there itself, and take most of the time.
+    message = object.__new__(message_class)
+    object.__setattr__(message, "__dict__", fields)
+    object.__setattr__(message, "__pydantic_extra__", extra)
+    object.__setattr__(message, "__pydantic_fields_set__", set_fields)
+    object.__setattr__(message, "__pydantic_private__", None)
+    return message
 
 
 def _ours(message: BaseMessage, fields: Mapping[str, object]) -> JsonObject:
@@ -385,12 +388,12 @@ def _ours(message: BaseMessage, fields: Mapping[str, object]) -> JsonObject:
             parts = [{"type": "text", "text": content}] if isinstance(content, str) and content else content or []
             ours["content"] = [*cast("list[object]", parts), *calls]
         for field, names in (("provider", ("model_provider",)), ("model", ("model_name", "model", "model_id"))):
-            found = next((about[name] for name in names if isinstance(about.get(name), str)), None)
-            if found:
-                ours[field] = found
+            text = next((about[name] for name in names if isinstance(about.get(name), str)), None)
+            if text:
+                ours[field] = text
         if message.usage_metadata is not None:
-            beside = billed_by(about, about.get("usage") or about.get("token_usage"))
-            ours["usage"] = {**message.usage_metadata, **beside}
+            terms = billed_by(about, about.get("usage") or about.get("token_usage"))
+            ours["usage"] = {**message.usage_metadata, **terms}
         reason = about.get("finish_reason") or about.get("stop_reason")
         if isinstance(reason, str):
             ours["stopReason"] = _STOPS.get(reason, reason)
@@ -406,7 +409,7 @@ def _ours(message: BaseMessage, fields: Mapping[str, object]) -> JsonObject:
 def _content(content: str | Sequence[object]) -> object:
     if isinstance(content, str):
         return content
-    # What the model called stands in `tool_calls`, too, whichever provider's part says it.
+    # The calls of the model stand in `tool_calls`, too, whichever provider's part says them.
     calls = {"tool_use", "tool_call", "tool_call_chunk", "input_json_delta", "function_call"}
     return [_part(part) for part in content if not (isinstance(part, dict) and part.get("type") in calls)]
 
@@ -430,51 +433,51 @@ def _part(part: object) -> dict[str, object]:
 
 
 def _difference(name: str, ours: JsonObject, fields: JsonObject) -> JsonObject:
-    told = _told(ours)
+    own_fields = _told(ours)
     extra: JsonObject = {}
     if _USUAL.get(str(ours["role"])) != name:
         extra["class"] = name
     # 1, 1.0 and True are equal, and are not the same value.
-    other = {
+    changes = {
         field: value
         for field, value in fields.items()
-        if field not in told or told[field] != value or repr(told[field]) != repr(value)
+        if field not in own_fields or own_fields[field] != value or repr(own_fields[field]) != repr(value)
     }
-    if other:
-        extra["fields"] = other
+    if changes:
+        extra["fields"] = changes
     return extra
 
 
 def _told(ours: JsonObject) -> JsonObject:
     """Return the fields of a LangChain message that a message of ours gives by itself, the empty ones among them."""
     content = ours.get("content")
-    told: JsonObject = {"additional_kwargs": {}, "response_metadata": {}, "name": None, "id": None}
+    fields: JsonObject = {"additional_kwargs": {}, "response_metadata": {}, "name": None, "id": None}
     role = ours["role"]
     if role == "assistant":
         calls: list[JsonValue] = []
         if isinstance(content, list):
-            found = [part for part in content if isinstance(part, dict) and part.get("type") == "toolCall"]
+            call_parts = [part for part in content if isinstance(part, dict) and part.get("type") == "toolCall"]
             calls = [
                 {"name": part.get("name"), "args": part.get("arguments"), "id": part.get("id"), "type": "tool_call"}
-                for part in found
+                for part in call_parts
             ]
-            rest: list[JsonValue] = [part for part in content if part not in found]
+            rest: list[JsonValue] = [part for part in content if part not in call_parts]
             content = rest
-            if found and len(rest) <= 1:
+            if call_parts and len(rest) <= 1:
                 text = rest[0].get("text") if rest and isinstance(rest[0], dict) else ""
                 content = text if isinstance(text, str) else rest
-        told |= {"tool_calls": calls, "invalid_tool_calls": [], "usage_metadata": _their_usage(ours), "type": "ai"}
+        fields |= {"tool_calls": calls, "invalid_tool_calls": [], "usage_metadata": _their_usage(ours), "type": "ai"}
     if role == "toolResult":
-        told |= {"tool_call_id": ours.get("toolCallId", ""), "name": ours.get("toolName"), "artifact": None}
-        told |= {"status": "error" if ours.get("isError") else "success", "type": "tool"}
+        fields |= {"tool_call_id": ours.get("toolCallId", ""), "name": ours.get("toolName"), "artifact": None}
+        fields |= {"status": "error" if ours.get("isError") else "success", "type": "tool"}
     if role in ("user", "system"):
-        told["type"] = "human" if role == "user" else "system"
-    told["content"] = "" if content is None else content
-    return told
+        fields["type"] = "human" if role == "user" else "system"
+    fields["content"] = "" if content is None else content
+    return fields
 
 
 def _their_usage(ours: JsonObject) -> JsonValue:
-    """Return the usage of a message of theirs, which what we put beside it for its price is no part of."""
+    """Return the usage of a message of theirs, without the terms that we put beside it for its price."""
     usage = ours.get("usage")
     if not isinstance(usage, dict):
         return usage
@@ -483,39 +486,39 @@ def _their_usage(ours: JsonObject) -> JsonValue:
 
 def _rebuilt(ours: JsonObject, extra: JsonObject) -> BaseMessage:
     name = extra.get("class") or _USUAL.get(str(ours.get("role")), "ChatMessage")
-    known = _CLASSES.get(str(name))
-    if known is None:
+    message_class = _CLASSES.get(str(name))
+    if message_class is None:
         raise CorruptStore(f"a message is of the class {name!r}, which is not one of LangChain's; run verify()")
     fields = dict(_told(ours))
-    if known is ChatMessage:
+    if message_class is ChatMessage:
         fields.setdefault("role", str(ours.get("role")))
-    others = extra.get("fields")
-    if isinstance(others, dict):
-        fields |= others
-    given, own = _defaults(known.__name__)
-    given = dict(given)
-    for name, default in own:
+    changes = extra.get("fields")
+    if isinstance(changes, dict):
+        fields |= changes
+    class_fields, factories = _defaults(message_class.__name__)
+    class_fields = dict(class_fields)
+    for name, default in factories:
         if name not in fields:
-            given[name] = default()
-    # What is given takes the place of a default; what is no field stands beside the fields.
-    beside: dict[str, object] = {}
+            class_fields[name] = default()
+    # A value takes the place of a default; a name that is no field stands beside the fields.
+    extra_fields: dict[str, object] = {}
     for name, value in fields.items():
-        (given if name in given else beside)[name] = value
-    return _made(known, given, beside, set(fields))
+        (class_fields if name in class_fields else extra_fields)[name] = value
+    return _made(message_class, class_fields, extra_fields, set(fields))
 
 
 @cache
 def _defaults(name: str) -> tuple[dict[str, object], tuple[tuple[str, Callable[[], object]], ...]]:
-    """Return the defaults of a class in its order, and what makes those that each message has to have for itself."""
+    """Return the defaults of a class in its order, and factories of those that each message has to have for itself."""
     # Asked of pydantic for each message, this takes longer than all the rest.
     fields = _CLASSES[name].model_fields
-    own = [
-        each
-        for each, field in fields.items()
+    names = [
+        name
+        for name, field in fields.items()
         if field.default_factory is not None or type(field.default) not in (str, bool, NoneType)
     ]
-    plain = {each: None if each in own else field.default for each, field in fields.items()}
-    return plain, tuple((each, partial(fields[each].get_default, call_default_factory=True)) for each in own)
+    plain = {name: None if name in names else field.default for name, field in fields.items()}
+    return plain, tuple((name, partial(fields[name].get_default, call_default_factory=True)) for name in names)
 
 
 def _calls(message: BaseMessage, ours: JsonObject, call_scope: str) -> list[JsonObject]:
@@ -538,7 +541,7 @@ LISTING = "langgraph.messages"
 KINDS = frozenset({CHECKPOINT, WRITES, VALUE, LISTING})
 
 LINE: JsonObject = {"line": True}
-"""What a checkpoint says of the channel whose value is its line of messages."""
+"""The value in a checkpoint of the channel that has its line of messages."""
 
 FRAMEWORK = "framework"
 """The field of a session's metadata that says it is a thread."""
@@ -660,13 +663,13 @@ def writes_id(entry_id: str, number: int) -> str:
 
 
 def number_of_writes(writes_id: str) -> tuple[str, int] | None:
-    """Return what an id of an entry with writes was made of; None if it is none."""
+    """Return the entry and the number that an id of an entry with writes was made of; None if it is none."""
     base, colon, number = writes_id.rpartition(":w")
     return (base, int(number)) if colon and number.isdecimal() else None
 
 
 class Place(Protocol):
-    """What checkpoints are put into."""
+    """A session, stored or still to be made, that checkpoints are put into."""
 
     recent: dict[str, Record]
     """The checkpoints that were put here while nobody else wrote, by their ids."""
@@ -705,7 +708,7 @@ MESSAGES = "messages"
 
 _FIRST = "00000000-0000-6000-8000-"
 _AFTER = "-ffff-"
-"""What comes after every id that the framework makes at the same time."""
+"""A part of an id that makes it greater than every id that the framework makes at the same time."""
 
 
 async def begun_by_hand(session: Session | Place, last: Record | None, values: Values) -> Record | None:
@@ -745,7 +748,7 @@ async def begun_by_hand(session: Session | Place, last: Record | None, values: V
         # It is of no run: to delete one leaves it.
         metadata.pop("run_id", None)
     versions = checkpoint["channel_versions"]
-    numbers = [int(str(each).partition(".")[0]) for each in versions.values()]
+    numbers = [int(str(channel_version).partition(".")[0]) for channel_version in versions.values()]
     version = f"{max(numbers, default=0) + 1:032}"
     versions = {**versions, MESSAGES: version}
     checkpoint |= {"ts": path[-1].created_at.isoformat(), "channel_versions": versions, "updated_channels": None}
@@ -770,52 +773,13 @@ def _is_of_others(entry: Entry) -> bool:
     return entry.kind in SHOWN_KINDS
 
 
-# Cache of entries; never stale, since entries never change
-
-Value = TypeVar("Value")
-
-
-class Known(Generic[Value]):
-    """The values that were used last, up to a number of them. Any thread may use it."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._values: OrderedDict[Hashable, Value] = OrderedDict()
-        self._lock = threading.RLock()
-
-    def get(self, key: Hashable) -> Value | None:
-        """Return a value, or None. O(1)."""
-        with self._lock:
-            found = self._values.get(key)
-            if found is not None:
-                self._values.move_to_end(key)
-            return found
-
-    def get_or_put(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """Return a value, made if it is not there. O(1)."""
-        with self._lock:
-            value = self.get(key)
-            if value is None:
-                value = make()
-                self.put(key, value)
-            return value
-
-    def put(self, key: Hashable, value: Value) -> None:
-        """Remember a value, and forget the one that was not used for the longest time. O(1)."""
-        with self._lock:
-            self._values[key] = value
-            self._values.move_to_end(key)
-            if len(self._values) > self._most:
-                self._values.popitem(last=False)
-
-
 # Gaps in the ids of a checkpoint's entries
 #
-# An id is taken in a whole tree of forks, so that of a session which sees only some of it, the ids have gaps. What is
-# beyond the usual ones is noted in the session's metadata.
+# An id is taken in a whole tree of forks, so that of a session which sees only some of it, the ids have gaps. Numbers
+# beyond the usual ones are noted in the session's metadata.
 
 NUMBERS = "checkpointNumbers"
-"""The field of a session's metadata with what is noted."""
+"""The field of a session's metadata with the numbers noted."""
 
 _PAGE = 1000
 _AHEAD = 32
@@ -846,39 +810,44 @@ class Numbers(Frozen):
 
 
 def numbers_in(metadata: Mapping[str, JsonValue]) -> Numbers:
-    """Return what a session's metadata note."""
+    """Return the numbers that a session's metadata note."""
     noted = metadata.get(NUMBERS)
     if not isinstance(noted, dict):
         return Numbers()
     puts, writes = noted.get("puts"), noted.get("writes")
-    found = writes.items() if isinstance(writes, dict) else ()
+    numbers = writes.items() if isinstance(writes, dict) else ()
     return Numbers(
         max(PUTS, puts) if isinstance(puts, int) else PUTS,
-        {entry_id: number for entry_id, number in found if isinstance(number, int)},
+        {entry_id: number for entry_id, number in numbers if isinstance(number, int)},
     )
 
 
 async def counted(session: Session) -> Numbers:
-    """Return what the metadata of a session should note, that was forked by hand. O(its entries)."""
+    """Return the numbers that the metadata of a session should note, that was forked by hand. O(its entries)."""
     puts = PUTS
-    found: dict[str, list[int]] = {}
+    numbers_at: dict[str, list[int]] = {}
     for kind in (CHECKPOINT, WRITES):
-        after = None
-        while True:
-            page = await session.entries(kind=kind, after=after, limit=_PAGE)
-            for entry in page:
-                puts = max(puts, number_of_put(entry.id)) if kind == CHECKPOINT else puts
-                if (at := number_of_writes(entry.id)) is not None:
-                    found.setdefault(at[0], []).append(at[1])
-            if len(page) < _PAGE:
-                break
-            after = page[-1].id
-    gaps = {at: max(numbers) for at, numbers in found.items() if max(numbers) >= max(WINDOW, len(numbers))}
+        async for entry in _entries_of_kind(session, kind):
+            puts = max(puts, number_of_put(entry.id)) if kind == CHECKPOINT else puts
+            if (at := number_of_writes(entry.id)) is not None:
+                numbers_at.setdefault(at[0], []).append(at[1])
+    gaps = {at: max(numbers) for at, numbers in numbers_at.items() if max(numbers) >= max(WINDOW, len(numbers))}
     return Numbers(puts, gaps)
 
 
+async def _entries_of_kind(session: Session, kind: str) -> AsyncIterator[Entry]:
+    after = None
+    while True:
+        page = await session.entries(kind=kind, after=after, limit=_PAGE)
+        for entry in page:
+            yield entry
+        if len(page) < _PAGE:
+            return
+        after = page[-1].id
+
+
 async def numbers_of(session: Session | Place) -> Numbers:
-    """Return what is noted of a session; counted where nobody has noted anything. O(1), or O(checkpoints)."""
+    """Return the numbers noted of a session; counted if nobody has noted any. O(1), or O(checkpoints)."""
     metadata = session.metadata
     # Nobody has noted anything of a session that was forked by hand, until a checkpoint is put into it.
     if FRAMEWORK not in metadata and isinstance(session, Session):
@@ -886,25 +855,30 @@ async def numbers_of(session: Session | Place) -> Numbers:
     return numbers_in(metadata)
 
 
-# Checkpoint lookup and its cache
+# Checkpoint lookup and its cache, which is never stale, since entries never change
 
 _RECORDS = 512
+
+
+async def entries_put(session: Session | Place, checkpoint_id: str) -> list[Entry]:
+    """Return the entries of a checkpoint, one for each time it was put, the last one last. One read."""
+    most = (await numbers_of(session)).puts
+    ids = [entry_id(checkpoint_id, number) for number in range(1, most + 1)]
+    return [entry for entry in await session.get_entries(ids) if entry is not None]
 
 
 class Finding:
     """The checkpoints of all threads of a store, as they are found."""
 
     def __init__(self) -> None:
-        self._records: Known[Record] = Known(_RECORDS)
-        self._above: Known[str] = Known(_RECORDS)
+        self._records: Cache[Record] = Cache(_RECORDS)
+        self._above: Cache[str] = Cache(_RECORDS)
         """The entry of the checkpoint above an entry with writes."""
 
     async def find(self, session: Session | Place, checkpoint_id: str) -> Record | None:
         """Return a checkpoint by its id, as it was put last; None if there is none. One read."""
-        most = (await numbers_of(session)).puts
-        ids = [entry_id(checkpoint_id, number) for number in range(1, most + 1)]
-        found = [entry for entry in await session.get_entries(ids) if entry is not None and entry.kind == CHECKPOINT]
-        return self._record(session, found[-1]) if found else None
+        puts = [entry for entry in await entries_put(session, checkpoint_id) if entry.kind == CHECKPOINT]
+        return self._record(session, puts[-1]) if puts else None
 
     async def newest(self, session: Session, values: Values) -> Record | None:
         """Return the checkpoint at the leaf, or the last one above it; None if there is none.
@@ -941,8 +915,8 @@ class Finding:
         if entry is not None and entry.kind == WRITES:
             return record.entry_id == entry.fields.get("after")
         path = await session.get_active_path(leaf=leaf)
-        above = next((at for at, each in enumerate(path, 1) if each.id == record.entry_id), None)
-        return above is not None and not any(each.kind in {*SHOWN_KINDS, EXCLUSION} for each in path[above:])
+        above = next((at for at, entry in enumerate(path, 1) if entry.id == record.entry_id), None)
+        return above is not None and not any(entry.kind in {*SHOWN_KINDS, EXCLUSION} for entry in path[above:])
 
     async def page(self, session: Session, *, after: str | None, limit: int) -> list[Record]:
         """Return a page of the checkpoints of a session, the last one first, behind the entry ``after``."""
@@ -951,35 +925,30 @@ class Finding:
 
     async def all(self, session: Session) -> list[Record]:
         """Return every checkpoint of a session, each as it was put last, in the order of their ids. O(checkpoints)."""
-        found: dict[str, Record] = {}
-        after = None
-        while True:
-            page = await session.entries(kind=CHECKPOINT, after=after, limit=_PAGE)
-            found.update((record.id, record) for record in (self._record(session, entry) for entry in page))
-            if len(page) < _PAGE:
-                return [found[id] for id in sorted(found)]
-            after = page[-1].id
+        in_order = [self._record(session, entry) async for entry in _entries_of_kind(session, CHECKPOINT)]
+        records = {record.id: record for record in in_order}
+        return [records[id] for id in sorted(records)]
 
     def _record(self, session: Session | Place, entry: Entry) -> Record:
-        found = self._records.get((session.id, entry.id))
-        if found is None:
-            found = Record.of(entry)
-            self._records.put((session.id, entry.id), found)
-        return found
+        record = self._records.get((session.id, entry.id))
+        if record is None:
+            record = Record.of(entry)
+            self._records.put((session.id, entry.id), record)
+        return record
 
     async def _above_or_at(self, session: Session | Place, entry_id: str) -> Record | None:
         at = self._above.get((session.id, entry_id)) or entry_id
-        known = self._records.get((session.id, at))
-        if known is not None:
-            return known
+        record = self._records.get((session.id, at))
+        if record is not None:
+            return record
         entry = await session.get_entry(at)
         if entry is not None and entry.kind == WRITES:
             above = entry.fields.get("after")
             entry = await session.get_entry(above) if isinstance(above, str) else None
         if entry is None or entry.kind != CHECKPOINT:
-            # Entries that somebody else has added, or the middle of what was put at once.
+            # Entries that somebody else has added, or the middle of entries that were put at once.
             path = await session.get_active_path(leaf=entry_id)
-            entry = next((each for each in reversed(path) if each.kind == CHECKPOINT), None)
+            entry = next((entry for entry in reversed(path) if entry.kind == CHECKPOINT), None)
         return None if entry is None else self._record(session, entry)
 
 
@@ -1011,11 +980,11 @@ class Lines:
     """The lines of messages that this process knows."""
 
     def __init__(self) -> None:
-        self._known: Known[tuple[Kept, ...]] = Known(_LINES)
+        self._known: Cache[tuple[Kept, ...]] = Cache(_LINES)
 
-    def note(self, session: Session | Place, entry_id: str, kept: tuple[Kept, ...]) -> None:
+    def note(self, session: Session | Place, entry_id: str, messages: tuple[Kept, ...]) -> None:
         """Remember the line of a checkpoint."""
-        self._known.put((session.id, entry_id), kept)
+        self._known.put((session.id, entry_id), messages)
 
     def known(self, session: Session | Place, record: Record) -> tuple[Kept, ...] | None:
         """Return the line of a checkpoint if it is remembered."""
@@ -1025,12 +994,12 @@ class Lines:
         """Return the line of a checkpoint. O(messages), and O(1) where it is known. Raises `CorruptStore`."""
         if not record.line.count:
             return ()
-        found = self.known(session, record)
-        if found is None:
+        messages = self.known(session, record)
+        if messages is None:
             entries = await entries_of(session, record)
-            found = tuple((message_of(entry, values), entry.id) for entry in entries)
-            self.note(session, record.entry_id, found)
-        return found
+            messages = tuple((message_of(entry, values), entry.id) for entry in entries)
+            self.note(session, record.entry_id, messages)
+        return messages
 
 
 async def entries_of(session: Session | Place, record: Record) -> list[Entry]:
@@ -1038,10 +1007,12 @@ async def entries_of(session: Session | Place, record: Record) -> list[Entry]:
     line = record.line
     ids = [*([] if line.listing is None else await _listed(session, line.listing)), *line.tail]
     shown = (
-        {} if line.base is None else {each.id: each for each in context(await session.get_active_path(leaf=line.base))}
+        {}
+        if line.base is None
+        else {entry.id: entry for entry in context(await session.get_active_path(leaf=line.base))}
     )
-    found = zip(ids, await session.get_entries(ids), strict=True)
-    entries = [entry for id, stored in found if (entry := shown.get(id, stored)) is not None]
+    pairs = zip(ids, await session.get_entries(ids), strict=True)
+    entries = [entry for id, stored in pairs if (entry := shown.get(id, stored)) is not None]
     if len(entries) != line.count:
         raise CorruptStore(
             f"checkpoint {record.id!r} has {line.count} messages, and {len(entries)} are there; run verify()"
@@ -1073,18 +1044,18 @@ def new_line(
     values: Values,
     call_scope: str,
 ) -> NewLine[BaseMessage]:
-    """Return what to write below an entry whose line is ``old``, so that it becomes ``messages``. O(messages)."""
+    """Return the entries to write below one whose line is ``old``, so that it becomes ``messages``. O(messages)."""
 
     def build(
-        message: BaseMessage, gone: Sequence[BaseMessage], id: str, parent: str | None
+        message: BaseMessage, removed: Sequence[BaseMessage], id: str, parent: str | None
     ) -> tuple[BaseMessage, NewEntry]:
         # A copy, since the graph may change the message that it holds.
-        held = fresh(message)
-        entry = entry_of(held, values, id=id, parent_id=parent, call_scope=call_scope)
-        if message.id is not None and any(message.id == each.id for each in gone):
+        copy = fresh(message)
+        entry = entry_of(copy, values, id=id, parent_id=parent, call_scope=call_scope)
+        if message.id is not None and any(message.id == old_message.id for old_message in removed):
             # It only changes its place, or was paid for as it was before.
             entry = replace(entry, calls=(), unpaid=True)
-        return held, entry
+        return copy, entry
 
     return changed_line(old, line, messages, path=path, below=below, new_id=new_id, is_same=same, build=build)
 
@@ -1100,65 +1071,133 @@ def changed_line(
     is_same: Callable[[Message, Message], bool],
     build: Callable[[Message, Sequence[Message], str, str | None], tuple[Message, NewEntry]],
 ) -> NewLine[Message]:
-    """Return what makes one line of another. ``build`` is given a message, and those that go. O(messages).
+    """Return the entries that make one line of another. ``build`` gets a message, and those that go. O(messages).
 
-    ``path`` is that of `path_behind`. Where a summary goes, its compaction is taken back, and what it stood for is left
-    out: no exclusion leaves out a summary.
+    ``path`` is that of `path_behind`. If a summary goes, its compaction is taken back, and the messages that it stood
+    for are left out: no exclusion leaves out a summary.
     """
-    kept, gone = _kept_and_gone(old, wanted, is_same)
+    stays, removed = _stays_and_removed(old, wanted, is_same)
     entries: list[NewEntry] = []
 
     def place() -> tuple[str, str | None]:
         return new_id(), entries[-1].id if entries else below
 
-    gone_ids = [id for _, id in gone]
-    summaries = {each.id for each in path if each.kind == COMPACTION}
+    removed_ids = [id for _, id in removed]
+    summaries = {entry.id for entry in path if entry.kind == COMPACTION}
     compaction = latest_compaction(path)
-    if compaction is not None and any(id.removesuffix(PROMPT) in summaries for id in gone_ids):
-        # The other summaries go with it, and come back as messages with what is behind them.
-        first = next((at for at, (_, id) in enumerate(kept) if id.removesuffix(PROMPT) in summaries), len(kept))
-        kept, gone = kept[:first], [*kept[first:], *gone]
-        stays = {id for _, id in kept}
-        gone_ids = [each.entry_id for each in project_kept(path) if each.entry_id not in stays]
+    if compaction is not None and any(id.removesuffix(PROMPT) in summaries for id in removed_ids):
+        # The other summaries go with it, and come back as messages with those behind them.
+        first = next((at for at, (_, id) in enumerate(stays) if id.removesuffix(PROMPT) in summaries), len(stays))
+        stays, removed = stays[:first], [*stays[first:], *removed]
+        stay_ids = {id for _, id in stays}
+        removed_ids = [item.entry_id for item in project_kept(path) if item.entry_id not in stay_ids]
         id, parent = place()
         tokens = compaction.fields.get("tokensBefore")
         taken_back = uncompaction(compaction, None, path[0].id, tokens if isinstance(tokens, int) else 0)
         entries.append(replace(taken_back, id=id, parent_id=parent))
-    for gone_id in gone_ids:
+    for removed_id in removed_ids:
         id, parent = place()
-        entries.append(NewEntry.exclusion(gone_id, by="langgraph", id=id, parent_id=parent))
-    stayed = len(kept)
+        entries.append(NewEntry.exclusion(removed_id, by="langgraph", id=id, parent_id=parent))
+    old_messages, stayed = [message for message, _ in removed], len(stays)
     for message in wanted[stayed:]:
         id, parent = place()
-        held, entry = build(message, [each for each, _ in gone], id, parent)
+        copy, entry = build(message, old_messages, id, parent)
         entries.append(entry)
-        kept.append((held, id))
-    tail = (*line.tail, *(id for _, id in kept[stayed:]))
-    line = replace(line, count=len(kept), tail=tail)
-    if gone or len(tail) > _TAIL + len(kept) // _TAIL:
+        stays.append((copy, id))
+    tail = (*line.tail, *(id for _, id in stays[stayed:]))
+    line = replace(line, count=len(stays), tail=tail)
+    if removed or len(tail) > _TAIL + len(stays) // _TAIL:
         id, parent = place()
-        ids: list[JsonValue] = [each for _, each in kept]
+        ids: list[JsonValue] = [message_id for _, message_id in stays]
         entries.append(NewEntry.custom(LISTING, {"ids": ids}, id=id, parent_id=parent))
-        line = Line(len(kept), id, (), id if gone else line.epoch, line.base)
-    return NewLine(entries, line, tuple(kept))
+        line = Line(len(stays), id, (), id if removed else line.epoch, line.base)
+    return NewLine(entries, line, tuple(stays))
 
 
-def _kept_and_gone(
+def _stays_and_removed(
     old: Sequence[tuple[Message, str]], wanted: Sequence[Message], is_same: Callable[[Message, Message], bool]
 ) -> tuple[list[tuple[Message, str]], list[tuple[Message, str]]]:
-    stays = 0
+    count = 0
     # As a rule all old ones stay, and looking at each of them takes most of the time.
-    for (one, _), other in zip(old, wanted, strict=False):
-        if not is_same(one, other):
+    for (message, _), wanted_message in zip(old, wanted, strict=False):
+        if not is_same(message, wanted_message):
             break
-        stays += 1
-    kept, gone = list(old[:stays]), []
-    for each in old[stays:]:
-        if len(kept) < len(wanted) and is_same(each[0], wanted[len(kept)]):
-            kept.append(each)
+        count += 1
+    stays, removed = list(old[:count]), []
+    for pair in old[count:]:
+        if len(stays) < len(wanted) and is_same(pair[0], wanted[len(stays)]):
+            stays.append(pair)
         else:
-            gone.append(each)
-    return kept, gone
+            removed.append(pair)
+    return stays, removed
+
+
+# Task writes at a checkpoint, under ids derived from its id
+
+Writes: TypeAlias = "list[tuple[str, str, int, str, JsonValue]]"
+"""Path of the task, its id, number, channel and the stored value, in the order in which a graph applies them."""
+
+
+async def entries_of_writes(session: Session, entry_ids: Sequence[str]) -> dict[str, list[Entry]]:
+    """Return the entries with the writes at checkpoints, in order, by the ids of their entries. A few reads."""
+    writes: dict[str, list[Entry]] = {at: [] for at in entry_ids}
+    noted = await numbers_of(session)
+    windows = {at: range(noted.window(at)) for at in entry_ids}
+    while windows:
+        ids = [writes_id(at, number) for at, window in windows.items() for number in window]
+        entries = iter(await session.get_entries(ids))
+        further = {}
+        for at, window in windows.items():
+            present = [entry for entry in islice(entries, len(window)) if entry is not None]
+            writes[at] += present
+            if len(present) == len(window):
+                further[at] = range(window.stop, window.stop + 4 * len(window))
+        windows = further
+    return writes
+
+
+async def free_number(place: Place, at: str, number: int) -> int:
+    """Return the first number that is free for writes at an entry, and note it where it is not looked for."""
+    size = 4 * WINDOW
+    sees_all = True
+    while True:
+        ids = [writes_id(at, id) for id in range(number, number + size)]
+        taken = await place.taken(ids)
+        free = next((place for place, id in enumerate(ids) if id not in taken), size)
+        sees_all = sees_all and None not in await place.get_entries(ids[:free])
+        number += free
+        if free < size:
+            break
+    noted = await numbers_of(place)
+    if not sees_all and number >= noted.window(at):
+        await place.note(noted.with_writes(at, number).to_metadata())
+    return number
+
+
+async def free_put(place: Place, id: str, last: Record | None) -> int:
+    """Return the first number that is free for a checkpoint, behind the last one of its that is seen here."""
+    number, size = 1 if last is None else number_of_put(last.entry_id) + 1, PUTS
+    while True:
+        ids = [entry_id(id, put_number) for put_number in range(number, number + size)]
+        taken = await place.taken(ids)
+        if len(taken) < size:
+            return number + next(at for at, put_id in enumerate(ids) if put_id not in taken)
+        number, size = number + size, 4 * size
+
+
+def applied(entries: Sequence[Entry]) -> Writes:
+    """Return the writes of entries in order. Of a number the first stays; errors and interrupts are replaced."""
+    applied: dict[tuple[str, int], tuple[str, str, int, str, JsonValue]] = {}
+    for entry in entries:
+        fields = entry.fields
+        task, path = str(fields.get("task")), str(fields.get("path") or "")
+        writes = fields.get("writes")
+        for write in writes if isinstance(writes, list) else []:
+            match write:
+                case [int(number), str(channel), stored]:
+                    if number < 0 or (task, number) not in applied:
+                        applied[task, number] = (path, task, number, channel, stored)
+    return sorted(applied.values(), key=lambda write: write[:3])
 
 
 # Threads: a session each, and a task session for each namespace of a subgraph
@@ -1197,11 +1236,11 @@ class Address(Frozen):
         return f"{self.thread}\t{self.namespace}" if self.namespace else self.thread
 
     def metadata(self) -> JsonObject:
-        """Return what the metadata of the session say of it."""
-        said: JsonObject = {FRAMEWORK: "langgraph", **metadata_of(self._name)}
+        """Return the metadata of the session that say its name and namespace."""
+        metadata: JsonObject = {FRAMEWORK: "langgraph", **metadata_of(self._name)}
         if self.namespace:
-            said[NAMESPACE] = self.namespace
-        return said
+            metadata[NAMESPACE] = self.namespace
+        return metadata
 
     def at(self, checkpoint_id: str) -> RunnableConfig:
         """Return the configuration that names a checkpoint of this namespace."""
@@ -1210,7 +1249,7 @@ class Address(Frozen):
 
 
 def address_of(config: RunnableConfig) -> Address:
-    """Return what a configuration names. Raises `InvalidArgument` without a ``thread_id``."""
+    """Return the address that a configuration names. Raises `InvalidArgument` without a ``thread_id``."""
     configurable = configurable_of(config)
     thread = configurable.get("thread_id")
     if thread is None:
@@ -1237,26 +1276,18 @@ def address_of_session(key: str, metadata: Mapping[str, JsonValue]) -> Address:
     return Address(name.removesuffix(f"\t{namespace}") if namespace else name, namespace)
 
 
-async def session_to_read(store: Store, address: Address) -> Session | None:
-    """Return the session of a namespace; None if there is none."""
-    try:
-        return await store.open_session(address.key)
-    except SessionNotFound:
-        return None
-
-
 async def session_to_write(store: Store, address: Address, owner: str | None) -> Session:
     """Return the session of a namespace, made if need be, and claimed for the owner. Raises `ThreadOwned`."""
-    session = await session_to_read(store, address) or await _new_session(store, address, owner)
+    session = await find_session(store, address.key) or await _new_session(store, address, owner)
     while True:
         metadata = session.metadata
-        found = metadata.get(OWNER)
-        if found is not None and found != owner:
+        current_owner = metadata.get(OWNER)
+        if current_owner is not None and current_owner != owner:
             raise ThreadOwned(
-                f"thread {address.thread!r} is owned by {found!r}, and this saver writes as {owner!r}; wait until that "
-                "writer releases it, or take it with FlueSaver.release"
+                f"thread {address.thread!r} is owned by {current_owner!r}, and this saver writes as {owner!r}; wait "
+                "until that writer releases it, or take it with FlueSaver.release"
             )
-        if metadata.get(FRAMEWORK) is not None and found == owner:
+        if metadata.get(FRAMEWORK) is not None and current_owner == owner:
             return session
         # A session that was begun by hand, or forked, becomes a thread with the first checkpoint put into it.
         claim = address.metadata() | ({} if owner is None else {OWNER: owner})
@@ -1289,36 +1320,31 @@ async def _new_session(store: Store, address: Address, owner: str | None) -> Ses
 
 async def sessions_of_thread(store: Store, thread: str) -> list[tuple[Address, Session]]:
     """Return the sessions of a thread, that of the graph itself first; none if it has no session. O(namespaces)."""
-    main = await session_to_read(store, Address(thread))
+    main = await find_session(store, Address(thread).key)
     if main is None:
         return []
-    found = [(Address(thread), main)]
+    sessions = [(Address(thread), main)]
     for link in await main.tasks.links():
         task = await store.get_session(link.child_id)
         if task is not None and task.metadata.get(NAMESPACE) is not None:
-            found.append((Address(thread, str(task.metadata[NAMESPACE])), task))
-    return found
+            sessions.append((Address(thread, str(task.metadata[NAMESPACE])), task))
+    return sessions
 
 
 async def all_sessions(store: Store) -> AsyncIterator[tuple[Address, Session]]:
     """Yield the sessions of all threads, oldest first. O(sessions of the store)."""
-    cursor: str | None = None
-    while True:
-        page = await store.list_sessions(
-            metadata={FRAMEWORK: "langgraph"},
-            scope=store.scope or "",
-            order_by="created",
-            descending=False,
-            limit=_THREADS_PAGE,
-            cursor=cursor,
-        )
-        for info in page.sessions:
-            session = await store.get_session(info.id)
-            if session is not None and info.key is not None:
-                yield address_of_session(info.key, info.metadata), session
-        cursor = page.next_cursor
-        if cursor is None:
-            return
+    pages = partial(
+        store.list_sessions,
+        metadata={FRAMEWORK: "langgraph"},
+        scope=store.scope or "",
+        order_by="created",
+        descending=False,
+        limit=_THREADS_PAGE,
+    )
+    async for info in listed_sessions(pages):
+        session = await store.get_session(info.id)
+        if session is not None and info.key is not None:
+            yield address_of_session(info.key, info.metadata), session
 
 
 async def release(store: Store, *, thread: str) -> None:
@@ -1329,6 +1355,29 @@ async def release(store: Store, *, thread: str) -> None:
 
 
 def call_scope(session: Session | Place) -> str:
-    """Return what the calls of a thread are told by, in whichever of its namespaces they were made."""
+    """Return the scope of the ids of a thread's calls, in whichever of its namespaces they were made."""
     scope = session.metadata.get(CALLS)
     return scope if isinstance(scope, str) else session.id
+
+
+# Import from another checkpointer
+
+
+def place_of(imported: CheckpointTuple, parent: CheckpointTuple | None) -> tuple[RunnableConfig, ChannelVersions]:
+    """Return the configuration to put a checkpoint with, and the versions that its parent does not have."""
+    address = address_of(imported.config)
+    named: dict[str, Any] = {"thread_id": address.thread, "checkpoint_ns": address.namespace}
+    if imported.parent_config is not None:
+        named["checkpoint_id"] = address_of(imported.parent_config).checkpoint
+    old = {} if parent is None else parent.checkpoint["channel_versions"]
+    versions = imported.checkpoint["channel_versions"].items()
+    return {"configurable": named}, {channel: version for channel, version in versions if old.get(channel) != version}
+
+
+def tasks_of(imported: CheckpointTuple) -> Iterator[tuple[str, str, list[tuple[str, Any]]]]:
+    """Yield the writes at a checkpoint, task by task, with a path that keeps the tasks in their order."""
+    tasks: dict[str, list[tuple[str, Any]]] = {}
+    for task_id, channel, value in imported.pending_writes or []:
+        tasks.setdefault(task_id, []).append((channel, value))
+    for number, (task_id, writes) in enumerate(tasks.items()):
+        yield task_id, f"{number:06}", writes
