@@ -1,4 +1,4 @@
-"""What a response of pydantic-ai cost: its usage in our form, and the calls that were paid for it."""
+"""Messages, usage and state of conversations of pydantic-ai as entries of ours, and back, value for value."""
 
 from __future__ import annotations
 
@@ -42,53 +42,53 @@ if TYPE_CHECKING:
 
 
 def our_usage(response: Mapping[str, JsonValue]) -> JsonObject:
-    """Return what a response used in our form. A number that is 0 there was not reported, so it is left out.
+    """Return the usage of a response in our form. A number that is 0 there was not reported, so it is left out.
 
-    Theirs counts the cache as part of the input, ours beside it. Empty where nothing is known.
+    Theirs counts the cache as part of the input, ours beside it. Empty if nothing is known.
     """
     usage = cast("JsonObject", response["usage"])
-    known = {} if usage.get("unmeasured_requests") else dict(usage)
-    read, written = _count(known, "cache_read_tokens"), _count(known, "cache_write_tokens")
-    whole, answered = _count(known, "input_tokens"), _count(known, "output_tokens")
+    measured = {} if usage.get("unmeasured_requests") else dict(usage)
+    read, written = _count(measured, "cache_read_tokens"), _count(measured, "cache_write_tokens")
+    whole, answered = _count(measured, "input_tokens"), _count(measured, "output_tokens")
     cost = usage.get("cost")
     ours: JsonObject = {
         "input": max(0, whole - read - written),
         "output": answered,
         "cacheRead": read,
         "cacheWrite": written,
-        "cacheWrite1h": _count(known, "cache_write_1h_tokens"),
-        "reasoning": _count(known, "output_reasoning_tokens"),
+        "cacheWrite1h": _count(measured, "cache_write_1h_tokens"),
+        "reasoning": _count(measured, "output_reasoning_tokens"),
         "totalTokens": whole + answered,
     }
-    told: JsonObject = {name: tokens for name, tokens in ours.items() if tokens}
-    if told:
-        told |= billed_by(cast("JsonObject", response.get("provider_details") or {}), usage)
-    return told if cost is None else {**told, "cost": {"total": float(Decimal(str(cost)))}}
+    reported: JsonObject = {name: tokens for name, tokens in ours.items() if tokens}
+    if reported:
+        reported |= billed_by(cast("JsonObject", response.get("provider_details") or {}), usage)
+    return reported if cost is None else {**reported, "cost": {"total": float(Decimal(str(cost)))}}
 
 
 def their_usage(usage: JsonValue, is_whole: bool = False) -> JsonObject:
     """Return a usage of ours as a request's, as far as ours says it; with the rest too, if it is to be ``is_whole``."""
-    told = usage if isinstance(usage, dict) else {}
-    read, written = _count(told, "cacheRead"), _count(told, "cacheWrite")
-    made: JsonObject = {
-        "input_tokens": _count(told, "input") + read + written,
-        "output_tokens": _count(told, "output"),
+    ours = usage if isinstance(usage, dict) else {}
+    read, written = _count(ours, "cacheRead"), _count(ours, "cacheWrite")
+    usage_of_request: JsonObject = {
+        "input_tokens": _count(ours, "input") + read + written,
+        "output_tokens": _count(ours, "output"),
         "details": {},
     }
-    cost = told.get("cost")
+    cost = ours.get("cost")
     total = cost.get("total") if isinstance(cost, dict) else cost
     if is_whole or total is not None:
-        made["cost"] = None if total is None else format(Decimal(str(total)), "f")
-    others = (
+        usage_of_request["cost"] = None if total is None else format(Decimal(str(total)), "f")
+    cache_counts = (
         ("cache_read_tokens", read),
         ("cache_write_tokens", written),
-        ("cache_write_1h_tokens", _count(told, "cacheWrite1h")),
-        ("output_reasoning_tokens", _count(told, "reasoning")),
+        ("cache_write_1h_tokens", _count(ours, "cacheWrite1h")),
+        ("output_reasoning_tokens", _count(ours, "reasoning")),
     )
-    for name, tokens in others:
+    for name, tokens in cache_counts:
         if tokens or is_whole:
-            made[name] = tokens
-    return {**made, **_OF_USAGE} if is_whole else made
+            usage_of_request[name] = tokens
+    return {**usage_of_request, **_OF_USAGE} if is_whole else usage_of_request
 
 
 _OF_USAGE: JsonObject = {
@@ -99,9 +99,9 @@ _OF_USAGE: JsonObject = {
 }
 
 
-def _count(told: JsonObject, name: str) -> int:
-    found = told.get(name, 0)
-    return found if type(found) is int else 0
+def _count(usage: JsonObject, name: str) -> int:
+    tokens = usage.get(name, 0)
+    return tokens if type(tokens) is int else 0
 
 
 def calls_of(response: JsonObject) -> list[JsonObject]:
@@ -118,16 +118,16 @@ def _attempts(response: JsonObject, identity: str) -> Iterator[JsonObject]:
             yield {**_call(attempt), "callId": f"{identity}:attempt-{number}"}
 
 
-def _call(told: Mapping[str, JsonValue]) -> JsonObject:
-    call = our_usage(told)
+def _call(response: Mapping[str, JsonValue]) -> JsonObject:
+    call = our_usage(response)
     for ours, theirs in (("provider", "provider_name"), ("model", "model_name")):
-        if told.get(theirs):
-            call[ours] = told[theirs]
+        if response.get(theirs):
+            call[ours] = response[theirs]
     return call
 
 
 def beside_responses(now: RunUsage, before: RunUsage | None, calls: Sequence[PaidCall], name: str) -> PaidCall | None:
-    """Return what a conversation has paid for since ``before`` beside the calls of its new responses; None for nothing.
+    """Return the usage of a conversation since ``before`` beside the calls of its new responses; None for nothing.
 
     Those are the calls of an agent that is a tool, or of a capability that writes a summary: the usage of the run
     counts them, without their models, and no response has them. They are one call here.
@@ -158,21 +158,21 @@ def named_call(answer: NewEntry, identity: str) -> NewEntry:
 def identity_of(response: JsonObject) -> str:
     """Return the id of the call behind a response: its provider's, or one that saving it again finds again.
 
-    A response of a run is told by the run and its time, so that editing what it says makes no second call of it. One
-    that was made by hand is told by all that it says.
+    A response of a run is identified by the run and its time, so that editing its content makes no second call of it.
+    One that was made by hand is identified by its whole content.
     """
     named = response.get("provider_response_id")
     if isinstance(named, str) and named:
         return named
     run = response.get("run_id")
     names = ("run_id", "timestamp", "provider_name", "model_name", "usage")
-    told = [response.get(name) for name in names] if run is not None else [response]
-    return call_id("pydantic-ai", json_to_json(told))
+    identity = [response.get(name) for name in names] if run is not None else [response]
+    return call_id("pydantic-ai", json_to_json(identity))
 
 
 # Messages as JSON, theirs as ours and ours as theirs
 #
-# The second need not be exact: what it gets wrong is stored beside the message as a difference (see `stored`).
+# The second need not be exact: its errors are stored beside the message as a difference (see `entries_of`).
 
 _FILES = ("image-url", "audio-url", "document-url", "video-url")
 _URL_OF = {"image": "image-url", "file": "document-url"}
@@ -183,7 +183,7 @@ _URL_SAFE = str.maketrans("-_", "+/")
 _STANDARD = str.maketrans("+/", "-_")
 
 
-class Said(NamedTuple):
+class Reading(NamedTuple):
     """One of our messages, and the tag of where it comes from."""
 
     message: JsonObject
@@ -193,34 +193,34 @@ class Said(NamedTuple):
 # From theirs
 
 
-def said_in(message: JsonObject) -> tuple[list[Said], dict[int, JsonObject]]:
+def said_in(message: JsonObject) -> tuple[list[Reading], dict[int, JsonObject]]:
     """Return our messages for one of theirs, and its parts that none of ours stands for, by position."""
     parts = cast("list[JsonObject]", message["parts"])
     if message["kind"] == "response":
-        return [Said(_answer(message, parts))], {}
-    said: list[Said] = []
+        return [Reading(_answer(message, parts))], {}
+    messages: list[Reading] = []
     silent: dict[int, JsonObject] = {}
     for index, part in enumerate(parts):
         read = _REQUESTED.get(str(part["part_kind"]))
         if read is None:
             silent[index] = part
         else:
-            said.append(read(part))
-    return said, silent
+            messages.append(read(part))
+    return messages, silent
 
 
 def _stamped(message: JsonObject, part: Mapping[str, JsonValue]) -> JsonObject:
     return message if part.get("timestamp") is None else {**message, "timestamp": part["timestamp"]}
 
 
-def _system(part: JsonObject) -> Said:
-    return Said(_stamped({"role": "system", "content": part["content"]}, part))
+def _system(part: JsonObject) -> Reading:
+    return Reading(_stamped({"role": "system", "content": part["content"]}, part))
 
 
-def _user(part: JsonObject) -> Said:
+def _user(part: JsonObject) -> Reading:
     content = part["content"]
-    said: JsonValue = [_item(each) for each in content] if isinstance(content, list) else content
-    return Said(_stamped({"role": "user", "content": said}, part))
+    items: JsonValue = [_item(item) for item in content] if isinstance(content, list) else content
+    return Reading(_stamped({"role": "user", "content": items}, part))
 
 
 def _item(item: JsonValue) -> JsonValue:
@@ -243,22 +243,22 @@ def _file(item: JsonObject) -> JsonObject:
     return {"type": kind, "data": str(item["data"]).translate(_URL_SAFE), "mimeType": media}
 
 
-def _result(part: JsonObject) -> Said:
+def _result(part: JsonObject) -> Reading:
     content = part["content"]
-    said: JsonValue = content if isinstance(content, str) else _result_content(content)
+    text_or_parts: JsonValue = content if isinstance(content, str) else _result_content(content)
     message: JsonObject = {
         "role": "toolResult",
         "toolCallId": part["tool_call_id"],
         "toolName": part["tool_name"],
-        "content": said,
+        "content": text_or_parts,
     }
     if part.get("outcome") in _ERRORS:
         message["isError"] = True
-    return Said(_stamped(message, part))
+    return Reading(_stamped(message, part))
 
 
 def _result_content(content: JsonValue) -> JsonValue:
-    """Return what a tool answered that is not text: its files as parts, all else as the JSON that models see."""
+    """Return the answer of a tool that is not text: its files as parts, all else as the JSON that models see."""
     items = content if isinstance(content, list) else [content]
     if not any(isinstance(item, dict) and item.get("kind") in (*_FILES, "binary") for item in items):
         return [{"type": "text", "text": _json_text(content)}]
@@ -270,11 +270,11 @@ def _result_content(content: JsonValue) -> JsonValue:
     ]
 
 
-def _retry(part: JsonObject) -> Said:
+def _retry(part: JsonObject) -> Reading:
     content = part["content"]
     text = content if isinstance(content, str) else _json_text(content)
     if part.get("tool_name") is None:
-        return Said(_stamped({"role": "user", "content": text}, part), "retry")
+        return Reading(_stamped({"role": "user", "content": text}, part), "retry")
     message: JsonObject = {
         "role": "toolResult",
         "toolCallId": part["tool_call_id"],
@@ -282,10 +282,10 @@ def _retry(part: JsonObject) -> Said:
         "content": text,
         "isError": True,
     }
-    return Said(_stamped(message, part))
+    return Reading(_stamped(message, part))
 
 
-_REQUESTED: Mapping[str, Callable[[JsonObject], Said]] = {
+_REQUESTED: Mapping[str, Callable[[JsonObject], Reading]] = {
     "system-prompt": _system,
     "user-prompt": _user,
     "tool-return": _result,
@@ -295,17 +295,17 @@ _REQUESTED: Mapping[str, Callable[[JsonObject], Said]] = {
 
 
 def _answer(message: JsonObject, parts: Sequence[JsonObject]) -> JsonObject:
-    said: JsonObject = {"role": "assistant", "content": [_answered(part) for part in parts]}
+    answer: JsonObject = {"role": "assistant", "content": [_answered(part) for part in parts]}
     for ours, theirs in (("provider", "provider_name"), ("model", "model_name")):
         if message.get(theirs) is not None:
-            said[ours] = message[theirs]
-    said["usage"] = our_usage(message)
+            answer[ours] = message[theirs]
+    answer["usage"] = our_usage(message)
     finish = message.get("finish_reason")
     if message.get("state") == "interrupted":
-        said["stopReason"] = "aborted"
+        answer["stopReason"] = "aborted"
     elif finish is not None:
-        said["stopReason"] = _STOPS.get(str(finish), finish)
-    return _stamped(said, message)
+        answer["stopReason"] = _STOPS.get(str(finish), finish)
+    return _stamped(answer, message)
 
 
 def _answered(part: JsonObject) -> JsonValue:
@@ -370,7 +370,7 @@ _OF_RESPONSE: JsonObject = {
 
 
 def request_of(
-    said: Sequence[Mapping[str, JsonValue]], silent: Mapping[str, JsonValue], is_whole: bool = False
+    ours: Sequence[Mapping[str, JsonValue]], silent: Mapping[str, JsonValue], is_whole: bool = False
 ) -> JsonObject:
     """Return our messages, none of them an answer, as a request, with the parts that none of ours stands for.
 
@@ -378,13 +378,13 @@ def request_of(
     """
     parts: list[JsonValue]
     if silent:
-        spoken = iter(said)
-        places = map(str, range(len(said) + len(silent)))
+        spoken = iter(ours)
+        places = map(str, range(len(ours) + len(silent)))
         parts = [silent[place] if place in silent else _part(next(spoken)) for place in places]
     else:
-        parts = [_part(each) for each in said]
-    made: JsonObject = {"parts": parts, "kind": "request"}
-    return {**made, **_OF_REQUEST} if is_whole else made
+        parts = [_part(message) for message in ours]
+    request: JsonObject = {"parts": parts, "kind": "request"}
+    return {**request, **_OF_REQUEST} if is_whole else request
 
 
 def _part(message: Mapping[str, JsonValue]) -> JsonValue:
@@ -413,7 +413,7 @@ def _part(message: Mapping[str, JsonValue]) -> JsonValue:
             "part_kind": "tool-return",
             **({} if isinstance(content, str) else {"content_file_digests": []}),
         }
-    prompt: JsonValue = [_their_item(each) for each in content] if isinstance(content, list) else content
+    prompt: JsonValue = [_their_item(item) for item in content] if isinstance(content, list) else content
     return {"content": prompt, "timestamp": stamp, "part_kind": "user-prompt"}
 
 
@@ -425,7 +425,7 @@ def _returned(content: JsonValue) -> JsonValue:
             return cast("JsonValue", json.loads(str(part.get("text"))))
         except (ValueError, RecursionError):
             return part.get("text")
-    return [_their_item(each) for each in content]
+    return [_their_item(item) for item in content]
 
 
 def _their_item(item: JsonValue) -> JsonValue:
@@ -462,7 +462,7 @@ def response_of(message: Mapping[str, JsonValue], is_whole: bool = False) -> Jso
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
     stop = message.get("stopReason")
-    made: JsonObject = {
+    response: JsonObject = {
         "parts": [_their_part(cast("JsonObject", part), is_whole) for part in cast("list[JsonValue]", content or [])],
         "usage": their_usage(message.get("usage"), is_whole),
         "model_name": message.get("model"),
@@ -472,31 +472,31 @@ def response_of(message: Mapping[str, JsonValue], is_whole: bool = False) -> Jso
         "finish_reason": None if stop == "aborted" else _FINISHES.get(str(stop), stop),
         "state": "interrupted" if stop == "aborted" else "complete",
     }
-    return {**made, **_OF_RESPONSE} if is_whole else made
+    return {**response, **_OF_RESPONSE} if is_whole else response
 
 
 def _their_part(part: JsonObject, is_whole: bool) -> JsonValue:
     kind = part.get("type")
     if kind == "text":
-        made: JsonObject = {"content": part.get("text"), "part_kind": "text"}
-        return {**made, **_NAMED, "citations": None} if is_whole else made
+        their_part: JsonObject = {"content": part.get("text"), "part_kind": "text"}
+        return {**their_part, **_NAMED, "citations": None} if is_whole else their_part
     if kind == "thinking":
         signature = part.get("thinkingSignature")
-        made = {"content": part.get("thinking"), "signature": signature, "part_kind": "thinking"}
+        their_part = {"content": part.get("thinking"), "signature": signature, "part_kind": "thinking"}
     elif kind == "toolCall":
-        made = {
+        their_part = {
             "tool_name": part.get("name"),
             "args": part.get("arguments"),
             "tool_call_id": part.get("id"),
             "part_kind": "tool-call",
         }
         if is_whole:
-            made["tool_kind"] = None
+            their_part["tool_kind"] = None
     elif kind in _URL_OF and "data" in part:
-        made = {"content": _binary(part), "part_kind": "file"}
+        their_part = {"content": _binary(part), "part_kind": "file"}
     else:
         return {name: value for name, value in part.items() if name != "type"}
-    return {**made, **_NAMED} if is_whole else made
+    return {**their_part, **_NAMED} if is_whole else their_part
 
 
 def arguments_as_text(part: JsonValue, spaced: bool) -> str:
@@ -506,7 +506,7 @@ def arguments_as_text(part: JsonValue, spaced: bool) -> str:
 
 
 def form_of_arguments(theirs: JsonValue, read: JsonValue) -> bool | None:
-    """Return whether arguments that came as text are spaced; None where the text cannot be made of what was read."""
+    """Return whether arguments that came as text are spaced; None if the text cannot be made of their values."""
     if not isinstance(theirs, str) or isinstance(read, str):
         return None
     return next((spaced for spaced in (False, True) if theirs == (_spaced_text, _json_text)[not spaced](read)), None)
@@ -520,7 +520,7 @@ _BY_HAND_FINISHES = ("stop", "length", "content_filter", "toolUse", "error", "ab
 def message_by_hand(entry: Entry, names: dict[str, str]) -> JsonObject:
     """Return a message of ours as the framework's, as JSON. ``names`` are those of the tools called so far, by call.
 
-    Raises `InvalidArgument` for what the framework has no message for.
+    Raises `InvalidArgument` for a role that the framework has no message for.
     """
     message = as_message(ContextEntry(entry)).fields
     role = message.get("role")
@@ -564,8 +564,8 @@ def _text_of(content: JsonValue) -> str:
 
 # Values that JSON cannot hold: tuples, bytes, NaN, lone surrogates, keys that are no strings
 #
-# `repairs` compares a value with what reading its JSON gave, and returns the places that differ, each with what was
-# there, as JSON. `repaired` puts it back. Objects of an application's own classes stay what their JSON says.
+# `repairs` compares a value with the one read from its JSON, and returns the places that differ, each with the original
+# value, as JSON. `repaired` puts it back. Objects of an application's own classes stay as their JSON says.
 
 _Step: TypeAlias = "str | int"
 Value = TypeVar("Value")
@@ -575,23 +575,23 @@ class _Unsayable(Exception):
     """A value of a class that is not ours to make again."""
 
 
-def repairs(given: object, read: object) -> list[JsonValue]:
-    """Return what makes ``given`` of ``read``, as places and values; empty if they are equal. O(size)."""
-    if given == read:
+def repairs(original: object, read: object) -> list[JsonValue]:
+    """Return the changes that make ``original`` of ``read``, as places and values; empty if they are equal. O(size)."""
+    if original == read:
         return []
-    return [[list(path), told] for path, told in _differences(given, read, ())]
+    return [[list(path), value] for path, value in _differences(original, read, ())]
 
 
-def repaired(value: object, found: JsonValue) -> object:
-    """Return ``value``, changed in place, with what `repairs` found."""
-    for path, told in cast("list[tuple[list[_Step], JsonValue]]", found or []):
+def repaired(value: object, changes: JsonValue) -> object:
+    """Return ``value``, changed in place as `repairs` says."""
+    for path, change in cast("list[tuple[list[_Step], JsonValue]]", changes or []):
         if not path:
-            value = _untold(told, value)
+            value = _decoded(change, value)
             continue
         at = value
         for step in path[:-1]:
             at = _step(at, step)
-        _put(at, path[-1], _untold(told, _step(at, path[-1])))
+        _put(at, path[-1], _decoded(change, _step(at, path[-1])))
     return value
 
 
@@ -607,40 +607,48 @@ def _washed(value: object) -> object:
     if kind in (list, tuple, set, frozenset):
         return kind(map(_washed, cast("list[object]", value)))
     if kind is dict:
-        return {_washed(key): _washed(each) for key, each in cast("dict[object, object]", value).items()}
+        return {_washed(key): _washed(item) for key, item in cast("dict[object, object]", value).items()}
     if _is_of_framework(value):
         # Not by `copy`, which for a class that is deprecated warns.
-        made: object = object.__new__(kind)
-        vars(made).update((name, _washed(each)) for name, each in vars(value).items())
-        return made
+        copied_object: object = object.__new__(kind)
+        vars(copied_object).update((name, _washed(item)) for name, item in vars(value).items())
+        return copied_object
     return value
 
 
-def _differences(given: object, read: object, path: tuple[_Step, ...]) -> Iterator[tuple[tuple[_Step, ...], JsonValue]]:
-    if type(given) is type(read) and given == read:
+def _differences(
+    original: object, read: object, path: tuple[_Step, ...]
+) -> Iterator[tuple[tuple[_Step, ...], JsonValue]]:
+    if type(original) is type(read) and original == read:
         return
-    inside = _inside(given, read)
+    inside = _inside(original, read)
     if inside is None:
         try:
-            yield path, _told(given)
+            yield path, _encoded(original)
         except _Unsayable:
             return
         return
-    if type(given) is not type(read):
-        yield path, ["class", type(given).__name__]
-    for step, one, other in inside:
-        yield from _differences(one, other, (*path, step))
+    if type(original) is not type(read):
+        yield path, ["class", type(original).__name__]
+    for step, inner, inner_read in inside:
+        yield from _differences(inner, inner_read, (*path, step))
 
 
-def _inside(given: object, read: object) -> list[tuple[_Step, object, object]] | None:
+def _inside(original: object, read: object) -> list[tuple[_Step, object, object]] | None:
     """Return the parts of two values side by side; None where they have not the same ones."""
-    if _is_of_framework(given) and _is_of_framework(read):
-        one, other = vars(given), vars(read)
-        return [(name, one[name], other[name]) for name in one] if one.keys() == other.keys() else None
-    if type(given) is list and type(read) is list and len(given) == len(read):
-        return list(zip(range(len(given)), given, read, strict=True))
-    if type(given) is dict and type(read) is dict and list(given) == list(read):
-        return [(key, given[key], read[key]) for key in given] if all(type(key) is str for key in given) else None
+    if _is_of_framework(original) and _is_of_framework(read):
+        fields, fields_read = vars(original), vars(read)
+        return (
+            [(name, fields[name], fields_read[name]) for name in fields]
+            if fields.keys() == fields_read.keys()
+            else None
+        )
+    if type(original) is list and type(read) is list and len(original) == len(read):
+        return list(zip(range(len(original)), original, read, strict=True))
+    if type(original) is dict and type(read) is dict and list(original) == list(read):
+        return (
+            [(key, original[key], read[key]) for key in original] if all(type(key) is str for key in original) else None
+        )
     return None
 
 
@@ -650,7 +658,7 @@ def _is_of_framework(value: object) -> bool:
 
 
 def _class_called(name: str) -> object:
-    return next((found for room in (messages, tools, usage) if (found := getattr(room, name, None)) is not None), None)
+    return next((kind for room in (messages, tools, usage) if (kind := getattr(room, name, None)) is not None), None)
 
 
 def _step(at: object, step: _Step) -> object:
@@ -669,7 +677,7 @@ def _put(at: object, step: _Step, value: object) -> None:
         object.__setattr__(at, str(step), value)
 
 
-_TOLD: Mapping[type, Callable[[object], JsonValue]] = {
+_ENCODERS: Mapping[type, Callable[[object], JsonValue]] = {
     str: json.dumps,
     float: repr,
     bytes: lambda value: b64encode(cast("bytes", value)).decode(),
@@ -679,59 +687,61 @@ _TOLD: Mapping[type, Callable[[object], JsonValue]] = {
     timedelta: lambda value: [getattr(value, name) for name in ("days", "seconds", "microseconds")],
     Decimal: str,
     UUID: str,
-    list: lambda value: [_told(each) for each in cast("list[object]", value)],
-    tuple: lambda value: [_told(each) for each in cast("tuple[object, ...]", value)],
-    set: lambda value: [_told(each) for each in cast("set[object]", value)],
-    frozenset: lambda value: [_told(each) for each in cast("frozenset[object]", value)],
-    dict: lambda value: [[_told(key), _told(each)] for key, each in cast("dict[object, object]", value).items()],
+    list: lambda value: [_encoded(item) for item in cast("list[object]", value)],
+    tuple: lambda value: [_encoded(item) for item in cast("tuple[object, ...]", value)],
+    set: lambda value: [_encoded(item) for item in cast("set[object]", value)],
+    frozenset: lambda value: [_encoded(item) for item in cast("frozenset[object]", value)],
+    dict: lambda value: [[_encoded(key), _encoded(item)] for key, item in cast("dict[object, object]", value).items()],
 }
 
-_UNTOLD: Mapping[str, Callable[[JsonValue], object]] = {
-    "json": lambda told: told,
-    "str": lambda told: json.loads(cast("str", told)),
-    "float": lambda told: float(cast("str", told)),
-    "bytes": lambda told: b64decode(cast("str", told)),
-    "datetime": lambda told: datetime.fromisoformat(cast("str", told)),
-    "date": lambda told: date.fromisoformat(cast("str", told)),
-    "time": lambda told: time.fromisoformat(cast("str", told)),
-    "timedelta": lambda told: timedelta(*cast("list[int]", told)),
-    "Decimal": lambda told: Decimal(cast("str", told)),
-    "UUID": lambda told: UUID(cast("str", told)),
-    "list": lambda told: [_untold(each) for each in cast("list[JsonValue]", told)],
-    "tuple": lambda told: tuple(_untold(each) for each in cast("list[JsonValue]", told)),
-    "set": lambda told: {_untold(each) for each in cast("list[JsonValue]", told)},
-    "frozenset": lambda told: frozenset(_untold(each) for each in cast("list[JsonValue]", told)),
-    "dict": lambda told: {_untold(key): _untold(each) for key, each in cast("list[list[JsonValue]]", told)},
-    "object": lambda told: _made(cast("list[JsonValue]", told)),
+_DECODERS: Mapping[str, Callable[[JsonValue], object]] = {
+    "json": lambda encoded: encoded,
+    "str": lambda encoded: json.loads(cast("str", encoded)),
+    "float": lambda encoded: float(cast("str", encoded)),
+    "bytes": lambda encoded: b64decode(cast("str", encoded)),
+    "datetime": lambda encoded: datetime.fromisoformat(cast("str", encoded)),
+    "date": lambda encoded: date.fromisoformat(cast("str", encoded)),
+    "time": lambda encoded: time.fromisoformat(cast("str", encoded)),
+    "timedelta": lambda encoded: timedelta(*cast("list[int]", encoded)),
+    "Decimal": lambda encoded: Decimal(cast("str", encoded)),
+    "UUID": lambda encoded: UUID(cast("str", encoded)),
+    "list": lambda encoded: [_decoded(item) for item in cast("list[JsonValue]", encoded)],
+    "tuple": lambda encoded: tuple(_decoded(item) for item in cast("list[JsonValue]", encoded)),
+    "set": lambda encoded: {_decoded(item) for item in cast("list[JsonValue]", encoded)},
+    "frozenset": lambda encoded: frozenset(_decoded(item) for item in cast("list[JsonValue]", encoded)),
+    "dict": lambda encoded: {_decoded(key): _decoded(item) for key, item in cast("list[list[JsonValue]]", encoded)},
+    "object": lambda encoded: _made(cast("list[JsonValue]", encoded)),
 }
 
 
-def _told(value: object) -> JsonValue:
+def _encoded(value: object) -> JsonValue:
     """Return a value as JSON with its type. Raises `_Unsayable`."""
     kind = type(value)
     if value is None or kind is bool or kind is int:
         return ["json", cast("int", value)]
-    if kind in _TOLD:
-        return [kind.__name__, _TOLD[kind](value)]
+    if kind in _ENCODERS:
+        return [kind.__name__, _ENCODERS[kind](value)]
     if _is_of_framework(value):
-        return ["object", [kind.__name__, {name: _told(each) for name, each in vars(value).items()}]]
+        return ["object", [kind.__name__, {name: _encoded(item) for name, item in vars(value).items()}]]
     raise _Unsayable
 
 
-def _untold(told: JsonValue, instead_of: object = None) -> object:
-    name, value = cast("tuple[str, JsonValue]", told)
+def _decoded(encoded: JsonValue, instead_of: object = None) -> object:
+    name, value = cast("tuple[str, JsonValue]", encoded)
     if name != "class":
-        return _UNTOLD[name](value)
-    made = _empty(cast("str", value))
-    vars(made).update(vars(instead_of))
-    return made
+        return _DECODERS[name](value)
+    restored_object = _empty(cast("str", value))
+    vars(restored_object).update(vars(instead_of))
+    return restored_object
 
 
-def _made(told: list[JsonValue]) -> object:
-    name, fields = told
-    made = _empty(cast("str", name))
-    vars(made).update((field, _untold(each)) for field, each in cast("dict[str, JsonValue]", fields).items())
-    return made
+def _made(encoded: list[JsonValue]) -> object:
+    name, fields = encoded
+    restored_object = _empty(cast("str", name))
+    vars(restored_object).update(
+        (field, _decoded(item)) for field, item in cast("dict[str, JsonValue]", fields).items()
+    )
+    return restored_object
 
 
 def _empty(name: str) -> object:
@@ -745,18 +755,18 @@ def _empty(name: str) -> object:
 # A message as entries of a session, and back
 #
 # All entries of one message lie behind each other. The last has the id of the message's entry in the conversation, and,
-# in its ``extra``, what makes the framework's message of ours again: the places where that differs from what ours would
-# be there (`ours`), and what no JSON can say (`exactness`).
+# in its ``extra``, the changes that make the framework's message of ours again: the places where that differs from the
+# message that ours would be there, and the values that no JSON can say (`repairs`).
 
 FIELD = "pydanticAi"
 """The field of an entry's ``extra``, and of a session's metadata, that is this adapter's."""
 
 SILENT = "pydantic_ai.request"
-"""The kind of an entry for a request that says nothing a message of ours could: one without parts, for example."""
+"""The kind of an entry for a request that no message of ours could say: one without parts, for example."""
 
 
 class Group(NamedTuple):
-    """The entries of one message, and what stands beside the last of them; None for one that was added by hand."""
+    """The entries of one message, and the record beside the last of them; None for one that was added by hand."""
 
     entries: Sequence[Entry]
     beside: JsonObject | None
@@ -791,11 +801,11 @@ def dumped_messages(messages: Sequence[ModelMessage]) -> list[JsonObject]:
         try:
             return _dumped_as_they_are(messages)
         except PydanticSerializationError:
-            # Half of a surrogate pair has no place in UTF-8. It is put back from what stands beside the message.
+            # Half of a surrogate pair has no place in UTF-8. It is put back from the record beside the message.
             return _dumped_as_they_are([without_surrogates(message) for message in messages])
     except (PydanticSerializationError, ValueError, RecursionError) as error:
-        what = "messages: pydantic-ai cannot write them as JSON, so they cannot be kept"
-        raise InvalidEntry(f"{what}: {error}") from error
+        problem = "messages: pydantic-ai cannot write them as JSON, so they cannot be kept"
+        raise InvalidEntry(f"{problem}: {error}") from error
 
 
 def _dumped_as_they_are(messages: Sequence[ModelMessage]) -> list[JsonObject]:
@@ -806,68 +816,68 @@ def _dumped_as_they_are(messages: Sequence[ModelMessage]) -> list[JsonObject]:
 def _entries(
     entry: ConversationEntry, dumped: JsonObject, read: ModelMessage, state: JsonObject | None
 ) -> list[NewEntry]:
-    said, silent = said_in(dumped)
+    messages, silent = said_in(dumped)
     is_response = isinstance(entry.message, ModelResponse)
     calls = calls_of(dumped) if is_response and dumped.get("failed_attempts") else []
     if len(calls) > 1:
-        said = [_paid_by(said[0], calls)]
-    beside: JsonObject = {}
+        messages = [_paid_by(messages[0], calls)]
+    record: JsonObject = {}
     if silent:
-        beside["silent"] = {str(index): part for index, part in silent.items()}
-    if len(said) != 1:
-        beside["count"] = len(said)
-    made = _predicted([each.message for each in said], beside)
-    texts = _texts(made, dumped) if is_response else None
+        record["silent"] = {str(index): part for index, part in silent.items()}
+    if len(messages) != 1:
+        record["count"] = len(messages)
+    predicted = _predicted([each.message for each in messages], record)
+    texts = _texts(predicted, dumped) if is_response else None
     if texts:
-        beside["texts"] = texts
-    changes = close_difference(made, dumped)
+        record["texts"] = texts
+    changes = close_difference(predicted, dumped)
     if changes:
-        beside["changes"] = changes
+        record["changes"] = changes
     exact = repairs(entry.message, read)
     if exact:
-        beside["exact"] = exact
+        record["exact"] = exact
     key = key_of(entry.id)
     if key != entry.id:
-        beside["id"] = entry.id
+        record["id"] = entry.id
     if state is not None:
-        beside["state"] = state
-    extra: JsonObject = {FIELD: held(beside)}
-    if not said:
+        record["state"] = state
+    extra: JsonObject = {FIELD: storable(record)}
+    if not messages:
         return [NewEntry.custom(SILENT, None, id=key, extra=extra)]
-    *before, last = said
+    *before, last = messages
     ends = NewEntry.message(last.message, last.source, id=key, calls=calls, extra=extra)
     if is_response and not calls:
         ends = named_call(ends, identity_of(dumped))
     return [*(NewEntry.message(*each) for each in before), ends]
 
 
-def _paid_by(said: Said, calls: Sequence[JsonObject]) -> Said:
+def _paid_by(answer: Reading, calls: Sequence[JsonObject]) -> Reading:
     """Return an answer with the usage of all its calls: the framework counts attempts that failed as part of a run."""
-    message = {name: value for name, value in said.message.items() if name != "usage"}
-    return Said(decode_object(NewEntry.message(message, calls=calls).payload))
+    message = {name: value for name, value in answer.message.items() if name != "usage"}
+    return Reading(decode_object(NewEntry.message(message, calls=calls).payload))
 
 
-def _texts(made: JsonObject, dumped: JsonObject) -> JsonObject:
-    """Return of which calls the arguments came as text, and whether it was spaced; ``made`` gets these texts."""
-    found: JsonObject = {}
-    pairs = zip(cast("list[JsonObject]", made["parts"]), cast("list[JsonObject]", dumped["parts"]), strict=True)
+def _texts(predicted: JsonObject, dumped: JsonObject) -> JsonObject:
+    """Return of which calls the arguments came as text, and whether it was spaced; ``predicted`` gets these texts."""
+    texts: JsonObject = {}
+    pairs = zip(cast("list[JsonObject]", predicted["parts"]), cast("list[JsonObject]", dumped["parts"]), strict=True)
     for index, (ours, theirs) in enumerate(pairs):
         if theirs.get("part_kind") == "tool-call":
             spaced = form_of_arguments(theirs.get("args"), ours.get("args"))
             if spaced is not None:
-                found[str(index)] = spaced
+                texts[str(index)] = spaced
                 ours["args"] = theirs["args"]
-    return found
+    return texts
 
 
-def held(value: JsonObject) -> JsonValue:
-    """Return JSON as it is stored: as text of JSON in ASCII where a string in it has what no store takes."""
+def storable(value: JsonObject) -> JsonValue:
+    """Return JSON as it is stored: as text of JSON in ASCII if a string in it has characters that no store takes."""
     text = json.dumps(value)
     return text if "\\ud" in text or "\\u0000" in text else value
 
 
-def told(value: JsonValue) -> JsonObject:
-    """Return what `held` made into what a store takes. Raises `CorruptStore` if it is none of that."""
+def restored_object(value: JsonValue) -> JsonObject:
+    """Return the object that `storable` has made ready for a store. Raises `CorruptStore` if it is no such object."""
     try:
         read: JsonValue = json.loads(value) if isinstance(value, str) else value
     except ValueError:
@@ -880,29 +890,29 @@ def told(value: JsonValue) -> JsonObject:
 # Reading
 
 
-def beside(entry: Entry) -> JsonObject | None:
-    """Return what this adapter keeps beside an entry; None if it has not written it."""
+def extra_of(entry: Entry) -> JsonObject | None:
+    """Return the record that this adapter keeps beside an entry; None if it has not written it."""
     if entry.extra is None or FIELD not in entry.extra:
         return None
-    found = entry.extra_fields.get(FIELD)
-    return None if found is None else told(found)
+    stored = entry.extra_fields.get(FIELD)
+    return None if stored is None else restored_object(stored)
 
 
 def groups_of(path: Sequence[Entry]) -> list[Group]:
     """Return the messages that the model is sent of a path, in order: the whole path, unless all of it `is_plain`.
 
-    What lies before the first whole message is left out. O(size).
+    Entries before the first whole message are left out. O(size).
     """
-    found: list[Sequence[Entry]] = []
+    spans: list[Sequence[Entry]] = []
     end = len(path)
     while end:
-        near = beside(path[end - 1])
+        near = extra_of(path[end - 1])
         count = 1 if near is None else max(1, cast("int", near.get("count", 1)))
         if count > end:
             break
-        found.append(path[end - count : end])
+        spans.append(path[end - count : end])
         end -= count
-    groups = [Group(entries, beside(entries[-1])) for entries in shown_groups(found[::-1])]
+    groups = [Group(entries, extra_of(entries[-1])) for entries in shown_groups(spans[::-1])]
     return [group for group in groups if group.beside is not None or group.entries[-1].kind == MESSAGE]
 
 
@@ -922,19 +932,19 @@ def messages_of(groups: Sequence[Group]) -> list[ModelMessage]:
 def _dumped(group: Group, names: dict[str, str]) -> JsonObject:
     if group.beside is None:
         return message_by_hand(group.entries[-1], names)
-    said = [entry.fields for entry in group.entries if entry.kind == "message"]
-    made = _predicted(said, group.beside, is_whole=False)
-    return restored(made, group.beside.get("changes"))
+    messages = [entry.fields for entry in group.entries if entry.kind == "message"]
+    predicted = _predicted(messages, group.beside, is_whole=False)
+    return restored(predicted, group.beside.get("changes"))
 
 
-def _predicted(said: Sequence[JsonObject], beside: JsonObject, is_whole: bool = True) -> JsonObject:
-    if len(said) == 1 and said[0].get("role") == "assistant":
-        made = response_of(said[0], is_whole)
-        parts = cast("list[JsonObject]", made["parts"])
-        for index, spaced in cast("JsonObject", beside.get("texts", {})).items():
+def _predicted(messages: Sequence[JsonObject], record: JsonObject, is_whole: bool = True) -> JsonObject:
+    if len(messages) == 1 and messages[0].get("role") == "assistant":
+        predicted = response_of(messages[0], is_whole)
+        parts = cast("list[JsonObject]", predicted["parts"])
+        for index, spaced in cast("JsonObject", record.get("texts", {})).items():
             parts[int(index)]["args"] = arguments_as_text(parts[int(index)], spaced=bool(spaced))
-        return made
-    return request_of(said, cast("JsonObject", beside.get("silent", {})), is_whole)
+        return predicted
+    return request_of(messages, cast("JsonObject", record.get("silent", {})), is_whole)
 
 
 def _validated(dumped: Sequence[JsonObject]) -> list[ModelMessage]:
@@ -950,8 +960,8 @@ def _validated(dumped: Sequence[JsonObject]) -> list[ModelMessage]:
 # The state of a conversation beside its messages
 #
 # It is the state at a leaf: a save writes it beside the last entry that it adds, so that whoever goes back to that
-# entry, by an undo or a fork, has what held there. What changes without an entry (a branch, a fork, a save of no
-# message) is in the session's metadata, for the leaf that it names.
+# entry, by an undo or a fork, has the state there. A change without an entry (a branch, a fork, a save of no message)
+# is in the session's metadata, for the leaf that it names.
 
 
 class _Kept(Generic[Value]):
@@ -963,7 +973,7 @@ class _Kept(Generic[Value]):
         self._adapter = TypeAdapter(list[kind], config=config)  # type: ignore[valid-type]
 
     def dumped(self, value: Value) -> tuple[JsonObject, list[JsonValue]]:
-        """Return a value as JSON, and what that cannot say of it. Raises `InvalidEntry`."""
+        """Return a value as JSON, and the repairs of values that JSON cannot say. Raises `InvalidEntry`."""
         try:
             text = self._adapter.dump_json([without_surrogates(value)], warnings=False)
         except (PydanticSerializationError, ValueError) as error:
@@ -994,7 +1004,7 @@ class Current(NamedTuple):
 
 
 def state_of(record: ConversationRecord) -> JsonObject:
-    """Return what of a record is of its leaf. Raises `InvalidEntry` for what JSON cannot hold."""
+    """Return the state of a record at its leaf. Raises `InvalidEntry` for values that JSON cannot hold."""
     state: JsonObject = {"revision": record.revision, "updatedAt": record.updated_at.isoformat()}
     usage, exact = _USAGE.dumped(record.usage)
     state["usage"] = {name: value for name, value in usage.items() if _NO_USAGE.get(name, 0) != value}
@@ -1011,14 +1021,14 @@ def state_of(record: ConversationRecord) -> JsonObject:
 
 def metadata_with(record: ConversationRecord, at_leaf: JsonObject | None) -> JsonObject:
     """Return the fields of a session's metadata that are this adapter's; ``at_leaf`` is the state without an entry."""
-    kept: JsonObject = {}
+    fields: JsonObject = {}
     for name, value in (("scope", record.scope), ("from", record.forked_from), ("at", record.forked_at)):
         if value is not None:
-            kept[name] = value
+            fields[name] = value
     if at_leaf is not None:
-        kept["leaf"] = None if record.head_id is None else key_of(record.head_id)
-        kept["state"] = at_leaf
-    return {FIELD: held(kept)}
+        fields["leaf"] = None if record.head_id is None else key_of(record.head_id)
+        fields["state"] = at_leaf
+    return {FIELD: storable(fields)}
 
 
 def scope_of(store: Store, scope: str | None) -> str:
@@ -1033,11 +1043,11 @@ def scope_of(store: Store, scope: str | None) -> str:
 
 
 def kept_in(info: SessionInfo) -> JsonObject | None:
-    """Return what this adapter keeps in the metadata of a session; None if it never wrote to it."""
+    """Return the fields that this adapter keeps in the metadata of a session; None if it never wrote to it."""
     if FIELD not in info.metadata_text:
         return None
-    found = info.metadata.get(FIELD)
-    return None if found is None else told(found)
+    stored = info.metadata.get(FIELD)
+    return None if stored is None else restored_object(stored)
 
 
 def conversation_of(info: SessionInfo) -> str:
@@ -1053,22 +1063,24 @@ def copied(record: ConversationRecord) -> ConversationRecord:
     return replace(record, usage=usage, deferred_tool_requests=waiting, branches=[*record.branches])
 
 
-def record_of(info: SessionInfo, leaf: Entry | None, kept: JsonObject | None) -> ConversationRecord:
-    """Return the record of a session with its leaf: as it was written, or what it comes to where nobody wrote one.
+def record_of(info: SessionInfo, leaf: Entry | None, fields: JsonObject | None) -> ConversationRecord:
+    """Return the record of a session with its leaf: as it was written, or made of the session if nobody wrote one.
 
-    ``kept`` is what this adapter keeps in the session's metadata.
+    ``fields`` are those of this adapter in the session's metadata.
     """
-    kept = kept or {}
-    near = None if leaf is None else beside(leaf)
-    state = kept.get("state") if "state" in kept and kept.get("leaf") == info.leaf_id else (near or {}).get("state")
+    fields = fields or {}
+    near = None if leaf is None else extra_of(leaf)
+    state = (
+        fields.get("state") if "state" in fields and fields.get("leaf") == info.leaf_id else (near or {}).get("state")
+    )
     named = (near or {}).get("id", info.leaf_id)
-    scope = cast("str | None", kept.get("scope", info.scope or None))
+    scope = cast("str | None", fields.get("scope", info.scope or None))
     record = ConversationRecord(
         conversation_id=conversation_of(info),
         head_id=cast("str | None", named),
         scope=scope,
-        forked_from=cast("str | None", kept.get("from")),
-        forked_at=cast("str | None", kept.get("at")),
+        forked_from=cast("str | None", fields.get("from")),
+        forked_at=cast("str | None", fields.get("at")),
         revision=f"flue:{info.session_key}:{info.leaf_id or ''}",
         updated_at=info.updated_at,
     )

@@ -20,8 +20,8 @@ from pydantic_ai.messages import ModelRequest, ToolCallPart
 from pydantic_ai.tools import DeferredToolRequests
 
 import flue_py
+from flue_py.adapters import pydantic_ai as reading
 from flue_py.adapters.pydantic_ai import FlueConversationStore
-from flue_py.adapters.pydantic_ai import store as reading
 from flue_py.db.sqlite.file import SqliteTransaction
 from tests.adapters.pydantic_ai.stores import turns
 
