@@ -3,7 +3,7 @@
     request = to_anthropic(await session.build_context())
     client.messages.create(system=request.system, messages=request.messages, ...)
 
-``to_X`` makes of a context what X takes, ``from_X`` makes our messages of a list of X. None of them reads or writes
+``to_X`` makes a list for X of a context, ``from_X`` makes our messages of a list of X. None of them reads or writes
 anything. `to_pydantic_ai` and `to_langchain` make objects of these libraries, and need the extra of that name.
 """
 
@@ -80,7 +80,7 @@ def text_of(message: Mapping[str, JsonValue]) -> str:
 
 
 def moment_of(message: Mapping[str, JsonValue]) -> datetime | None:
-    """Return when a message was made, by its milliseconds since 1970; None where it does not say."""
+    """Return when a message was made, by its milliseconds since 1970; None if it does not say."""
     timestamp = message.get("timestamp")
     if isinstance(timestamp, bool) or not isinstance(timestamp, (int, float)):
         return None
@@ -96,7 +96,7 @@ def milliseconds(moment: datetime | None) -> JsonObject:
 
 
 def usage_of(message: Mapping[str, JsonValue]) -> ReportedUsage | None:
-    """Return what an answer used, or None where that is not known."""
+    """Return the usage of an answer, or None if it is not known."""
     usage = read_reported(message.get("usage"))
     return usage if usage.is_known else None
 
@@ -111,7 +111,7 @@ def held_in(part: Mapping[str, JsonValue]) -> tuple[JsonValue, str, JsonValue]:
 
 
 def decoded(data: JsonValue) -> bytes | None:
-    """Return the bytes of base64, or None for what is not."""
+    """Return the bytes of base64, or None for a value that is none."""
     try:
         return base64.b64decode(data, validate=True) if isinstance(data, str) else None
     except ValueError:
@@ -126,8 +126,8 @@ Item = TypeVar("Item")
 class ProviderList(Frozen):
     """A list as a provider takes it.
 
-    ``system`` is what a request has beside the list, None where there is nothing or the provider has it in the list.
-    ``notes`` say what was left out or changed.
+    ``system`` is the system message that a request has beside the list, None if there is none or the provider has it in
+    the list. ``notes`` name the parts that were left out or changed.
     """
 
     messages: list[JsonObject]
@@ -136,16 +136,17 @@ class ProviderList(Frozen):
 
 
 class FrameworkList(Frozen, Generic[Item]):
-    """The messages of a context as objects of a framework; ``notes`` say what was left out or changed."""
+    """The messages of a context as objects of a framework; ``notes`` name the parts left out or changed."""
 
     messages: list[Item]
     notes: tuple[ExportNote, ...] = ()
 
 
 class OurMessages(Frozen):
-    """Messages of ours made from another form; ``notes`` say what had no place in them.
+    """Messages of ours made from another form; ``notes`` name the parts that had no place in them.
 
-    ``beside`` has for each what brings the original back, field for field: give the whole object to ``to_X`` for that.
+    ``beside`` has the difference of each to its original, field for field: give the whole object to ``to_X`` to bring
+    the originals back.
     """
 
     messages: list[JsonObject]
@@ -154,26 +155,31 @@ class OurMessages(Frozen):
 
 
 Context: TypeAlias = Iterable[Mapping[str, JsonValue] | ContextEntry] | OurMessages
-"""What the model sees: `Session.build_context` or `Session.build_context_entries` returns it; or what ``from_X`` made.
+"""Messages for the model: of `Session.build_context` or `Session.build_context_entries`; or those of ``from_X``.
 
-Entries and `OurMessages` also have what brings an original back: spellings, fields that ours have no place for.
+Entries and `OurMessages` also bring originals back: spellings, fields that ours have no place for.
 """
 
 
 def said_of(context: Context) -> Iterator[Said]:
-    """Yield the messages of a context, each with what stands beside it.
+    """Yield the messages of a context, each with the extra fields beside it.
 
-    Raises `InvalidEntry` with the path of what is not a message of ours. O(size).
+    Raises `InvalidEntry` with the path of an item that is not a message of ours. O(size).
     """
     if isinstance(context, OurMessages):
-        beside = [*context.beside, *[{} for _ in range(len(context.messages) - len(context.beside))]]
-        yield from (Said(*pair) for pair in zip(context.messages, beside, strict=True))
+        extras = [*context.beside, *[{} for _ in range(len(context.messages) - len(context.beside))]]
+        yield from (Said(*pair) for pair in zip(context.messages, extras, strict=True))
         return
     for number, item in enumerate(context):
         if isinstance(item, ContextEntry):
             yield from said_in([item])
         else:
             yield Said(_checked(item, f"messages[{number}]"))
+
+
+def _all_answered(context: Context, left: Leftovers) -> Iterable[Said]:
+    """Return the messages of users, agents, tools and the system, every call of a tool answered right behind it."""
+    return answered(joined_answers(speakers_only(said_of(context), left, also=frozenset({"developer"}))), left)
 
 
 def _checked(message: object, where: str) -> JsonObject:
@@ -188,7 +194,7 @@ def _checked(message: object, where: str) -> JsonObject:
 
 # LangChain
 #
-# For a context, not for keeping histories: what a graph stores comes back value for value from
+# For a context, not for keeping histories: the values that a graph stores come back exactly from
 # `flue_py.adapters.langgraph`.
 
 _MEDIA = ("image", "file", "audio", "video")
@@ -197,36 +203,35 @@ _MEDIA = ("image", "file", "audio", "video")
 def to_langchain(context: Context) -> FrameworkList[BaseMessage]:
     """Return a context as messages of LangChain, every call of a tool answered right behind it.
 
-    Content is text, or LangChain's standard blocks. Raises `MissingExtra`, and `InvalidEntry` with the path of what is
-    not a message of ours. O(size).
+    Content is text, or LangChain's standard blocks. Raises `MissingExtra`, and `InvalidEntry` with the path of an item
+    that is not a message of ours. O(size).
     """
     kit, left = _kit(), Leftovers()
-    said = answered(joined_answers(speakers_only(said_of(context), left, also=frozenset({"developer"}))), left)
-    return FrameworkList([_made(each.message, kit, left) for each in said], left.notes())
+    return FrameworkList([_made(item.message, kit, left) for item in _all_answered(context, left)], left.notes())
 
 
 def from_langchain(messages: Iterable[BaseMessage]) -> OurMessages:
     """Return messages of LangChain as ours.
 
-    What has no place in a message of ours is in the notes. Raises `MissingExtra`, and `InvalidEntry` for what is not a
-    message. O(size).
+    Parts that have no place in a message of ours are in the notes. Raises `MissingExtra`, and `InvalidEntry` for an
+    object that is not a message. O(size).
     """
     kit, left = _kit(), Leftovers()
-    found: list[JsonObject] = []
+    messages_of_ours: list[JsonObject] = []
     for number, message in enumerate(messages):
         if not isinstance(message, kit.BaseMessage):
             raise InvalidEntry(f"messages[{number}]: should be a message of LangChain, not {shown(message)}")
         if isinstance(message, kit.AIMessage):
-            found.append(_from_answer(message, left))
+            messages_of_ours.append(_from_answer(message, left))
         elif isinstance(message, kit.ToolMessage):
-            found.append(_from_result(message, left))
+            messages_of_ours.append(_from_result(message, left))
         elif isinstance(message, (kit.HumanMessage, kit.SystemMessage)):
             role = "user" if isinstance(message, kit.HumanMessage) else "system"
             named: JsonObject = {} if message.name is None else {"name": message.name}
-            found.append({"role": role, "content": _content(message, left), **named})
+            messages_of_ours.append({"role": role, "content": _content(message, left), **named})
         else:
             left.note(f"a message of type {message.type!r}")
-    return OurMessages(found, notes=left.notes())
+    return OurMessages(messages_of_ours, notes=left.notes())
 
 
 def _kit() -> Any:  # noqa: ANN401 - the module, which need not be installed
@@ -247,14 +252,14 @@ def _made(message: JsonObject, kit: Any, left: Leftovers) -> Any:  # noqa: ANN40
     if role in SYSTEM:
         return kit.SystemMessage(text_of(message))
     content = message.get("content")
-    said = (
+    blocks = (
         content if isinstance(content, str) else [block for part in parts_of(message) for block in _block(part, left)]
     )
     if role == "user":
         named = {"name": message["name"]} if isinstance(message.get("name"), str) else {}
-        return kit.HumanMessage(said, **named)
+        return kit.HumanMessage(blocks, **named)
     return kit.ToolMessage(
-        said or "",
+        blocks or "",
         tool_call_id=str(message.get("toolCallId")),
         name=message["toolName"] if isinstance(message.get("toolName"), str) else None,
         status="error" if message.get("isError") is True else "success",
@@ -264,7 +269,7 @@ def _made(message: JsonObject, kit: Any, left: Leftovers) -> Any:  # noqa: ANN40
 def _answer(message: JsonObject, kit: Any, left: Leftovers) -> Any:  # noqa: ANN401 - an AIMessage
     content = message.get("content")
     names = {"model_name": message.get("model"), "model_provider": message.get("provider")}
-    told = {name: text for name, text in names.items() if isinstance(text, str)}
+    named = {name: text for name, text in names.items() if isinstance(text, str)}
     blocks = [block for part in parts_of(message) for block in _answered(part, left)]
     return kit.AIMessage(
         content if isinstance(content, str) else blocks,
@@ -272,7 +277,7 @@ def _answer(message: JsonObject, kit: Any, left: Leftovers) -> Any:  # noqa: ANN
         invalid_tool_calls=[block for block in blocks if block["type"] == "invalid_tool_call"],
         usage_metadata=_their_usage(message),
         # Without the version the blocks would be taken for those of the provider.
-        response_metadata=told if isinstance(content, str) else {**told, "output_version": "v1"},
+        response_metadata=named if isinstance(content, str) else {**named, "output_version": "v1"},
     )
 
 
@@ -293,7 +298,7 @@ def _block(part: JsonObject, left: Leftovers) -> list[dict[str, Any]]:
     if kind == "thinking":
         signed = {name: part[name] for name in ("thinkingSignature", "redacted") if name in part}
         names = {"thinkingSignature": "signature", "redacted": "redacted"}
-        extras = {"extras": {names[name]: held for name, held in signed.items()}} if signed else {}
+        extras = {"extras": {names[name]: value for name, value in signed.items()}} if signed else {}
         return [{"type": "reasoning", "reasoning": part.get("thinking"), **extras}]
     if kind in ("image", "file"):
         data, media_type, url = held_in(part)
@@ -301,8 +306,8 @@ def _block(part: JsonObject, left: Leftovers) -> list[dict[str, Any]]:
         if isinstance(data, str):
             return [{"type": kind, "base64": data, "mime_type": media_type, **named}]
         if isinstance(url, str):
-            told = {"mime_type": media_type} if isinstance(part.get("mimeType"), str) else {}
-            return [{"type": kind, "url": url, **told, **named}]
+            typed = {"mime_type": media_type} if isinstance(part.get("mimeType"), str) else {}
+            return [{"type": kind, "url": url, **typed, **named}]
     left.note(f"a part {kind!r}")
     return []
 
@@ -313,18 +318,18 @@ def _their_usage(message: JsonObject) -> dict[str, Any] | None:
         return None
     totals = usage.totals
     whole = totals.input + totals.cache_read + totals.cache_write
-    known: dict[str, Any] = {
+    usage_of_langchain: dict[str, Any] = {
         "input_tokens": whole,
         "output_tokens": totals.output,
         "total_tokens": whole + totals.output,
     }
-    kept = {"cache_read": ("cacheRead", totals.cache_read), "cache_creation": ("cacheWrite", totals.cache_write)}
-    details = {name: tokens for name, (ours, tokens) in kept.items() if ours in usage.told}
+    cached = {"cache_read": ("cacheRead", totals.cache_read), "cache_creation": ("cacheWrite", totals.cache_write)}
+    details = {name: tokens for name, (ours, tokens) in cached.items() if ours in usage.told}
     if details:
-        known["input_token_details"] = details
+        usage_of_langchain["input_token_details"] = details
     if "reasoning" in usage.told:
-        known["output_token_details"] = {"reasoning": usage.reasoning}
-    return known
+        usage_of_langchain["output_token_details"] = {"reasoning": usage.reasoning}
+    return usage_of_langchain
 
 
 # Back
@@ -339,23 +344,23 @@ def _from_answer(message: Any, left: Leftovers) -> JsonObject:  # noqa: ANN401 -
     if calls:
         parts = parts_of({"content": content}) if content else []
         content = [*parts, *calls]
-    made: JsonObject = {"role": "assistant", "content": content}
-    told = message.response_metadata
-    names = {"provider": told.get("model_provider"), "model": told.get("model_name") or told.get("model")}
-    made.update((name, text) for name, text in names.items() if isinstance(text, str))
+    answer: JsonObject = {"role": "assistant", "content": content}
+    metadata = message.response_metadata
+    names = {"provider": metadata.get("model_provider"), "model": metadata.get("model_name") or metadata.get("model")}
+    answer.update((name, text) for name, text in names.items() if isinstance(text, str))
     if message.usage_metadata is not None:
-        beside = billed_by(told, told.get("usage") or told.get("token_usage"))
-        made["usage"] = {**beside, **usage_json(read_reported({**message.usage_metadata, **beside}))}
-    return made
+        terms = billed_by(metadata, metadata.get("usage") or metadata.get("token_usage"))
+        answer["usage"] = {**terms, **usage_json(read_reported({**message.usage_metadata, **terms}))}
+    return answer
 
 
 def _from_result(message: Any, left: Leftovers) -> JsonObject:  # noqa: ANN401 - a ToolMessage
-    made: JsonObject = {"role": "toolResult", "toolCallId": message.tool_call_id}
+    result: JsonObject = {"role": "toolResult", "toolCallId": message.tool_call_id}
     if message.name is not None:
-        made["toolName"] = message.name
+        result["toolName"] = message.name
     if message.status == "error":
-        made["isError"] = True
-    return {**made, "content": _content(message, left)}
+        result["isError"] = True
+    return {**result, "content": _content(message, left)}
 
 
 def _content(message: Any, left: Leftovers) -> JsonValue:  # noqa: ANN401 - a message of any class
@@ -398,7 +403,7 @@ def _media(block: Any, extras: Any, left: Leftovers) -> list[JsonValue]:  # noqa
 
 # pydantic-ai
 #
-# For a context, not for keeping histories: what an agent of pydantic-ai stores comes back value for value from
+# For a context, not for keeping histories: the messages that an agent of pydantic-ai stores come back exactly from
 # `flue_py.adapters.pydantic_ai`.
 
 _REDACTED = "redacted_thinking"
@@ -409,49 +414,47 @@ _OUR_ENDS = {theirs: ours for ours, theirs in _ENDS.items()}
 def to_pydantic_ai(context: Context) -> FrameworkList[theirs.ModelMessage]:
     """Return a context as the ``message_history`` of an agent, every call of a tool answered.
 
-    What is said between two answers is one request; what the system said is in it. Parts have the times of their
-    messages; where those have none, pydantic-ai draws them. Raises `MissingExtra`, and `InvalidEntry` with the path of
-    what is not a message of ours. O(size).
+    The messages between two answers are one request, with those of the system. Parts have the times of their messages;
+    if those have none, pydantic-ai draws them. Raises `MissingExtra`, and `InvalidEntry` with the path of an item that
+    is not a message of ours. O(size).
     """
-    made = _Maker()
+    maker = _Maker()
     history: list[theirs.ModelMessage] = []
-    asked: list[theirs.ModelRequestPart] = []
-    for said in answered(
-        joined_answers(speakers_only(said_of(context), made.left, also=frozenset({"developer"}))), made.left
-    ):
-        if said.role != "assistant":
-            asked += made.asked(said.message)
+    request_parts: list[theirs.ModelRequestPart] = []
+    for context_message in _all_answered(context, maker.left):
+        if context_message.role != "assistant":
+            request_parts += maker.asked(context_message.message)
             continue
-        if asked:
-            history.append(made.kit.ModelRequest(parts=asked))
-            asked = []
-        history.append(made.answer(said.message))
-    if asked:
-        history.append(made.kit.ModelRequest(parts=asked))
-    return FrameworkList(history, made.left.notes())
+        if request_parts:
+            history.append(maker.kit.ModelRequest(parts=request_parts))
+            request_parts = []
+        history.append(maker.answer(context_message.message))
+    if request_parts:
+        history.append(maker.kit.ModelRequest(parts=request_parts))
+    return FrameworkList(history, maker.left.notes())
 
 
 def from_pydantic_ai(history: Iterable[theirs.ModelMessage]) -> OurMessages:
     """Return messages of pydantic-ai as ours: an answer is one message, a request one for each of its parts.
 
-    Instructions are system messages, where they change. What has no place in a message of ours is in the notes. Raises
-    `MissingExtra`, and `InvalidEntry` for what is not a message. O(size).
+    Instructions are system messages, where they change. Parts that have no place in a message of ours are in the notes.
+    Raises `MissingExtra`, and `InvalidEntry` for an object that is not a message. O(size).
     """
     kit = _pydantic_ai_kit()
     left = Leftovers()
-    found: list[JsonObject] = []
+    messages_of_ours: list[JsonObject] = []
     instructions: str | None = None
     for number, message in enumerate(history):
         if isinstance(message, kit.ModelResponse):
-            found.append(_pydantic_ai_from_answer(message, left))
+            messages_of_ours.append(_pydantic_ai_from_answer(message, left))
         elif isinstance(message, kit.ModelRequest):
             if message.instructions and message.instructions != instructions:
                 instructions = message.instructions
-                found.append({"role": "system", "content": instructions})
-            found += [each for part in message.parts for each in _from_asked(part, left)]
+                messages_of_ours.append({"role": "system", "content": instructions})
+            messages_of_ours += [ours for part in message.parts for ours in _from_asked(part, left)]
         else:
             raise InvalidEntry(f"messages[{number}]: should be a message of pydantic-ai, not {shown(message)}")
-    return OurMessages(found, notes=left.notes())
+    return OurMessages(messages_of_ours, notes=left.notes())
 
 
 def _pydantic_ai_kit() -> Any:  # noqa: ANN401 - the module, which need not be installed
@@ -466,7 +469,7 @@ def _pydantic_ai_kit() -> Any:  # noqa: ANN401 - the module, which need not be i
 
 
 class _Maker:
-    """Makes the parts of a history, and notes what has no place in it."""
+    """Makes the parts of a history, and notes those that have no place in it."""
 
     def __init__(self) -> None:
         self.kit = _pydantic_ai_kit()
@@ -496,10 +499,10 @@ class _Maker:
         content = message.get("content")
         if isinstance(content, str):
             return content
-        said = [made for part in parts_of(message) for made in self._said(part)]
-        if not said:
+        items = [item for part in parts_of(message) for item in self._said(part)]
+        if not items:
             return ""
-        return said[0] if len(said) == 1 and isinstance(said[0], str) else said
+        return items[0] if len(items) == 1 and isinstance(items[0], str) else items
 
     def _said(self, part: JsonObject) -> list[Any]:
         kind = part.get("type")
@@ -512,29 +515,29 @@ class _Maker:
 
     def _media(self, part: JsonObject) -> list[Any]:
         data, media_type, url = held_in(part)
-        found = decoded(data)
-        if found is not None:
-            return [self.kit.BinaryContent(data=found, media_type=media_type)]
+        data_bytes = decoded(data)
+        if data_bytes is not None:
+            return [self.kit.BinaryContent(data=data_bytes, media_type=media_type)]
         if not isinstance(url, str):
             self.left.note(f"a part {part.get('type')!r} without data")
             return []
         family = "image" if part.get("type") == "image" else media_type.partition("/")[0]
         kinds = {"image": self.kit.ImageUrl, "audio": self.kit.AudioUrl, "video": self.kit.VideoUrl}
-        told = {"media_type": media_type} if isinstance(part.get("mimeType"), str) else {}
-        return [kinds.get(family, self.kit.DocumentUrl)(url=url, **told)]
+        typed = {"media_type": media_type} if isinstance(part.get("mimeType"), str) else {}
+        return [kinds.get(family, self.kit.DocumentUrl)(url=url, **typed)]
 
     def answer(self, message: JsonObject) -> theirs.ModelResponse:
-        """Return an answer with what it used."""
-        parts = [made for part in parts_of(message) for made in self._answered(part, message)]
-        told: dict[str, Any] = {
+        """Return an answer with its usage."""
+        parts = [item for part in parts_of(message) for item in self._answered(part, message)]
+        fields: dict[str, Any] = {
             "model_name": _text(message.get("model")),
             "provider_name": _text(message.get("provider")),
             "finish_reason": _ENDS.get(str(message.get("stopReason"))),
         }
         moment, usage = moment_of(message), _pydantic_ai_their_usage(message)
-        told.update({} if moment is None else {"timestamp": moment})
-        told.update({} if usage is None else {"usage": usage})
-        return self.kit.ModelResponse(parts=parts, **told)  # type: ignore[no-any-return]
+        fields.update({} if moment is None else {"timestamp": moment})
+        fields.update({} if usage is None else {"usage": usage})
+        return self.kit.ModelResponse(parts=parts, **fields)  # type: ignore[no-any-return]
 
     def _answered(self, part: JsonObject, message: JsonObject) -> list[Any]:
         kind = part.get("type")
@@ -545,8 +548,8 @@ class _Maker:
         if kind == "toolCall":
             arguments = part.get("arguments")
             called = {"tool_name": str(part.get("name")), "tool_call_id": str(part.get("id"))}
-            given = arguments if arguments is None or isinstance(arguments, (str, dict)) else json.dumps(arguments)
-            return [self.kit.ToolCallPart(args=given, **called, **_signed(part.get("thoughtSignature"), message))]
+            args = arguments if arguments is None or isinstance(arguments, (str, dict)) else json.dumps(arguments)
+            return [self.kit.ToolCallPart(args=args, **called, **_signed(part.get("thoughtSignature"), message))]
         if kind == COMPACTION_PART and _text(message.get("provider")):
             return [self._compaction(part, message)]
         if kind in ("image", "file") and (data := decoded(held_in(part)[0])) is not None:
@@ -571,10 +574,10 @@ class _Maker:
         if is_of_google(message):
             return self.kit.ThinkingPart(content, **_signed(signature, message))  # type: ignore[no-any-return]
         item = _reasoning_item(signature)
-        known = {"signature": _text(signature)}
+        signed = {"signature": _text(signature)}
         if item is not None:
-            known = {"id": _text(item.get("id")), "signature": _text(item.get("encrypted_content"))}
-        return self.kit.ThinkingPart(content, provider_name=provider, **known)  # type: ignore[no-any-return]
+            signed = {"id": _text(item.get("id")), "signature": _text(item.get("encrypted_content"))}
+        return self.kit.ThinkingPart(content, provider_name=provider, **signed)  # type: ignore[no-any-return]
 
 
 def _text(value: JsonValue) -> str | None:
@@ -638,35 +641,35 @@ def _from_asked(part: Any, left: Leftovers) -> list[JsonObject]:  # noqa: ANN401
 
 
 def _returned(part: Any, left: Leftovers) -> JsonValue:  # noqa: ANN401 - the return of a tool
-    said = part.content_items(mode="str", wrap_if_error=False)
-    if all(isinstance(each, str) for each in said):
-        return "\n".join(said)
-    return _parts(said, left)
+    items = part.content_items(mode="str", wrap_if_error=False)
+    if all(isinstance(item, str) for item in items):
+        return "\n".join(items)
+    return _parts(items, left)
 
 
 def _parts(content: Iterable[Any], left: Leftovers) -> list[JsonValue]:
-    found: list[JsonValue] = []
-    for each in content:
-        if isinstance(each, str):
-            found.append({"type": "text", "text": each})
-        elif isinstance(text := getattr(each, "content", None), str):
-            found.append({"type": "text", "text": text})
+    parts: list[JsonValue] = []
+    for item in content:
+        if isinstance(item, str):
+            parts.append({"type": "text", "text": item})
+        elif isinstance(text := getattr(item, "content", None), str):
+            parts.append({"type": "text", "text": text})
         else:
-            found += _pydantic_ai_media(each, left)
-    return found
+            parts += _pydantic_ai_media(item, left)
+    return parts
 
 
-def _pydantic_ai_media(held: Any, left: Leftovers) -> list[JsonValue]:  # noqa: ANN401 - whatever content has
-    if held.kind == "binary":
-        data = base64.b64encode(held.data).decode()
-        return [{"type": "image" if held.is_image else "file", "data": data, "mimeType": held.media_type}]
-    if held.kind in ("image-url", "audio-url", "video-url", "document-url"):
+def _pydantic_ai_media(media: Any, left: Leftovers) -> list[JsonValue]:  # noqa: ANN401 - whatever content has
+    if media.kind == "binary":
+        data = base64.b64encode(media.data).decode()
+        return [{"type": "image" if media.is_image else "file", "data": data, "mimeType": media.media_type}]
+    if media.kind in ("image-url", "audio-url", "video-url", "document-url"):
         try:
-            told: JsonObject = {"mimeType": held.media_type}
+            typed: JsonObject = {"mimeType": media.media_type}
         except ValueError:  # it cannot be told from the address
-            told = {}
-        return [{"type": "image" if held.kind == "image-url" else "file", "url": held.url, **told}]
-    left.note(f"content {held.kind!r}")
+            typed = {}
+        return [{"type": "image" if media.kind == "image-url" else "file", "url": media.url, **typed}]
+    left.note(f"content {media.kind!r}")
     return []
 
 
@@ -674,36 +677,37 @@ _AUDIO = ("input_audio_tokens", "output_audio_tokens", "audio_seconds", "unmeasu
 
 
 def _pydantic_ai_from_answer(message: theirs.ModelResponse, left: Leftovers) -> JsonObject:
-    content = [each for part in message.parts for each in _from_answered(part, left)]
-    made: JsonObject = {"role": "assistant", "content": content}
-    told = {"provider": message.provider_name, "model": message.model_name}
-    made.update((name, text) for name, text in told.items() if text)
+    content = [part_of_ours for part in message.parts for part_of_ours in _from_answered(part, left)]
+    answer: JsonObject = {"role": "assistant", "content": content}
+    names = {"provider": message.provider_name, "model": message.model_name}
+    answer.update((name, text) for name, text in names.items() if text)
     usage = message.usage
     if usage.has_values():
-        kept = {
+        counts_by_name = {
             "cache_read_tokens": usage.cache_read_tokens,
             "cache_write_tokens": usage.cache_write_tokens,
             "cache_write_1h": usage.cache_write_1h_tokens,
             "reasoning_tokens": usage.output_reasoning_tokens,
         }
         counts: JsonObject = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
-        # What was not reported of these is 0 there.
-        counts.update((name, tokens) for name, tokens in kept.items() if tokens)
+        # Those that were not reported are 0 there.
+        counts.update((name, tokens) for name, tokens in counts_by_name.items() if tokens)
         cost: JsonObject = {} if usage.cost is None else {"cost": {"total": float(usage.cost)}}
         # Their fields of audio are those of our table; so are those that a provider adds to its details.
         counts |= billed_by(message.provider_details or {}, {name: getattr(usage, name, None) for name in _AUDIO})
-        made["usage"] = {**usage_json(read_reported({**counts, "details": {**usage.details}})), **cost}
+        answer["usage"] = {**usage_json(read_reported({**counts, "details": {**usage.details}})), **cost}
     if message.finish_reason in _OUR_ENDS:
-        made["stopReason"] = _OUR_ENDS[message.finish_reason]
-    return {**made, **milliseconds(message.timestamp)}
+        answer["stopReason"] = _OUR_ENDS[message.finish_reason]
+    return {**answer, **milliseconds(message.timestamp)}
 
 
 def _from_compaction(part: Any) -> JsonObject:  # noqa: ANN401 - a part of the class
-    """Return a provider's compaction in the provider's own fields. What pydantic-ai noted for itself is left out."""
+    """Return a provider's compaction in the provider's own fields. Notes of pydantic-ai for itself are left out."""
     details = part.provider_details or {}
-    kept = {name: value for name, value in details.items() if not name.startswith("pydantic_ai_") and value is not None}
-    said: JsonObject = {} if part.content is None else {"content": part.content}
-    return {**({} if part.id is None else {"id": part.id}), **said, **kept, "type": COMPACTION_PART}
+    theirs = {name: value for name, value in details.items() if value is not None}
+    fields = {name: value for name, value in theirs.items() if not name.startswith("pydantic_ai_")}
+    content: JsonObject = {} if part.content is None else {"content": part.content}
+    return {**({} if part.id is None else {"id": part.id}), **content, **fields, "type": COMPACTION_PART}
 
 
 def _from_answered(part: Any, left: Leftovers) -> list[JsonValue]:  # noqa: ANN401 - a part of any answer
@@ -761,11 +765,11 @@ if TYPE_CHECKING:
 def sent_to_langchain(
     settings: ContextSettings | Mapping[str, object], *, agent: str | None = None, model: str | None = None
 ) -> Callable[[Sequence[BaseMessage]], list[BaseMessage]]:
-    """Return a function that takes messages of LangChain, and returns what the settings leave of them for an agent.
+    """Return a function that takes messages of LangChain, and returns those that the settings leave for an agent.
 
     For a hook that LangGraph calls before a model: ``lambda state: {"llm_input_messages": send(state["messages"])}``.
-    What a step has shortened has the id and the other fields that it had. Signed reasoning is left out if the answer
-    was given to a request of this function with other messages before it. Tokens are counted as ``model`` does.
+    Messages that a step has shortened have the ids and other fields that they had. Signed reasoning is left out if the
+    answer was given to a request of this function with other messages before it. Tokens are counted as ``model`` does.
     Raises `InvalidArgument`, for settings with the path of each field that is wrong, and for a ``spec``, which reads a
     session. The function raises `MissingExtra`, `InvalidEntry`. O(size).
     """
@@ -773,13 +777,13 @@ def sent_to_langchain(
 
     def send(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
         sent: list[BaseMessage] = []
-        groups = [from_langchain([each]).messages for each in messages]
-        for group, made in reshaping.run(groups):
-            if made is None:
-                assert group is not None  # what a step added has a message
+        groups = [from_langchain([message]).messages for message in messages]
+        for group, shortened in reshaping.run(groups):
+            if shortened is None:
+                assert group is not None  # an addition of a step has a message
                 sent.append(messages[group])
                 continue
-            for message in made:
+            for message in shortened:
                 if group is None:
                     sent.append(to_langchain([message]).messages[0])
                 elif lost := _lost_reasoning(groups[group], message):
@@ -791,10 +795,10 @@ def sent_to_langchain(
     return send
 
 
-def _lost_reasoning(given: Sequence[JsonObject], made: JsonObject) -> list[JsonValue]:
+def _lost_reasoning(group: Sequence[JsonObject], shortened: JsonObject) -> list[JsonValue]:
     """Return the reasoning that an answer has lost, if it can go without anything else; else nothing."""
-    [was] = given
-    parts, left = was.get("content"), made.get("content")
+    [was] = group
+    parts, left = was.get("content"), shortened.get("content")
     if not isinstance(parts, list) or not isinstance(left, list):
         return []
     lost = [part for part in parts if part not in left]
@@ -810,25 +814,25 @@ def _goes_alone(part: JsonValue) -> bool:
 
 
 def _without(lost: Sequence[JsonValue], was: BaseMessage) -> BaseMessage:
-    """Return an answer of LangChain without some reasoning. What ours have no place for stays in it."""
+    """Return an answer of LangChain without some reasoning. Fields that ours have no place for stay in it."""
 
     def is_lost(block: str | dict[str, Any]) -> bool:
         alone = was.model_copy(update={"content": [block], "tool_calls": []})
-        found = [part for message in from_langchain([alone]).messages for part in parts_of(message)]
-        return bool(found) and all(part in lost for part in found)
+        parts = [part for message in from_langchain([alone]).messages for part in parts_of(message)]
+        return bool(parts) and all(part in lost for part in parts)
 
     return was.model_copy(update={"content": [block for block in was.content if not is_lost(block)]})
 
 
 def _as_it_was(message: JsonObject, was: BaseMessage) -> BaseMessage:
-    """Return a message of LangChain with what a step has left of it."""
+    """Return a message of LangChain with the content that a step has left."""
     if was.type == "tool":
         return was.model_copy(update={"content": text_of(message)})
-    made = to_langchain([message]).messages[0]
-    content = text_of(message) if isinstance(was.content, str) else made.content
+    shortened = to_langchain([message]).messages[0]
+    content = text_of(message) if isinstance(was.content, str) else shortened.content
     left: dict[str, Any] = {"content": content}
     if hasattr(was, "tool_calls"):
-        left["tool_calls"] = getattr(made, "tool_calls", [])
+        left["tool_calls"] = getattr(shortened, "tool_calls", [])
         if not isinstance(content, str):
             # Without the version the blocks would be taken for those of the provider.
             left["response_metadata"] = {**was.response_metadata, "output_version": "v1"}
@@ -838,7 +842,7 @@ def _as_it_was(message: JsonObject, was: BaseMessage) -> BaseMessage:
 def sent_to_pydantic_ai(
     settings: ContextSettings | Mapping[str, object], *, agent: str | None = None, model: str | None = None
 ) -> Callable[[list[theirs.ModelMessage]], list[theirs.ModelMessage]]:
-    """Return a history processor of pydantic-ai: what the settings leave of a history for an agent.
+    """Return a history processor of pydantic-ai: it returns the messages that the settings leave for an agent.
 
     Parts and messages that a step has shortened have the ids and the other fields that they had. Otherwise as
     `sent_to_langchain`.
@@ -850,16 +854,16 @@ def sent_to_pydantic_ai(
         left: dict[int, list[_Piece]] = {}
         sent: list[theirs.ModelMessage | int] = []
         groups = [from_pydantic_ai([piece]).messages for _, piece in pieces]
-        for group, made in reshaping.run(groups):
+        for group, shortened in reshaping.run(groups):
             if group is None:
-                sent += to_pydantic_ai(made or []).messages
+                sent += to_pydantic_ai(shortened or []).messages
                 continue
             owner, piece = pieces[group]
             if owner not in left:
                 sent.append(owner)
-            shorter = None if made is None else _shortened(piece, groups[group], made)
+            shorter = None if shortened is None else _shortened(piece, groups[group], shortened)
             left.setdefault(owner, []).append((piece, False) if shorter is None else (shorter, True))
-        return [_joined(messages[each], left[each]) if isinstance(each, int) else each for each in sent]
+        return [_joined(messages[item], left[item]) if isinstance(item, int) else item for item in sent]
 
     # pydantic-ai looks there for its own context, and would have to find a module that is imported for types alone.
     send.__annotations__.clear()
@@ -876,14 +880,14 @@ def _pieces(message: theirs.ModelMessage) -> Iterator[theirs.ModelMessage]:
 
 
 def _shortened(
-    piece: theirs.ModelMessage, given: Sequence[JsonObject], made: Sequence[JsonObject]
+    piece: theirs.ModelMessage, group: Sequence[JsonObject], shortened: Sequence[JsonObject]
 ) -> theirs.ModelMessage:
-    """Return a piece with what a step has left of it."""
-    [message] = made
-    if piece.kind == "response" and (lost := _lost_reasoning(given, message)):
-        # What ours have no place for stays in it.
+    """Return a piece with the content that a step has left."""
+    [message] = shortened
+    if piece.kind == "response" and (lost := _lost_reasoning(group, message)):
+        # Parts that ours have no place for stay in it.
         return replace(
-            piece, parts=[part for part in piece.parts if _ours(piece, part) not in [[each] for each in lost]]
+            piece, parts=[part for part in piece.parts if _ours(piece, part) not in [[part_lost] for part_lost in lost]]
         )
     part: Any = piece.parts[0] if piece.kind == "request" else None
     parts: Any
@@ -892,7 +896,7 @@ def _shortened(
     else:
         parts = to_pydantic_ai([message]).messages[0].parts
         if part is not None:
-            parts = [replace(each, timestamp=part.timestamp) for each in parts]
+            parts = [replace(part_lost, timestamp=part.timestamp) for part_lost in parts]
     return replace(piece, parts=parts)
 
 
@@ -902,7 +906,7 @@ def _ours(answer: theirs.ModelResponse, part: theirs.ModelResponsePart) -> JsonV
 
 
 def _joined(message: theirs.ModelMessage, pieces: Sequence[_Piece]) -> theirs.ModelMessage:
-    """Return a message of what is left of its pieces: itself, if that is all of it."""
+    """Return a message of the pieces that are left: itself, if those are all."""
     if message.kind == "response" or not message.parts:
         return pieces[0][0]
     if len(pieces) == len(message.parts) and not any(is_changed for _, is_changed in pieces):
@@ -923,8 +927,8 @@ def _reshaping(settings: ContextSettings | Mapping[str, object], agent: str | No
 def to_openai(context: Context) -> ProviderList:
     """Return a context as messages of OpenAI's Chat Completions, every call of a tool answered right behind it.
 
-    What the system said is in the list. Reasoning is left out, unless it came from such a list; pictures of a tool
-    follow in a message of the user. Raises `InvalidEntry` with the path of what is not a message of ours. O(size).
+    System messages are in the list. Reasoning is left out, unless it came from such a list; pictures of a tool follow
+    in a message of the user. Raises `InvalidEntry` with the path of an item that is not a message of ours. O(size).
     """
     left = Leftovers()
     return ProviderList(chat_list(said_of(context), left), None, left.notes())
@@ -933,12 +937,12 @@ def to_openai(context: Context) -> ProviderList:
 def to_responses(context: Context, *, account: str | None = None) -> ProviderList:
     """Return a context as items of OpenAI's Responses, every call with an output.
 
-    What the system said is in the list. Reasoning goes out where OpenAI gave it. What OpenAI's types ask for and our
-    messages do not say is filled in: an answer's ``id`` (``msg_3``, by its place), ``status`` and ``annotations``, a
-    picture's ``detail``; items that came from such a list stay as they came. Raises `InvalidEntry` with the path of
-    what is not a message of ours. O(size).
+    System messages are in the list. Reasoning goes out if OpenAI gave it. Fields that OpenAI's types ask for and our
+    messages do not have are filled in: an answer's ``id`` (``msg_3``, by its place), ``status`` and ``annotations``, a
+    picture's ``detail``; items that came from such a list stay as they came. Raises `InvalidEntry` with the path of an
+    item that is not a message of ours. O(size).
 
-    What OpenAI compacted itself goes out as it came, unless it was made for another ``account``.
+    OpenAI's own compactions go out as they came, unless they were made for another ``account``.
     """
     left = Leftovers()
     items = responses_list(said_of(context), left, is_complete=True, account=account)
@@ -948,9 +952,9 @@ def to_responses(context: Context, *, account: str | None = None) -> ProviderLis
 def to_anthropic(context: Context, *, account: str | None = None) -> ProviderList:
     """Return a context as messages of Anthropic, users and answers taking turns; ``system`` is a string or blocks.
 
-    The results of an answer's tools stand in one message, right behind it. Reasoning goes out where Anthropic signed
-    it, and what Anthropic compacted itself, unless that was made for another ``account``. Raises `InvalidEntry` with
-    the path of what is not a message of ours. O(size).
+    The results of an answer's tools stand in one message, right behind it. Reasoning goes out if Anthropic signed it,
+    and so do Anthropic's own compactions, unless they were made for another ``account``. Raises `InvalidEntry` with the
+    path of an item that is not a message of ours. O(size).
     """
     left = Leftovers()
     system, messages = anthropic_list(said_of(context), left, account=account)
@@ -960,9 +964,9 @@ def to_anthropic(context: Context, *, account: str | None = None) -> ProviderLis
 def to_gemini(context: Context) -> ProviderList:
     """Return a context as contents of Gemini, fields as in its JSON; ``system`` is a content without a role.
 
-    The responses to a model's calls are one content, right behind them. Thoughts and signatures go out where Google
-    gave them; another model's calls have the mark that the API takes in place of a signature. Raises `InvalidEntry`
-    with the path of what is not a message of ours. O(size).
+    The responses to a model's calls are one content, right behind them. Thoughts and signatures go out if Google gave
+    them; another model's calls have the mark that the API takes in place of a signature. Raises `InvalidEntry` with the
+    path of an item that is not a message of ours. O(size).
     """
     left = Leftovers()
     system, contents = gemini_list(said_of(context), left)
@@ -975,7 +979,7 @@ def to_gemini(context: Context) -> ProviderList:
 def from_openai(messages: Iterable[Mapping[str, JsonValue]]) -> OurMessages:
     """Return messages of OpenAI's Chat Completions as ours.
 
-    Raises `InvalidEntry` with the path of what cannot be converted (``messages[1].tool_calls[0].id``). O(size).
+    Raises `InvalidEntry` with the path of a value that cannot be converted (``messages[1].tool_calls[0].id``). O(size).
     """
     return _lists_ours(_converted(messages, "openai-chat"))
 
@@ -983,7 +987,7 @@ def from_openai(messages: Iterable[Mapping[str, JsonValue]]) -> OurMessages:
 def from_responses(items: Iterable[Mapping[str, JsonValue]]) -> OurMessages:
     """Return items of OpenAI's Responses as ours, a message for each.
 
-    Raises `InvalidEntry` with the path of what cannot be converted. O(size).
+    Raises `InvalidEntry` with the path of a value that cannot be converted. O(size).
     """
     return _lists_ours(_converted(items, "openai-responses"))
 
@@ -994,7 +998,7 @@ def from_anthropic(
     """Return messages of Anthropic as ours; ``system``, a string or blocks, is a system message before them.
 
     A message with results of tools is one of ours for each of them, and one for the rest. Raises `InvalidEntry` with
-    the path of what cannot be converted. O(size).
+    the path of a value that cannot be converted. O(size).
     """
     first: list[Converted] = []
     if system is not None:
@@ -1009,37 +1013,37 @@ def from_gemini(
     """Return contents of Gemini as ours; ``system``, a string or a content, is a system message before them.
 
     A content with responses of functions is one message for each of them, and one for the rest. Fields are read in the
-    spelling of the JSON and in that of Python. Raises `InvalidEntry` with the path of what cannot be converted.
+    spelling of the JSON and in that of Python. Raises `InvalidEntry` with the path of a value that cannot be converted.
     O(size).
     """
     first: list[Converted] = []
     if system is not None:
-        told: JsonObject = {"parts": [{"text": system}]} if isinstance(system, str) else dict(system)
-        first = _valid(convert({**told, "role": "system"}, "gemini", {}, "system"), "system")
+        content: JsonObject = {"parts": [{"text": system}]} if isinstance(system, str) else dict(system)
+        first = _valid(convert({**content, "role": "system"}, "gemini", {}, "system"), "system")
     return _lists_ours([*first, *_converted(contents, "gemini")])
 
 
 def _converted(messages: Iterable[Mapping[str, JsonValue]], shape: Shape) -> list[Converted]:
     names: dict[str, str] = {}
-    found: list[Converted] = []
+    converted: list[Converted] = []
     for number, message in enumerate(messages):
         where = f"messages[{number}]"
         if not isinstance(message, Mapping):
             raise InvalidEntry(f"{where}: should be an object, not {shown(message)}")
         encode_json(message, where)
-        other = shape_of(message, where)
-        if other not in (None, shape):
-            raise InvalidEntry(f"{where}: is of the form {other}, not {shape}")
-        found += _valid(convert(dict(message), shape, names, where), where)
-    return found
+        message_shape = shape_of(message, where)
+        if message_shape not in (None, shape):
+            raise InvalidEntry(f"{where}: is of the form {message_shape}, not {shape}")
+        converted += _valid(convert(dict(message), shape, names, where), where)
+    return converted
 
 
 def _valid(converted: list[Converted], where: str) -> list[Converted]:
-    for each in converted:
-        validate_message(each.message, where)
+    for item in converted:
+        validate_message(item.message, where)
     return converted
 
 
 def _lists_ours(converted: Iterable[Converted]) -> OurMessages:
-    found = [*converted]
-    return OurMessages([each.message for each in found], [each.beside for each in found])
+    items = [*converted]
+    return OurMessages([item.message for item in items], [item.beside for item in items])
