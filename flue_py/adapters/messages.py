@@ -14,6 +14,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from msgspec import field
@@ -177,6 +179,18 @@ def said_of(context: Context) -> Iterator[Said]:
             yield Said(_checked(item, f"messages[{number}]"))
 
 
+def _messages_module(package: str, extra: str, framework: str) -> Any:  # noqa: ANN401 - it need not be installed
+    try:
+        import_module(package)
+        return import_module(f"{package}.messages")
+    except ImportError as error:
+        raise MissingExtra(extra, f"the conversion of messages of {framework}") from error
+
+
+_langchain = partial(_messages_module, "langchain_core", "langgraph", "LangChain")
+_pydantic_ai = partial(_messages_module, "pydantic_ai", "pydantic-ai", "pydantic-ai")
+
+
 def _all_answered(context: Context, left: Leftovers) -> Iterable[Said]:
     """Return the messages of users, agents, tools and the system, every call of a tool answered right behind it."""
     return answered(joined_answers(speakers_only(said_of(context), left, also=frozenset({"developer"}))), left)
@@ -206,7 +220,7 @@ def to_langchain(context: Context) -> FrameworkList[BaseMessage]:
     Content is text, or LangChain's standard blocks. Raises `MissingExtra`, and `InvalidEntry` with the path of an item
     that is not a message of ours. O(size).
     """
-    kit, left = _kit(), Leftovers()
+    kit, left = _langchain(), Leftovers()
     return FrameworkList([_made(item.message, kit, left) for item in _all_answered(context, left)], left.notes())
 
 
@@ -216,7 +230,7 @@ def from_langchain(messages: Iterable[BaseMessage]) -> OurMessages:
     Parts that have no place in a message of ours are in the notes. Raises `MissingExtra`, and `InvalidEntry` for an
     object that is not a message. O(size).
     """
-    kit, left = _kit(), Leftovers()
+    kit, left = _langchain(), Leftovers()
     messages_of_ours: list[JsonObject] = []
     for number, message in enumerate(messages):
         if not isinstance(message, kit.BaseMessage):
@@ -232,14 +246,6 @@ def from_langchain(messages: Iterable[BaseMessage]) -> OurMessages:
         else:
             left.note(f"a message of type {message.type!r}")
     return OurMessages(messages_of_ours, notes=left.notes())
-
-
-def _kit() -> Any:  # noqa: ANN401 - the module, which need not be installed
-    try:
-        from langchain_core import messages  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise MissingExtra("langgraph", "the conversion of messages of LangChain") from error
-    return messages
 
 
 # From ours
@@ -440,7 +446,7 @@ def from_pydantic_ai(history: Iterable[theirs.ModelMessage]) -> OurMessages:
     Instructions are system messages, where they change. Parts that have no place in a message of ours are in the notes.
     Raises `MissingExtra`, and `InvalidEntry` for an object that is not a message. O(size).
     """
-    kit = _pydantic_ai_kit()
+    kit = _pydantic_ai()
     left = Leftovers()
     messages_of_ours: list[JsonObject] = []
     instructions: str | None = None
@@ -457,14 +463,6 @@ def from_pydantic_ai(history: Iterable[theirs.ModelMessage]) -> OurMessages:
     return OurMessages(messages_of_ours, notes=left.notes())
 
 
-def _pydantic_ai_kit() -> Any:  # noqa: ANN401 - the module, which need not be installed
-    try:
-        from pydantic_ai import messages  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise MissingExtra("pydantic-ai", "the conversion of messages of pydantic-ai") from error
-    return messages
-
-
 # From ours
 
 
@@ -472,7 +470,7 @@ class _Maker:
     """Makes the parts of a history, and notes those that have no place in it."""
 
     def __init__(self) -> None:
-        self.kit = _pydantic_ai_kit()
+        self.kit = _pydantic_ai()
         self.left = Leftovers()
 
     def asked(self, message: JsonObject) -> list[theirs.ModelRequestPart]:

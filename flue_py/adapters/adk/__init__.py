@@ -157,12 +157,6 @@ def first_state(values: JsonObject, entry_id: str) -> NewEntry:
     return NewEntry.custom(STATE, {"is": storable(values)}, id=entry_id)
 
 
-def later_state(state: State, delta: JsonObject, entry_id: str) -> NewEntry:
-    """Return the entry with a change of a state that came with no event. O(state)."""
-    _, record = state.changed(delta, entry_id)
-    return NewEntry.custom(STATE, {"set": storable(delta)}, id=entry_id, extra={BESIDE: record})
-
-
 async def state_at(entry: Entry, read: Read) -> State | None:
     """Return the state at an entry, or None if it is not recorded there. ``read`` reads others by their ids."""
     record = beside_of(entry)
@@ -313,12 +307,6 @@ def _left(entry: Entry) -> str | None:
     return left if isinstance(left, str) else None
 
 
-def first_of(events: Sequence[Found], invocation_id: str) -> int | None:
-    """Return where the first event of an invocation is, or None."""
-    invocations = (event.event.get("invocationId") for event in events)
-    return next((number for number, invocation in enumerate(invocations) if invocation == invocation_id), None)
-
-
 class Deltas(NamedTuple):
     """The parts of a state, or of its change: the app's, the user's and the session's own, by their names there."""
 
@@ -446,7 +434,8 @@ class _Change(NamedTuple):
             session = batch.create_session(key=self.key, scope=self.scope, title=self.title)
             batch.append_entries(session, [first_state(self.delta, self.entry_id)])
             return session.id
-        entry = later_state(self.state, self.delta, self.entry_id)
+        _, record = self.state.changed(self.delta, self.entry_id)
+        entry = NewEntry.custom(STATE, {"set": storable(self.delta)}, id=self.entry_id, extra={BESIDE: record})
         batch.append_entries(self.session_id, [entry], expected_leaf=self.leaf)
         return self.session_id
 
@@ -604,9 +593,9 @@ async def _plan(
     if isinstance(back, str) and back and below.leaf is not None:
         session = await _session(store, below.session_id)
         events = await last_events(session, below.leaf)
-        first = first_of(events, back)
-        if first is not None:
-            target = await _end_before(session, events, first)
+        invocations = [earlier.event.get("invocationId") for earlier in events]
+        if back in invocations:
+            target = await _end_before(session, events, invocations.index(back))
             return _Planned(entries_of(event, {**record, LEFT: below.leaf}, entry_id), True, target)
     if isinstance(actions.get("compaction"), dict) and below.leaf is not None:
         session = await _session(store, below.session_id)

@@ -58,12 +58,6 @@ def part_of_ours(part: JsonObject, number: int) -> JsonValue:
     return part_from_gemini(part)
 
 
-def part_of_gemini(part: JsonObject) -> JsonValue:
-    """Return a part of ours as Gemini's; one that Gemini has no place for is ``{}``. O(size)."""
-    printed = printed_part(part, Leftovers(), is_google=True)
-    return printed[0] if printed else {}
-
-
 def result_of_ours(part: JsonObject, number: int, agent: JsonValue) -> JsonObject:
     """Return a part with a function's response as a message of ours: the result of a tool. O(size)."""
     response = object_in(part["functionResponse"])
@@ -228,16 +222,13 @@ def events_of(entries: Iterable[Entry]) -> Iterator[Found]:
 
 def events_shown(path: Sequence[Entry]) -> list[Found]:
     """Return the events that the model is sent of a whole path, in order. Raises as `events_of`. O(size)."""
-    events = list(_events(shown_groups(list(_groups(path)), is_own=_is_own_compaction)))
+    groups = shown_groups(list(_groups(path)), is_own=lambda entry: entry.kind == COMPACTION and is_event(entry))
+    events = list(_events(groups))
     # The framework puts them in the order of their times, and a summary is younger than the events kept behind it.
     for event, after in reversed([*pairwise(events)]):
         if event.by_hand is not None:
             event.by_hand["timestamp"] = min(event.time, after.time)
     return events
-
-
-def _is_own_compaction(entry: Entry) -> bool:
-    return entry.kind == COMPACTION and is_event(entry)
 
 
 def _groups(entries: Iterable[Entry]) -> Iterator[Sequence[Entry]]:
@@ -376,7 +367,8 @@ def _printed(messages: Sequence[JsonObject], entry_id: str) -> JsonObject:
         elif isinstance(content, str):
             parts.append({"text": content})
         elif isinstance(content, list):
-            parts += [part_of_gemini(part) for part in content if isinstance(part, dict)]
+            printed = [printed_part(part, Leftovers(), is_google=True) for part in content if isinstance(part, dict)]
+            parts += [part[0] if part else {} for part in printed]  # Gemini has no place for some
     last = messages[-1]
     role = "model" if last.get("role") == "assistant" else "user"
     if parts:

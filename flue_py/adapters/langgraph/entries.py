@@ -571,13 +571,8 @@ class Line(Frozen):
     def to_json(self) -> JsonObject:
         """Return it as a checkpoint has it."""
         stored: JsonObject = {"count": self.count, "tail": list(self.tail)}
-        if self.listing is not None:
-            stored["listing"] = self.listing
-        if self.epoch is not None:
-            stored["epoch"] = self.epoch
-        if self.base is not None:
-            stored["base"] = self.base
-        return stored
+        names = {"listing": self.listing, "epoch": self.epoch, "base": self.base}
+        return stored | {name: id for name, id in names.items() if id is not None}
 
 
 class Record(Frozen):

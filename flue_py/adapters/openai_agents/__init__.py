@@ -399,15 +399,6 @@ async def branched(store: Store, below: Below, turn: int, name: str | None) -> s
     return await below.branched(store, turns[turn - 1].entry.parent_id, name, f"branch_from_turn_{turn}")
 
 
-async def branched_at_content(store: Store, below: Below, term: str, name: str | None) -> str:
-    """Begin a branch before the first turn in which the user said a text. Raises `InvalidArgument`."""
-    session = await below.found(store)
-    turns = [] if session is None else await turns_with(session, term)
-    if not turns:
-        raise InvalidArgument(f"search_term: nobody said {shown(term)} on this branch")
-    return await branched(store, below, turns[0]["turn"], name)
-
-
 async def deleted(store: Store, below: Below, branch: str, *, force: bool) -> None:
     """Delete a branch other than the main one; entries that its own branches see stay. Raises `InvalidArgument`."""
     if branch == MAIN:
@@ -882,12 +873,10 @@ def last_items(items: Sequence[JsonObject], most: int | None) -> list[TResponseI
     while 0 < start < len(items) and is_of_the_model(items[start]) and is_of_the_model(items[start - 1]):
         start += 1
     called = {_sending_call_id(item) for item in items[:start] if is_of_the_model(item)}
-    last = [item for item in items[start:] if not (_is_output(item) and _sending_call_id(item) in called)]
+    last = [
+        item for item in items[start:] if not (kind_of(item).endswith("_output") and _sending_call_id(item) in called)
+    ]
     return cast("list[TResponseInputItem]", last)
-
-
-def _is_output(item: JsonObject) -> bool:
-    return kind_of(item).endswith("_output")
 
 
 def _sending_call_id(item: JsonObject) -> object:
@@ -1178,7 +1167,10 @@ class FlueSession:
 
         Raises `InvalidArgument` (a ValueError) if nobody said it, and as `create_branch_from_turn` does. O(path).
         """
-        return await self._run(lambda store: branched_at_content(store, self._below, search_term, branch_name))
+        turns = await self.find_turns_by_content(search_term)
+        if not turns:
+            raise InvalidArgument(f"search_term: nobody said {shown(search_term)} on this branch")
+        return await self.create_branch_from_turn(turns[0]["turn"], branch_name)
 
     async def switch_to_branch(self, branch_id: str) -> None:
         """Use another branch, in this object. Raises `InvalidArgument` (a ValueError) if there is none. O(branches)."""

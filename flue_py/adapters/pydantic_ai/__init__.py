@@ -444,7 +444,9 @@ async def _extend(
     if chains and chains[0].below is not None:
         chains = [chains[0]._replace(below=await _behind(store, current, chains[0].below)), *chains[1:]]
     async with store.atomic() as batch:
-        if state_apart is not None or _differs(current, record):
+        stored = current.record
+        is_same = (stored.forked_from, stored.forked_at) == (record.forked_from, record.forked_at)
+        if state_apart is not None or kept_in(current.info) is None or not is_same:
             metadata = metadata_with(record, state_apart)
             batch.set_metadata(
                 session, metadata, merge=True, expected_leaf=current.info.leaf_id, expected_revision=seen
@@ -463,13 +465,6 @@ async def _behind(store: Store, current: Current, below: str) -> str:
         return below
     last = await history(store, head, 1, current)
     return leaf if last and key_of(last[0].id) == below else below
-
-
-def _differs(current: Current, record: ConversationRecord) -> bool:
-    """Return whether the metadata have to say something else than they do."""
-    stored = current.record
-    same = (stored.forked_from, stored.forked_at) == (record.forked_from, record.forked_at)
-    return kept_in(current.info) is None or not same
 
 
 def _add(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import is_dataclass, replace
 from datetime import date, datetime, time, timedelta
@@ -149,12 +149,6 @@ def beside_responses(now: RunUsage, before: RunUsage | None, calls: Sequence[Pai
     return read_call({**our_usage({"usage": rest}), "callId": call_id("pydantic-ai", json_to_json(name))}, "usage")
 
 
-def named_call(answer: NewEntry, identity: str) -> NewEntry:
-    """Return an answer whose one call has this id: as with the only one of `calls_of`, in less time."""
-    (call,) = answer.calls
-    return structs.replace(answer, calls=(structs.replace(call, call_id=ledger_name(identity)),))
-
-
 def identity_of(response: JsonObject) -> str:
     """Return the id of the call behind a response: its provider's, or one that saving it again finds again.
 
@@ -211,10 +205,6 @@ def said_in(message: JsonObject) -> tuple[list[Reading], dict[int, JsonObject]]:
 
 def _stamped(message: JsonObject, part: Mapping[str, JsonValue]) -> JsonObject:
     return message if part.get("timestamp") is None else {**message, "timestamp": part["timestamp"]}
-
-
-def _system(part: JsonObject) -> Reading:
-    return Reading(_stamped({"role": "system", "content": part["content"]}, part))
 
 
 def _user(part: JsonObject) -> Reading:
@@ -286,7 +276,7 @@ def _retry(part: JsonObject) -> Reading:
 
 
 _REQUESTED: Mapping[str, Callable[[JsonObject], Reading]] = {
-    "system-prompt": _system,
+    "system-prompt": lambda part: Reading(_stamped({"role": "system", "content": part["content"]}, part)),
     "user-prompt": _user,
     "tool-return": _result,
     "retry-prompt": _retry,
@@ -499,12 +489,6 @@ def _their_part(part: JsonObject, is_whole: bool) -> JsonValue:
     return {**their_part, **_NAMED} if is_whole else their_part
 
 
-def arguments_as_text(part: JsonValue, spaced: bool) -> str:
-    """Return the arguments of a call of theirs as the text that they came as."""
-    arguments = cast("JsonObject", part)["args"]
-    return _spaced_text(arguments) if spaced else _json_text(arguments)
-
-
 def form_of_arguments(theirs: JsonValue, read: JsonValue) -> bool | None:
     """Return whether arguments that came as text are spaced; None if the text cannot be made of their values."""
     if not isinstance(theirs, str) or isinstance(read, str):
@@ -681,16 +665,11 @@ _ENCODERS: Mapping[type, Callable[[object], JsonValue]] = {
     str: json.dumps,
     float: repr,
     bytes: lambda value: b64encode(cast("bytes", value)).decode(),
-    datetime: lambda value: cast("datetime", value).isoformat(),
-    date: lambda value: cast("date", value).isoformat(),
-    time: lambda value: cast("time", value).isoformat(),
+    **dict.fromkeys((datetime, date, time), lambda value: cast("datetime | date | time", value).isoformat()),
     timedelta: lambda value: [getattr(value, name) for name in ("days", "seconds", "microseconds")],
     Decimal: str,
     UUID: str,
-    list: lambda value: [_encoded(item) for item in cast("list[object]", value)],
-    tuple: lambda value: [_encoded(item) for item in cast("tuple[object, ...]", value)],
-    set: lambda value: [_encoded(item) for item in cast("set[object]", value)],
-    frozenset: lambda value: [_encoded(item) for item in cast("frozenset[object]", value)],
+    **dict.fromkeys((list, tuple, set, frozenset), lambda value: [*map(_encoded, cast("Iterable[object]", value))]),
     dict: lambda value: [[_encoded(key), _encoded(item)] for key, item in cast("dict[object, object]", value).items()],
 }
 
@@ -705,10 +684,10 @@ _DECODERS: Mapping[str, Callable[[JsonValue], object]] = {
     "timedelta": lambda encoded: timedelta(*cast("list[int]", encoded)),
     "Decimal": lambda encoded: Decimal(cast("str", encoded)),
     "UUID": lambda encoded: UUID(cast("str", encoded)),
-    "list": lambda encoded: [_decoded(item) for item in cast("list[JsonValue]", encoded)],
-    "tuple": lambda encoded: tuple(_decoded(item) for item in cast("list[JsonValue]", encoded)),
-    "set": lambda encoded: {_decoded(item) for item in cast("list[JsonValue]", encoded)},
-    "frozenset": lambda encoded: frozenset(_decoded(item) for item in cast("list[JsonValue]", encoded)),
+    "list": lambda encoded: [*map(_decoded, cast("list[JsonValue]", encoded))],
+    "tuple": lambda encoded: tuple(map(_decoded, cast("list[JsonValue]", encoded))),
+    "set": lambda encoded: set(map(_decoded, cast("list[JsonValue]", encoded))),
+    "frozenset": lambda encoded: frozenset(map(_decoded, cast("list[JsonValue]", encoded))),
     "dict": lambda encoded: {_decoded(key): _decoded(item) for key, item in cast("list[list[JsonValue]]", encoded)},
     "object": lambda encoded: _made(cast("list[JsonValue]", encoded)),
 }
@@ -847,7 +826,9 @@ def _entries(
     *before, last = messages
     ends = NewEntry.message(last.message, last.source, id=key, calls=calls, extra=extra)
     if is_response and not calls:
-        ends = named_call(ends, identity_of(dumped))
+        # As with the only one of `calls_of`, in less time.
+        call = structs.replace(ends.calls[0], call_id=ledger_name(identity_of(dumped)))
+        ends = structs.replace(ends, calls=(call,))
     return [*(NewEntry.message(*each) for each in before), ends]
 
 
@@ -942,7 +923,8 @@ def _predicted(messages: Sequence[JsonObject], record: JsonObject, is_whole: boo
         predicted = response_of(messages[0], is_whole)
         parts = cast("list[JsonObject]", predicted["parts"])
         for index, spaced in cast("JsonObject", record.get("texts", {})).items():
-            parts[int(index)]["args"] = arguments_as_text(parts[int(index)], spaced=bool(spaced))
+            part = parts[int(index)]
+            part["args"] = _spaced_text(part["args"]) if spaced else _json_text(part["args"])
         return predicted
     return request_of(messages, cast("JsonObject", record.get("silent", {})), is_whole)
 
