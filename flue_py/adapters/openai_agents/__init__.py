@@ -551,12 +551,15 @@ class Compaction(Frozen, kw_only=True):
 
 
 async def planned(
-    session: Session, compaction: Compaction, *, force: bool
-) -> tuple[str | None, SessionCompactionPlan] | None:
-    """Return the leaf and where to cut its context; None where no compaction is due, or nothing can be cut off.
+    store: Store, *, below: Below, compaction: Compaction, force: bool
+) -> tuple[Session, str | None, SessionCompactionPlan] | None:
+    """Return the session, its leaf and where to cut its context; None if no compaction is due, or nothing can be cut.
 
     With ``force`` the size does not matter: if nothing else can be cut off, the last turn is kept. O(context).
     """
+    session = await below.found(store)
+    if session is None:
+        return None
     items = await session.build_context_entries()
     leaf = session.leaf_id
     size = estimate_context_tokens(items).tokens
@@ -572,7 +575,7 @@ async def planned(
         last_turn_tokens = sum(estimate_tokens(item.data) for item in items[starts[-1] if starts else 0 :])
         settings = replace(compaction.settings, keep_recent_tokens=last_turn_tokens)
         cut = plan_session_compaction(items, latest, settings, pinned=pins)
-    return None if isinstance(cut, NoCompaction) else (leaf, cut)
+    return None if isinstance(cut, NoCompaction) else (session, leaf, cut)
 
 
 async def append_compaction(
@@ -1069,7 +1072,7 @@ class FlueSession:
             raise InvalidArgument(f"limit: should be a number of items or None, not {shown(wanted)}")
         self._spending.begins(wrapper or run_above())
         wanted = None if wanted is None or wanted < 0 else wanted
-        return await self._run(partial(self._read, wanted, branch_id))
+        return await self._of_branch(branch_id, partial(self._read, wanted), [])
 
     @property
     def last_request(self) -> ContextRequest | None:
@@ -1140,10 +1143,10 @@ class FlueSession:
             if force:
                 raise InvalidArgument("compaction: nobody to write the summary; give compaction=Compaction(model=...)")
             return
-        planned_cut = await self._run(partial(self._planned, how, force))
+        planned_cut = await self._run(partial(planned, below=self._below, compaction=how, force=force))
         if planned_cut is None:
             return
-        session, (leaf, plan) = planned_cut
+        session, leaf, plan = planned_cut
         try:
             summary = await summarize(plan.plan, how.completing(partial(self._add_to_run, wrapper)))
         except SummaryFailed as failed:
@@ -1256,18 +1259,13 @@ class FlueSession:
         except NotAStore as error:
             raise NotAStore(f"{error}. import_sqlite_sessions() brings sessions of the SDK's own file over") from error
 
-    async def _read(self, wanted: int | None, branch: str | None, store: Store) -> list[TResponseInputItem]:
-        session = await chosen(store, self._below, branch)
-        if session is None or wanted == 0:
+    async def _read(self, wanted: int | None, session: Session) -> list[TResponseInputItem]:
+        if wanted == 0:
             return []
-        try:
-            if self._sent is None:
-                items = [item for _, of_entry in await ending(session, wanted) for item in of_entry]
-                return items if wanted is None else items[-wanted:]
-            self._last_request = await self._sent.request(session)
-        except SessionNotFound:
-            await self._below.lost(store)
-            return await self._read(wanted, branch, store)
+        if self._sent is None:
+            items = [item for _, of_entry in await ending(session, wanted) for item in of_entry]
+            return items if wanted is None else items[-wanted:]
+        self._last_request = await self._sent.request(session)
         return last_items(self._last_request.messages, wanted)
 
     async def _of_branch(
@@ -1333,14 +1331,6 @@ class FlueSession:
             return True
 
         return _CompactionSnapshot(items, len(last_items) <= limit, replace_suffix)
-
-    async def _planned(
-        self, how: Compaction, force: bool, store: Store
-    ) -> tuple[Session, tuple[str | None, SessionCompactionPlan]] | None:
-        session = await self._below.found(store)
-        if session is None or (cut := await planned(session, how, force=force)) is None:
-            return None
-        return session, cut
 
     def _add_to_run(self, wrapper: RunContextWrapper[Any] | None, usage: Usage) -> None:
         """Add the compaction's own ledger entries to a run's usage."""
