@@ -1,8 +1,7 @@
 """Stores and sessions of agent frameworks, kept in a store of ours: a folder for each framework.
 
 Each needs the extra of its name, and imports nothing of another; `messages` has plain functions for those without a
-framework. What they share is how they get at a store
-(`access`), and the key under which a session with the framework's own id is found (`keys`).
+framework. They share `common`: access to a store, keys of sessions from the ids of frameworks, and the context shown.
 """
 
 from __future__ import annotations

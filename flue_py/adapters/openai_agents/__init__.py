@@ -641,7 +641,7 @@ async def import_sqlite_sessions(
     sessions_table: str = "agent_sessions",
     messages_table: str = "agent_messages",
 ) -> ImportedSessions:
-    """Import the sessions of a file of the SDK, branches and usage included, and report what was imported.
+    """Import the sessions of a file of the SDK, branches and usage included, and report the new ones.
 
     The file is only read. Sessions that are there already are left alone, so that the same import can be run again,
     also after one that broke off. Raises `UnreadableFile` if the file is not the SDK's. O(file).
