@@ -101,8 +101,8 @@ from flue_py.providers.base import Leftovers
 from flue_py.providers.gemini import FOREIGN_SIGNATURE, part_from_gemini, printed_part
 from flue_py.providers.lists import CONTINUED
 from flue_py.providers.openai_chat import parts_of
-from flue_py.sessions.handle import checked_text
 from flue_py.sessions.batch import Atomic
+from flue_py.sessions.handle import checked_text
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.system import collector_held
