@@ -175,6 +175,7 @@ def test_every_benchmark_file_is_run_and_described() -> None:
         "shape",
         "compare",
         "parts",
+        "ranks",
         "searching",
     }
     files = {file.stem for file in (ROOT / "benchmarks").glob("*.py")} - shared
