@@ -71,13 +71,12 @@ from flue_py.core.sessions import (
 )
 from flue_py.core.usage import PaidCall, UsageWindow
 from flue_py.db import ops, sql
-from flue_py.db.runner import Runner, Sources, Transaction
+from flue_py.db.runner import Runner, Sources, Transaction, WordIndex
 from flue_py.db.schema import FORMAT_VERSION
 from flue_py.errors import CorruptStore, StoreClosed
 
 if TYPE_CHECKING:
     from flue_py.core.trees import BackupReport
-    from flue_py.db.words import WordIndex
 
 
 MAX_TASK_DEPTH = DEFAULT_LIMITS.task_depth

@@ -1,4 +1,4 @@
-"""The tables, how a value lies in its row, and the SQL that makes a store."""
+"""Formats, and the SQL that makes a store; ``python -m flue_py.db.schema`` prints it anew from the tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from flue_py.core.json import Frozen
 from flue_py.core.usage import PAID_COLUMNS
@@ -322,7 +322,32 @@ def alembic_sql(dialect: Dialect, revisions: str = "head") -> str:
     return printed.getvalue()
 
 
+def printed_schema(dialect: Dialect) -> str:
+    """Return the SQL that makes every table but the stamp, in an order in which it can be run."""
+    compiler = sqlalchemy.make_url(f"{dialect}://").get_dialect()()
+    statements: list[str] = []
+    for table in schema.metadata.sorted_tables:
+        if table.name != "flue_store":
+            statements.append(str(sqlalchemy.schema.CreateTable(table).compile(dialect=compiler)))
+            indexes = sorted(table.indexes, key=lambda index: str(index.name))
+            statements += [str(sqlalchemy.schema.CreateIndex(index).compile(dialect=compiler)) for index in indexes]
+    statements += [
+        schema.HISTORY_VIEW,
+        """\
+CREATE TABLE alembic_version (
+    version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
+)""",
+        f"INSERT INTO alembic_version (version_num) VALUES ('{HEAD}')",
+    ]
+    return "".join(_tidy(statement) + STATEMENT_END for statement in statements)
+
+
 def _tidy(statement: str) -> str:
     """Return a statement without tabs, blanks at the ends of lines and blank lines."""
     lines = (line.rstrip().replace("\t", "    ") for line in statement.split("\n"))
     return "\n".join(line for line in lines if line)
+
+
+if __name__ == "__main__":
+    for dialect in get_args(Dialect):
+        printed_path(dialect).write_text(printed_schema(dialect), encoding="utf-8")

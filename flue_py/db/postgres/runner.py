@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection as sqlalchemy_Connection
 
     from flue_py.db.postgres import words
-    from flue_py.db.words import WordIndex
+    from flue_py.db.runner import WordIndex
 else:
     # Most programs search nothing.
     words = lazy_module("flue_py.db.postgres.words")

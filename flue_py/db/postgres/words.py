@@ -11,9 +11,18 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from flue_py.db.runner import Nothing, Runner, Transaction
+from flue_py.db.runner import (
+    MARK,
+    FoundText,
+    IndexedText,
+    KnownSession,
+    Nothing,
+    Runner,
+    Transaction,
+    Wanted,
+    session_mark,
+)
 from flue_py.db.sql import IN_IDS, IN_KEYS, statement
-from flue_py.db.words import MARK, FoundText, IndexedText, KnownSession, Wanted, session_mark
 from flue_py.search import Need
 
 SCHEMA = 3

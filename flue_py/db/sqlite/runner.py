@@ -14,8 +14,11 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from flue_py.db import ops
+from flue_py.core.sessions import VerifyReport
+from flue_py.core.trees import BackupReport
+from flue_py.db import ops, sql
 from flue_py.db.backend import Backend
+from flue_py.db.files import Part
 from flue_py.db.runner import (
     Bell,
     CommittedBeforeCancellation,
@@ -31,16 +34,20 @@ from flue_py.db.runner import (
 )
 from flue_py.db.schema import FORMAT_VERSION
 from flue_py.db.sqlite.file import (
+    BUSY_POLL_MS,
     ID_ATTEMPTS,
     OpenFile,
     Operation,
+    Progress,
     Reader,
     ReadingConnection,
     SqliteTransaction,
     Stamps,
     StoreFile,
     check_magic,
+    connect,
     connect_for_reading,
+    copy_into,
     create_tables,
     file_size,
     format_of,
@@ -56,18 +63,24 @@ from flue_py.db.sqlite.file import (
     words_file,
 )
 from flue_py.db.waiting import POLL_SECONDS as WAITING_POLL_SECONDS
-from flue_py.db.waiting import Loop, OnCaller, Promise, shielded
-from flue_py.errors import CorruptStore, NotAStore, StoreBusy, StoreClosed, StoreUnavailable, WrongEventLoop
+from flue_py.db.waiting import Loop, OnCaller, Promise, Waiting, shielded
+from flue_py.errors import (
+    CorruptStore,
+    InvalidArgument,
+    NotAStore,
+    StoreBusy,
+    StoreClosed,
+    StoreUnavailable,
+    WrongEventLoop,
+)
 from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
     from flue_py.core.sessions import Problem
-    from flue_py.core.trees import BackupReport
-    from flue_py.db.sqlite import backup, words
-    from flue_py.db.words import WordIndex
+    from flue_py.db.runner import WordIndex
+    from flue_py.db.sqlite import words
 else:
-    # Most programs make no backup, and search nothing.
-    backup = lazy_module("flue_py.db.sqlite.backup")
+    # Most programs search nothing.
     words = lazy_module("flue_py.db.sqlite.words")
 
 
@@ -96,7 +109,7 @@ class RunnerOnFile(RunnerOnSqlite):
     async def backup(
         self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None
     ) -> BackupReport:
-        return await backup.back_up_while_waiting(
+        return await back_up_while_waiting(
             self.waiting, self._path, target, overwrite=overwrite, verified=verified, progress=progress
         )
 
@@ -884,3 +897,83 @@ class _UnlockedReader(Reader):
 
     def _was_written(self) -> StoreBusy:
         return StoreBusy(f"{self._store.path} was written to by another process while it was read; try again")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A copy of a SQLite database as it is at one moment, taken while others write, and verified.
+
+
+class Told:
+    """A function that is called with progress, on a thread. What it raises is kept in ``error`` and ends the backup.
+
+    On its way it is one of our errors: a driver's would be taken for the database's, and no future carries a
+    StopIteration.
+    """
+
+    def __init__(self, tell: Progress | None) -> None:
+        self._tell = tell
+        self.error: BaseException | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._tell is None:
+            return
+        try:
+            self._tell(done, total)
+        except BaseException as error:
+            self.error = error
+            raise StoreUnavailable("progress: it raised an error, and nothing was written") from error
+
+
+async def back_up_while_waiting(
+    waiting: Waiting, path: Path, target: Path, *, overwrite: bool, verified: bool, progress: Progress | None
+) -> BackupReport:
+    """Copy a database file as its store waits for that (see `Backend.backup`). Raises what ``progress`` raises, too."""
+    told = Told(progress)
+    try:
+        return await waiting.call(partial(back_up, path, target, overwrite=overwrite, verified=verified, progress=told))
+    except StoreUnavailable:
+        if told.error is not None:
+            raise told.error from None
+        raise
+
+
+def back_up(
+    path: Path, target: Path, *, overwrite: bool = False, verified: bool = True, progress: Progress | None = None
+) -> BackupReport:
+    """Copy a database file of the current format (see `Backend.backup`). Blocks; O(file)."""
+    check_magic(path)
+    if overwrite and target.exists() and target.samefile(path):
+        raise InvalidArgument(f"{target} is the database itself; name another file")
+    with Part(target, overwrite=overwrite) as part:
+        with translated(path), closing(_connect_to(path)) as source:
+            copy_into(source, part.path, progress)
+        with closing(connect(part.path, "full", read_only=True)) as copy, translated(part.path):
+            report = verify_connection(copy, str(path)) if verified else _counts(copy)
+        if report.problems:
+            count = len(report.problems)
+            raise CorruptStore(
+                f"{path} is not whole, so no backup was kept: {count} problems, first {report.problems[0]}; "
+                "run verify(), and salvage what is readable"
+            )
+        size = part.path.stat().st_size
+        part.publish()
+    return BackupReport(str(target), size, report.sessions, report.entries, verified)
+
+
+def _connect_to(path: Path) -> sqlite3.Connection:
+    if why_not_writable(path) is None:
+        return connect(path, "full", read_only=True)
+    return connect_for_reading(path, BUSY_POLL_MS / 1000)
+
+
+def verify_connection(connection: sqlite3.Connection, location: str) -> VerifyReport:
+    """Return what `Backend.verify` does, of a connection that nobody else uses."""
+    tx = SqliteTransaction(connection)
+    problems = ops.verify.storage_problems(tx, location)
+    report = ops.verify.verify(tx)
+    return VerifyReport(report.sessions, report.entries, problems + report.problems)
+
+
+def _counts(connection: sqlite3.Connection) -> VerifyReport:
+    sessions, entries, *_ = SqliteTransaction(connection).first(sql.COUNTS) or (0, 0, 0, 0)
+    return VerifyReport(sessions, entries)

@@ -26,9 +26,9 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from flue_py.db.runner import FoundText, IndexedText, KnownSession, Wanted, session_mark
 from flue_py.db.sqlite.file import Identity, create_private, identity_of, translated, words_file
 from flue_py.db.waiting import Waiting
-from flue_py.db.words import FoundText, IndexedText, KnownSession, Wanted, session_mark
 from flue_py.errors import CorruptStore, FlueError, NotAStore, StoreUnavailable
 from flue_py.search import Need, Pairs, may_have
 
