@@ -654,7 +654,7 @@ def set_budget(tx: Transaction, sources: Sources, new: NewBudget) -> Budget:
         spent = _in_ledger(tx, new, scope) if new.spent == "ledger" else new.spent
         key = tx.new_key()
         row = BudgetRow(
-            id=_new_budget_id(tx, sources),
+            id=_free_id(sources, lambda drawn: _key_of(tx, drawn) is not None),
             scope=scope,
             covers=new.covers,
             session_id=new.session_id,
@@ -681,16 +681,12 @@ def key_of_target(tx: Transaction, session_id: str | None, covers: str, scope: s
     return key
 
 
-def _new_budget_id(tx: Transaction, sources: Sources) -> str:
+def _free_id(sources: Sources, is_taken: Callable[[str], bool]) -> str:
     for _ in range(_ID_ATTEMPTS):
         drawn = sources.entry_id()
-        if tx.first(BUDGET_KEY, id=drawn) is None:
+        if not is_taken(drawn):
             return drawn
-    raise _ids_exhausted()
-
-
-def _ids_exhausted() -> InvalidArgument:
-    return InvalidArgument(f"ids: {_ID_ATTEMPTS} ids in a row are taken; make others")
+    raise InvalidArgument(f"ids: {_ID_ATTEMPTS} ids in a row are taken; make others")
 
 
 def _in_ledger(tx: Transaction, new: NewBudget | Budget, scope: str) -> int:
@@ -769,26 +765,25 @@ def budgets_reached(tx: Transaction, asked: Sequence[tuple[str, int]]) -> list[R
     return [found.get(each) for each in asked]
 
 
-class Deleting:
-    """One call of `Backend.delete_budget`, which may be run again where its commit went unheard."""
+def deleting(sources: Sources, budget_id: str) -> Callable[[Transaction], Budget]:
+    """Return one call of `Backend.delete_budget`, which may be run again where its commit went unheard."""
+    deleted: Budget | None = None
 
-    def __init__(self, sources: Sources, budget_id: str) -> None:
-        self._sources = sources
-        self._id = budget_id
-        self._deleted: Budget | None = None
-
-    def __call__(self, tx: Transaction) -> Budget:
-        """Delete a budget and what is reserved in it. Raises `BudgetNotFound`."""
-        key = _key_of(tx, self._id)
+    def delete(tx: Transaction) -> Budget:
+        """Delete a budget and its reservations. Raises `BudgetNotFound`."""
+        nonlocal deleted
+        key = _key_of(tx, budget_id)
         if key is not None:
             lock_budgets(tx, [key])
-        found = [] if key is None else _budgets(tx, [key], self._sources.now_us())
-        if found:
-            tx.run(DELETE_BUDGETS, keys=json.dumps([key]))
-            ((_, self._deleted),) = found
-        if self._deleted is None:
-            raise BudgetNotFound(self._id)
-        return self._deleted
+            budgets = _budgets(tx, [key], sources.now_us())
+            if budgets:
+                tx.run(DELETE_BUDGETS, keys=json.dumps([key]))
+                ((_, deleted),) = budgets
+        if deleted is None:
+            raise BudgetNotFound(budget_id)
+        return deleted
+
+    return delete
 
 
 def delete_session_budgets(tx: Transaction, session_ids: Iterable[str]) -> None:
@@ -823,60 +818,46 @@ def _budgets(tx: Transaction, keys: Collection[int], now: int) -> list[tuple[int
 # -- reservations -----------------------------------------------------------------------------------------------------
 
 
-class Reserving:
-    """One call of `Backend.reserve`, which may be run again after a rollback, or where its commit went unheard."""
+def reserving(
+    sources: Sources, session_id: str, amounts: Amounts, ttl_us: int
+) -> Callable[[Transaction], ledger_Reservation]:
+    """Return one call of `Backend.reserve`, which may be run again after a rollback, or if its commit went unheard."""
+    reservation: ledger_Reservation | None = None
 
-    def __init__(self, sources: Sources, session_id: str, asked: Amounts, ttl_us: int) -> None:
-        self._sources = sources
-        self._session_id = session_id
-        self._asked = asked
-        self._ttl_us = ttl_us
-        self._made: ledger_Reservation | None = None
-
-    def __call__(self, tx: Transaction) -> ledger_Reservation:
+    def reserve(tx: Transaction) -> ledger_Reservation:
         """Set the amounts aside in every budget that covers the session. Raises `BudgetExceeded`."""
-        if self._made is not None and self._made.budget_ids and _is_reserved(tx, self._made.id):
-            return self._made
-        keys = _covering_keys(tx, self._session_id)
+        nonlocal reservation
+        if reservation is not None and reservation.budget_ids and _is_reserved(tx, reservation.id):
+            return reservation
+        keys = _covering_keys(tx, session_id)
         lock_budgets(tx, keys)
-        now = self._sources.now_us()
+        now = sources.now_us()
         budgets = _budgets(tx, keys, now)
         for _, budget in budgets:
-            check_room(budget, self._asked, self._session_id)
-        reservation_id = self._new_id(tx)
-        expires = now + self._ttl_us
+            check_room(budget, amounts, session_id)
+        new_id = _free_id(sources, partial(_is_reserved, tx))
+        expires = now + ttl_us
         shares = []
         for key, budget in budgets:
-            amount = self._asked.of(budget.unit) or 0
+            amount = amounts.of(budget.unit) or 0
             shares.append(Share(budget.id, budget.unit, amount, "held", None))
-            self._set_aside(tx, key, amount, now)
-            row = ReservationRow(reservation_id, self._session_id, amount, "held", None, now, expires, None)
+            _set_aside(tx, key, amount, now)
+            row = ReservationRow(new_id, session_id, amount, "held", None, now, expires, None)
             tx.insert(sql.INSERT_RESERVATION, [(key, *row)])
-        self._made = reservation_of(
-            reservation_id,
-            str(self._session_id),
-            shares,
-            created_us=now,
-            expires_us=expires,
-            settled_us=None,
-            now_us=now,
+        reservation = reservation_of(
+            new_id, str(session_id), shares, created_us=now, expires_us=expires, settled_us=None, now_us=now
         )
-        return self._made
+        return reservation
 
-    def _new_id(self, tx: Transaction) -> str:
-        for _ in range(_ID_ATTEMPTS):
-            drawn = self._sources.entry_id()
-            if not _is_reserved(tx, drawn):
-                return drawn
-        raise _ids_exhausted()
+    return reserve
 
-    @staticmethod
-    def _set_aside(tx: Transaction, key: int, amount: int, now: int) -> None:
-        where = {"budget_key": key, "now": now}
-        due, expired = tx.first(DUE, **where) or (0, 0)
-        if expired:
-            tx.run(EXPIRE, **where)
-        tx.run(SET_ASIDE, **where, amount=amount, due=due)
+
+def _set_aside(tx: Transaction, key: int, amount: int, now: int) -> None:
+    where = {"budget_key": key, "now": now}
+    due, expired = tx.first(DUE, **where) or (0, 0)
+    if expired:
+        tx.run(EXPIRE, **where)
+    tx.run(SET_ASIDE, **where, amount=amount, due=due)
 
 
 def _is_reserved(tx: Transaction, reservation_id: str) -> bool:
@@ -942,23 +923,22 @@ def commit_reservation(tx: Transaction, sources: Sources, reservation_id: str, u
     return _Found(tx, reservation_id, found.now).reservation
 
 
-class Releasing:
-    """One call of `Backend.release_reservation`, which may be run again where its commit went unheard."""
+def releasing(sources: Sources, reservation_id: str) -> Callable[[Transaction], ledger_Reservation]:
+    """Return one call of `Backend.release_reservation`, which may be run again if its commit went unheard."""
+    has_run = False
 
-    def __init__(self, sources: Sources, reservation_id: str) -> None:
-        self._sources = sources
-        self._id = reservation_id
-        self._has_run = False
-
-    def __call__(self, tx: Transaction) -> ledger_Reservation:
+    def release(tx: Transaction) -> ledger_Reservation:
         """Give back what the reservation holds. Raises `ReservationSettled` where it holds nothing any more."""
-        found = _Found(tx, self._id, self._sources.now_us())
-        if self._has_run and found.reservation.state == "released":
+        nonlocal has_run
+        found = _Found(tx, reservation_id, sources.now_us())
+        if has_run and found.reservation.state == "released":
             return found.reservation
         check_held(found.reservation, "released")
         found.settle(tx, "released", None)
-        self._has_run = True
-        return _Found(tx, self._id, found.now).reservation
+        has_run = True
+        return _Found(tx, reservation_id, found.now).reservation
+
+    return release
 
 
 def prolong_reservation(tx: Transaction, sources: Sources, reservation_id: str, ttl_us: int) -> ledger_Reservation:

@@ -6,7 +6,6 @@ import contextlib
 import sqlite3
 import threading
 import weakref
-from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, closing, suppress
 from functools import cache, cached_property, partial
@@ -190,10 +189,10 @@ def open_on_caller(
     create: bool = True,
 ) -> Backend:
     """Open a SQLite file, as `open_sqlite` does, for the threads that call. Blocks. Raises as that does."""
-    return start_on_caller(StoreFile(Path(path), durability, busy_timeout), sources, create=create)
+    return _start_on_caller(StoreFile(Path(path), durability, busy_timeout), sources, create=create)
 
 
-def start_on_caller(file: StoreFile, sources: Sources, *, create: bool) -> Backend:
+def _start_on_caller(file: StoreFile, sources: Sources, *, create: bool) -> Backend:
     """Return a store on a file that is not open yet. Blocks. Raises as opening the file does."""
     file.open(create=create)
     warn_without_wal(file.journal, file.path)
@@ -318,7 +317,7 @@ def open_memory(sources: Sources) -> Backend:
 
 def open_memory_on_caller(sources: Sources) -> Backend:
     """Open a new, empty store in memory for the threads that call, which needs no event loop. About 1 ms."""
-    return Backend(CallerMemoryRunner(), sources)
+    return Backend(MemoryRunner(on_caller=True), sources)
 
 
 @cache
@@ -336,14 +335,26 @@ def _copy_empty_store(target: sqlite3.Connection) -> None:
         source.backup(target)
 
 
-class _InMemory(RunnerOnSqlite):
-    """A database in memory, and transactions on it one after the other."""
+class MemoryRunner(RunnerOnSqlite):
+    """Runs transactions on a database in memory, one after the other: on the event loop that opened it, where a commit
+    wakes those who watch, or (``on_caller``) on any thread, where they look now and then.
+    """
 
     backend_name = "memory"
     location = LOCATION
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_caller: bool = False) -> None:
         self._opener = Opener()
+        self._caller: OnCaller | None = None
+        self._loop: Loop | None = None
+        self._changed: Bell | None = None
+        if on_caller:
+            self.waiting = self._caller = OnCaller()
+        else:
+            self._loop = running_loop(LOCATION)
+            self.waiting = self._loop.waiting
+            self._changed = Bell(self._loop)
+        self._turn = threading.Lock()
         self._connection = sqlite3.connect(
             LOCATION, isolation_level=None, check_same_thread=False, cached_statements=256
         )
@@ -360,15 +371,40 @@ class _InMemory(RunnerOnSqlite):
     async def size_bytes(self) -> int | None:
         return None
 
+    async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
+        return self._in_turn(partial(self._write_again, work))
+
+    async def read(self, work: Callable[[Transaction], Result], *, loose: bool = False) -> Result:
+        return self._in_turn(lambda: self._run("BEGIN", partial(work, SqliteTransaction(self._connection))))
+
+    def _in_turn(self, function: Callable[[], Result]) -> Result:
+        self._require_opener()
+        caller = self._caller
+        if caller is None:
+            self._require_open()
+            return function()
+        caller.require_outside()
+        with self._turn:
+            self._require_open()
+            try:
+                caller.busy = threading.get_ident()
+                return function()
+            finally:
+                caller.busy = None
+
     def _write_again(self, work: Callable[[Transaction], Result]) -> Result:
         """Write, once more with other ids where one that was made is taken."""
-        for _ in range(ID_ATTEMPTS - 1):
-            with contextlib.suppress(IdTaken, sqlite3.IntegrityError):
-                return self._write(work)
-        try:
-            return self._write(work)
-        except (IdTaken, sqlite3.IntegrityError) as error:
-            raise no_new_id(error, LOCATION) from error
+        attempts = 0
+        while True:
+            try:
+                result = self._write(work)
+            except (IdTaken, sqlite3.IntegrityError) as error:
+                attempts += 1
+                if attempts == ID_ATTEMPTS:
+                    raise no_new_id(error, LOCATION) from error
+            else:
+                self._notify()
+                return result
 
     def _write(self, work: Callable[[Transaction], Result]) -> Result:
         if len(self._states) > MAX_KNOWN_STATES:
@@ -378,9 +414,6 @@ class _InMemory(RunnerOnSqlite):
         except BaseException:
             self._states.clear()
             raise
-
-    def _read(self, work: Callable[[Transaction], Result]) -> Result:
-        return self._run("BEGIN", partial(work, SqliteTransaction(self._connection)))
 
     def _run(self, begin: str, work: Callable[[], Result]) -> Result:
         """Run work in a transaction. No generator: an interrupt would leave it open until its traceback is let go."""
@@ -400,109 +433,43 @@ class _InMemory(RunnerOnSqlite):
         except (sqlite3.Error, MemoryError) as error:
             raise translate(error, LOCATION) from error
 
+    def _notify(self) -> None:
+        """Wake those who wait for a change."""
+        self._changes += 1
+        if self._changed is not None:
+            self._changed.ring()
+
     async def wakeups(self, session_id: str | None) -> AsyncGenerator[None, None]:
+        self._require_opener()
         self._require_open()
         while not self._closed:
             seen = self._changes
             yield
             while not self._closed and self._changes == seen:
-                await self._wait()
-
-    @abstractmethod
-    async def _wait(self) -> None:
-        """Wait until something may have changed."""
-
-    def _require_open(self) -> None:
-        self._opener.require_here(LOCATION)
-        if self._closed:
-            raise StoreClosed("the store in memory has been closed; open it again")
-
-
-class MemoryRunner(_InMemory):
-    """Runs transactions on a database in memory, on the event loop that opened it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._loop = running_loop(LOCATION)
-        self.waiting = self._loop.waiting
-        self._changed = Bell(self._loop)
-
-    async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
-        self._require_open()
-        result = self._write_again(work)
-        self._notify()
-        return result
-
-    async def read(self, work: Callable[[Transaction], Result], *, loose: bool = False) -> Result:
-        self._require_open()
-        return self._read(work)
-
-    async def _wait(self) -> None:
-        await self._changed.wait()
-
-    def _notify(self) -> None:
-        """Wake those who wait for a change."""
-        self._changes += 1
-        self._changed.ring()
-
-    def _require_open(self) -> None:
-        self._require_opener()
-        super()._require_open()
+                if self._changed is None:
+                    await self.waiting.pause(WAITING_POLL_SECONDS)
+                else:
+                    await self._changed.wait()
 
     def _require_opener(self) -> None:
         self._opener.require_here(LOCATION)
-        if not self._loop.is_here():
+        if self._loop is not None and not self._loop.is_here():
             raise WrongEventLoop("the store in memory was opened in another event loop; open it in this one")
 
+    def _require_open(self) -> None:
+        if self._closed:
+            raise StoreClosed("the store in memory has been closed; open it again")
+
     async def close(self) -> None:
-        if not self._opener.is_here or self._closed:
+        if not self._opener.is_here or (self._closed and self._caller is None):
             return
         self._require_opener()
-        self._closed = True
-        self._close()
-        self._notify()
-
-
-class CallerMemoryRunner(_InMemory):
-    """The same for any thread: one at a time has the connection, and who watches looks now and then."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waiting: OnCaller = OnCaller()
-        self._turn = threading.Lock()
-
-    async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
-        def written() -> Result:
-            result = self._write_again(work)
-            self._changes += 1
-            return result
-
-        return self._in_turn(written)
-
-    async def read(self, work: Callable[[Transaction], Result], *, loose: bool = False) -> Result:
-        return self._in_turn(partial(self._read, work))
-
-    def _in_turn(self, function: Callable[[], Result]) -> Result:
-        self._opener.require_here(LOCATION)
-        self.waiting.require_outside()
-        with self._turn:
-            self._require_open()
-            try:
-                self.waiting.busy = threading.get_ident()
-                return function()
-            finally:
-                self.waiting.busy = None
-
-    async def _wait(self) -> None:
-        await self.waiting.pause(WAITING_POLL_SECONDS)
-
-    async def close(self) -> None:
-        if not self._opener.is_here:
-            return
-        self.waiting.require_outside()
+        if self._caller is not None:
+            self._caller.require_outside()
         with self._turn:
             self._closed = True
             self._close()
+            self._notify()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -814,7 +781,7 @@ async def open_read_only(path: str | Path, *, sources: Sources, busy_timeout: fl
 
 def read_only_on_caller(path: str | Path, *, sources: Sources, busy_timeout: float = 30.0) -> Backend:
     """Open a file for reading as `open_read_only` does, for the threads that call. Blocks. Raises as that does."""
-    return start_on_caller(ReadOnlyFile(Path(path), "full", busy_timeout), sources, create=False)
+    return _start_on_caller(ReadOnlyFile(Path(path), "full", busy_timeout), sources, create=False)
 
 
 def stored_format(path: Path, busy_timeout: float) -> int | None:
