@@ -114,10 +114,10 @@ async def open_engine(
     if url.drivername == POSTGRES:
         if find_spec("asyncpg") is None:
             raise MissingExtra("postgres", "postgresql+asyncpg://")
-        made = target
-        if isinstance(made, str):
+        pool = target
+        if isinstance(pool, str):
             with _url_refused():
-                made = postgres.make_engine(
+                pool = postgres.make_engine(
                     url,
                     durability=durability,
                     busy_timeout=busy_timeout,
@@ -125,7 +125,7 @@ async def open_engine(
                     pool_timeout=pool_timeout,
                 )
         return await postgres.open_postgres(
-            made, owned=owned, sources=sources, durability=durability, busy_timeout=busy_timeout
+            pool, owned=owned, sources=sources, durability=durability, busy_timeout=busy_timeout
         )
     _require_plain(url)
     with _url_refused():
@@ -218,7 +218,7 @@ class EngineTransaction(SoleWriter):
 
     def run_many(self, statement: Statement[R], parameters: Sequence[Parameters]) -> None:
         if parameters:
-            self._connection.execute(clause_of(statement), [dict(each) for each in parameters])
+            self._connection.execute(clause_of(statement), [dict(values) for values in parameters])
 
     def insert(self, statement: Insert[Written], rows: Sequence[Written]) -> None:
         self.run_many(statement, [dict(zip(statement.parameters, row, strict=True)) for row in rows])

@@ -51,12 +51,12 @@ def pack(text: str) -> StoredPayload:
     data = text.encode()
     if len(data) <= PACK_ABOVE:
         return StoredPayload(text, None, None)
-    rest, found = cut(data, CUT_FROM)
-    if not found:
+    rest, pieces = cut(data, CUT_FROM)
+    if not pieces:
         return _packed(text, data)
-    blobs = [_bytes_as_blob(each) for each in found]
+    blobs = [_bytes_as_blob(piece) for piece in pieces]
     stored = _packed(rest.decode(), rest)
-    cuts = tuple((each.place, blob.sha256) for each, blob in zip(found, blobs, strict=True))
+    cuts = tuple((piece.place, blob.sha256) for piece, blob in zip(pieces, blobs, strict=True))
     return stored._replace(blobs=(*blobs, *stored.blobs), cuts=cuts)
 
 
@@ -109,10 +109,10 @@ def unpack_blob(blob: bytes, data: bytes | None, most: int = LARGEST_ENTRY) -> b
     # First, since what came as a zlib stream is stored as it is, and may stand for any number of bytes.
     if is_raw(blob, data) and len(data) <= most:
         return data
-    found = unpack(data, most)
-    if sha256(found).digest() != blob:
+    text = unpack(data, most)
+    if sha256(text).digest() != blob:
         raise CorruptStore(f"blob {blob.hex()} does not match its SHA-256; run verify()")
-    return found
+    return text
 
 
 def is_raw(blob: bytes, data: bytes) -> bool:
@@ -178,11 +178,11 @@ def checked_text(
 MISMATCH = "does not match its digest: it was damaged, or changed by other means"
 
 
-def damaged_entry(entry_id: str, what: str, session_id: str | None = None) -> CorruptStore:
+def damaged_entry(entry_id: str, problem: str, session_id: str | None = None) -> CorruptStore:
     """Return the error for an entry whose payload is not what was appended."""
     where = "" if session_id is None else f"session {session_id!r}: "
     return CorruptStore(
-        f"{where}the payload of entry {entry_id!r} {what}; verify() names every such entry: restore a backup, or "
+        f"{where}the payload of entry {entry_id!r} {problem}; verify() names every such entry: restore a backup, or "
         "rescue what is readable by salvage"
     )
 

@@ -125,9 +125,9 @@ class Bell:
         """Wake all who wait now."""
         if self._waiting:
             waiting, self._waiting = self._waiting, set()
-            for each in waiting:
-                if not each.done():
-                    each.set_result(None)
+            for promise in waiting:
+                if not promise.done():
+                    promise.set_result(None)
 
     async def wait(self) -> None:
         """Wait until it rings."""
@@ -316,7 +316,7 @@ class Statement(Generic[R]):
         Typed, because PostgreSQL would guess `integer` for a parameter that meets a small literal.
         """
         numbers = {name: number for number, name in enumerate(self.parameters, start=1)}
-        return _PARAMETER.sub(lambda found: f"${numbers[found[1]]}::{self.types[found[1]]}", self.postgres)
+        return _PARAMETER.sub(lambda match: f"${numbers[match[1]]}::{self.types[match[1]]}", self.postgres)
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:

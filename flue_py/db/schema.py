@@ -111,7 +111,7 @@ def migrations_directory() -> Path:
 
 def format_at(revision: str) -> int:
     """Return the format of a store at an alembic revision."""
-    return next((found for found, last in REVISIONS.items() if revision <= last), FORMAT_VERSION)
+    return next((format_ for format_, last in REVISIONS.items() if revision <= last), FORMAT_VERSION)
 
 
 def alembic_config(
@@ -134,19 +134,19 @@ def alembic_config(
 # -- making a store ---------------------------------------------------------------------------------------------------
 
 
-def stamp_statements(dialect: Dialect = "sqlite", made: int | None = None) -> list[str]:
+def stamp_statements(dialect: Dialect = "sqlite", format_: int | None = None) -> list[str]:
     """Return the SQL that stamps an empty database, with this format or the current one.
 
     PostgreSQL has no application id, and draws keys at random.
     """
-    made = FORMAT_VERSION if made is None else made
+    format_ = FORMAT_VERSION if format_ is None else format_
     if dialect == "postgresql":
         return [
             """\
 CREATE TABLE flue_store (
     name TEXT COLLATE "C" NOT NULL, value BIGINT NOT NULL, CONSTRAINT pk_flue_store PRIMARY KEY (name)
 )""",
-            f"INSERT INTO flue_store (name, value) VALUES ('format', {made}), ('epoch', 0)",
+            f"INSERT INTO flue_store (name, value) VALUES ('format', {format_}), ('epoch', 0)",
         ]
     return [
         f"PRAGMA application_id = {APPLICATION_ID}",
@@ -154,7 +154,7 @@ CREATE TABLE flue_store (
 CREATE TABLE flue_store (
     name TEXT NOT NULL, value BIGINT NOT NULL, CONSTRAINT pk_flue_store PRIMARY KEY (name)
 ) WITHOUT ROWID""",
-        f"INSERT INTO flue_store (name, value) VALUES ('format', {made}), ('epoch', 0), ('next_key', 1)",
+        f"INSERT INTO flue_store (name, value) VALUES ('format', {format_}), ('epoch', 0), ('next_key', 1)",
     ]
 
 
@@ -238,14 +238,14 @@ def _columns(template: str) -> str:
     return ", ".join(template.format(name) for name in PAID_COLUMNS)
 
 
-def _with_sums(made: str, keys: dict[str, str], sums: str) -> list[str]:
+def _with_sums(rows: str, keys: dict[str, str], sums: str) -> list[str]:
     """Return the statements that give entries the sums of a table that is made for that, found by these keys."""
-    found = " AND ".join(f"s.{there} = entries.{here}" for here, there in keys.items())
-    given = f"SELECT {sums} FROM flue_sums s WHERE {found}"
+    condition = " AND ".join(f"s.{there} = entries.{here}" for here, there in keys.items())
+    values = f"SELECT {sums} FROM flue_sums s WHERE {condition}"
     return [
-        f"CREATE TABLE flue_sums AS {made}",
+        f"CREATE TABLE flue_sums AS {rows}",
         f"CREATE UNIQUE INDEX uq_flue_sums ON flue_sums ({', '.join(keys.values())})",
-        f"UPDATE entries SET ({_columns('{}')}) = ({given}) WHERE EXISTS ({given})",
+        f"UPDATE entries SET ({_columns('{}')}) = ({values}) WHERE EXISTS ({values})",
         "DROP TABLE flue_sums",
     ]
 
@@ -299,19 +299,19 @@ def creation_sql(dialect: Dialect) -> str:
     return f"-- Makes a store of format {FORMAT_VERSION}{where}, in one transaction.\n\n" + "\n".join(script)
 
 
-def upgrade_sql(dialect: Dialect, found: int) -> str:
+def upgrade_sql(dialect: Dialect, earlier: int) -> str:
     """Return, as one script, the SQL that upgrades a store of format ``found`` to the current one.
 
     Raises `InvalidArgument` for a format that there is not, or not yet.
     """
-    if not FIRST_FORMAT <= found <= FORMAT_VERSION:
+    if not FIRST_FORMAT <= earlier <= FORMAT_VERSION:
         raise InvalidArgument(
-            f"format {found} is not one that this flue_py knows: there are {FIRST_FORMAT} to {FORMAT_VERSION}"
+            f"format {earlier} is not one that this flue_py knows: there are {FIRST_FORMAT} to {FORMAT_VERSION}"
         )
-    if found == FORMAT_VERSION:
-        return f"-- Format {found} is the current one: there is nothing to do.\n"
-    script = alembic_sql(dialect, f"{REVISIONS[found]}:head")
-    return f"-- Upgrades a store from format {found} to {FORMAT_VERSION}, in one transaction.\n\n{script}"
+    if earlier == FORMAT_VERSION:
+        return f"-- Format {earlier} is the current one: there is nothing to do.\n"
+    script = alembic_sql(dialect, f"{REVISIONS[earlier]}:head")
+    return f"-- Upgrades a store from format {earlier} to {FORMAT_VERSION}, in one transaction.\n\n{script}"
 
 
 def alembic_sql(dialect: Dialect, revisions: str = "head") -> str:

@@ -176,20 +176,20 @@ class OnLoop(Waiting):
     async def ahead(self, function: Callable[[], Result | None]) -> AsyncGenerator[Result, None]:
         making = asyncio.create_task(asyncio.to_thread(function))
         try:
-            while (made := await making) is not None:
+            while (result := await making) is not None:
                 making = asyncio.create_task(asyncio.to_thread(function))
-                yield made
+                yield result
         finally:
             # The thread must not go on with what may be closed from here on.
             await ended(making)
 
     async def outcomes(self, work: Sequence[Coroutine[object, object, Result]]) -> list[Result | Exception]:
-        found = await asyncio.gather(*work, return_exceptions=True)
-        for outcome in found:
+        outcomes = await asyncio.gather(*work, return_exceptions=True)
+        for outcome in outcomes:
             if isinstance(outcome, BaseException) and not isinstance(outcome, Exception):
                 raise outcome
         return [
-            outcome for outcome in found if not isinstance(outcome, BaseException) or isinstance(outcome, Exception)
+            outcome for outcome in outcomes if not isinstance(outcome, BaseException) or isinstance(outcome, Exception)
         ]
 
     async def ask(self, function: Callable[[], Coroutine[object, object, Result]], seconds: float | None) -> Result:
@@ -225,17 +225,17 @@ class OnCaller(Waiting):
         return function()
 
     async def ahead(self, function: Callable[[], Result | None]) -> AsyncGenerator[Result, None]:
-        while (made := function()) is not None:
-            yield made
+        while (result := function()) is not None:
+            yield result
 
     async def outcomes(self, work: Sequence[Coroutine[object, object, Result]]) -> list[Result | Exception]:
-        found: list[Result | Exception] = []
-        for each in work:
+        outcomes: list[Result | Exception] = []
+        for coroutine in work:
             try:
-                found.append(await each)
+                outcomes.append(await coroutine)
             except Exception as error:  # noqa: BLE001 - handed to the caller
-                found.append(error)
-        return found
+                outcomes.append(error)
+        return outcomes
 
     async def ask(self, function: Callable[[], Coroutine[object, object, Result]], seconds: float | None) -> Result:
         if self.has_loop:

@@ -156,13 +156,13 @@ def plan_append(
 
 def told_of(result: Appended) -> list[object]:
     """Return what is written down of the result of an append, for a retry."""
-    told = (result.entry_ids, result.leaf_id, result.revision, result.on_branch, result.surrogates_replaced)
-    return [*told, result.parent_id]
+    fields = (result.entry_ids, result.leaf_id, result.revision, result.on_branch, result.surrogates_replaced)
+    return [*fields, result.parent_id]
 
 
-def appended_of(told: Sequence[Any]) -> Appended:
+def appended_of(fields: Sequence[Any]) -> Appended:
     """Return the result of an append from what was written down of it."""
-    ids, leaf, revision, on_branch, replaced, *below = told
+    ids, leaf, revision, on_branch, replaced, *below = fields
     # Earlier versions did not write down what it was appended below.
     parent_id = below[0] if below else None
     return Appended(tuple(ids), leaf, revision, on_branch, True, replaced, parent_id=parent_id)
@@ -385,10 +385,11 @@ class EntryBatch:
 
         Raises `InvalidEntry` where the sums of what a path paid would leave 64 bits.
         """
-        gone = take_back(tx, self._replaced)
+        replaced = take_back(tx, self._replaced)
         alone = take_alone(tx, self._booked_before)
         reported = insert_calls(tx, self.state.tree_id, self.calls, self._conflict, self.drawn)
-        self.note_spending(paid_by(reported).minus(paid_by([*gone, *alone])) if gone or alone else paid_by(reported))
+        paid = paid_by(reported)
+        self.note_spending(paid.minus(paid_by([*replaced, *alone])) if replaced or alone else paid)
         comes_back = False
         if len(reported) < len(self._reported):
             new = {call.identity for call in reported}
@@ -398,13 +399,13 @@ class EntryBatch:
         # A session that has spent something is named in the ledger already.
         if reported and self.names_payer:
             tx.insert(sql.INSERT_PAYER, [(self.state.tree_id, *self.payer)])
-        return bool(gone) or comes_back
+        return bool(replaced) or comes_back
 
     def _has_paid(self, tx: Transaction, calls: set[tuple[str, str, str]]) -> bool:
         """Return whether the session has paid one of these calls, on these entries: it was deleted, and is back."""
-        known = find_calls(tx, self.state.scope, [CallId(provider, name) for _, provider, name in calls])
+        booked = find_calls(tx, self.state.scope, [CallId(provider, name) for _, provider, name in calls])
         ids = set(self.ids)
-        return any(call.session_key == self.state.key and call.entry_id in ids for call in known)
+        return any(call.session_key == self.state.key and call.entry_id in ids for call in booked)
 
     def _renew_sums(self, new: set[tuple[str, str, str]]) -> None:
         """Let calls add nothing to the sums that the ledger had before, booked on another entry."""

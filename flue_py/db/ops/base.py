@@ -166,9 +166,9 @@ class Payloads:
 
     def _pieces(self, rest: bytes, cuts: Cuts) -> list[tuple[int, bytes | None]]:
         """Return what was cut out of a payload, in base64; None if it is lost. Raises `CorruptStore` beyond limits."""
-        found = [(place, self._piece(sha256)) for place, sha256 in cuts]
-        check_sum(rest, (len(piece) for _, piece in found if piece is not None))
-        return found
+        pieces = [(place, self._piece(sha256)) for place, sha256 in cuts]
+        check_sum(rest, (len(piece) for _, piece in pieces if piece is not None))
+        return pieces
 
     def _piece(self, sha256: bytes) -> bytes | None:
         if sha256 not in self._encoded:
@@ -256,8 +256,8 @@ def marks_of(tx: Transaction, state: SessionState) -> list[Mark]:
     """Return the marks that a session sees, by entry and kind. O(marks), and of a fork, O(forks above it)."""
     own = {(entry_id, kind): value for entry_id, kind, value in tx.rows(MARKS, session_key=state.key)}
     seen = {**{place: mark.value for place, mark in _inherited(tx, state).items()}, **own}
-    found = [Mark(*place, value) for place, value in seen.items() if value is not None or place[1] == "retracted"]
-    return sorted(found, key=attrgetter("entry_id", "kind"))
+    marks = [Mark(*place, value) for place, value in seen.items() if value is not None or place[1] == "retracted"]
+    return sorted(marks, key=attrgetter("entry_id", "kind"))
 
 
 MARKS_OF_KIND = statement(tuple[str, str | None])(
@@ -324,14 +324,14 @@ def leave_marks(tx: Transaction, keys: str) -> None:
     if not tx.is_alone:
         # What they mark meanwhile is theirs, and wins.
         tx.lock_sessions(forks)
-    kept = [
+    inherited = [
         MarkRow(fork_key, entry_id, kind, mark.value, mark.at or 0)
         for fork_key, seen in _seen_by(tx, forks).items()
         for (entry_id, kind), mark in seen.items()
         if mark.value is not None
     ]
-    if kept:
-        tx.insert(KEEP_MARK, kept)
+    if inherited:
+        tx.insert(KEEP_MARK, inherited)
 
 
 def _inherited(tx: Transaction, state: SessionState) -> SeenMarks:
@@ -361,12 +361,12 @@ MARKS_OF_SOURCES = statement(MarkOfSource)(
 def _seen_by(tx: Transaction, keys: Collection[int]) -> dict[int, SeenMarks]:
     """Return what forks see of the marks of their sources. One statement, if none of those has marks."""
     rows = tx.rows(MARKS_OF_SOURCES, keys=json.dumps(sorted(keys)))
-    found = {}
+    by_fork = {}
     for fork_key, group in groupby(rows, key=attrgetter("fork_key")):
         marks = list(group)
         if any(mark.entry_id is not None for mark in marks):
-            found[fork_key] = _on_shared_path(tx, marks)
-    return found
+            by_fork[fork_key] = _on_shared_path(tx, marks)
+    return by_fork
 
 
 def _on_shared_path(tx: Transaction, marks: Iterable[MarkOfSource]) -> SeenMarks:
@@ -389,10 +389,10 @@ def _shared(tx: Transaction, path: Spans | None, point: MarkOfSource) -> Spans:
     lane_id, depth = point.point_lane, point.point_depth
     if path is not None and depth <= path.get(lane_id, -1):
         return {lane: min(low, depth) for lane, low in path.items()}
-    other = dict(tx.rows(sql.SPANS, tree_id=point.tree_id, lane_id=lane_id, depth=depth))
+    source_path = dict(tx.rows(sql.SPANS, tree_id=point.tree_id, lane_id=lane_id, depth=depth))
     if path is None:
-        return other
-    return {lane: min(low, other[lane]) for lane, low in path.items() if lane in other}
+        return source_path
+    return {lane: min(low, source_path[lane]) for lane, low in path.items() if lane in source_path}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -406,24 +406,24 @@ SESSION_STATE = statement(state_of)(f"SELECT {sql.STATE}{sql.STATE_FROM}{sql.LIV
 
 def read_state(tx: Transaction, session_id: str) -> SessionState:
     """Return the session and the place of its leaf, locked where rows can be. Raises `SessionNotFound`."""
-    known = tx.states.pop(session_id, None)
-    if known is not None:
-        require_meant(session_id, known.key)
-        return known
+    cached = tx.states.pop(session_id, None)
+    if cached is not None:
+        require_meant(session_id, cached.key)
+        return cached
     if is_storable(session_id):
         tx.lock_session(session_id)
-    found = tx.first(SESSION_STATE, id=session_id) if is_storable(session_id) else None
-    return checked_state(session_id, found)
+    state = tx.first(SESSION_STATE, id=session_id) if is_storable(session_id) else None
+    return checked_state(session_id, state)
 
 
-def checked_state(session_id: str, found: SessionState | None) -> SessionState:
+def checked_state(session_id: str, state: SessionState | None) -> SessionState:
     """Return the state that was read of a session. Raises `SessionNotFound` where that is none, or another one's."""
-    if found is None:
+    if state is None:
         raise SessionNotFound(session_id)
-    require_meant(session_id, found.key)
-    if found.leaf is not None and found.position is None:
-        raise CorruptStore(f"session {session_id!r}: its leaf {found.leaf!r} is not there; run verify()")
-    return found
+    require_meant(session_id, state.key)
+    if state.leaf is not None and state.position is None:
+        raise CorruptStore(f"session {session_id!r}: its leaf {state.leaf!r} is not there; run verify()")
+    return state
 
 
 def see_entry(tx: Transaction, state: SessionState, entry_id: str) -> Position:
@@ -460,10 +460,10 @@ def find_held(tx: Transaction, state: SessionState, entry_id: str) -> tuple[Posi
         return state.position, False
     if not is_storable(entry_id):
         return None, False
-    found = tx.first(ENTRY_AND_MARK, tree_id=state.tree_id, entry_id=entry_id, session_key=state.key)
-    if found is None:
+    row = tx.first(ENTRY_AND_MARK, tree_id=state.tree_id, entry_id=entry_id, session_key=state.key)
+    if row is None:
         return None, False
-    position, is_retracted = found
+    position, is_retracted = row
     is_seen = position.owner_key == state.key or is_held(tx, state, position.lane_id, position.depth)
     return (position if is_seen else None), is_retracted
 
@@ -484,8 +484,8 @@ IS_HELD = statement(tuple[int])(
 
 def is_held(tx: Transaction, state: SessionState, lane_id: int, depth: int) -> bool:
     """Return whether a place is an ancestor of the session's leaf, fork point, or lanes."""
-    held = tx.first(IS_HELD, **held_by(state), lane_id=lane_id, depth=depth)
-    return held is not None
+    row = tx.first(IS_HELD, **held_by(state), lane_id=lane_id, depth=depth)
+    return row is not None
 
 
 def held_by(state: SessionState) -> Parameters:
@@ -522,12 +522,12 @@ TAKEN_IDS = statement(tuple[str])(f"SELECT e.id FROM {sql.ENTRIES_BY_ID}")
 
 def taken_ids(tx: Transaction, state: SessionState, ids: Iterable[str]) -> set[str]:
     """Return those of the ids that entries of the session's tree have. What cannot be an id is not among them."""
-    found: set[str] = set()
-    asked = [entry_id for entry_id in ids if is_storable(entry_id)]
-    for start in range(0, len(asked), _IDS_AT_ONCE):
-        some = json.dumps(asked[start : start + _IDS_AT_ONCE])
-        found.update(entry_id for (entry_id,) in tx.rows(TAKEN_IDS, tree_id=state.tree_id, ids=some))
-    return found
+    taken: set[str] = set()
+    names = [entry_id for entry_id in ids if is_storable(entry_id)]
+    for start in range(0, len(names), _IDS_AT_ONCE):
+        some = json.dumps(names[start : start + _IDS_AT_ONCE])
+        taken.update(entry_id for (entry_id,) in tx.rows(TAKEN_IDS, tree_id=state.tree_id, ids=some))
+    return taken
 
 
 def content_digest(*parts: object) -> bytes:
@@ -552,8 +552,8 @@ def replayed_result(
     row = tx.first(sql.REQUEST, session_key=state.key, idempotency_key=idempotency_key)
     if row is None:
         return None
-    known, known_digest, result = row
-    if known != operation or bytes(known_digest) != digest:
+    stored_operation, known_digest, result = row
+    if stored_operation != operation or bytes(known_digest) != digest:
         raise IdempotencyConflict(state.id, idempotency_key)
     return str(result)
 
@@ -776,12 +776,12 @@ def leaf_at(tx: Transaction, state: SessionState, revision: int) -> str | None:
 
 def retracted_on_path(tx: Transaction, state: SessionState, position: Position) -> list[str]:
     """Return the entries on the path to a place that the session has retracted, the deepest first."""
-    found = []
+    retracted = []
     for (entry_id,) in tx.rows(sql.RETRACTED_IDS, session_key=state.key):
-        held, _ = find_held(tx, state, entry_id)
-        if held is not None and is_on_path(tx, state, held, position):
-            found.append((held.depth, entry_id))
-    return [entry_id for _, entry_id in sorted(found, reverse=True)]
+        position_, _ = find_held(tx, state, entry_id)
+        if position_ is not None and is_on_path(tx, state, position_, position):
+            retracted.append((position_.depth, entry_id))
+    return [entry_id for _, entry_id in sorted(retracted, reverse=True)]
 
 
 # Whether an entry lies on the path to a place.
@@ -790,17 +790,17 @@ IS_ON_PATH = statement(tuple[int])(
 )
 
 
-def is_on_path(tx: Transaction, state: SessionState, held: Position, of: Position) -> bool:
+def is_on_path(tx: Transaction, state: SessionState, place: Position, of: Position) -> bool:
     """Return whether a place is another one or above it."""
-    if held.lane_id == of.lane_id:
-        return held.depth <= of.depth
+    if place.lane_id == of.lane_id:
+        return place.depth <= of.depth
     on_path = tx.first(
         IS_ON_PATH,
         tree_id=state.tree_id,
         lane_id=of.lane_id,
         depth=of.depth,
-        other_lane=held.lane_id,
-        other_depth=held.depth,
+        other_lane=place.lane_id,
+        other_depth=place.depth,
     )
     return on_path is not None
 
@@ -810,10 +810,10 @@ def _own_entries(tx: Transaction, state: SessionState, entry_id: str) -> int:
     return int(row is not None and row.session_key == state.key)
 
 
-def _require_target(tx: Transaction, state: SessionState, target: str | None, what: str) -> None:
+def _require_target(tx: Transaction, state: SessionState, target: str | None, verb: str) -> None:
     if target is not None and find_visible(tx, state, target) is None:
         raise EntryNotFound(
-            state.id, target, detail=f"session {state.id!r}: cannot {what}: entry {target!r} has been deleted"
+            state.id, target, detail=f"session {state.id!r}: cannot {verb}: entry {target!r} has been deleted"
         )
 
 
@@ -956,8 +956,8 @@ ID_AT = statement(tuple[str])(
 
 def id_at(tx: Transaction, tree_id: int, lane_id: int, depth: int) -> str | None:
     """Return the id of the entry at a place, or None."""
-    (found,) = tx.first(ID_AT, tree_id=tree_id, lane_id=lane_id, depth=depth) or (None,)
-    return found
+    (entry_id,) = tx.first(ID_AT, tree_id=tree_id, lane_id=lane_id, depth=depth) or (None,)
+    return entry_id
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -979,8 +979,8 @@ SESSION_AND_EPOCH = statement(_with_epoch)(f"SELECT {sql.EPOCH}, {sql.STATE}{sql
 
 def read_state_and_epoch(tx: Transaction, session_id: str) -> tuple[SessionState, int]:
     """Return a session with the place of its leaf, and the epoch. Raises `SessionNotFound`."""
-    found = tx.first(SESSION_AND_EPOCH, id=session_id) if is_storable(session_id) else None
-    state, epoch = found or (None, 0)
+    row = tx.first(SESSION_AND_EPOCH, id=session_id) if is_storable(session_id) else None
+    state, epoch = row or (None, 0)
     return checked_state(session_id, state), epoch
 
 
@@ -993,10 +993,10 @@ def place_to_read(tx: Transaction, state: SessionState, leaf: LeafChoice) -> tup
 
 def ancestor_of(tx: Transaction, state: SessionState, entry_id: str, of: Position | None) -> Position | None:
     """Return the place of an entry that is ``of`` or an ancestor of it, or None."""
-    found = find_visible(tx, state, entry_id)
-    if of is None or found is None:
+    position = find_visible(tx, state, entry_id)
+    if of is None or position is None:
         return None
-    return found if is_on_path(tx, state, found, of) else None
+    return position if is_on_path(tx, state, position, of) else None
 
 
 SPANS_RANGE = entry_columns(
@@ -1030,8 +1030,8 @@ def path_stretch(
     if _is_in_last_lane(position, above):
         rows = tx.rows(sql.LANE_RANGE, tree_id=state.tree_id, lane_id=position.lane_id, low=above, high=last)
     else:
-        found = tx.rows(PATH_STRETCH, **spans_of(state, position), low_depth=above, last_depth=last)
-        rows = sorted(found, key=BY_DEPTH)
+        unsorted = tx.rows(PATH_STRETCH, **spans_of(state, position), low_depth=above, last_depth=last)
+        rows = sorted(unsorted, key=BY_DEPTH)
     _require_all(tx, rows, last - above)
     return made_entries(tx, state, rows, stretch_of(state, position, above), contents=contents)
 
@@ -1054,7 +1054,7 @@ def named_above(
     tx: Transaction, state: SessionState, where: Parameters, ids: Iterable[str], last_depth: int
 ) -> list[Entry]:
     """Return what `named_on_path` does, of the path to a lane and a depth."""
-    named = json.dumps(sorted(each for each in ids if is_storable(each)))
+    named = json.dumps(sorted(entry_id for entry_id in ids if is_storable(entry_id)))
     rows = tx.rows(NAMED_ON_PATH, **where, ids=named, last_depth=last_depth)
     return entries_of_rows(tx, state, rows)
 

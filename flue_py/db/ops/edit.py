@@ -161,7 +161,7 @@ def set_pin(
     own = pins_of(tx, state)
     latest = latest_compaction(tx, state, state.position)
     in_effect = effective_pins(own, None if latest is None else latest[1])
-    changed = [each for each in group if (own.get(each) != "on" if pinned else each in in_effect)]
+    changed = [member for member in group if (own.get(member) != "on" if pinned else member in in_effect)]
     after = "on" if pinned else "off"
     if changed:
         put_marks(tx, sources, state, changed, "pin", after)
@@ -287,10 +287,10 @@ def _lines(tx: Transaction, state: SessionState, after: int, last: int) -> list[
 
 
 def _by_revision(rows: Sequence[Logged]) -> dict[int, list[Logged]]:
-    found: dict[int, list[Logged]] = {}
+    lines: dict[int, list[Logged]] = {}
     for row in rows:
-        found.setdefault(row.revision, []).append(row)
-    return found
+        lines.setdefault(row.revision, []).append(row)
+    return lines
 
 
 def _logged_entries(tx: Transaction, state: SessionState, rows: list[LoggedEntry]) -> LoggedEntries:
@@ -393,8 +393,8 @@ def go_to(
     if entry_id == state.leaf:
         return Navigated(state.leaf, state.leaf, state.revision)
     to, draft = (entry.parent_id, message_text(entry.fields)) if is_editable(entry) else (entry_id, None)
-    made = None if summary is None else leaving(summary, to, state.leaf)
-    went = navigate(tx, sources, session_id, to, made, label, entry_id, STORED, note)
+    new = None if summary is None else leaving(summary, to, state.leaf)
+    went = navigate(tx, sources, session_id, to, new, label, entry_id, STORED, note)
     return replace(went, draft=draft)
 
 

@@ -363,8 +363,8 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
         parameters["keys"] = json.dumps(_payers(tx, query.session_id, query))
     elif query.session_ids is not None:
         named = json.dumps([name for name in query.session_ids if is_storable(name)])
-        found = _meant(query.session_ids, tx.rows(PAYERS_OF, ids=named))
-        parameters["keys"] = json.dumps([key for _, key, _ in found])
+        payers = _meant(query.session_ids, tx.rows(PAYERS_OF, ids=named))
+        parameters["keys"] = json.dumps([key for _, key, _ in payers])
     # A database sums up by day; weeks and months are made of those here.
     by_day: tuple[Dimension, ...] = tuple("day" if name in PERIODS else name for name in query.group_by)
     statement = ledger_sums(
@@ -413,8 +413,8 @@ def _payers(tx: Transaction, session_id: str, query: LedgerQuery) -> list[int]:
     if not query.tree:
         return sorted(payers)
     trees = {*(tree_id for _, _, tree_id in there), *(tree_id for tree_id in payers.values() if tree_id is not None)}
-    found = tx.rows(PAYERS_OF_TREES, keys=json.dumps(sorted(trees)))
-    return sorted({*payers, *(key for (key,) in found)})
+    rows = tx.rows(PAYERS_OF_TREES, keys=json.dumps(sorted(trees)))
+    return sorted({*payers, *(key for (key,) in rows)})
 
 
 def _is_nobody_else(tx: Transaction, session_id: str) -> bool:
@@ -645,9 +645,9 @@ def set_budget(tx: Transaction, sources: Sources, new: NewBudget) -> Budget:
         # Locked, so that it is not deleted meanwhile.
         scope = read_state(tx, new.session_id).scope
     now = sources.now_us()
-    found = key_of_target(tx, new.session_id, new.covers, scope, new.unit)
-    if found is not None:
-        key = found
+    existing = key_of_target(tx, new.session_id, new.covers, scope, new.unit)
+    if existing is not None:
+        key = existing
         lock_budgets(tx, [key])
         tx.run(SET_ALLOWED, allowed=new.allowed, now=now, budget_key=key)
     else:
@@ -712,8 +712,8 @@ def _in_ledger(tx: Transaction, new: NewBudget | Budget, scope: str) -> int:
 def get_budget(tx: Transaction, sources: Sources, budget_id: str) -> Budget | None:
     """Return a budget, or None (see `Backend.get_budget`)."""
     key = _key_of(tx, budget_id)
-    found = [] if key is None else _budgets(tx, [key], sources.now_us())
-    return next((budget for _, budget in found), None)
+    budgets = [] if key is None else _budgets(tx, [key], sources.now_us())
+    return next((budget for _, budget in budgets), None)
 
 
 def _key_of(tx: Transaction, budget_id: str) -> int | None:
@@ -743,8 +743,8 @@ def list_budgets(
 
 def covering_budgets(tx: Transaction, sources: Sources, session_id: str, *, by_ledger: bool) -> list[Budget]:
     """Return the budgets that cover a session (see `Backend.covering_budgets`)."""
-    found = [budget for _, budget in _budgets(tx, _covering_keys(tx, session_id), sources.now_us())]
-    return [replace(each, spent=_in_ledger(tx, each, each.scope)) for each in found] if by_ledger else found
+    budgets = [budget for _, budget in _budgets(tx, _covering_keys(tx, session_id), sources.now_us())]
+    return [replace(budget, spent=_in_ledger(tx, budget, budget.scope)) for budget in budgets] if by_ledger else budgets
 
 
 def _covering_keys(tx: Transaction, session_id: str) -> list[int]:
@@ -758,11 +758,11 @@ def held_amounts(tx: Transaction, sources: Sources, budget_id: str) -> list[Held
     return list(tx.rows(HELD, budget_key=key, now=sources.now_us()))
 
 
-def budgets_reached(tx: Transaction, asked: Sequence[tuple[str, int]]) -> list[Reached | None]:
+def budgets_reached(tx: Transaction, pairs: Sequence[tuple[str, int]]) -> list[Reached | None]:
     """Return when budgets had spent amounts (see `Backend.budgets_reached`). One statement."""
-    storable = [each for each in asked if is_storable(each[0])]
-    found = dict(tx.rows(REACHED, ids=json.dumps(storable)))
-    return [found.get(each) for each in asked]
+    storable = [pair for pair in pairs if is_storable(pair[0])]
+    reached = dict(tx.rows(REACHED, ids=json.dumps(storable)))
+    return [reached.get(pair) for pair in pairs]
 
 
 def deleting(sources: Sources, budget_id: str) -> Callable[[Transaction], Budget]:
@@ -864,7 +864,7 @@ def _is_reserved(tx: Transaction, reservation_id: str) -> bool:
     return tx.first(IS_RESERVED, reservation_id=reservation_id) is not None
 
 
-class _Found:
+class _Stored:
     """A reservation as it is stored, with its budgets locked where it is to be changed."""
 
     def __init__(self, tx: Transaction, reservation_id: str, now: int, *, locked: bool = True) -> None:
@@ -907,20 +907,20 @@ class _Found:
 def get_reservation(tx: Transaction, sources: Sources, reservation_id: str) -> ledger_Reservation | None:
     """Return a reservation as it stands, or None (see `Backend.get_reservation`)."""
     try:
-        return _Found(tx, reservation_id, sources.now_us(), locked=False).reservation
+        return _Stored(tx, reservation_id, sources.now_us(), locked=False).reservation
     except ReservationNotFound:
         return None
 
 
 def commit_reservation(tx: Transaction, sources: Sources, reservation_id: str, used: Amounts) -> ledger_Reservation:
     """Book what a call used (see `Backend.commit_reservation`)."""
-    found = _Found(tx, reservation_id, sources.now_us())
-    if is_retry(found.reservation, found.shares, used):
-        return found.reservation
-    for share, spent in zip(found.shares, found.spent, strict=True):
+    stored = _Stored(tx, reservation_id, sources.now_us())
+    if is_retry(stored.reservation, stored.shares, used):
+        return stored.reservation
+    for share, spent in zip(stored.shares, stored.spent, strict=True):
         check_booked(share.budget_id, spent + used_of(share, used))
-    found.settle(tx, "committed", used)
-    return _Found(tx, reservation_id, found.now).reservation
+    stored.settle(tx, "committed", used)
+    return _Stored(tx, reservation_id, stored.now).reservation
 
 
 def releasing(sources: Sources, reservation_id: str) -> Callable[[Transaction], ledger_Reservation]:
@@ -930,27 +930,27 @@ def releasing(sources: Sources, reservation_id: str) -> Callable[[Transaction], 
     def release(tx: Transaction) -> ledger_Reservation:
         """Give back what the reservation holds. Raises `ReservationSettled` where it holds nothing any more."""
         nonlocal has_run
-        found = _Found(tx, reservation_id, sources.now_us())
-        if has_run and found.reservation.state == "released":
-            return found.reservation
-        check_held(found.reservation, "released")
-        found.settle(tx, "released", None)
+        stored = _Stored(tx, reservation_id, sources.now_us())
+        if has_run and stored.reservation.state == "released":
+            return stored.reservation
+        check_held(stored.reservation, "released")
+        stored.settle(tx, "released", None)
         has_run = True
-        return _Found(tx, reservation_id, found.now).reservation
+        return _Stored(tx, reservation_id, stored.now).reservation
 
     return release
 
 
 def prolong_reservation(tx: Transaction, sources: Sources, reservation_id: str, ttl_us: int) -> ledger_Reservation:
     """Hold a reservation for longer (see `Backend.prolong_reservation`)."""
-    found = _Found(tx, reservation_id, sources.now_us())
-    check_held(found.reservation, "prolonged")
-    expires = max(found.expires_us, found.now + ttl_us)
+    stored = _Stored(tx, reservation_id, sources.now_us())
+    check_held(stored.reservation, "prolonged")
+    expires = max(stored.expires_us, stored.now + ttl_us)
     tx.run(PROLONG, reservation_id=reservation_id, expires_at=expires)
-    for key in found.keys:
+    for key in stored.keys:
         # Its budget has changed, and those who have a copy of it should know.
-        tx.run(BOOK, budget_key=key, now=found.now, used=0, freed=0)
-    return _Found(tx, reservation_id, found.now).reservation
+        tx.run(BOOK, budget_key=key, now=stored.now, used=0, freed=0)
+    return _Stored(tx, reservation_id, stored.now).reservation
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1043,13 +1043,13 @@ def _insert_many(
     tx: Transaction, tree_id: int, calls: Sequence[CallRow], conflict: Callable[[CallDifference], None] | None
 ) -> list[CallRow]:
     """Do the same in two statements: as nobody else writes, what is asked first is still so afterwards."""
-    known: dict[tuple[str, str, str], CallRow] = {}
+    earlier: dict[tuple[str, str, str], CallRow] = {}
     for scope in {call.scope for call in calls}:
         names = json.dumps([(call.provider, call.call_id) for call in calls if call.scope == scope])
-        known.update((call.identity, call) for call in tx.rows(FIND_CALLS, scope=scope, ids=names))
+        earlier.update((call.identity, call) for call in tx.rows(FIND_CALLS, scope=scope, ids=names))
     new = []
     for call in calls:
-        first = known.setdefault(call.identity, call)
+        first = earlier.setdefault(call.identity, call)
         if first is call:
             new.append(call)
         else:
@@ -1085,25 +1085,25 @@ def price_calls(tx: Transaction, prices: Sequence[CallPrice]) -> int:
 
 def take_back(tx: Transaction, calls: Iterable[tuple[CallRow, Sequence[str]]]) -> list[CallRow]:
     """Delete the rows that calls take the place of (see `replaced_by`), by the ids they name; return those rows."""
-    gone: list[CallRow] = []
+    replaced: list[CallRow] = []
     for call, names in calls:
-        gone += _delete(tx, replaced_by(call, names, partial(_call_of, tx, call)))
-    return gone
+        replaced += _delete(tx, replaced_by(call, names, partial(_call_of, tx, call)))
+    return replaced
 
 
 def take_alone(tx: Transaction, calls: Iterable[CallRow]) -> Sequence[CallRow]:
     """Delete the rows of calls that were booked without the entry they belong to; return those rows."""
     distinct = {call.identity: call for call in calls}.values()
-    found = ((call, find_call(tx, call.scope, CallId(call.provider, call.call_id))) for call in distinct)
-    return _delete(tx, [known for call, known in found if known is not None and is_booked_alone(call, known)])
+    pairs = ((call, find_call(tx, call.scope, CallId(call.provider, call.call_id))) for call in distinct)
+    return _delete(tx, [booked for call, booked in pairs if booked is not None and is_booked_alone(call, booked)])
 
 
 def _delete(tx: Transaction, calls: Sequence[CallRow]) -> Sequence[CallRow]:
     if calls:
         name_calls(tx, calls)
-    for known in calls:
-        scope, provider, call_id = known.identity
-        key = known.session_key
+    for call in calls:
+        scope, provider, call_id = call.identity
+        key = call.session_key
         tx.run(DELETE_CALL, scope=scope, provider=provider, call_id=call_id, session_key=key)
     return calls
 
@@ -1118,8 +1118,8 @@ def calls_of_entry(tx: Transaction, session_id: str, entry_id: str) -> list[Call
     return list(tx.rows(CALLS_OF_ENTRY, session_key=state.key, entry_id=entry_id))
 
 
-def _compare(known: CallRow, call: CallRow, conflict: Callable[[CallDifference], None] | None) -> None:
-    differing = differences(known, call)
+def _compare(booked: CallRow, call: CallRow, conflict: Callable[[CallDifference], None] | None) -> None:
+    differing = differences(booked, call)
     if differing and conflict is None:
         raise CallConflict(call.provider, call.call_id, differing)
     if differing and conflict is not None:
@@ -1128,12 +1128,12 @@ def _compare(known: CallRow, call: CallRow, conflict: Callable[[CallDifference],
 
 def distinct_calls(calls: Iterable[CallRow]) -> list[CallRow]:
     """Return calls without those that are reported twice. Raises `CallConflict` where one has other numbers then."""
-    found: dict[tuple[str, str, str], CallRow] = {}
+    firsts: dict[tuple[str, str, str], CallRow] = {}
     for call in calls:
-        differing = differences(found.setdefault(call.identity, call), call)
+        differing = differences(firsts.setdefault(call.identity, call), call)
         if differing:
             raise CallConflict(call.provider, call.call_id, differing)
-    return list(found.values())
+    return list(firsts.values())
 
 
 def _known(tx: Transaction, call: CallRow) -> CallRow:
@@ -1169,7 +1169,7 @@ def check_spending(tokens: int, picodollars: int) -> None:
 
 def check_path(sums: Iterable[Sequence[int]]) -> None:
     """Raise `InvalidEntry` where what the path to an entry cost would leave the stored range."""
-    if any(max(each) > MAX_AMOUNT for each in sums):
+    if any(max(amounts) > MAX_AMOUNT for amounts in sums):
         raise SumTooLarge(f"usage: what the path cost would exceed {MAX_AMOUNT}; check the reported numbers")
 
 
@@ -1227,14 +1227,14 @@ def _record(tx: Transaction, sources: Sources, session_id: str, call: PaidCall) 
     now = sources.now_us()
     call_id = sources.entry_id() if call.call_id is None else call.call_id
     row = call_row(call, scope=state.scope, call_id=call_id, session_key=state.key, entry_id=None, at_us=now)
-    gone = take_back(tx, [(row, call.replaces)])
+    replaced = take_back(tx, [(row, call.replaces)])
     # What stands for the report that an entry brought belongs to that entry.
-    row = row._replace(entry_id=next((known.entry_id for known in gone if known.entry_id is not None), None))
+    row = row._replace(entry_id=next((earlier.entry_id for earlier in replaced if earlier.entry_id is not None), None))
     new = insert_calls(tx, state.tree_id, [row])
-    if not new and not gone:
-        known = _known(tx, row)
-        return Recorded(row.provider, call_id, False, known.cost, known.price_source, state.revision)
-    spent = paid_by(new).minus(paid_by(gone))
+    if not new and not replaced:
+        earlier = _known(tx, row)
+        return Recorded(row.provider, call_id, False, earlier.cost, earlier.price_source, state.revision)
+    spent = paid_by(new).minus(paid_by(replaced))
     check_spending(state.spent_tokens + spent.tokens, state.spent_cost + spent.picodollars)
     tx.insert(sql.INSERT_PAYER, [(state.tree_id, *payer_row(state))])
     tx.run(
@@ -1249,6 +1249,6 @@ def _record(tx: Transaction, sources: Sources, session_id: str, call: PaidCall) 
         newest=None,
         session_key=state.key,
     )
-    if gone:
+    if replaced:
         renew_sums(tx, state.tree_id, state.key)
     return Recorded(row.provider, call_id, True, row.cost, row.price_source, state.revision + 1)

@@ -96,18 +96,18 @@ def list_sessions(tx: Transaction, listing: Listing, limit: int, cursor: str | N
     last = None if cursor is None else read_cursor(cursor, ordering)
     if not where.can_match or (listing.scope is not None and not is_storable(listing.scope)):
         return SessionPage(())
-    found: list[SessionInfo] = []
+    infos: list[SessionInfo] = []
     # No database compares JSON exactly as it was given: of metadata, what may be meant is looked at here.
     count = max(limit + 1, _CANDIDATES) if where.metadata else limit + 1
     while True:
         rows = _sessions_after(tx, listing, last, count)
-        found += [info for info in rows if where.has_metadata(info)]
-        if len(rows) < count or len(found) > limit:
+        infos += [info for info in rows if where.has_metadata(info)]
+        if len(rows) < count or len(infos) > limit:
             break
         tx.require_snapshot()
         last = Place(sort_value(rows[-1], ordering.order), rows[-1].session_key)
-    page = tuple(found[:limit])
-    if len(found) <= limit:
+    page = tuple(infos[:limit])
+    if len(infos) <= limit:
         return SessionPage(page)
     end = Place(sort_value(page[-1], ordering.order), page[-1].session_key)
     return SessionPage(page, write_cursor(ordering, end))
@@ -392,10 +392,10 @@ def plan_fork(
     """
     state = read_state(tx, session_id)
     # What was asked for is the content: "at the stored leaf" stays the same request when the leaf moves on.
-    asked = "stored leaf" if isinstance(at, Stored) else [at]
+    leaves = "stored leaf" if isinstance(at, Stored) else [at]
     further = {"id": new.id, "scope": scope, "cwd": None if new.cwd == state.cwd else new.cwd}
     named = [{name: text for name, text in further.items() if text is not None}]
-    described = (asked, new.key, new.title, new.metadata_text, *(named if named[0] else ()))
+    described = (leaves, new.key, new.title, new.metadata_text, *(named if named[0] else ()))
     digest = b"" if idempotency_key is None else content_digest(*described)
     stored = replayed_result(tx, state, idempotency_key, "fork", digest)
     if stored is not None:
@@ -446,9 +446,9 @@ def create_task(
                 "start the task from a session further up"
             )
         child = replace(new, metadata_text=without_parent(new.metadata_text))
-        made = _insert_session(tx, _plan_session(tx, sources, child, "task", state.scope, task_depth=depth))
-        _insert_link(tx, sources, state, task_id, made.id, state.leaf, "running")
-        info = require_session(tx, made.id)
+        session = _insert_session(tx, _plan_session(tx, sources, child, "task", state.scope, task_depth=depth))
+        _insert_link(tx, sources, state, task_id, session.id, state.leaf, "running")
+        info = require_session(tx, session.id)
     remember_result(tx, state, idempotency_key, "task", digest, info.id)
     return info
 
@@ -735,13 +735,13 @@ def common_ancestor(
 ) -> str | None:
     """Return the deepest entry on two paths (see `Backend.common_ancestor`): where their spans end together."""
     state = read_state(tx, session_id)
-    other = read_state(tx, other_id)
+    second = read_state(tx, other_id)
     _, position = place(tx, state, leaf)
-    _, other_position = place(tx, other, other_leaf)
-    if state.tree_id != other.tree_id or position is None or other_position is None:
+    _, other_position = place(tx, second, other_leaf)
+    if state.tree_id != second.tree_id or position is None or other_position is None:
         return None
     spans = dict(tx.rows(sql.SPANS, **spans_of(state, position)))
-    others = tx.rows(sql.SPANS, **spans_of(other, other_position))
+    others = tx.rows(sql.SPANS, **spans_of(second, other_position))
     shared = [(min(spans[lane_id], high), lane_id) for lane_id, high in others if lane_id in spans]
     if not shared:
         return None
@@ -812,8 +812,8 @@ def match_session_ids(tx: Transaction, prefix: str, limit: int) -> list[str]:
     if not is_storable(prefix):
         return []
     end = end_of_prefix(prefix)
-    found = tx.rows(SESSION_IDS_FROM, prefix=prefix, end_prefix=end, count=limit)
-    return [session_id for (session_id,) in found]
+    rows = tx.rows(SESSION_IDS_FROM, prefix=prefix, end_prefix=end, count=limit)
+    return [session_id for (session_id,) in rows]
 
 
 _LINK = "s.id, t.position, t.task_id, t.child_id, t.entry_id, t.status, t.summary"

@@ -133,8 +133,8 @@ _GENERATED = {"uq_entries_id_tree_id": "ids", "uq_sessions_id": "session_ids", "
 
 def sqlstate_of(error: BaseException) -> str | None:
     """Return the SQLSTATE behind an error of the driver or of SQLAlchemy, or None where there is none."""
-    for each in _chain(error):
-        state = getattr(each, "sqlstate", None)
+    for cause in _chain(error):
+        state = getattr(cause, "sqlstate", None)
         if isinstance(state, str):
             return state
     return None
@@ -149,8 +149,8 @@ def is_lost_connection(error: BaseException) -> bool:
         return False
     # asyncpg reports a connection that closed under it as InterfaceError, without a SQLSTATE.
     return any(
-        isinstance(each, (OSError, EOFError, asyncio.TimeoutError)) or _is_closed_interface(each)
-        for each in _chain(error)
+        isinstance(cause, (OSError, EOFError, asyncio.TimeoutError)) or _is_closed_interface(cause)
+        for cause in _chain(error)
     )
 
 
@@ -167,19 +167,19 @@ def was_rolled_back(error: BaseException) -> bool:
 
 def met_taken_id(error: BaseException) -> bool:
     """Return whether a write met an id that the store draws, and that is there already: the next one may be free."""
-    return any(getattr(each, "constraint_name", None) in _GENERATED for each in _chain(error))
+    return any(getattr(cause, "constraint_name", None) in _GENERATED for cause in _chain(error))
 
 
 def no_new_id(error: BaseException, location: str, attempts: int) -> FlueError:
     """Return our error for a write that met something unique again and again: an id, or what verify() should see."""
-    names = [name for each in _chain(error) if isinstance(name := getattr(each, "constraint_name", None), str)]
+    names = [name for cause in _chain(error) if isinstance(name := getattr(cause, "constraint_name", None), str)]
     for name in names:
         if name in _GENERATED:
             where = f"({location}: {name})"
             source = _GENERATED[name]
             return InvalidArgument(f"{source}: {attempts} ids in a row are taken {where}; make others, and none twice")
-    what = ", ".join(names) or type(error).__name__
-    return CorruptStore(f"{location}: a write contradicts what is stored ({what}); run verify()")
+    reason = ", ".join(names) or type(error).__name__
+    return CorruptStore(f"{location}: a write contradicts what is stored ({reason}); run verify()")
 
 
 def translate(error: BaseException, location: str) -> FlueError:
@@ -215,12 +215,12 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     seen: set[int] = set()
     queue: list[BaseException | None] = [error]
     while queue:
-        each = queue.pop(0)
-        if each is None or id(each) in seen:
+        cause = queue.pop(0)
+        if cause is None or id(cause) in seen:
             continue
-        seen.add(id(each))
-        yield each
-        queue += [getattr(each, "orig", None), each.__cause__]
+        seen.add(id(cause))
+        yield cause
+        queue += [getattr(cause, "orig", None), cause.__cause__]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -267,18 +267,18 @@ def prepare_postgres(connection: sqlalchemy_Connection, location: str, busy_time
     connection.execution_options(isolation_level="READ COMMITTED")
     with _translated(location):
         with connection.begin():
-            _, found = _look(connection, location)
-        if found == FORMAT_VERSION:
-            return Migrated(location, found)
+            _, stamp = _look(connection, location)
+        if stamp == FORMAT_VERSION:
+            return Migrated(location, stamp)
         with _locked(connection, busy_timeout):
-            schema, found = _look(connection, location)
-            if found != FORMAT_VERSION:
+            schema, stamp = _look(connection, location)
+            if stamp != FORMAT_VERSION:
                 _require_suitable(connection, location, schema)
-                if found is None:
+                if stamp is None:
                     _create(connection, location, schema)
                 else:
-                    _upgrade(connection, location, schema, found)
-    return Migrated(location, found)
+                    _upgrade(connection, location, schema, stamp)
+    return Migrated(location, stamp)
 
 
 @contextmanager
@@ -371,7 +371,7 @@ def _stamp(connection: sqlalchemy_Connection, location: str, schema: str) -> Non
 
 
 def _upgrade(
-    connection: sqlalchemy_Connection, location: str, schema: str, found: int | None, run: RunAlembic = run_migrations
+    connection: sqlalchemy_Connection, location: str, schema: str, stamp: int | None, run: RunAlembic = run_migrations
 ) -> None:
     """Run the migrations that a store lacks, inside the transaction that is open."""
     try:
@@ -380,7 +380,7 @@ def _upgrade(
         ours = translate(error, location)
         if isinstance(ours, StoreBusy) or sqlstate_of(error) in OUTSIDE or is_lost_connection(error):
             raise ours from error
-        raise CorruptStore(f"{location} cannot be upgraded from format {found}, and is as it was ({error})") from error
+        raise CorruptStore(f"{location} cannot be upgraded from format {stamp}, and is as it was ({error})") from error
 
 
 def prepare_with(
@@ -397,19 +397,19 @@ def prepare_with(
     connection.execution_options(isolation_level="READ COMMITTED")
     with _translated(location):
         with connection.begin():
-            schema, found = _look(connection, location)
+            schema, stamp = _look(connection, location)
             if reads_only:
-                if found is not None:
+                if stamp is not None:
                     run(connection, schema)
-                return Migrated(location, found)
+                return Migrated(location, stamp)
         with _locked(connection, busy_timeout):
-            schema, found = _look(connection, location)
-            if found != FORMAT_VERSION:
+            schema, stamp = _look(connection, location)
+            if stamp != FORMAT_VERSION:
                 _require_suitable(connection, location, schema)
-            if found is None:
+            if stamp is None:
                 _stamp(connection, location, schema)
-            _upgrade(connection, location, schema, found, run)
-    return Migrated(location, found)
+            _upgrade(connection, location, schema, stamp, run)
+    return Migrated(location, stamp)
 
 
 Prepare: TypeAlias = Callable[["sqlalchemy_Connection", str, float | None], Migrated]
@@ -677,9 +677,9 @@ class PostgresTransaction(Transaction):
 
     def lock_named(self, session_ids: Collection[str]) -> None:
         if self._locks:
-            asked = sorted(session_id for session_id in session_ids if is_storable(session_id))
-            self.rows(LOCK_NAMED, ids=json.dumps(asked))
-            self.locked.update(asked)
+            names = sorted(session_id for session_id in session_ids if is_storable(session_id))
+            self.rows(LOCK_NAMED, ids=json.dumps(names))
+            self.locked.update(names)
 
     def new_key(self) -> int:
         return _new_key()
@@ -698,7 +698,7 @@ class PostgresTransaction(Transaction):
         return int(tag.rpartition(" ")[2])
 
     def run_many(self, statement: Statement[R], parameters: Sequence[Parameters]) -> None:
-        self._run_each(statement.numbered, [_arguments(statement, each) for each in parameters])
+        self._run_each(statement.numbered, [_arguments(statement, values) for values in parameters])
 
     def insert(self, statement: Insert[Written], rows: Sequence[Written]) -> None:
         self._run_each(statement.numbered, rows)
@@ -1116,17 +1116,17 @@ class PostgresRunner(Runner):
 
         def once(connection: Connection, progress: _Progress) -> Result | None:
             for _ in range(_PLANNED_ATTEMPTS):
-                known = self._states.pop(session_id, None)
+                cached = self._states.pop(session_id, None)
                 tx = PostgresTransaction(connection)
                 for sent in progress.unheard:
                     if _has_landed(tx, sent):
                         return cast("Result", sent.result)
-                if known is not None:
-                    tx.states[session_id] = known
+                if cached is not None:
+                    tx.states[session_id] = cached
                 try:
                     planned = plan(tx)
                 except FlueError:
-                    if known is None:
+                    if cached is None:
                         raise
                     # It was judged by what may be old: look again.
                     continue
@@ -1359,8 +1359,8 @@ def _should_run_again(error: BaseException) -> bool:
 def _has_landed(tx: PostgresTransaction, sent: PlannedAppend | PlannedFork) -> bool:
     """Return whether a plan whose connection was lost has been committed: the ids it made tell."""
     if isinstance(sent, PlannedFork):
-        made = get_session(tx, sent.result.id, None)
-        return made is not None and made.created_us == sent.result.created_us
+        fork = get_session(tx, sent.result.id, None)
+        return fork is not None and fork.created_us == sent.result.created_us
     last = sent.result.entry_ids[-1]
     return tx.first(sql.ENTRY_POSITION, tree_id=sent.state.tree_id, entry_id=last) is not None
 

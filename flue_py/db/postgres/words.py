@@ -173,9 +173,9 @@ def _prepare(tx: Transaction, stamp: int) -> None:
 
 
 def _forget(tx: Transaction, keys: Collection[int]) -> None:
-    gone = json.dumps(sorted(keys))
-    tx.run(_FORGET, keys=gone)
-    tx.run(_FORGET_KNOWN, keys=gone)
+    doomed = json.dumps(sorted(keys))
+    tx.run(_FORGET, keys=doomed)
+    tx.run(_FORGET_KNOWN, keys=doomed)
 
 
 class PostgresWords:
@@ -215,7 +215,7 @@ class PostgresWords:
 
     async def find(self, wanted: Wanted, before: int | None, limit: int) -> Sequence[FoundText]:
         marks = [_any(map(_quoted, group)) for group in wanted.marks if group]
-        asked = {
+        query = {
             "query": " & ".join([*marks, _needed(wanted.need)]),
             "many": " & ".join([*marks, _quoted(_MANY)]),
             "some": _any(_leaves(wanted.need)),
@@ -225,7 +225,7 @@ class PostgresWords:
 
         def named(tx: Transaction) -> Sequence[FoundText]:
             tx.first(_PLAN_EACH)
-            return tx.rows(_FIND, **asked, below=high, since=low, count=max(limit, _FEWEST))[:limit]
+            return tx.rows(_FIND, **query, below=high, since=low, count=max(limit, _FEWEST))[:limit]
 
         return await self._runner.read(named)
 
@@ -242,9 +242,9 @@ class PostgresWords:
 def _add(tx: Transaction, before: KnownSession, after: KnownSession, texts: Sequence[IndexedText]) -> bool:
     """Add texts of a session, unless another process was faster, or has deleted it; return whether that was so."""
     tx.first(_LOCK_ONE, session_key=after.key)
-    found = tx.first(_KNOWN_ONE, session_key=after.key)
+    indexed = tx.first(_KNOWN_ONE, session_key=after.key)
     # Whoever deletes it waits for the end of this, and then removes it from the index.
-    if (before.revision if found is None else found.revision) != before.revision:
+    if (before.revision if indexed is None else indexed.revision) != before.revision:
         return False
     if tx.first(_IS_ALIVE, session_key=after.key) is None:
         return False
@@ -300,8 +300,8 @@ def _leaves(need: Need) -> Iterator[str]:
         yield _needed(need)
 
 
-def _any(asked: Iterator[str] | Collection[str]) -> str:
-    return f"({' | '.join(asked)})"
+def _any(parts: Iterator[str] | Collection[str]) -> str:
+    return f"({' | '.join(parts)})"
 
 
 def _quoted(term: str) -> str:

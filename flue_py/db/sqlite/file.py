@@ -109,7 +109,7 @@ class LogFiles:
         # They lie beside the file itself, not beside a link to it.
         real = database.resolve()
         self._log = f"{real}-wal"
-        self._identities = {each: identity_of(each) for each in (self._log, f"{real}-shm")}
+        self._identities = {path: identity_of(path) for path in (self._log, f"{real}-shm")}
         self._frame = _FRAME_HEADER + int(connection.execute("PRAGMA page_size").fetchone()[0])
         self._size = self._log_size()
 
@@ -145,10 +145,10 @@ class LogFiles:
 
         ``size`` is what `look` has just returned; without it, the file is asked.
         """
-        found = self._log_size() if size is None else size
-        if found < self._size:
+        current = self._log_size() if size is None else size
+        if current < self._size:
             return True
-        self._size = found
+        self._size = current
         return False
 
     def has_lost_frames(self, connection: sqlite3.Connection) -> bool:
@@ -569,13 +569,13 @@ class OpenFile:
         looks at the file system.
         """
         try:
-            found = identity_of(self._path)
+            identity = identity_of(self._path)
         except OSError as error:
             raise StoreUnavailable(
                 f"{self._path} was removed or moved while it was open ({error.strerror}); put it back, or close the "
                 "store and open another"
             ) from error
-        if found != self._identity:
+        if identity != self._identity:
             raise StoreUnavailable(
                 f"{self._path} was replaced by another file while it was open; close the store, and open it again"
             )
@@ -890,23 +890,23 @@ def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: f
     Raises `FormatTooNew`, `NotAStore`, `CorruptStore`; driver errors as they are. O(1) where it is current: five
     reads, no write.
     """
-    found = format_of(connection, path)
-    if found == FORMAT_VERSION:
+    stamp = format_of(connection, path)
+    if stamp == FORMAT_VERSION:
         try_wal(connection, path, busy_timeout)
-        return Migrated(str(path), found)
+        return Migrated(str(path), stamp)
     _ask_for_wal(connection, path, busy_timeout)
     begin_immediate(connection, busy_timeout)
     try:
-        found = format_of(connection, path)
-        if found is None:
+        stamp = format_of(connection, path)
+        if stamp is None:
             create_tables(connection)
     except BaseException:
         connection.execute("ROLLBACK")
         raise
     commit(connection, busy_timeout)
-    if found is not None and found != FORMAT_VERSION:
-        return _upgrade(connection, path, found, busy_timeout)
-    return Migrated(str(path), found)
+    if stamp is not None and stamp != FORMAT_VERSION:
+        return _upgrade(connection, path, stamp, busy_timeout)
+    return Migrated(str(path), stamp)
 
 
 def _ask_for_wal(connection: sqlite3.Connection, path: Path, busy_timeout: float) -> None:
@@ -942,23 +942,23 @@ def create_tables(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-def backup_path(path: Path, found: int) -> Path:
+def backup_path(path: Path, stamp: int) -> Path:
     """Return a free name beside the database for its backup before a migration."""
     number = 0
     while True:
-        candidate = path.with_name(f"{path.name}.format-{found}{f'-{number}' if number else ''}.bak")
+        candidate = path.with_name(f"{path.name}.format-{stamp}{f'-{number}' if number else ''}.bak")
         if not os.path.lexists(candidate):
             return candidate
         number += 1
 
 
-def _upgrade(connection: sqlite3.Connection, path: Path, found: int, busy_timeout: float) -> Migrated:
+def _upgrade(connection: sqlite3.Connection, path: Path, stamp: int, busy_timeout: float) -> Migrated:
     """Back an older database up, then run the migrations that it lacks, in one transaction."""
-    return _in_alembic(lambda target, _: run_migrations(target), connection, path, found, busy_timeout)
+    return _in_alembic(lambda target, _: run_migrations(target), connection, path, stamp, busy_timeout)
 
 
 def _in_alembic(
-    run: RunAlembic, connection: sqlite3.Connection, path: Path, found: int | None, busy_timeout: float
+    run: RunAlembic, connection: sqlite3.Connection, path: Path, stamp: int | None, busy_timeout: float
 ) -> Migrated:
     """Have alembic work on a database in one transaction, which holds the write lock; return what was found.
 
@@ -978,9 +978,9 @@ def _in_alembic(
                 backup = _back_up(path, now, busy_timeout)
             run(target, None)
     except (sqlalchemy.exc.SQLAlchemyError, CorruptStore) as error:
-        kept = f"; a backup is at {backup}" if backup is not None else ""
+        advice = f"; a backup is at {backup}" if backup is not None else ""
         raise CorruptStore(
-            f"{path} cannot be upgraded from format {found}, and is as it was ({error}){kept}"
+            f"{path} cannot be upgraded from format {stamp}, and is as it was ({error}){advice}"
         ) from error
     except BaseException:
         # What was refused has changed nothing, so there is nothing to restore.
@@ -997,13 +997,13 @@ def _engine_on(connection: sqlite3.Connection) -> sqlalchemy.Engine:
     )
 
 
-def _back_up(path: Path, found: int, busy_timeout: float) -> Path:
+def _back_up(path: Path, stamp: int, busy_timeout: float) -> Path:
     """Copy an older database beside itself while this process holds its write lock; return where the copy is.
 
     Under the lock, since of two processes that upgrade at once only one is to make a backup, and one that is made
     before it may lack what was written meanwhile.
     """
-    backup = backup_path(path, found)
+    backup = backup_path(path, stamp)
     with Part(backup) as part:
         # A connection that is writing cannot be copied from; another one reads what was committed before.
         with closing(connect(path, "full", read_only=True, timeout=busy_timeout)) as source:
@@ -1036,9 +1036,9 @@ def migrate_file_with(run: RunAlembic, path: Path, busy_timeout: float, *, reads
 
 
 def _prepare_with(run: RunAlembic, connection: sqlite3.Connection, path: Path, busy_timeout: float) -> Migrated:
-    found = format_of(connection, path)
+    stamp = format_of(connection, path)
     _ask_for_wal(connection, path, busy_timeout)
-    return _in_alembic(run, connection, path, found, busy_timeout)
+    return _in_alembic(run, connection, path, stamp, busy_timeout)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1090,8 +1090,8 @@ class SqliteTransaction(SoleWriter):
     def first(self, statement: Statement[R], /, **parameters: object) -> R | None:
         row = self._connection.execute(statement.positional, statement.in_order(parameters)).fetchone()
         make = statement.make
-        made: R | None = row if row is None or make is None else make(row)
-        return made
+        value: R | None = row if row is None or make is None else make(row)
+        return value
 
     def run(self, statement: Statement[Nothing], /, **parameters: object) -> int:
         self.wrote = True
@@ -1511,16 +1511,16 @@ Stamps: TypeAlias = tuple[_Stamp | None, ...]
 
 def stamps_of(path: Path) -> Stamps:
     """Return what the files of a database look like now. Three looks at the file system."""
-    found: list[_Stamp | None] = []
+    stamps: list[_Stamp | None] = []
     real = path.resolve()
     for suffix in ("", "-wal", "-journal"):
         try:
             status = os.stat(f"{real}{suffix}")
         except OSError:
-            found.append(None)
+            stamps.append(None)
         else:
-            found.append(_Stamp(status.st_ino, status.st_size, status.st_mtime_ns))
-    return tuple(found)
+            stamps.append(_Stamp(status.st_ino, status.st_size, status.st_mtime_ns))
+    return tuple(stamps)
 
 
 class ReadingConnection(sqlite3.Connection):

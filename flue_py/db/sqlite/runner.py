@@ -804,12 +804,12 @@ class ReadOnlyFile(StoreFile):
     def open(self, *, create: bool) -> None:
         """Look at the file. Raises `StoreUnavailable` and others of ours if it is not a store of the current format."""
         del create
-        found = stored_format(self.path, self._busy_timeout)
-        if found is None:
+        stamp = stored_format(self.path, self._busy_timeout)
+        if stamp is None:
             raise NotAStore(f"{self.path} is empty; open it for writing to make a store of it")
-        if found < FORMAT_VERSION:
+        if stamp < FORMAT_VERSION:
             raise StoreUnavailable(
-                f"{self.path} has format {found}, and must be upgraded to format {FORMAT_VERSION} to be read; "
+                f"{self.path} has format {stamp}, and must be upgraded to format {FORMAT_VERSION} to be read; "
                 "open it once where it can be written to, or a copy of it"
             )
         self._file = OpenFile(self._absolute_path, self)
@@ -870,7 +870,7 @@ class _UnlockedReader(Reader):
 # A copy of a SQLite database as it is at one moment, taken while others write, and verified.
 
 
-class Told:
+class _Guarded:
     """A function that is called with progress, on a thread. What it raises is kept in ``error`` and ends the backup.
 
     On its way it is one of our errors: a driver's would be taken for the database's, and no future carries a
@@ -895,12 +895,14 @@ async def back_up_while_waiting(
     waiting: Waiting, path: Path, target: Path, *, overwrite: bool, verified: bool, progress: Progress | None
 ) -> BackupReport:
     """Copy a database file as its store waits for that (see `Backend.backup`). Raises what ``progress`` raises, too."""
-    told = Told(progress)
+    guard = _Guarded(progress)
     try:
-        return await waiting.call(partial(back_up, path, target, overwrite=overwrite, verified=verified, progress=told))
+        return await waiting.call(
+            partial(back_up, path, target, overwrite=overwrite, verified=verified, progress=guard)
+        )
     except StoreUnavailable:
-        if told.error is not None:
-            raise told.error from None
+        if guard.error is not None:
+            raise guard.error from None
         raise
 
 

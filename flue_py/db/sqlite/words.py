@@ -294,10 +294,10 @@ class SqliteWords:
             return False
 
     def _is_prepared(self, version: int | None, inode: str) -> bool:
-        application, found = (self._run(f"PRAGMA {name}")[0][0] for name in ("application_id", "user_version"))
+        application, stamp = (self._run(f"PRAGMA {name}")[0][0] for name in ("application_id", "user_version"))
         if application not in (0, _APPLICATION):
             raise _not_an_index(self.path)
-        if application == 0 or (version is not None and found != _stamp(version)):
+        if application == 0 or (version is not None and stamp != _stamp(version)):
             return False
         ((of, modified_ns),) = self._run("SELECT inode, modified_ns FROM origin")
         if self._modified() != modified_ns:
@@ -379,8 +379,8 @@ class SqliteWords:
 
         Those are met again only when a session is read from its beginning, after a part of it was forgotten.
         """
-        found = self._first("SELECT revision, seen FROM sessions WHERE session_key = ?", (key,))
-        if found is None or found[0] >= found[1]:
+        row = self._first("SELECT revision, seen FROM sessions WHERE session_key = ?", (key,))
+        if row is None or row[0] >= row[1]:
             return set()
         there: set[tuple[str | None, int]] = set()
         for (segment,) in self._run("SELECT segment FROM spread WHERE session_key = ?", (key,)):
@@ -430,11 +430,11 @@ class SqliteWords:
         if not keys:
             return
         self._run(_LOSES)
-        gone = json.dumps(list(keys))
+        doomed = json.dumps(list(keys))
         segments = self._run(
             "SELECT number, first_doc, end_doc FROM segments WHERE number IN"
             " (SELECT segment FROM spread WHERE session_key IN (SELECT value FROM json_each(?)))",
-            (gone,),
+            (doomed,),
         )
         for segment, first, end in segments:
             # Read again from their beginning: what still is in another segment is passed over then.
@@ -447,7 +447,7 @@ class SqliteWords:
             self._run("DELETE FROM texts WHERE doc >= ? AND doc < ?", (first, end))
             self._run(f"DROP TABLE words_{segment}")
             self._run("DELETE FROM segments WHERE number = ?", (segment,))
-        self._run("DELETE FROM sessions WHERE session_key IN (SELECT value FROM json_each(?))", (gone,))
+        self._run("DELETE FROM sessions WHERE session_key IN (SELECT value FROM json_each(?))", (doomed,))
 
     def known_one(self, key: int) -> KnownSession | None:
         """Return a session if the index knows it."""
@@ -476,7 +476,7 @@ class SqliteWords:
     def _find(self, wanted: Wanted, before: int, limit: int) -> Sequence[FoundText]:
         match, since = _match(wanted), -(2**62) if wanted.since_us is None else wanted.since_us
         pairs = json.dumps(wanted.pairs)
-        found: list[FoundText] = []
+        texts: list[FoundText] = []
         segments = self._run("SELECT number FROM segments WHERE first_doc < ? ORDER BY number DESC", (before,))
         for (segment,) in segments:
             # The plus keeps SQLite from going through the texts instead of the terms.
@@ -484,12 +484,12 @@ class SqliteWords:
                 f"SELECT {_FOUND} FROM words_{segment} w JOIN texts t ON t.doc = w.rowid"
                 f" WHERE words_{segment} MATCH ? AND w.rowid < ? AND +t.at_us >= ?"
                 " AND (? = '[]' OR may_have(t.pairs, ?)) ORDER BY w.rowid DESC LIMIT ?",
-                (match, before, since, pairs, pairs, limit - len(found)),
+                (match, before, since, pairs, pairs, limit - len(texts)),
             )
-            found += map(FoundText._make, rows)
-            if len(found) >= limit:
+            texts += map(FoundText._make, rows)
+            if len(texts) >= limit:
                 break
-        return found
+        return texts
 
     def terms_from(self, begin: str, end: str, limit: int) -> Sequence[str]:
         """Return terms of a range (see `WordIndex.terms_from`)."""
@@ -497,7 +497,7 @@ class SqliteWords:
             return self._terms_from(begin, end, limit)
 
     def _terms_from(self, begin: str, end: str, limit: int) -> Sequence[str]:
-        found: list[str] = []
+        terms: list[str] = []
         newest = self._run(f"SELECT number FROM segments ORDER BY number DESC LIMIT {_SPOKEN_IN}")
         for (segment,) in newest:
             self._run(
@@ -507,23 +507,23 @@ class SqliteWords:
             rows = self._run(
                 f"SELECT term FROM temp.vocabulary_{segment} WHERE term >= ? AND term < ? LIMIT ?", (begin, end, limit)
             )
-            found += [term for (term,) in rows]
-        return found
+            terms += [term for (term,) in rows]
+        return terms
 
     def problems(self) -> Sequence[str]:
         """Check it (see `WordIndex.problems`)."""
         self.begin()
         try:
-            found = [row[0] for row in self._run("PRAGMA integrity_check(10)") if row[0] != "ok"]
+            problems = [row[0] for row in self._run("PRAGMA integrity_check(10)") if row[0] != "ok"]
             segments = self._run("SELECT number, first_doc, next_doc, end_doc FROM segments")
             for segment, first, after, end in segments:
                 self._run(f"INSERT INTO words_{segment} (words_{segment}) VALUES ('integrity-check')")
                 ((count,),) = self._run("SELECT count(*) FROM texts WHERE doc >= ? AND doc < ?", (first, end))
                 if count != after - first:
-                    found.append(f"segment {segment}: {count} texts of {after - first}")
+                    problems.append(f"segment {segment}: {count} texts of {after - first}")
         finally:
             self.roll_back()
-        return found
+        return problems
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
