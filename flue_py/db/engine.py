@@ -86,7 +86,7 @@ SQLITE = "sqlite+aiosqlite"
 POSTGRES = "postgresql+asyncpg"
 POLL_SECONDS = 0.1
 _QUERY = frozenset({"cached_statements", "timeout"})
-"""What may stand in the query of an SQLite URL: the rest the store sets itself, or it opens another file."""
+"""Names for the query of an SQLite URL: the rest the store sets itself, or it opens another file."""
 
 
 async def open_engine(
@@ -190,7 +190,7 @@ def _require_known(driver: str) -> None:
 
 
 def _require_plain(url: URL) -> None:
-    """Raise `InvalidArgument` for a query that makes another file of what the URL names, or that nobody reads."""
+    """Raise `InvalidArgument` for a query that makes the URL name another file, or that nobody reads."""
     for name in sorted(url.query.keys() - _QUERY):
         raise InvalidArgument(
             f"the target has {shown(name)} in its query, and a URL of SQLite names a file and may set "

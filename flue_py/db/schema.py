@@ -75,13 +75,13 @@ UNRELEASED = "0005"
 """The name that 0001 had in stores of the first format that were made before the first release."""
 
 STATEMENT_END = ";\n\n"
-"""What stands behind each statement of a printed schema, and nowhere within one."""
+"""Stands behind each statement of a printed schema, and nowhere within one."""
 
 RunAlembic: TypeAlias = "Callable[[Connection, str | None], None]"
 """Runs alembic on a connection with an open transaction. The schema is where its own table is, if there are schemas."""
 
 LOCK_KEY = int.from_bytes(b"flue_py")
-"""What PostgreSQL's advisory locks on making or upgrading a store count from: the name, read as a number."""
+"""PostgreSQL's advisory locks on making or upgrading a store count from here: the name, read as a number."""
 
 LOCK_STATEMENT = f"""\
 SELECT pg_advisory_xact_lock({LOCK_KEY} + CAST(oid AS BIGINT))
@@ -90,7 +90,7 @@ SELECT pg_advisory_xact_lock({LOCK_KEY} + CAST(oid AS BIGINT))
 
 
 class Migrated(Frozen):
-    """What bringing a database to the current format did; ``found`` is the format it had, None where it was empty."""
+    """An upgrade of a database to the current format; ``found`` is the format it had, None where it was empty."""
 
     location: str
     found: int | None
@@ -119,7 +119,7 @@ def alembic_config(
 ) -> alembic_settings.Config:
     """Return alembic's configuration for this project's migrations; no ini file is involved.
 
-    ``connection`` is what to run on, ``schema`` where alembic's own table is on it. Offline there is only a ``url``,
+    ``connection`` is the one to run on, ``schema`` where alembic's own table is on it. Offline there is only a ``url``,
     of which nothing but the dialect counts.
     """
     config = alembic_settings.Config()
@@ -284,14 +284,14 @@ PAID_SUMS = (
         _columns("entries.{0} + s.{0}"),
     ),
 )
-"""Gives entries that have none the sums of what the ledger has of the path to each. O(entries), and sorts."""
+"""Gives entries that have none the sums of the ledger for the path to each. O(entries), and sorts."""
 
 
 # -- for review -------------------------------------------------------------------------------------------------------
 
 
 def creation_sql(dialect: Dialect) -> str:
-    """Return, as one script, the SQL that makes a new store: what opening an empty database runs."""
+    """Return, as one script, the SQL that makes a new store, as opening an empty database runs it."""
     where = " in the first schema of the search_path" if dialect == "postgresql" else ""
     statements = [*stamp_statements(dialect), *schema_statements(dialect)]
     opening = ["BEGIN", LOCK_STATEMENT] if dialect == "postgresql" else ["PRAGMA journal_mode = WAL", "BEGIN IMMEDIATE"]
@@ -315,7 +315,7 @@ def upgrade_sql(dialect: Dialect, earlier: int) -> str:
 
 
 def alembic_sql(dialect: Dialect, revisions: str = "head") -> str:
-    """Return what alembic's offline mode prints for a range of revisions (``0001:head``, or ``head``: from nothing)."""
+    """Return the output of alembic's offline mode for some revisions (``0001:head``, or ``head``: from nothing)."""
     config = alembic_config(url=f"{dialect}://")
     config.output_buffer = printed = io.StringIO()
     alembic_command.upgrade(config, revisions, sql=True)

@@ -22,7 +22,7 @@ _SHARED = lowlevel.RunVar["WeakValueDictionary[str, trio.Lock] | None"]("locks o
 
 
 class _OnTrio(Waiting):
-    """On the event loop of trio: other tasks go on meanwhile, and what blocks runs on another thread."""
+    """On the event loop of trio: other tasks go on meanwhile, and calls that block run on another thread."""
 
     needs_loop = True
     has_loop = True
@@ -95,14 +95,14 @@ class _OnThread(Generic[Result]):
         self.ended.set()
 
     async def result(self) -> Result:
-        """Wait for it, and return what it returned."""
+        """Wait for it, and return its result."""
         await self.ended.wait()
         assert self._outcome is not None
         return self._outcome.unwrap()
 
 
 class _Promise(Generic[Result]):
-    """What a task waits for (see `waiting.Promise`)."""
+    """A value that a task waits for (see `waiting.Promise`)."""
 
     __slots__ = ("_error", "_is_done", "_result", "_task")
 

@@ -79,7 +79,7 @@ def append(
 
 
 class PlannedAppend(Frozen):
-    """An append that was checked and placed, and not yet written. ``result`` is what it will have done.
+    """An append that was checked and placed, and not yet written. ``result`` is its result once it is.
 
     Without entries there is no batch: only the idempotency key is written down.
     """
@@ -127,7 +127,7 @@ def plan_append(
     on_conflict: OnConflict,
     idempotency_key: str | None,
 ) -> PlannedAppend | Appended:
-    """Return what an append will write, checked and placed, or the result where there is nothing to write.
+    """Return the plan of an append, checked and placed, or the result where there is nothing to write.
 
     Writes nothing. Raises as `Backend.append` says.
     """
@@ -155,13 +155,13 @@ def plan_append(
 
 
 def told_of(result: Appended) -> list[object]:
-    """Return what is written down of the result of an append, for a retry."""
+    """Return the fields of the result of an append that are written down for a retry."""
     fields = (result.entry_ids, result.leaf_id, result.revision, result.on_branch, result.surrogates_replaced)
     return [*fields, result.parent_id]
 
 
 def appended_of(fields: Sequence[Any]) -> Appended:
-    """Return the result of an append from what was written down of it."""
+    """Return the result of an append from the fields that were written down."""
     ids, leaf, revision, on_branch, replaced, *below = fields
     # Earlier versions did not write down what it was appended below.
     parent_id = below[0] if below else None
@@ -381,9 +381,9 @@ class EntryBatch:
             renew_sums(tx, tree_id, self.state.key)
 
     def _write_calls(self, tx: Transaction) -> bool:
-        """Write the paid calls, and note what they add; return whether sums have to be derived of the ledger anew.
+        """Write the paid calls, and note the sums they add; return whether sums have to be derived of the ledger anew.
 
-        Raises `InvalidEntry` where the sums of what a path paid would leave 64 bits.
+        Raises `InvalidEntry` where the sums of a path would leave 64 bits.
         """
         replaced = take_back(tx, self._replaced)
         alone = take_alone(tx, self._booked_before)
@@ -429,7 +429,7 @@ class EntryBatch:
 
     @property
     def paid(self) -> list[Paid]:
-        """What was paid on the path to each new entry."""
+        """The costs of the path to each new entry."""
         return [position.paid for position in self._placed.values()]
 
     @property
@@ -443,7 +443,7 @@ class EntryBatch:
         return payer_row(self.state)
 
     def note_spending(self, spent: Paid) -> None:
-        """Note what the calls that were not reported before have cost. Raises `InvalidEntry` beyond 64 bits."""
+        """Note the costs of calls that were not reported before. Raises `InvalidEntry` beyond 64 bits."""
         check_spending(self.state.spent_tokens + spent.tokens, self.state.spent_cost + spent.picodollars)
         self._spent = spent
 
@@ -540,7 +540,7 @@ class EntryBatch:
             self.preview = self.preview or new.preview
 
     def _book(self, new: NewEntry, entry_id: str, at: int) -> list[CallRow]:
-        """Note what an entry paid; return those of its calls that no other entry of this batch has reported."""
+        """Note the calls of an entry; return those of its calls that no other entry of this batch has reported."""
         unreported: list[CallRow] = []
         for number, call in enumerate(new.calls if new.counted else ()):
             call_id = call.call_id or default_call_id(entry_id, number)

@@ -1,6 +1,6 @@
-"""The texts of payloads, with what was cut out of them put back.
+"""Payloads, marks, states, moves and paths: the parts that operations share.
 
-Nothing in an entry's row says that something was cut out of its payload: what is left does not have the digest of the
+Nothing in an entry's row says that something was cut out of its payload: the rest does not have the digest of the
 whole. So a read in which every payload has its digest asks for nothing more, and one in which a payload has not looks
 up the attachments of all that it reads, once.
 """
@@ -53,12 +53,12 @@ from flue_py.system import collector_held
 # ---------------------------------------------------------------------------------------------------------------------
 # The texts of payloads, with what was cut out of them put back.
 #
-# Nothing in an entry's row says that something was cut out of its payload: what is left does not have the digest of the
+# Nothing in an entry's row says that something was cut out of its payload: the rest does not have the digest of the
 # whole. So a read in which every payload has its digest asks for nothing more, and one in which a payload has not looks
 # up the attachments of all that it reads, once.
 
 Cuts: TypeAlias = Sequence[tuple[int, bytes]]
-"""What was cut out of one payload: the place in what is left, and the SHA-256 of the bytes."""
+"""The pieces cut out of one payload: the place in the rest, and the SHA-256 of the bytes."""
 
 
 # Of the entries on a stretch of a path. The bytes of a blob come with the first of its uses, and with no other: what
@@ -114,7 +114,7 @@ class Payloads:
         """Return the text of an entry's payload, from its digest and the payload's three columns.
 
         Words stand for attachments that are lost; the digest is not checked then. Raises `CorruptStore`, naming the
-        entry, where the payload cannot be read or is not what its digest was made of.
+        entry, where the payload cannot be read or does not have its digest.
         """
         try:
             data = payload if payload is not None else apart(self._tx, self._state.tree_id, packed, blob)
@@ -136,7 +136,7 @@ class Payloads:
         return whole
 
     def rest(self, entry_id: str, payload: bytes | None, packed: bytes | None, blob: bytes | None) -> bytes:
-        """Return what a payload is without its attachments, which nothing is read of; no digest is checked.
+        """Return a payload without its attachments, none of which is read; no digest is checked.
 
         Raises `CorruptStore`, naming the entry.
         """
@@ -165,7 +165,7 @@ class Payloads:
         return self._by_depth.get(depth, ())
 
     def _pieces(self, rest: bytes, cuts: Cuts) -> list[tuple[int, bytes | None]]:
-        """Return what was cut out of a payload, in base64; None if it is lost. Raises `CorruptStore` beyond limits."""
+        """Return the pieces cut out of a payload, in base64; None if lost. Raises `CorruptStore` beyond limits."""
         pieces = [(place, self._piece(sha256)) for place, sha256 in cuts]
         check_sum(rest, (len(piece) for _, piece in pieces if piece is not None))
         return pieces
@@ -244,7 +244,7 @@ class MarkOfSource(NamedTuple):
 
 
 SeenMarks: TypeAlias = dict[tuple[str, str], MarkOfSource]
-"""The marks that a fork sees of its sources, by entry and kind. Those without a value hide what is above them."""
+"""The marks that a fork sees of its sources, by entry and kind. Those without a value hide marks above them."""
 
 
 MARKS = statement(tuple[str, str, str | None])(
@@ -266,7 +266,7 @@ MARKS_OF_KIND = statement(tuple[str, str | None])(
 
 
 def pins_of(tx: Transaction, state: SessionState) -> dict[str, str]:
-    """Return what the session's pins and those of its sources say: ``on`` or ``off``, by entry."""
+    """Return the session's pins and those of its sources: ``on`` or ``off``, by entry."""
     seen = {entry_id: mark.value for (entry_id, kind), mark in _inherited(tx, state).items() if kind == "pin"}
     seen |= dict(tx.rows(MARKS_OF_KIND, session_key=state.key, kind="pin"))
     return {entry_id: value for entry_id, value in seen.items() if value is not None}
@@ -313,7 +313,7 @@ FORKS_THAT_STAY = statement(tuple[int])(
 
 
 def leave_marks(tx: Transaction, keys: str) -> None:
-    """Give the forks that stay, of sessions that are about to be deleted, what they see of their marks.
+    """Give the forks that stay, of sessions that are about to be deleted, the marks that they see of these.
 
     ``keys`` is a JSON array of the sessions' keys. A constant number of statements, and one for each fork that sees
     marks.
@@ -359,7 +359,7 @@ MARKS_OF_SOURCES = statement(MarkOfSource)(
 
 
 def _seen_by(tx: Transaction, keys: Collection[int]) -> dict[int, SeenMarks]:
-    """Return what forks see of the marks of their sources. One statement, if none of those has marks."""
+    """Return the marks of their sources that forks see. One statement, if none of those has marks."""
     rows = tx.rows(MARKS_OF_SOURCES, keys=json.dumps(sorted(keys)))
     by_fork = {}
     for fork_key, group in groupby(rows, key=attrgetter("fork_key")):
@@ -385,7 +385,7 @@ def _on_shared_path(tx: Transaction, marks: Iterable[MarkOfSource]) -> SeenMarks
 
 
 def _shared(tx: Transaction, path: Spans | None, point: MarkOfSource) -> Spans:
-    """Return what a path has in common with the one to the place that a source was forked from."""
+    """Return the part of a path in common with the one to the place that a source was forked from."""
     lane_id, depth = point.point_lane, point.point_depth
     if path is not None and depth <= path.get(lane_id, -1):
         return {lane: min(low, depth) for lane, low in path.items()}
@@ -489,7 +489,7 @@ def is_held(tx: Transaction, state: SessionState, lane_id: int, depth: int) -> b
 
 
 def held_by(state: SessionState) -> Parameters:
-    """Return what says which entries a session holds."""
+    """Return the parameters that say which entries a session holds."""
     return {
         "tree_id": state.tree_id,
         "session_key": state.key,
@@ -521,7 +521,7 @@ TAKEN_IDS = statement(tuple[str])(f"SELECT e.id FROM {sql.ENTRIES_BY_ID}")
 
 
 def taken_ids(tx: Transaction, state: SessionState, ids: Iterable[str]) -> set[str]:
-    """Return those of the ids that entries of the session's tree have. What cannot be an id is not among them."""
+    """Return those of the ids that the session's tree has. A text that cannot be an id is not among them."""
     taken: set[str] = set()
     names = [entry_id for entry_id in ids if is_storable(entry_id)]
     for start in range(0, len(names), _IDS_AT_ONCE):
@@ -643,7 +643,7 @@ def write_move(
     undoes: int | None = None,
     entries_back: int = 0,
 ) -> Moved:
-    """Set the leaf, write that down, and count what comes back or goes away among the session's own entries."""
+    """Set the leaf, write that down, and count the session's own entries that come back or go away."""
     revision = state.revision + 1
     at = sources.now_us()
     tx.run(
@@ -714,7 +714,7 @@ def undo(tx: Transaction, sources: Sources, session_id: str, expected: Expected,
 
 
 def redo(tx: Transaction, sources: Sources, session_id: str, expected: Expected, note: Note) -> Moved | None:
-    """Redo what was undone last (see `Backend.redo`)."""
+    """Redo the last undo (see `Backend.redo`)."""
     state = read_state(tx, session_id)
     state.require(expected)
     operation = _operation_to_redo(tx, state)
@@ -745,9 +745,9 @@ def bring_back(tx: Transaction, state: SessionState, ids: Sequence[str]) -> int:
 
 
 def _retract_again(tx: Transaction, sources: Sources, state: SessionState, revision: int) -> int:
-    """Retract what going back had brought back; return how many entries of the session's own that hides.
+    """Retract the entries that going back had brought back; return how many entries of the session's own that hides.
 
-    What something grew below since stays, with all above it: else what the session sees would be torn off.
+    An entry that something grew below since stays, with all above it: else the path would be torn off.
     """
     hidden = 0
     for entry_id in _brought_back(tx, state, revision):
@@ -769,7 +769,7 @@ def _brought_back(tx: Transaction, state: SessionState, revision: int) -> list[s
 
 
 def leaf_at(tx: Transaction, state: SessionState, revision: int) -> str | None:
-    """Return what the session's leaf was after a revision. O(1)."""
+    """Return the session's leaf after a revision. O(1)."""
     record = _latest_record(tx, state, revision)
     return state.forked_from_entry if record is None else _operation_at(tx, state, record.revision).to_id
 
@@ -832,7 +832,7 @@ def _operation_to_undo(tx: Transaction, state: SessionState) -> Operation | None
 
 
 def _operation_to_redo(tx: Transaction, state: SessionState) -> Operation | None:
-    """Replay the undos and redos since the last new operation: what is then undone last comes back first."""
+    """Replay the undos and redos since the last new operation: the last one undone then comes back first."""
     since: list[_Record] = []
     record = _latest_record(tx, state, state.revision)
     while record is not None and record.reason in ("undo", "redo", "branch"):
@@ -854,7 +854,7 @@ class _Record(NamedTuple):
 
 
 class LastMove(NamedTuple):
-    """A move of the leaf, and what it undoes or redoes."""
+    """A move of the leaf, and the revision that it undoes or redoes."""
 
     revision: int
     reason: str
@@ -1053,7 +1053,7 @@ NAMED_ON_PATH = statement(StoredEntry)(
 def named_above(
     tx: Transaction, state: SessionState, where: Parameters, ids: Iterable[str], last_depth: int
 ) -> list[Entry]:
-    """Return what `named_on_path` does, of the path to a lane and a depth."""
+    """Return the same as `named_on_path`, of the path to a lane and a depth."""
     named = json.dumps(sorted(entry_id for entry_id in ids if is_storable(entry_id)))
     rows = tx.rows(NAMED_ON_PATH, **where, ids=named, last_depth=last_depth)
     return entries_of_rows(tx, state, rows)
@@ -1116,8 +1116,8 @@ def made_entries(
 ) -> list[Entry]:
     """Return the entries that rows stand for, in their order; ``stretch`` is the part of a path that they are on.
 
-    Without ``contents``, what was cut out of an artifact is not read, and missing in its payload.
-    Raises `CorruptStore`, naming the entry, for a payload that is not what was appended.
+    Without ``contents``, pieces cut out of an artifact are not read, and missing in its payload.
+    Raises `CorruptStore`, naming the entry, for a payload that is not as it was appended.
     """
     creators, payloads = _creators_of(tx, state, rows), Payloads(tx, state, stretch, contents=contents)
     entries = []

@@ -176,7 +176,7 @@ LINKS_OF_SESSIONS = statement(_pair)(
 def delete_tree(
     tx: Transaction, sources: Sources, session_id: str, scope: str | None, expected: Expected = STORED, *, dry_run: bool
 ) -> Deletion:
-    """Delete a session, its task closure, and what only they saw (see `Backend.delete_tree`)."""
+    """Delete a session, its task closure, and entries that only they saw (see `Backend.delete_tree`)."""
     if not is_storable(session_id):
         return Deletion(())
     doomed = _Doomed({}, [], set())
@@ -214,7 +214,7 @@ def delete_tree(
 
 
 def empty_scope(tx: Transaction, scope: str, *, dry_run: bool) -> ScopeContents:
-    """Delete what a scope has beside sessions (see `Backend.empty_scope`)."""
+    """Delete the documents, budgets and names of a scope (see `Backend.empty_scope`)."""
     (contents,) = tx.rows(SCOPE_CONTENTS, scope=scope)
     if not dry_run:
         delete_scope_budgets(tx, scope)
@@ -258,7 +258,7 @@ PAYERS_TO_NOTE = statement(tuple[int, str, str, str | None])(
 
 
 def _note_tasks(tx: Transaction, session_id: str, links: Sequence[tuple[str, str]]) -> None:
-    """Write down whose tasks they were, for what they paid, since the links to them go."""
+    """Write down whose tasks they were, for their calls, since the links to them go."""
     if not links:
         return
     ids = json.dumps(sorted({session_id, *(child for _, child in links)}))
@@ -349,7 +349,7 @@ def perform(tx: Transaction, sources: Sources, operation: Operation) -> Outcome:
 def recall_atomic(
     tx: Transaction, operations: Sequence[Operation], idempotency_key: str
 ) -> list[Appended | None] | None:
-    """Return what the appends of a batch came to the first time (see `Backend.recall_atomic`)."""
+    """Return the first results of the appends of a batch (see `Backend.recall_atomic`)."""
     names = sessions_named(operations)
     if not names or not is_storable(idempotency_key):
         return None
@@ -474,7 +474,7 @@ class _Batch:
             raise RevisionConflict(str(operation.session_id), seen.revision, began) from None
 
     def _note_names(self, operation: Operation, outcome: Outcome) -> None:
-        """Note what a retry has in place of the ids that an operation brought along."""
+        """Note the ids that a retry has in place of those that an operation brought along."""
         if isinstance(operation, AppendEntries) and isinstance(outcome, Appended) and outcome.replayed:
             ids = zip(operation.entries, outcome.entry_ids, strict=True)
             self._names.update({entry.id: there for entry, there in ids if entry.id is not None})
@@ -504,7 +504,7 @@ class _Remembered:
         self._digest = content_digest(content_of(operations))
 
     def first(self, tx: Transaction) -> tuple[Outcome, ...] | None:
-        """Return what the first try came to; None if this is it."""
+        """Return the results of the first try; None if this is it."""
         state = _state(tx, self._session_id)
         stored = replayed_result(tx, state, self._key, _OPERATION, self._digest)
         if stored is None:
@@ -513,7 +513,7 @@ class _Remembered:
         return tuple(_outcome(tx, operation, item) for operation, item in pairs)
 
     def remember(self, tx: Transaction, outcomes: Sequence[Outcome]) -> None:
-        """Write down what came of it, unless its session has gone along with it."""
+        """Write down its results, unless its session has gone along with it."""
         deleted_ids = {name for outcome in outcomes if isinstance(outcome, Deletion) for name in outcome.session_ids}
         if self._session_id not in deleted_ids:
             state = _state(tx, self._session_id)
@@ -537,7 +537,7 @@ def _told(outcome: Outcome) -> object:
 
 
 def _outcome(tx: Transaction, operation: Operation, stored: Any) -> Outcome:  # noqa: ANN401 - what JSON held
-    """Return an outcome from what was written down."""
+    """Return an outcome as it was written down."""
     outcome: Outcome = None
     match operation:
         case AppendEntries():

@@ -137,7 +137,7 @@ REFUSE_KNOWN_CALLS = (
     " ON CONFLICT (scope, provider, call_id) WHERE call_id IS NOT NULL"
     " DO UPDATE SET total_tokens = ledger.total_tokens / 0"
 )
-"""What PostgreSQL does with a call that is there, in one statement with all else: fail, as the sums count it as new."""
+"""Has PostgreSQL fail at a call that is there, in one statement with all else, as the sums count it as new."""
 
 # The same where a call goes by an entry of one of the ids, the parameter of this number, and is in no unique index.
 REFUSE_UNNAMED_CALLS = (
@@ -273,8 +273,8 @@ def ledger_sums(
 ) -> Statement[tuple[Row, list[int]]]:
     """Return the statement that sums up the ledger's rows by these dimensions, where these columns have their values.
 
-    A row has the values of the dimensions, and then numbers: calls, those without a price, those of unknown usage, what
-    was reported, and each of `SUMMED` as two sums, of the high and the low halves of its numbers: one could leave 64
+    A row has the values of the dimensions, and then numbers: calls, those without a price or of unknown usage, parts
+    reported, and each of `SUMMED` as two sums, of the high and the low halves of its numbers: one could leave 64
     bits.
     """
     groups = [_GROUPS.get(name, f"g.{name}") for name in group_by]
@@ -381,7 +381,7 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
 
 
 def read_entry_costs(tx: Transaction, session_id: str) -> dict[str, EntryCost]:
-    """Return what the ledger has of the entries of a session (see `Backend.read_entry_costs`)."""
+    """Return the costs of the entries of a session (see `Backend.read_entry_costs`)."""
     state = read_state(tx, session_id)
     return dict(tx.rows(ENTRY_COSTS, **held_by(state)))
 
@@ -479,7 +479,7 @@ def _reservation(row: Row) -> tuple[int, ReservationRow]:
 
 
 class StoredShare(NamedTuple):
-    """What a reservation set aside in one budget, with the reservation's own columns, and what the budget has spent."""
+    """The share of a reservation in one budget, with the reservation's own columns, and the budget's spending."""
 
     budget_key: int
     budget_id: str
@@ -639,7 +639,7 @@ _ID_ATTEMPTS = 1_000
 
 
 def set_budget(tx: Transaction, sources: Sources, new: NewBudget) -> Budget:
-    """Make a budget, or change what the one of the same target and unit allows (see `Backend.set_budget`)."""
+    """Make a budget, or change the allowance of the one of the same target and unit (see `Backend.set_budget`)."""
     scope = new.scope
     if new.session_id is not None:
         # Locked, so that it is not deleted meanwhile.
@@ -690,7 +690,7 @@ def _free_id(sources: Sources, is_taken: Callable[[str], bool]) -> str:
 
 
 def _in_ledger(tx: Transaction, new: NewBudget | Budget, scope: str) -> int:
-    """Return what the ledger has of a budget's target."""
+    """Return the sum of the ledger for a budget's target."""
     if new.covers == "scope" and scope.endswith(ANY_REST):
         prefix = scope.removesuffix(ANY_REST)
         row = tx.first(SPENT_IN_SCOPES, scope=prefix, above=above_prefix(prefix))
@@ -753,7 +753,7 @@ def _covering_keys(tx: Transaction, session_id: str) -> list[int]:
 
 
 def held_amounts(tx: Transaction, sources: Sources, budget_id: str) -> list[HeldAmount]:
-    """Return what is held of a budget (see `Backend.held_amounts`)."""
+    """Return the amounts held of a budget (see `Backend.held_amounts`)."""
     key = _require_key(tx, budget_id)
     return list(tx.rows(HELD, budget_key=key, now=sources.now_us()))
 
@@ -787,7 +787,7 @@ def deleting(sources: Sources, budget_id: str) -> Callable[[Transaction], Budget
 
 
 def delete_session_budgets(tx: Transaction, session_ids: Iterable[str]) -> None:
-    """Delete the budgets of sessions that are being deleted. What these reserved in other budgets stays."""
+    """Delete the budgets of sessions that are being deleted. Their reservations in other budgets stay."""
     _delete_budgets(tx, [key for (key,) in tx.rows(BUDGETS_OF_SESSIONS, ids=json.dumps(list(session_ids)))])
 
 
@@ -895,7 +895,7 @@ class _Stored:
         )
 
     def settle(self, tx: Transaction, state: str, used: Amounts | None) -> None:
-        """Settle every share: book what was used, and give back what is still set aside."""
+        """Settle every share: book the use, and give back the rest."""
         for key, share in zip(self.keys, self.shares, strict=True):
             booked = None if used is None else used_of(share, used)
             freed = share.amount if share.state == "held" else 0
@@ -913,7 +913,7 @@ def get_reservation(tx: Transaction, sources: Sources, reservation_id: str) -> l
 
 
 def commit_reservation(tx: Transaction, sources: Sources, reservation_id: str, used: Amounts) -> ledger_Reservation:
-    """Book what a call used (see `Backend.commit_reservation`)."""
+    """Book the use of a call (see `Backend.commit_reservation`)."""
     stored = _Stored(tx, reservation_id, sources.now_us())
     if is_retry(stored.reservation, stored.shares, used):
         return stored.reservation
@@ -928,7 +928,7 @@ def releasing(sources: Sources, reservation_id: str) -> Callable[[Transaction], 
     has_run = False
 
     def release(tx: Transaction) -> ledger_Reservation:
-        """Give back what the reservation holds. Raises `ReservationSettled` where it holds nothing any more."""
+        """Give back the amount of a reservation. Raises `ReservationSettled` where it holds nothing any more."""
         nonlocal has_run
         stored = _Stored(tx, reservation_id, sources.now_us())
         if has_run and stored.reservation.state == "released":
@@ -957,7 +957,7 @@ def prolong_reservation(tx: Transaction, sources: Sources, reservation_id: str, 
 # What was paid on the paths of a tree: the sums in its entries, derived anew where the ledger has changed.
 
 NOBODY = -1
-"""The key of no session: what this transaction changes anyway is none of the tree's."""
+"""The key of no session: this transaction changes none of the tree's anyway."""
 
 
 def renew_sums(tx: Transaction, tree_id: int, session_key: int | None = None) -> None:
@@ -1042,7 +1042,7 @@ def name_calls(tx: Transaction, calls: Iterable[CallRow]) -> None:
 def _insert_many(
     tx: Transaction, tree_id: int, calls: Sequence[CallRow], conflict: Callable[[CallDifference], None] | None
 ) -> list[CallRow]:
-    """Do the same in two statements: as nobody else writes, what is asked first is still so afterwards."""
+    """Do the same in two statements: as nobody else writes, the answer to the first is still so at the second."""
     earlier: dict[tuple[str, str, str], CallRow] = {}
     for scope in {call.scope for call in calls}:
         names = json.dumps([(call.provider, call.call_id) for call in calls if call.scope == scope])
@@ -1154,7 +1154,7 @@ def find_calls(tx: Transaction, scope: str, identities: Sequence[CallId]) -> lis
 
 
 def paid_by(calls: Iterable[CallRow]) -> Paid:
-    """Return what calls come to."""
+    """Return the sum of calls."""
     total = NOTHING_PAID
     for call in calls:
         total = call.paid if total is NOTHING_PAID else total.plus(call.paid)
@@ -1162,13 +1162,13 @@ def paid_by(calls: Iterable[CallRow]) -> Paid:
 
 
 def check_spending(tokens: int, picodollars: int) -> None:
-    """Raise `InvalidEntry` where what a session has spent would leave the stored range."""
+    """Raise `InvalidEntry` if the spending of a session would leave the stored range."""
     if max(tokens, picodollars) > MAX_AMOUNT:
         raise SumTooLarge(f"usage: what the session spent would exceed {MAX_AMOUNT}; check the reported numbers")
 
 
 def check_path(sums: Iterable[Sequence[int]]) -> None:
-    """Raise `InvalidEntry` where what the path to an entry cost would leave the stored range."""
+    """Raise `InvalidEntry` if the costs of the path to an entry would leave the stored range."""
     if any(max(amounts) > MAX_AMOUNT for amounts in sums):
         raise SumTooLarge(f"usage: what the path cost would exceed {MAX_AMOUNT}; check the reported numbers")
 
@@ -1177,7 +1177,7 @@ ADD_SPENDING = statement(Nothing)(f"UPDATE sessions SET {sql.SPENDING_ADDED} WHE
 
 
 def take_calls_of_deleted(tx: Transaction, state: SessionState) -> set[CallId]:
-    """Give a new session what one of its id that was deleted has paid: it was, and is back. O(calls).
+    """Give a new session the calls of a deleted one of its id: it was, and is back. O(calls).
 
     Those that have no entry are returned: the session may bring it.
     """

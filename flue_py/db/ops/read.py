@@ -100,9 +100,9 @@ _RESTORES = RESTORES.encode()
 
 
 class Kept(NamedTuple):
-    """What a compaction keeps of its path: the depth of the first kept entry, its own where it keeps nothing.
+    """The part of its path that a compaction keeps: the depth of the first kept entry, its own where it keeps nothing.
 
-    ``gaps`` are the ranges in what is kept, ``named`` the entries that it names, root first. ``is_plain`` where the end
+    ``gaps`` are the ranges left out of it, ``named`` the entries that it names, root first. ``is_plain`` where the end
     of the path is all there is.
     """
 
@@ -141,7 +141,7 @@ def read_context(tx: Transaction, session_id: str, leaf: LeafChoice, unless: Rea
 
 
 def _kept_entries(tx: Transaction, state: SessionState, position: Position, view: Kept) -> list[Entry]:
-    """Return what a compaction keeps of a path, with what it names, and the exclusions, root first."""
+    """Return the kept entries of a path, those that the compaction names, and the exclusions, root first."""
     if view.is_plain:
         return path_entries(tx, state, position, view.first - 1, contents=False)
     entries = list(view.named)
@@ -339,7 +339,7 @@ DEPTH_ON_PATH = statement(tuple[int])(
 
 
 def kept_by(tx: Transaction, state: SessionState, compaction: Compaction) -> Kept:
-    """Return what a compaction keeps of the path that it is on."""
+    """Return the part that a compaction keeps of the path that it is on."""
     fields = fields_of(tx, state, compaction)
     layout, pinned = layout_of(compaction.id, fields), pinned_ids(fields)
     where = place_at(state, compaction.lane_id, compaction.depth)
@@ -404,7 +404,7 @@ def _end(
     *,
     contents: bool = True,
 ) -> Sequence[Item] | None:
-    """Return the last whole exchanges of what a path comes to; None where it takes more than the path to tell.
+    """Return the last whole exchanges of a path or its context; None if it takes more than the path to tell.
 
     ``beginning`` is the depth to begin at, and whether nothing comes before that. As many entries are read as there
     are to be items, then a few, then more each time, until there are enough of them and every result among them has
@@ -449,7 +449,7 @@ def _as_they_are(entries: Sequence[Entry]) -> Sequence[Entry]:
 
 
 def _messages_in(items: Sequence[ContextEntry]) -> Messages:
-    """Return the messages among the items of a context; None for what stands for another entry."""
+    """Return the messages among the items of a context; None for an item of another kind."""
     return [item.data if item.kind == MESSAGE else None for item in items]
 
 
@@ -586,7 +586,7 @@ def children(tx: Transaction, session_id: str, entry_id: str | None) -> list[Ent
 
 
 def _seen(tx: Transaction, state: SessionState, rows: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
-    """Return those of some rows of the tree that the session holds: what it added, and the ancestors of its places."""
+    """Return those of some rows of the tree that the session holds: its own, and the ancestors of its places."""
     if all(row.session_key == state.key for row in rows):
         return rows
     depths = dict(tx.rows(sql.HELD_SPANS, **held_by(state)))
@@ -603,7 +603,7 @@ def _seen(tx: Transaction, state: SessionState, rows: Sequence[StoredEntry]) -> 
 
 
 class Place(NamedTuple):
-    """Where an entry is in its part: by depth in what was inherited, by revision and ordinal in what was added."""
+    """Where an entry is in its part: by depth if inherited, by revision and ordinal if added."""
 
     session_key: int
     depth: int
@@ -645,12 +645,12 @@ _WITH_HALVED = (
 
 
 def own_page(kind: str | None, *, newest_first: bool) -> Statement[StoredEntry]:
-    """Return the statement for a page of what a session added: from a revision and ordinal on, or before them."""
+    """Return the statement for a page of a session's own entries: from a revision and ordinal on, or before them."""
     return _own_page(_named(kind), newest_first)
 
 
 def inherited_page(kind: str | None, *, newest_first: bool) -> Statement[StoredEntry]:
-    """Return the statement for a page of a path: what is deeper than a depth, or above it."""
+    """Return the statement for a page of a path: the entries deeper than a depth, or above it."""
     return _inherited_page(_named(kind), newest_first)
 
 
@@ -917,7 +917,7 @@ def places_of(tx: Transaction, named: Sequence[ManyNamedEntry]) -> list[EntryPla
 
 
 def _in_parts(names: Iterable[_Asked]) -> Iterator[list[_Asked]]:
-    """Yield what is asked for, each once, in parts that a statement takes."""
+    """Yield the names, each once, in parts that a statement takes."""
     every = list(dict.fromkeys(names))
     for low in range(0, len(every), _AT_ONCE):
         yield every[low : low + _AT_ONCE]
@@ -932,7 +932,7 @@ def _held(tx: Transaction, keys: Collection[int]) -> Mapping[tuple[int, int], in
 
 
 class _View(Frozen):
-    """What the compaction in effect leaves of a path: which one that is, and what it says of its context."""
+    """The view of a path by the compaction in effect: which one that is, its layout and its pins."""
 
     compaction: Compaction
     layout: Layout
@@ -940,12 +940,12 @@ class _View(Frozen):
 
     @property
     def names(self) -> set[str]:
-        """The entries that tell what it keeps."""
+        """The entries that delimit the kept part."""
         return {entry_id for entry_id in (*self.layout.named, *self.pinned, self.layout.first_kept_id) if entry_id}
 
 
 class _Path:
-    """The path to the leaf of a session, and what is in the context of it."""
+    """The path to the leaf of a session, and the part of it in the context."""
 
     def __init__(self, stretches: Iterable[Stretch], view: _View | None, spots: Iterable[Spot]) -> None:
         self._ends = {stretch.lane_id: stretch.high for stretch in stretches}
@@ -971,7 +971,7 @@ class _Path:
 
     @cached_property
     def _kept(self) -> tuple[int, Sequence[Gap]]:
-        """The depth from which on the path is kept, and what is not kept of that."""
+        """The depth from which on the path is kept, and the gaps in that."""
         if self._view is None:
             return 0, ()
         depth, layout = self._view.compaction.depth, self._view.layout
@@ -1005,7 +1005,7 @@ def _places(tx: Transaction, named: Sequence[ManyNamedEntry]) -> dict[ManyNamedE
 
 
 def _view(tx: Transaction, session_id: str, stretches: Iterable[Stretch]) -> _View | None:
-    """Return what the compaction in effect on a path leaves of it; None where there is none."""
+    """Return the view of a path by the compaction in effect; None if there is none."""
     compactions = [compaction.compaction for compaction in stretches if compaction.compaction is not None]
     if not compactions:
         return None
@@ -1041,7 +1041,7 @@ _STRETCH = 16
 
 
 def group_of(tx: Transaction, state: SessionState, entry_id: str, leaf: Position | None) -> list[str]:
-    """Return what is pinned together with an entry: a tool call and its results, or the entry alone; in path order.
+    """Return the ids that are pinned together: a tool call and its results, or the entry alone; in path order.
 
     Told on the path to ``leaf`` where that holds the entry, else on the entry's own. O(the messages from the call to
     the last of its results), or to the leaf where a call has none.
@@ -1075,7 +1075,7 @@ def _has_group(message: JsonObject) -> bool:
 def with_pins(
     tx: Transaction, state: SessionState, parent: Position | None, entries: Sequence[NewEntry]
 ) -> Sequence[NewEntry]:
-    """Return entries to be appended below ``parent``, the compactions among them with what they keep besides."""
+    """Return entries to be appended below ``parent``, the compactions among them with the pins they keep."""
     if parent is None or all(new.kind != COMPACTION for new in entries):
         return entries
     own, latest = pins_of(tx, state), latest_compaction(tx, state, parent)
@@ -1097,7 +1097,7 @@ class _Looking(NamedTuple):
         return {entry.id: entry for entry in entries}
 
     def group_of(self, entry_id: str, /) -> list[str]:
-        """Return what is pinned together with an entry."""
+        """Return the ids that are pinned together with an entry."""
         return group_of(self.tx, self.state, entry_id, self.parent)
 
 

@@ -145,7 +145,7 @@ _WHERE = {
 
 @lru_cache(maxsize=256)
 def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool) -> Statement[SessionInfo]:
-    """Return the statement for a page of sessions in an order, filtered by what is named.
+    """Return the statement for a page of sessions in an order, filtered by these.
 
     Unless it ``is_first``, it begins behind the session with ``last_number`` (``last_text``, for titles) and
     ``last_key``.
@@ -170,7 +170,7 @@ def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool)
 
 
 def _sessions_after(tx: Transaction, listing: Listing, last: Place | None, count: int) -> Sequence[SessionInfo]:
-    """Return the first sessions behind a place that are what is asked for, except for their metadata."""
+    """Return the first sessions behind a place that match, except for their metadata."""
     where = listing.where
     asked = where.asked
     asked |= {name: value for name, value in (("scope", listing.scope), ("kind", listing.kind)) if value is not None}
@@ -241,7 +241,7 @@ def _insert_session(tx: Transaction, planned: PlannedSession) -> SessionInfo:
 
 
 class PlannedSession(NamedTuple):
-    """A session that is to be made: its tree, its row, and what links that were made before it say of it."""
+    """A session that is to be made: its tree, its row, and its place among tasks by links that were made before it."""
 
     tree_id: int
     row: SessionRow
@@ -386,7 +386,7 @@ def plan_fork(
     scope: str | None = None,
     drawn_id: str | None = None,
 ) -> PlannedFork | SessionInfo:
-    """Return what a fork will write, or the session where this request has made it before. Writes nothing.
+    """Return the plan of a fork, or the session where this request has made it before. Writes nothing.
 
     ``drawn_id`` is an id that was made up for the fork: no other session has it or had it, and a retry has another.
     """
@@ -550,14 +550,14 @@ def _insert_link(
 
 
 def write_edits(tx: Transaction, sources: Sources, state: SessionState, edits: Sequence[Edit], note: Note) -> None:
-    """Write down what was changed beside the history, and count one revision."""
+    """Write down changes beside the history, and count one revision."""
     write_revision(tx, state.key, state.revision + 1, edits, note, sources.now_us())
 
 
 def write_revision(
     tx: Transaction, session_key: int, revision: int, edits: Sequence[Edit], note: Note, at: int
 ) -> None:
-    """Write down a revision of a session, and what was changed at it beside the history."""
+    """Write down a revision of a session, and the changes at it beside the history."""
     tx.run(sql.UPDATE_REVISION, revision=revision, at=at, session_key=session_key)
     tx.insert(sql.INSERT_EDIT, [edit_row(session_key, revision, edit, note, at) for edit in edits])
 
@@ -650,7 +650,7 @@ _NOTHING = Sums(-1, -1, NO_USAGE, NOTHING_PAID)
 
 
 def _window(before: Position | Sums, until: Position | Sums, leaf: str | None, since: str | None) -> UsageWindow:
-    """Return what lies between two places of a path."""
+    """Return the usage between two places of a path."""
     paid = until.paid.minus(before.paid)
     used = until.totals.minus(before.totals)
     return UsageWindow(usage_of_window(used, paid), leaf, since, paid=paid, reported_cost=used.cost_total)
@@ -899,7 +899,7 @@ def end_task(
 
 
 class ParentsLink(NamedTuple):
-    """A link that leads to a task: the parent's key, id and revision, and what the link says of the task."""
+    """A link that leads to a task: the parent's key, id and revision, and the status and summary of the task."""
 
     parent_key: int
     parent_id: str

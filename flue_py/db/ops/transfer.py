@@ -247,7 +247,7 @@ def read_whole_tree(tx: Transaction, tree_id: int) -> TreeCopy | None:
 
 
 def list_gone_payers(tx: Transaction, after: int, limit: int) -> list[GonePayer]:
-    """Return a page of sessions that are gone, with what they paid (see `Backend.list_gone_payers`)."""
+    """Return a page of sessions that are gone, with their calls (see `Backend.list_gone_payers`)."""
     payers = []
     for payer in tx.rows(GONE_PAYERS, after_key=after, count=limit):
         calls, tree_id = _calls_of(tx, payer.session_key)
@@ -257,7 +257,7 @@ def list_gone_payers(tx: Transaction, after: int, limit: int) -> list[GonePayer]
 
 
 def _calls_of(tx: Transaction, session_key: int) -> tuple[list[CallRow], int]:
-    """Return what a session paid, and the tree that was for."""
+    """Return the calls of a session, and the trees they were for."""
     rows = tx.rows(CALLS_OF, session_key=session_key)
     return [call for _, call in rows], next((tree_id for tree_id, _ in rows), session_key)
 
@@ -341,7 +341,7 @@ def write_whole_tree(tx: Transaction, copy: TreeCopy) -> Standing:
 
 
 def _find_locked(tx: Transaction, head: TreeHead) -> _Found:
-    """Return what there is of a tree, with its sessions locked where others could write to them meanwhile."""
+    """Return the stored part of a tree, with its sessions locked where others could write to them meanwhile."""
     present = _find(tx, [head])
     locked: set[int] = set()
     while not tx.is_alone and not locked.issuperset(present.keys.values()):
@@ -353,7 +353,7 @@ def _find_locked(tx: Transaction, head: TreeHead) -> _Found:
 
 
 def _keys_here(tx: Transaction, copy: TreeCopy, standing: Standing, there: Mapping[str, int]) -> dict[int, int]:
-    """Return this store's keys for those of the copy: what it has already keeps its key, the rest gets new ones."""
+    """Return this store's keys for those of the copy: sessions that are here keep theirs, the rest get new ones."""
     keys = {session.session_key: there[session.id] for session in copy.sessions if session.id in there}
     if standing.tree_id is not None:
         keys[copy.tree_id] = standing.tree_id
@@ -396,7 +396,7 @@ def _is_untouched(tx: Transaction, tree_id: int) -> bool:
 
 
 def _take_away(tx: Transaction, standing: Standing, there: Mapping[str, int]) -> None:
-    """Delete an earlier copy, but for the sessions that stay, and for what was paid."""
+    """Delete an earlier copy, but for the sessions that stay, and for the ledger."""
     if standing.tree_id is None:
         return
     tx.run(ledger.NAME_CALLS_OF_TREE, tree_id=standing.tree_id)
@@ -454,9 +454,9 @@ def _insert(tx: Transaction, statement: Insert[Written], rows: Iterable[Written]
 
 
 def _write_calls(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> set[int]:
-    """Write what the tree's sessions paid; return the other trees that it was for until now.
+    """Write the calls of the tree's sessions; return the other trees that it was for until now.
 
-    What sessions paid that are there no more stays, as it was copied before. Raises `SessionExists` where another
+    Calls of sessions that are there no more stay, as they were copied before. Raises `SessionExists` where another
     session has reported one of the calls.
     """
     left: set[int] = set()
@@ -507,7 +507,7 @@ def _note_task(tx: Transaction, session_key: int, payer: Payer) -> None:
 
 
 def write_gone_payers(tx: Transaction, payers: Sequence[GonePayer]) -> int:
-    """Write what sessions that are gone have paid (see `Backend.write_gone_payers`)."""
+    """Write the calls of sessions that are gone (see `Backend.write_gone_payers`)."""
     written = 0
     trees: dict[int, int] = {}
     name_calls(tx, [call for payer in payers for call in payer.calls])

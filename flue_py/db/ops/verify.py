@@ -222,9 +222,9 @@ ROWS_OF_NO_SESSION = {
 
 
 class _Audit(Struct):
-    """What the scan of the entries found, for the checks that compare it with other tables.
+    """The findings of the scan of the entries, for the checks that compare it with other tables.
 
-    ``booked`` is what the ledger has of single entries, by tree, payer and entry.
+    ``booked`` are the sums of the ledger for single entries, by tree, payer and entry.
     """
 
     booked: dict[tuple[int, int, str], Paid]
@@ -259,7 +259,7 @@ def _first_line(message: JsonObject) -> str | None:
 
 
 def storage_problems(tx: Transaction, location: str) -> list[Problem]:
-    """Return what SQLite itself finds in a database: damaged pages and indexes, references to rows that are gone."""
+    """Return the problems that SQLite itself finds in a database: damaged pages and indexes, dangling references."""
     problems = [
         Problem("damaged database", location, str(text)) for (text,) in tx.rows(INTEGRITY_CHECK) if text != "ok"
     ]
@@ -358,7 +358,7 @@ def _check_lane(
 
 
 def _check_order(lane: Lane, entry: StoredEntry, above: StoredEntry | None, living: set[int], audit: _Audit) -> None:
-    """Check what finding entries by their revision relies on: whose lane it is, and that revisions grow along it."""
+    """Check the order that finding entries by revision needs: whose lane it is, and that revisions grow along it."""
     where = f"entry {entry.id}"
     is_below_owner = above is not None and above.creator == lane.owner and lane.owner in living
     if entry.creator != lane.owner and (entry.creator in living or is_below_owner):
@@ -414,7 +414,7 @@ def _check_entry(
 
 
 def _check_paid(lane: Lane, entry: StoredEntry, before: Paid, audit: _Audit) -> Paid:
-    """Check what was paid on the path to an entry; return the stored sums, so that one error is reported once."""
+    """Check the costs of the path to an entry; return the stored sums, so that one error is reported once."""
     stored = entry.paid
     derived = before.plus(audit.booked.get((lane.tree_id, entry.creator, entry.id), NOTHING_PAID))
     if stored != derived:
@@ -436,7 +436,7 @@ def _payload_text(
 
 
 def _put_back(tx: Transaction, tree_id: int, rest: bytes, cuts: Cuts) -> tuple[list[tuple[str, FlueError]], bytes]:
-    """Return which attachments of a payload cannot be read, and why; and its text, or what is left of it without them.
+    """Return which attachments of a payload cannot be read, and why; and its text, or the rest of it without them.
 
     Raises `CorruptStore` for one that is longer than any payload.
     """
@@ -478,7 +478,7 @@ def _check_session(session: StoredSession, audit: _Audit) -> None:
 
 
 def _check_holds(lanes: list[Lane], sessions: Sequence[StoredSession], audit: _Audit) -> None:
-    """What a deleted session left must be held to its very end; what is not held should have gone."""
+    """A lane of a deleted session must be held to its very end; the rest should have gone."""
     deepest: dict[tuple[int, int], int] = {}
 
     def hold(tree_id: int, lane_id: int, depth: int) -> None:
@@ -530,7 +530,7 @@ def _check_ledger(tx: Transaction, sessions: Sequence[StoredSession], audit: _Au
 
 
 def _check_documents(tx: Transaction, audit: _Audit) -> None:
-    """Check what documents are called, and their texts against what is stored of them."""
+    """Check the names of documents, and their texts against the stored digests."""
     for *name, kind_of_text, source, chars, digest in tx.rows(ALL_DOCUMENTS):
         scope, kind, space, project, own = name
         where = f"{kind} {own!r}"
@@ -549,7 +549,7 @@ def _check_documents(tx: Transaction, audit: _Audit) -> None:
 
 
 def _check_next_key(tx: Transaction, audit: _Audit) -> None:
-    """Where keys are counted, the next one must be new: else a session would get what another one left."""
+    """Where keys are counted, the next one must be new: else a session would get the rows of another one."""
     row, last = tx.first(sql.READ_STATE, name="next_key"), tx.first(LAST_KEY)
     (highest,) = last or (0,)
     (next_key,) = row or (None,)

@@ -1,4 +1,4 @@
-"""What PostgreSQL and its driver say, as errors of our own: by SQLSTATE, never by text, and never with a secret."""
+"""A runner on PostgreSQL: its errors, upgrades, transactions, planned writes and listener."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ _UNAVAILABLE = {
 
 
 _GENERATED = {"uq_entries_id_tree_id": "ids", "uq_sessions_id": "session_ids", "uq_budgets_id": "ids"}
-"""What is unique, and the argument of `open` that it is drawn from."""
+"""Unique columns, and the argument of `open` that each is drawn from."""
 
 
 def sqlstate_of(error: BaseException) -> str | None:
@@ -171,7 +171,7 @@ def met_taken_id(error: BaseException) -> bool:
 
 
 def no_new_id(error: BaseException, location: str, attempts: int) -> FlueError:
-    """Return our error for a write that met something unique again and again: an id, or what verify() should see."""
+    """Return our error for a write that met something unique again and again: an id, or damage, for verify()."""
     names = [name for cause in _chain(error) if isinstance(name := getattr(cause, "constraint_name", None), str)]
     for name in names:
         if name in _GENERATED:
@@ -211,7 +211,7 @@ def _by_state(state: str, location: str) -> FlueError:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and what lies behind it: SQLAlchemy's ``orig``, and causes."""
+    """Yield an error and those behind it: SQLAlchemy's ``orig``, and causes."""
     seen: set[int] = set()
     queue: list[BaseException | None] = [error]
     while queue:
@@ -233,7 +233,7 @@ OLDEST_SERVER = 15
 _SHORTEST_CONNECT = 1.0
 NO_PRIVILEGE = "42501"
 OUTSIDE = frozenset({NO_PRIVILEGE, "25006", "53100", "53200"})
-"""What stops an upgrade from outside, whatever is stored: no right, read-only, a full disk, no memory."""
+"""The errors that stop an upgrade from outside, whatever is stored: no right, read-only, a full disk, no memory."""
 
 # Not to_regclass: what it has once not found, it goes on not finding after a wait for an advisory lock.
 _READ_PLACE = """\
@@ -257,10 +257,10 @@ _OWN_SCHEMA = (
 def prepare_postgres(connection: sqlalchemy_Connection, location: str, busy_timeout: float | None = None) -> Migrated:
     """Bring the database of a connection, on which nothing has been executed yet, to the current format.
 
-    It begins and ends its transactions itself, at READ COMMITTED whatever the engine's own level, and returns what was
-    done. ``busy_timeout`` is how many seconds to wait for a lock of others; by default as long as the server is set to.
+    It begins and ends its transactions itself, at READ COMMITTED whatever the engine has, and returns the format
+    it found. ``busy_timeout`` is how many seconds to wait for a lock of others; by default as the server is set.
     Raises `FormatTooNew`, `NotAStore`, `CorruptStore`, `StoreUnavailable` (nothing that can be stored in, or no right
-    to), `StoreBusy` (a timeout while another process makes or upgrades it); what raises has changed nothing. O(1)
+    to), `StoreBusy` (a timeout while another process makes or upgrades it); an error has changed nothing. O(1)
     where the format is current: two reads, no write, no lock.
     """
     # In a snapshot taken before the wait for the lock, what the other process made would not be seen.
@@ -524,7 +524,7 @@ class Listener:
                     await connection.close(timeout=5)
 
     async def _listen(self) -> None:
-        """Connect, listen, and lock again what is watched."""
+        """Connect, listen, and lock the watched sessions again."""
         connection = await self._connect()
         try:
             # Watchers wait for a writer's commit, however long it takes.
@@ -549,7 +549,7 @@ class Listener:
             event.set()
 
     def _lost(self, _connection: object) -> None:
-        """Come back. What was committed meanwhile is found by looking, once the locks are held again."""
+        """Come back. Commits made meanwhile are found by looking, once the locks are held again."""
         self._connection = None
         if not self._closed:
             self._start(self._come_back())
@@ -605,7 +605,7 @@ class Connection:
         return bool(self._borrowed.driver_connection is None or self._borrowed.driver_connection.is_closed())
 
     def wait_for(self, call: Callable[[asyncpg.Connection[Any]], Awaitable[Result]]) -> Result:
-        """Make a call of the driver's and wait for what it returns."""
+        """Make a call of the driver's and wait for its result."""
         result: Result = self._borrowed.run_async(call)
         return result
 
@@ -614,7 +614,7 @@ class Connection:
         self.wait_for(lambda driver: driver.execute(sql))
 
     def fetch(self, sql: str, arguments: Sequence[object], make: Callable[[Row], Any] = tuple) -> list[Any]:
-        """Run a statement with numbered parameters; return what ``make`` makes of each row."""
+        """Run a statement with numbered parameters; return ``make`` of each row."""
         return [make(row) for row in self.wait_for(lambda driver: driver.fetch(sql, *arguments))]
 
 
@@ -722,7 +722,7 @@ def _arguments(statement: Statement[R], parameters: Parameters) -> list[object]:
 
 
 def land_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend | PlannedFork) -> object | None:
-    """Write what is planned; return its result, or None, with nothing written, where it takes a transaction."""
+    """Write a plan; return its result, or None, with nothing written, where it takes a transaction."""
     if isinstance(planned, PlannedAppend):
         return append_in_one_statement(tx, planned)
     return fork_in_one_statement(tx, planned)
@@ -864,7 +864,7 @@ def _fork_statement(parts: tuple[_Part, ...]) -> str:
 
 
 def _clause(part: _Part, numbers: Iterator[int], before: str = "", after: str = "") -> str:
-    """Return what inserts a part's rows; ``before`` and ``after`` stand around what the table does on conflict."""
+    """Return the clause that inserts a part's rows; ``before`` and ``after`` stand around its ON CONFLICT."""
     into, _, rest = part.statement.postgres.partition(" VALUES (")
     on_conflict = ledger.REFUSE_KNOWN_CALLS if part.name == "calls" else rest.partition(")")[2]
     return f"{part.name} AS ({into} {_rows_of(part, numbers)}{before}{on_conflict}{after})"
@@ -949,7 +949,7 @@ async def open_postgres(
     """Open a store on an engine of ``postgresql+asyncpg``, creating and migrating it as needed.
 
     Raises `StoreUnavailable`, `StoreBusy`, `FormatTooNew`, `NotAStore`, `CorruptStore`, and `InvalidArgument` for a
-    borrowed engine whose commits are not what ``durability`` promises.
+    borrowed engine whose commits do not keep the promise of ``durability``.
     """
     runner = PostgresRunner(engine, owned=owned, busy_timeout=busy_timeout)
     try:
@@ -976,7 +976,7 @@ class _Progress:
         self.sending = None
 
     def lose_connection(self) -> None:
-        """Note that what was being sent may have landed."""
+        """Note that the plan under way may have landed."""
         if self.is_committing and self.sending is not None:
             self.unheard.append(self.sending)
 
@@ -1109,7 +1109,7 @@ class PostgresRunner(Runner):
         session_id: str,
         plan: Callable[[Transaction], Plan[Result] | Result],
     ) -> Result | None:
-        """Return what a plan did in one statement, or None, with nothing done, where it takes a transaction.
+        """Return the result of a plan in one statement, or None, with nothing done, where it takes a transaction.
 
         The statement may be sent again where the connection was lost: whether it has landed is looked up first.
         """

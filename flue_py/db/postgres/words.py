@@ -28,7 +28,7 @@ from flue_py.search import Need
 SCHEMA = 3
 LOCATION = "the tables flue_words_sessions and flue_words_texts"
 _LOCK = 7_161_022
-"""What sets our locks of those who make the tables, or add to them, apart from those of other programs."""
+"""Sets our locks of those who make the tables, or add to them, apart from those of other programs."""
 _MOST_TERMS = 4_000
 """How many terms lie in one vector: of 64 characters each, which may be four bytes, they fit into a megabyte."""
 _SPOKEN_IN = 5_000
@@ -185,7 +185,7 @@ class PostgresWords:
         self._runner = runner
 
     async def begin(self) -> None:
-        """Do nothing: `add` compares what it builds on."""
+        """Do nothing: `add` compares the state that it builds on."""
 
     async def commit(self) -> None:
         """Do nothing."""
@@ -210,7 +210,7 @@ class PostgresWords:
         await self._runner.write(lambda tx: tx.run(_REREAD, keys=json.dumps(sorted(keys))), repeatable=True)
 
     async def moment(self) -> int:
-        """Return 0: of a session, nothing goes but what goes with it."""
+        """Return 0: texts of a session go only with the session."""
         return 0
 
     async def find(self, wanted: Wanted, before: int | None, limit: int) -> Sequence[FoundText]:
@@ -282,7 +282,7 @@ def _vectors(terms: Collection[str]) -> Iterator[list[str]]:
 
 
 def _needed(need: Need) -> str:
-    """Return what is wanted in the words of PostgreSQL."""
+    """Return a need as a query of PostgreSQL."""
     match need.kind:
         case "term":
             return _quoted(need.term)

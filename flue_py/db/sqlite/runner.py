@@ -1,4 +1,4 @@
-"""What every runner on SQLite does in the same way."""
+"""Runners of transactions on SQLite: on threads, on the thread that calls, in memory, and for reading only."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ class CallerRunner(RunnerOnFile):
                 seen = version
 
     def _version(self) -> object:
-        """Return what is another value after each commit, here or in another process."""
+        """Return a value that differs after each commit, here or in another process."""
         self._opener.require_here(self._path)
         with self._watching:
             self._require_open()
@@ -826,7 +826,7 @@ class ReadOnlyFile(StoreFile):
             return connect_for_reading(self._absolute_path, self._busy_timeout)
 
     def version(self) -> Stamps:
-        """Return what is another value after each commit: how the files look."""
+        """Return a value that differs after each commit: how the files look."""
         return stamps_of(self._absolute_path)
 
 
@@ -871,7 +871,7 @@ class _UnlockedReader(Reader):
 
 
 class _Guarded:
-    """A function that is called with progress, on a thread. What it raises is kept in ``error`` and ends the backup.
+    """A function that is called with progress, on a thread. Its error is kept in ``error`` and ends the backup.
 
     On its way it is one of our errors: a driver's would be taken for the database's, and no future carries a
     StopIteration.
@@ -894,7 +894,7 @@ class _Guarded:
 async def back_up_while_waiting(
     waiting: Waiting, path: Path, target: Path, *, overwrite: bool, verified: bool, progress: Progress | None
 ) -> BackupReport:
-    """Copy a database file as its store waits for that (see `Backend.backup`). Raises what ``progress`` raises, too."""
+    """Copy a database file as its store waits for that (see `Backend.backup`). Raises errors of ``progress``, too."""
     guard = _Guarded(progress)
     try:
         return await waiting.call(
@@ -936,7 +936,7 @@ def _connect_to(path: Path) -> sqlite3.Connection:
 
 
 def verify_connection(connection: sqlite3.Connection, location: str) -> VerifyReport:
-    """Return what `Backend.verify` does, of a connection that nobody else uses."""
+    """Verify the database of a connection that nobody else uses (see `Backend.verify`)."""
     tx = SqliteTransaction(connection)
     problems = ops.verify.storage_problems(tx, location)
     report = ops.verify.verify(tx)

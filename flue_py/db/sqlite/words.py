@@ -2,7 +2,7 @@
 
 They hold terms and row numbers, no text, and nothing about where in a text a term is, but for the bits of its pairs.
 That takes a third to six tenths of the size of the text.
-What SQLite has deleted of such a table stays in its pages until they are merged, and version 3.40 cannot be told
+Terms that SQLite has deleted of such a table stay in its pages until they are merged, and version 3.40 cannot be told
 otherwise. So the texts lie in segments, a table each; to forget a text, its segment goes as a whole, its pages are
 overwritten with zeros, and the rest of it is added again by the next search.
 
@@ -120,7 +120,7 @@ def open_words(store: Path, version: int | None) -> SqliteWords:
 
 
 def _require_own(path: Path) -> None:
-    """Raise `StoreUnavailable` for what is not ours to write to or to remove: a link, a folder, another database."""
+    """Raise `StoreUnavailable` for a file not ours to write to or to remove: a link, a folder, another database."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise StoreUnavailable(f"{path} is a link or a folder, and no index of words; give it another name")
     try:
@@ -164,7 +164,7 @@ def _opened(path: Path, version: int | None, inode: str) -> SqliteWords:
 class WaitedWords:
     """The index of words of a SQLite file, whose functions are waited for as everything else of the store is.
 
-    What has begun is ended before a cancelled caller goes on: the connection is for one at a time. Its functions take
+    A call has its end before a cancelled caller goes on: the connection is for one at a time. Its functions take
     turns with those of the store's other indexes: who waits for another one in SQLite blocks a thread, and with all
     threads blocked, the one that holds the file could not go on.
     """
@@ -274,7 +274,7 @@ class SqliteWords:
             self._connection.executemany(statement, parameters)
 
     def prepare(self, version: int | None, inode: str) -> None:
-        """Make the tables where they are missing, or were made for another version of what texts have, or another file.
+        """Make the tables where they are missing, or were made for another version of terms, or another file.
 
         With no version, they are taken as they are.
         """
@@ -286,7 +286,7 @@ class SqliteWords:
         self.commit()
 
     def is_current(self, store: Path, version: int) -> bool:
-        """Return whether it is what `open_words` would open: it was left open, and others may have removed it since."""
+        """Return whether `open_words` would open it: it was left open, and others may have removed it since."""
         try:
             with self._reading():
                 return identity_of(str(self.path)) == self._identity and self._is_prepared(version, _inode(store))
@@ -336,7 +336,7 @@ class SqliteWords:
         self._has_lock = True
 
     def commit(self) -> None:
-        """Keep what was written (see `WordIndex.commit`)."""
+        """Keep the changes (see `WordIndex.commit`)."""
         # As exactly as every file system keeps it: some keep whole seconds, and some every other one.
         self._modified_ns = time.time_ns() // _COARSEST_NS * _COARSEST_NS
         self._run("UPDATE origin SET modified_ns = ?", (self._modified_ns,))
@@ -344,7 +344,7 @@ class SqliteWords:
         self._unlock()
 
     def _unlock(self) -> None:
-        """Set the time of what was written, or taken back, and let others in."""
+        """Set the time of the last change, kept or taken back, and let others in."""
         modified_ns, self._modified_ns, self._has_lock = self._modified_ns, None, False
         try:
             if modified_ns is not None and identity_of(str(self.path)) == self._identity:
@@ -469,7 +469,7 @@ class SqliteWords:
         return int(self._run("SELECT losses FROM origin")[0][0])
 
     def find(self, wanted: Wanted, before: int | None, limit: int) -> Sequence[FoundText]:
-        """Return texts that have what is wanted (see `WordIndex.find`)."""
+        """Return texts that match (see `WordIndex.find`)."""
         with self._reading():
             return self._find(wanted, 2**62 if before is None else before, limit)
 
@@ -535,7 +535,7 @@ class SqliteWords:
             self.roll_back()
 
     def roll_back(self) -> None:
-        """Take back what was not committed."""
+        """Take back changes that were not committed."""
         if self._connection.in_transaction:
             self._connection.rollback()
         if self._has_lock:
@@ -560,7 +560,7 @@ def _stamp(version: int) -> int:
 
 
 def _match(wanted: Wanted) -> str:
-    """Return what is wanted in the words of a full-text table."""
+    """Return a need as a query of a full-text table."""
     groups = [" OR ".join(f'"{mark}"' for mark in group) for group in wanted.marks]
     return " AND ".join([*(f"({group})" for group in groups if group), _needed(wanted.need)])
 
