@@ -1,4 +1,4 @@
-"""The event loop that a store runs on: asyncio or trio, whichever runs when it is opened."""
+"""The parts of a store that no database knows: its loop, its process, statements, runners and the index of words."""
 
 from __future__ import annotations
 

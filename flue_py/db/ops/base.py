@@ -1,15 +1,10 @@
-"""Payloads, marks, states, moves and paths: the parts that operations share.
-
-Nothing in an entry's row says that something was cut out of its payload: the rest does not have the digest of the
-whole. So a read in which every payload has its digest asks for nothing more, and one in which a payload has not looks
-up the attachments of all that it reads, once.
-"""
+"""Payloads, marks, states, moves and paths: the parts that operations share."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import groupby
 from operator import attrgetter, itemgetter
@@ -513,7 +508,16 @@ def place(tx: Transaction, state: SessionState, leaf: LeafChoice) -> tuple[str |
     return leaf, see_entry(tx, state, leaf)
 
 
-_IDS_AT_ONCE = 5_000
+_AT_ONCE = 5_000
+
+Named = TypeVar("Named", str, tuple[str, str])
+
+
+def in_parts(names: Iterable[Named]) -> Iterator[list[Named]]:
+    """Yield the names, each once, in parts that a statement takes."""
+    every = list(dict.fromkeys(names))
+    for low in range(0, len(every), _AT_ONCE):
+        yield every[low : low + _AT_ONCE]
 
 
 # Those of a JSON array of ids that are taken.
@@ -523,10 +527,9 @@ TAKEN_IDS = statement(tuple[str])(f"SELECT e.id FROM {sql.ENTRIES_BY_ID}")
 def taken_ids(tx: Transaction, state: SessionState, ids: Iterable[str]) -> set[str]:
     """Return those of the ids that the session's tree has. A text that cannot be an id is not among them."""
     taken: set[str] = set()
-    names = [entry_id for entry_id in ids if is_storable(entry_id)]
-    for start in range(0, len(names), _IDS_AT_ONCE):
-        some = json.dumps(names[start : start + _IDS_AT_ONCE])
-        taken.update(entry_id for (entry_id,) in tx.rows(TAKEN_IDS, tree_id=state.tree_id, ids=some))
+    for some in in_parts(filter(is_storable, ids)):
+        rows = tx.rows(TAKEN_IDS, tree_id=state.tree_id, ids=json.dumps(some))
+        taken.update(entry_id for (entry_id,) in rows)
     return taken
 
 

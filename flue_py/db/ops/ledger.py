@@ -1,4 +1,4 @@
-"""The statements of the ledger: rows in, and sums out."""
+"""The ledger of paid calls, sums over it, budgets and reservations."""
 
 from __future__ import annotations
 
@@ -630,8 +630,7 @@ DELETE_RESERVATIONS = statement(Nothing)("DELETE FROM reservations WHERE budget_
 # Budgets on a database: the row of a budget is the lock that reservations in it take, in order of key.
 #
 # Whoever changes a budget locks its row before reading it. Reservations that have expired are left out wherever a
-# budget
-# is read, and are taken out of its row by the next reservation.
+# budget is read, and are taken out of its row by the next reservation.
 
 _ID_ATTEMPTS = 1_000
 

@@ -1,9 +1,9 @@
-"""A context: the latest compaction on a path, and the part of the path that it keeps."""
+"""Reading: contexts, ends of paths, entries, pages, settings, and many sessions at once."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from operator import attrgetter
@@ -71,6 +71,7 @@ from flue_py.db.ops.base import (
     find_held,
     find_visible,
     held_by,
+    in_parts,
     made_entries,
     named_above,
     named_on_path,
@@ -456,7 +457,6 @@ def _messages_in(items: Sequence[ContextEntry]) -> Messages:
 # ---------------------------------------------------------------------------------------------------------------------
 # Single entries that a session sees: by their ids, and below another one.
 
-_IDS_AT_ONCE = 5_000
 _SHOWN = 5
 
 
@@ -511,23 +511,30 @@ ENTRIES_OF_IDS = statement(StoredEntry)(f"SELECT {sql.ENTRY} FROM {sql.ENTRIES_B
 def get_entries(tx: Transaction, session_id: str, ids: Sequence[str]) -> list[Entry | None]:
     """Return the entries with these ids, in this order (see `Backend.get_entries`)."""
     state = read_state(tx, session_id)
-    names = [entry_id for entry_id in dict.fromkeys(ids) if is_storable(entry_id)]
     entries: dict[str, Entry] = {}
-    for start in range(0, len(names), _IDS_AT_ONCE):
-        some = json.dumps(names[start : start + _IDS_AT_ONCE])
-        rows = tx.rows(ENTRIES_OF_IDS, tree_id=state.tree_id, session_key=state.key, ids=some)
+    for some in in_parts(filter(is_storable, ids)):
+        rows = tx.rows(ENTRIES_OF_IDS, tree_id=state.tree_id, session_key=state.key, ids=json.dumps(some))
         with collector_held(len(rows)):
             entries.update((entry.id, entry) for entry in made_entries(tx, state, _seen(tx, state, rows)))
     return [entries.get(entry_id) for entry_id in ids]
 
 
-def _leaf_entry(row: Row) -> tuple[str, int, str | None, StoredEntry]:
+class NamedEntry(NamedTuple):
+    """An entry that was read with the id of a session, and the id of who created it, None if that is deleted."""
+
+    session_id: str
+    session_key: int
+    creator: str | None
+    row: StoredEntry
+
+
+def _named_entry(row: Row) -> NamedEntry:
     session_id, session_key, creator, *columns = row
-    return session_id, session_key, creator, StoredEntry._make(columns)
+    return NamedEntry(session_id, session_key, creator, StoredEntry._make(columns))
 
 
 # Of sessions the entries at their leaves, behind the session, and who created the entry (NULL where that is deleted).
-LEAVES = statement(_leaf_entry)(
+LEAVES = statement(_named_entry)(
     "SELECT s.id, s.session_key, (SELECT c.id FROM sessions c WHERE c.session_key = e.session_key) AS creator,"
     f" {sql.ENTRY} FROM sessions s JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"
     f" WHERE s.id {sql.IN_IDS} AND s.trashed_at IS NULL"
@@ -536,11 +543,9 @@ LEAVES = statement(_leaf_entry)(
 
 def read_leaves(tx: Transaction, session_ids: Sequence[str]) -> list[Entry | None]:
     """Return the entries at the leaves of sessions, in this order (see `Backend.read_leaves`)."""
-    names = [session_id for session_id in dict.fromkeys(session_ids) if is_storable(session_id)]
     leaves: dict[str, tuple[int, Entry | None]] = {}
-    for start in range(0, len(names), _IDS_AT_ONCE):
-        some = json.dumps(names[start : start + _IDS_AT_ONCE])
-        rows = tx.rows(LEAVES, ids=some)
+    for some in in_parts(filter(is_storable, session_ids)):
+        rows = tx.rows(LEAVES, ids=json.dumps(some))
         with collector_held(len(rows)):
             for session_id, key, creator, row in rows:
                 leaves[session_id] = key, entry_of_row(tx, session_id, creator, row)
@@ -644,22 +649,13 @@ _WITH_HALVED = (
 )
 
 
-def own_page(kind: str | None, *, newest_first: bool) -> Statement[StoredEntry]:
-    """Return the statement for a page of a session's own entries: from a revision and ordinal on, or before them."""
-    return _own_page(_named(kind), newest_first)
-
-
-def inherited_page(kind: str | None, *, newest_first: bool) -> Statement[StoredEntry]:
-    """Return the statement for a page of a path: the entries deeper than a depth, or above it."""
-    return _inherited_page(_named(kind), newest_first)
-
-
 def _named(kind: str | None) -> str | None:
     return kind if kind is None or kind in _INDEXED else _ANY_OTHER
 
 
 @lru_cache(maxsize=8)
 def _own_page(kind: str | None, newest_first: bool) -> Statement[StoredEntry]:
+    """Return the statement for a page of a session's own entries: from a revision and ordinal on, or before them."""
     where = "e.depth <= h.low AND e.session_key = :session_key" if newest_first else "e.depth > h.low"
     if kind is None:
         where += " AND e.depth > h.low - :count" if newest_first else " AND e.depth <= h.low + :count"
@@ -670,6 +666,7 @@ def _own_page(kind: str | None, newest_first: bool) -> Statement[StoredEntry]:
 
 @lru_cache(maxsize=8)
 def _inherited_page(kind: str | None, newest_first: bool) -> Statement[StoredEntry]:
+    """Return the statement for a page of a path: the entries deeper than a depth, or above it."""
     where = "e.depth < :from_depth" if newest_first else "e.depth > :from_depth"
     if kind is None:
         where += " AND e.depth >= :from_depth - :count" if newest_first else " AND e.depth <= :from_depth + :count"
@@ -751,7 +748,7 @@ def _place_of(tx: Transaction, state: SessionState, entry_id: str) -> Place:
 
 
 def _own(tx: Transaction, state: SessionState, kind: str | None, newest_first: bool) -> _ReadPage:
-    statement = own_page(kind, newest_first=newest_first)
+    statement = _own_page(_named(kind), newest_first)
 
     def read_page(last: Place, count: int) -> Sequence[StoredEntry]:
         # The first that is not in the page, or the first that is.
@@ -764,7 +761,7 @@ def _own(tx: Transaction, state: SessionState, kind: str | None, newest_first: b
 
 
 def _inherited(tx: Transaction, state: SessionState, kind: str | None, newest_first: bool) -> _ReadPage:
-    statement = inherited_page(kind, newest_first=newest_first)
+    statement = _inherited_page(_named(kind), newest_first)
     fork_point = None if state.forked_from_entry is None else find_held(tx, state, state.forked_from_entry)[0]
 
     def read_page(last: Place, count: int) -> Sequence[StoredEntry]:
@@ -780,15 +777,6 @@ def _inherited(tx: Transaction, state: SessionState, kind: str | None, newest_fi
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The statements that read of many sessions at once: the sessions, entries that are named, and where those lie.
-
-
-class NamedEntry(NamedTuple):
-    """An entry of the tree of a session that was named with it, and the id of who created it, None where deleted."""
-
-    session_id: str
-    session_key: int
-    creator: str | None
-    row: StoredEntry
 
 
 class Spot(NamedTuple):
@@ -811,11 +799,6 @@ class Stretch(NamedTuple):
     lane_id: int
     high: int
     compaction: Compaction | None
-
-
-def _named_entry(row: Row) -> NamedEntry:
-    session_id, session_key, creator, *columns = row
-    return NamedEntry(session_id, session_key, creator, StoredEntry._make(columns))
 
 
 def _stretch(row: Row) -> Stretch:
@@ -876,10 +859,6 @@ HELD = statement(tuple[int, int, int])(
 # ---------------------------------------------------------------------------------------------------------------------
 # Reading of many sessions at once: as many statements for a thousand of them as for one.
 
-_AT_ONCE = 5_000
-
-_Asked = TypeVar("_Asked", str, tuple[str, str])
-
 ManyNamedEntry: TypeAlias = tuple[str, str]
 """An entry by the id of a session that sees it, and its own."""
 
@@ -887,7 +866,7 @@ ManyNamedEntry: TypeAlias = tuple[str, str]
 def get_sessions(tx: Transaction, session_ids: Sequence[str]) -> list[SessionInfo | None]:
     """Return sessions, in this order (see `Backend.get_sessions`)."""
     sessions: dict[str, SessionInfo] = {}
-    for some in _in_parts(filter(is_storable, session_ids)):
+    for some in in_parts(filter(is_storable, session_ids)):
         sessions.update((info.id, info) for info in tx.rows(SESSIONS, ids=json.dumps(some)))
     infos = [(name, sessions.get(name)) for name in session_ids]
     return [info if info is not None and is_meant(name, info.session_key) else None for name, info in infos]
@@ -896,7 +875,7 @@ def get_sessions(tx: Transaction, session_ids: Sequence[str]) -> list[SessionInf
 def read_named(tx: Transaction, named: Sequence[ManyNamedEntry]) -> list[Entry | None]:
     """Return entries of several sessions, in this order (see `Backend.read_named`)."""
     entries: dict[ManyNamedEntry, tuple[int, Entry | None]] = {}
-    for some in _in_parts(pair for pair in named if all(map(is_storable, pair))):
+    for some in in_parts(pair for pair in named if all(map(is_storable, pair))):
         rows = tx.rows(ENTRIES, ids=json.dumps(some))
         depths = _held(tx, {entry.session_key for entry in rows if entry.session_key != entry.row.session_key})
         with collector_held(len(rows)):
@@ -910,17 +889,10 @@ def read_named(tx: Transaction, named: Sequence[ManyNamedEntry]) -> list[Entry |
 def places_of(tx: Transaction, named: Sequence[ManyNamedEntry]) -> list[EntryPlace | None]:
     """Return where entries of several sessions lie, in this order (see `Backend.places_of`)."""
     places: dict[ManyNamedEntry, tuple[int, EntryPlace]] = {}
-    for some in _in_parts(pair for pair in named if all(map(is_storable, pair))):
+    for some in in_parts(pair for pair in named if all(map(is_storable, pair))):
         places |= _places(tx, some)
     pairs = [(pair[0], *places.get(pair, (0, None))) for pair in named]
     return [place if is_meant(session_id, key) else None for session_id, key, place in pairs]
-
-
-def _in_parts(names: Iterable[_Asked]) -> Iterator[list[_Asked]]:
-    """Yield the names, each once, in parts that a statement takes."""
-    every = list(dict.fromkeys(names))
-    for low in range(0, len(every), _AT_ONCE):
-        yield every[low : low + _AT_ONCE]
 
 
 def _held(tx: Transaction, keys: Collection[int]) -> Mapping[tuple[int, int], int]:

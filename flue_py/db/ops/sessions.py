@@ -1,4 +1,4 @@
-"""Pages of sessions."""
+"""Sessions: pages of them, making them, forks and tasks, and reading their paths."""
 
 from __future__ import annotations
 

@@ -297,9 +297,10 @@ def _translated(location: str) -> Iterator[None]:
     try:
         yield
     except FlueError:
+        # Some of ours are OSErrors too.
         raise
     except DRIVER_ERRORS as error:
-        # What the driver raises while it connects, SQLAlchemy hands on as it is.
+        # An error of the driver while it connects, SQLAlchemy hands on as it is.
         raise translate(error, location) from error
 
 
@@ -451,8 +452,7 @@ def location_of(url: URL) -> str:
 # One connection that listens for all watchers of a store, and comes back when it is lost.
 #
 # A watched session carries a shared advisory lock for as long as it is watched, by which its writers see that they
-# have somebody to notify (`dialects_sql.ANNOUNCEMENT`). The lock is taken before the watcher first looks: a writer
-# whose
+# have somebody to notify (`sql.ANNOUNCEMENT`). The lock is taken before the watcher first looks: a writer whose
 # commit it might miss holds the lock exclusively until then. Beyond `MAX_LOCKED` sessions, since the server's table
 # of locks is not large, watchers look for themselves now and then.
 
@@ -993,9 +993,7 @@ class PostgresRunner(Runner):
 
     def __init__(self, engine: AsyncEngine, *, owned: bool, busy_timeout: float) -> None:
         self._engine = engine
-        # The query may hold secrets too.
-        shown = {name: value for name, value in engine.url.query.items() if name in ("host", "port")}
-        self._location = engine.url.set(query=shown).render_as_string(hide_password=True)
+        self._location = location_of(engine.url)
         self._owned = owned
         self._busy_timeout = busy_timeout
         self._loop = asyncio.get_running_loop()
@@ -1026,13 +1024,12 @@ class PostgresRunner(Runner):
     async def start(self) -> None:
         """Prepare the database. Raises as `open_postgres` says; does not wait for a server that is not there."""
         try:
-            async with self._engine.connect() as connection:
-                await connection.run_sync(lambda sync: prepare_postgres(sync, self.location))
+            with _translated(self.location):
+                async with self._engine.connect() as connection:
+                    await connection.run_sync(lambda sync: prepare_postgres(sync, self.location))
         except FlueError:
-            # Some of ours are OSErrors too.
+            # Some of ours are ValueErrors too.
             raise
-        except _FAILURES as error:
-            raise translate(error, self.location) from error
         except (TypeError, ValueError, OverflowError) as error:
             # The driver takes the parts of a URL as arguments of its own.
             raise InvalidArgument(
@@ -1273,13 +1270,8 @@ class PostgresRunner(Runner):
                 async for _ in wakeups:
                     yield
             return
-        try:
+        with _translated(self.location):
             event = await self._listener.add(session_id)
-        except FlueError:
-            # Some of ours are OSErrors too.
-            raise
-        except _FAILURES as error:
-            raise translate(error, self.location) from error
         try:
             while not self._closed:
                 event.clear()

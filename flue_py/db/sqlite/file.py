@@ -1,9 +1,4 @@
-"""The log of an open SQLite database and the log's index: which files they are, and that nobody took them away.
-
-While a connection with a write-ahead log is open, SQLite neither removes nor replaces these two, in no process: that is
-left to the last connection. So where one of them is gone or is another file, somebody else did it, and what is
-committed from then on would be found by nobody. A log may become shorter, but only when all of it is in the database.
-"""
+"""A SQLite file that is a store: its log, locks and journal, opening and upgrading it, and transactions on it."""
 
 from __future__ import annotations
 
@@ -76,9 +71,8 @@ else:
 # The log of an open SQLite database and the log's index: which files they are, and that nobody took them away.
 #
 # While a connection with a write-ahead log is open, SQLite neither removes nor replaces these two, in no process: that
-# is
-# left to the last connection. So where one of them is gone or is another file, somebody else did it, and what is
-# committed from then on would be found by nobody. A log may become shorter, but only when all of it is in the database.
+# is left to the last connection. So where one of them is gone or is another file, somebody else did it, and a commit
+# from then on would be found by nobody. A log may become shorter, but only when all of it is in the database.
 
 Identity: TypeAlias = tuple[int, int]
 """The identity of a file, whatever its name: device and inode."""
@@ -1116,11 +1110,9 @@ class SqliteTransaction(SoleWriter):
 # The connection that writes to a SQLite file: transactions alone or together, and what an error leaves of them.
 #
 # Nothing here knows of threads or event loops: whoever calls waits, and only one thread calls at a time. Operations
-# that
-# are given together are committed together, so that a hundred sessions share one fsync. Where one operation fails
-# before
-# it wrote anything, its neighbours do not notice; where it fails later, the batch is rolled back and run again one by
-# one, each for itself.
+# that are given together are committed together, so that a hundred sessions share one fsync. Where one operation fails
+# before it wrote anything, its neighbours do not notice; where it fails later, the batch is rolled back and run again
+# one by one, each for itself.
 
 Result = TypeVar("Result")
 
