@@ -71,13 +71,12 @@ from flue_py.core.sessions import (
 )
 from flue_py.core.usage import PaidCall, UsageWindow
 from flue_py.db import ops, sql
-from flue_py.db.runner import Runner, Sources, Transaction
+from flue_py.db.runner import Runner, Sources, Transaction, WordIndex
 from flue_py.db.schema import FORMAT_VERSION
 from flue_py.errors import CorruptStore, StoreClosed
 
 if TYPE_CHECKING:
     from flue_py.core.trees import BackupReport
-    from flue_py.db.words import WordIndex
 
 
 MAX_TASK_DEPTH = DEFAULT_LIMITS.task_depth
@@ -940,7 +939,7 @@ class Backend:
 
         Raises `BudgetNotFound`: so does a second call. O(reservations in the budget).
         """
-        return await self._runner.write(ops.ledger.Deleting(self._sources, budget_id), repeatable=True)
+        return await self._runner.write(ops.ledger.deleting(self._sources, budget_id), repeatable=True)
 
     async def reserve(self, session_id: str, amounts: Amounts, ttl_us: int) -> Reservation:
         """Set amounts aside in every budget that covers the session, or in none of them.
@@ -949,7 +948,7 @@ class Backend:
         the first in the order they were made that has less left, or nothing. O(covering budgets).
         """
         return await self._runner.write(
-            ops.ledger.Reserving(self._sources, session_id, amounts, ttl_us), repeatable=True
+            ops.ledger.reserving(self._sources, session_id, amounts, ttl_us), repeatable=True
         )
 
     async def get_reservation(self, reservation_id: str) -> Reservation | None:
@@ -971,7 +970,7 @@ class Backend:
         Raises `ReservationSettled` unless it is held (so does a second call), and `ReservationNotFound`. O(its
         budgets).
         """
-        return await self._runner.write(ops.ledger.Releasing(self._sources, reservation_id), repeatable=True)
+        return await self._runner.write(ops.ledger.releasing(self._sources, reservation_id), repeatable=True)
 
     prolong_reservation = _write_at(lambda: ops.ledger.prolong_reservation, repeatable=True)
     """Hold a reservation for at least ``ttl_us`` from now; its end never becomes earlier.

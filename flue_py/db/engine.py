@@ -86,7 +86,7 @@ SQLITE = "sqlite+aiosqlite"
 POSTGRES = "postgresql+asyncpg"
 POLL_SECONDS = 0.1
 _QUERY = frozenset({"cached_statements", "timeout"})
-"""What may stand in the query of an SQLite URL: the rest the store sets itself, or it opens another file."""
+"""Names for the query of an SQLite URL: the rest the store sets itself, or it opens another file."""
 
 
 async def open_engine(
@@ -114,10 +114,10 @@ async def open_engine(
     if url.drivername == POSTGRES:
         if find_spec("asyncpg") is None:
             raise MissingExtra("postgres", "postgresql+asyncpg://")
-        made = target
-        if isinstance(made, str):
+        pool = target
+        if isinstance(pool, str):
             with _url_refused():
-                made = postgres.make_engine(
+                pool = postgres.make_engine(
                     url,
                     durability=durability,
                     busy_timeout=busy_timeout,
@@ -125,7 +125,7 @@ async def open_engine(
                     pool_timeout=pool_timeout,
                 )
         return await postgres.open_postgres(
-            made, owned=owned, sources=sources, durability=durability, busy_timeout=busy_timeout
+            pool, owned=owned, sources=sources, durability=durability, busy_timeout=busy_timeout
         )
     _require_plain(url)
     with _url_refused():
@@ -190,7 +190,7 @@ def _require_known(driver: str) -> None:
 
 
 def _require_plain(url: URL) -> None:
-    """Raise `InvalidArgument` for a query that makes another file of what the URL names, or that nobody reads."""
+    """Raise `InvalidArgument` for a query that makes the URL name another file, or that nobody reads."""
     for name in sorted(url.query.keys() - _QUERY):
         raise InvalidArgument(
             f"the target has {shown(name)} in its query, and a URL of SQLite names a file and may set "
@@ -218,7 +218,7 @@ class EngineTransaction(SoleWriter):
 
     def run_many(self, statement: Statement[R], parameters: Sequence[Parameters]) -> None:
         if parameters:
-            self._connection.execute(clause_of(statement), [dict(each) for each in parameters])
+            self._connection.execute(clause_of(statement), [dict(values) for values in parameters])
 
     def insert(self, statement: Insert[Written], rows: Sequence[Written]) -> None:
         self.run_many(statement, [dict(zip(statement.parameters, row, strict=True)) for row in rows])

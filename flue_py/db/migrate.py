@@ -42,7 +42,7 @@ def dialect_of(target: str) -> Dialect:
 
 
 async def migrate(target: str, *, busy_timeout: float = 30.0, waiting: Waiting | None = None) -> Migrated:
-    """Bring the database of a path or URL to the current format, made where there is none; return what was done.
+    """Bring the database of a path or URL to the current format, made where there is none; return both formats.
 
     Waits ``busy_timeout`` seconds for locks of others, and for a file as ``waiting`` says (None: as the loop does).
     Raises as opening it does.
@@ -71,7 +71,7 @@ async def _on_postgres(target: str, busy_timeout: float, prepare: runner.Prepare
 
 
 def _nothing(*_: object) -> None:
-    """Do what alembic does in a database that is only looked at."""
+    """Stand in for alembic in a database that is only looked at."""
 
 
 def path_of(target: str) -> Path:

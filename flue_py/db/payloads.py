@@ -31,9 +31,9 @@ _SAMPLE, _WORTH_PACKING = 4_096, 0.9
 
 
 class StoredPayload(NamedTuple):
-    """The three columns of a payload, of which exactly one is set, and what is stored beside its row.
+    """The three columns of a payload, of which exactly one is set, and the blobs and cuts stored beside its row.
 
-    ``cuts`` are what was cut out of the text: the place in what is left, and the SHA-256 of the bytes. ``blobs`` has
+    ``cuts`` are the pieces cut out of the text: the place in the rest, and the SHA-256 of the bytes. ``blobs`` has
     those, and the text where that is a blob.
     """
 
@@ -51,12 +51,12 @@ def pack(text: str) -> StoredPayload:
     data = text.encode()
     if len(data) <= PACK_ABOVE:
         return StoredPayload(text, None, None)
-    rest, found = cut(data, CUT_FROM)
-    if not found:
+    rest, pieces = cut(data, CUT_FROM)
+    if not pieces:
         return _packed(text, data)
-    blobs = [_bytes_as_blob(each) for each in found]
+    blobs = [_bytes_as_blob(piece) for piece in pieces]
     stored = _packed(rest.decode(), rest)
-    cuts = tuple((each.place, blob.sha256) for each, blob in zip(found, blobs, strict=True))
+    cuts = tuple((piece.place, blob.sha256) for piece, blob in zip(pieces, blobs, strict=True))
     return stored._replace(blobs=(*blobs, *stored.blobs), cuts=cuts)
 
 
@@ -73,7 +73,7 @@ def _packed(text: str, data: bytes) -> StoredPayload:
 
 
 def _bytes_as_blob(piece: Cut) -> BlobRow:
-    """Return the blob of what was cut out: as it is where zlib would not make it smaller, as pictures mostly are."""
+    """Return the blob of a piece that was cut out: as it is where zlib would not make it smaller, as pictures are."""
     data = piece.data
     samples = b"".join(data[at : at + _SAMPLE] for at in (0, len(data) // 2, max(len(data) - _SAMPLE, 0)))
     stored = data
@@ -97,7 +97,7 @@ def unpack(packed: bytes, most: int = LARGEST_ENTRY) -> bytes:
 
 
 def unpack_blob(blob: bytes, data: bytes | None, most: int = LARGEST_ENTRY) -> bytes:
-    """Return what a blob stands for, verified by its SHA-256: its data as they are, or unpacked; otherwise as `unpack`.
+    """Return the bytes of a blob, verified by its SHA-256: its data as they are, or unpacked; otherwise as `unpack`.
 
     Raises `CorruptStore` where it is missing or differs.
     """
@@ -109,14 +109,14 @@ def unpack_blob(blob: bytes, data: bytes | None, most: int = LARGEST_ENTRY) -> b
     # First, since what came as a zlib stream is stored as it is, and may stand for any number of bytes.
     if is_raw(blob, data) and len(data) <= most:
         return data
-    found = unpack(data, most)
-    if sha256(found).digest() != blob:
+    text = unpack(data, most)
+    if sha256(text).digest() != blob:
         raise CorruptStore(f"blob {blob.hex()} does not match its SHA-256; run verify()")
-    return found
+    return text
 
 
 def is_raw(blob: bytes, data: bytes) -> bool:
-    """Return whether a blob's data are what it stands for, rather than a zlib stream of that. O(size)."""
+    """Return whether a blob's data are its bytes themselves, rather than a zlib stream of that. O(size)."""
     return isinstance(data, bytes) and sha256(data).digest() == blob
 
 
@@ -135,7 +135,7 @@ class PayloadColumns(Protocol):
 
     @property
     def digest(self) -> bytes:
-        """What its payload was hashed to."""
+        """The digest of its payload."""
 
     @property
     def payload(self) -> str | None:
@@ -153,9 +153,9 @@ class PayloadColumns(Protocol):
 def checked_text(
     row: PayloadColumns, blobs: Mapping[bytes, bytes], cuts: Sequence[tuple[int, bytes]] = (), most: int = LARGEST_ENTRY
 ) -> str:
-    """Return the text of an entry's payload, with what was cut out of it: places in the rest, and the SHA-256s.
+    """Return the text of an entry's payload, with the pieces cut out of it: places in the rest, and the SHA-256s.
 
-    Raises `CorruptStore` where it is not what its digest was made of.
+    Raises `CorruptStore` if it does not have its digest.
     """
     try:
         if row.payload is not None:
@@ -178,11 +178,11 @@ def checked_text(
 MISMATCH = "does not match its digest: it was damaged, or changed by other means"
 
 
-def damaged_entry(entry_id: str, what: str, session_id: str | None = None) -> CorruptStore:
-    """Return the error for an entry whose payload is not what was appended."""
+def damaged_entry(entry_id: str, problem: str, session_id: str | None = None) -> CorruptStore:
+    """Return the error for an entry whose payload is not as it was appended."""
     where = "" if session_id is None else f"session {session_id!r}: "
     return CorruptStore(
-        f"{where}the payload of entry {entry_id!r} {what}; verify() names every such entry: restore a backup, or "
+        f"{where}the payload of entry {entry_id!r} {problem}; verify() names every such entry: restore a backup, or "
         "rescue what is readable by salvage"
     )
 

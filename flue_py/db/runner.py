@@ -1,4 +1,4 @@
-"""The event loop that a store runs on: asyncio or trio, whichever runs when it is opened."""
+"""The parts of a store that no database knows: its loop, its process, statements, runners and the index of words."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from flue_py.core.sessions import Problem
     from flue_py.core.trees import BackupReport
-    from flue_py.db.words import WordIndex
+    from flue_py.search import Need, Pairs
 else:
     asyncio = lazy_module("asyncio")
 
@@ -101,7 +101,7 @@ def running_loop(location: str) -> Loop:
 
 
 def require_asyncio(location: str) -> None:
-    """Raise `WrongEventLoop` under trio, for what has no driver for it."""
+    """Raise `WrongEventLoop` under trio, for a database that has no driver for it."""
     if is_trio():
         raise WrongEventLoop(
             f"{location} cannot be opened under trio: its driver is for asyncio; open an SQLite file by its path, "
@@ -125,9 +125,9 @@ class Bell:
         """Wake all who wait now."""
         if self._waiting:
             waiting, self._waiting = self._waiting, set()
-            for each in waiting:
-                if not each.done():
-                    each.set_result(None)
+            for promise in waiting:
+                if not promise.done():
+                    promise.set_result(None)
 
     async def wait(self) -> None:
         """Wait until it rings."""
@@ -151,7 +151,7 @@ class Bell:
 
 @contextlib.contextmanager
 def starting_threads(location: object) -> Iterator[None]:
-    """Surround what starts threads that a store needs. Raises `StoreUnavailable` where the system refuses one."""
+    """Surround a start of threads that a store needs. Raises `StoreUnavailable` where the system refuses one."""
     try:
         yield
     except RuntimeError as error:
@@ -190,7 +190,7 @@ class Opener:
 
 
 class Position(NamedTuple):
-    """The place of an entry: its id, lane and depth, the sums to it, and what decides where a child goes."""
+    """The place of an entry: its id, lane and depth, the sums to it, and the columns that decide where a child goes."""
 
     id: str
     lane_id: int
@@ -283,7 +283,7 @@ class Nothing:
 
 
 class Statement(Generic[R]):
-    """One SQL statement: its text, and what its rows become.
+    """One SQL statement: its text, and the type of its rows.
 
     ``gives`` is the type of a row: a plain tuple
     type, for which the driver's own tuples are returned as they are; a named tuple or another class, made of the
@@ -305,7 +305,7 @@ class Statement(Generic[R]):
 
     @cached_property
     def in_order(self) -> Callable[[Parameters], Sequence[object]]:
-        """What puts parameters in the order in which `positional` has them."""
+        """A function that puts parameters in the order in which `positional` has them."""
         names = _PARAMETER.findall(self.sql)
         return itemgetter(*names) if len(names) > 1 else lambda parameters: [parameters[name] for name in names]
 
@@ -316,7 +316,7 @@ class Statement(Generic[R]):
         Typed, because PostgreSQL would guess `integer` for a parameter that meets a small literal.
         """
         numbers = {name: number for number, name in enumerate(self.parameters, start=1)}
-        return _PARAMETER.sub(lambda found: f"${numbers[found[1]]}::{self.types[found[1]]}", self.postgres)
+        return _PARAMETER.sub(lambda match: f"${numbers[match[1]]}::{self.types[match[1]]}", self.postgres)
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
@@ -347,7 +347,7 @@ class Insert(Statement[Nothing], Generic[Written]):
 
 
 def _maker(gives: type[R] | Reader[R]) -> Reader[R] | None:
-    """Return what makes a row of the driver's tuple; None if the tuple is taken as it is."""
+    """Return a function that makes a row of the driver's tuple; None if the tuple is taken as it is."""
     if gives is Nothing or isinstance(gives, GenericAlias):
         return None
     if isinstance(gives, type):
@@ -363,7 +363,7 @@ def database_type(declared: object) -> str:
 
 
 class Transaction(Protocol):
-    """A transaction under way. Rows are what the statement declares."""
+    """A transaction under way. Rows are as the statement declares them."""
 
     @property
     def is_alone(self) -> bool:
@@ -388,9 +388,9 @@ class Transaction(Protocol):
         """Return a key for a new session (and its tree) that no session has or ever had."""
 
     states: dict[str, SessionState]
-    """What earlier transactions of this writer left of sessions, by id: a cache, which may be empty at any time.
+    """Sessions as earlier transactions of this writer left them, by id: a cache, which may be empty at any time.
 
-    An operation takes a state out when it starts, and puts one back when it knows what it left.
+    An operation takes a state out when it starts, and puts one back at its end.
     """
 
     def rows(self, statement: Statement[R], /, **parameters: object) -> Sequence[R]:
@@ -410,7 +410,7 @@ class Transaction(Protocol):
 
 
 class NeedsSnapshot(Exception):
-    """A read whose statements each saw their own moment cannot tell whether what they saw belongs together."""
+    """A read whose statements each saw their own moment cannot tell whether their rows belong together."""
 
 
 class IdTaken(Exception):
@@ -418,7 +418,7 @@ class IdTaken(Exception):
 
 
 class CommittedBeforeCancellation(Exception):
-    """The caller was cancelled when the commit had begun: it was finished first, and this is what it returned.
+    """The caller was cancelled when the commit had begun: it was finished first, and this is its result.
 
     It is the cause of the cancellation, which is raised as it came: only then do the scopes of anyio and trio and the
     timeouts of asyncio recognise it as theirs.
@@ -430,7 +430,7 @@ class CommittedBeforeCancellation(Exception):
 
 
 def committed_before(error: BaseException) -> CommittedBeforeCancellation | None:
-    """Return what was committed before this cancellation was raised, if anything was."""
+    """Return the commit that was finished before this cancellation was raised, if there was one."""
     cause = error.__cause__
     return cause if isinstance(cause, CommittedBeforeCancellation) else None
 
@@ -458,11 +458,11 @@ class Runner(Protocol):
     """Runs transactions on a database."""
 
     waiting: Waiting = ON_LOOP
-    """How its calls wait, and what goes round them."""
+    """How its calls wait."""
 
     @property
     def backend_name(self) -> str:
-        """What kind of store this is, for `info`."""
+        """The kind of store, for `info`."""
 
     @property
     def location(self) -> str:
@@ -481,21 +481,21 @@ class Runner(Protocol):
     async def read(self, work: Callable[[Transaction], Result], *, loose: bool = False) -> Result:
         """Run ``work`` on one snapshot.
 
-        ``loose`` says that it can do without: that it is one statement, or checks that what several have found fits
+        ``loose`` says that it can do without: that it is one statement, or checks that the rows of several fit
         together (see `Transaction.require_snapshot`). Then a database may save the round trips of a transaction.
         """
 
     async def storage_problems(self) -> list[Problem]:
-        """Return what the database's own checks find."""
+        """Return the problems that the database's own checks find."""
 
     def wakeups(self, session_id: str | None) -> AsyncGenerator[None, None]:
         """Yield at once, then whenever the session may have changed, here or elsewhere; end when the store is closed.
 
-        None is anything in the store. What is committed after a wake-up brings another one.
+        None is anything in the store. A commit after a wake-up brings another one.
         """
 
     async def land(self, session_id: str, plan: Callable[[Transaction], Plan[Result] | Result]) -> Result | None:
-        """Return what a planned write did in one round trip, or None, with nothing done, where it takes a transaction.
+        """Return the result of a plan in one round trip, or None, with nothing done, where it takes a transaction.
 
         Of use to databases for which a transaction is several round trips.
         """
@@ -514,7 +514,7 @@ class Runner(Protocol):
 
     @property
     def words_name(self) -> str:
-        """What the index of words is called by all stores of a process that have this database."""
+        """The name of the index of words, to all stores of a process that have this database."""
         return self.location
 
     async def words_location(self) -> str | None:
@@ -538,4 +538,123 @@ class Runner(Protocol):
         del session_ids
 
     async def close(self) -> None:
-        """Finish what was started and let go."""
+        """Finish the calls under way, and let go."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# An index of words beside a store: its rows, its questions and its functions.
+#
+# It is made of the store and can be made again at any time; the store never needs it. It holds terms, and their places;
+# a text that it finds is read from the store.
+
+MARK = "\ue000"
+"""How terms begin that are in no text: searches narrow by them."""
+
+
+def session_mark(key: int) -> str:
+    """Return the mark of the texts of a session. An index adds it by itself."""
+    return f"{MARK}k{key}"
+
+
+class IndexedText(NamedTuple):
+    """A text on its way into the index: whose it is, its weight in a ranking, and its terms.
+
+    ``number`` is its place among the texts of its entry; a title has no entry. Searches narrow by ``marks``;
+    ``pairs`` are the bits that say which terms are not one behind the other (`search.pairs`).
+    """
+
+    entry_id: str | None
+    number: int
+    at_us: int
+    weight: int
+    terms: Collection[str]
+    marks: Collection[str]
+    pairs: bytes = b""
+
+
+class FoundText(NamedTuple):
+    """A text that an index holds; ``doc`` counts them in the order in which they came into it."""
+
+    doc: int
+    session_key: int
+    entry_id: str | None
+    number: int
+    at_us: int
+    weight: int
+    length: int
+
+
+class KnownSession(NamedTuple):
+    """A session as the index knows it: up to which revision, with which title, and its source if it is a fork.
+
+    The revision is -1 where it has to be read from its beginning: even at 0 a fork may have inherited texts.
+    ``source_key`` is None as well where the source was deleted before it was read. ``updated_us`` is the time of that
+    revision (0 until the session was read to its end), ``last_entry`` names the last entry that it added up to there,
+    at ``last_revision``: in a store that was put back to an older state, the same revision may be another one.
+    """
+
+    key: int
+    id: str
+    revision: int
+    source_key: int | None
+    title: str | None = None
+    updated_us: int = 0
+    last_revision: int = 0
+    last_entry: str | None = None
+
+
+class Wanted(NamedTuple):
+    """A question to an index: terms, marks that a text has (one of each group), how old it may be, and which terms
+    it must have one behind the other (one pair of each group).
+    """
+
+    need: Need
+    marks: Sequence[Sequence[str]] = ()
+    since_us: int | None = None
+    pairs: Pairs = ()
+
+
+class WordIndex(Protocol):
+    """An index of words, open. Its functions raise `StoreBusy`, `StoreUnavailable` and `CorruptStore`."""
+
+    async def begin(self) -> None:
+        """Keep other writers out until `commit`, where that is how the database does it; `close` takes it back."""
+
+    async def commit(self) -> None:
+        """Keep the changes."""
+
+    async def known(self) -> Mapping[int, KnownSession]:
+        """Return the sessions that it knows, by key. O(sessions)."""
+
+    async def known_one(self, key: int) -> KnownSession | None:
+        """Return a session if the index knows it. O(1)."""
+
+    async def add(self, before: KnownSession, after: KnownSession, texts: Sequence[IndexedText]) -> bool:
+        """Add texts of a session that the index knows as ``before``, know it as ``after`` then, and return True.
+
+        Texts that are there are passed over. Where another process was faster, or has deleted it, nothing is done.
+        """
+
+    async def forget(self, keys: Collection[int]) -> None:
+        """Remove every trace of sessions, and the rest of the pieces that they lie in, which has to be added again."""
+
+    async def reread(self, keys: Collection[int]) -> None:
+        """Have sessions be read from their beginning again: texts that are there already are passed over then."""
+
+    async def moment(self) -> int:
+        """Return a number that is another one once texts were taken out of it, by whichever process. O(1)."""
+
+    async def find(self, wanted: Wanted, before: int | None, limit: int) -> Sequence[FoundText]:
+        """Return up to ``limit`` texts that match, those that came last first, before one of them.
+
+        Texts may be among them that do not have it: the text decides.
+        """
+
+    async def terms_from(self, begin: str, end: str, limit: int) -> Sequence[str]:
+        """Return terms of the range, in no order, each maybe more than once: of newer texts, where they are many."""
+
+    async def problems(self) -> Sequence[str]:
+        """Check it; return its problems. O(index)."""
+
+    async def close(self) -> None:
+        """Let go of it."""

@@ -1,4 +1,4 @@
-"""The tables, how a value lies in its row, and the SQL that makes a store."""
+"""Formats, and the SQL that makes a store; ``python -m flue_py.db.schema`` prints it anew from the tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from flue_py.core.json import Frozen
 from flue_py.core.usage import PAID_COLUMNS
@@ -75,13 +75,13 @@ UNRELEASED = "0005"
 """The name that 0001 had in stores of the first format that were made before the first release."""
 
 STATEMENT_END = ";\n\n"
-"""What stands behind each statement of a printed schema, and nowhere within one."""
+"""Stands behind each statement of a printed schema, and nowhere within one."""
 
 RunAlembic: TypeAlias = "Callable[[Connection, str | None], None]"
 """Runs alembic on a connection with an open transaction. The schema is where its own table is, if there are schemas."""
 
 LOCK_KEY = int.from_bytes(b"flue_py")
-"""What PostgreSQL's advisory locks on making or upgrading a store count from: the name, read as a number."""
+"""PostgreSQL's advisory locks on making or upgrading a store count from here: the name, read as a number."""
 
 LOCK_STATEMENT = f"""\
 SELECT pg_advisory_xact_lock({LOCK_KEY} + CAST(oid AS BIGINT))
@@ -90,7 +90,7 @@ SELECT pg_advisory_xact_lock({LOCK_KEY} + CAST(oid AS BIGINT))
 
 
 class Migrated(Frozen):
-    """What bringing a database to the current format did; ``found`` is the format it had, None where it was empty."""
+    """An upgrade of a database to the current format; ``found`` is the format it had, None where it was empty."""
 
     location: str
     found: int | None
@@ -111,7 +111,7 @@ def migrations_directory() -> Path:
 
 def format_at(revision: str) -> int:
     """Return the format of a store at an alembic revision."""
-    return next((found for found, last in REVISIONS.items() if revision <= last), FORMAT_VERSION)
+    return next((format_ for format_, last in REVISIONS.items() if revision <= last), FORMAT_VERSION)
 
 
 def alembic_config(
@@ -119,7 +119,7 @@ def alembic_config(
 ) -> alembic_settings.Config:
     """Return alembic's configuration for this project's migrations; no ini file is involved.
 
-    ``connection`` is what to run on, ``schema`` where alembic's own table is on it. Offline there is only a ``url``,
+    ``connection`` is the one to run on, ``schema`` where alembic's own table is on it. Offline there is only a ``url``,
     of which nothing but the dialect counts.
     """
     config = alembic_settings.Config()
@@ -134,19 +134,19 @@ def alembic_config(
 # -- making a store ---------------------------------------------------------------------------------------------------
 
 
-def stamp_statements(dialect: Dialect = "sqlite", made: int | None = None) -> list[str]:
+def stamp_statements(dialect: Dialect = "sqlite", format_: int | None = None) -> list[str]:
     """Return the SQL that stamps an empty database, with this format or the current one.
 
     PostgreSQL has no application id, and draws keys at random.
     """
-    made = FORMAT_VERSION if made is None else made
+    format_ = FORMAT_VERSION if format_ is None else format_
     if dialect == "postgresql":
         return [
             """\
 CREATE TABLE flue_store (
     name TEXT COLLATE "C" NOT NULL, value BIGINT NOT NULL, CONSTRAINT pk_flue_store PRIMARY KEY (name)
 )""",
-            f"INSERT INTO flue_store (name, value) VALUES ('format', {made}), ('epoch', 0)",
+            f"INSERT INTO flue_store (name, value) VALUES ('format', {format_}), ('epoch', 0)",
         ]
     return [
         f"PRAGMA application_id = {APPLICATION_ID}",
@@ -154,7 +154,7 @@ CREATE TABLE flue_store (
 CREATE TABLE flue_store (
     name TEXT NOT NULL, value BIGINT NOT NULL, CONSTRAINT pk_flue_store PRIMARY KEY (name)
 ) WITHOUT ROWID""",
-        f"INSERT INTO flue_store (name, value) VALUES ('format', {made}), ('epoch', 0), ('next_key', 1)",
+        f"INSERT INTO flue_store (name, value) VALUES ('format', {format_}), ('epoch', 0), ('next_key', 1)",
     ]
 
 
@@ -238,14 +238,14 @@ def _columns(template: str) -> str:
     return ", ".join(template.format(name) for name in PAID_COLUMNS)
 
 
-def _with_sums(made: str, keys: dict[str, str], sums: str) -> list[str]:
+def _with_sums(rows: str, keys: dict[str, str], sums: str) -> list[str]:
     """Return the statements that give entries the sums of a table that is made for that, found by these keys."""
-    found = " AND ".join(f"s.{there} = entries.{here}" for here, there in keys.items())
-    given = f"SELECT {sums} FROM flue_sums s WHERE {found}"
+    condition = " AND ".join(f"s.{there} = entries.{here}" for here, there in keys.items())
+    values = f"SELECT {sums} FROM flue_sums s WHERE {condition}"
     return [
-        f"CREATE TABLE flue_sums AS {made}",
+        f"CREATE TABLE flue_sums AS {rows}",
         f"CREATE UNIQUE INDEX uq_flue_sums ON flue_sums ({', '.join(keys.values())})",
-        f"UPDATE entries SET ({_columns('{}')}) = ({given}) WHERE EXISTS ({given})",
+        f"UPDATE entries SET ({_columns('{}')}) = ({values}) WHERE EXISTS ({values})",
         "DROP TABLE flue_sums",
     ]
 
@@ -284,14 +284,14 @@ PAID_SUMS = (
         _columns("entries.{0} + s.{0}"),
     ),
 )
-"""Gives entries that have none the sums of what the ledger has of the path to each. O(entries), and sorts."""
+"""Gives entries that have none the sums of the ledger for the path to each. O(entries), and sorts."""
 
 
 # -- for review -------------------------------------------------------------------------------------------------------
 
 
 def creation_sql(dialect: Dialect) -> str:
-    """Return, as one script, the SQL that makes a new store: what opening an empty database runs."""
+    """Return, as one script, the SQL that makes a new store, as opening an empty database runs it."""
     where = " in the first schema of the search_path" if dialect == "postgresql" else ""
     statements = [*stamp_statements(dialect), *schema_statements(dialect)]
     opening = ["BEGIN", LOCK_STATEMENT] if dialect == "postgresql" else ["PRAGMA journal_mode = WAL", "BEGIN IMMEDIATE"]
@@ -299,30 +299,55 @@ def creation_sql(dialect: Dialect) -> str:
     return f"-- Makes a store of format {FORMAT_VERSION}{where}, in one transaction.\n\n" + "\n".join(script)
 
 
-def upgrade_sql(dialect: Dialect, found: int) -> str:
+def upgrade_sql(dialect: Dialect, earlier: int) -> str:
     """Return, as one script, the SQL that upgrades a store of format ``found`` to the current one.
 
     Raises `InvalidArgument` for a format that there is not, or not yet.
     """
-    if not FIRST_FORMAT <= found <= FORMAT_VERSION:
+    if not FIRST_FORMAT <= earlier <= FORMAT_VERSION:
         raise InvalidArgument(
-            f"format {found} is not one that this flue_py knows: there are {FIRST_FORMAT} to {FORMAT_VERSION}"
+            f"format {earlier} is not one that this flue_py knows: there are {FIRST_FORMAT} to {FORMAT_VERSION}"
         )
-    if found == FORMAT_VERSION:
-        return f"-- Format {found} is the current one: there is nothing to do.\n"
-    script = alembic_sql(dialect, f"{REVISIONS[found]}:head")
-    return f"-- Upgrades a store from format {found} to {FORMAT_VERSION}, in one transaction.\n\n{script}"
+    if earlier == FORMAT_VERSION:
+        return f"-- Format {earlier} is the current one: there is nothing to do.\n"
+    script = alembic_sql(dialect, f"{REVISIONS[earlier]}:head")
+    return f"-- Upgrades a store from format {earlier} to {FORMAT_VERSION}, in one transaction.\n\n{script}"
 
 
 def alembic_sql(dialect: Dialect, revisions: str = "head") -> str:
-    """Return what alembic's offline mode prints for a range of revisions (``0001:head``, or ``head``: from nothing)."""
+    """Return the output of alembic's offline mode for some revisions (``0001:head``, or ``head``: from nothing)."""
     config = alembic_config(url=f"{dialect}://")
     config.output_buffer = printed = io.StringIO()
     alembic_command.upgrade(config, revisions, sql=True)
     return printed.getvalue()
 
 
+def printed_schema(dialect: Dialect) -> str:
+    """Return the SQL that makes every table but the stamp, in an order in which it can be run."""
+    compiler = sqlalchemy.make_url(f"{dialect}://").get_dialect()()
+    statements: list[str] = []
+    for table in schema.metadata.sorted_tables:
+        if table.name != "flue_store":
+            statements.append(str(sqlalchemy.schema.CreateTable(table).compile(dialect=compiler)))
+            indexes = sorted(table.indexes, key=lambda index: str(index.name))
+            statements += [str(sqlalchemy.schema.CreateIndex(index).compile(dialect=compiler)) for index in indexes]
+    statements += [
+        schema.HISTORY_VIEW,
+        """\
+CREATE TABLE alembic_version (
+    version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
+)""",
+        f"INSERT INTO alembic_version (version_num) VALUES ('{HEAD}')",
+    ]
+    return "".join(_tidy(statement) + STATEMENT_END for statement in statements)
+
+
 def _tidy(statement: str) -> str:
     """Return a statement without tabs, blanks at the ends of lines and blank lines."""
     lines = (line.rstrip().replace("\t", "    ") for line in statement.split("\n"))
     return "\n".join(line for line in lines if line)
+
+
+if __name__ == "__main__":
+    for dialect in get_args(Dialect):
+        printed_path(dialect).write_text(printed_schema(dialect), encoding="utf-8")

@@ -236,11 +236,11 @@ EntryColumns: TypeAlias = tuple[
     bytes | None,
     bytes | None,
 ]
-"""What a `StoredEntry` is, as a plain tuple: nothing is made of the thousand rows of a path before they are entries."""
+"""A `StoredEntry` as a plain tuple: nothing is made of the thousand rows of a path before they are entries."""
 
 StoredBody = tuple[int, str | None, int | None, bytes, bytes | None, bytes | None, bytes | None]
 """Of an entry its depth, its kind and its time (both None for a message), its digest and its payload's three columns:
-a plain tuple, since most of what a model is sent is read this way."""
+a plain tuple, since most of a request to a model is read this way."""
 
 
 class Sums(NamedTuple):

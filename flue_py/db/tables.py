@@ -1,10 +1,14 @@
 """The tables, as the migrations make them. `docs/format.md` describes each for a reader with ``sqlite3`` alone.
 
-Internal keys are integers; a public id is stored once. Payloads are JSON *text* (key order, bytes and NUL escapes
-survive). Rows of history carry ``tree_id``, so that a tree can live on one shard.
+The columns of a table are the fields of its row, in their order. Internal keys are integers; a public id is stored
+once. Payloads are JSON *text* (key order, bytes and NUL escapes survive). Rows of history carry ``tree_id``, so that a
+tree can live on one shard.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -23,7 +27,24 @@ from sqlalchemy import (
     text,
 )
 
-from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
+from flue_py.core.ledger import (
+    AttachmentRow,
+    BlobRow,
+    BudgetRow,
+    CallRow,
+    EditRow,
+    EntryRow,
+    LaneRow,
+    LinkRow,
+    MarkRow,
+    MoveRow,
+    Payer,
+    RequestRow,
+    ReservationRow,
+    SessionRow,
+)
+from flue_py.core.sessions import DocumentRow
+from flue_py.core.usage import PAID_COLUMNS
 
 NAMING = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -41,6 +62,43 @@ KEY = BigInteger().with_variant(Integer(), "sqlite")
 # ids nor the range of a prefix is the same.
 TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 
+# Columns that formats before the first release did not have.
+_ADDED = {*PAID_COLUMNS, "active_at", "active_slot", "reported", "unknown"}
+
+
+def _columns(
+    row: type[tuple[Any, ...]], *special: Column[Any], extra: Mapping[int, Column[Any]] | None = None
+) -> Iterator[Column[Any]]:
+    """Yield the columns of a row, in its order: ``special`` ones in their places, ``extra`` ones at these places."""
+    specials, extras = {column.name: column for column in special}, dict(extra or {})
+    for place, (name, kind) in enumerate(row.__annotations__.items()):
+        if place in extras:
+            yield extras[place]
+        default = text("0") if name in _ADDED else None
+        declared = repr(kind)
+        type_: Any = LargeBinary if "bytes" in declared else BigInteger if "int" in declared else TEXT
+        plain = Column(name, type_, nullable="None" in declared, server_default=default)
+        yield specials.get(name, plain)
+
+
+def _number(name: str) -> Column[Any]:
+    return Column(name, BigInteger, nullable=False)
+
+
+def _key(name: str) -> Column[Any]:
+    return Column(name, KEY, primary_key=True, autoincrement=False)
+
+
+def _owner(name: str, key: str) -> Column[Any]:
+    """Return a column that names a row by its key, and goes with it."""
+    return Column(name, BigInteger, ForeignKey(key, ondelete="CASCADE"), nullable=False)
+
+
+def _partial(name: str, *columns: str, where: str, unique: bool = False) -> Index:
+    """Return an index of the rows where something is so."""
+    return Index(name, *columns, unique=unique, sqlite_where=text(where), postgresql_where=text(where))
+
+
 store_state = Table(
     "flue_store",
     metadata,
@@ -52,45 +110,10 @@ store_state = Table(
 sessions = Table(
     "sessions",
     metadata,
-    Column("session_key", KEY, primary_key=True, autoincrement=False),
-    Column("id", TEXT, nullable=False),
-    Column("tree_id", BigInteger, nullable=False),
-    Column("scope", TEXT, nullable=False),
-    Column("key", TEXT),
-    Column("title", TEXT),
-    Column("kind", TEXT, nullable=False),
-    Column("task_depth", BigInteger, nullable=False),
-    Column("forked_from_session", TEXT),
-    Column("forked_from_entry", TEXT),
-    Column("leaf", TEXT),
-    Column("revision", BigInteger, nullable=False),
-    Column("metadata", TEXT, nullable=False),
-    Column("cwd", TEXT),
-    Column("config_path", TEXT),
-    Column("completed_at", BigInteger),
-    Column("trashed_at", BigInteger),
-    Column("entry_count", BigInteger, nullable=False),
-    Column("message_count", BigInteger, nullable=False),
-    Column("first_message", TEXT),
-    Column("spent_tokens", BigInteger, nullable=False),
-    Column("spent_cost", BigInteger, nullable=False),
-    Column("created_at", BigInteger, nullable=False),
-    Column("updated_at", BigInteger, nullable=False),
-    Column("auto_title", TEXT),
-    Column("unpriced_calls", BigInteger, nullable=False, server_default=text("0")),
-    Column("active_at", BigInteger, nullable=False, server_default=text("0")),
-    Column("unknown_calls", BigInteger, nullable=False, server_default=text("0")),
-    Column("active_slot", BigInteger, nullable=False, server_default=text("0")),
+    *_columns(SessionRow, _key("session_key"), extra={2: _number("tree_id")}),
     CheckConstraint("kind IN ('root', 'fork', 'task')", name="kind"),
     UniqueConstraint("id"),
-    Index(
-        "uq_sessions_scope_key",
-        "scope",
-        "key",
-        unique=True,
-        sqlite_where=text("key IS NOT NULL AND trashed_at IS NULL"),
-        postgresql_where=text("key IS NOT NULL AND trashed_at IS NULL"),
-    ),
+    _partial("uq_sessions_scope_key", "scope", "key", where="key IS NOT NULL AND trashed_at IS NULL", unique=True),
     # An append changes active_at, but its slot every four seconds only: most appends leave these indexes alone
     # (decision 0003).
     Index("ix_sessions_active_slot", "active_slot", "session_key"),
@@ -107,13 +130,7 @@ sessions = Table(
 task_links = Table(
     "task_links",
     metadata,
-    Column("parent_key", BigInteger, ForeignKey("sessions.session_key", ondelete="CASCADE"), nullable=False),
-    Column("position", BigInteger, nullable=False),
-    Column("task_id", TEXT, nullable=False),
-    Column("child_id", TEXT, nullable=False),
-    Column("entry_id", TEXT),
-    Column("status", TEXT),
-    Column("summary", TEXT),
+    *_columns(LinkRow, _owner("parent_key", "sessions.session_key")),
     PrimaryKeyConstraint("parent_key", "position"),
     UniqueConstraint("parent_key", "child_id"),
     Index("ix_task_links_child_id", "child_id"),
@@ -123,11 +140,7 @@ task_links = Table(
 lanes = Table(
     "lanes",
     metadata,
-    Column("tree_id", BigInteger, nullable=False),
-    Column("lane_id", BigInteger, nullable=False),
-    Column("owner_key", BigInteger, nullable=False),
-    Column("parent_lane", BigInteger),
-    Column("fork_depth", BigInteger, nullable=False),
+    *_columns(LaneRow, extra={0: _number("tree_id")}),
     PrimaryKeyConstraint("tree_id", "lane_id"),
     CheckConstraint("(parent_lane IS NULL) = (fork_depth = -1)", name="root"),
     Index("ix_lanes_owner_key", "owner_key"),
@@ -138,27 +151,8 @@ lanes = Table(
 entries = Table(
     "entries",
     metadata,
-    Column("tree_id", BigInteger, nullable=False),
-    Column("lane_id", BigInteger, nullable=False),
-    Column("depth", BigInteger, nullable=False),
-    Column("id", TEXT, nullable=False),
-    Column("parent_id", TEXT),
-    Column("kind", TEXT, nullable=False),
-    Column("role", TEXT),
-    Column("source", TEXT),
-    Column("session_key", BigInteger, nullable=False),
-    Column("revision", BigInteger, nullable=False),
-    Column("ordinal", BigInteger, nullable=False),
-    Column("created_at", BigInteger, nullable=False),
-    Column("counted", BigInteger, nullable=False),
-    # What is read without the payload stands before it: behind a large one, it would cost reading that.
-    *[Column(name, BigInteger, nullable=False) for name in TOTAL_COLUMNS],
-    *[Column(name, BigInteger, nullable=False, server_default=text("0")) for name in PAID_COLUMNS],
-    Column("digest", LargeBinary, nullable=False),
-    Column("blob", LargeBinary),
-    Column("packed", LargeBinary),
-    Column("extra", TEXT),
-    Column("payload", TEXT),
+    # Fields that are read without the payload stand before it: behind a large one, they would cost reading that.
+    *_columns(EntryRow, extra={0: _number("tree_id")}),
     PrimaryKeyConstraint("tree_id", "lane_id", "depth"),
     # By the id first: calls are looked up by the ids of entries of any tree (decision 0003).
     UniqueConstraint("id", "tree_id"),
@@ -168,47 +162,19 @@ entries = Table(
         " OR (payload IS NULL AND packed IS NULL AND blob IS NOT NULL)",
         name="payload",
     ),
-    Index(
-        "ix_entries_compaction",
-        "tree_id",
-        "lane_id",
-        "depth",
-        sqlite_where=text("kind = 'compaction'"),
-        postgresql_where=text("kind = 'compaction'"),
-    ),
-    Index(
-        "ix_entries_exclusion",
-        "tree_id",
-        "lane_id",
-        "depth",
-        sqlite_where=text("kind = 'exclusion'"),
-        postgresql_where=text("kind = 'exclusion'"),
-    ),
+    _partial("ix_entries_compaction", "tree_id", "lane_id", "depth", where="kind = 'compaction'"),
+    _partial("ix_entries_exclusion", "tree_id", "lane_id", "depth", where="kind = 'exclusion'"),
     # No message has a row of it.
-    Index(
-        "ix_entries_setting",
-        "tree_id",
-        "lane_id",
-        "depth",
-        sqlite_where=text("kind IN ('model_change', 'thinking_level_change')"),
-        postgresql_where=text("kind IN ('model_change', 'thinking_level_change')"),
+    _partial(
+        "ix_entries_setting", "tree_id", "lane_id", "depth", where="kind IN ('model_change', 'thinking_level_change')"
     ),
-    Index(
-        "ix_entries_blob",
-        "tree_id",
-        "blob",
-        sqlite_where=text("blob IS NOT NULL"),
-        postgresql_where=text("blob IS NOT NULL"),
-    ),
+    _partial("ix_entries_blob", "tree_id", "blob", where="blob IS NOT NULL"),
 )
 
 blobs = Table(
     "blobs",
     metadata,
-    Column("tree_id", BigInteger, nullable=False),
-    Column("sha256", LargeBinary, nullable=False),
-    Column("size", BigInteger, nullable=False),
-    Column("data", LargeBinary, nullable=False),
+    *_columns(BlobRow, extra={0: _number("tree_id")}),
     PrimaryKeyConstraint("tree_id", "sha256"),
 )
 
@@ -216,11 +182,7 @@ blobs = Table(
 attachments = Table(
     "attachments",
     metadata,
-    Column("tree_id", BigInteger, nullable=False),
-    Column("lane_id", BigInteger, nullable=False),
-    Column("depth", BigInteger, nullable=False),
-    Column("place", BigInteger, nullable=False),
-    Column("sha256", LargeBinary, nullable=False),
+    *_columns(AttachmentRow, extra={0: _number("tree_id")}),
     PrimaryKeyConstraint("tree_id", "lane_id", "depth", "place"),
     Index("ix_attachments_sha256", "tree_id", "sha256"),
     sqlite_with_rowid=False,
@@ -229,15 +191,7 @@ attachments = Table(
 leaf_moves = Table(
     "leaf_moves",
     metadata,
-    Column("session_key", BigInteger, ForeignKey("sessions.session_key", ondelete="CASCADE"), nullable=False),
-    Column("revision", BigInteger, nullable=False),
-    Column("from_entry", TEXT),
-    Column("to_entry", TEXT),
-    Column("reason", TEXT, nullable=False),
-    Column("undoes", BigInteger),
-    Column("moved_by", TEXT),
-    Column("at", BigInteger, nullable=False),
-    Column("why", TEXT),
+    *_columns(MoveRow, _owner("session_key", "sessions.session_key")),
     PrimaryKeyConstraint("session_key", "revision"),
     sqlite_with_rowid=False,
 )
@@ -246,15 +200,7 @@ leaf_moves = Table(
 session_edits = Table(
     "session_edits",
     metadata,
-    Column("session_key", BigInteger, ForeignKey("sessions.session_key", ondelete="CASCADE"), nullable=False),
-    Column("revision", BigInteger, nullable=False),
-    Column("what", TEXT, nullable=False),
-    Column("entry_id", TEXT),
-    Column("before", TEXT),
-    Column("after", TEXT),
-    Column("edited_by", TEXT),
-    Column("why", TEXT),
-    Column("at", BigInteger, nullable=False),
+    *_columns(EditRow, _owner("session_key", "sessions.session_key")),
     PrimaryKeyConstraint("session_key", "revision", "what"),
     sqlite_with_rowid=False,
 )
@@ -262,11 +208,7 @@ session_edits = Table(
 requests = Table(
     "requests",
     metadata,
-    Column("session_key", BigInteger, ForeignKey("sessions.session_key", ondelete="CASCADE"), nullable=False),
-    Column("idempotency_key", TEXT, nullable=False),
-    Column("operation", TEXT, nullable=False),
-    Column("digest", LargeBinary, nullable=False),
-    Column("result", TEXT, nullable=False),
+    *_columns(RequestRow, _owner("session_key", "sessions.session_key")),
     PrimaryKeyConstraint("session_key", "idempotency_key"),
     sqlite_with_rowid=False,
 )
@@ -274,11 +216,7 @@ requests = Table(
 marks = Table(
     "marks",
     metadata,
-    Column("session_key", BigInteger, ForeignKey("sessions.session_key", ondelete="CASCADE"), nullable=False),
-    Column("entry_id", TEXT, nullable=False),
-    Column("kind", TEXT, nullable=False),
-    Column("value", TEXT),
-    Column("at", BigInteger, nullable=False),
+    *_columns(MarkRow, _owner("session_key", "sessions.session_key")),
     PrimaryKeyConstraint("session_key", "entry_id", "kind"),
     CheckConstraint("kind IN ('label', 'pin', 'retracted')", name="kind"),
     sqlite_with_rowid=False,
@@ -289,51 +227,18 @@ marks = Table(
 ledger = Table(
     "ledger",
     metadata,
-    Column("scope", TEXT, nullable=False),
-    Column("provider", TEXT, nullable=False),
-    Column("call_id", TEXT),
-    Column("session_key", BigInteger, nullable=False),
-    Column("tree_id", BigInteger, nullable=False),
-    Column("entry_id", TEXT),
-    Column("purpose", TEXT, nullable=False),
-    Column("model", TEXT, nullable=False),
-    Column("input_tokens", BigInteger, nullable=False),
-    Column("output_tokens", BigInteger, nullable=False),
-    Column("cache_read_tokens", BigInteger, nullable=False),
-    Column("cache_write_5m_tokens", BigInteger, nullable=False),
-    Column("cache_write_1h_tokens", BigInteger, nullable=False),
-    Column("reasoning_tokens", BigInteger, nullable=False),
-    Column("total_tokens", BigInteger, nullable=False),
-    Column("cost", BigInteger),
-    Column("price_source", TEXT),
-    Column("at", BigInteger, nullable=False),
-    Column("outcome", TEXT),
-    Column("unknown", BigInteger, nullable=False, server_default=text("0")),
-    Column("agent", TEXT),
-    Column("reported", BigInteger, nullable=False, server_default=text("0")),
+    *_columns(CallRow, Column("call_id", TEXT), extra={4: _number("tree_id")}),
     Column("number", KEY, Identity(), primary_key=True),
     CheckConstraint("call_id IS NOT NULL OR entry_id IS NOT NULL", name="call"),
     Index("ix_ledger_session_key", "session_key"),
-    Index(
-        "uq_ledger_call_id",
-        "scope",
-        "provider",
-        "call_id",
-        unique=True,
-        sqlite_where=text("call_id IS NOT NULL"),
-        postgresql_where=text("call_id IS NOT NULL"),
-    ),
+    _partial("uq_ledger_call_id", "scope", "provider", "call_id", where="call_id IS NOT NULL", unique=True),
 )
 
 # Who paid, once per session instead of in every row; like the ledger, it outlives the session.
 ledger_sessions = Table(
     "ledger_sessions",
     metadata,
-    Column("session_key", KEY, primary_key=True, autoincrement=False),
-    Column("session_id", TEXT, nullable=False),
-    Column("tree_id", BigInteger),
-    Column("task_of", TEXT),
-    Column("project", TEXT),
+    *_columns(Payer, _key("session_key"), extra={2: Column("tree_id", BigInteger)}),
     UniqueConstraint("session_id", "session_key"),
     Index("ix_ledger_sessions_tree_id", "tree_id"),
 )
@@ -343,55 +248,23 @@ ledger_sessions = Table(
 budgets = Table(
     "budgets",
     metadata,
-    Column("budget_key", KEY, primary_key=True, autoincrement=False),
-    Column("id", TEXT, nullable=False),
-    Column("scope", TEXT, nullable=False),
-    Column("covers", TEXT, nullable=False),
-    Column("session_id", TEXT),
-    Column("unit", TEXT, nullable=False),
-    Column("allowed", BigInteger, nullable=False),
-    Column("spent", BigInteger, nullable=False),
-    Column("reserved", BigInteger, nullable=False),
-    Column("seeded", BigInteger, nullable=False),
-    Column("created_at", BigInteger, nullable=False),
-    Column("updated_at", BigInteger, nullable=False),
+    *_columns(BudgetRow, extra={0: _key("budget_key")}),
     CheckConstraint("covers IN ('session', 'tasks', 'scope')", name="covers"),
     CheckConstraint("unit IN ('tokens', 'picodollars')", name="unit"),
     CheckConstraint("(session_id IS NULL) = (covers = 'scope')", name="session"),
     UniqueConstraint("id"),
     UniqueConstraint("session_id", "covers", "unit"),
-    Index(
-        "uq_budgets_scope",
-        "scope",
-        "unit",
-        unique=True,
-        sqlite_where=text("session_id IS NULL"),
-        postgresql_where=text("session_id IS NULL"),
-    ),
+    _partial("uq_budgets_scope", "scope", "unit", where="session_id IS NULL", unique=True),
 )
 
 # What was set aside for a call that is under way, in each budget that covers it, and what became of it.
 reservations = Table(
     "reservations",
     metadata,
-    Column("reservation_id", TEXT, nullable=False),
-    Column("budget_key", BigInteger, ForeignKey("budgets.budget_key", ondelete="CASCADE"), nullable=False),
-    Column("session_id", TEXT),
-    Column("amount", BigInteger, nullable=False),
-    Column("state", TEXT, nullable=False),
-    Column("used", BigInteger),
-    Column("created_at", BigInteger, nullable=False),
-    Column("expires_at", BigInteger, nullable=False),
-    Column("settled_at", BigInteger),
+    *_columns(ReservationRow, extra={1: _owner("budget_key", "budgets.budget_key")}),
     PrimaryKeyConstraint("reservation_id", "budget_key"),
     CheckConstraint("state IN ('held', 'committed', 'released', 'expired')", name="state"),
-    Index(
-        "ix_reservations_held",
-        "budget_key",
-        "expires_at",
-        sqlite_where=text("state = 'held'"),
-        postgresql_where=text("state = 'held'"),
-    ),
+    _partial("ix_reservations_held", "budget_key", "expires_at", where="state = 'held'"),
     sqlite_with_rowid=False,
 )
 
@@ -400,18 +273,7 @@ reservations = Table(
 documents = Table(
     "documents",
     metadata,
-    Column("scope", TEXT, nullable=False),
-    Column("kind", TEXT, nullable=False),
-    Column("space", TEXT, nullable=False),
-    Column("project", TEXT, nullable=False),
-    Column("name", TEXT, nullable=False),
-    Column("type", TEXT, nullable=False),
-    Column("source", TEXT),
-    Column("created_at", BigInteger, nullable=False),
-    Column("changed_at", BigInteger, nullable=False),
-    Column("chars", BigInteger, nullable=False),
-    Column("digest", LargeBinary, nullable=False),
-    Column("body", TEXT, nullable=False),
+    *_columns(DocumentRow),
     PrimaryKeyConstraint("scope", "kind", "space", "project", "name"),
     CheckConstraint("kind IN ('memory', 'file')", name="kind"),
 )

@@ -22,7 +22,7 @@ _SHARED = lowlevel.RunVar["WeakValueDictionary[str, trio.Lock] | None"]("locks o
 
 
 class _OnTrio(Waiting):
-    """On the event loop of trio: other tasks go on meanwhile, and what blocks runs on another thread."""
+    """On the event loop of trio: other tasks go on meanwhile, and calls that block run on another thread."""
 
     needs_loop = True
     has_loop = True
@@ -52,27 +52,27 @@ class _OnTrio(Waiting):
     async def ahead(self, function: Callable[[], Result | None]) -> AsyncGenerator[Result, None]:
         making = _OnThread(function)
         try:
-            while (made := await making.result()) is not None:
+            while (result := await making.result()) is not None:
                 making = _OnThread(function)
-                yield made
+                yield result
         finally:
             # The thread must not go on with what may be closed from here on.
             with trio.CancelScope(shield=True):
                 await making.ended.wait()
 
     async def outcomes(self, work: Sequence[Coroutine[object, object, Result]]) -> list[Result | Exception]:
-        found: dict[int, Result | Exception] = {}
+        outcomes: dict[int, Result | Exception] = {}
 
-        async def note(number: int, each: Coroutine[object, object, Result]) -> None:
+        async def note(number: int, job: Coroutine[object, object, Result]) -> None:
             try:
-                found[number] = await each
+                outcomes[number] = await job
             except Exception as error:  # noqa: BLE001 - given to the caller
-                found[number] = error
+                outcomes[number] = error
 
         async with trio.open_nursery() as nursery:
-            for number, each in enumerate(work):
-                nursery.start_soon(note, number, each)
-        return [found[number] for number in range(len(found))]
+            for number, job in enumerate(work):
+                nursery.start_soon(note, number, job)
+        return [outcomes[number] for number in range(len(outcomes))]
 
     async def ask(self, function: Callable[[], Coroutine[object, object, Result]], seconds: float | None) -> Result:
         return await within(function, seconds)
@@ -95,14 +95,14 @@ class _OnThread(Generic[Result]):
         self.ended.set()
 
     async def result(self) -> Result:
-        """Wait for it, and return what it returned."""
+        """Wait for it, and return its result."""
         await self.ended.wait()
         assert self._outcome is not None
         return self._outcome.unwrap()
 
 
 class _Promise(Generic[Result]):
-    """What a task waits for (see `waiting.Promise`)."""
+    """A value that a task waits for (see `waiting.Promise`)."""
 
     __slots__ = ("_error", "_is_done", "_result", "_task")
 

@@ -1,6 +1,6 @@
-"""How the calls of a store wait: for each other, for work that blocks, and to the end of what was begun.
+"""How the calls of a store wait: for each other, for work that blocks, and to the end of work that has begun.
 
-What goes round a transaction waits in these ways only, so that it runs on an event loop and, where a store needs none,
+Code around a transaction waits in these ways only, so that it runs on an event loop and, where a store needs none,
 is driven by hand on the thread that asks.
 """
 
@@ -51,22 +51,22 @@ class Waiting(Protocol):
         """Return such a lock that all stores of this loop have in common which ask for the same name."""
 
     async def finish(self, work: Coroutine[object, object, Result]) -> Result:
-        """Return what ``work`` returns. Where the caller is cancelled meanwhile, finish it first, then say so."""
+        """Return the result of ``work``. If the caller is cancelled meanwhile, finish it first, then say so."""
 
     async def call(self, function: Callable[[], Result]) -> Result:
-        """Return what a function returns that blocks or takes long, called where it holds up nobody else."""
+        """Return the result of a function that blocks or takes long, called where it holds up nobody else."""
 
     def ahead(self, function: Callable[[], Result | None]) -> AsyncGenerator[Result, None]:
-        """Yield what such a function returns, again and again until that is None; to be closed, if not exhausted.
+        """Yield the result of such a function, again and again until that is None; to be closed, if not exhausted.
 
         While one result is used, the next one may be made.
         """
 
     async def outcomes(self, work: Sequence[Coroutine[object, object, Result]]) -> list[Result | Exception]:
-        """Return what each of these returns or raises, in their order; they may run at the same time."""
+        """Return the results and the errors of these, in their order; they may run at the same time."""
 
     async def ask(self, function: Callable[[], Coroutine[object, object, Result]], seconds: float | None) -> Result:
-        """Return what a coroutine function of the caller returns, such as a model. No turn may be held meanwhile.
+        """Return the result of a coroutine function of the caller, such as a model. No turn may be held meanwhile.
 
         Raises `TimeoutError` after so many seconds; None waits for ever.
         """
@@ -76,7 +76,7 @@ class Waiting(Protocol):
 
 
 class Promise(Protocol[Result]):
-    """What one task waits for, until it is settled on the loop. A task that is cancelled waits no more: it is done."""
+    """A value that one task waits for, until it is settled on the loop. A cancelled task waits no more: it is done."""
 
     def done(self) -> bool:
         """Return whether it is settled, or the one who waited was cancelled. It must not be settled then."""
@@ -85,13 +85,13 @@ class Promise(Protocol[Result]):
         """Settle it."""
 
     def set_exception(self, error: BaseException, /) -> None:
-        """Settle it with what is to be raised."""
+        """Settle it with an error."""
 
     def __await__(self) -> Generator[Any, Any, Result]: ...
 
 
 class Loop(Protocol):
-    """What a store needs of the event loop that it was opened in."""
+    """The functions of the event loop that a store was opened in."""
 
     name: str
     """asyncio or trio."""
@@ -100,7 +100,7 @@ class Loop(Protocol):
     """How calls wait on it."""
 
     cancelled: type[BaseException]
-    """What is raised where a task is cancelled."""
+    """The error of a task that is cancelled."""
 
     promise: Callable[[], Promise[Any]]
     """Return a new promise."""
@@ -139,7 +139,7 @@ async def ended(task: asyncio.Future[Any]) -> None:
 
 
 async def within(function: Callable[[], Coroutine[object, object, Result]], seconds: float | None) -> Result:
-    """Return what a coroutine function returns, on the loop that runs. `TimeoutError` after so many seconds."""
+    """Return the result of a coroutine function, on the loop that runs. `TimeoutError` after so many seconds."""
     if seconds is None:
         return await function()
     from anyio import fail_after  # noqa: PLC0415 - as above
@@ -149,7 +149,7 @@ async def within(function: Callable[[], Coroutine[object, object, Result]], seco
 
 
 class OnLoop(Waiting):
-    """On the event loop of asyncio: other tasks go on meanwhile, and what blocks runs on another thread."""
+    """On the event loop of asyncio: other tasks go on meanwhile, and calls that block run on another thread."""
 
     needs_loop = True
     has_loop = True
@@ -176,20 +176,20 @@ class OnLoop(Waiting):
     async def ahead(self, function: Callable[[], Result | None]) -> AsyncGenerator[Result, None]:
         making = asyncio.create_task(asyncio.to_thread(function))
         try:
-            while (made := await making) is not None:
+            while (result := await making) is not None:
                 making = asyncio.create_task(asyncio.to_thread(function))
-                yield made
+                yield result
         finally:
             # The thread must not go on with what may be closed from here on.
             await ended(making)
 
     async def outcomes(self, work: Sequence[Coroutine[object, object, Result]]) -> list[Result | Exception]:
-        found = await asyncio.gather(*work, return_exceptions=True)
-        for outcome in found:
+        outcomes = await asyncio.gather(*work, return_exceptions=True)
+        for outcome in outcomes:
             if isinstance(outcome, BaseException) and not isinstance(outcome, Exception):
                 raise outcome
         return [
-            outcome for outcome in found if not isinstance(outcome, BaseException) or isinstance(outcome, Exception)
+            outcome for outcome in outcomes if not isinstance(outcome, BaseException) or isinstance(outcome, Exception)
         ]
 
     async def ask(self, function: Callable[[], Coroutine[object, object, Result]], seconds: float | None) -> Result:
@@ -225,17 +225,17 @@ class OnCaller(Waiting):
         return function()
 
     async def ahead(self, function: Callable[[], Result | None]) -> AsyncGenerator[Result, None]:
-        while (made := function()) is not None:
-            yield made
+        while (result := function()) is not None:
+            yield result
 
     async def outcomes(self, work: Sequence[Coroutine[object, object, Result]]) -> list[Result | Exception]:
-        found: list[Result | Exception] = []
-        for each in work:
+        outcomes: list[Result | Exception] = []
+        for coroutine in work:
             try:
-                found.append(await each)
+                outcomes.append(await coroutine)
             except Exception as error:  # noqa: BLE001 - handed to the caller
-                found.append(error)
-        return found
+                outcomes.append(error)
+        return outcomes
 
     async def ask(self, function: Callable[[], Coroutine[object, object, Result]], seconds: float | None) -> Result:
         if self.has_loop:
@@ -265,7 +265,7 @@ class OnCaller(Waiting):
 
 
 class _Turn:
-    """A lock for threads. No task waits for another one here: what holds it is not suspended."""
+    """A lock for threads. No task waits for another one here: its holder is not suspended."""
 
     __slots__ = ("_lock", "_waiting")
 
@@ -282,7 +282,7 @@ class _Turn:
 
 
 def _on_own_loop(function: Callable[[], Coroutine[object, object, Result]]) -> Result:
-    """Return what a coroutine function returns, on a new event loop: on this thread, unless a loop runs here."""
+    """Return the result of a coroutine function, on a new event loop: on this thread, unless a loop runs here."""
     if asyncio._get_running_loop() is None:  # noqa: SLF001 - documented, and the only way to ask without an error
         return asyncio.run(function())
     with futures.ThreadPoolExecutor(1, thread_name_prefix="flue-ask") as thread:
@@ -290,9 +290,9 @@ def _on_own_loop(function: Callable[[], Coroutine[object, object, Result]]) -> R
 
 
 def run_here(work: Coroutine[object, object, Result]) -> Result:
-    """Return what a coroutine returns that is never suspended, as of a store that is `OnCaller`: without a loop.
+    """Return the result of a coroutine that is never suspended, as of a store that is `OnCaller`: without a loop.
 
-    Raises what it raises, and `InvalidArgument` where it waits for something after all.
+    Raises its errors, and `InvalidArgument` if it waits for something after all.
     """
     try:
         work.send(None)

@@ -29,7 +29,7 @@ from flue_py.core.sessions import (
     retracted_in,
 )
 from flue_py.db.backend import Backend
-from flue_py.db.words import MARK, FoundText, IndexedText, KnownSession, Wanted, WordIndex, session_mark
+from flue_py.db.runner import MARK, FoundText, IndexedText, KnownSession, Wanted, WordIndex, session_mark
 from flue_py.errors import (
     AmbiguousId,
     CorruptStore,

@@ -17,12 +17,11 @@ from alembic import command
 from sqlalchemy import create_engine, inspect
 
 import flue_py
-from flue_py.db import printing
 from flue_py.db import schema as ddl
 from flue_py.db.migrate import look_at
 from flue_py.db.migrate import migrate as migrate_database
 from flue_py.db.salvage.rebuild import salvage
-from flue_py.db.schema import FIRST_FORMAT, FORMAT_VERSION
+from flue_py.db.schema import FIRST_FORMAT, FORMAT_VERSION, printed_schema
 from flue_py.db.sqlite import file as migrate
 from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import CorruptStore, FlueError, FormatTooNew, NotAStore, StoreUnavailable
@@ -178,7 +177,7 @@ def test_the_comparison_of_catalogs_sees_checks_partial_indexes_and_rowids(tmp_p
 def test_the_printed_schema_is_that_of_the_tables(dialect: ddl.Dialect) -> None:
     kept = ddl.printed_path(dialect).read_text(encoding="utf-8")
 
-    assert kept == printing.printed_schema(dialect), "run python -m flue_py.db.printing"
+    assert kept == printed_schema(dialect), "run python -m flue_py.db.schema"
     assert "".join(f"{statement}{ddl.STATEMENT_END}" for statement in ddl.schema_statements(dialect)) == kept
 
 

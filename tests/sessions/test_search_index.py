@@ -22,9 +22,9 @@ import flue_py.sync
 from flue_py.core.sessions import Change, SessionHead
 from flue_py.db import ops
 from flue_py.db.backend import Backend
+from flue_py.db.runner import WordIndex
 from flue_py.db.sqlite import words
 from flue_py.db.sqlite.runner import RunnerOnFile
-from flue_py.db.words import WordIndex
 from flue_py.errors import StoreUnavailable
 from flue_py.search import How
 from flue_py.sessions import search as answering

@@ -17,7 +17,7 @@ import pytest
 import flue_py
 from flue_py.db import files as private_files
 from flue_py.db.sqlite import file as sqlite_copy
-from flue_py.db.sqlite.backup import back_up
+from flue_py.db.sqlite.runner import back_up
 from flue_py.errors import CorruptStore, FormatTooNew, InvalidArgument, StoreClosed, StoreUnavailable
 from tests.postgres import NewDatabase
 from tests.tables import inputs

@@ -10,7 +10,7 @@ import pytest
 from flue_py.core.ledger import Amounts, Budget, NewBudget, Reservation
 from flue_py.core.sessions import NewSession
 from flue_py.db.backend import Backend
-from flue_py.db.ops.ledger import Deleting, Releasing, Reserving
+from flue_py.db.ops.ledger import deleting, releasing, reserving
 from flue_py.db.runner import Transaction
 from flue_py.errors import BudgetNotFound, ReservationSettled
 from tests.sources import OpenBackend, counted_sources
@@ -59,14 +59,14 @@ async def test_calls_on_budgets_happen_once(open_backend: OpenBackend) -> None:
         assert found is not None
         return found.reserved
 
-    held: Reservation = await run_twice(backend, Reserving(backend._sources, "s", Amounts(60), HOUR_US))
+    held: Reservation = await run_twice(backend, reserving(backend._sources, "s", Amounts(60), HOUR_US))
     assert await reserved() == 60
-    assert (await run_twice(backend, Releasing(backend._sources, held.id))).state == "released"
+    assert (await run_twice(backend, releasing(backend._sources, held.id))).state == "released"
     assert await reserved() == 0
     with pytest.raises(ReservationSettled):
-        await backend._runner.write(Releasing(backend._sources, held.id))
-    assert (await run_twice(backend, Deleting(backend._sources, budget.id))).id == budget.id
+        await backend._runner.write(releasing(backend._sources, held.id))
+    assert (await run_twice(backend, deleting(backend._sources, budget.id))).id == budget.id
     with pytest.raises(BudgetNotFound):
-        await backend._runner.write(Deleting(backend._sources, budget.id))
+        await backend._runner.write(deleting(backend._sources, budget.id))
     assert (await backend.verify()).problems == []
     await backend.close()

@@ -1,4 +1,4 @@
-"""What a store does, as functions of a transaction: a file for each idea.
+"""The operations of a store, as functions of a transaction: a file for each idea.
 
 A file is loaded when something of it is first used, so that a program that only reads starts without the rest.
 """

@@ -79,7 +79,7 @@ def append(
 
 
 class PlannedAppend(Frozen):
-    """An append that was checked and placed, and not yet written. ``result`` is what it will have done.
+    """An append that was checked and placed, and not yet written. ``result`` is its result once it is.
 
     Without entries there is no batch: only the idempotency key is written down.
     """
@@ -127,7 +127,7 @@ def plan_append(
     on_conflict: OnConflict,
     idempotency_key: str | None,
 ) -> PlannedAppend | Appended:
-    """Return what an append will write, checked and placed, or the result where there is nothing to write.
+    """Return the plan of an append, checked and placed, or the result where there is nothing to write.
 
     Writes nothing. Raises as `Backend.append` says.
     """
@@ -155,14 +155,14 @@ def plan_append(
 
 
 def told_of(result: Appended) -> list[object]:
-    """Return what is written down of the result of an append, for a retry."""
-    told = (result.entry_ids, result.leaf_id, result.revision, result.on_branch, result.surrogates_replaced)
-    return [*told, result.parent_id]
+    """Return the fields of the result of an append that are written down for a retry."""
+    fields = (result.entry_ids, result.leaf_id, result.revision, result.on_branch, result.surrogates_replaced)
+    return [*fields, result.parent_id]
 
 
-def appended_of(told: Sequence[Any]) -> Appended:
-    """Return the result of an append from what was written down of it."""
-    ids, leaf, revision, on_branch, replaced, *below = told
+def appended_of(fields: Sequence[Any]) -> Appended:
+    """Return the result of an append from the fields that were written down."""
+    ids, leaf, revision, on_branch, replaced, *below = fields
     # Earlier versions did not write down what it was appended below.
     parent_id = below[0] if below else None
     return Appended(tuple(ids), leaf, revision, on_branch, True, replaced, parent_id=parent_id)
@@ -381,14 +381,15 @@ class EntryBatch:
             renew_sums(tx, tree_id, self.state.key)
 
     def _write_calls(self, tx: Transaction) -> bool:
-        """Write the paid calls, and note what they add; return whether sums have to be derived of the ledger anew.
+        """Write the paid calls, and note the sums they add; return whether sums have to be derived of the ledger anew.
 
-        Raises `InvalidEntry` where the sums of what a path paid would leave 64 bits.
+        Raises `InvalidEntry` where the sums of a path would leave 64 bits.
         """
-        gone = take_back(tx, self._replaced)
+        replaced = take_back(tx, self._replaced)
         alone = take_alone(tx, self._booked_before)
         reported = insert_calls(tx, self.state.tree_id, self.calls, self._conflict, self.drawn)
-        self.note_spending(paid_by(reported).minus(paid_by([*gone, *alone])) if gone or alone else paid_by(reported))
+        paid = paid_by(reported)
+        self.note_spending(paid.minus(paid_by([*replaced, *alone])) if replaced or alone else paid)
         comes_back = False
         if len(reported) < len(self._reported):
             new = {call.identity for call in reported}
@@ -398,13 +399,13 @@ class EntryBatch:
         # A session that has spent something is named in the ledger already.
         if reported and self.names_payer:
             tx.insert(sql.INSERT_PAYER, [(self.state.tree_id, *self.payer)])
-        return bool(gone) or comes_back
+        return bool(replaced) or comes_back
 
     def _has_paid(self, tx: Transaction, calls: set[tuple[str, str, str]]) -> bool:
         """Return whether the session has paid one of these calls, on these entries: it was deleted, and is back."""
-        known = find_calls(tx, self.state.scope, [CallId(provider, name) for _, provider, name in calls])
+        booked = find_calls(tx, self.state.scope, [CallId(provider, name) for _, provider, name in calls])
         ids = set(self.ids)
-        return any(call.session_key == self.state.key and call.entry_id in ids for call in known)
+        return any(call.session_key == self.state.key and call.entry_id in ids for call in booked)
 
     def _renew_sums(self, new: set[tuple[str, str, str]]) -> None:
         """Let calls add nothing to the sums that the ledger had before, booked on another entry."""
@@ -428,7 +429,7 @@ class EntryBatch:
 
     @property
     def paid(self) -> list[Paid]:
-        """What was paid on the path to each new entry."""
+        """The costs of the path to each new entry."""
         return [position.paid for position in self._placed.values()]
 
     @property
@@ -442,7 +443,7 @@ class EntryBatch:
         return payer_row(self.state)
 
     def note_spending(self, spent: Paid) -> None:
-        """Note what the calls that were not reported before have cost. Raises `InvalidEntry` beyond 64 bits."""
+        """Note the costs of calls that were not reported before. Raises `InvalidEntry` beyond 64 bits."""
         check_spending(self.state.spent_tokens + spent.tokens, self.state.spent_cost + spent.picodollars)
         self._spent = spent
 
@@ -539,7 +540,7 @@ class EntryBatch:
             self.preview = self.preview or new.preview
 
     def _book(self, new: NewEntry, entry_id: str, at: int) -> list[CallRow]:
-        """Note what an entry paid; return those of its calls that no other entry of this batch has reported."""
+        """Note the calls of an entry; return those of its calls that no other entry of this batch has reported."""
         unreported: list[CallRow] = []
         for number, call in enumerate(new.calls if new.counted else ()):
             call_id = call.call_id or default_call_id(entry_id, number)

@@ -1,15 +1,10 @@
-"""The texts of payloads, with what was cut out of them put back.
-
-Nothing in an entry's row says that something was cut out of its payload: what is left does not have the digest of the
-whole. So a read in which every payload has its digest asks for nothing more, and one in which a payload has not looks
-up the attachments of all that it reads, once.
-"""
+"""Payloads, marks, states, moves and paths: the parts that operations share."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import groupby
 from operator import attrgetter, itemgetter
@@ -42,12 +37,12 @@ from flue_py.system import collector_held
 # ---------------------------------------------------------------------------------------------------------------------
 # The texts of payloads, with what was cut out of them put back.
 #
-# Nothing in an entry's row says that something was cut out of its payload: what is left does not have the digest of the
+# Nothing in an entry's row says that something was cut out of its payload: the rest does not have the digest of the
 # whole. So a read in which every payload has its digest asks for nothing more, and one in which a payload has not looks
 # up the attachments of all that it reads, once.
 
 Cuts: TypeAlias = Sequence[tuple[int, bytes]]
-"""What was cut out of one payload: the place in what is left, and the SHA-256 of the bytes."""
+"""The pieces cut out of one payload: the place in the rest, and the SHA-256 of the bytes."""
 
 
 # Of the entries on a stretch of a path. The bytes of a blob come with the first of its uses, and with no other: what
@@ -103,7 +98,7 @@ class Payloads:
         """Return the text of an entry's payload, from its digest and the payload's three columns.
 
         Words stand for attachments that are lost; the digest is not checked then. Raises `CorruptStore`, naming the
-        entry, where the payload cannot be read or is not what its digest was made of.
+        entry, where the payload cannot be read or does not have its digest.
         """
         try:
             data = payload if payload is not None else apart(self._tx, self._state.tree_id, packed, blob)
@@ -125,7 +120,7 @@ class Payloads:
         return whole
 
     def rest(self, entry_id: str, payload: bytes | None, packed: bytes | None, blob: bytes | None) -> bytes:
-        """Return what a payload is without its attachments, which nothing is read of; no digest is checked.
+        """Return a payload without its attachments, none of which is read; no digest is checked.
 
         Raises `CorruptStore`, naming the entry.
         """
@@ -154,10 +149,10 @@ class Payloads:
         return self._by_depth.get(depth, ())
 
     def _pieces(self, rest: bytes, cuts: Cuts) -> list[tuple[int, bytes | None]]:
-        """Return what was cut out of a payload, in base64; None if it is lost. Raises `CorruptStore` beyond limits."""
-        found = [(place, self._piece(sha256)) for place, sha256 in cuts]
-        check_sum(rest, (len(piece) for _, piece in found if piece is not None))
-        return found
+        """Return the pieces cut out of a payload, in base64; None if lost. Raises `CorruptStore` beyond limits."""
+        pieces = [(place, self._piece(sha256)) for place, sha256 in cuts]
+        check_sum(rest, (len(piece) for _, piece in pieces if piece is not None))
+        return pieces
 
     def _piece(self, sha256: bytes) -> bytes | None:
         if sha256 not in self._encoded:
@@ -233,7 +228,7 @@ class MarkOfSource(NamedTuple):
 
 
 SeenMarks: TypeAlias = dict[tuple[str, str], MarkOfSource]
-"""The marks that a fork sees of its sources, by entry and kind. Those without a value hide what is above them."""
+"""The marks that a fork sees of its sources, by entry and kind. Those without a value hide marks above them."""
 
 
 MARKS = statement(tuple[str, str, str | None])(
@@ -245,8 +240,8 @@ def marks_of(tx: Transaction, state: SessionState) -> list[Mark]:
     """Return the marks that a session sees, by entry and kind. O(marks), and of a fork, O(forks above it)."""
     own = {(entry_id, kind): value for entry_id, kind, value in tx.rows(MARKS, session_key=state.key)}
     seen = {**{place: mark.value for place, mark in _inherited(tx, state).items()}, **own}
-    found = [Mark(*place, value) for place, value in seen.items() if value is not None or place[1] == "retracted"]
-    return sorted(found, key=attrgetter("entry_id", "kind"))
+    marks = [Mark(*place, value) for place, value in seen.items() if value is not None or place[1] == "retracted"]
+    return sorted(marks, key=attrgetter("entry_id", "kind"))
 
 
 MARKS_OF_KIND = statement(tuple[str, str | None])(
@@ -255,7 +250,7 @@ MARKS_OF_KIND = statement(tuple[str, str | None])(
 
 
 def pins_of(tx: Transaction, state: SessionState) -> dict[str, str]:
-    """Return what the session's pins and those of its sources say: ``on`` or ``off``, by entry."""
+    """Return the session's pins and those of its sources: ``on`` or ``off``, by entry."""
     seen = {entry_id: mark.value for (entry_id, kind), mark in _inherited(tx, state).items() if kind == "pin"}
     seen |= dict(tx.rows(MARKS_OF_KIND, session_key=state.key, kind="pin"))
     return {entry_id: value for entry_id, value in seen.items() if value is not None}
@@ -302,7 +297,7 @@ FORKS_THAT_STAY = statement(tuple[int])(
 
 
 def leave_marks(tx: Transaction, keys: str) -> None:
-    """Give the forks that stay, of sessions that are about to be deleted, what they see of their marks.
+    """Give the forks that stay, of sessions that are about to be deleted, the marks that they see of these.
 
     ``keys`` is a JSON array of the sessions' keys. A constant number of statements, and one for each fork that sees
     marks.
@@ -313,14 +308,14 @@ def leave_marks(tx: Transaction, keys: str) -> None:
     if not tx.is_alone:
         # What they mark meanwhile is theirs, and wins.
         tx.lock_sessions(forks)
-    kept = [
+    inherited = [
         MarkRow(fork_key, entry_id, kind, mark.value, mark.at or 0)
         for fork_key, seen in _seen_by(tx, forks).items()
         for (entry_id, kind), mark in seen.items()
         if mark.value is not None
     ]
-    if kept:
-        tx.insert(KEEP_MARK, kept)
+    if inherited:
+        tx.insert(KEEP_MARK, inherited)
 
 
 def _inherited(tx: Transaction, state: SessionState) -> SeenMarks:
@@ -348,14 +343,14 @@ MARKS_OF_SOURCES = statement(MarkOfSource)(
 
 
 def _seen_by(tx: Transaction, keys: Collection[int]) -> dict[int, SeenMarks]:
-    """Return what forks see of the marks of their sources. One statement, if none of those has marks."""
+    """Return the marks of their sources that forks see. One statement, if none of those has marks."""
     rows = tx.rows(MARKS_OF_SOURCES, keys=json.dumps(sorted(keys)))
-    found = {}
+    by_fork = {}
     for fork_key, group in groupby(rows, key=attrgetter("fork_key")):
         marks = list(group)
         if any(mark.entry_id is not None for mark in marks):
-            found[fork_key] = _on_shared_path(tx, marks)
-    return found
+            by_fork[fork_key] = _on_shared_path(tx, marks)
+    return by_fork
 
 
 def _on_shared_path(tx: Transaction, marks: Iterable[MarkOfSource]) -> SeenMarks:
@@ -374,14 +369,14 @@ def _on_shared_path(tx: Transaction, marks: Iterable[MarkOfSource]) -> SeenMarks
 
 
 def _shared(tx: Transaction, path: Spans | None, point: MarkOfSource) -> Spans:
-    """Return what a path has in common with the one to the place that a source was forked from."""
+    """Return the part of a path in common with the one to the place that a source was forked from."""
     lane_id, depth = point.point_lane, point.point_depth
     if path is not None and depth <= path.get(lane_id, -1):
         return {lane: min(low, depth) for lane, low in path.items()}
-    other = dict(tx.rows(sql.SPANS, tree_id=point.tree_id, lane_id=lane_id, depth=depth))
+    source_path = dict(tx.rows(sql.SPANS, tree_id=point.tree_id, lane_id=lane_id, depth=depth))
     if path is None:
-        return other
-    return {lane: min(low, other[lane]) for lane, low in path.items() if lane in other}
+        return source_path
+    return {lane: min(low, source_path[lane]) for lane, low in path.items() if lane in source_path}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -395,24 +390,24 @@ SESSION_STATE = statement(state_of)(f"SELECT {sql.STATE}{sql.STATE_FROM}{sql.LIV
 
 def read_state(tx: Transaction, session_id: str) -> SessionState:
     """Return the session and the place of its leaf, locked where rows can be. Raises `SessionNotFound`."""
-    known = tx.states.pop(session_id, None)
-    if known is not None:
-        require_meant(session_id, known.key)
-        return known
+    cached = tx.states.pop(session_id, None)
+    if cached is not None:
+        require_meant(session_id, cached.key)
+        return cached
     if is_storable(session_id):
         tx.lock_session(session_id)
-    found = tx.first(SESSION_STATE, id=session_id) if is_storable(session_id) else None
-    return checked_state(session_id, found)
+    state = tx.first(SESSION_STATE, id=session_id) if is_storable(session_id) else None
+    return checked_state(session_id, state)
 
 
-def checked_state(session_id: str, found: SessionState | None) -> SessionState:
+def checked_state(session_id: str, state: SessionState | None) -> SessionState:
     """Return the state that was read of a session. Raises `SessionNotFound` where that is none, or another one's."""
-    if found is None:
+    if state is None:
         raise SessionNotFound(session_id)
-    require_meant(session_id, found.key)
-    if found.leaf is not None and found.position is None:
-        raise CorruptStore(f"session {session_id!r}: its leaf {found.leaf!r} is not there; run verify()")
-    return found
+    require_meant(session_id, state.key)
+    if state.leaf is not None and state.position is None:
+        raise CorruptStore(f"session {session_id!r}: its leaf {state.leaf!r} is not there; run verify()")
+    return state
 
 
 def see_entry(tx: Transaction, state: SessionState, entry_id: str) -> Position:
@@ -449,10 +444,10 @@ def find_held(tx: Transaction, state: SessionState, entry_id: str) -> tuple[Posi
         return state.position, False
     if not is_storable(entry_id):
         return None, False
-    found = tx.first(ENTRY_AND_MARK, tree_id=state.tree_id, entry_id=entry_id, session_key=state.key)
-    if found is None:
+    row = tx.first(ENTRY_AND_MARK, tree_id=state.tree_id, entry_id=entry_id, session_key=state.key)
+    if row is None:
         return None, False
-    position, is_retracted = found
+    position, is_retracted = row
     is_seen = position.owner_key == state.key or is_held(tx, state, position.lane_id, position.depth)
     return (position if is_seen else None), is_retracted
 
@@ -473,12 +468,12 @@ IS_HELD = statement(tuple[int])(
 
 def is_held(tx: Transaction, state: SessionState, lane_id: int, depth: int) -> bool:
     """Return whether a place is an ancestor of the session's leaf, fork point, or lanes."""
-    held = tx.first(IS_HELD, **held_by(state), lane_id=lane_id, depth=depth)
-    return held is not None
+    row = tx.first(IS_HELD, **held_by(state), lane_id=lane_id, depth=depth)
+    return row is not None
 
 
 def held_by(state: SessionState) -> Parameters:
-    """Return what says which entries a session holds."""
+    """Return the parameters that say which entries a session holds."""
     return {
         "tree_id": state.tree_id,
         "session_key": state.key,
@@ -502,7 +497,16 @@ def place(tx: Transaction, state: SessionState, leaf: LeafChoice) -> tuple[str |
     return leaf, see_entry(tx, state, leaf)
 
 
-_IDS_AT_ONCE = 5_000
+_AT_ONCE = 5_000
+
+Named = TypeVar("Named", str, tuple[str, str])
+
+
+def in_parts(names: Iterable[Named]) -> Iterator[list[Named]]:
+    """Yield the names, each once, in parts that a statement takes."""
+    every = list(dict.fromkeys(names))
+    for low in range(0, len(every), _AT_ONCE):
+        yield every[low : low + _AT_ONCE]
 
 
 # Those of a JSON array of ids that are taken.
@@ -510,13 +514,12 @@ TAKEN_IDS = statement(tuple[str])(f"SELECT e.id FROM {sql.ENTRIES_BY_ID}")
 
 
 def taken_ids(tx: Transaction, state: SessionState, ids: Iterable[str]) -> set[str]:
-    """Return those of the ids that entries of the session's tree have. What cannot be an id is not among them."""
-    found: set[str] = set()
-    asked = [entry_id for entry_id in ids if is_storable(entry_id)]
-    for start in range(0, len(asked), _IDS_AT_ONCE):
-        some = json.dumps(asked[start : start + _IDS_AT_ONCE])
-        found.update(entry_id for (entry_id,) in tx.rows(TAKEN_IDS, tree_id=state.tree_id, ids=some))
-    return found
+    """Return those of the ids that the session's tree has. A text that cannot be an id is not among them."""
+    taken: set[str] = set()
+    for some in in_parts(filter(is_storable, ids)):
+        rows = tx.rows(TAKEN_IDS, tree_id=state.tree_id, ids=json.dumps(some))
+        taken.update(entry_id for (entry_id,) in rows)
+    return taken
 
 
 def content_digest(*parts: object) -> bytes:
@@ -541,8 +544,8 @@ def replayed_result(
     row = tx.first(sql.REQUEST, session_key=state.key, idempotency_key=idempotency_key)
     if row is None:
         return None
-    known, known_digest, result = row
-    if known != operation or bytes(known_digest) != digest:
+    stored_operation, known_digest, result = row
+    if stored_operation != operation or bytes(known_digest) != digest:
         raise IdempotencyConflict(state.id, idempotency_key)
     return str(result)
 
@@ -632,7 +635,7 @@ def write_move(
     undoes: int | None = None,
     entries_back: int = 0,
 ) -> Moved:
-    """Set the leaf, write that down, and count what comes back or goes away among the session's own entries."""
+    """Set the leaf, write that down, and count the session's own entries that come back or go away."""
     revision = state.revision + 1
     at = sources.now_us()
     tx.run(
@@ -703,7 +706,7 @@ def undo(tx: Transaction, sources: Sources, session_id: str, expected: Expected,
 
 
 def redo(tx: Transaction, sources: Sources, session_id: str, expected: Expected, note: Note) -> Moved | None:
-    """Redo what was undone last (see `Backend.redo`)."""
+    """Redo the last undo (see `Backend.redo`)."""
     state = read_state(tx, session_id)
     state.require(expected)
     operation = _operation_to_redo(tx, state)
@@ -734,9 +737,9 @@ def bring_back(tx: Transaction, state: SessionState, ids: Sequence[str]) -> int:
 
 
 def _retract_again(tx: Transaction, sources: Sources, state: SessionState, revision: int) -> int:
-    """Retract what going back had brought back; return how many entries of the session's own that hides.
+    """Retract the entries that going back had brought back; return how many entries of the session's own that hides.
 
-    What something grew below since stays, with all above it: else what the session sees would be torn off.
+    An entry that something grew below since stays, with all above it: else the path would be torn off.
     """
     hidden = 0
     for entry_id in _brought_back(tx, state, revision):
@@ -758,19 +761,19 @@ def _brought_back(tx: Transaction, state: SessionState, revision: int) -> list[s
 
 
 def leaf_at(tx: Transaction, state: SessionState, revision: int) -> str | None:
-    """Return what the session's leaf was after a revision. O(1)."""
+    """Return the session's leaf after a revision. O(1)."""
     record = _latest_record(tx, state, revision)
     return state.forked_from_entry if record is None else _operation_at(tx, state, record.revision).to_id
 
 
 def retracted_on_path(tx: Transaction, state: SessionState, position: Position) -> list[str]:
     """Return the entries on the path to a place that the session has retracted, the deepest first."""
-    found = []
+    retracted = []
     for (entry_id,) in tx.rows(sql.RETRACTED_IDS, session_key=state.key):
-        held, _ = find_held(tx, state, entry_id)
-        if held is not None and is_on_path(tx, state, held, position):
-            found.append((held.depth, entry_id))
-    return [entry_id for _, entry_id in sorted(found, reverse=True)]
+        position_, _ = find_held(tx, state, entry_id)
+        if position_ is not None and is_on_path(tx, state, position_, position):
+            retracted.append((position_.depth, entry_id))
+    return [entry_id for _, entry_id in sorted(retracted, reverse=True)]
 
 
 # Whether an entry lies on the path to a place.
@@ -779,17 +782,17 @@ IS_ON_PATH = statement(tuple[int])(
 )
 
 
-def is_on_path(tx: Transaction, state: SessionState, held: Position, of: Position) -> bool:
+def is_on_path(tx: Transaction, state: SessionState, place: Position, of: Position) -> bool:
     """Return whether a place is another one or above it."""
-    if held.lane_id == of.lane_id:
-        return held.depth <= of.depth
+    if place.lane_id == of.lane_id:
+        return place.depth <= of.depth
     on_path = tx.first(
         IS_ON_PATH,
         tree_id=state.tree_id,
         lane_id=of.lane_id,
         depth=of.depth,
-        other_lane=held.lane_id,
-        other_depth=held.depth,
+        other_lane=place.lane_id,
+        other_depth=place.depth,
     )
     return on_path is not None
 
@@ -799,10 +802,10 @@ def _own_entries(tx: Transaction, state: SessionState, entry_id: str) -> int:
     return int(row is not None and row.session_key == state.key)
 
 
-def _require_target(tx: Transaction, state: SessionState, target: str | None, what: str) -> None:
+def _require_target(tx: Transaction, state: SessionState, target: str | None, verb: str) -> None:
     if target is not None and find_visible(tx, state, target) is None:
         raise EntryNotFound(
-            state.id, target, detail=f"session {state.id!r}: cannot {what}: entry {target!r} has been deleted"
+            state.id, target, detail=f"session {state.id!r}: cannot {verb}: entry {target!r} has been deleted"
         )
 
 
@@ -821,7 +824,7 @@ def _operation_to_undo(tx: Transaction, state: SessionState) -> Operation | None
 
 
 def _operation_to_redo(tx: Transaction, state: SessionState) -> Operation | None:
-    """Replay the undos and redos since the last new operation: what is then undone last comes back first."""
+    """Replay the undos and redos since the last new operation: the last one undone then comes back first."""
     since: list[_Record] = []
     record = _latest_record(tx, state, state.revision)
     while record is not None and record.reason in ("undo", "redo", "branch"):
@@ -843,7 +846,7 @@ class _Record(NamedTuple):
 
 
 class LastMove(NamedTuple):
-    """A move of the leaf, and what it undoes or redoes."""
+    """A move of the leaf, and the revision that it undoes or redoes."""
 
     revision: int
     reason: str
@@ -945,8 +948,8 @@ ID_AT = statement(tuple[str])(
 
 def id_at(tx: Transaction, tree_id: int, lane_id: int, depth: int) -> str | None:
     """Return the id of the entry at a place, or None."""
-    (found,) = tx.first(ID_AT, tree_id=tree_id, lane_id=lane_id, depth=depth) or (None,)
-    return found
+    (entry_id,) = tx.first(ID_AT, tree_id=tree_id, lane_id=lane_id, depth=depth) or (None,)
+    return entry_id
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -968,8 +971,8 @@ SESSION_AND_EPOCH = statement(_with_epoch)(f"SELECT {sql.EPOCH}, {sql.STATE}{sql
 
 def read_state_and_epoch(tx: Transaction, session_id: str) -> tuple[SessionState, int]:
     """Return a session with the place of its leaf, and the epoch. Raises `SessionNotFound`."""
-    found = tx.first(SESSION_AND_EPOCH, id=session_id) if is_storable(session_id) else None
-    state, epoch = found or (None, 0)
+    row = tx.first(SESSION_AND_EPOCH, id=session_id) if is_storable(session_id) else None
+    state, epoch = row or (None, 0)
     return checked_state(session_id, state), epoch
 
 
@@ -982,10 +985,10 @@ def place_to_read(tx: Transaction, state: SessionState, leaf: LeafChoice) -> tup
 
 def ancestor_of(tx: Transaction, state: SessionState, entry_id: str, of: Position | None) -> Position | None:
     """Return the place of an entry that is ``of`` or an ancestor of it, or None."""
-    found = find_visible(tx, state, entry_id)
-    if of is None or found is None:
+    position = find_visible(tx, state, entry_id)
+    if of is None or position is None:
         return None
-    return found if is_on_path(tx, state, found, of) else None
+    return position if is_on_path(tx, state, position, of) else None
 
 
 SPANS_RANGE = entry_columns(
@@ -1019,8 +1022,8 @@ def path_stretch(
     if _is_in_last_lane(position, above):
         rows = tx.rows(sql.LANE_RANGE, tree_id=state.tree_id, lane_id=position.lane_id, low=above, high=last)
     else:
-        found = tx.rows(PATH_STRETCH, **spans_of(state, position), low_depth=above, last_depth=last)
-        rows = sorted(found, key=BY_DEPTH)
+        unsorted = tx.rows(PATH_STRETCH, **spans_of(state, position), low_depth=above, last_depth=last)
+        rows = sorted(unsorted, key=BY_DEPTH)
     _require_all(tx, rows, last - above)
     return made_entries(tx, state, rows, stretch_of(state, position, above), contents=contents)
 
@@ -1042,8 +1045,8 @@ NAMED_ON_PATH = statement(StoredEntry)(
 def named_above(
     tx: Transaction, state: SessionState, where: Parameters, ids: Iterable[str], last_depth: int
 ) -> list[Entry]:
-    """Return what `named_on_path` does, of the path to a lane and a depth."""
-    named = json.dumps(sorted(each for each in ids if is_storable(each)))
+    """Return the same as `named_on_path`, of the path to a lane and a depth."""
+    named = json.dumps(sorted(entry_id for entry_id in ids if is_storable(entry_id)))
     rows = tx.rows(NAMED_ON_PATH, **where, ids=named, last_depth=last_depth)
     return entries_of_rows(tx, state, rows)
 
@@ -1105,8 +1108,8 @@ def made_entries(
 ) -> list[Entry]:
     """Return the entries that rows stand for, in their order; ``stretch`` is the part of a path that they are on.
 
-    Without ``contents``, what was cut out of an artifact is not read, and missing in its payload.
-    Raises `CorruptStore`, naming the entry, for a payload that is not what was appended.
+    Without ``contents``, pieces cut out of an artifact are not read, and missing in its payload.
+    Raises `CorruptStore`, naming the entry, for a payload that is not as it was appended.
     """
     creators, payloads = _creators_of(tx, state, rows), Payloads(tx, state, stretch, contents=contents)
     entries = []

@@ -176,19 +176,19 @@ LINKS_OF_SESSIONS = statement(_pair)(
 def delete_tree(
     tx: Transaction, sources: Sources, session_id: str, scope: str | None, expected: Expected = STORED, *, dry_run: bool
 ) -> Deletion:
-    """Delete a session, its task closure, and what only they saw (see `Backend.delete_tree`)."""
+    """Delete a session, its task closure, and entries that only they saw (see `Backend.delete_tree`)."""
     if not is_storable(session_id):
         return Deletion(())
     doomed = _Doomed({}, [], set())
-    while (found := _closure(tx, session_id, scope)) is not None:
-        is_held = dry_run or tx.is_alone or found.sessions.keys() <= doomed.sessions.keys()
-        doomed = found
+    while (closure := _closure(tx, session_id, scope)) is not None:
+        is_held = dry_run or tx.is_alone or closure.sessions.keys() <= doomed.sessions.keys()
+        doomed = closure
         if is_held:
             break
         # A task may have been started while we waited: look again, until all there is is locked.
-        tx.lock_sessions(found.sessions)
-    if found is None or not doomed.sessions:
-        return Deletion((), () if found is None else tuple(doomed.missing))
+        tx.lock_sessions(closure.sessions)
+    if closure is None or not doomed.sessions:
+        return Deletion((), () if closure is None else tuple(doomed.missing))
     if expected not in (STORED, NOTHING_SEEN):
         # Only now is it certain that nobody adds anything any more.
         read_state(tx, session_id).require(expected)
@@ -209,18 +209,18 @@ def delete_tree(
         blobs = {(tree_id, bytes(blob)) for tree_id, blob, _ in content if blob is not None}
         blobs.update((tree_id, bytes(blob)) for tree_id, blob in tx.rows(DELETE_TAIL_ATTACHMENTS, tails=tails))
         _carry_out(tx, fates, blobs, keys)
-    kept = sum(fate.keep_depth - fate.lane.fork_depth for fate in fates)
-    return Deletion(tuple(doomed.sessions.values()), tuple(doomed.missing), deleted, kept, links)
+    entries_kept = sum(fate.keep_depth - fate.lane.fork_depth for fate in fates)
+    return Deletion(tuple(doomed.sessions.values()), tuple(doomed.missing), deleted, entries_kept, links)
 
 
 def empty_scope(tx: Transaction, scope: str, *, dry_run: bool) -> ScopeContents:
-    """Delete what a scope has beside sessions (see `Backend.empty_scope`)."""
-    (found,) = tx.rows(SCOPE_CONTENTS, scope=scope)
+    """Delete the documents, budgets and names of a scope (see `Backend.empty_scope`)."""
+    (contents,) = tx.rows(SCOPE_CONTENTS, scope=scope)
     if not dry_run:
         delete_scope_budgets(tx, scope)
-        for each in (DELETE_DOCUMENTS, FORGET_FOLDERS, FORGET_AGENTS):
-            tx.run(each, scope=scope)
-    return found
+        for command in (DELETE_DOCUMENTS, FORGET_FOLDERS, FORGET_AGENTS):
+            tx.run(command, scope=scope)
+    return contents
 
 
 class _Doomed(NamedTuple):
@@ -258,7 +258,7 @@ PAYERS_TO_NOTE = statement(tuple[int, str, str, str | None])(
 
 
 def _note_tasks(tx: Transaction, session_id: str, links: Sequence[tuple[str, str]]) -> None:
-    """Write down whose tasks they were, for what they paid, since the links to them go."""
+    """Write down whose tasks they were, for their calls, since the links to them go."""
     if not links:
         return
     ids = json.dumps(sorted({session_id, *(child for _, child in links)}))
@@ -349,26 +349,26 @@ def perform(tx: Transaction, sources: Sources, operation: Operation) -> Outcome:
 def recall_atomic(
     tx: Transaction, operations: Sequence[Operation], idempotency_key: str
 ) -> list[Appended | None] | None:
-    """Return what the appends of a batch came to the first time (see `Backend.recall_atomic`)."""
+    """Return the first results of the appends of a batch (see `Backend.recall_atomic`)."""
     names = sessions_named(operations)
     if not names or not is_storable(idempotency_key):
         return None
     state = _state(tx, names[0])
     row = tx.first(sql.REQUEST, session_key=state.key, idempotency_key=idempotency_key)
-    known, _, result = row or ("", b"", "")
-    told = json.loads(result) if known == _OPERATION else []
-    if len(told) != len(operations):
+    kind, _, result = row or ("", b"", "")
+    stored = json.loads(result) if kind == _OPERATION else []
+    if len(stored) != len(operations):
         return None
-    both = zip(operations, told, strict=True)
+    both = zip(operations, stored, strict=True)
     # Another batch of as many operations may have had the key, which `atomic` says.
     return [
-        appended_of(each) if isinstance(operation, AppendEntries) and _is_append(each) else None
-        for operation, each in both
+        appended_of(item) if isinstance(operation, AppendEntries) and _is_append(item) else None
+        for operation, item in both
     ]
 
 
-def _is_append(told: object) -> bool:
-    return isinstance(told, list) and len(told) == _TOLD_OF_APPEND
+def _is_append(stored: object) -> bool:
+    return isinstance(stored, list) and len(stored) == _TOLD_OF_APPEND
 
 
 def _state(tx: Transaction, session_id: str) -> SessionState:
@@ -379,23 +379,23 @@ def _state(tx: Transaction, session_id: str) -> SessionState:
 
 def _touched(operations: Sequence[Operation], outcomes: Sequence[Outcome]) -> list[str]:
     """Return the ids of the sessions that operations named or made."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for operation, outcome in zip(operations, outcomes, strict=True):
         if not isinstance(operation, CreateSession):
-            found[str(operation.session_id)] = None
+            names[str(operation.session_id)] = None
         if isinstance(outcome, SessionInfo):
-            found[outcome.id] = None
-    return list(found)
+            names[outcome.id] = None
+    return list(names)
 
 
 def _left(tx: Transaction, session_ids: Sequence[str]) -> dict[str, Left]:
     """Return those of the sessions that are still there as they are now."""
-    found = {}
+    links = {}
     for session_id in session_ids:
         with suppress(SessionNotFound):
             state = _state(tx, session_id)
-            found[session_id] = Left(state.leaf, state.revision)
-    return found
+            links[session_id] = Left(state.leaf, state.revision)
+    return links
 
 
 class _Batch:
@@ -474,7 +474,7 @@ class _Batch:
             raise RevisionConflict(str(operation.session_id), seen.revision, began) from None
 
     def _note_names(self, operation: Operation, outcome: Outcome) -> None:
-        """Note what a retry has in place of the ids that an operation brought along."""
+        """Note the ids that a retry has in place of those that an operation brought along."""
         if isinstance(operation, AppendEntries) and isinstance(outcome, Appended) and outcome.replayed:
             ids = zip(operation.entries, outcome.entry_ids, strict=True)
             self._names.update({entry.id: there for entry, there in ids if entry.id is not None})
@@ -504,21 +504,21 @@ class _Remembered:
         self._digest = content_digest(content_of(operations))
 
     def first(self, tx: Transaction) -> tuple[Outcome, ...] | None:
-        """Return what the first try came to; None if this is it."""
+        """Return the results of the first try; None if this is it."""
         state = _state(tx, self._session_id)
         stored = replayed_result(tx, state, self._key, _OPERATION, self._digest)
         if stored is None:
             return None
-        told = zip(self._operations, json.loads(stored), strict=True)
-        return tuple(_outcome(tx, operation, each) for operation, each in told)
+        pairs = zip(self._operations, json.loads(stored), strict=True)
+        return tuple(_outcome(tx, operation, item) for operation, item in pairs)
 
     def remember(self, tx: Transaction, outcomes: Sequence[Outcome]) -> None:
-        """Write down what came of it, unless its session has gone along with it."""
-        gone = {name for outcome in outcomes if isinstance(outcome, Deletion) for name in outcome.session_ids}
-        if self._session_id not in gone:
+        """Write down its results, unless its session has gone along with it."""
+        deleted_ids = {name for outcome in outcomes if isinstance(outcome, Deletion) for name in outcome.session_ids}
+        if self._session_id not in deleted_ids:
             state = _state(tx, self._session_id)
-            told = [_told(outcome) for outcome in outcomes]
-            remember_result(tx, state, self._key, _OPERATION, self._digest, told)
+            results = [_told(outcome) for outcome in outcomes]
+            remember_result(tx, state, self._key, _OPERATION, self._digest, results)
 
 
 def _told(outcome: Outcome) -> object:
@@ -536,24 +536,24 @@ def _told(outcome: Outcome) -> object:
     return outcome
 
 
-def _outcome(tx: Transaction, operation: Operation, told: Any) -> Outcome:  # noqa: ANN401 - what JSON held
-    """Return an outcome from what was written down."""
+def _outcome(tx: Transaction, operation: Operation, stored: Any) -> Outcome:  # noqa: ANN401 - what JSON held
+    """Return an outcome as it was written down."""
     outcome: Outcome = None
     match operation:
         case AppendEntries():
-            outcome = appended_of(told)
+            outcome = appended_of(stored)
         case CreateSession() | ForkSession() | CreateTask():
-            outcome = replayed_session(tx, told)
+            outcome = replayed_session(tx, stored)
         case UpdateSession() | EndTask():
-            outcome = require_session(tx, told)
+            outcome = require_session(tx, stored)
         case MoveLeaf() | Undo() | Redo():
-            outcome = None if told is None else replace(Moved(*told), replayed=True)
+            outcome = None if stored is None else replace(Moved(*stored), replayed=True)
         case Navigate():
-            outcome = Navigated(*told)
+            outcome = Navigated(*stored)
         case DeleteTree():
-            session_ids, missing_ids, deleted, kept, links = told
+            session_ids, missing_ids, deleted, entries_kept, links = stored
             followed = tuple((parent, child) for parent, child in links)
-            outcome = Deletion(tuple(session_ids), tuple(missing_ids), deleted, kept, followed)
+            outcome = Deletion(tuple(session_ids), tuple(missing_ids), deleted, entries_kept, followed)
         case SetPin():
-            outcome = tuple(told)
+            outcome = tuple(stored)
     return outcome

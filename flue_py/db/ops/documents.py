@@ -81,10 +81,10 @@ _READ_AT_ONCE = 50
 def put_document(tx: Transaction, sources: Sources, new: NewDocument) -> DocumentInfo:
     """Write a document, or change the one of its name (see `Backend.put_document`)."""
     tx.insert(PUT_DOCUMENT, [new.row(sources.now_us())])
-    found = tx.first(DOCUMENT_INFO, **new.id._asdict())
-    if found is None:
+    stored = tx.first(DOCUMENT_INFO, **new.id._asdict())
+    if stored is None:
         raise CorruptStore(f"document {new.name!r} was written and is not there")
-    return found
+    return stored
 
 
 def get_document(tx: Transaction, name: DocumentName) -> Document | None:
@@ -110,7 +110,7 @@ def search_documents(
     tx: Transaction, where: DocumentFilter, words: tuple[str, ...], after: DocumentName | None, limit: int
 ) -> DocumentsFound:
     """Return the documents that have all of these words (see `Backend.search_documents`)."""
-    found: list[Document] = []
+    documents: list[Document] = []
     searched = 0
     while searched < SEARCHED:
         wanted = min(_READ_AT_ONCE, SEARCHED - searched)
@@ -119,12 +119,12 @@ def search_documents(
             searched += 1
             after = document.info.id
             if has_words(document, words):
-                found.append(document)
-                if len(found) == limit:
-                    return DocumentsFound(tuple(found), searched, after)
+                documents.append(document)
+                if len(documents) == limit:
+                    return DocumentsFound(tuple(documents), searched, after)
         if len(page) < wanted:
-            return DocumentsFound(tuple(found), searched, None)
-    return DocumentsFound(tuple(found), searched, after)
+            return DocumentsFound(tuple(documents), searched, None)
+    return DocumentsFound(tuple(documents), searched, after)
 
 
 def remove_document(tx: Transaction, name: DocumentName) -> bool:

@@ -1,4 +1,4 @@
-"""Changes of a session beside its history: title, metadata, labels, pins. Each is written down with what was before."""
+"""Changes of a session beside its history: title, metadata, labels, pins. Each is written down with the old value."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def update_session(
     expected: Expected,
     note: Note,
 ) -> SessionInfo:
-    """Change what is named (see `Backend.update_session`)."""
+    """Change the given fields (see `Backend.update_session`)."""
     state = read_state(tx, session_id)
     state.require(expected)
     info = require_session(tx, session_id)
@@ -151,7 +151,7 @@ def set_label(
 def set_pin(
     tx: Transaction, sources: Sources, session_id: str, entry_id: str, pinned: bool, expected: Expected, note: Note
 ) -> tuple[str, ...]:
-    """Pin an entry with what belongs to it, or let go of them (see `Backend.set_pin`)."""
+    """Pin an entry with its group, or let go of them (see `Backend.set_pin`)."""
     state = read_state(tx, session_id)
     state.require(expected)
     see_entry(tx, state, entry_id)
@@ -161,7 +161,7 @@ def set_pin(
     own = pins_of(tx, state)
     latest = latest_compaction(tx, state, state.position)
     in_effect = effective_pins(own, None if latest is None else latest[1])
-    changed = [each for each in group if (own.get(each) != "on" if pinned else each in in_effect)]
+    changed = [member for member in group if (own.get(member) != "on" if pinned else member in in_effect)]
     after = "on" if pinned else "off"
     if changed:
         put_marks(tx, sources, state, changed, "pin", after)
@@ -180,7 +180,7 @@ def check_pinnable(entry_id: str, kind: str) -> None:
 def restore_edits(
     tx: Transaction, sources: Sources, state: SessionState, wanted: Sequence[Edit], note: Note
 ) -> list[Edit]:
-    """Give edited things the values that ``wanted`` has ``after``; return what that changed, and write it down.
+    """Give edited things the values that ``wanted`` has ``after``; return the changes, and write them down.
 
     Raises `EntryNotFound` for a mark on an entry that the session does not see any more.
     """
@@ -287,10 +287,10 @@ def _lines(tx: Transaction, state: SessionState, after: int, last: int) -> list[
 
 
 def _by_revision(rows: Sequence[Logged]) -> dict[int, list[Logged]]:
-    found: dict[int, list[Logged]] = {}
+    lines: dict[int, list[Logged]] = {}
     for row in rows:
-        found.setdefault(row.revision, []).append(row)
-    return found
+        lines.setdefault(row.revision, []).append(row)
+    return lines
 
 
 def _logged_entries(tx: Transaction, state: SessionState, rows: list[LoggedEntry]) -> LoggedEntries:
@@ -343,7 +343,7 @@ def _go_to(
     note: Note,
     expected: Expected,
 ) -> bool:
-    """Move the leaf to where it was, and bring back what was retracted since; return whether that changed anything."""
+    """Move the leaf to where it was, and bring back entries retracted since; return whether that changed anything."""
     state.require(expected)
     if target == state.leaf:
         return False
@@ -384,7 +384,7 @@ def go_to(
     expected: Expected,
     note: Note,
 ) -> Navigated:
-    """Go to an entry: before what a person wrote, else to the entry itself (see `Navigate`)."""
+    """Go to an entry: before one that a person wrote, else to the entry itself (see `Navigate`)."""
     state = read_state(tx, session_id)
     state.require(expected)
     entry = get_entry(tx, session_id, entry_id)
@@ -393,8 +393,8 @@ def go_to(
     if entry_id == state.leaf:
         return Navigated(state.leaf, state.leaf, state.revision)
     to, draft = (entry.parent_id, message_text(entry.fields)) if is_editable(entry) else (entry_id, None)
-    made = None if summary is None else leaving(summary, to, state.leaf)
-    went = navigate(tx, sources, session_id, to, made, label, entry_id, STORED, note)
+    new = None if summary is None else leaving(summary, to, state.leaf)
+    went = navigate(tx, sources, session_id, to, new, label, entry_id, STORED, note)
     return replace(went, draft=draft)
 
 

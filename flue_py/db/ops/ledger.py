@@ -1,4 +1,4 @@
-"""The statements of the ledger: rows in, and sums out."""
+"""The ledger of paid calls, sums over it, budgets and reservations."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ REFUSE_KNOWN_CALLS = (
     " ON CONFLICT (scope, provider, call_id) WHERE call_id IS NOT NULL"
     " DO UPDATE SET total_tokens = ledger.total_tokens / 0"
 )
-"""What PostgreSQL does with a call that is there, in one statement with all else: fail, as the sums count it as new."""
+"""Has PostgreSQL fail at a call that is there, in one statement with all else, as the sums count it as new."""
 
 # The same where a call goes by an entry of one of the ids, the parameter of this number, and is in no unique index.
 REFUSE_UNNAMED_CALLS = (
@@ -273,8 +273,8 @@ def ledger_sums(
 ) -> Statement[tuple[Row, list[int]]]:
     """Return the statement that sums up the ledger's rows by these dimensions, where these columns have their values.
 
-    A row has the values of the dimensions, and then numbers: calls, those without a price, those of unknown usage, what
-    was reported, and each of `SUMMED` as two sums, of the high and the low halves of its numbers: one could leave 64
+    A row has the values of the dimensions, and then numbers: calls, those without a price or of unknown usage, parts
+    reported, and each of `SUMMED` as two sums, of the high and the low halves of its numbers: one could leave 64
     bits.
     """
     groups = [_GROUPS.get(name, f"g.{name}") for name in group_by]
@@ -363,8 +363,8 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
         parameters["keys"] = json.dumps(_payers(tx, query.session_id, query))
     elif query.session_ids is not None:
         named = json.dumps([name for name in query.session_ids if is_storable(name)])
-        found = _meant(query.session_ids, tx.rows(PAYERS_OF, ids=named))
-        parameters["keys"] = json.dumps([key for _, key, _ in found])
+        payers = _meant(query.session_ids, tx.rows(PAYERS_OF, ids=named))
+        parameters["keys"] = json.dumps([key for _, key, _ in payers])
     # A database sums up by day; weeks and months are made of those here.
     by_day: tuple[Dimension, ...] = tuple("day" if name in PERIODS else name for name in query.group_by)
     statement = ledger_sums(
@@ -381,7 +381,7 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
 
 
 def read_entry_costs(tx: Transaction, session_id: str) -> dict[str, EntryCost]:
-    """Return what the ledger has of the entries of a session (see `Backend.read_entry_costs`)."""
+    """Return the costs of the entries of a session (see `Backend.read_entry_costs`)."""
     state = read_state(tx, session_id)
     return dict(tx.rows(ENTRY_COSTS, **held_by(state)))
 
@@ -413,8 +413,8 @@ def _payers(tx: Transaction, session_id: str, query: LedgerQuery) -> list[int]:
     if not query.tree:
         return sorted(payers)
     trees = {*(tree_id for _, _, tree_id in there), *(tree_id for tree_id in payers.values() if tree_id is not None)}
-    found = tx.rows(PAYERS_OF_TREES, keys=json.dumps(sorted(trees)))
-    return sorted({*payers, *(key for (key,) in found)})
+    rows = tx.rows(PAYERS_OF_TREES, keys=json.dumps(sorted(trees)))
+    return sorted({*payers, *(key for (key,) in rows)})
 
 
 def _is_nobody_else(tx: Transaction, session_id: str) -> bool:
@@ -479,7 +479,7 @@ def _reservation(row: Row) -> tuple[int, ReservationRow]:
 
 
 class StoredShare(NamedTuple):
-    """What a reservation set aside in one budget, with the reservation's own columns, and what the budget has spent."""
+    """The share of a reservation in one budget, with the reservation's own columns, and the budget's spending."""
 
     budget_key: int
     budget_id: str
@@ -630,8 +630,7 @@ DELETE_RESERVATIONS = statement(Nothing)("DELETE FROM reservations WHERE budget_
 # Budgets on a database: the row of a budget is the lock that reservations in it take, in order of key.
 #
 # Whoever changes a budget locks its row before reading it. Reservations that have expired are left out wherever a
-# budget
-# is read, and are taken out of its row by the next reservation.
+# budget is read, and are taken out of its row by the next reservation.
 
 _ID_ATTEMPTS = 1_000
 
@@ -639,22 +638,22 @@ _ID_ATTEMPTS = 1_000
 
 
 def set_budget(tx: Transaction, sources: Sources, new: NewBudget) -> Budget:
-    """Make a budget, or change what the one of the same target and unit allows (see `Backend.set_budget`)."""
+    """Make a budget, or change the allowance of the one of the same target and unit (see `Backend.set_budget`)."""
     scope = new.scope
     if new.session_id is not None:
         # Locked, so that it is not deleted meanwhile.
         scope = read_state(tx, new.session_id).scope
     now = sources.now_us()
-    found = key_of_target(tx, new.session_id, new.covers, scope, new.unit)
-    if found is not None:
-        key = found
+    existing = key_of_target(tx, new.session_id, new.covers, scope, new.unit)
+    if existing is not None:
+        key = existing
         lock_budgets(tx, [key])
         tx.run(SET_ALLOWED, allowed=new.allowed, now=now, budget_key=key)
     else:
         spent = _in_ledger(tx, new, scope) if new.spent == "ledger" else new.spent
         key = tx.new_key()
         row = BudgetRow(
-            id=_new_budget_id(tx, sources),
+            id=_free_id(sources, lambda drawn: _key_of(tx, drawn) is not None),
             scope=scope,
             covers=new.covers,
             session_id=new.session_id,
@@ -681,20 +680,16 @@ def key_of_target(tx: Transaction, session_id: str | None, covers: str, scope: s
     return key
 
 
-def _new_budget_id(tx: Transaction, sources: Sources) -> str:
+def _free_id(sources: Sources, is_taken: Callable[[str], bool]) -> str:
     for _ in range(_ID_ATTEMPTS):
         drawn = sources.entry_id()
-        if tx.first(BUDGET_KEY, id=drawn) is None:
+        if not is_taken(drawn):
             return drawn
-    raise _ids_exhausted()
-
-
-def _ids_exhausted() -> InvalidArgument:
-    return InvalidArgument(f"ids: {_ID_ATTEMPTS} ids in a row are taken; make others")
+    raise InvalidArgument(f"ids: {_ID_ATTEMPTS} ids in a row are taken; make others")
 
 
 def _in_ledger(tx: Transaction, new: NewBudget | Budget, scope: str) -> int:
-    """Return what the ledger has of a budget's target."""
+    """Return the sum of the ledger for a budget's target."""
     if new.covers == "scope" and scope.endswith(ANY_REST):
         prefix = scope.removesuffix(ANY_REST)
         row = tx.first(SPENT_IN_SCOPES, scope=prefix, above=above_prefix(prefix))
@@ -716,8 +711,8 @@ def _in_ledger(tx: Transaction, new: NewBudget | Budget, scope: str) -> int:
 def get_budget(tx: Transaction, sources: Sources, budget_id: str) -> Budget | None:
     """Return a budget, or None (see `Backend.get_budget`)."""
     key = _key_of(tx, budget_id)
-    found = [] if key is None else _budgets(tx, [key], sources.now_us())
-    return next((budget for _, budget in found), None)
+    budgets = [] if key is None else _budgets(tx, [key], sources.now_us())
+    return next((budget for _, budget in budgets), None)
 
 
 def _key_of(tx: Transaction, budget_id: str) -> int | None:
@@ -747,8 +742,8 @@ def list_budgets(
 
 def covering_budgets(tx: Transaction, sources: Sources, session_id: str, *, by_ledger: bool) -> list[Budget]:
     """Return the budgets that cover a session (see `Backend.covering_budgets`)."""
-    found = [budget for _, budget in _budgets(tx, _covering_keys(tx, session_id), sources.now_us())]
-    return [replace(each, spent=_in_ledger(tx, each, each.scope)) for each in found] if by_ledger else found
+    budgets = [budget for _, budget in _budgets(tx, _covering_keys(tx, session_id), sources.now_us())]
+    return [replace(budget, spent=_in_ledger(tx, budget, budget.scope)) for budget in budgets] if by_ledger else budgets
 
 
 def _covering_keys(tx: Transaction, session_id: str) -> list[int]:
@@ -757,42 +752,41 @@ def _covering_keys(tx: Transaction, session_id: str) -> list[int]:
 
 
 def held_amounts(tx: Transaction, sources: Sources, budget_id: str) -> list[HeldAmount]:
-    """Return what is held of a budget (see `Backend.held_amounts`)."""
+    """Return the amounts held of a budget (see `Backend.held_amounts`)."""
     key = _require_key(tx, budget_id)
     return list(tx.rows(HELD, budget_key=key, now=sources.now_us()))
 
 
-def budgets_reached(tx: Transaction, asked: Sequence[tuple[str, int]]) -> list[Reached | None]:
+def budgets_reached(tx: Transaction, pairs: Sequence[tuple[str, int]]) -> list[Reached | None]:
     """Return when budgets had spent amounts (see `Backend.budgets_reached`). One statement."""
-    storable = [each for each in asked if is_storable(each[0])]
-    found = dict(tx.rows(REACHED, ids=json.dumps(storable)))
-    return [found.get(each) for each in asked]
+    storable = [pair for pair in pairs if is_storable(pair[0])]
+    reached = dict(tx.rows(REACHED, ids=json.dumps(storable)))
+    return [reached.get(pair) for pair in pairs]
 
 
-class Deleting:
-    """One call of `Backend.delete_budget`, which may be run again where its commit went unheard."""
+def deleting(sources: Sources, budget_id: str) -> Callable[[Transaction], Budget]:
+    """Return one call of `Backend.delete_budget`, which may be run again where its commit went unheard."""
+    deleted: Budget | None = None
 
-    def __init__(self, sources: Sources, budget_id: str) -> None:
-        self._sources = sources
-        self._id = budget_id
-        self._deleted: Budget | None = None
-
-    def __call__(self, tx: Transaction) -> Budget:
-        """Delete a budget and what is reserved in it. Raises `BudgetNotFound`."""
-        key = _key_of(tx, self._id)
+    def delete(tx: Transaction) -> Budget:
+        """Delete a budget and its reservations. Raises `BudgetNotFound`."""
+        nonlocal deleted
+        key = _key_of(tx, budget_id)
         if key is not None:
             lock_budgets(tx, [key])
-        found = [] if key is None else _budgets(tx, [key], self._sources.now_us())
-        if found:
-            tx.run(DELETE_BUDGETS, keys=json.dumps([key]))
-            ((_, self._deleted),) = found
-        if self._deleted is None:
-            raise BudgetNotFound(self._id)
-        return self._deleted
+            budgets = _budgets(tx, [key], sources.now_us())
+            if budgets:
+                tx.run(DELETE_BUDGETS, keys=json.dumps([key]))
+                ((_, deleted),) = budgets
+        if deleted is None:
+            raise BudgetNotFound(budget_id)
+        return deleted
+
+    return delete
 
 
 def delete_session_budgets(tx: Transaction, session_ids: Iterable[str]) -> None:
-    """Delete the budgets of sessions that are being deleted. What these reserved in other budgets stays."""
+    """Delete the budgets of sessions that are being deleted. Their reservations in other budgets stay."""
     _delete_budgets(tx, [key for (key,) in tx.rows(BUDGETS_OF_SESSIONS, ids=json.dumps(list(session_ids)))])
 
 
@@ -823,67 +817,53 @@ def _budgets(tx: Transaction, keys: Collection[int], now: int) -> list[tuple[int
 # -- reservations -----------------------------------------------------------------------------------------------------
 
 
-class Reserving:
-    """One call of `Backend.reserve`, which may be run again after a rollback, or where its commit went unheard."""
+def reserving(
+    sources: Sources, session_id: str, amounts: Amounts, ttl_us: int
+) -> Callable[[Transaction], ledger_Reservation]:
+    """Return one call of `Backend.reserve`, which may be run again after a rollback, or if its commit went unheard."""
+    reservation: ledger_Reservation | None = None
 
-    def __init__(self, sources: Sources, session_id: str, asked: Amounts, ttl_us: int) -> None:
-        self._sources = sources
-        self._session_id = session_id
-        self._asked = asked
-        self._ttl_us = ttl_us
-        self._made: ledger_Reservation | None = None
-
-    def __call__(self, tx: Transaction) -> ledger_Reservation:
+    def reserve(tx: Transaction) -> ledger_Reservation:
         """Set the amounts aside in every budget that covers the session. Raises `BudgetExceeded`."""
-        if self._made is not None and self._made.budget_ids and _is_reserved(tx, self._made.id):
-            return self._made
-        keys = _covering_keys(tx, self._session_id)
+        nonlocal reservation
+        if reservation is not None and reservation.budget_ids and _is_reserved(tx, reservation.id):
+            return reservation
+        keys = _covering_keys(tx, session_id)
         lock_budgets(tx, keys)
-        now = self._sources.now_us()
+        now = sources.now_us()
         budgets = _budgets(tx, keys, now)
         for _, budget in budgets:
-            check_room(budget, self._asked, self._session_id)
-        reservation_id = self._new_id(tx)
-        expires = now + self._ttl_us
+            check_room(budget, amounts, session_id)
+        new_id = _free_id(sources, partial(_is_reserved, tx))
+        expires = now + ttl_us
         shares = []
         for key, budget in budgets:
-            amount = self._asked.of(budget.unit) or 0
+            amount = amounts.of(budget.unit) or 0
             shares.append(Share(budget.id, budget.unit, amount, "held", None))
-            self._set_aside(tx, key, amount, now)
-            row = ReservationRow(reservation_id, self._session_id, amount, "held", None, now, expires, None)
+            _set_aside(tx, key, amount, now)
+            row = ReservationRow(new_id, session_id, amount, "held", None, now, expires, None)
             tx.insert(sql.INSERT_RESERVATION, [(key, *row)])
-        self._made = reservation_of(
-            reservation_id,
-            str(self._session_id),
-            shares,
-            created_us=now,
-            expires_us=expires,
-            settled_us=None,
-            now_us=now,
+        reservation = reservation_of(
+            new_id, str(session_id), shares, created_us=now, expires_us=expires, settled_us=None, now_us=now
         )
-        return self._made
+        return reservation
 
-    def _new_id(self, tx: Transaction) -> str:
-        for _ in range(_ID_ATTEMPTS):
-            drawn = self._sources.entry_id()
-            if not _is_reserved(tx, drawn):
-                return drawn
-        raise _ids_exhausted()
+    return reserve
 
-    @staticmethod
-    def _set_aside(tx: Transaction, key: int, amount: int, now: int) -> None:
-        where = {"budget_key": key, "now": now}
-        due, expired = tx.first(DUE, **where) or (0, 0)
-        if expired:
-            tx.run(EXPIRE, **where)
-        tx.run(SET_ASIDE, **where, amount=amount, due=due)
+
+def _set_aside(tx: Transaction, key: int, amount: int, now: int) -> None:
+    where = {"budget_key": key, "now": now}
+    due, expired = tx.first(DUE, **where) or (0, 0)
+    if expired:
+        tx.run(EXPIRE, **where)
+    tx.run(SET_ASIDE, **where, amount=amount, due=due)
 
 
 def _is_reserved(tx: Transaction, reservation_id: str) -> bool:
     return tx.first(IS_RESERVED, reservation_id=reservation_id) is not None
 
 
-class _Found:
+class _Stored:
     """A reservation as it is stored, with its budgets locked where it is to be changed."""
 
     def __init__(self, tx: Transaction, reservation_id: str, now: int, *, locked: bool = True) -> None:
@@ -914,7 +894,7 @@ class _Found:
         )
 
     def settle(self, tx: Transaction, state: str, used: Amounts | None) -> None:
-        """Settle every share: book what was used, and give back what is still set aside."""
+        """Settle every share: book the use, and give back the rest."""
         for key, share in zip(self.keys, self.shares, strict=True):
             booked = None if used is None else used_of(share, used)
             freed = share.amount if share.state == "held" else 0
@@ -926,58 +906,57 @@ class _Found:
 def get_reservation(tx: Transaction, sources: Sources, reservation_id: str) -> ledger_Reservation | None:
     """Return a reservation as it stands, or None (see `Backend.get_reservation`)."""
     try:
-        return _Found(tx, reservation_id, sources.now_us(), locked=False).reservation
+        return _Stored(tx, reservation_id, sources.now_us(), locked=False).reservation
     except ReservationNotFound:
         return None
 
 
 def commit_reservation(tx: Transaction, sources: Sources, reservation_id: str, used: Amounts) -> ledger_Reservation:
-    """Book what a call used (see `Backend.commit_reservation`)."""
-    found = _Found(tx, reservation_id, sources.now_us())
-    if is_retry(found.reservation, found.shares, used):
-        return found.reservation
-    for share, spent in zip(found.shares, found.spent, strict=True):
+    """Book the use of a call (see `Backend.commit_reservation`)."""
+    stored = _Stored(tx, reservation_id, sources.now_us())
+    if is_retry(stored.reservation, stored.shares, used):
+        return stored.reservation
+    for share, spent in zip(stored.shares, stored.spent, strict=True):
         check_booked(share.budget_id, spent + used_of(share, used))
-    found.settle(tx, "committed", used)
-    return _Found(tx, reservation_id, found.now).reservation
+    stored.settle(tx, "committed", used)
+    return _Stored(tx, reservation_id, stored.now).reservation
 
 
-class Releasing:
-    """One call of `Backend.release_reservation`, which may be run again where its commit went unheard."""
+def releasing(sources: Sources, reservation_id: str) -> Callable[[Transaction], ledger_Reservation]:
+    """Return one call of `Backend.release_reservation`, which may be run again if its commit went unheard."""
+    has_run = False
 
-    def __init__(self, sources: Sources, reservation_id: str) -> None:
-        self._sources = sources
-        self._id = reservation_id
-        self._has_run = False
+    def release(tx: Transaction) -> ledger_Reservation:
+        """Give back the amount of a reservation. Raises `ReservationSettled` where it holds nothing any more."""
+        nonlocal has_run
+        stored = _Stored(tx, reservation_id, sources.now_us())
+        if has_run and stored.reservation.state == "released":
+            return stored.reservation
+        check_held(stored.reservation, "released")
+        stored.settle(tx, "released", None)
+        has_run = True
+        return _Stored(tx, reservation_id, stored.now).reservation
 
-    def __call__(self, tx: Transaction) -> ledger_Reservation:
-        """Give back what the reservation holds. Raises `ReservationSettled` where it holds nothing any more."""
-        found = _Found(tx, self._id, self._sources.now_us())
-        if self._has_run and found.reservation.state == "released":
-            return found.reservation
-        check_held(found.reservation, "released")
-        found.settle(tx, "released", None)
-        self._has_run = True
-        return _Found(tx, self._id, found.now).reservation
+    return release
 
 
 def prolong_reservation(tx: Transaction, sources: Sources, reservation_id: str, ttl_us: int) -> ledger_Reservation:
     """Hold a reservation for longer (see `Backend.prolong_reservation`)."""
-    found = _Found(tx, reservation_id, sources.now_us())
-    check_held(found.reservation, "prolonged")
-    expires = max(found.expires_us, found.now + ttl_us)
+    stored = _Stored(tx, reservation_id, sources.now_us())
+    check_held(stored.reservation, "prolonged")
+    expires = max(stored.expires_us, stored.now + ttl_us)
     tx.run(PROLONG, reservation_id=reservation_id, expires_at=expires)
-    for key in found.keys:
+    for key in stored.keys:
         # Its budget has changed, and those who have a copy of it should know.
-        tx.run(BOOK, budget_key=key, now=found.now, used=0, freed=0)
-    return _Found(tx, reservation_id, found.now).reservation
+        tx.run(BOOK, budget_key=key, now=stored.now, used=0, freed=0)
+    return _Stored(tx, reservation_id, stored.now).reservation
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What was paid on the paths of a tree: the sums in its entries, derived anew where the ledger has changed.
 
 NOBODY = -1
-"""The key of no session: what this transaction changes anyway is none of the tree's."""
+"""The key of no session: this transaction changes none of the tree's anyway."""
 
 
 def renew_sums(tx: Transaction, tree_id: int, session_key: int | None = None) -> None:
@@ -1062,14 +1041,14 @@ def name_calls(tx: Transaction, calls: Iterable[CallRow]) -> None:
 def _insert_many(
     tx: Transaction, tree_id: int, calls: Sequence[CallRow], conflict: Callable[[CallDifference], None] | None
 ) -> list[CallRow]:
-    """Do the same in two statements: as nobody else writes, what is asked first is still so afterwards."""
-    known: dict[tuple[str, str, str], CallRow] = {}
+    """Do the same in two statements: as nobody else writes, the answer to the first is still so at the second."""
+    earlier: dict[tuple[str, str, str], CallRow] = {}
     for scope in {call.scope for call in calls}:
         names = json.dumps([(call.provider, call.call_id) for call in calls if call.scope == scope])
-        known.update((call.identity, call) for call in tx.rows(FIND_CALLS, scope=scope, ids=names))
+        earlier.update((call.identity, call) for call in tx.rows(FIND_CALLS, scope=scope, ids=names))
     new = []
     for call in calls:
-        first = known.setdefault(call.identity, call)
+        first = earlier.setdefault(call.identity, call)
         if first is call:
             new.append(call)
         else:
@@ -1105,25 +1084,25 @@ def price_calls(tx: Transaction, prices: Sequence[CallPrice]) -> int:
 
 def take_back(tx: Transaction, calls: Iterable[tuple[CallRow, Sequence[str]]]) -> list[CallRow]:
     """Delete the rows that calls take the place of (see `replaced_by`), by the ids they name; return those rows."""
-    gone: list[CallRow] = []
+    replaced: list[CallRow] = []
     for call, names in calls:
-        gone += _delete(tx, replaced_by(call, names, partial(_call_of, tx, call)))
-    return gone
+        replaced += _delete(tx, replaced_by(call, names, partial(_call_of, tx, call)))
+    return replaced
 
 
 def take_alone(tx: Transaction, calls: Iterable[CallRow]) -> Sequence[CallRow]:
     """Delete the rows of calls that were booked without the entry they belong to; return those rows."""
     distinct = {call.identity: call for call in calls}.values()
-    found = ((call, find_call(tx, call.scope, CallId(call.provider, call.call_id))) for call in distinct)
-    return _delete(tx, [known for call, known in found if known is not None and is_booked_alone(call, known)])
+    pairs = ((call, find_call(tx, call.scope, CallId(call.provider, call.call_id))) for call in distinct)
+    return _delete(tx, [booked for call, booked in pairs if booked is not None and is_booked_alone(call, booked)])
 
 
 def _delete(tx: Transaction, calls: Sequence[CallRow]) -> Sequence[CallRow]:
     if calls:
         name_calls(tx, calls)
-    for known in calls:
-        scope, provider, call_id = known.identity
-        key = known.session_key
+    for call in calls:
+        scope, provider, call_id = call.identity
+        key = call.session_key
         tx.run(DELETE_CALL, scope=scope, provider=provider, call_id=call_id, session_key=key)
     return calls
 
@@ -1138,8 +1117,8 @@ def calls_of_entry(tx: Transaction, session_id: str, entry_id: str) -> list[Call
     return list(tx.rows(CALLS_OF_ENTRY, session_key=state.key, entry_id=entry_id))
 
 
-def _compare(known: CallRow, call: CallRow, conflict: Callable[[CallDifference], None] | None) -> None:
-    differing = differences(known, call)
+def _compare(booked: CallRow, call: CallRow, conflict: Callable[[CallDifference], None] | None) -> None:
+    differing = differences(booked, call)
     if differing and conflict is None:
         raise CallConflict(call.provider, call.call_id, differing)
     if differing and conflict is not None:
@@ -1148,12 +1127,12 @@ def _compare(known: CallRow, call: CallRow, conflict: Callable[[CallDifference],
 
 def distinct_calls(calls: Iterable[CallRow]) -> list[CallRow]:
     """Return calls without those that are reported twice. Raises `CallConflict` where one has other numbers then."""
-    found: dict[tuple[str, str, str], CallRow] = {}
+    firsts: dict[tuple[str, str, str], CallRow] = {}
     for call in calls:
-        differing = differences(found.setdefault(call.identity, call), call)
+        differing = differences(firsts.setdefault(call.identity, call), call)
         if differing:
             raise CallConflict(call.provider, call.call_id, differing)
-    return list(found.values())
+    return list(firsts.values())
 
 
 def _known(tx: Transaction, call: CallRow) -> CallRow:
@@ -1174,7 +1153,7 @@ def find_calls(tx: Transaction, scope: str, identities: Sequence[CallId]) -> lis
 
 
 def paid_by(calls: Iterable[CallRow]) -> Paid:
-    """Return what calls come to."""
+    """Return the sum of calls."""
     total = NOTHING_PAID
     for call in calls:
         total = call.paid if total is NOTHING_PAID else total.plus(call.paid)
@@ -1182,14 +1161,14 @@ def paid_by(calls: Iterable[CallRow]) -> Paid:
 
 
 def check_spending(tokens: int, picodollars: int) -> None:
-    """Raise `InvalidEntry` where what a session has spent would leave the stored range."""
+    """Raise `InvalidEntry` if the spending of a session would leave the stored range."""
     if max(tokens, picodollars) > MAX_AMOUNT:
         raise SumTooLarge(f"usage: what the session spent would exceed {MAX_AMOUNT}; check the reported numbers")
 
 
 def check_path(sums: Iterable[Sequence[int]]) -> None:
-    """Raise `InvalidEntry` where what the path to an entry cost would leave the stored range."""
-    if any(max(each) > MAX_AMOUNT for each in sums):
+    """Raise `InvalidEntry` if the costs of the path to an entry would leave the stored range."""
+    if any(max(amounts) > MAX_AMOUNT for amounts in sums):
         raise SumTooLarge(f"usage: what the path cost would exceed {MAX_AMOUNT}; check the reported numbers")
 
 
@@ -1197,7 +1176,7 @@ ADD_SPENDING = statement(Nothing)(f"UPDATE sessions SET {sql.SPENDING_ADDED} WHE
 
 
 def take_calls_of_deleted(tx: Transaction, state: SessionState) -> set[CallId]:
-    """Give a new session what one of its id that was deleted has paid: it was, and is back. O(calls).
+    """Give a new session the calls of a deleted one of its id: it was, and is back. O(calls).
 
     Those that have no entry are returned: the session may bring it.
     """
@@ -1247,14 +1226,14 @@ def _record(tx: Transaction, sources: Sources, session_id: str, call: PaidCall) 
     now = sources.now_us()
     call_id = sources.entry_id() if call.call_id is None else call.call_id
     row = call_row(call, scope=state.scope, call_id=call_id, session_key=state.key, entry_id=None, at_us=now)
-    gone = take_back(tx, [(row, call.replaces)])
+    replaced = take_back(tx, [(row, call.replaces)])
     # What stands for the report that an entry brought belongs to that entry.
-    row = row._replace(entry_id=next((known.entry_id for known in gone if known.entry_id is not None), None))
+    row = row._replace(entry_id=next((earlier.entry_id for earlier in replaced if earlier.entry_id is not None), None))
     new = insert_calls(tx, state.tree_id, [row])
-    if not new and not gone:
-        known = _known(tx, row)
-        return Recorded(row.provider, call_id, False, known.cost, known.price_source, state.revision)
-    spent = paid_by(new).minus(paid_by(gone))
+    if not new and not replaced:
+        earlier = _known(tx, row)
+        return Recorded(row.provider, call_id, False, earlier.cost, earlier.price_source, state.revision)
+    spent = paid_by(new).minus(paid_by(replaced))
     check_spending(state.spent_tokens + spent.tokens, state.spent_cost + spent.picodollars)
     tx.insert(sql.INSERT_PAYER, [(state.tree_id, *payer_row(state))])
     tx.run(
@@ -1269,6 +1248,6 @@ def _record(tx: Transaction, sources: Sources, session_id: str, call: PaidCall) 
         newest=None,
         session_key=state.key,
     )
-    if gone:
+    if replaced:
         renew_sums(tx, state.tree_id, state.key)
     return Recorded(row.provider, call_id, True, row.cost, row.price_source, state.revision + 1)

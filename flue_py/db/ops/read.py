@@ -1,9 +1,9 @@
-"""A context: the latest compaction on a path, and the part of the path that it keeps."""
+"""Reading: contexts, ends of paths, entries, pages, settings, and many sessions at once."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from operator import attrgetter
@@ -71,6 +71,7 @@ from flue_py.db.ops.base import (
     find_held,
     find_visible,
     held_by,
+    in_parts,
     made_entries,
     named_above,
     named_on_path,
@@ -100,9 +101,9 @@ _RESTORES = RESTORES.encode()
 
 
 class Kept(NamedTuple):
-    """What a compaction keeps of its path: the depth of the first kept entry, its own where it keeps nothing.
+    """The part of its path that a compaction keeps: the depth of the first kept entry, its own where it keeps nothing.
 
-    ``gaps`` are the ranges in what is kept, ``named`` the entries that it names, root first. ``is_plain`` where the end
+    ``gaps`` are the ranges left out of it, ``named`` the entries that it names, root first. ``is_plain`` where the end
     of the path is all there is.
     """
 
@@ -140,13 +141,13 @@ def read_context(tx: Transaction, session_id: str, leaf: LeafChoice, unless: Rea
     return PathRead(at, state.leaf, state.revision, stamp, entries, summary)
 
 
-def _kept_entries(tx: Transaction, state: SessionState, position: Position, kept: Kept) -> list[Entry]:
-    """Return what a compaction keeps of a path, with what it names, and the exclusions, root first."""
-    if kept.is_plain:
-        return path_entries(tx, state, position, kept.first - 1, contents=False)
-    entries = list(kept.named)
-    begin = kept.first
-    for gap in kept.gaps:
+def _kept_entries(tx: Transaction, state: SessionState, position: Position, view: Kept) -> list[Entry]:
+    """Return the kept entries of a path, those that the compaction names, and the exclusions, root first."""
+    if view.is_plain:
+        return path_entries(tx, state, position, view.first - 1, contents=False)
+    entries = list(view.named)
+    begin = view.first
+    for gap in view.gaps:
         if begin < gap.first:
             entries += path_stretch(tx, state, position, begin - 1, gap.first - 1, contents=False)
         begin = gap.last + 1
@@ -179,10 +180,10 @@ def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> Message
     messages: list[JsonObject] | None = []
     if position is not None:
         summary_depth = -1 if compaction is None else compaction.depth
-        kept = EVERYTHING if compaction is None else kept_by(tx, state, compaction)
-        first = kept.first
+        view = EVERYTHING if compaction is None else kept_by(tx, state, compaction)
+        first = view.first
         messages = None
-        if kept.is_plain:
+        if view.is_plain:
             with collector_held(position.depth - first + 1):
                 rows = rows_of_path(tx, state, position, first - 1, LANE_BODIES, SPANS_BODIES)
                 payloads = Payloads(tx, state, stretch_of(state, position, first - 1), contents=False)
@@ -222,8 +223,8 @@ def place_and_compaction(
 
 def _session_and_compaction(row: Row) -> tuple[SessionState, int, Compaction | None]:
     epoch, depth, lane_id, entry_id, digest, payload, packed, blob, *state = row
-    found = None if depth is None else Compaction(depth, lane_id, entry_id, digest, payload, packed, blob)
-    return state_of(state), int(epoch or 0), found
+    compaction = None if depth is None else Compaction(depth, lane_id, entry_id, digest, payload, packed, blob)
+    return state_of(state), int(epoch or 0), compaction
 
 
 _COMPACTION = f"e.depth, e.lane_id, e.id, {sql.PAYLOAD}"
@@ -246,8 +247,8 @@ SESSION_AND_COMPACTION = statement(_session_and_compaction)(
 
 def _read_state_and_compaction(tx: Transaction, session_id: str) -> tuple[SessionState, int, Compaction | None]:
     """Return a session, the epoch, and the latest compaction on the path to its leaf."""
-    found = tx.first(SESSION_AND_COMPACTION, id=session_id) if is_storable(session_id) else None
-    state, epoch, compaction = found or (None, 0, None)
+    row = tx.first(SESSION_AND_COMPACTION, id=session_id) if is_storable(session_id) else None
+    state, epoch, compaction = row or (None, 0, None)
     return checked_state(session_id, state), epoch, compaction
 
 
@@ -339,7 +340,7 @@ DEPTH_ON_PATH = statement(tuple[int])(
 
 
 def kept_by(tx: Transaction, state: SessionState, compaction: Compaction) -> Kept:
-    """Return what a compaction keeps of the path that it is on."""
+    """Return the part that a compaction keeps of the path that it is on."""
     fields = fields_of(tx, state, compaction)
     layout, pinned = layout_of(compaction.id, fields), pinned_ids(fields)
     where = place_at(state, compaction.lane_id, compaction.depth)
@@ -404,16 +405,16 @@ def _end(
     *,
     contents: bool = True,
 ) -> Sequence[Item] | None:
-    """Return the last whole exchanges of what a path comes to; None where it takes more than the path to tell.
+    """Return the last whole exchanges of a path or its context; None if it takes more than the path to tell.
 
     ``beginning`` is the depth to begin at, and whether nothing comes before that. As many entries are read as there
     are to be items, then a few, then more each time, until there are enough of them and every result among them has
     its call: which mostly is just before the first of them.
     """
     first, is_everything = beginning
-    above, entries, more, further = position.depth, list[Entry](), limit, _FEW
-    while is_everything or above - more >= first - 1:
-        last, above = above, max(above - more, first - 1)
+    above, entries, count, further = position.depth, list[Entry](), limit, _FEW
+    while is_everything or above - count >= first - 1:
+        last, above = above, max(above - count, first - 1)
         entries = path_stretch(tx, state, position, above, last, contents=contents) + entries
         items = items_of(entries)
         is_all = is_everything and above < first
@@ -423,7 +424,7 @@ def _end(
             start = tail_start(messages_in(items), limit, is_all=is_all)
         if start is not None:
             return items[start:]
-        more, further = max(further, 2 * (limit - len(items))), 4 * further
+        count, further = max(further, 2 * (limit - len(items))), 4 * further
     return None
 
 
@@ -449,14 +450,13 @@ def _as_they_are(entries: Sequence[Entry]) -> Sequence[Entry]:
 
 
 def _messages_in(items: Sequence[ContextEntry]) -> Messages:
-    """Return the messages among the items of a context; None for what stands for another entry."""
+    """Return the messages among the items of a context; None for an item of another kind."""
     return [item.data if item.kind == MESSAGE else None for item in items]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Single entries that a session sees: by their ids, and below another one.
 
-_IDS_AT_ONCE = 5_000
 _SHOWN = 5
 
 
@@ -493,14 +493,14 @@ def find_entry(tx: Transaction, entry_id: str) -> Entry | None:
     """Return an entry of any session (see `Backend.find_entry`)."""
     if not is_storable(entry_id):
         return None
-    found = [each for (each,) in tx.rows(SESSIONS_OF_ENTRY, entry_id=entry_id, count=_SHOWN + 1)]
-    if len(found) > 1:
-        of = ", ".join(found[:_SHOWN])
+    session_ids = [session_id for (session_id,) in tx.rows(SESSIONS_OF_ENTRY, entry_id=entry_id, count=_SHOWN + 1)]
+    if len(session_ids) > 1:
+        of = ", ".join(session_ids[:_SHOWN])
         message = f"entry {shown(entry_id)} is in several histories, of the sessions {of}; read it with one of these"
-        raise AmbiguousId(entry_id, tuple(found[:_SHOWN]), message)
-    if not found:
+        raise AmbiguousId(entry_id, tuple(session_ids[:_SHOWN]), message)
+    if not session_ids:
         return None
-    state = read_state(tx, found[0])
+    state = read_state(tx, session_ids[0])
     row = tx.first(FOUND_ENTRY, tree_id=state.tree_id, entry_id=entry_id)
     return None if row is None else made_entries(tx, state, [row])[0]
 
@@ -511,23 +511,30 @@ ENTRIES_OF_IDS = statement(StoredEntry)(f"SELECT {sql.ENTRY} FROM {sql.ENTRIES_B
 def get_entries(tx: Transaction, session_id: str, ids: Sequence[str]) -> list[Entry | None]:
     """Return the entries with these ids, in this order (see `Backend.get_entries`)."""
     state = read_state(tx, session_id)
-    asked = [entry_id for entry_id in dict.fromkeys(ids) if is_storable(entry_id)]
-    found: dict[str, Entry] = {}
-    for start in range(0, len(asked), _IDS_AT_ONCE):
-        some = json.dumps(asked[start : start + _IDS_AT_ONCE])
-        rows = tx.rows(ENTRIES_OF_IDS, tree_id=state.tree_id, session_key=state.key, ids=some)
+    entries: dict[str, Entry] = {}
+    for some in in_parts(filter(is_storable, ids)):
+        rows = tx.rows(ENTRIES_OF_IDS, tree_id=state.tree_id, session_key=state.key, ids=json.dumps(some))
         with collector_held(len(rows)):
-            found.update((entry.id, entry) for entry in made_entries(tx, state, _seen(tx, state, rows)))
-    return [found.get(entry_id) for entry_id in ids]
+            entries.update((entry.id, entry) for entry in made_entries(tx, state, _seen(tx, state, rows)))
+    return [entries.get(entry_id) for entry_id in ids]
 
 
-def _leaf_entry(row: Row) -> tuple[str, int, str | None, StoredEntry]:
+class NamedEntry(NamedTuple):
+    """An entry that was read with the id of a session, and the id of who created it, None if that is deleted."""
+
+    session_id: str
+    session_key: int
+    creator: str | None
+    row: StoredEntry
+
+
+def _named_entry(row: Row) -> NamedEntry:
     session_id, session_key, creator, *columns = row
-    return session_id, session_key, creator, StoredEntry._make(columns)
+    return NamedEntry(session_id, session_key, creator, StoredEntry._make(columns))
 
 
 # Of sessions the entries at their leaves, behind the session, and who created the entry (NULL where that is deleted).
-LEAVES = statement(_leaf_entry)(
+LEAVES = statement(_named_entry)(
     "SELECT s.id, s.session_key, (SELECT c.id FROM sessions c WHERE c.session_key = e.session_key) AS creator,"
     f" {sql.ENTRY} FROM sessions s JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"
     f" WHERE s.id {sql.IN_IDS} AND s.trashed_at IS NULL"
@@ -536,15 +543,13 @@ LEAVES = statement(_leaf_entry)(
 
 def read_leaves(tx: Transaction, session_ids: Sequence[str]) -> list[Entry | None]:
     """Return the entries at the leaves of sessions, in this order (see `Backend.read_leaves`)."""
-    asked = [session_id for session_id in dict.fromkeys(session_ids) if is_storable(session_id)]
-    found: dict[str, tuple[int, Entry | None]] = {}
-    for start in range(0, len(asked), _IDS_AT_ONCE):
-        some = json.dumps(asked[start : start + _IDS_AT_ONCE])
-        rows = tx.rows(LEAVES, ids=some)
+    leaves: dict[str, tuple[int, Entry | None]] = {}
+    for some in in_parts(filter(is_storable, session_ids)):
+        rows = tx.rows(LEAVES, ids=json.dumps(some))
         with collector_held(len(rows)):
             for session_id, key, creator, row in rows:
-                found[session_id] = key, entry_of_row(tx, session_id, creator, row)
-    return [_meant(session_id, found.get(session_id)) for session_id in session_ids]
+                leaves[session_id] = key, entry_of_row(tx, session_id, creator, row)
+    return [_meant(session_id, leaves.get(session_id)) for session_id in session_ids]
 
 
 def entry_of_row(tx: Transaction, session_id: str, creator: str | None, row: StoredEntry) -> Entry | None:
@@ -560,8 +565,8 @@ def entry_of_row(tx: Transaction, session_id: str, creator: str | None, row: Sto
     return Entry(id_, parent, creator, kind, role, source, depth, revision, ordinal, at, text, extra)
 
 
-def _meant(session_id: str, found: tuple[int, Entry | None] | None) -> Entry | None:
-    return found[1] if found is not None and is_meant(session_id, found[0]) else None
+def _meant(session_id: str, leaf: tuple[int, Entry | None] | None) -> Entry | None:
+    return leaf[1] if leaf is not None and is_meant(session_id, leaf[0]) else None
 
 
 CHILD_ENTRIES = statement(StoredEntry)(f"SELECT {sql.ENTRY} FROM {sql.CHILDREN}{_NOT_RETRACTED}")
@@ -586,11 +591,11 @@ def children(tx: Transaction, session_id: str, entry_id: str | None) -> list[Ent
 
 
 def _seen(tx: Transaction, state: SessionState, rows: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
-    """Return those of some rows of the tree that the session holds: what it added, and the ancestors of its places."""
+    """Return those of some rows of the tree that the session holds: its own, and the ancestors of its places."""
     if all(row.session_key == state.key for row in rows):
         return rows
-    held = dict(tx.rows(sql.HELD_SPANS, **held_by(state)))
-    return [row for row in rows if row.session_key == state.key or row.depth <= held.get(row.lane_id, -1)]
+    depths = dict(tx.rows(sql.HELD_SPANS, **held_by(state)))
+    return [row for row in rows if row.session_key == state.key or row.depth <= depths.get(row.lane_id, -1)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -603,7 +608,7 @@ def _seen(tx: Transaction, state: SessionState, rows: Sequence[StoredEntry]) -> 
 
 
 class Place(NamedTuple):
-    """Where an entry is in its part: by depth in what was inherited, by revision and ordinal in what was added."""
+    """Where an entry is in its part: by depth if inherited, by revision and ordinal if added."""
 
     session_key: int
     depth: int
@@ -644,22 +649,13 @@ _WITH_HALVED = (
 )
 
 
-def own_page(kind: str | None, *, newest_first: bool) -> Statement[StoredEntry]:
-    """Return the statement for a page of what a session added: from a revision and ordinal on, or before them."""
-    return _own_page(_named(kind), newest_first)
-
-
-def inherited_page(kind: str | None, *, newest_first: bool) -> Statement[StoredEntry]:
-    """Return the statement for a page of a path: what is deeper than a depth, or above it."""
-    return _inherited_page(_named(kind), newest_first)
-
-
 def _named(kind: str | None) -> str | None:
     return kind if kind is None or kind in _INDEXED else _ANY_OTHER
 
 
 @lru_cache(maxsize=8)
 def _own_page(kind: str | None, newest_first: bool) -> Statement[StoredEntry]:
+    """Return the statement for a page of a session's own entries: from a revision and ordinal on, or before them."""
     where = "e.depth <= h.low AND e.session_key = :session_key" if newest_first else "e.depth > h.low"
     if kind is None:
         where += " AND e.depth > h.low - :count" if newest_first else " AND e.depth <= h.low + :count"
@@ -670,6 +666,7 @@ def _own_page(kind: str | None, newest_first: bool) -> Statement[StoredEntry]:
 
 @lru_cache(maxsize=8)
 def _inherited_page(kind: str | None, newest_first: bool) -> Statement[StoredEntry]:
+    """Return the statement for a page of a path: the entries deeper than a depth, or above it."""
     where = "e.depth < :from_depth" if newest_first else "e.depth > :from_depth"
     if kind is None:
         where += " AND e.depth >= :from_depth - :count" if newest_first else " AND e.depth <= :from_depth + :count"
@@ -679,10 +676,10 @@ def _inherited_page(kind: str | None, newest_first: bool) -> Statement[StoredEnt
     )
 
 
-def _page(found: str, order: str) -> str:
+def _page(source: str, order: str) -> str:
     # Which entries, and only then their payloads.
     return (
-        f"SELECT {sql.ENTRY} FROM (SELECT e.lane_id, e.depth FROM {found} ORDER BY {order} LIMIT :count) p"
+        f"SELECT {sql.ENTRY} FROM (SELECT e.lane_id, e.depth FROM {source} ORDER BY {order} LIMIT :count) p"
         f" JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = p.lane_id AND e.depth = p.depth ORDER BY {order}"
     )
 
@@ -731,64 +728,55 @@ def read_entries(
 
 def _entry_pages_page(read_page: _ReadPage, last: Place, limit: int, without: set[str]) -> list[StoredEntry]:
     """Return up to ``limit`` rows of a part behind a place, without some: as many more are read as these were."""
-    found: list[StoredEntry] = []
-    while (count := limit - len(found)) > 0:
+    page: list[StoredEntry] = []
+    while (count := limit - len(page)) > 0:
         rows = read_page(last, count)
-        found += [row for row in rows if row.id not in without]
+        page += [row for row in rows if row.id not in without]
         if len(rows) < count:
             break
         last = Place(rows[-1].session_key, rows[-1].depth, rows[-1].revision, rows[-1].ordinal)
-    return found
+    return page
 
 
 def _place_of(tx: Transaction, state: SessionState, entry_id: str) -> Place:
     """Return where an entry is that the session holds, retracted or not. Raises `EntryNotFound` for any other."""
-    held, _ = find_held(tx, state, entry_id)
-    found = None if held is None else tx.first(PLACE, tree_id=state.tree_id, entry_id=entry_id)
-    if found is None:
+    position, _ = find_held(tx, state, entry_id)
+    place = None if position is None else tx.first(PLACE, tree_id=state.tree_id, entry_id=entry_id)
+    if place is None:
         raise EntryNotFound(state.id, entry_id)
-    return found
+    return place
 
 
 def _own(tx: Transaction, state: SessionState, kind: str | None, newest_first: bool) -> _ReadPage:
-    statement = own_page(kind, newest_first=newest_first)
+    statement = _own_page(_named(kind), newest_first)
 
     def read_page(last: Place, count: int) -> Sequence[StoredEntry]:
         # The first that is not in the page, or the first that is.
         ordinal = last.ordinal if newest_first else last.ordinal + 1
-        asked: dict[str, object] = {"tree_id": state.tree_id, "session_key": state.key, "count": count, "kind": kind}
-        asked |= {"revision": last.revision, "ordinal": ordinal}
-        return tx.rows(statement, **{name: asked[name] for name in statement.parameters})
+        parameters: dict[str, object] = {"tree_id": state.tree_id, "session_key": state.key, "kind": kind}
+        parameters |= {"revision": last.revision, "ordinal": ordinal, "count": count}
+        return tx.rows(statement, **{name: parameters[name] for name in statement.parameters})
 
     return read_page
 
 
 def _inherited(tx: Transaction, state: SessionState, kind: str | None, newest_first: bool) -> _ReadPage:
-    statement = inherited_page(kind, newest_first=newest_first)
+    statement = _inherited_page(_named(kind), newest_first)
     fork_point = None if state.forked_from_entry is None else find_held(tx, state, state.forked_from_entry)[0]
 
     def read_page(last: Place, count: int) -> Sequence[StoredEntry]:
         if fork_point is None:
             return ()
         lane_id, depth = fork_point.lane_id, fork_point.depth
-        asked: dict[str, object] = {"tree_id": state.tree_id, "lane_id": lane_id, "depth": depth, "kind": kind}
-        asked |= {"from_depth": min(last.depth, depth + 1), "count": count}
-        return tx.rows(statement, **{name: asked[name] for name in statement.parameters})
+        parameters: dict[str, object] = {"tree_id": state.tree_id, "lane_id": lane_id, "depth": depth, "kind": kind}
+        parameters |= {"from_depth": min(last.depth, depth + 1), "count": count}
+        return tx.rows(statement, **{name: parameters[name] for name in statement.parameters})
 
     return read_page
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The statements that read of many sessions at once: the sessions, entries that are named, and where those lie.
-
-
-class NamedEntry(NamedTuple):
-    """An entry of the tree of a session that was named with it, and the id of who created it, None where deleted."""
-
-    session_id: str
-    session_key: int
-    creator: str | None
-    row: StoredEntry
 
 
 class Spot(NamedTuple):
@@ -813,15 +801,10 @@ class Stretch(NamedTuple):
     compaction: Compaction | None
 
 
-def _named_entry(row: Row) -> NamedEntry:
-    session_id, session_key, creator, *columns = row
-    return NamedEntry(session_id, session_key, creator, StoredEntry._make(columns))
-
-
 def _stretch(row: Row) -> Stretch:
     session_id, session_key, lane_id, high, depth, entry_id, *payload = row
-    found = None if depth is None else Compaction(depth, lane_id, entry_id, *payload)
-    return Stretch(session_id, session_key, lane_id, high, found)
+    compaction = None if depth is None else Compaction(depth, lane_id, entry_id, *payload)
+    return Stretch(session_id, session_key, lane_id, high, compaction)
 
 
 # A JSON array names entries as [session, entry]: those that the session has not retracted, whether or not it sees them.
@@ -876,49 +859,40 @@ HELD = statement(tuple[int, int, int])(
 # ---------------------------------------------------------------------------------------------------------------------
 # Reading of many sessions at once: as many statements for a thousand of them as for one.
 
-_AT_ONCE = 5_000
-
-_Asked = TypeVar("_Asked", str, tuple[str, str])
-
 ManyNamedEntry: TypeAlias = tuple[str, str]
 """An entry by the id of a session that sees it, and its own."""
 
 
 def get_sessions(tx: Transaction, session_ids: Sequence[str]) -> list[SessionInfo | None]:
     """Return sessions, in this order (see `Backend.get_sessions`)."""
-    found: dict[str, SessionInfo] = {}
-    for some in _in_parts(each for each in session_ids if is_storable(each)):
-        found.update((info.id, info) for info in tx.rows(SESSIONS, ids=json.dumps(some)))
-    infos = [(name, found.get(name)) for name in session_ids]
+    sessions: dict[str, SessionInfo] = {}
+    for some in in_parts(filter(is_storable, session_ids)):
+        sessions.update((info.id, info) for info in tx.rows(SESSIONS, ids=json.dumps(some)))
+    infos = [(name, sessions.get(name)) for name in session_ids]
     return [info if info is not None and is_meant(name, info.session_key) else None for name, info in infos]
 
 
 def read_named(tx: Transaction, named: Sequence[ManyNamedEntry]) -> list[Entry | None]:
     """Return entries of several sessions, in this order (see `Backend.read_named`)."""
-    found: dict[ManyNamedEntry, tuple[int, Entry | None]] = {}
-    for some in _in_parts(each for each in named if all(map(is_storable, each))):
+    entries: dict[ManyNamedEntry, tuple[int, Entry | None]] = {}
+    for some in in_parts(pair for pair in named if all(map(is_storable, pair))):
         rows = tx.rows(ENTRIES, ids=json.dumps(some))
-        held = _held(tx, {each.session_key for each in rows if each.session_key != each.row.session_key})
+        depths = _held(tx, {entry.session_key for entry in rows if entry.session_key != entry.row.session_key})
         with collector_held(len(rows)):
             for session_id, key, creator, row in rows:
-                if row.session_key == key or row.depth <= held.get((key, row.lane_id), -1):
-                    found[session_id, row.id] = key, entry_of_row(tx, session_id, creator, row)
-    return [entry if is_meant(each[0], key) else None for each in named for key, entry in [found.get(each, (0, None))]]
+                if row.session_key == key or row.depth <= depths.get((key, row.lane_id), -1):
+                    entries[session_id, row.id] = key, entry_of_row(tx, session_id, creator, row)
+    pairs = [(pair[0], *entries.get(pair, (0, None))) for pair in named]
+    return [entry if is_meant(session_id, key) else None for session_id, key, entry in pairs]
 
 
 def places_of(tx: Transaction, named: Sequence[ManyNamedEntry]) -> list[EntryPlace | None]:
     """Return where entries of several sessions lie, in this order (see `Backend.places_of`)."""
-    found: dict[ManyNamedEntry, tuple[int, EntryPlace]] = {}
-    for some in _in_parts(each for each in named if all(map(is_storable, each))):
-        found |= _places(tx, some)
-    return [place if is_meant(each[0], key) else None for each in named for key, place in [found.get(each, (0, None))]]
-
-
-def _in_parts(asked: Iterable[_Asked]) -> Iterator[list[_Asked]]:
-    """Yield what is asked for, each once, in parts that a statement takes."""
-    every = list(dict.fromkeys(asked))
-    for low in range(0, len(every), _AT_ONCE):
-        yield every[low : low + _AT_ONCE]
+    places: dict[ManyNamedEntry, tuple[int, EntryPlace]] = {}
+    for some in in_parts(pair for pair in named if all(map(is_storable, pair))):
+        places |= _places(tx, some)
+    pairs = [(pair[0], *places.get(pair, (0, None))) for pair in named]
+    return [place if is_meant(session_id, key) else None for session_id, key, place in pairs]
 
 
 def _held(tx: Transaction, keys: Collection[int]) -> Mapping[tuple[int, int], int]:
@@ -930,7 +904,7 @@ def _held(tx: Transaction, keys: Collection[int]) -> Mapping[tuple[int, int], in
 
 
 class _View(Frozen):
-    """What the compaction in effect leaves of a path: which one that is, and what it says of its context."""
+    """The view of a path by the compaction in effect: which one that is, its layout and its pins."""
 
     compaction: Compaction
     layout: Layout
@@ -938,17 +912,17 @@ class _View(Frozen):
 
     @property
     def names(self) -> set[str]:
-        """The entries that tell what it keeps."""
-        return {each for each in (*self.layout.named, *self.pinned, self.layout.first_kept_id) if each}
+        """The entries that delimit the kept part."""
+        return {entry_id for entry_id in (*self.layout.named, *self.pinned, self.layout.first_kept_id) if entry_id}
 
 
 class _Path:
-    """The path to the leaf of a session, and what is in the context of it."""
+    """The path to the leaf of a session, and the part of it in the context."""
 
     def __init__(self, stretches: Iterable[Stretch], view: _View | None, spots: Iterable[Spot]) -> None:
-        self._ends = {each.lane_id: each.high for each in stretches}
+        self._ends = {stretch.lane_id: stretch.high for stretch in stretches}
         self._view = view
-        self._spots = {each.id: each for each in spots if self.has(each)}
+        self._spots = {spot.id: spot for spot in spots if self.has(spot)}
 
     def has(self, spot: Spot) -> bool:
         """Return whether an entry is on it."""
@@ -969,7 +943,7 @@ class _Path:
 
     @cached_property
     def _kept(self) -> tuple[int, Sequence[Gap]]:
-        """The depth from which on the path is kept, and what is not kept of that."""
+        """The depth from which on the path is kept, and the gaps in that."""
         if self._view is None:
             return 0, ()
         depth, layout = self._view.compaction.depth, self._view.layout
@@ -984,30 +958,30 @@ def _places(tx: Transaction, named: Sequence[ManyNamedEntry]) -> dict[ManyNamedE
     for stretch in tx.rows(PATHS, ids=json.dumps(list(dict.fromkeys(session_id for session_id, _ in named)))):
         stretches.setdefault(stretch.session_id, []).append(stretch)
     views = {session_id: _view(tx, session_id, of_path) for session_id, of_path in stretches.items()}
-    telling = [(each, name) for each, view in views.items() if view is not None for name in view.names]
-    asked = dict.fromkeys([*named, *(pair for pair in telling if is_storable(pair[1]))])
+    telling = [(session_id, name) for session_id, view in views.items() if view is not None for name in view.names]
+    pairs = dict.fromkeys([*named, *(pair for pair in telling if is_storable(pair[1]))])
     spots: dict[str, list[Spot]] = {}
-    for spot in tx.rows(SPOTS, ids=json.dumps(list(asked))):
+    for spot in tx.rows(SPOTS, ids=json.dumps(list(pairs))):
         spots.setdefault(spot.session_id, []).append(spot)
-    paths = {each: _Path(stretches.get(each, ()), views.get(each), found) for each, found in spots.items()}
-    beside = [spot for found in spots.values() for spot in found if not paths[spot.session_id].has(spot)]
-    held = _held(tx, {spot.session_key for spot in beside if spot.session_key != spot.creator_key})
+    paths = {name: _Path(stretches.get(name, ()), views.get(name), group) for name, group in spots.items()}
+    off_path = [spot for group in spots.values() for spot in group if not paths[spot.session_id].has(spot)]
+    depths = _held(tx, {spot.session_key for spot in off_path if spot.session_key != spot.creator_key})
     places: dict[ManyNamedEntry, tuple[int, EntryPlace]] = {}
-    for spot in (spot for found in spots.values() for spot in found):
+    for spot in (spot for group in spots.values() for spot in group):
         path = paths[spot.session_id]
         if path.has(spot):
             places[spot.session_id, spot.id] = spot.session_key, "active" if path.keeps(spot) else "compacted"
-        elif spot.session_key == spot.creator_key or spot.depth <= held.get((spot.session_key, spot.lane_id), -1):
+        elif spot.session_key == spot.creator_key or spot.depth <= depths.get((spot.session_key, spot.lane_id), -1):
             places[spot.session_id, spot.id] = spot.session_key, "abandoned"
     return places
 
 
 def _view(tx: Transaction, session_id: str, stretches: Iterable[Stretch]) -> _View | None:
-    """Return what the compaction in effect on a path leaves of it; None where there is none."""
-    found = [each.compaction for each in stretches if each.compaction is not None]
-    if not found:
+    """Return the view of a path by the compaction in effect; None if there is none."""
+    compactions = [compaction.compaction for compaction in stretches if compaction.compaction is not None]
+    if not compactions:
         return None
-    latest: Compaction | None = max(found, key=lambda each: each.depth)
+    latest: Compaction | None = max(compactions, key=lambda compaction: compaction.depth)
     fields = None if latest is None else _plain_fields(latest)
     if fields is None or RESTORES in fields:
         # What is large, damaged, or points to another compaction is read with its session.
@@ -1039,15 +1013,15 @@ _STRETCH = 16
 
 
 def group_of(tx: Transaction, state: SessionState, entry_id: str, leaf: Position | None) -> list[str]:
-    """Return what is pinned together with an entry: a tool call and its results, or the entry alone; in path order.
+    """Return the ids that are pinned together: a tool call and its results, or the entry alone; in path order.
 
     Told on the path to ``leaf`` where that holds the entry, else on the entry's own. O(the messages from the call to
     the last of its results), or to the leaf where a call has none.
     """
-    found = find_visible(tx, state, entry_id)
+    position = find_visible(tx, state, entry_id)
     on_path = [] if leaf is None else named_on_path(tx, state, leaf, [entry_id], leaf.depth)
-    end = leaf if on_path and leaf is not None else found
-    if end is None or (found is None and not on_path):
+    end = leaf if on_path and leaf is not None else position
+    if end is None or (position is None and not on_path):
         return [entry_id]
     depth = on_path[0].depth if on_path else end.depth
     reach = _STRETCH
@@ -1073,7 +1047,7 @@ def _has_group(message: JsonObject) -> bool:
 def with_pins(
     tx: Transaction, state: SessionState, parent: Position | None, entries: Sequence[NewEntry]
 ) -> Sequence[NewEntry]:
-    """Return entries to be appended below ``parent``, the compactions among them with what they keep besides."""
+    """Return entries to be appended below ``parent``, the compactions among them with the pins they keep."""
     if parent is None or all(new.kind != COMPACTION for new in entries):
         return entries
     own, latest = pins_of(tx, state), latest_compaction(tx, state, parent)
@@ -1091,11 +1065,11 @@ class _Looking(NamedTuple):
     def named(self, ids: Iterable[str], /) -> dict[str, Entry]:
         """Return those of some entries that are on the path, by id, root first."""
         wanted = set(ids)
-        found = named_on_path(self.tx, self.state, self.parent, wanted, self.parent.depth) if wanted else []
-        return {entry.id: entry for entry in found}
+        entries = named_on_path(self.tx, self.state, self.parent, wanted, self.parent.depth) if wanted else []
+        return {entry.id: entry for entry in entries}
 
     def group_of(self, entry_id: str, /) -> list[str]:
-        """Return what is pinned together with an entry."""
+        """Return the ids that are pinned together with an entry."""
         return group_of(self.tx, self.state, entry_id, self.parent)
 
 
@@ -1136,6 +1110,6 @@ def _last_answer(tx: Transaction, state: SessionState, position: Position, above
     stretches = [*tx.rows(sql.SPANS, **spans_of(state, position)), (0, -1)]
     for (lane_id, high), (_, low) in pairwise(stretches):
         within = {"tree_id": state.tree_id, "lane_id": lane_id, "low": max(low, above), "high": high}
-        if (found := tx.first(LAST_ANSWER, **within)) is not None or low <= above:
-            return found
+        if (answer := tx.first(LAST_ANSWER, **within)) is not None or low <= above:
+            return answer
     return None

@@ -1,4 +1,4 @@
-"""Pages of sessions."""
+"""Sessions: pages of them, making them, forks and tasks, and reading their paths."""
 
 from __future__ import annotations
 
@@ -96,18 +96,18 @@ def list_sessions(tx: Transaction, listing: Listing, limit: int, cursor: str | N
     last = None if cursor is None else read_cursor(cursor, ordering)
     if not where.can_match or (listing.scope is not None and not is_storable(listing.scope)):
         return SessionPage(())
-    found: list[SessionInfo] = []
+    infos: list[SessionInfo] = []
     # No database compares JSON exactly as it was given: of metadata, what may be meant is looked at here.
     count = max(limit + 1, _CANDIDATES) if where.metadata else limit + 1
     while True:
         rows = _sessions_after(tx, listing, last, count)
-        found += [info for info in rows if where.has_metadata(info)]
-        if len(rows) < count or len(found) > limit:
+        infos += [info for info in rows if where.has_metadata(info)]
+        if len(rows) < count or len(infos) > limit:
             break
         tx.require_snapshot()
         last = Place(sort_value(rows[-1], ordering.order), rows[-1].session_key)
-    page = tuple(found[:limit])
-    if len(found) <= limit:
+    page = tuple(infos[:limit])
+    if len(infos) <= limit:
         return SessionPage(page)
     end = Place(sort_value(page[-1], ordering.order), page[-1].session_key)
     return SessionPage(page, write_cursor(ordering, end))
@@ -145,7 +145,7 @@ _WHERE = {
 
 @lru_cache(maxsize=256)
 def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool) -> Statement[SessionInfo]:
-    """Return the statement for a page of sessions in an order, filtered by what is named.
+    """Return the statement for a page of sessions in an order, filtered by these.
 
     Unless it ``is_first``, it begins behind the session with ``last_number`` (``last_text``, for titles) and
     ``last_key``.
@@ -170,7 +170,7 @@ def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool)
 
 
 def _sessions_after(tx: Transaction, listing: Listing, last: Place | None, count: int) -> Sequence[SessionInfo]:
-    """Return the first sessions behind a place that are what is asked for, except for their metadata."""
+    """Return the first sessions behind a place that match, except for their metadata."""
     where = listing.where
     asked = where.asked
     asked |= {name: value for name, value in (("scope", listing.scope), ("kind", listing.kind)) if value is not None}
@@ -241,7 +241,7 @@ def _insert_session(tx: Transaction, planned: PlannedSession) -> SessionInfo:
 
 
 class PlannedSession(NamedTuple):
-    """A session that is to be made: its tree, its row, and what links that were made before it say of it."""
+    """A session that is to be made: its tree, its row, and its place among tasks by links that were made before it."""
 
     tree_id: int
     row: SessionRow
@@ -386,16 +386,16 @@ def plan_fork(
     scope: str | None = None,
     drawn_id: str | None = None,
 ) -> PlannedFork | SessionInfo:
-    """Return what a fork will write, or the session where this request has made it before. Writes nothing.
+    """Return the plan of a fork, or the session where this request has made it before. Writes nothing.
 
     ``drawn_id`` is an id that was made up for the fork: no other session has it or had it, and a retry has another.
     """
     state = read_state(tx, session_id)
     # What was asked for is the content: "at the stored leaf" stays the same request when the leaf moves on.
-    asked = "stored leaf" if isinstance(at, Stored) else [at]
+    leaves = "stored leaf" if isinstance(at, Stored) else [at]
     further = {"id": new.id, "scope": scope, "cwd": None if new.cwd == state.cwd else new.cwd}
     named = [{name: text for name, text in further.items() if text is not None}]
-    described = (asked, new.key, new.title, new.metadata_text, *(named if named[0] else ()))
+    described = (leaves, new.key, new.title, new.metadata_text, *(named if named[0] else ()))
     digest = b"" if idempotency_key is None else content_digest(*described)
     stored = replayed_result(tx, state, idempotency_key, "fork", digest)
     if stored is not None:
@@ -446,9 +446,9 @@ def create_task(
                 "start the task from a session further up"
             )
         child = replace(new, metadata_text=without_parent(new.metadata_text))
-        made = _insert_session(tx, _plan_session(tx, sources, child, "task", state.scope, task_depth=depth))
-        _insert_link(tx, sources, state, task_id, made.id, state.leaf, "running")
-        info = require_session(tx, made.id)
+        session = _insert_session(tx, _plan_session(tx, sources, child, "task", state.scope, task_depth=depth))
+        _insert_link(tx, sources, state, task_id, session.id, state.leaf, "running")
+        info = require_session(tx, session.id)
     remember_result(tx, state, idempotency_key, "task", digest, info.id)
     return info
 
@@ -550,14 +550,14 @@ def _insert_link(
 
 
 def write_edits(tx: Transaction, sources: Sources, state: SessionState, edits: Sequence[Edit], note: Note) -> None:
-    """Write down what was changed beside the history, and count one revision."""
+    """Write down changes beside the history, and count one revision."""
     write_revision(tx, state.key, state.revision + 1, edits, note, sources.now_us())
 
 
 def write_revision(
     tx: Transaction, session_key: int, revision: int, edits: Sequence[Edit], note: Note, at: int
 ) -> None:
-    """Write down a revision of a session, and what was changed at it beside the history."""
+    """Write down a revision of a session, and the changes at it beside the history."""
     tx.run(sql.UPDATE_REVISION, revision=revision, at=at, session_key=session_key)
     tx.insert(sql.INSERT_EDIT, [edit_row(session_key, revision, edit, note, at) for edit in edits])
 
@@ -650,7 +650,7 @@ _NOTHING = Sums(-1, -1, NO_USAGE, NOTHING_PAID)
 
 
 def _window(before: Position | Sums, until: Position | Sums, leaf: str | None, since: str | None) -> UsageWindow:
-    """Return what lies between two places of a path."""
+    """Return the usage between two places of a path."""
     paid = until.paid.minus(before.paid)
     used = until.totals.minus(before.totals)
     return UsageWindow(usage_of_window(used, paid), leaf, since, paid=paid, reported_cost=used.cost_total)
@@ -735,13 +735,13 @@ def common_ancestor(
 ) -> str | None:
     """Return the deepest entry on two paths (see `Backend.common_ancestor`): where their spans end together."""
     state = read_state(tx, session_id)
-    other = read_state(tx, other_id)
+    second = read_state(tx, other_id)
     _, position = place(tx, state, leaf)
-    _, other_position = place(tx, other, other_leaf)
-    if state.tree_id != other.tree_id or position is None or other_position is None:
+    _, other_position = place(tx, second, other_leaf)
+    if state.tree_id != second.tree_id or position is None or other_position is None:
         return None
     spans = dict(tx.rows(sql.SPANS, **spans_of(state, position)))
-    others = tx.rows(sql.SPANS, **spans_of(other, other_position))
+    others = tx.rows(sql.SPANS, **spans_of(second, other_position))
     shared = [(min(spans[lane_id], high), lane_id) for lane_id, high in others if lane_id in spans]
     if not shared:
         return None
@@ -812,8 +812,8 @@ def match_session_ids(tx: Transaction, prefix: str, limit: int) -> list[str]:
     if not is_storable(prefix):
         return []
     end = end_of_prefix(prefix)
-    found = tx.rows(SESSION_IDS_FROM, prefix=prefix, end_prefix=end, count=limit)
-    return [session_id for (session_id,) in found]
+    rows = tx.rows(SESSION_IDS_FROM, prefix=prefix, end_prefix=end, count=limit)
+    return [session_id for (session_id,) in rows]
 
 
 _LINK = "s.id, t.position, t.task_id, t.child_id, t.entry_id, t.status, t.summary"
@@ -899,7 +899,7 @@ def end_task(
 
 
 class ParentsLink(NamedTuple):
-    """A link that leads to a task: the parent's key, id and revision, and what the link says of the task."""
+    """A link that leads to a task: the parent's key, id and revision, and the status and summary of the task."""
 
     parent_key: int
     parent_id: str

@@ -221,8 +221,8 @@ def read_whole_tree(tx: Transaction, tree_id: int) -> TreeCopy | None:
         entries = list(tx.rows(ENTRIES, tree_id=tree_id))
     calls = list(tx.rows(CALLS, tree_id=tree_id))
     payers = list(tx.rows(PAYERS, tree_id=tree_id))
-    gone = {entry.session_key for entry in entries} - {session.session_key for session in sessions}
-    for session_key in sorted(gone):
+    absent = {entry.session_key for entry in entries} - {session.session_key for session in sessions}
+    for session_key in sorted(absent):
         payer = tx.first(PAYER, session_key=session_key)
         if payer is not None:
             payers.append(payer)
@@ -247,17 +247,17 @@ def read_whole_tree(tx: Transaction, tree_id: int) -> TreeCopy | None:
 
 
 def list_gone_payers(tx: Transaction, after: int, limit: int) -> list[GonePayer]:
-    """Return a page of sessions that are gone, with what they paid (see `Backend.list_gone_payers`)."""
-    gone = []
+    """Return a page of sessions that are gone, with their calls (see `Backend.list_gone_payers`)."""
+    payers = []
     for payer in tx.rows(GONE_PAYERS, after_key=after, count=limit):
         calls, tree_id = _calls_of(tx, payer.session_key)
         (member,) = tx.first(MEMBER_OF_TREE, tree_id=tree_id) or (None,)
-        gone.append(GonePayer(payer, tree_id, member, calls))
-    return gone
+        payers.append(GonePayer(payer, tree_id, member, calls))
+    return payers
 
 
 def _calls_of(tx: Transaction, session_key: int) -> tuple[list[CallRow], int]:
-    """Return what a session paid, and the tree that was for."""
+    """Return the calls of a session, and the trees they were for."""
     rows = tx.rows(CALLS_OF, session_key=session_key)
     return [call for _, call in rows], next((tree_id for tree_id, _ in rows), session_key)
 
@@ -267,8 +267,8 @@ def _calls_of(tx: Transaction, session_key: int) -> tuple[list[CallRow], int]:
 
 def compare_trees(tx: Transaction, heads: Sequence[TreeHead]) -> list[Standing]:
     """Return how this store stands to each tree of another (see `Backend.compare_trees`). Two transfer_sql."""
-    found = _find(tx, heads)
-    return [found.standing(head) for head in heads]
+    present = _find(tx, heads)
+    return [present.standing(head) for head in heads]
 
 
 class _Found(Struct):
@@ -291,7 +291,7 @@ class _Found(Struct):
 
 def _find(tx: Transaction, heads: Sequence[TreeHead]) -> _Found:
     sessions = [session for head in heads for session in head.sessions]
-    found = _Found({}, {}, {}, {})
+    present = _Found({}, {}, {}, {})
     rows = tx.rows(STAMPED_HEADS, ids=json.dumps([session.id for session in sessions]))
     for tree_id, group in groupby(rows, key=itemgetter(0)):
         stamps = set()
@@ -299,14 +299,14 @@ def _find(tx: Transaction, heads: Sequence[TreeHead]) -> _Found:
         for _, session_key, stamp, head in group:
             theirs.append(head)
             stamps.add(stamp)
-            found.homes[head.id] = tree_id
-            found.keys[head.id] = session_key
-        found.trees[tree_id] = FoundTree(TreeHead(tree_id, tuple(theirs)), frozenset(stamps))
+            present.homes[head.id] = tree_id
+            present.keys[head.id] = session_key
+        present.trees[tree_id] = FoundTree(TreeHead(tree_id, tuple(theirs)), frozenset(stamps))
     names = [(session.scope, session.key) for session in sessions if session.key is not None]
     if names:
         holders = tx.rows(KEY_HOLDERS, keys=json.dumps(names))
-        found.holders = {(scope, key): holder for scope, key, holder in holders}
-    return found
+        present.holders = {(scope, key): holder for scope, key, holder in holders}
+    return present
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -315,20 +315,20 @@ def _find(tx: Transaction, heads: Sequence[TreeHead]) -> _Found:
 def write_whole_tree(tx: Transaction, copy: TreeCopy) -> Standing:
     """Write a tree of another store (see `Backend.write_whole_tree`)."""
     head = copy.head
-    found = _find_locked(tx, head)
-    standing = found.standing(head)
+    present = _find_locked(tx, head)
+    standing = present.standing(head)
     if standing.refusal is not None:
         raise standing.refusal
     if standing.state == "same":
         return standing
     if standing.tree_id is not None:
-        check_is_earlier(found.trees[standing.tree_id].head, copy)
-    for session_id in (*found.keys, *(session.id for session in head.sessions)):
+        check_is_earlier(present.trees[standing.tree_id].head, copy)
+    for session_id in (*present.keys, *(session.id for session in head.sessions)):
         tx.states.pop(session_id, None)
     name_calls(tx, copy.calls)
-    _take_away(tx, standing, found.keys)
-    keys = _keys_here(tx, copy, standing, found.keys)
-    _write_sessions(tx, copy, keys, found.keys)
+    _take_away(tx, standing, present.keys)
+    keys = _keys_here(tx, copy, standing, present.keys)
+    _write_sessions(tx, copy, keys, present.keys)
     _write_history(tx, copy, keys)
     left = _write_calls(tx, copy, keys)
     renew_sums(tx, keys[copy.tree_id])
@@ -341,19 +341,19 @@ def write_whole_tree(tx: Transaction, copy: TreeCopy) -> Standing:
 
 
 def _find_locked(tx: Transaction, head: TreeHead) -> _Found:
-    """Return what there is of a tree, with its sessions locked where others could write to them meanwhile."""
-    found = _find(tx, [head])
+    """Return the stored part of a tree, with its sessions locked where others could write to them meanwhile."""
+    present = _find(tx, [head])
     locked: set[int] = set()
-    while not tx.is_alone and not locked.issuperset(found.keys.values()):
+    while not tx.is_alone and not locked.issuperset(present.keys.values()):
         # A fork may have been made while we waited: look again, until all there is is locked.
-        locked.update(found.keys.values())
+        locked.update(present.keys.values())
         tx.lock_sessions(locked)
-        found = _find(tx, [head])
-    return found
+        present = _find(tx, [head])
+    return present
 
 
 def _keys_here(tx: Transaction, copy: TreeCopy, standing: Standing, there: Mapping[str, int]) -> dict[int, int]:
-    """Return this store's keys for those of the copy: what it has already keeps its key, the rest gets new ones."""
+    """Return this store's keys for those of the copy: sessions that are here keep theirs, the rest get new ones."""
     keys = {session.session_key: there[session.id] for session in copy.sessions if session.id in there}
     if standing.tree_id is not None:
         keys[copy.tree_id] = standing.tree_id
@@ -362,10 +362,10 @@ def _keys_here(tx: Transaction, copy: TreeCopy, standing: Standing, there: Mappi
     for key in copy.all_keys():
         if key in keys:
             continue
-        known = None
+        earlier = None
         if key in names and key not in live:
-            known = _known_payer(tx, names[key], [call for call in copy.calls if call.session_key == key])
-        keys[key] = tx.new_key() if known is None else known[0]
+            earlier = _known_payer(tx, names[key], [call for call in copy.calls if call.session_key == key])
+        keys[key] = tx.new_key() if earlier is None else earlier[0]
     return keys
 
 
@@ -396,7 +396,7 @@ def _is_untouched(tx: Transaction, tree_id: int) -> bool:
 
 
 def _take_away(tx: Transaction, standing: Standing, there: Mapping[str, int]) -> None:
-    """Delete an earlier copy, but for the sessions that stay, and for what was paid."""
+    """Delete an earlier copy, but for the sessions that stay, and for the ledger."""
     if standing.tree_id is None:
         return
     tx.run(ledger.NAME_CALLS_OF_TREE, tree_id=standing.tree_id)
@@ -404,7 +404,7 @@ def _take_away(tx: Transaction, standing: Standing, there: Mapping[str, int]) ->
         tx.run(deletion, tree_id=standing.tree_id)
     if standing.removed:
         delete_session_budgets(tx, standing.removed)
-    tx.run_many(DELETE_SESSION, [{"session_key": there[gone]} for gone in standing.removed])
+    tx.run_many(DELETE_SESSION, [{"session_key": there[session_id]} for session_id in standing.removed])
 
 
 def _write_sessions(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int], there: Mapping[str, int]) -> None:
@@ -454,9 +454,9 @@ def _insert(tx: Transaction, statement: Insert[Written], rows: Iterable[Written]
 
 
 def _write_calls(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> set[int]:
-    """Write what the tree's sessions paid; return the other trees that it was for until now.
+    """Write the calls of the tree's sessions; return the other trees that it was for until now.
 
-    What sessions paid that are there no more stays, as it was copied before. Raises `SessionExists` where another
+    Calls of sessions that are there no more stay, as they were copied before. Raises `SessionExists` where another
     session has reported one of the calls.
     """
     left: set[int] = set()
@@ -507,27 +507,27 @@ def _note_task(tx: Transaction, session_key: int, payer: Payer) -> None:
 
 
 def write_gone_payers(tx: Transaction, payers: Sequence[GonePayer]) -> int:
-    """Write what sessions that are gone have paid (see `Backend.write_gone_payers`)."""
+    """Write the calls of sessions that are gone (see `Backend.write_gone_payers`)."""
     written = 0
     trees: dict[int, int] = {}
-    name_calls(tx, [call for gone in payers for call in gone.calls])
-    for gone in payers:
-        missing = [call for call in gone.calls if tx.first(OWNER_OF_CALL, **_identity(call)) is None]
-        known = _known_payer(tx, gone.payer.session_id, gone.calls)
-        if known is not None:
-            _note_task(tx, known[0], gone.payer)
-        ids = json.dumps([gone.payer.session_id])
+    name_calls(tx, [call for payer in payers for call in payer.calls])
+    for payer in payers:
+        missing = [call for call in payer.calls if tx.first(OWNER_OF_CALL, **_identity(call)) is None]
+        earlier = _known_payer(tx, payer.payer.session_id, payer.calls)
+        if earlier is not None:
+            _note_task(tx, earlier[0], payer.payer)
+        ids = json.dumps([payer.payer.session_id])
         # Of one that was imported it is known that it was deleted, whether or not it has paid.
-        if not missing and (gone.calls or tx.first(ledger.PAYERS_OF, ids=ids) is not None):
+        if not missing and (payer.calls or tx.first(ledger.PAYERS_OF, ids=ids) is not None):
             continue
-        session_key, tree_id = known or (None, trees.get(gone.tree_id))
-        if tree_id is None and gone.member is not None:
-            (tree_id,) = tx.first(TREE_OF_SESSION, id=gone.member) or (None,)
+        session_key, tree_id = earlier or (None, trees.get(payer.tree_id))
+        if tree_id is None and payer.member is not None:
+            (tree_id,) = tx.first(TREE_OF_SESSION, id=payer.member) or (None,)
         is_new = session_key is None
         session_key = tx.new_key() if session_key is None else session_key
-        tree_id = trees.setdefault(gone.tree_id, session_key if tree_id is None else tree_id)
+        tree_id = trees.setdefault(payer.tree_id, session_key if tree_id is None else tree_id)
         if is_new:
-            _insert(tx, sql.INSERT_PAYER, [(tree_id, *gone.payer._replace(session_key=session_key))])
+            _insert(tx, sql.INSERT_PAYER, [(tree_id, *payer.payer._replace(session_key=session_key))])
         _insert(tx, sql.INSERT_CALL, ((tree_id, *call._replace(session_key=session_key)) for call in missing))
         written += len(missing)
     return written

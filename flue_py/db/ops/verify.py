@@ -221,10 +221,10 @@ ROWS_OF_NO_SESSION = {
 # Verification: re-derive everything that is stored twice, and name what disagrees.
 
 
-class _Found(Struct):
-    """What the scan of the entries found, for the checks that compare it with other tables.
+class _Audit(Struct):
+    """The findings of the scan of the entries, for the checks that compare it with other tables.
 
-    ``booked`` is what the ledger has of single entries, by tree, payer and entry.
+    ``booked`` are the sums of the ledger for single entries, by tree, payer and entry.
     """
 
     booked: dict[tuple[int, int, str], Paid]
@@ -246,9 +246,9 @@ class _Found(Struct):
 
     def note_preview(self, creator: int, place: tuple[int, int], message: JsonObject) -> None:
         """Note how a user message begins, if it is the earliest of its session's so far that says anything."""
-        for found, text in ((self.previews, message_title(message)), (self.first_lines, _first_line(message))):
-            if text is not None and (creator not in found or place < found[creator][0]):
-                found[creator] = (place, text)
+        for texts, text in ((self.previews, message_title(message)), (self.first_lines, _first_line(message))):
+            if text is not None and (creator not in texts or place < texts[creator][0]):
+                texts[creator] = (place, text)
 
     def report(self, kind: str, where: str, detail: str) -> None:
         self.problems.append(Problem(kind, where, detail))
@@ -259,9 +259,9 @@ def _first_line(message: JsonObject) -> str | None:
 
 
 def storage_problems(tx: Transaction, location: str) -> list[Problem]:
-    """Return what SQLite itself finds in a database: damaged pages and indexes, references to rows that are gone."""
+    """Return the problems that SQLite itself finds in a database: damaged pages and indexes, dangling references."""
     problems = [
-        Problem("damaged database", location, str(found)) for (found,) in tx.rows(INTEGRITY_CHECK) if found != "ok"
+        Problem("damaged database", location, str(text)) for (text,) in tx.rows(INTEGRITY_CHECK) if text != "ok"
     ]
     for table, rowid, parent, _ in tx.rows(FOREIGN_KEY_CHECK):
         problems.append(Problem("dangling reference", f"{table} row {rowid}", f"names no row of {parent}"))
@@ -273,44 +273,44 @@ def verify(tx: Transaction) -> VerifyReport:
     lanes = list(tx.rows(ALL_LANES))
     sessions = tx.rows(ALL_SESSIONS)
     retracted = set(tx.rows(ALL_RETRACTED))
-    found = _Found({(tree, payer, entry): paid for tree, payer, entry, paid in tx.rows(BOOKED_CALLS)})
+    audit = _Audit({(tree, payer, entry): paid for tree, payer, entry, paid in tx.rows(BOOKED_CALLS)})
     forks = {(lane.tree_id, lane.parent_lane, lane.fork_depth) for lane in lanes}
     living = {session.key for session in sessions}
     for lane in lanes:
-        _check_lane(tx, lane, forks, found, retracted, living)
+        _check_lane(tx, lane, forks, audit, retracted, living)
     for key, revision in tx.rows(LAST_REVISIONS):
-        found.last_revisions[key] = max(revision, found.last_revisions.get(key, 0))
+        audit.last_revisions[key] = max(revision, audit.last_revisions.get(key, 0))
     for session in sessions:
-        _check_names(session, found)
-        _check_session(session, found)
-    _check_holds(lanes, sessions, found)
-    _check_ledger(tx, sessions, found)
-    _check_documents(tx, found)
-    _check_leftovers(tx, found)
-    _check_next_key(tx, found)
+        _check_names(session, audit)
+        _check_session(session, audit)
+    _check_holds(lanes, sessions, audit)
+    _check_ledger(tx, sessions, audit)
+    _check_documents(tx, audit)
+    _check_leftovers(tx, audit)
+    _check_next_key(tx, audit)
     (entries,) = tx.first(COUNT_ENTRIES) or (0,)
-    return VerifyReport(len(sessions), entries, found.problems)
+    return VerifyReport(len(sessions), entries, audit.problems)
 
 
-def _check_names(session: StoredSession, found: _Found) -> None:
+def _check_names(session: StoredSession, audit: _Audit) -> None:
     """Report an id, a scope, a key and a title that no store would take, and that so cannot be asked for."""
     session_id, scope, key, title = session.id, session.scope, session.name, session.title
     where, refused = f"session {session_id!r}", "no store would take it; rescue the session by salvage"
     if not isinstance(session_id, str) or not is_usable(session_id):
-        found.report("unusable id", where, refused)
+        audit.report("unusable id", where, refused)
     if scope != "" and not is_name(scope):
-        found.report("unusable scope", where, f"{shown(scope)}: {refused}")
+        audit.report("unusable scope", where, f"{shown(scope)}: {refused}")
     if key not in (None, "") and not is_name(key):
-        found.report("unusable key", where, f"{shown(key)}: {refused}")
+        audit.report("unusable key", where, f"{shown(key)}: {refused}")
     if isinstance(title, str) and not is_storable(title):
-        found.report("unusable title", where, f"{shown(title)}: {refused}")
+        audit.report("unusable title", where, f"{shown(title)}: {refused}")
 
 
 def _check_lane(
     tx: Transaction,
     lane: Lane,
     forks: set[tuple[int, int | None, int]],
-    found: _Found,
+    audit: _Audit,
     retracted: set[tuple[int, str]],
     living: set[int],
 ) -> None:
@@ -321,10 +321,10 @@ def _check_lane(
     totals, paid = NO_USAGE, NOTHING_PAID
     if lane.parent_lane is not None:
         place = (lane.tree_id, lane.parent_lane, lane.fork_depth)
-        if place not in found.forked:
-            found.report("dangling parent", where, f"forks from depth {lane.fork_depth} of a lane that lacks it")
+        if place not in audit.forked:
+            audit.report("dangling parent", where, f"forks from depth {lane.fork_depth} of a lane that lacks it")
             is_parent_known = False
-        parent, totals, paid = found.forked.get(place, (None, NO_USAGE, NOTHING_PAID))
+        parent, totals, paid = audit.forked.get(place, (None, NO_USAGE, NOTHING_PAID))
     expected_depth = lane.fork_depth + 1
     cuts: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
     for depth, place_in_text, sha256 in tx.rows(LANE_ATTACHMENTS, tree_id=lane.tree_id, lane_id=lane.lane_id):
@@ -332,53 +332,53 @@ def _check_lane(
     for entry in tx.rows(LANE_ENTRIES, tree_id=lane.tree_id, lane_id=lane.lane_id):
         depth, creator = entry.depth, entry.creator
         if not isinstance(entry.id, str) or not is_usable(entry.id):
-            found.report("unusable id", f"entry {entry.id!r}", "cannot be an id, or not be typed; rescue it by salvage")
+            audit.report("unusable id", f"entry {entry.id!r}", "cannot be an id, or not be typed; rescue it by salvage")
         if depth != expected_depth:
-            found.report("wrong depth", f"entry {entry.id}", f"is at depth {depth}, not {expected_depth}")
+            audit.report("wrong depth", f"entry {entry.id}", f"is at depth {depth}, not {expected_depth}")
         elif entry.parent_id != parent and is_parent_known:
             detail = f"says that it was added to {entry.parent_id!r}, its lane has it below {parent!r}"
-            found.report("wrong parent", f"entry {entry.id}", detail)
+            audit.report("wrong parent", f"entry {entry.id}", detail)
         parent, is_parent_known = entry.id, True
-        _check_order(lane, entry, above, living, found)
+        _check_order(lane, entry, above, living, audit)
         above = entry
-        totals = _check_entry(tx, lane, entry, cuts.get(depth, ()), totals, found)
-        paid = _check_paid(lane, entry, paid, found)
+        totals = _check_entry(tx, lane, entry, cuts.get(depth, ()), totals, audit)
+        paid = _check_paid(lane, entry, paid, audit)
         expected_depth = depth + 1
         if (lane.tree_id, lane.lane_id, depth) in forks:
-            found.forked[lane.tree_id, lane.lane_id, depth] = (entry.id, totals, paid)
-        found.places[lane.tree_id, entry.id] = (lane.lane_id, depth)
-        found.tips[lane.tree_id, lane.lane_id] = (depth, creator)
-        found.newest[creator] = max(entry.created_at, found.newest.get(creator, entry.created_at))
-        found.last_revisions[creator] = max(entry.revision, found.last_revisions.get(creator, 0))
+            audit.forked[lane.tree_id, lane.lane_id, depth] = (entry.id, totals, paid)
+        audit.places[lane.tree_id, entry.id] = (lane.lane_id, depth)
+        audit.tips[lane.tree_id, lane.lane_id] = (depth, creator)
+        audit.newest[creator] = max(entry.created_at, audit.newest.get(creator, entry.created_at))
+        audit.last_revisions[creator] = max(entry.revision, audit.last_revisions.get(creator, 0))
         if (creator, entry.id) not in retracted:
-            found.entry_counts[creator] += 1
-            found.message_counts[creator] += entry.kind == MESSAGE
+            audit.entry_counts[creator] += 1
+            audit.message_counts[creator] += entry.kind == MESSAGE
     if expected_depth == lane.fork_depth + 1:
-        found.report("empty lane", where, "has no entries")
+        audit.report("empty lane", where, "has no entries")
 
 
-def _check_order(lane: Lane, entry: StoredEntry, above: StoredEntry | None, living: set[int], found: _Found) -> None:
-    """Check what finding entries by their revision relies on: whose lane it is, and that revisions grow along it."""
+def _check_order(lane: Lane, entry: StoredEntry, above: StoredEntry | None, living: set[int], audit: _Audit) -> None:
+    """Check the order that finding entries by revision needs: whose lane it is, and that revisions grow along it."""
     where = f"entry {entry.id}"
     is_below_owner = above is not None and above.creator == lane.owner and lane.owner in living
     if entry.creator != lane.owner and (entry.creator in living or is_below_owner):
         detail = f"was added by session key {entry.creator}, its lane is that of {lane.owner}"
-        found.report("wrong lane", where, detail)
+        audit.report("wrong lane", where, detail)
     if above is not None and above.creator == entry.creator:
         before, here = (above.revision, above.ordinal), (entry.revision, entry.ordinal)
         if here <= before:
             detail = f"is of revision and ordinal {here}, the entry before it in its lane of {before}"
-            found.report("wrong order", where, detail)
+            audit.report("wrong order", where, detail)
 
 
 def _check_entry(
-    tx: Transaction, lane: Lane, entry: StoredEntry, cuts: Cuts, before: UsageTotals, found: _Found
+    tx: Transaction, lane: Lane, entry: StoredEntry, cuts: Cuts, before: UsageTotals, audit: _Audit
 ) -> UsageTotals:
     """Check one entry's payload and totals; return its stored totals, so that one error is reported once."""
     creator, kind, role, stored = entry.creator, entry.kind, entry.role, entry.totals
     where = f"entry {entry.id}"
     if not all(isinstance(amount, int) for amount in stored):
-        found.report("wrong totals", where, f"stores {tuple(stored)}, which are not all numbers")
+        audit.report("wrong totals", where, f"stores {tuple(stored)}, which are not all numbers")
         return before
     try:
         if entry.storage == "blob":
@@ -388,38 +388,38 @@ def _check_entry(
         lost, data = _put_back(tx, lane.tree_id, data, cuts)
         value = decode_json(data)
     except FlueError as error:
-        found.report("unreadable payload", where, str(error))
-        found.unknown_previews.add(creator)
+        audit.report("unreadable payload", where, str(error))
+        audit.unknown_previews.add(creator)
         return stored
     for name, reason in lost:
-        found.report("missing attachment", where, f"lacks {name} ({reason}); words stand for it where it is read")
-        found.unknown_previews.add(creator)
+        audit.report("missing attachment", where, f"lacks {name} ({reason}); words stand for it where it is read")
+        audit.unknown_previews.add(creator)
     if not lost and payload_digest(data) != entry.digest:
-        found.report("damaged payload", where, "does not match its digest")
-        found.unknown_previews.add(creator)
+        audit.report("damaged payload", where, "does not match its digest")
+        audit.unknown_previews.add(creator)
         return stored
     fields = value if isinstance(value, dict) else {}
     if kind == MESSAGE and fields.get("role") != role:
-        found.report("wrong role", where, f"stores {role!r}, its message says {fields.get('role')!r}")
+        audit.report("wrong role", where, f"stores {role!r}, its message says {fields.get('role')!r}")
     if kind == MESSAGE and role == "user":
-        found.note_preview(creator, (entry.revision, entry.ordinal), fields)
+        audit.note_preview(creator, (entry.revision, entry.ordinal), fields)
     try:
         derived = before.plus(reported_usage(kind, role, fields)) if entry.counted else before
     except FlueError as error:
-        found.report("wrong totals", where, str(error))
+        audit.report("wrong totals", where, str(error))
         return stored
     if stored != derived:
-        found.report("wrong totals", where, f"stores {tuple(stored)}, derives {tuple(derived)}")
+        audit.report("wrong totals", where, f"stores {tuple(stored)}, derives {tuple(derived)}")
     return stored
 
 
-def _check_paid(lane: Lane, entry: StoredEntry, before: Paid, found: _Found) -> Paid:
-    """Check what was paid on the path to an entry; return the stored sums, so that one error is reported once."""
+def _check_paid(lane: Lane, entry: StoredEntry, before: Paid, audit: _Audit) -> Paid:
+    """Check the costs of the path to an entry; return the stored sums, so that one error is reported once."""
     stored = entry.paid
-    derived = before.plus(found.booked.get((lane.tree_id, entry.creator, entry.id), NOTHING_PAID))
+    derived = before.plus(audit.booked.get((lane.tree_id, entry.creator, entry.id), NOTHING_PAID))
     if stored != derived:
         detail = f"stores {tuple(stored)}, the ledger has {tuple(derived)} of its path"
-        found.report("wrong sums of calls", f"entry {entry.id}", detail)
+        audit.report("wrong sums of calls", f"entry {entry.id}", detail)
     return stored if all(isinstance(amount, int) for amount in stored) else derived
 
 
@@ -436,7 +436,7 @@ def _payload_text(
 
 
 def _put_back(tx: Transaction, tree_id: int, rest: bytes, cuts: Cuts) -> tuple[list[tuple[str, FlueError]], bytes]:
-    """Return which attachments of a payload cannot be read, and why; and its text, or what is left of it without them.
+    """Return which attachments of a payload cannot be read, and why; and its text, or the rest of it without them.
 
     Raises `CorruptStore` for one that is longer than any payload.
     """
@@ -451,34 +451,34 @@ def _put_back(tx: Transaction, tree_id: int, rest: bytes, cuts: Cuts) -> tuple[l
     return lost, rest if lost else splice(rest, pieces)
 
 
-def _check_session(session: StoredSession, found: _Found) -> None:
+def _check_session(session: StoredSession, audit: _Audit) -> None:
     key = session.key
     where = f"session {session.id}"
-    for what, entry_id in (("leaf", session.leaf), ("fork point", session.fork_point)):
-        if entry_id is not None and (session.tree_id, entry_id) not in found.places:
-            found.report(f"missing {what}", where, f"names entry {entry_id}, which is not there")
-    if found.last_revisions.get(key, 0) > session.revision:
-        found.report("wrong revision", where, f"is at {session.revision}, its entries at {found.last_revisions[key]}")
-    newest = found.newest.get(key, session.created_at)
+    for place, entry_id in (("leaf", session.leaf), ("fork point", session.fork_point)):
+        if entry_id is not None and (session.tree_id, entry_id) not in audit.places:
+            audit.report(f"missing {place}", where, f"names entry {entry_id}, which is not there")
+    if audit.last_revisions.get(key, 0) > session.revision:
+        audit.report("wrong revision", where, f"is at {session.revision}, its entries at {audit.last_revisions[key]}")
+    newest = audit.newest.get(key, session.created_at)
     active = session.active_at
     if active != newest:
-        found.report("wrong activity", where, f"was last active at {active!r}, its newest entry is of {newest!r}")
+        audit.report("wrong activity", where, f"was last active at {active!r}, its newest entry is of {newest!r}")
     elif session.active_slot != slot_of(active):
-        found.report(
+        audit.report(
             "wrong activity", where, f"is listed in slot {session.active_slot!r}, and not in {slot_of(active)}"
         )
-    derived_texts = [texts[key][1] if key in texts else None for texts in (found.previews, found.first_lines)]
+    derived_texts = [texts[key][1] if key in texts else None for texts in (audit.previews, audit.first_lines)]
     first_message = session.first_message
-    if first_message not in derived_texts and key not in found.unknown_previews:
-        found.report("wrong first message", where, f"lists {first_message!r}, derives {derived_texts[0]!r}")
-    derived = (found.entry_counts[key], found.message_counts[key])
+    if first_message not in derived_texts and key not in audit.unknown_previews:
+        audit.report("wrong first message", where, f"lists {first_message!r}, derives {derived_texts[0]!r}")
+    derived = (audit.entry_counts[key], audit.message_counts[key])
     counted = (session.entry_count, session.message_count)
     if counted != derived:
-        found.report("wrong count", where, f"counts {counted}, has {derived}")
+        audit.report("wrong count", where, f"counts {counted}, has {derived}")
 
 
-def _check_holds(lanes: list[Lane], sessions: Sequence[StoredSession], found: _Found) -> None:
-    """What a deleted session left must be held to its very end; what is not held should have gone."""
+def _check_holds(lanes: list[Lane], sessions: Sequence[StoredSession], audit: _Audit) -> None:
+    """A lane of a deleted session must be held to its very end; the rest should have gone."""
     deepest: dict[tuple[int, int], int] = {}
 
     def hold(tree_id: int, lane_id: int, depth: int) -> None:
@@ -489,106 +489,106 @@ def _check_holds(lanes: list[Lane], sessions: Sequence[StoredSession], found: _F
             hold(lane.tree_id, lane.parent_lane, lane.fork_depth)
     for session in sessions:
         for entry_id in (session.leaf, session.fork_point):
-            place = None if entry_id is None else found.places.get((session.tree_id, entry_id))
+            place = None if entry_id is None else audit.places.get((session.tree_id, entry_id))
             if place is not None:
                 hold(session.tree_id, *place)
     for lane in lanes:
-        tip = found.tips.get((lane.tree_id, lane.lane_id))
+        tip = audit.tips.get((lane.tree_id, lane.lane_id))
         if tip is not None and tip[1] != lane.owner and deepest.get((lane.tree_id, lane.lane_id), -1) < tip[0]:
-            found.report(
+            audit.report(
                 "orphaned entries", f"lane {lane.lane_id} of tree {lane.tree_id}", "end where no session sees them"
             )
 
 
-def _check_ledger(tx: Transaction, sessions: Sequence[StoredSession], found: _Found) -> None:
+def _check_ledger(tx: Transaction, sessions: Sequence[StoredSession], audit: _Audit) -> None:
     sums = {key: sums for key, *sums in tx.rows(LEDGER_SUMS)}
     for session in sessions:
         where = f"session {session.id}"
         tokens, cost, unpriced, unknown = sums.get(session.key, (0, 0, 0, 0))
         spending = (session.spent_tokens, session.spent_cost)
         if spending != (tokens, cost):
-            found.report("wrong spending", where, f"stores {spending}, its ledger rows sum to {(tokens, cost)}")
+            audit.report("wrong spending", where, f"stores {spending}, its ledger rows sum to {(tokens, cost)}")
         if session.unpriced != unpriced:
             detail = f"counts {session.unpriced}, its ledger has {unpriced}"
-            found.report("wrong number of unpriced calls", where, detail)
+            audit.report("wrong number of unpriced calls", where, detail)
         if session.unknown != unknown:
             detail = f"counts {session.unknown}, its ledger has {unknown}"
-            found.report("wrong number of unknown calls", where, detail)
+            audit.report("wrong number of unknown calls", where, detail)
     for session_id, stored, derived in tx.rows(STRAY_PAYERS):
         detail = f"says {stored} is its tree, its calls were for tree {derived}"
-        found.report("wrong tree", f"payer {session_id}", detail)
+        audit.report("wrong tree", f"payer {session_id}", detail)
     for session_id, project, folder in tx.rows(STRAY_PROJECTS):
-        found.report("wrong project", f"payer {session_id}", f"says {project!r}, the session works in {folder!r}")
+        audit.report("wrong project", f"payer {session_id}", f"says {project!r}, the session works in {folder!r}")
     for budget_id, covered in tx.rows(STRAY_BUDGETS):
-        found.report("stray budget", f"budget {budget_id}", f"covers session {covered!r}, which is not there")
-    for budget_id, reserved, spent, held, used in tx.rows(BUDGET_SUMS):
-        if reserved != held:
-            found.report("wrong reservation", f"budget {budget_id}", f"has {reserved} set aside, holds {held}")
+        audit.report("stray budget", f"budget {budget_id}", f"covers session {covered!r}, which is not there")
+    for budget_id, reserved, spent, pending, used in tx.rows(BUDGET_SUMS):
+        if reserved != pending:
+            audit.report("wrong reservation", f"budget {budget_id}", f"has {reserved} set aside, holds {pending}")
         if spent != used:
             detail = f"stores {spent}, began with and used {used}"
-            found.report("wrong spending", f"budget {budget_id}", detail)
+            audit.report("wrong spending", f"budget {budget_id}", detail)
 
 
-def _check_documents(tx: Transaction, found: _Found) -> None:
-    """Check what documents are called, and their texts against what is stored of them."""
+def _check_documents(tx: Transaction, audit: _Audit) -> None:
+    """Check the names of documents, and their texts against the stored digests."""
     for *name, kind_of_text, source, chars, digest in tx.rows(ALL_DOCUMENTS):
         scope, kind, space, project, own = name
         where = f"{kind} {own!r}"
         if not (scope == "" or is_name(scope)) or not all(
             is_line(text) for text in (space, project, own, kind_of_text, source or "")
         ):
-            found.report("unusable name", where, "no store would take it; rescue it by salvage")
+            audit.report("unusable name", where, "no store would take it; rescue it by salvage")
         row = tx.first(DOCUMENT_TEXT, scope=scope, kind=kind, space=space, project=project, name=own)
         body, storage = row or (b"", "text")
         if storage == "blob":
-            found.report("damaged document", where, "it is stored as bytes, not as text")
+            audit.report("damaged document", where, "it is stored as bytes, not as text")
         elif payload_digest(body) != digest:
-            found.report("damaged document", where, "does not match its digest")
+            audit.report("damaged document", where, "does not match its digest")
         elif chars != (length := len(body.decode(errors="replace"))):
-            found.report("wrong length", where, f"stores {chars!r} characters, has {length}")
+            audit.report("wrong length", where, f"stores {chars!r} characters, has {length}")
 
 
-def _check_next_key(tx: Transaction, found: _Found) -> None:
-    """Where keys are counted, the next one must be new: else a session would get what another one left."""
+def _check_next_key(tx: Transaction, audit: _Audit) -> None:
+    """Where keys are counted, the next one must be new: else a session would get the rows of another one."""
     row, last = tx.first(sql.READ_STATE, name="next_key"), tx.first(LAST_KEY)
     (highest,) = last or (0,)
     (next_key,) = row or (None,)
     if row is None:
         if tx.is_alone:
-            found.report("wrong next key", "table flue_store", "lacks next_key")
+            audit.report("wrong next key", "table flue_store", "lacks next_key")
     elif not isinstance(next_key, int) or next_key <= (highest or 0):
-        found.report("wrong next key", "table flue_store", f"says {next_key!r}, and key {highest or 0} is taken")
+        audit.report("wrong next key", "table flue_store", f"says {next_key!r}, and key {highest or 0} is taken")
 
 
-def _check_leftovers(tx: Transaction, found: _Found) -> None:
+def _check_leftovers(tx: Transaction, audit: _Audit) -> None:
     for (entry_id,) in tx.rows(LANELESS_ENTRIES):
-        found.report("dangling parent", f"entry {entry_id}", "is in a lane that does not exist")
+        audit.report("dangling parent", f"entry {entry_id}", "is in a lane that does not exist")
     for (call_id,) in tx.rows(NAMELESS_CALLS):
-        found.report("nameless call", f"call {call_id}", "was paid by a session that ledger_sessions does not name")
+        audit.report("nameless call", f"call {call_id}", "was paid by a session that ledger_sessions does not name")
     for (call_id,) in tx.rows(LOST_CALLS):
-        found.report("lost call", f"call {call_id}", "has no id of its own, and its session has no entry of that id")
+        audit.report("lost call", f"call {call_id}", "has no id of its own, and its session has no entry of that id")
     for (call_id,) in tx.rows(CALLS_TWICE):
-        found.report("call twice", f"call {call_id}", "is in the ledger twice, once by its entry alone")
+        audit.report("call twice", f"call {call_id}", "is in the ledger twice, once by its entry alone")
     for tree_id, lane_id, depth, sha256 in tx.rows(ENTRYLESS_ATTACHMENTS):
         detail = f"was cut out of an entry at depth {depth} of lane {lane_id} of tree {tree_id}, which is not there"
-        found.report("orphaned attachment", _blob_name(sha256), detail)
+        audit.report("orphaned attachment", _blob_name(sha256), detail)
     for tree_id, sha256, size in tx.rows(ALL_BLOBS):
         with contextlib.suppress(FlueError):
             # One that cannot be read is reported with the entry that needs it.
             if size != len(unpack_blob(sha256, blob_data(tx, tree_id, sha256))):
-                found.report("wrong blob size", _blob_name(sha256), f"stores {size}")
+                audit.report("wrong blob size", _blob_name(sha256), f"stores {size}")
     for (sha256,) in tx.rows(UNUSED_BLOBS):
-        found.report("orphaned blob", _blob_name(sha256), "belongs to no entry")
+        audit.report("orphaned blob", _blob_name(sha256), "belongs to no entry")
     for table, orphans in ROWS_OF_NO_SESSION.items():
         for key, count, example, session_id in tx.rows(orphans):
             name = "" if session_id is None else f" (session {session_id})"
             detail = f"has rows of session key {key}{name}, which is not there: {count}, one of them for {example}"
-            found.report("rows of no session", f"table {table}", detail)
+            audit.report("rows of no session", f"table {table}", detail)
     for session_id, child_id, status in tx.rows(ODD_LINKS):
-        said = f"{shown(status)}, with a summary" if status in (None, "running") else shown(status)
-        found.report("wrong task status", f"session {session_id}", f"says of its task {child_id}: {said}")
+        ending = f"{shown(status)}, with a summary" if status in (None, "running") else shown(status)
+        audit.report("wrong task status", f"session {session_id}", f"says of its task {child_id}: {ending}")
     for session_id, entry_id, kind in tx.rows(DANGLING_MARKS):
-        found.report("dangling mark", f"session {session_id}", f"has a {kind} on entry {entry_id}, which is not there")
+        audit.report("dangling mark", f"session {session_id}", f"has a {kind} on entry {entry_id}, which is not there")
 
 
 def _blob_name(sha256: object) -> str:

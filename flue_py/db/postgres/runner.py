@@ -1,4 +1,4 @@
-"""What PostgreSQL and its driver say, as errors of our own: by SQLSTATE, never by text, and never with a secret."""
+"""A runner on PostgreSQL: its errors, upgrades, transactions, planned writes and listener."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection as sqlalchemy_Connection
 
     from flue_py.db.postgres import words
-    from flue_py.db.words import WordIndex
+    from flue_py.db.runner import WordIndex
 else:
     # Most programs search nothing.
     words = lazy_module("flue_py.db.postgres.words")
@@ -128,13 +128,13 @@ _UNAVAILABLE = {
 
 
 _GENERATED = {"uq_entries_id_tree_id": "ids", "uq_sessions_id": "session_ids", "uq_budgets_id": "ids"}
-"""What is unique, and the argument of `open` that it is drawn from."""
+"""Unique columns, and the argument of `open` that each is drawn from."""
 
 
 def sqlstate_of(error: BaseException) -> str | None:
     """Return the SQLSTATE behind an error of the driver or of SQLAlchemy, or None where there is none."""
-    for each in _chain(error):
-        state = getattr(each, "sqlstate", None)
+    for cause in _chain(error):
+        state = getattr(cause, "sqlstate", None)
         if isinstance(state, str):
             return state
     return None
@@ -149,8 +149,8 @@ def is_lost_connection(error: BaseException) -> bool:
         return False
     # asyncpg reports a connection that closed under it as InterfaceError, without a SQLSTATE.
     return any(
-        isinstance(each, (OSError, EOFError, asyncio.TimeoutError)) or _is_closed_interface(each)
-        for each in _chain(error)
+        isinstance(cause, (OSError, EOFError, asyncio.TimeoutError)) or _is_closed_interface(cause)
+        for cause in _chain(error)
     )
 
 
@@ -167,19 +167,19 @@ def was_rolled_back(error: BaseException) -> bool:
 
 def met_taken_id(error: BaseException) -> bool:
     """Return whether a write met an id that the store draws, and that is there already: the next one may be free."""
-    return any(getattr(each, "constraint_name", None) in _GENERATED for each in _chain(error))
+    return any(getattr(cause, "constraint_name", None) in _GENERATED for cause in _chain(error))
 
 
 def no_new_id(error: BaseException, location: str, attempts: int) -> FlueError:
-    """Return our error for a write that met something unique again and again: an id, or what verify() should see."""
-    names = [name for each in _chain(error) if isinstance(name := getattr(each, "constraint_name", None), str)]
+    """Return our error for a write that met something unique again and again: an id, or damage, for verify()."""
+    names = [name for cause in _chain(error) if isinstance(name := getattr(cause, "constraint_name", None), str)]
     for name in names:
         if name in _GENERATED:
             where = f"({location}: {name})"
             source = _GENERATED[name]
             return InvalidArgument(f"{source}: {attempts} ids in a row are taken {where}; make others, and none twice")
-    what = ", ".join(names) or type(error).__name__
-    return CorruptStore(f"{location}: a write contradicts what is stored ({what}); run verify()")
+    reason = ", ".join(names) or type(error).__name__
+    return CorruptStore(f"{location}: a write contradicts what is stored ({reason}); run verify()")
 
 
 def translate(error: BaseException, location: str) -> FlueError:
@@ -211,16 +211,16 @@ def _by_state(state: str, location: str) -> FlueError:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and what lies behind it: SQLAlchemy's ``orig``, and causes."""
+    """Yield an error and those behind it: SQLAlchemy's ``orig``, and causes."""
     seen: set[int] = set()
     queue: list[BaseException | None] = [error]
     while queue:
-        each = queue.pop(0)
-        if each is None or id(each) in seen:
+        cause = queue.pop(0)
+        if cause is None or id(cause) in seen:
             continue
-        seen.add(id(each))
-        yield each
-        queue += [getattr(each, "orig", None), each.__cause__]
+        seen.add(id(cause))
+        yield cause
+        queue += [getattr(cause, "orig", None), cause.__cause__]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ OLDEST_SERVER = 15
 _SHORTEST_CONNECT = 1.0
 NO_PRIVILEGE = "42501"
 OUTSIDE = frozenset({NO_PRIVILEGE, "25006", "53100", "53200"})
-"""What stops an upgrade from outside, whatever is stored: no right, read-only, a full disk, no memory."""
+"""The errors that stop an upgrade from outside, whatever is stored: no right, read-only, a full disk, no memory."""
 
 # Not to_regclass: what it has once not found, it goes on not finding after a wait for an advisory lock.
 _READ_PLACE = """\
@@ -257,28 +257,28 @@ _OWN_SCHEMA = (
 def prepare_postgres(connection: sqlalchemy_Connection, location: str, busy_timeout: float | None = None) -> Migrated:
     """Bring the database of a connection, on which nothing has been executed yet, to the current format.
 
-    It begins and ends its transactions itself, at READ COMMITTED whatever the engine's own level, and returns what was
-    done. ``busy_timeout`` is how many seconds to wait for a lock of others; by default as long as the server is set to.
+    It begins and ends its transactions itself, at READ COMMITTED whatever the engine has, and returns the format
+    it found. ``busy_timeout`` is how many seconds to wait for a lock of others; by default as the server is set.
     Raises `FormatTooNew`, `NotAStore`, `CorruptStore`, `StoreUnavailable` (nothing that can be stored in, or no right
-    to), `StoreBusy` (a timeout while another process makes or upgrades it); what raises has changed nothing. O(1)
+    to), `StoreBusy` (a timeout while another process makes or upgrades it); an error has changed nothing. O(1)
     where the format is current: two reads, no write, no lock.
     """
     # In a snapshot taken before the wait for the lock, what the other process made would not be seen.
     connection.execution_options(isolation_level="READ COMMITTED")
     with _translated(location):
         with connection.begin():
-            _, found = _look(connection, location)
-        if found == FORMAT_VERSION:
-            return Migrated(location, found)
+            _, stamp = _look(connection, location)
+        if stamp == FORMAT_VERSION:
+            return Migrated(location, stamp)
         with _locked(connection, busy_timeout):
-            schema, found = _look(connection, location)
-            if found != FORMAT_VERSION:
+            schema, stamp = _look(connection, location)
+            if stamp != FORMAT_VERSION:
                 _require_suitable(connection, location, schema)
-                if found is None:
+                if stamp is None:
                     _create(connection, location, schema)
                 else:
-                    _upgrade(connection, location, schema, found)
-    return Migrated(location, found)
+                    _upgrade(connection, location, schema, stamp)
+    return Migrated(location, stamp)
 
 
 @contextmanager
@@ -297,9 +297,10 @@ def _translated(location: str) -> Iterator[None]:
     try:
         yield
     except FlueError:
+        # Some of ours are OSErrors too.
         raise
     except DRIVER_ERRORS as error:
-        # What the driver raises while it connects, SQLAlchemy hands on as it is.
+        # An error of the driver while it connects, SQLAlchemy hands on as it is.
         raise translate(error, location) from error
 
 
@@ -371,7 +372,7 @@ def _stamp(connection: sqlalchemy_Connection, location: str, schema: str) -> Non
 
 
 def _upgrade(
-    connection: sqlalchemy_Connection, location: str, schema: str, found: int | None, run: RunAlembic = run_migrations
+    connection: sqlalchemy_Connection, location: str, schema: str, stamp: int | None, run: RunAlembic = run_migrations
 ) -> None:
     """Run the migrations that a store lacks, inside the transaction that is open."""
     try:
@@ -380,7 +381,7 @@ def _upgrade(
         ours = translate(error, location)
         if isinstance(ours, StoreBusy) or sqlstate_of(error) in OUTSIDE or is_lost_connection(error):
             raise ours from error
-        raise CorruptStore(f"{location} cannot be upgraded from format {found}, and is as it was ({error})") from error
+        raise CorruptStore(f"{location} cannot be upgraded from format {stamp}, and is as it was ({error})") from error
 
 
 def prepare_with(
@@ -397,19 +398,19 @@ def prepare_with(
     connection.execution_options(isolation_level="READ COMMITTED")
     with _translated(location):
         with connection.begin():
-            schema, found = _look(connection, location)
+            schema, stamp = _look(connection, location)
             if reads_only:
-                if found is not None:
+                if stamp is not None:
                     run(connection, schema)
-                return Migrated(location, found)
+                return Migrated(location, stamp)
         with _locked(connection, busy_timeout):
-            schema, found = _look(connection, location)
-            if found != FORMAT_VERSION:
+            schema, stamp = _look(connection, location)
+            if stamp != FORMAT_VERSION:
                 _require_suitable(connection, location, schema)
-            if found is None:
+            if stamp is None:
                 _stamp(connection, location, schema)
-            _upgrade(connection, location, schema, found, run)
-    return Migrated(location, found)
+            _upgrade(connection, location, schema, stamp, run)
+    return Migrated(location, stamp)
 
 
 Prepare: TypeAlias = Callable[["sqlalchemy_Connection", str, float | None], Migrated]
@@ -451,8 +452,7 @@ def location_of(url: URL) -> str:
 # One connection that listens for all watchers of a store, and comes back when it is lost.
 #
 # A watched session carries a shared advisory lock for as long as it is watched, by which its writers see that they
-# have somebody to notify (`dialects_sql.ANNOUNCEMENT`). The lock is taken before the watcher first looks: a writer
-# whose
+# have somebody to notify (`sql.ANNOUNCEMENT`). The lock is taken before the watcher first looks: a writer whose
 # commit it might miss holds the lock exclusively until then. Beyond `MAX_LOCKED` sessions, since the server's table
 # of locks is not large, watchers look for themselves now and then.
 
@@ -524,7 +524,7 @@ class Listener:
                     await connection.close(timeout=5)
 
     async def _listen(self) -> None:
-        """Connect, listen, and lock again what is watched."""
+        """Connect, listen, and lock the watched sessions again."""
         connection = await self._connect()
         try:
             # Watchers wait for a writer's commit, however long it takes.
@@ -549,7 +549,7 @@ class Listener:
             event.set()
 
     def _lost(self, _connection: object) -> None:
-        """Come back. What was committed meanwhile is found by looking, once the locks are held again."""
+        """Come back. Commits made meanwhile are found by looking, once the locks are held again."""
         self._connection = None
         if not self._closed:
             self._start(self._come_back())
@@ -605,7 +605,7 @@ class Connection:
         return bool(self._borrowed.driver_connection is None or self._borrowed.driver_connection.is_closed())
 
     def wait_for(self, call: Callable[[asyncpg.Connection[Any]], Awaitable[Result]]) -> Result:
-        """Make a call of the driver's and wait for what it returns."""
+        """Make a call of the driver's and wait for its result."""
         result: Result = self._borrowed.run_async(call)
         return result
 
@@ -614,7 +614,7 @@ class Connection:
         self.wait_for(lambda driver: driver.execute(sql))
 
     def fetch(self, sql: str, arguments: Sequence[object], make: Callable[[Row], Any] = tuple) -> list[Any]:
-        """Run a statement with numbered parameters; return what ``make`` makes of each row."""
+        """Run a statement with numbered parameters; return ``make`` of each row."""
         return [make(row) for row in self.wait_for(lambda driver: driver.fetch(sql, *arguments))]
 
 
@@ -677,9 +677,9 @@ class PostgresTransaction(Transaction):
 
     def lock_named(self, session_ids: Collection[str]) -> None:
         if self._locks:
-            asked = sorted(session_id for session_id in session_ids if is_storable(session_id))
-            self.rows(LOCK_NAMED, ids=json.dumps(asked))
-            self.locked.update(asked)
+            names = sorted(session_id for session_id in session_ids if is_storable(session_id))
+            self.rows(LOCK_NAMED, ids=json.dumps(names))
+            self.locked.update(names)
 
     def new_key(self) -> int:
         return _new_key()
@@ -698,7 +698,7 @@ class PostgresTransaction(Transaction):
         return int(tag.rpartition(" ")[2])
 
     def run_many(self, statement: Statement[R], parameters: Sequence[Parameters]) -> None:
-        self._run_each(statement.numbered, [_arguments(statement, each) for each in parameters])
+        self._run_each(statement.numbered, [_arguments(statement, values) for values in parameters])
 
     def insert(self, statement: Insert[Written], rows: Sequence[Written]) -> None:
         self._run_each(statement.numbered, rows)
@@ -722,7 +722,7 @@ def _arguments(statement: Statement[R], parameters: Parameters) -> list[object]:
 
 
 def land_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend | PlannedFork) -> object | None:
-    """Write what is planned; return its result, or None, with nothing written, where it takes a transaction."""
+    """Write a plan; return its result, or None, with nothing written, where it takes a transaction."""
     if isinstance(planned, PlannedAppend):
         return append_in_one_statement(tx, planned)
     return fork_in_one_statement(tx, planned)
@@ -864,7 +864,7 @@ def _fork_statement(parts: tuple[_Part, ...]) -> str:
 
 
 def _clause(part: _Part, numbers: Iterator[int], before: str = "", after: str = "") -> str:
-    """Return what inserts a part's rows; ``before`` and ``after`` stand around what the table does on conflict."""
+    """Return the clause that inserts a part's rows; ``before`` and ``after`` stand around its ON CONFLICT."""
     into, _, rest = part.statement.postgres.partition(" VALUES (")
     on_conflict = ledger.REFUSE_KNOWN_CALLS if part.name == "calls" else rest.partition(")")[2]
     return f"{part.name} AS ({into} {_rows_of(part, numbers)}{before}{on_conflict}{after})"
@@ -949,7 +949,7 @@ async def open_postgres(
     """Open a store on an engine of ``postgresql+asyncpg``, creating and migrating it as needed.
 
     Raises `StoreUnavailable`, `StoreBusy`, `FormatTooNew`, `NotAStore`, `CorruptStore`, and `InvalidArgument` for a
-    borrowed engine whose commits are not what ``durability`` promises.
+    borrowed engine whose commits do not keep the promise of ``durability``.
     """
     runner = PostgresRunner(engine, owned=owned, busy_timeout=busy_timeout)
     try:
@@ -976,7 +976,7 @@ class _Progress:
         self.sending = None
 
     def lose_connection(self) -> None:
-        """Note that what was being sent may have landed."""
+        """Note that the plan under way may have landed."""
         if self.is_committing and self.sending is not None:
             self.unheard.append(self.sending)
 
@@ -993,9 +993,7 @@ class PostgresRunner(Runner):
 
     def __init__(self, engine: AsyncEngine, *, owned: bool, busy_timeout: float) -> None:
         self._engine = engine
-        # The query may hold secrets too.
-        shown = {name: value for name, value in engine.url.query.items() if name in ("host", "port")}
-        self._location = engine.url.set(query=shown).render_as_string(hide_password=True)
+        self._location = location_of(engine.url)
         self._owned = owned
         self._busy_timeout = busy_timeout
         self._loop = asyncio.get_running_loop()
@@ -1026,13 +1024,12 @@ class PostgresRunner(Runner):
     async def start(self) -> None:
         """Prepare the database. Raises as `open_postgres` says; does not wait for a server that is not there."""
         try:
-            async with self._engine.connect() as connection:
-                await connection.run_sync(lambda sync: prepare_postgres(sync, self.location))
+            with _translated(self.location):
+                async with self._engine.connect() as connection:
+                    await connection.run_sync(lambda sync: prepare_postgres(sync, self.location))
         except FlueError:
-            # Some of ours are OSErrors too.
+            # Some of ours are ValueErrors too.
             raise
-        except _FAILURES as error:
-            raise translate(error, self.location) from error
         except (TypeError, ValueError, OverflowError) as error:
             # The driver takes the parts of a URL as arguments of its own.
             raise InvalidArgument(
@@ -1109,24 +1106,24 @@ class PostgresRunner(Runner):
         session_id: str,
         plan: Callable[[Transaction], Plan[Result] | Result],
     ) -> Result | None:
-        """Return what a plan did in one statement, or None, with nothing done, where it takes a transaction.
+        """Return the result of a plan in one statement, or None, with nothing done, where it takes a transaction.
 
         The statement may be sent again where the connection was lost: whether it has landed is looked up first.
         """
 
         def once(connection: Connection, progress: _Progress) -> Result | None:
             for _ in range(_PLANNED_ATTEMPTS):
-                known = self._states.pop(session_id, None)
+                cached = self._states.pop(session_id, None)
                 tx = PostgresTransaction(connection)
                 for sent in progress.unheard:
                     if _has_landed(tx, sent):
                         return cast("Result", sent.result)
-                if known is not None:
-                    tx.states[session_id] = known
+                if cached is not None:
+                    tx.states[session_id] = cached
                 try:
                     planned = plan(tx)
                 except FlueError:
-                    if known is None:
+                    if cached is None:
                         raise
                     # It was judged by what may be old: look again.
                     continue
@@ -1273,13 +1270,8 @@ class PostgresRunner(Runner):
                 async for _ in wakeups:
                     yield
             return
-        try:
+        with _translated(self.location):
             event = await self._listener.add(session_id)
-        except FlueError:
-            # Some of ours are OSErrors too.
-            raise
-        except _FAILURES as error:
-            raise translate(error, self.location) from error
         try:
             while not self._closed:
                 event.clear()
@@ -1359,8 +1351,8 @@ def _should_run_again(error: BaseException) -> bool:
 def _has_landed(tx: PostgresTransaction, sent: PlannedAppend | PlannedFork) -> bool:
     """Return whether a plan whose connection was lost has been committed: the ids it made tell."""
     if isinstance(sent, PlannedFork):
-        made = get_session(tx, sent.result.id, None)
-        return made is not None and made.created_us == sent.result.created_us
+        fork = get_session(tx, sent.result.id, None)
+        return fork is not None and fork.created_us == sent.result.created_us
     last = sent.result.entry_ids[-1]
     return tx.first(sql.ENTRY_POSITION, tree_id=sent.state.tree_id, entry_id=last) is not None
 

@@ -11,15 +11,24 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from flue_py.db.runner import Nothing, Runner, Transaction
+from flue_py.db.runner import (
+    MARK,
+    FoundText,
+    IndexedText,
+    KnownSession,
+    Nothing,
+    Runner,
+    Transaction,
+    Wanted,
+    session_mark,
+)
 from flue_py.db.sql import IN_IDS, IN_KEYS, statement
-from flue_py.db.words import MARK, FoundText, IndexedText, KnownSession, Wanted, session_mark
 from flue_py.search import Need
 
 SCHEMA = 3
 LOCATION = "the tables flue_words_sessions and flue_words_texts"
 _LOCK = 7_161_022
-"""What sets our locks of those who make the tables, or add to them, apart from those of other programs."""
+"""Sets our locks of those who make the tables, or add to them, apart from those of other programs."""
 _MOST_TERMS = 4_000
 """How many terms lie in one vector: of 64 characters each, which may be four bytes, they fit into a megabyte."""
 _SPOKEN_IN = 5_000
@@ -164,9 +173,9 @@ def _prepare(tx: Transaction, stamp: int) -> None:
 
 
 def _forget(tx: Transaction, keys: Collection[int]) -> None:
-    gone = json.dumps(sorted(keys))
-    tx.run(_FORGET, keys=gone)
-    tx.run(_FORGET_KNOWN, keys=gone)
+    doomed = json.dumps(sorted(keys))
+    tx.run(_FORGET, keys=doomed)
+    tx.run(_FORGET_KNOWN, keys=doomed)
 
 
 class PostgresWords:
@@ -176,7 +185,7 @@ class PostgresWords:
         self._runner = runner
 
     async def begin(self) -> None:
-        """Do nothing: `add` compares what it builds on."""
+        """Do nothing: `add` compares the state that it builds on."""
 
     async def commit(self) -> None:
         """Do nothing."""
@@ -201,12 +210,12 @@ class PostgresWords:
         await self._runner.write(lambda tx: tx.run(_REREAD, keys=json.dumps(sorted(keys))), repeatable=True)
 
     async def moment(self) -> int:
-        """Return 0: of a session, nothing goes but what goes with it."""
+        """Return 0: texts of a session go only with the session."""
         return 0
 
     async def find(self, wanted: Wanted, before: int | None, limit: int) -> Sequence[FoundText]:
         marks = [_any(map(_quoted, group)) for group in wanted.marks if group]
-        asked = {
+        query = {
             "query": " & ".join([*marks, _needed(wanted.need)]),
             "many": " & ".join([*marks, _quoted(_MANY)]),
             "some": _any(_leaves(wanted.need)),
@@ -216,7 +225,7 @@ class PostgresWords:
 
         def named(tx: Transaction) -> Sequence[FoundText]:
             tx.first(_PLAN_EACH)
-            return tx.rows(_FIND, **asked, below=high, since=low, count=max(limit, _FEWEST))[:limit]
+            return tx.rows(_FIND, **query, below=high, since=low, count=max(limit, _FEWEST))[:limit]
 
         return await self._runner.read(named)
 
@@ -233,9 +242,9 @@ class PostgresWords:
 def _add(tx: Transaction, before: KnownSession, after: KnownSession, texts: Sequence[IndexedText]) -> bool:
     """Add texts of a session, unless another process was faster, or has deleted it; return whether that was so."""
     tx.first(_LOCK_ONE, session_key=after.key)
-    found = tx.first(_KNOWN_ONE, session_key=after.key)
+    indexed = tx.first(_KNOWN_ONE, session_key=after.key)
     # Whoever deletes it waits for the end of this, and then removes it from the index.
-    if (before.revision if found is None else found.revision) != before.revision:
+    if (before.revision if indexed is None else indexed.revision) != before.revision:
         return False
     if tx.first(_IS_ALIVE, session_key=after.key) is None:
         return False
@@ -273,7 +282,7 @@ def _vectors(terms: Collection[str]) -> Iterator[list[str]]:
 
 
 def _needed(need: Need) -> str:
-    """Return what is wanted in the words of PostgreSQL."""
+    """Return a need as a query of PostgreSQL."""
     match need.kind:
         case "term":
             return _quoted(need.term)
@@ -291,8 +300,8 @@ def _leaves(need: Need) -> Iterator[str]:
         yield _needed(need)
 
 
-def _any(asked: Iterator[str] | Collection[str]) -> str:
-    return f"({' | '.join(asked)})"
+def _any(parts: Iterator[str] | Collection[str]) -> str:
+    return f"({' | '.join(parts)})"
 
 
 def _quoted(term: str) -> str:

@@ -46,8 +46,8 @@ from flue_py.db.files import Part
 from flue_py.db.payloads import StoredPayload, check_sum, decode_payload, pack, unpack, unpack_blob
 from flue_py.db.salvage.pages import Cell, Image, PageFile, Scan, Shape, Value, shapes
 from flue_py.db.schema import APPLICATION_ID, FIRST_FORMAT, FORMAT_VERSION, PAID_SUMS, unreleased
-from flue_py.db.sqlite.backup import verify_connection
 from flue_py.db.sqlite.file import check_magic, open_file, require_not_open, translated
+from flue_py.db.sqlite.runner import verify_connection
 from flue_py.errors import CorruptStore, FlueError, FormatTooNew, NotAStore, StoreUnavailable, shown
 
 # ---------------------------------------------------------------------------------------------------------------------

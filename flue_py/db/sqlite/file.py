@@ -1,9 +1,4 @@
-"""The log of an open SQLite database and the log's index: which files they are, and that nobody took them away.
-
-While a connection with a write-ahead log is open, SQLite neither removes nor replaces these two, in no process: that is
-left to the last connection. So where one of them is gone or is another file, somebody else did it, and what is
-committed from then on would be found by nobody. A log may become shorter, but only when all of it is in the database.
-"""
+"""A SQLite file that is a store: its log, locks and journal, opening and upgrading it, and transactions on it."""
 
 from __future__ import annotations
 
@@ -76,12 +71,11 @@ else:
 # The log of an open SQLite database and the log's index: which files they are, and that nobody took them away.
 #
 # While a connection with a write-ahead log is open, SQLite neither removes nor replaces these two, in no process: that
-# is
-# left to the last connection. So where one of them is gone or is another file, somebody else did it, and what is
-# committed from then on would be found by nobody. A log may become shorter, but only when all of it is in the database.
+# is left to the last connection. So where one of them is gone or is another file, somebody else did it, and a commit
+# from then on would be found by nobody. A log may become shorter, but only when all of it is in the database.
 
 Identity: TypeAlias = tuple[int, int]
-"""What a file is, whatever its name: device and inode."""
+"""The identity of a file, whatever its name: device and inode."""
 
 _LOG_HEADER, _FRAME_HEADER = 32, 24
 _LOOKS = 3
@@ -109,12 +103,12 @@ class LogFiles:
         # They lie beside the file itself, not beside a link to it.
         real = database.resolve()
         self._log = f"{real}-wal"
-        self._identities = {each: identity_of(each) for each in (self._log, f"{real}-shm")}
+        self._identities = {path: identity_of(path) for path in (self._log, f"{real}-shm")}
         self._frame = _FRAME_HEADER + int(connection.execute("PRAGMA page_size").fetchone()[0])
         self._size = self._log_size()
 
     def look(self) -> int:
-        """Return how long the log is now. Raises `LogLost` where one of the two is not what and where it was.
+        """Return how long the log is now. Raises `LogLost` if one of the two is another file, or gone.
 
         Two looks at the file system.
         """
@@ -143,19 +137,19 @@ class LogFiles:
     def has_shrunk(self, size: int | None = None) -> bool:
         """Return whether the log is shorter than it was found before. Under the write lock nobody may shorten it.
 
-        ``size`` is what `look` has just returned; without it, the file is asked.
+        ``size`` is the size that `look` has just returned; without it, the file is asked.
         """
-        found = self._log_size() if size is None else size
-        if found < self._size:
+        current = self._log_size() if size is None else size
+        if current < self._size:
             return True
-        self._size = found
+        self._size = current
         return False
 
     def has_lost_frames(self, connection: sqlite3.Connection) -> bool:
         """Return whether a log that has shrunk lacks something that is not in the database; outside a transaction.
 
-        SQLite says how many frames the log should have, none when it has cut off what is in the database. It is asked
-        by a checkpoint, which moves what it can, and fails at the first frame that is not there.
+        SQLite says how many frames the log should have, none when it has cut off those in the database. It is asked
+        by a checkpoint, which moves the frames it can, and fails at the first frame that is not there.
         """
         for _ in range(_LOOKS):
             try:
@@ -208,7 +202,7 @@ _ADVICE = {
 ID_ATTEMPTS = 8
 """How often an id is asked for again that is taken."""
 _GENERATED = {"entries.id, entries.tree_id": "ids", "sessions.id": "session_ids", "budgets.id": "ids"}
-"""What is unique, and the argument of `open` that it is drawn from."""
+"""Unique columns, and the argument of `open` that each is drawn from."""
 _FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.05
 BUSY_POLL_MS = 50
 """How long one statement waits for a lock; `begin_immediate` tries again, with jitter."""
@@ -369,7 +363,7 @@ def _failure_to_read(path: Path) -> str | None:
 
 
 def no_new_id(error: Exception, path: Path | str) -> FlueError:
-    """Return our error for a write that met something unique again and again: an id, or what verify() should see."""
+    """Return our error for a write that met something unique again and again: an id, or damage, for verify()."""
     text = str(error)
     for column, source in _GENERATED.items():
         if text.startswith("UNIQUE") and text.endswith(column):
@@ -398,7 +392,7 @@ def translate(error: sqlite3.Error | MemoryError, path: Path | str, file: Path |
 def unknown_outcome(error: sqlite3.Error | MemoryError, path: Path | str) -> OutcomeUnknown | None:
     """Return our error for a COMMIT whose failure leaves open whether it happened; None for one that did not happen.
 
-    What SQLite has written may be in the file when it finds out that the disk did not take it, or that it lacks the
+    A change may be in the file when SQLite finds out that the disk did not take it, or that it lacks the
     memory to say so to others: who opens the file after a crash may see it.
     """
     if isinstance(error, sqlite3.Error) and (
@@ -469,7 +463,7 @@ def run_when_free(
 
 
 class Cursor(Protocol):
-    """What a driver or SQLAlchemy returns for a statement."""
+    """The result of a statement, by a driver or SQLAlchemy."""
 
     def fetchone(self) -> object:
         """Return the next row, or None."""
@@ -492,7 +486,7 @@ class LogKeeper:
     def after_commit(self, execute: Callable[[str], Cursor], size: int | None = None) -> None:
         """Empty the log if it is too long and can be had. ``execute`` runs SQL on the writer's connection.
 
-        ``size`` is how long the log is, if that was just looked up. What fails here is no concern of the transaction
+        ``size`` is how long the log is, if that was just looked up. A failure here is no concern of the transaction
         before, and the next one will meet it. A wait of 50 ms to a second at each doubling while a long read goes on.
         """
         if size is None:
@@ -563,19 +557,19 @@ class OpenFile:
         return self._log is not None and self._log.are_somebody_elses
 
     def require_in_place(self) -> int:
-        """Raise `StoreUnavailable` where nobody would find what is written: a file was removed, moved or replaced.
+        """Raise `StoreUnavailable` where nobody would find a write: a file was removed, moved or replaced.
 
         Once the log or its index is lost, that remains so. Returns how long the log is, 0 where there is none. Three
         looks at the file system.
         """
         try:
-            found = identity_of(self._path)
+            identity = identity_of(self._path)
         except OSError as error:
             raise StoreUnavailable(
                 f"{self._path} was removed or moved while it was open ({error.strerror}); put it back, or close the "
                 "store and open another"
             ) from error
-        if found != self._identity:
+        if identity != self._identity:
             raise StoreUnavailable(
                 f"{self._path} was replaced by another file while it was open; close the store, and open it again"
             )
@@ -598,7 +592,7 @@ class OpenFile:
         return self._lost is not None
 
     def log_has_shrunk(self, size: int | None = None) -> bool:
-        """Return whether the log is shorter than it was; ``size`` is what it is now, if that was just looked up."""
+        """Return whether the log is shorter than it was; ``size`` is its size now, if that was just looked up."""
         return self._log is not None and self._log.has_shrunk(size)
 
     def lose_log(self) -> None:
@@ -607,9 +601,9 @@ class OpenFile:
         self._require_not_lost()
 
     def require_whole_log(self, connection: sqlite3.Connection, size: int | None = None) -> None:
-        """Raise `StoreUnavailable` where the log is shorter than what is in it; outside a transaction.
+        """Raise `StoreUnavailable` where the log is shorter than its frames; outside a transaction.
 
-        ``size`` is what the log is now, if that was just looked up. A checkpoint where it has become shorter.
+        ``size`` is that of the log now, if that was just looked up. A checkpoint where it has become shorter.
         """
         if self._log is not None and self._log.has_shrunk(size) and self._log.has_lost_frames(connection):
             self.lose_log()
@@ -764,7 +758,7 @@ def warn_without_wal(mode: str, location: str | Path) -> None:
 
 
 def rescue_log(connection: sqlite3.Connection, file: OpenFile) -> None:
-    """Move what a log holds into the database, and leave it empty, where it is no longer the log of what is there.
+    """Move a log into the database, and leave it empty, if it is no longer the log of the file that is there.
 
     When a database has left its path, its log would be taken for that of whatever file comes to lie there. When the log
     has left it, nobody will find it again.
@@ -797,7 +791,7 @@ def is_shared_memory_missing(error: BaseException) -> bool:
 def leave_wal(path: Path) -> None:
     """Give a file whose write-ahead log cannot be used here a rollback journal. Raises the driver's errors.
 
-    What the log holds goes into the database. One connection alone needs no shared memory for that; it is refused
+    The log goes into the database. One connection alone needs no shared memory for that; it is refused
     where another process has the file open.
     """
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -885,32 +879,32 @@ def _connect_and_prepare(
 
 
 def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: float) -> Migrated:
-    """Bring a SQLite database to the current format; return what was done.
+    """Bring a SQLite database to the current format; return the formats before and after.
 
     Raises `FormatTooNew`, `NotAStore`, `CorruptStore`; driver errors as they are. O(1) where it is current: five
     reads, no write.
     """
-    found = format_of(connection, path)
-    if found == FORMAT_VERSION:
+    stamp = format_of(connection, path)
+    if stamp == FORMAT_VERSION:
         try_wal(connection, path, busy_timeout)
-        return Migrated(str(path), found)
+        return Migrated(str(path), stamp)
     _ask_for_wal(connection, path, busy_timeout)
     begin_immediate(connection, busy_timeout)
     try:
-        found = format_of(connection, path)
-        if found is None:
+        stamp = format_of(connection, path)
+        if stamp is None:
             create_tables(connection)
     except BaseException:
         connection.execute("ROLLBACK")
         raise
     commit(connection, busy_timeout)
-    if found is not None and found != FORMAT_VERSION:
-        return _upgrade(connection, path, found, busy_timeout)
-    return Migrated(str(path), found)
+    if stamp is not None and stamp != FORMAT_VERSION:
+        return _upgrade(connection, path, stamp, busy_timeout)
+    return Migrated(str(path), stamp)
 
 
 def _ask_for_wal(connection: sqlite3.Connection, path: Path, busy_timeout: float) -> None:
-    """Switch to a write-ahead log where the file system has what it takes."""
+    """Switch to a write-ahead log where the file system can do that."""
     if journal_mode(connection) != WAL:
         # The switch cannot be waited for, nor made inside a transaction.
         begin_immediate(connection, busy_timeout)
@@ -942,25 +936,25 @@ def create_tables(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-def backup_path(path: Path, found: int) -> Path:
+def backup_path(path: Path, stamp: int) -> Path:
     """Return a free name beside the database for its backup before a migration."""
     number = 0
     while True:
-        candidate = path.with_name(f"{path.name}.format-{found}{f'-{number}' if number else ''}.bak")
+        candidate = path.with_name(f"{path.name}.format-{stamp}{f'-{number}' if number else ''}.bak")
         if not os.path.lexists(candidate):
             return candidate
         number += 1
 
 
-def _upgrade(connection: sqlite3.Connection, path: Path, found: int, busy_timeout: float) -> Migrated:
+def _upgrade(connection: sqlite3.Connection, path: Path, stamp: int, busy_timeout: float) -> Migrated:
     """Back an older database up, then run the migrations that it lacks, in one transaction."""
-    return _in_alembic(lambda target, _: run_migrations(target), connection, path, found, busy_timeout)
+    return _in_alembic(lambda target, _: run_migrations(target), connection, path, stamp, busy_timeout)
 
 
 def _in_alembic(
-    run: RunAlembic, connection: sqlite3.Connection, path: Path, found: int | None, busy_timeout: float
+    run: RunAlembic, connection: sqlite3.Connection, path: Path, stamp: int | None, busy_timeout: float
 ) -> Migrated:
-    """Have alembic work on a database in one transaction, which holds the write lock; return what was found.
+    """Have alembic work on a database in one transaction, which holds the write lock; return the format it was in.
 
     An empty database is stamped before, one that lacks migrations is backed up. Raises `CorruptStore` where alembic
     fails; nothing was changed then.
@@ -978,9 +972,9 @@ def _in_alembic(
                 backup = _back_up(path, now, busy_timeout)
             run(target, None)
     except (sqlalchemy.exc.SQLAlchemyError, CorruptStore) as error:
-        kept = f"; a backup is at {backup}" if backup is not None else ""
+        advice = f"; a backup is at {backup}" if backup is not None else ""
         raise CorruptStore(
-            f"{path} cannot be upgraded from format {found}, and is as it was ({error}){kept}"
+            f"{path} cannot be upgraded from format {stamp}, and is as it was ({error}){advice}"
         ) from error
     except BaseException:
         # What was refused has changed nothing, so there is nothing to restore.
@@ -997,13 +991,13 @@ def _engine_on(connection: sqlite3.Connection) -> sqlalchemy.Engine:
     )
 
 
-def _back_up(path: Path, found: int, busy_timeout: float) -> Path:
+def _back_up(path: Path, stamp: int, busy_timeout: float) -> Path:
     """Copy an older database beside itself while this process holds its write lock; return where the copy is.
 
     Under the lock, since of two processes that upgrade at once only one is to make a backup, and one that is made
-    before it may lack what was written meanwhile.
+    before it may lack writes made meanwhile.
     """
-    backup = backup_path(path, found)
+    backup = backup_path(path, stamp)
     with Part(backup) as part:
         # A connection that is writing cannot be copied from; another one reads what was committed before.
         with closing(connect(path, "full", read_only=True, timeout=busy_timeout)) as source:
@@ -1013,7 +1007,7 @@ def _back_up(path: Path, found: int, busy_timeout: float) -> Path:
 
 
 def migrate_file(path: Path, busy_timeout: float) -> Migrated:
-    """Bring a file to the current format, made where there is none; return what was done. Raises as `open_file`."""
+    """Bring a file to the current format, made where there is none; return the formats. Raises as `open_file`."""
     connection, done = _open(path, "full", busy_timeout, create=True)
     connection.close()
     return done
@@ -1022,7 +1016,7 @@ def migrate_file(path: Path, busy_timeout: float) -> Migrated:
 def migrate_file_with(run: RunAlembic, path: Path, busy_timeout: float, *, reads_only: bool) -> None:
     """Call ``run`` with a connection to a file that alembic is to work on, as `migrate_file` would, and no schema.
 
-    Where alembic only looks, nothing is made or changed. Raises as `migrate_file`, and what ``run`` raises.
+    Where alembic only looks, nothing is made or changed. Raises as `migrate_file`, and errors of ``run``.
     """
     if not reads_only:
         _open(path, "full", busy_timeout, create=True, prepare=partial(_prepare_with, run))[0].close()
@@ -1036,9 +1030,9 @@ def migrate_file_with(run: RunAlembic, path: Path, busy_timeout: float, *, reads
 
 
 def _prepare_with(run: RunAlembic, connection: sqlite3.Connection, path: Path, busy_timeout: float) -> Migrated:
-    found = format_of(connection, path)
+    stamp = format_of(connection, path)
     _ask_for_wal(connection, path, busy_timeout)
-    return _in_alembic(run, connection, path, found, busy_timeout)
+    return _in_alembic(run, connection, path, stamp, busy_timeout)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1046,7 +1040,7 @@ def _prepare_with(run: RunAlembic, connection: sqlite3.Connection, path: Path, b
 
 
 class SoleWriter(Transaction):
-    """What holds of every transaction on SQLite, whatever the driver: it is the only one that writes."""
+    """A transaction on SQLite, whatever the driver: it is the only one that writes."""
 
     @property
     def is_alone(self) -> bool:
@@ -1090,8 +1084,8 @@ class SqliteTransaction(SoleWriter):
     def first(self, statement: Statement[R], /, **parameters: object) -> R | None:
         row = self._connection.execute(statement.positional, statement.in_order(parameters)).fetchone()
         make = statement.make
-        made: R | None = row if row is None or make is None else make(row)
-        return made
+        value: R | None = row if row is None or make is None else make(row)
+        return value
 
     def run(self, statement: Statement[Nothing], /, **parameters: object) -> int:
         self.wrote = True
@@ -1116,11 +1110,9 @@ class SqliteTransaction(SoleWriter):
 # The connection that writes to a SQLite file: transactions alone or together, and what an error leaves of them.
 #
 # Nothing here knows of threads or event loops: whoever calls waits, and only one thread calls at a time. Operations
-# that
-# are given together are committed together, so that a hundred sessions share one fsync. Where one operation fails
-# before
-# it wrote anything, its neighbours do not notice; where it fails later, the batch is rolled back and run again one by
-# one, each for itself.
+# that are given together are committed together, so that a hundred sessions share one fsync. Where one operation fails
+# before it wrote anything, its neighbours do not notice; where it fails later, the batch is rolled back and run again
+# one by one, each for itself.
 
 Result = TypeVar("Result")
 
@@ -1128,7 +1120,7 @@ MAX_KNOWN_STATES = 10_000
 
 
 class Operation(Generic[Result]):
-    """Work for a transaction, and what came of it: ``error``, or else ``result``."""
+    """Work for a transaction, and its outcome: ``error``, or else ``result``."""
 
     __slots__ = ("error", "is_given_up", "result", "work")
 
@@ -1203,7 +1195,7 @@ class Writer:
         self._log.after_commit(self._connection.execute, self._log_size)
 
     def rescue_log(self) -> None:
-        """Move what the log holds into the database where nobody would find it; any thread may ask."""
+        """Move the log into the database if nobody would find it; any thread may ask."""
         rescue_log(self._connection, self._file)
 
     def close(self) -> None:
@@ -1287,7 +1279,7 @@ class Writer:
                 return
 
     def _commit(self, operations: Sequence[Operation[Any]]) -> None:
-        """Commit to files that others can find: what is acknowledged must be there tomorrow.
+        """Commit to files that others can find: an acknowledged write must be there tomorrow.
 
         Raises the driver's errors and `StoreUnavailable` where nothing was committed, `OutcomeUnknown`.
         """
@@ -1315,7 +1307,7 @@ class Writer:
         return ours
 
     def _undo(self) -> None:
-        """Roll back, and forget what the transaction would have left."""
+        """Roll back, and forget the states that the transaction would have left."""
         roll_back(self._connection)
         self._states.current.clear()
         self.rescue_log()
@@ -1340,7 +1332,7 @@ def roll_back(connection: sqlite3.Connection) -> None:
 
 
 def _wanted(operations: Sequence[Operation[Any]]) -> Callable[[], bool]:
-    """Return what tells whether anybody still waits for one of these."""
+    """Return a function that tells whether anybody still waits for one of these."""
     return lambda: not all(operation.is_given_up for operation in operations)
 
 
@@ -1397,12 +1389,12 @@ class StoreFile:
             self._writer.look_after_log()
 
     def rescue_log(self) -> None:
-        """Move what the log holds into the database where nobody would find it; any thread may ask."""
+        """Move the log into the database if nobody would find it; any thread may ask."""
         if self._writer is not None:
             self._writer.rescue_log()
 
     def require_in_place(self) -> None:
-        """Raise `StoreUnavailable` where nobody would find what is written (see `OpenFile`)."""
+        """Raise `StoreUnavailable` where nobody would find a write (see `OpenFile`)."""
         if self._file is not None:
             self._file.require_in_place()
 
@@ -1416,7 +1408,7 @@ class StoreFile:
         return connect(self._absolute_path, self._durability, read_only=True, timeout=self._busy_timeout)
 
     def version(self) -> object:
-        """Return what is another value after each commit, here or in another process (SQLite's data_version)."""
+        """Return a value that differs after each commit, here or in another process (SQLite's data_version)."""
         if self._watched is None:
             self._watched = self.connect()
         return self._watched.execute("PRAGMA data_version").fetchone()[0]
@@ -1498,7 +1490,7 @@ def why_not_writable(path: Path) -> str | None:
 
 
 class _Stamp(NamedTuple):
-    """What tells whether a file was written to."""
+    """Tells whether a file was written to."""
 
     inode: int
     size: int
@@ -1506,21 +1498,21 @@ class _Stamp(NamedTuple):
 
 
 Stamps: TypeAlias = tuple[_Stamp | None, ...]
-"""What the database, its log and its journal look like; None for one that is not there."""
+"""The stamps of the database, its log and its journal; None for one that is not there."""
 
 
 def stamps_of(path: Path) -> Stamps:
-    """Return what the files of a database look like now. Three looks at the file system."""
-    found: list[_Stamp | None] = []
+    """Return the stamps of the files of a database. Three looks at the file system."""
+    stamps: list[_Stamp | None] = []
     real = path.resolve()
     for suffix in ("", "-wal", "-journal"):
         try:
             status = os.stat(f"{real}{suffix}")
         except OSError:
-            found.append(None)
+            stamps.append(None)
         else:
-            found.append(_Stamp(status.st_ino, status.st_size, status.st_mtime_ns))
-    return tuple(found)
+            stamps.append(_Stamp(status.st_ino, status.st_size, status.st_mtime_ns))
+    return tuple(stamps)
 
 
 class ReadingConnection(sqlite3.Connection):

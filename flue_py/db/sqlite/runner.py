@@ -1,4 +1,4 @@
-"""What every runner on SQLite does in the same way."""
+"""Runners of transactions on SQLite: on threads, on the thread that calls, in memory, and for reading only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import sqlite3
 import threading
 import weakref
-from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, closing, suppress
 from functools import cache, cached_property, partial
@@ -14,8 +13,11 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from flue_py.db import ops
+from flue_py.core.sessions import VerifyReport
+from flue_py.core.trees import BackupReport
+from flue_py.db import ops, sql
 from flue_py.db.backend import Backend
+from flue_py.db.files import Part
 from flue_py.db.runner import (
     Bell,
     CommittedBeforeCancellation,
@@ -31,16 +33,20 @@ from flue_py.db.runner import (
 )
 from flue_py.db.schema import FORMAT_VERSION
 from flue_py.db.sqlite.file import (
+    BUSY_POLL_MS,
     ID_ATTEMPTS,
     OpenFile,
     Operation,
+    Progress,
     Reader,
     ReadingConnection,
     SqliteTransaction,
     Stamps,
     StoreFile,
     check_magic,
+    connect,
     connect_for_reading,
+    copy_into,
     create_tables,
     file_size,
     format_of,
@@ -56,18 +62,24 @@ from flue_py.db.sqlite.file import (
     words_file,
 )
 from flue_py.db.waiting import POLL_SECONDS as WAITING_POLL_SECONDS
-from flue_py.db.waiting import Loop, OnCaller, Promise, shielded
-from flue_py.errors import CorruptStore, NotAStore, StoreBusy, StoreClosed, StoreUnavailable, WrongEventLoop
+from flue_py.db.waiting import Loop, OnCaller, Promise, Waiting, shielded
+from flue_py.errors import (
+    CorruptStore,
+    InvalidArgument,
+    NotAStore,
+    StoreBusy,
+    StoreClosed,
+    StoreUnavailable,
+    WrongEventLoop,
+)
 from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
     from flue_py.core.sessions import Problem
-    from flue_py.core.trees import BackupReport
-    from flue_py.db.sqlite import backup, words
-    from flue_py.db.words import WordIndex
+    from flue_py.db.runner import WordIndex
+    from flue_py.db.sqlite import words
 else:
-    # Most programs make no backup, and search nothing.
-    backup = lazy_module("flue_py.db.sqlite.backup")
+    # Most programs search nothing.
     words = lazy_module("flue_py.db.sqlite.words")
 
 
@@ -96,7 +108,7 @@ class RunnerOnFile(RunnerOnSqlite):
     async def backup(
         self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None
     ) -> BackupReport:
-        return await backup.back_up_while_waiting(
+        return await back_up_while_waiting(
             self.waiting, self._path, target, overwrite=overwrite, verified=verified, progress=progress
         )
 
@@ -177,10 +189,10 @@ def open_on_caller(
     create: bool = True,
 ) -> Backend:
     """Open a SQLite file, as `open_sqlite` does, for the threads that call. Blocks. Raises as that does."""
-    return start_on_caller(StoreFile(Path(path), durability, busy_timeout), sources, create=create)
+    return _start_on_caller(StoreFile(Path(path), durability, busy_timeout), sources, create=create)
 
 
-def start_on_caller(file: StoreFile, sources: Sources, *, create: bool) -> Backend:
+def _start_on_caller(file: StoreFile, sources: Sources, *, create: bool) -> Backend:
     """Return a store on a file that is not open yet. Blocks. Raises as opening the file does."""
     file.open(create=create)
     warn_without_wal(file.journal, file.path)
@@ -261,7 +273,7 @@ class CallerRunner(RunnerOnFile):
                 seen = version
 
     def _version(self) -> object:
-        """Return what is another value after each commit, here or in another process."""
+        """Return a value that differs after each commit, here or in another process."""
         self._opener.require_here(self._path)
         with self._watching:
             self._require_open()
@@ -305,7 +317,7 @@ def open_memory(sources: Sources) -> Backend:
 
 def open_memory_on_caller(sources: Sources) -> Backend:
     """Open a new, empty store in memory for the threads that call, which needs no event loop. About 1 ms."""
-    return Backend(CallerMemoryRunner(), sources)
+    return Backend(MemoryRunner(on_caller=True), sources)
 
 
 @cache
@@ -323,14 +335,26 @@ def _copy_empty_store(target: sqlite3.Connection) -> None:
         source.backup(target)
 
 
-class _InMemory(RunnerOnSqlite):
-    """A database in memory, and transactions on it one after the other."""
+class MemoryRunner(RunnerOnSqlite):
+    """Runs transactions on a database in memory, one after the other: on the event loop that opened it, where a commit
+    wakes those who watch, or (``on_caller``) on any thread, where they look now and then.
+    """
 
     backend_name = "memory"
     location = LOCATION
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_caller: bool = False) -> None:
         self._opener = Opener()
+        self._caller: OnCaller | None = None
+        self._loop: Loop | None = None
+        self._changed: Bell | None = None
+        if on_caller:
+            self.waiting = self._caller = OnCaller()
+        else:
+            self._loop = running_loop(LOCATION)
+            self.waiting = self._loop.waiting
+            self._changed = Bell(self._loop)
+        self._turn = threading.Lock()
         self._connection = sqlite3.connect(
             LOCATION, isolation_level=None, check_same_thread=False, cached_statements=256
         )
@@ -347,15 +371,40 @@ class _InMemory(RunnerOnSqlite):
     async def size_bytes(self) -> int | None:
         return None
 
+    async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
+        return self._in_turn(partial(self._write_again, work))
+
+    async def read(self, work: Callable[[Transaction], Result], *, loose: bool = False) -> Result:
+        return self._in_turn(lambda: self._run("BEGIN", partial(work, SqliteTransaction(self._connection))))
+
+    def _in_turn(self, function: Callable[[], Result]) -> Result:
+        self._require_opener()
+        caller = self._caller
+        if caller is None:
+            self._require_open()
+            return function()
+        caller.require_outside()
+        with self._turn:
+            self._require_open()
+            try:
+                caller.busy = threading.get_ident()
+                return function()
+            finally:
+                caller.busy = None
+
     def _write_again(self, work: Callable[[Transaction], Result]) -> Result:
         """Write, once more with other ids where one that was made is taken."""
-        for _ in range(ID_ATTEMPTS - 1):
-            with contextlib.suppress(IdTaken, sqlite3.IntegrityError):
-                return self._write(work)
-        try:
-            return self._write(work)
-        except (IdTaken, sqlite3.IntegrityError) as error:
-            raise no_new_id(error, LOCATION) from error
+        attempts = 0
+        while True:
+            try:
+                result = self._write(work)
+            except (IdTaken, sqlite3.IntegrityError) as error:
+                attempts += 1
+                if attempts == ID_ATTEMPTS:
+                    raise no_new_id(error, LOCATION) from error
+            else:
+                self._notify()
+                return result
 
     def _write(self, work: Callable[[Transaction], Result]) -> Result:
         if len(self._states) > MAX_KNOWN_STATES:
@@ -365,9 +414,6 @@ class _InMemory(RunnerOnSqlite):
         except BaseException:
             self._states.clear()
             raise
-
-    def _read(self, work: Callable[[Transaction], Result]) -> Result:
-        return self._run("BEGIN", partial(work, SqliteTransaction(self._connection)))
 
     def _run(self, begin: str, work: Callable[[], Result]) -> Result:
         """Run work in a transaction. No generator: an interrupt would leave it open until its traceback is let go."""
@@ -387,109 +433,43 @@ class _InMemory(RunnerOnSqlite):
         except (sqlite3.Error, MemoryError) as error:
             raise translate(error, LOCATION) from error
 
+    def _notify(self) -> None:
+        """Wake those who wait for a change."""
+        self._changes += 1
+        if self._changed is not None:
+            self._changed.ring()
+
     async def wakeups(self, session_id: str | None) -> AsyncGenerator[None, None]:
+        self._require_opener()
         self._require_open()
         while not self._closed:
             seen = self._changes
             yield
             while not self._closed and self._changes == seen:
-                await self._wait()
-
-    @abstractmethod
-    async def _wait(self) -> None:
-        """Wait until something may have changed."""
-
-    def _require_open(self) -> None:
-        self._opener.require_here(LOCATION)
-        if self._closed:
-            raise StoreClosed("the store in memory has been closed; open it again")
-
-
-class MemoryRunner(_InMemory):
-    """Runs transactions on a database in memory, on the event loop that opened it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._loop = running_loop(LOCATION)
-        self.waiting = self._loop.waiting
-        self._changed = Bell(self._loop)
-
-    async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
-        self._require_open()
-        result = self._write_again(work)
-        self._notify()
-        return result
-
-    async def read(self, work: Callable[[Transaction], Result], *, loose: bool = False) -> Result:
-        self._require_open()
-        return self._read(work)
-
-    async def _wait(self) -> None:
-        await self._changed.wait()
-
-    def _notify(self) -> None:
-        """Wake those who wait for a change."""
-        self._changes += 1
-        self._changed.ring()
-
-    def _require_open(self) -> None:
-        self._require_opener()
-        super()._require_open()
+                if self._changed is None:
+                    await self.waiting.pause(WAITING_POLL_SECONDS)
+                else:
+                    await self._changed.wait()
 
     def _require_opener(self) -> None:
         self._opener.require_here(LOCATION)
-        if not self._loop.is_here():
+        if self._loop is not None and not self._loop.is_here():
             raise WrongEventLoop("the store in memory was opened in another event loop; open it in this one")
 
+    def _require_open(self) -> None:
+        if self._closed:
+            raise StoreClosed("the store in memory has been closed; open it again")
+
     async def close(self) -> None:
-        if not self._opener.is_here or self._closed:
+        if not self._opener.is_here or (self._closed and self._caller is None):
             return
         self._require_opener()
-        self._closed = True
-        self._close()
-        self._notify()
-
-
-class CallerMemoryRunner(_InMemory):
-    """The same for any thread: one at a time has the connection, and who watches looks now and then."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waiting: OnCaller = OnCaller()
-        self._turn = threading.Lock()
-
-    async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
-        def written() -> Result:
-            result = self._write_again(work)
-            self._changes += 1
-            return result
-
-        return self._in_turn(written)
-
-    async def read(self, work: Callable[[Transaction], Result], *, loose: bool = False) -> Result:
-        return self._in_turn(partial(self._read, work))
-
-    def _in_turn(self, function: Callable[[], Result]) -> Result:
-        self._opener.require_here(LOCATION)
-        self.waiting.require_outside()
-        with self._turn:
-            self._require_open()
-            try:
-                self.waiting.busy = threading.get_ident()
-                return function()
-            finally:
-                self.waiting.busy = None
-
-    async def _wait(self) -> None:
-        await self.waiting.pause(WAITING_POLL_SECONDS)
-
-    async def close(self) -> None:
-        if not self._opener.is_here:
-            return
-        self.waiting.require_outside()
+        if self._caller is not None:
+            self._caller.require_outside()
         with self._turn:
             self._closed = True
             self._close()
+            self._notify()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -801,7 +781,7 @@ async def open_read_only(path: str | Path, *, sources: Sources, busy_timeout: fl
 
 def read_only_on_caller(path: str | Path, *, sources: Sources, busy_timeout: float = 30.0) -> Backend:
     """Open a file for reading as `open_read_only` does, for the threads that call. Blocks. Raises as that does."""
-    return start_on_caller(ReadOnlyFile(Path(path), "full", busy_timeout), sources, create=False)
+    return _start_on_caller(ReadOnlyFile(Path(path), "full", busy_timeout), sources, create=False)
 
 
 def stored_format(path: Path, busy_timeout: float) -> int | None:
@@ -824,12 +804,12 @@ class ReadOnlyFile(StoreFile):
     def open(self, *, create: bool) -> None:
         """Look at the file. Raises `StoreUnavailable` and others of ours if it is not a store of the current format."""
         del create
-        found = stored_format(self.path, self._busy_timeout)
-        if found is None:
+        stamp = stored_format(self.path, self._busy_timeout)
+        if stamp is None:
             raise NotAStore(f"{self.path} is empty; open it for writing to make a store of it")
-        if found < FORMAT_VERSION:
+        if stamp < FORMAT_VERSION:
             raise StoreUnavailable(
-                f"{self.path} has format {found}, and must be upgraded to format {FORMAT_VERSION} to be read; "
+                f"{self.path} has format {stamp}, and must be upgraded to format {FORMAT_VERSION} to be read; "
                 "open it once where it can be written to, or a copy of it"
             )
         self._file = OpenFile(self._absolute_path, self)
@@ -846,7 +826,7 @@ class ReadOnlyFile(StoreFile):
             return connect_for_reading(self._absolute_path, self._busy_timeout)
 
     def version(self) -> Stamps:
-        """Return what is another value after each commit: how the files look."""
+        """Return a value that differs after each commit: how the files look."""
         return stamps_of(self._absolute_path)
 
 
@@ -884,3 +864,85 @@ class _UnlockedReader(Reader):
 
     def _was_written(self) -> StoreBusy:
         return StoreBusy(f"{self._store.path} was written to by another process while it was read; try again")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A copy of a SQLite database as it is at one moment, taken while others write, and verified.
+
+
+class _Guarded:
+    """A function that is called with progress, on a thread. Its error is kept in ``error`` and ends the backup.
+
+    On its way it is one of our errors: a driver's would be taken for the database's, and no future carries a
+    StopIteration.
+    """
+
+    def __init__(self, tell: Progress | None) -> None:
+        self._tell = tell
+        self.error: BaseException | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._tell is None:
+            return
+        try:
+            self._tell(done, total)
+        except BaseException as error:
+            self.error = error
+            raise StoreUnavailable("progress: it raised an error, and nothing was written") from error
+
+
+async def back_up_while_waiting(
+    waiting: Waiting, path: Path, target: Path, *, overwrite: bool, verified: bool, progress: Progress | None
+) -> BackupReport:
+    """Copy a database file as its store waits for that (see `Backend.backup`). Raises errors of ``progress``, too."""
+    guard = _Guarded(progress)
+    try:
+        return await waiting.call(
+            partial(back_up, path, target, overwrite=overwrite, verified=verified, progress=guard)
+        )
+    except StoreUnavailable:
+        if guard.error is not None:
+            raise guard.error from None
+        raise
+
+
+def back_up(
+    path: Path, target: Path, *, overwrite: bool = False, verified: bool = True, progress: Progress | None = None
+) -> BackupReport:
+    """Copy a database file of the current format (see `Backend.backup`). Blocks; O(file)."""
+    check_magic(path)
+    if overwrite and target.exists() and target.samefile(path):
+        raise InvalidArgument(f"{target} is the database itself; name another file")
+    with Part(target, overwrite=overwrite) as part:
+        with translated(path), closing(_connect_to(path)) as source:
+            copy_into(source, part.path, progress)
+        with closing(connect(part.path, "full", read_only=True)) as copy, translated(part.path):
+            report = verify_connection(copy, str(path)) if verified else _counts(copy)
+        if report.problems:
+            count = len(report.problems)
+            raise CorruptStore(
+                f"{path} is not whole, so no backup was kept: {count} problems, first {report.problems[0]}; "
+                "run verify(), and salvage what is readable"
+            )
+        size = part.path.stat().st_size
+        part.publish()
+    return BackupReport(str(target), size, report.sessions, report.entries, verified)
+
+
+def _connect_to(path: Path) -> sqlite3.Connection:
+    if why_not_writable(path) is None:
+        return connect(path, "full", read_only=True)
+    return connect_for_reading(path, BUSY_POLL_MS / 1000)
+
+
+def verify_connection(connection: sqlite3.Connection, location: str) -> VerifyReport:
+    """Verify the database of a connection that nobody else uses (see `Backend.verify`)."""
+    tx = SqliteTransaction(connection)
+    problems = ops.verify.storage_problems(tx, location)
+    report = ops.verify.verify(tx)
+    return VerifyReport(report.sessions, report.entries, problems + report.problems)
+
+
+def _counts(connection: sqlite3.Connection) -> VerifyReport:
+    sessions, entries, *_ = SqliteTransaction(connection).first(sql.COUNTS) or (0, 0, 0, 0)
+    return VerifyReport(sessions, entries)

@@ -2,7 +2,7 @@
 
 They hold terms and row numbers, no text, and nothing about where in a text a term is, but for the bits of its pairs.
 That takes a third to six tenths of the size of the text.
-What SQLite has deleted of such a table stays in its pages until they are merged, and version 3.40 cannot be told
+Terms that SQLite has deleted of such a table stay in its pages until they are merged, and version 3.40 cannot be told
 otherwise. So the texts lie in segments, a table each; to forget a text, its segment goes as a whole, its pages are
 overwritten with zeros, and the rest of it is added again by the next search.
 
@@ -26,9 +26,9 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from flue_py.db.runner import FoundText, IndexedText, KnownSession, Wanted, session_mark
 from flue_py.db.sqlite.file import Identity, create_private, identity_of, translated, words_file
 from flue_py.db.waiting import Waiting
-from flue_py.db.words import FoundText, IndexedText, KnownSession, Wanted, session_mark
 from flue_py.errors import CorruptStore, FlueError, NotAStore, StoreUnavailable
 from flue_py.search import Need, Pairs, may_have
 
@@ -120,7 +120,7 @@ def open_words(store: Path, version: int | None) -> SqliteWords:
 
 
 def _require_own(path: Path) -> None:
-    """Raise `StoreUnavailable` for what is not ours to write to or to remove: a link, a folder, another database."""
+    """Raise `StoreUnavailable` for a file not ours to write to or to remove: a link, a folder, another database."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise StoreUnavailable(f"{path} is a link or a folder, and no index of words; give it another name")
     try:
@@ -164,7 +164,7 @@ def _opened(path: Path, version: int | None, inode: str) -> SqliteWords:
 class WaitedWords:
     """The index of words of a SQLite file, whose functions are waited for as everything else of the store is.
 
-    What has begun is ended before a cancelled caller goes on: the connection is for one at a time. Its functions take
+    A call has its end before a cancelled caller goes on: the connection is for one at a time. Its functions take
     turns with those of the store's other indexes: who waits for another one in SQLite blocks a thread, and with all
     threads blocked, the one that holds the file could not go on.
     """
@@ -274,7 +274,7 @@ class SqliteWords:
             self._connection.executemany(statement, parameters)
 
     def prepare(self, version: int | None, inode: str) -> None:
-        """Make the tables where they are missing, or were made for another version of what texts have, or another file.
+        """Make the tables where they are missing, or were made for another version of terms, or another file.
 
         With no version, they are taken as they are.
         """
@@ -286,7 +286,7 @@ class SqliteWords:
         self.commit()
 
     def is_current(self, store: Path, version: int) -> bool:
-        """Return whether it is what `open_words` would open: it was left open, and others may have removed it since."""
+        """Return whether `open_words` would open it: it was left open, and others may have removed it since."""
         try:
             with self._reading():
                 return identity_of(str(self.path)) == self._identity and self._is_prepared(version, _inode(store))
@@ -294,10 +294,10 @@ class SqliteWords:
             return False
 
     def _is_prepared(self, version: int | None, inode: str) -> bool:
-        application, found = (self._run(f"PRAGMA {name}")[0][0] for name in ("application_id", "user_version"))
+        application, stamp = (self._run(f"PRAGMA {name}")[0][0] for name in ("application_id", "user_version"))
         if application not in (0, _APPLICATION):
             raise _not_an_index(self.path)
-        if application == 0 or (version is not None and found != _stamp(version)):
+        if application == 0 or (version is not None and stamp != _stamp(version)):
             return False
         ((of, modified_ns),) = self._run("SELECT inode, modified_ns FROM origin")
         if self._modified() != modified_ns:
@@ -336,7 +336,7 @@ class SqliteWords:
         self._has_lock = True
 
     def commit(self) -> None:
-        """Keep what was written (see `WordIndex.commit`)."""
+        """Keep the changes (see `WordIndex.commit`)."""
         # As exactly as every file system keeps it: some keep whole seconds, and some every other one.
         self._modified_ns = time.time_ns() // _COARSEST_NS * _COARSEST_NS
         self._run("UPDATE origin SET modified_ns = ?", (self._modified_ns,))
@@ -344,7 +344,7 @@ class SqliteWords:
         self._unlock()
 
     def _unlock(self) -> None:
-        """Set the time of what was written, or taken back, and let others in."""
+        """Set the time of the last change, kept or taken back, and let others in."""
         modified_ns, self._modified_ns, self._has_lock = self._modified_ns, None, False
         try:
             if modified_ns is not None and identity_of(str(self.path)) == self._identity:
@@ -379,8 +379,8 @@ class SqliteWords:
 
         Those are met again only when a session is read from its beginning, after a part of it was forgotten.
         """
-        found = self._first("SELECT revision, seen FROM sessions WHERE session_key = ?", (key,))
-        if found is None or found[0] >= found[1]:
+        row = self._first("SELECT revision, seen FROM sessions WHERE session_key = ?", (key,))
+        if row is None or row[0] >= row[1]:
             return set()
         there: set[tuple[str | None, int]] = set()
         for (segment,) in self._run("SELECT segment FROM spread WHERE session_key = ?", (key,)):
@@ -430,11 +430,11 @@ class SqliteWords:
         if not keys:
             return
         self._run(_LOSES)
-        gone = json.dumps(list(keys))
+        doomed = json.dumps(list(keys))
         segments = self._run(
             "SELECT number, first_doc, end_doc FROM segments WHERE number IN"
             " (SELECT segment FROM spread WHERE session_key IN (SELECT value FROM json_each(?)))",
-            (gone,),
+            (doomed,),
         )
         for segment, first, end in segments:
             # Read again from their beginning: what still is in another segment is passed over then.
@@ -447,7 +447,7 @@ class SqliteWords:
             self._run("DELETE FROM texts WHERE doc >= ? AND doc < ?", (first, end))
             self._run(f"DROP TABLE words_{segment}")
             self._run("DELETE FROM segments WHERE number = ?", (segment,))
-        self._run("DELETE FROM sessions WHERE session_key IN (SELECT value FROM json_each(?))", (gone,))
+        self._run("DELETE FROM sessions WHERE session_key IN (SELECT value FROM json_each(?))", (doomed,))
 
     def known_one(self, key: int) -> KnownSession | None:
         """Return a session if the index knows it."""
@@ -469,14 +469,14 @@ class SqliteWords:
         return int(self._run("SELECT losses FROM origin")[0][0])
 
     def find(self, wanted: Wanted, before: int | None, limit: int) -> Sequence[FoundText]:
-        """Return texts that have what is wanted (see `WordIndex.find`)."""
+        """Return texts that match (see `WordIndex.find`)."""
         with self._reading():
             return self._find(wanted, 2**62 if before is None else before, limit)
 
     def _find(self, wanted: Wanted, before: int, limit: int) -> Sequence[FoundText]:
         match, since = _match(wanted), -(2**62) if wanted.since_us is None else wanted.since_us
         pairs = json.dumps(wanted.pairs)
-        found: list[FoundText] = []
+        texts: list[FoundText] = []
         segments = self._run("SELECT number FROM segments WHERE first_doc < ? ORDER BY number DESC", (before,))
         for (segment,) in segments:
             # The plus keeps SQLite from going through the texts instead of the terms.
@@ -484,12 +484,12 @@ class SqliteWords:
                 f"SELECT {_FOUND} FROM words_{segment} w JOIN texts t ON t.doc = w.rowid"
                 f" WHERE words_{segment} MATCH ? AND w.rowid < ? AND +t.at_us >= ?"
                 " AND (? = '[]' OR may_have(t.pairs, ?)) ORDER BY w.rowid DESC LIMIT ?",
-                (match, before, since, pairs, pairs, limit - len(found)),
+                (match, before, since, pairs, pairs, limit - len(texts)),
             )
-            found += map(FoundText._make, rows)
-            if len(found) >= limit:
+            texts += map(FoundText._make, rows)
+            if len(texts) >= limit:
                 break
-        return found
+        return texts
 
     def terms_from(self, begin: str, end: str, limit: int) -> Sequence[str]:
         """Return terms of a range (see `WordIndex.terms_from`)."""
@@ -497,7 +497,7 @@ class SqliteWords:
             return self._terms_from(begin, end, limit)
 
     def _terms_from(self, begin: str, end: str, limit: int) -> Sequence[str]:
-        found: list[str] = []
+        terms: list[str] = []
         newest = self._run(f"SELECT number FROM segments ORDER BY number DESC LIMIT {_SPOKEN_IN}")
         for (segment,) in newest:
             self._run(
@@ -507,23 +507,23 @@ class SqliteWords:
             rows = self._run(
                 f"SELECT term FROM temp.vocabulary_{segment} WHERE term >= ? AND term < ? LIMIT ?", (begin, end, limit)
             )
-            found += [term for (term,) in rows]
-        return found
+            terms += [term for (term,) in rows]
+        return terms
 
     def problems(self) -> Sequence[str]:
         """Check it (see `WordIndex.problems`)."""
         self.begin()
         try:
-            found = [row[0] for row in self._run("PRAGMA integrity_check(10)") if row[0] != "ok"]
+            problems = [row[0] for row in self._run("PRAGMA integrity_check(10)") if row[0] != "ok"]
             segments = self._run("SELECT number, first_doc, next_doc, end_doc FROM segments")
             for segment, first, after, end in segments:
                 self._run(f"INSERT INTO words_{segment} (words_{segment}) VALUES ('integrity-check')")
                 ((count,),) = self._run("SELECT count(*) FROM texts WHERE doc >= ? AND doc < ?", (first, end))
                 if count != after - first:
-                    found.append(f"segment {segment}: {count} texts of {after - first}")
+                    problems.append(f"segment {segment}: {count} texts of {after - first}")
         finally:
             self.roll_back()
-        return found
+        return problems
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
@@ -535,7 +535,7 @@ class SqliteWords:
             self.roll_back()
 
     def roll_back(self) -> None:
-        """Take back what was not committed."""
+        """Take back changes that were not committed."""
         if self._connection.in_transaction:
             self._connection.rollback()
         if self._has_lock:
@@ -560,7 +560,7 @@ def _stamp(version: int) -> int:
 
 
 def _match(wanted: Wanted) -> str:
-    """Return what is wanted in the words of a full-text table."""
+    """Return a need as a query of a full-text table."""
     groups = [" OR ".join(f'"{mark}"' for mark in group) for group in wanted.marks]
     return " AND ".join([*(f"({group})" for group in groups if group), _needed(wanted.need)])
 
