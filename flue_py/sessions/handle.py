@@ -10,7 +10,7 @@ from datetime import datetime
 from math import isfinite
 from os import PathLike, fspath
 from pathlib import Path
-from typing import ClassVar, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from msgspec import field
 from msgspec.structs import replace
@@ -49,11 +49,17 @@ from flue_py.core.sessions import (
     scope_meant,
 )
 from flue_py.core.usage import MAX_AMOUNT
-from flue_py.db.backend import Backend
-from flue_py.db.runner import committed_before
-from flue_py.db.waiting import Waiting
 from flue_py.errors import AmbiguousId, EntryNotFound, InvalidArgument, InvalidEntry, SessionNotFound, shown
+from flue_py.lazy import lazy_module
 from flue_py.prices import NO_PRICER, CallPricer
+
+if TYPE_CHECKING:
+    from flue_py.db import runner
+    from flue_py.db.backend import Backend
+    from flue_py.db.waiting import Waiting
+else:
+    # The checks of arguments are used without a store, too.
+    runner = lazy_module("flue_py.db.runner")
 
 _AMBIGUOUS = 6
 
@@ -505,7 +511,7 @@ class Handle:
             try:
                 result = await work()
             except BaseException as error:
-                if (committed := committed_before(error)) is not None:
+                if (committed := runner.committed_before(error)) is not None:
                     note(cast("Result", committed.result))
                 raise
             note(result)

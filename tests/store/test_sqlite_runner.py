@@ -24,7 +24,7 @@ from flue_py.db import sql as store_sql
 from flue_py.db.backend import Backend
 from flue_py.db.engine import open_engine
 from flue_py.db.ops import append as appending
-from flue_py.db.ops import edit as editing
+from flue_py.db.ops import delete as committing
 from flue_py.db.ops import edit as sessions_sql
 from flue_py.db.runner import IdTaken, Sources, Transaction, committed_before
 from flue_py.db.sqlite import file as sqlite_writer
@@ -169,7 +169,7 @@ class Mishap(Exception):
 
 
 def failing_late(error: BaseException) -> Callable[..., None]:
-    """A stand-in for `editing.set_label` that fails when it has written."""
+    """A stand-in for `edit.set_label` that fails when it has written."""
 
     def set_label(tx: Transaction, sources: Sources, session_id: str, *_: object) -> None:
         appending.append(tx, sources, session_id, [user("never")], STORED, "raise", None)
@@ -196,7 +196,7 @@ async def test_an_operation_that_fails_after_it_wrote_leaves_its_neighbours_inta
 ) -> None:
     async with opened(path) as backend:
         session = await new_session(backend, user("a"))
-        monkeypatch.setattr(editing, "set_label", failing_late(error))
+        monkeypatch.setattr(committing, "set_label", failing_late(error))
         results = await in_one_batch(
             backend,
             backend.append(session.id, [user("1")]),
@@ -234,7 +234,7 @@ async def test_a_batch_larger_than_the_limit_is_committed_in_parts(
 STOP_ITERATION = """
 import asyncio, sys
 from flue_py.core.sessions import NewSession
-from flue_py.db.ops import edit as editing
+from flue_py.db.ops import delete as committing
 from flue_py.db.sqlite.runner import open_sqlite
 from tests.samples import user
 from tests.sources import counted_sources
@@ -243,7 +243,7 @@ def set_label(*args):
     next(iter(()))  # as a source of ids does when it has run out
 
 async def main():
-    editing.set_label = set_label
+    committing.set_label = set_label
     backend = await open_sqlite(sys.argv[1], sources=counted_sources(), durability="normal")
     session = await backend.create_session(NewSession())
     results = await asyncio.gather(
@@ -437,7 +437,7 @@ async def test_a_write_that_has_started_and_fails_is_cancelled_and_nothing_is_le
             gate.hold()
             raise Mishap
 
-        monkeypatch.setattr(editing, "set_label", failing)
+        monkeypatch.setattr(committing, "set_label", failing)
         async with unchanged(backend):
             task = asyncio.create_task(backend.set_label(session.id, "x", "x"))
             await gate.reached.wait()

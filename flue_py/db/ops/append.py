@@ -57,7 +57,7 @@ from flue_py.db.ops.read import with_pins
 from flue_py.db.ops.sessions import create_session, require_session
 from flue_py.db.payloads import pack
 from flue_py.db.runner import Nothing, Parameters, Position, Row, SessionState, Sources, Transaction
-from flue_py.db.sql import (statement)
+from flue_py.db.sql import statement
 from flue_py.errors import InvalidEntry
 from flue_py.system import collector_held
 

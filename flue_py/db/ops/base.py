@@ -30,7 +30,18 @@ from flue_py.core.sessions import (
 from flue_py.db import sql
 from flue_py.db.payloads import MISMATCH, check_sum, damaged_entry, decode_payload, unpack, unpack_blob
 from flue_py.db.runner import Insert, Nothing, Parameters, Position, Row, SessionState, Sources, Statement, Transaction
-from flue_py.db.sql import (EntryColumns, StoredBody, StoredEntry, announced, entry_columns, is_after, place_of, position_of, state_of, statement)
+from flue_py.db.sql import (
+    EntryColumns,
+    StoredBody,
+    StoredEntry,
+    announced,
+    entry_columns,
+    is_after,
+    place_of,
+    position_of,
+    state_of,
+    statement,
+)
 from flue_py.errors import CorruptStore, EntryNotFound, IdempotencyConflict, SessionNotFound
 from flue_py.system import collector_held
 

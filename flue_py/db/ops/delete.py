@@ -77,7 +77,7 @@ from flue_py.db.ops.sessions import (
     require_session,
 )
 from flue_py.db.runner import Nothing, Row, SessionState, Sources, Transaction
-from flue_py.db.sql import (announced, statement)
+from flue_py.db.sql import announced, statement
 from flue_py.errors import FlueError, InvalidArgument, RevisionConflict, SessionNotFound
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ from flue_py.db.ops.read import get_entry, group_of, latest_compaction
 from flue_py.db.ops.sessions import edit_row, require_session, write_edits
 from flue_py.db.payloads import decode_payload
 from flue_py.db.runner import Nothing, Row, SessionState, Sources, Transaction
-from flue_py.db.sql import (statement)
+from flue_py.db.sql import statement
 from flue_py.errors import EntryNotFound, InvalidArgument, SessionExists
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ from flue_py.db.ops.base import held_by, read_state
 from flue_py.db.ops.sessions import locate, require_session
 from flue_py.db.runner import Nothing, Row, SessionState, Sources, Statement, Transaction
 from flue_py.db.schema import all_tokens
-from flue_py.db.sql import (call_columns, statement)
+from flue_py.db.sql import call_columns, statement
 from flue_py.errors import BudgetNotFound, CallConflict, InvalidArgument, ReservationNotFound, SessionNotFound
 
 # ---------------------------------------------------------------------------------------------------------------------

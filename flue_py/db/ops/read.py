@@ -90,7 +90,7 @@ from flue_py.db.ops.base import (
 )
 from flue_py.db.payloads import unpack
 from flue_py.db.runner import Position, Row, SessionState, Statement, Transaction
-from flue_py.db.sql import (StoredBody, StoredEntry, session_of, state_of, statement)
+from flue_py.db.sql import StoredBody, StoredEntry, session_of, state_of, statement
 from flue_py.errors import AmbiguousId, CorruptStore, EntryNotFound, shown
 from flue_py.system import collector_held
 

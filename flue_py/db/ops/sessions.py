@@ -77,7 +77,7 @@ from flue_py.db.ops.base import (
     taken_ids,
 )
 from flue_py.db.runner import Insert, Nothing, Parameters, Position, Row, SessionState, Sources, Statement, Transaction
-from flue_py.db.sql import (EntryColumns, StoredEntry, Sums, columns, session_of, statement, sums_of)
+from flue_py.db.sql import EntryColumns, StoredEntry, Sums, columns, session_of, statement, sums_of
 from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, TaskDepthExceeded
 from flue_py.system import collector_held
 

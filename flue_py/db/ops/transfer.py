@@ -43,7 +43,7 @@ from flue_py.db import sql
 from flue_py.db.ops import ledger
 from flue_py.db.ops.ledger import NOBODY, delete_session_budgets, key_of_target, lock_budgets, name_calls, renew_sums
 from flue_py.db.runner import Insert, Nothing, Parameters, R, Row, Statement, Transaction, Written
-from flue_py.db.sql import (call_columns, statement)
+from flue_py.db.sql import call_columns, statement
 from flue_py.errors import CorruptStore
 from flue_py.system import collector_held
 

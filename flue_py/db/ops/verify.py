@@ -27,7 +27,7 @@ from flue_py.db.ops.base import Cuts, blob_data
 from flue_py.db.payloads import check_sum, unpack, unpack_blob
 from flue_py.db.runner import Row, Transaction
 from flue_py.db.schema import all_tokens
-from flue_py.db.sql import (columns, statement)
+from flue_py.db.sql import columns, statement
 from flue_py.errors import CorruptStore, FlueError, shown
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ from flue_py.db.schema import (
     schema_statements,
     stamp_statements,
 )
-from flue_py.db.sql import (statement)
+from flue_py.db.sql import statement
 from flue_py.db.waiting import ended
 from flue_py.errors import (
     CorruptStore,

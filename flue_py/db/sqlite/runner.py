@@ -14,7 +14,6 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flue_py.core.sessions import VerifyReport
-from flue_py.core.trees import BackupReport
 from flue_py.db import ops, sql
 from flue_py.db.backend import Backend
 from flue_py.db.files import Part
@@ -75,11 +74,14 @@ from flue_py.errors import (
 from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
+    from flue_py.core import trees
     from flue_py.core.sessions import Problem
+    from flue_py.core.trees import BackupReport
     from flue_py.db.runner import WordIndex
     from flue_py.db.sqlite import words
 else:
-    # Most programs search nothing.
+    # Most programs search nothing, and make no backup.
+    trees = lazy_module("flue_py.core.trees")
     words = lazy_module("flue_py.db.sqlite.words")
 
 
@@ -926,7 +928,7 @@ def back_up(
             )
         size = part.path.stat().st_size
         part.publish()
-    return BackupReport(str(target), size, report.sessions, report.entries, verified)
+    return trees.BackupReport(str(target), size, report.sessions, report.entries, verified)
 
 
 def _connect_to(path: Path) -> sqlite3.Connection:
