@@ -1159,7 +1159,7 @@ def _with_parts_that_are_taken(messages: list[JsonObject], left: Leftovers, limi
             left.change("names of who speaks were changed to what the API accepts")
             message = {**message, "name": fitting_name(name, limits)}
         if isinstance(content, list):
-            types = PARTS_OF.get(message.get("role"), frozenset())
+            types = PARTS_OF.get(str(message.get("role")), ())
             parts: list[JsonValue] = [part for part in content if isinstance(part, dict) and part.get("type") in types]
             for part in content if len(parts) < len(content) else ():
                 if part not in parts:

@@ -220,7 +220,8 @@ def _calls(request: SentRequest, limits: RequestLimits) -> Found:
             yield f"{where}.id", f"{call_id!r} is no id that is taken"
         elif call_id in met:
             yield f"{where}.id", f"{call_id!r} is the id of a call before it"
-        met.add(call_id)
+        else:
+            met.add(call_id)
         if not limits.takes_name(block.get("name")):
             yield f"{where}.name", f"{block.get('name')!r} is no name that is taken"
         if not isinstance(block.get("input"), dict):
@@ -437,13 +438,14 @@ GEMINI_RULES = (
 
 # The rules of OpenAI's Chat Completions API.
 
-_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
-PARTS_OF: Mapping[JsonValue, frozenset[JsonValue]] = {
-    "system": frozenset({"text"}),
-    "developer": frozenset({"text"}),
-    "tool": frozenset({"text"}),
-    "assistant": frozenset({"text", "refusal"}),
-    "user": frozenset({"text", "image_url", "input_audio", "file", "video_url", "audio_url"}),
+# Tuples, since a role or a type may be any value, also one that no set takes.
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+PARTS_OF: Mapping[str, tuple[str, ...]] = {
+    "system": ("text",),
+    "developer": ("text",),
+    "tool": ("text",),
+    "assistant": ("text", "refusal"),
+    "user": ("text", "image_url", "input_audio", "file", "video_url", "audio_url"),
 }
 """The parts that the content of each role may have; the last two are for other servers that speak this form."""
 _SAYS_SOMETHING = ("tool_calls", "function_call", "refusal", "audio")
@@ -476,7 +478,7 @@ def _openai_chat_content(request: SentRequest, limits: RequestLimits) -> Found:
             if not content:
                 yield where, "is an empty list"
             for place, part in objects_in(content):
-                if part.get("type") not in PARTS_OF.get(role, ()):
+                if part.get("type") not in PARTS_OF.get(str(role), ()):
                     yield f"{where}[{place}].type", f"{part.get('type')!r} is no part of a message of {role}"
                 elif part.get("type") == "text" and not isinstance(part.get("text"), str):
                     yield f"{where}[{place}].text", "is not a string"
@@ -550,7 +552,7 @@ OPENAI_CHAT_RULES = (
 
 # The rules of OpenAI's Responses API.
 
-_OPENAI_RESPONSES_ROLES = frozenset({"system", "developer", "user", "assistant"})
+_OPENAI_RESPONSES_ROLES = ("system", "developer", "user", "assistant")
 _REASONING = "reasoning"
 _NAMED_CALLS = frozenset({"function_call", "custom_tool_call"})
 _SERVER_CALLS = frozenset({

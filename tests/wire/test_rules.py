@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from base64 import b64encode
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -336,3 +337,43 @@ def test_the_size_of_a_picture_is_read_from_its_head(head: bytes, size: tuple[in
 def test_the_size_of_what_is_no_base64_is_not_known() -> None:
     assert pixels("é" * 8) is None
     assert pixels("A") is None
+
+
+WHOLE: dict[str, list[dict[str, Any]]] = {
+    "anthropic": [USER, {"role": "assistant", "content": [THINKING, USE]}, ANSWERED, *with_blocks(image(), document())],
+    "openai-chat": [
+        {"role": "user", "content": [{"type": "text", "text": "q"}], "name": "n"},
+        {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f"}}]},
+        {"role": "tool", "tool_call_id": "c", "content": "a"},
+    ],
+    "openai-responses": [
+        {"role": "user", "content": [{"type": "input_text", "text": "q"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": []},
+        {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "a"},
+    ],
+    "gemini": [
+        {"role": "user", "parts": [{"text": "q"}, {"inlineData": {"mimeType": "image/png", "data": PNG}}]},
+        {"role": "model", "parts": [{"functionCall": {"name": "f", "id": "c", "args": {}}}]},
+        {"role": "user", "parts": [{"functionResponse": {"name": "f", "id": "c", "response": {}}}]},
+    ],
+}
+
+
+def with_each_replaced(value: Any, odd: Any) -> Iterator[Any]:
+    """Yield a value once for each value in it, with that one replaced."""
+    yield odd
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in pairs:
+        for changed in with_each_replaced(inner, odd):
+            copied = value.copy()
+            copied[key] = changed
+            yield copied
+
+
+@inputs("odd", [["x"], {"a": 1}, None, 5, True, ""])
+@inputs("target", sorted(WHOLE))
+def test_a_value_of_any_kind_in_any_place_is_judged(target: str, odd: Any) -> None:
+    for messages in with_each_replaced(WHOLE[target], odd):
+        if isinstance(messages, list) and all(isinstance(message, dict) for message in messages):
+            assert isinstance(broken_rules(target, messages), tuple)
