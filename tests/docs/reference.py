@@ -396,8 +396,8 @@ def api_page() -> str:
     for owner in (flue_py.Store, flue_py.Session, flue_py.Atomic, flue_py.Pending, flue_py.BudgetedCall):
         lines += _class_section(owner, f"flue_py.{owner.__name__}")
         if owner is flue_py.Session:
-            for attribute, group in groups_of_session():
-                lines += _class_section(group, f"flue_py.Session.{attribute}")
+            for attribute, cls in groups_of_session():
+                lines += _class_section(cls, f"flue_py.Session.{attribute}")
     for name, home in HOME_OF.items():
         value = value_of(name)
         if _is_described_function(name) and inspect.isfunction(value):
