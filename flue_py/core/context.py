@@ -246,9 +246,9 @@ class EntryCost(Frozen):
         """Whether the sum is of all calls that there are."""
         return self.is_known and not self.unpriced_calls
 
-    def plus(self, cost: EntryCost) -> EntryCost:
+    def plus(self, other: EntryCost) -> EntryCost:
         """Return the sum of two."""
-        return EntryCost(*map(add, astuple(self), astuple(cost)))
+        return EntryCost(*map(add, astuple(self), astuple(other)))
 
 
 NO_CALLS = EntryCost()

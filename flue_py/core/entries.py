@@ -222,7 +222,7 @@ class NewEntry(Selective):
         """
         if isinstance(message, Mapping):
             check_is_ours(message, "message")
-        return _placed(entry_of_message(message, source, calls=calls), **place)
+        return _placed(entry_of_message(message, source, calls=calls), place)
 
     @classmethod
     def compaction(
@@ -257,7 +257,7 @@ class NewEntry(Selective):
             fields[FROM_HOOK] = True
         compaction = _summary(COMPACTION, fields, details, usage, calls)
         references = (first_kept_entry_id,) if first_kept_entry_id else ()
-        return _placed(replace(compaction, references=references), **place)
+        return _placed(replace(compaction, references=references), place)
 
     @classmethod
     def branch_summary(
@@ -284,7 +284,7 @@ class NewEntry(Selective):
             _check_string(abandoned_leaf_id, "abandoned_leaf_id")
             fields["abandonedLeafId"] = abandoned_leaf_id
         summary_entry = _summary(BRANCH_SUMMARY, fields, details, usage, calls)
-        return _placed(replace(summary_entry, usage=NO_USAGE), **place)
+        return _placed(replace(summary_entry, usage=NO_USAGE), place)
 
     @classmethod
     def custom(
@@ -305,7 +305,7 @@ class NewEntry(Selective):
         text, replaced = encode_json(data, "data")
         paid = paid_for(None, calls, "turn")
         entry = NewEntry(kind, text, calls=paid.calls, surrogates_replaced=replaced, oddities=paid.oddities, built=True)
-        return _placed(entry, **place)
+        return _placed(entry, place)
 
     @classmethod
     def exclusion(
@@ -331,18 +331,17 @@ class NewEntry(Selective):
         fields |= {name: text for name, text in (("by", by), ("why", why)) if text is not None}
         text, replaced = encode_json(fields, EXCLUSION)
         entry = NewEntry(EXCLUSION, text, references=(entry_id,), surrogates_replaced=replaced, built=True)
-        return _placed(entry, **place)
+        return _placed(entry, place)
 
 
-def _placed(
-    entry: NewEntry,
-    *,
-    id: str | None = None,
-    parent_id: str | None = None,
-    created_at: datetime | None = None,
-    extra: Mapping[str, JsonValue] | None = None,
-) -> NewEntry:
-    """Return an entry with the place that an importer gives it."""
+def _placed(entry: NewEntry, place: Placement) -> NewEntry:
+    """Return an entry with the place that an importer gives it. Raises TypeError for an unknown keyword."""
+    for name in place:
+        if name not in Placement.__annotations__:
+            allowed = ", ".join(Placement.__annotations__)
+            raise TypeError(f"{name!r} is no argument of this builder of NewEntry; beside its own it takes {allowed}")
+    id, parent_id = place.get("id"), place.get("parent_id")
+    created_at, extra = place.get("created_at"), place.get("extra")
     if id is None and parent_id is None and created_at is None and extra is None:
         return entry
     for name, text in (("id", id), ("parent_id", parent_id)):

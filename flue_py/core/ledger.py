@@ -1066,10 +1066,10 @@ class UsageRow(Frozen):
         """Whether there are calls, and the usage of all of them is unknown: show no tokens then."""
         return bool(self.calls) and self.unknown_calls == self.calls
 
-    def plus(self, row: UsageRow) -> UsageRow:
+    def plus(self, other: UsageRow) -> UsageRow:
         """Return the sum of two rows, under the group of this one."""
-        sums = [mine + theirs for mine, theirs in zip(self.sums, row.sums, strict=True)]
-        return UsageRow(self.group, *(*sums, self.reported | row.reported))
+        sums = [mine + theirs for mine, theirs in zip(self.sums, other.sums, strict=True)]
+        return UsageRow(self.group, *(*sums, self.reported | other.reported))
 
     @property
     def known(self) -> dict[str, int | None]:

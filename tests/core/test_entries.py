@@ -472,3 +472,8 @@ def test_a_message_that_says_nothing_is_refused_and_an_importer_keeps_it_outside
     notes = Notes()
     entry, _ = message_entry(message, message, 3, notes)
     assert (entry.kind, [note.line for note in notes.repaired]) == (UNREADABLE_MESSAGE, [3])
+
+
+def test_a_misspelt_argument_of_a_builder_is_named_with_those_there_are() -> None:
+    with pytest.raises(TypeError, match=r"'parent' is no argument .* takes id, parent_id, created_at, extra"):
+        NewEntry.custom("mine", {}, parent="a")  # type: ignore[call-arg]
