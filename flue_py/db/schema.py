@@ -300,7 +300,7 @@ def creation_sql(dialect: Dialect) -> str:
 
 
 def upgrade_sql(dialect: Dialect, earlier: int) -> str:
-    """Return, as one script, the SQL that upgrades a store of format ``found`` to the current one.
+    """Return, as one script, the SQL that upgrades a store of format ``earlier`` to the current one.
 
     Raises `InvalidArgument` for a format that there is not, or not yet.
     """

@@ -706,9 +706,9 @@ class _Basis(Frozen):
         return self.system is not None and self.tools is not None
 
     def request(self, items: Sequence[ContextEntry], added_tokens: int = 0, *, prefix: int) -> CallSize:
-        """Return how the request of a context is read of which the first items are as they were last sent.
+        """Return how a provider reads the request of a context. Its first ``prefix`` items are as they were last sent.
 
-        ``more`` are tokens that it has beside its items, after these.
+        ``added_tokens`` stand behind its items.
         """
         counts = self.counter.count_entries(items)
         same = self.around + sum(counts[:prefix])

@@ -246,7 +246,7 @@ class RowList(ScrollView):
         self.stand_on(at, announce=True)
 
     def stand_on(self, at: int, step: int = 0, *, announce: bool = False) -> None:
-        """Choose a row, and scroll to it. ``told`` says it also where the same one was chosen before."""
+        """Choose a row, and scroll to it. With ``announce`` it is posted also if the same one was chosen before."""
         at = self._next(min(max(at, 0), max(self._count - 1, 0)), step)
         is_new = at != self._at
         self._at = at
