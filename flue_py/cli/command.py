@@ -48,7 +48,7 @@ from flue_py.errors import (
 )
 from flue_py.formats.registry import canonical_name
 from flue_py.lazy import lazy_module
-from flue_py.render.lines import Line, counted
+from flue_py.render.lines import Line, counted, entry_text, one_line
 from flue_py.render.views import deletion_lines, info_row
 from flue_py.runtime.housekeeping import delete_all, parse_age
 from flue_py.sessions.session import Session
@@ -86,8 +86,6 @@ class SessionName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the ids and keys that begin with ``incomplete``, of the sessions that changed last."""
         from click.shell_completion import CompletionItem
-
-        from flue_py.render.lines import one_line
 
         sessions = _asked(ctx, _sessions)
         items = [(name, info) for info in sessions for name in (info.key, info.id) if name]
@@ -181,8 +179,6 @@ def _asked(ctx: click.Context, ask: Callable[[Store], Awaitable[list[Found]]]) -
 
 
 async def _answer(place: Place, ask: Callable[[Store], Awaitable[list[Found]]]) -> list[Found]:
-    import flue_py
-
     read_only = is_only_readable(place.target)
     async with flue_py.open(place.target, busy_timeout=1, read_only=read_only, threads=place.threads) as store:
         return await ask(store)
@@ -193,8 +189,6 @@ async def _sessions(store: Store) -> list[SessionInfo]:
 
 
 async def _entries(store: Store, name: str, prefix: str) -> list[tuple[str, str]]:
-    from flue_py.render.lines import entry_text
-
     session = await store.find_session(name)
     if session.info.entry_count > _TOO_MANY_TO_READ:
         try:

@@ -16,7 +16,7 @@ from flue_py.core.sessions import Limits
 from flue_py.core.trees import GonePayer, TreeCopy, TreeHead
 from flue_py.db.files import Part, temporary_folder
 from flue_py.db.payloads import checked_text
-from flue_py.db.sqlite.backup import check_file
+from flue_py.db.sqlite.checks import check_file
 from flue_py.db.sqlite.file import leave_wal
 from flue_py.errors import SessionNotFound, StoreUnavailable, UnreadableFile
 from flue_py.sessions.handle import (
