@@ -1,4 +1,4 @@
-"""The measurements behind docs/decisions: each choice beside the alternative that was rejected, which is ``raw``."""
+"""The measurements behind docs/decisions.md: each choice beside the alternative that was rejected, which is ``raw``."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ from flue_py.providers.openai_chat import arguments_from_text, calls_in
 #
 # Parts that the program leaves out when it restores a snapshot (``skip`` contents, messages without contents) make no
 # entry. The program makes its system prompt anew at every start: the ids of the other entries do not depend on it.
-# docs/formats/fuseraft-repl.md lists the fields that are kept.
+# docs/formats/fuseraft.md lists the fields that are kept.
 
 FORMAT = "fuseraft-repl"
 
@@ -179,7 +179,7 @@ def _result_text(text: JsonValue) -> str:
 #
 # A compaction replaces the messages before it by a summary at the beginning of the list. Here the history stays: the
 # summary is a compaction entry that stands after the messages it left in place (which are older than it) and names the
-# first of them, so that the entries of earlier imports go on. docs/formats/fuseraft-run.md lists the fields.
+# first of them, so that the entries of earlier imports go on. docs/formats/fuseraft.md lists the fields.
 
 READ_RUN_FORMAT = "fuseraft-run"
 

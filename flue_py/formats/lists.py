@@ -38,7 +38,7 @@ from flue_py.providers.openai_responses import message_from_item, responses_diff
 # Anthropic message lists: the messages for the Messages API, as a list or as the whole body of a request.
 #
 # A user message with results of tools becomes one message for each result, and one for the rest. The list has no
-# session and no ids: docs/formats/anthropic.md says how they are made.
+# session and no ids: docs/formats/lists.md says how they are made.
 
 FORMAT = "anthropic"
 
@@ -101,7 +101,7 @@ def export_anthropic(context: Iterable[ContextEntry]) -> Exported:
 
 # OpenAI chat messages, as they are sent to and kept by many programs: a list, or an object that has one.
 #
-# The list has no session and no ids: docs/formats/openai-chat.md says how they are made.
+# The list has no session and no ids: docs/formats/lists.md says how they are made.
 
 READ_CHAT_FORMAT = "openai-chat"
 
@@ -153,7 +153,7 @@ def _session(name: str, items: Items, notes: Notes) -> ParsedSession:
 
 # OpenAI Responses items: those that the Responses API takes and gives back, as a list or in an object that has one.
 #
-# Every item is one entry, so that a list that grows adds entries only. docs/formats/openai-responses.md says how ids
+# Every item is one entry, so that a list that grows adds entries only. docs/formats/lists.md says how ids
 # are made.
 
 READ_RESPONSES_FORMAT = "openai-responses"

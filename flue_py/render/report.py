@@ -503,7 +503,7 @@ def _objects(value: JsonValue) -> list[JsonObject]:
 #
 # Contexts are computed here, by the projection itself, and never in the page. An entry of most kinds leaves its
 # parent's context as it is, or adds itself to it. Only the kinds in `RESHAPING_KINDS` change what came before
-# them, so only their contexts are written out, as stretches of entries (docs/decisions/0006).
+# them, so only their contexts are written out, as stretches of entries (decision 0006).
 
 RESHAPING_KINDS = frozenset({COMPACTION, "exclusion"})
 """The kinds that may change what earlier entries contribute; the context at each is written out whole."""

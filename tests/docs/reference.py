@@ -272,7 +272,7 @@ REMEDIES = {
     "AmbiguousId": "Give more characters; `matches` has the first ids that fit.",
     "TaskDepthExceeded": "Start the task from a session further up.",
     "BudgetExceeded": "Raise the budget with `set_budget()` and go on, wait until calls under way are settled, or stop."
-    " See [budgets](../how-to/budgets.md).",
+    " See [budgets](../how-to/costs.md#budgets-of-tokens-and-money).",
     "BudgetNotFound": "Look for it with `list_budgets()`.",
     "ReservationNotFound": "There is nothing to settle. Was it made in another store, or its budget deleted?",
     "ReservationSettled": "Reserve anew. What expired can still be committed, but not released.",
