@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import sys
+import time
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import cached_property, partial
@@ -445,6 +446,16 @@ class Sources(Frozen):
     entry_id: Callable[[], str]
     session_id: Callable[[], str]
     draws_entry_ids: bool = False
+
+
+def now_us() -> int:
+    """Return the time of the clock, in microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+def random_id() -> str:
+    """Return 64 random bits as text."""
+    return os.urandom(8).hex()
 
 
 class Plan(Protocol[Written_co]):

@@ -169,13 +169,8 @@ LOCK_BLOB_THAT_IS_THERE = " ON CONFLICT (tree_id, sha256) DO UPDATE SET size = e
 # What an append changes of its session.
 
 
-def spending(paid: Paid) -> dict[str, int]:
-    """Return the parameters that add calls, which came to ``paid``, to the spending of a session."""
-    return dict(zip(_SPENDING, (paid.tokens, paid.picodollars, paid.unpriced_calls, paid.unknown_calls), strict=True))
-
-
-_SPENDING = ("spent_tokens", "spent_cost", "unpriced_calls", "unknown_calls")
-SPENDING_ADDED = ", ".join(f"{name} = {name} + :{name}" for name in _SPENDING)
+SPENDING = ("spent_tokens", "spent_cost", "unpriced_calls", "unknown_calls")
+SPENDING_ADDED = ", ".join(f"{name} = {name} + :{name}" for name in SPENDING)
 # A session was last active at the time of its newest entry, by the entries' own times; one without, when it was made.
 # ``newest`` is that of the entries of this revision; None where there are none. Only a session that counts no entry
 # has to be asked whether it has some that were retracted.

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from datetime import datetime
-from os import PathLike, fspath, urandom
+from os import PathLike, fspath
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
@@ -62,7 +61,7 @@ from flue_py.core.sessions import (
 )
 from flue_py.core.usage import program_of
 from flue_py.db.backend import Backend
-from flue_py.db.runner import Sources
+from flue_py.db.runner import Sources, now_us, random_id
 from flue_py.errors import (
     AmbiguousId,
     BudgetNotFound,
@@ -1067,7 +1066,7 @@ async def open(
     if clock is not None and not callable(clock):
         raise InvalidArgument(f"clock: {shown(clock)} is not a function that returns the time")
     sources = Sources(
-        now_us=_now_us if clock is None else lambda: checked_moment(_asked(clock, "clock")),
+        now_us=now_us if clock is None else lambda: checked_moment(_asked(clock, "clock")),
         entry_id=_opening_checked_ids(ids, "ids"),
         session_id=_opening_checked_ids(session_ids, "session_ids"),
         draws_entry_ids=ids is None,
@@ -1146,7 +1145,7 @@ def _asked(function: Callable[[], Given], name: str) -> Given:
 def _opening_checked_ids(draw: Callable[[], str] | None, name: str) -> Callable[[], str]:
     """Return where ids come from; those of the caller are checked as they come."""
     if draw is None:
-        return _random_id
+        return random_id
     if not callable(draw):
         raise InvalidArgument(f"{name}: {shown(draw)} is not a function that returns an id")
 
@@ -1211,11 +1210,3 @@ async def _open_backend(
         pool_size=pool[0],
         pool_timeout=pool[1],
     )
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000
-
-
-def _random_id() -> str:
-    return urandom(8).hex()

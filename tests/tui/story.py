@@ -40,7 +40,7 @@ def result(text: str) -> JsonObject:
 async def tell(path: Path) -> None:
     """Make the database: two projects, branches, marks, a compaction, a fork, a task, a secret."""
     counting = Counting()
-    with patch.object(opening, "_random_id", counting.id), patch.object(opening, "_now_us", counting.now_us):
+    with patch.object(opening, "random_id", counting.id), patch.object(opening, "now_us", counting.now_us):
         async with flue_py.open(path) as store:
             await _red_build(store)
             other = await store.create_session(title="Write the release notes", cwd="/srv/website")

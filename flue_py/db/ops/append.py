@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.json import Frozen, payload_digest
-from flue_py.core.kinds import SUMMARIES
+from flue_py.core.kinds import COMPACTION, SUMMARIES
 from flue_py.core.ledger import (
     BlobRow,
     CallId,
@@ -49,6 +49,7 @@ from flue_py.db.ops.ledger import (
     paid_by,
     payer_row,
     renew_sums,
+    spending,
     take_alone,
     take_back,
     take_calls_of_deleted,
@@ -147,7 +148,9 @@ def plan_append(
     batch = EntryBatch(tx, sources, state)
     if len(entries) > 1 and len(named := [new.id for new in entries if isinstance(new.id, str)]) > 1:
         batch.look_up(named)
-    ids = batch.add_chain(parent, with_pins(tx, state, parent, entries))
+    if any(new.kind == COMPACTION for new in entries):
+        entries = with_pins(tx, state, parent, entries)
+    ids = batch.add_chain(parent, entries)
     replaced = sum(new.surrogates_replaced for new in entries)
     leaf = state.leaf if on_branch else ids[-1]
     result = Appended(ids, leaf, batch.revision, on_branch, surrogates_replaced=replaced, parent_id=below)
@@ -456,7 +459,7 @@ class EntryBatch:
             "entry_count": len(self.ids),
             "message_count": self.message_count,
             "first_message": self.preview,
-            **sql.spending(self._spent),
+            **spending(self._spent),
             "newest": self.newest_us,
             "session_key": self.state.key,
         }

@@ -1152,6 +1152,12 @@ def find_calls(tx: Transaction, scope: str, identities: Sequence[CallId]) -> lis
     return list(tx.rows(FIND_CALLS, scope=scope, ids=json.dumps(identities)))
 
 
+def spending(paid: Paid) -> dict[str, int]:
+    """Return the parameters that add calls, which came to ``paid``, to the spending of a session."""
+    amounts = (paid.tokens, paid.picodollars, paid.unpriced_calls, paid.unknown_calls)
+    return dict(zip(sql.SPENDING, amounts, strict=True))
+
+
 def paid_by(calls: Iterable[CallRow]) -> Paid:
     """Return the sum of calls."""
     total = NOTHING_PAID
@@ -1188,7 +1194,7 @@ def take_calls_of_deleted(tx: Transaction, state: SessionState) -> set[CallId]:
     calls = tx.rows(OWN_CALLS, session_key=state.key) if earlier else ()
     if calls:
         tx.insert(sql.INSERT_PAYER, [(state.tree_id, *payer_row(state))])
-        tx.run(ADD_SPENDING, **sql.spending(paid_by(calls)), session_key=state.key)
+        tx.run(ADD_SPENDING, **spending(paid_by(calls)), session_key=state.key)
     return {CallId(call.provider, call.call_id) for call in calls if call.entry_id is None}
 
 
@@ -1244,7 +1250,7 @@ def _record(tx: Transaction, sources: Sources, session_id: str, call: PaidCall) 
         entry_count=0,
         message_count=0,
         first_message=None,
-        **sql.spending(spent),
+        **spending(spent),
         newest=None,
         session_key=state.key,
     )

@@ -1048,7 +1048,7 @@ def with_pins(
     tx: Transaction, state: SessionState, parent: Position | None, entries: Sequence[NewEntry]
 ) -> Sequence[NewEntry]:
     """Return entries to be appended below ``parent``, the compactions among them with the pins they keep."""
-    if parent is None or all(new.kind != COMPACTION for new in entries):
+    if parent is None:
         return entries
     own, latest = pins_of(tx, state), latest_compaction(tx, state, parent)
     looking = _Looking(tx, state, parent)
