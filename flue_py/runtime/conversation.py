@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from flue_py.compaction.plan import WHY_NOT
 from flue_py.core.context import Turn, begins_turn, kept_turns, numbered_turns
@@ -67,7 +67,7 @@ REPLAYED_TURNS = 3
 
 BY = "conversation"
 
-Model: TypeAlias = Callable[[list[JsonObject]], Awaitable[Sequence[Mapping[str, JsonValue]]]]
+Model: TypeAlias = Callable[[list[JsonObject]], Awaitable[Sequence[Mapping[str, object]]]]
 """Takes the context, and returns the messages to append: answers and tool results, the last answer at the end."""
 
 
@@ -252,7 +252,7 @@ class Conversation:
         return Retried(message, message_text(message), moved)
 
     async def take_turn(
-        self, message: str | Mapping[str, JsonValue], model: Model, *, source: str = "prompt"
+        self, message: str | Mapping[str, object], model: Model, *, source: str = "prompt"
     ) -> list[JsonObject]:
         """Append a user message, call ``model`` with the context, append its answers, and return them.
 
@@ -302,7 +302,7 @@ class Conversation:
             await self.store.backend.waiting.finish(_take_back(session, appended.entry_ids))
             raise
         if self.blocks:
-            turn = [dict(asking), *answers]
+            turn = [cast("JsonObject", dict(asking)), *answers]
             failures = await self.store.backend.waiting.ask(
                 lambda: reading.save_turn(self.blocks, turn, self.patience), None
             )
@@ -399,13 +399,13 @@ async def _take_back(session: Session, entry_ids: Sequence[str]) -> None:
         await session.remove_leaf_message(entry_id)
 
 
-def _messages_of(answered: Iterable[Mapping[str, JsonValue]]) -> list[JsonObject]:
+def _messages_of(answered: Iterable[Mapping[str, object]]) -> list[JsonObject]:
     """Return the messages that a model answered. Raises `InvalidArgument` for anything but a list of messages."""
     is_list = isinstance(answered, Iterable) and not isinstance(answered, (str, bytes))
     messages = list(answered) if is_list else []
     if not is_list or not all(isinstance(message, Mapping) for message in messages):
         raise InvalidArgument(f"model: answered {shown(answered)}; return a list of messages, the answer last")
-    return [dict(message) for message in messages]
+    return [cast("JsonObject", dict(message)) for message in messages]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from flue_py.core.usage import CallDifference
     from flue_py.prices import EditPlan
     from flue_py.search import Searched, SessionHits, Snippet
-    from flue_py.sessions.compact import BranchSummary, Compact, Exclude, Fork, Leaving, Resume, Rewind
+    from flue_py.sessions.compact import Compact, Exclude, Fork, Resume, Rewind
     from flue_py.sessions.marks import MarkEffect
+    from flue_py.sessions.session import BranchSummary, Leaving
 __all__ = [
     "Artifact",
     "ArtifactExcerpt",
@@ -120,7 +121,8 @@ if not TYPE_CHECKING:
             "flue_py.core.usage": ("CallDifference",),
             "flue_py.prices": ("EditPlan",),
             "flue_py.search": ("Searched", "SessionHits", "Snippet"),
-            "flue_py.sessions.compact": ("BranchSummary", "Compact", "Exclude", "Fork", "Leaving", "Resume", "Rewind"),
+            "flue_py.sessions.compact": ("Compact", "Exclude", "Fork", "Resume", "Rewind"),
             "flue_py.sessions.marks": ("MarkEffect",),
+            "flue_py.sessions.session": ("BranchSummary", "Leaving"),
         },
     )

@@ -57,7 +57,6 @@ from flue_py.db.runner import committed_before
 from flue_py.db.waiting import run_here
 from flue_py.errors import CallConflict, InvalidArgument, SessionNotFound, shown
 from flue_py.prices import CallPricer
-from flue_py.sessions.compact import BranchSummary, summary_entry
 from flue_py.sessions.handle import (
     Handle,
     HasId,
@@ -72,7 +71,7 @@ from flue_py.sessions.handle import (
     turns_of,
 )
 from flue_py.sessions.marks import Marks
-from flue_py.sessions.session import Session, Tasks
+from flue_py.sessions.session import BranchSummary, Session, Tasks, summary_entry
 from flue_py.sessions.write import (
     Ground,
     Incoming,

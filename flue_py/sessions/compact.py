@@ -12,41 +12,29 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
 
-from msgspec import ValidationError, convert, field, to_builtins
+from msgspec import ValidationError, convert, to_builtins
 from msgspec.structs import force_setattr, replace
 
 from flue_py.core.context import (
-    MERGED,
     RESTORES,
     ContextEntry,
-    DiffSide,
-    LeafDiff,
-    MergedRange,
     chain_of,
-    check_whole_exchanges,
-    context_of,
-    copy_of,
-    entry_costs,
     is_same_model,
     provenance_of,
-    range_key,
     summary_text,
-    total_cost,
     uncompaction,
 )
-from flue_py.core.entries import SHELL, Entry, NewEntry, PathSettings, entry_prefix, referred_artifact
+from flue_py.core.entries import SHELL, Entry, PathSettings
 from flue_py.core.json import Frozen, JsonObject, JsonValue
-from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, MESSAGE, is_answer, message_text
-from flue_py.core.sessions import GUARD_KEY, STORED, Appended, LeafChoice, Note, Seen, Stored
+from flue_py.core.kinds import COMPACTION, MESSAGE, is_answer, message_text
+from flue_py.core.sessions import GUARD_KEY, STORED, Appended, LeafChoice, Note, Seen
 from flue_py.core.usage import PaidCall, UsageTotals
 from flue_py.db.waiting import Waiting
 from flue_py.errors import (
     EntryNotFound,
-    IdempotencyConflict,
     InvalidArgument,
     LeafConflict,
     RevisionConflict,
-    SessionNotFound,
     SummaryFailed,
     shown,
 )
@@ -54,7 +42,6 @@ from flue_py.lazy import lazy_module
 from flue_py.sessions.handle import (
     ChangedMetadata,
     Group,
-    HasId,
     KnownContext,
     check_rewind,
     checked_count,
@@ -67,22 +54,18 @@ from flue_py.sessions.handle import (
     checked_metadata,
     checked_place,
     checked_seen,
-    checked_session,
     checked_text,
     optional,
     waiting_of,
 )
 from flue_py.sessions.marks import Marks
-from flue_py.sessions.money import BookingAsker, Patience, Spending, book, model_of, window_of
+from flue_py.sessions.money import BookingAsker, Patience, Spending, book, model_of
 from flue_py.sessions.request import Context
 from flue_py.sessions.write import (
     Writing,
-    artifact_entry,
     checked_call_id,
     pins_in,
     tool_result,
-    with_oddities,
-    write_what_fits,
 )
 
 if TYPE_CHECKING:
@@ -500,43 +483,6 @@ def _own_window(had: PathSettings, summarizer: Model | None) -> int | None:
     return prices.published_window(had.model, had.provider) or own
 
 
-class BranchMaking(Frozen):
-    """How a branch is to be summarized, checked before anything is done."""
-
-    model: Model | None
-    mode: Mode
-    settings: CompactionSettings
-    instructions: str | None
-    window: int | None
-
-
-class ToldBranch(Frozen):
-    """The summary of a branch, what is stored beside it, and the paid calls that it took, as the ledger has them."""
-
-    text: str
-    details: JsonObject
-    calls: tuple[JsonObject, ...]
-
-
-def checked_making(
-    model: Model | None,
-    mode: str | Mode | None,
-    settings: CompactionSettings | None,
-    instructions: str | None,
-    window: int | None,
-) -> BranchMaking | None:
-    """Return how a branch is to be summarized; None where neither a model nor a mode nor settings ask for it."""
-    checked_text(instructions, "instructions")
-    optional(checked_count, window, "window")
-    if model is None and mode is None and settings is None:
-        if instructions is not None or window is not None:
-            raise InvalidArgument("instructions: nothing is summarized by a model; give a model, a mode or settings")
-        return None
-    model = None if model is None else model_of(model)
-    mode = modes.checked_mode(mode, settings, has_model=model is not None)
-    return BranchMaking(model, mode, policy.checked_settings(settings), instructions, window_of(window, model))
-
-
 class Compact(Frozen):
     """`Session.compact`, with the same arguments; with ``first`` or ``last``, `Session.compactions.compact_range`
     between these.
@@ -627,52 +573,6 @@ _NAMED: dict[EditKind, Callable[..., Edit]] = {
     "resume": Resume,
 }
 _KINDS: dict[object, EditKind] = {edit: name for name, edit in _NAMED.items()}
-
-
-def _key_of(merged: MergedRange) -> str:
-    return range_key("summary", merged.session_id, merged.after, merged.leaf_id)
-
-
-class Leaving(Frozen):
-    """The branch that a navigation is about to leave: the entries after ``common_id`` up to the leaf, ``from_id``.
-
-    ``to_id`` will be the leaf. Each id is None before the first entry.
-    """
-
-    from_id: str | None
-    to_id: str | None
-    common_id: str | None
-    entries: tuple[Entry, ...]
-
-
-class BranchSummary(Frozen):
-    """A summary of a branch that was left: its text, and the calls it took (see `Session.append_branch_summary`)."""
-
-    text: str
-    details: JsonValue = None
-    usage: Mapping[str, JsonValue] | None = None
-    calls: Sequence[Mapping[str, JsonValue]] = field(default=())
-
-
-SummaryAnswer: TypeAlias = str | BranchSummary | Literal[False] | None
-
-
-Summarizing: TypeAlias = Callable[[Leaving], SummaryAnswer | Awaitable[SummaryAnswer]]
-
-
-def summary_entry(answer: object) -> NewEntry:
-    """Return a summary as an entry that does not name any leaf yet (see `leaving`). Raises `InvalidArgument`."""
-    if isinstance(answer, str):
-        answer = BranchSummary(answer)
-    if not isinstance(answer, BranchSummary):
-        raise no_summary(answer)
-    return NewEntry.branch_summary(
-        answer.text, from_id=None, details=answer.details, usage=answer.usage, calls=answer.calls
-    )
-
-
-def no_summary(value: object) -> InvalidArgument:
-    return InvalidArgument(f"summary: should be a text, a BranchSummary or None, not {type(value).__name__}")
 
 
 USUAL_SUMMARY_TOKENS = 2_000
@@ -1063,7 +963,7 @@ class Compactions(Group[Writing]):
         if leaf is None or not pins or not (hidden := set(pins) - {item.entry_id for item in read.items}):
             return ()
         hidden_ids = [entry.id for entry in await self._session.get_entries(hidden) if entry is not None]
-        is_on_path = any([await Branches(self._session).is_ancestor(entry, of=leaf) for entry in hidden_ids])
+        is_on_path = any([await self._ask(self._backend.is_ancestor, entry, leaf) for entry in hidden_ids])
         return await self._session.get_active_path(leaf=leaf) if is_on_path else ()
 
     async def _counter_at(self, leaf: str | None) -> ModelCounter:
@@ -1134,7 +1034,7 @@ class Compactions(Group[Writing]):
 
     async def _overtaken(self, basis: Basis, leaf: str | None) -> NotCompacted | None:
         """Return why a leaf that is not the one planned on cannot be built on; None where only turns were added."""
-        if leaf is None or basis.leaf is None or not await Branches(self._session).is_ancestor(basis.leaf, of=leaf):
+        if leaf is None or basis.leaf is None or not await self._ask(self._backend.is_ancestor, basis.leaf, leaf):
             return "leaf_moved"
         latest = await self.latest(leaf=leaf)
         latest_id = None if basis.latest is None else basis.latest.id
@@ -1166,54 +1066,6 @@ class Compactions(Group[Writing]):
             from_hook=from_hook,
             expected_leaf=leaf,
         )
-
-    async def _told_branch(
-        self,
-        making: BranchMaking,
-        items: Sequence[ContextEntry],
-        common: str | None,
-        *,
-        shown_at: str | None,
-        preamble: str,
-    ) -> ToldBranch | None:
-        """Return the summary of the items of a context after ``common``, behind a preamble.
-
-        It is counted by the model that this session has at the leaf ``shown_at``. None where there is nothing to
-        summarize. Raises `SummaryFailed`, whose cause is the model's error.
-        """
-        entry = None if common is None else await self._session.get_entry(common)
-        above = -1 if entry is None else entry.depth
-        counter = await self._counter_at(shown_at)
-        planned = modes.plan_branch([item for item in items if item.entry.depth > above], making.settings)
-        if planned is None:
-            return None
-        text, calls = await self._made_of(making, planned, counter, preamble)
-        notes: JsonObject = {"notes": [*text.notes]} if text.notes else {}
-        return ToldBranch(preamble + text.text, {**text.details, **notes}, calls)
-
-    async def _made_of(
-        self, making: BranchMaking, planned: SessionCompactionPlan, counter: ModelCounter, preamble: str
-    ) -> tuple[Made, tuple[JsonObject, ...]]:
-        """Return the text that a mode makes of a branch, to stand behind a preamble, and the paid calls that it
-        took.
-        """
-        asker = None if making.model is None else self._asker_of(making.model, making.settings, BRANCH_SUMMARY)
-        material = hooks.Material(
-            planned,
-            counter.count,
-            None if planned.previous is None else planned.previous.details,
-            making.instructions,
-            making.window,
-            None if making.model is None else making.model.context_window,
-            summarizer_output=None if making.model is None else making.model.max_output_tokens,
-        )
-        material = modes.within_budget(material, preamble)
-        if not planned.leaving:
-            return modes.held_to_budget(modes.told_by_summaries(planned), material, preamble), ()
-        text = await modes.make_text(making.mode, material, asker)
-        if not text.text.strip():
-            raise SummaryFailed(making.mode.name, "it made no text")
-        return modes.held_to_budget(text, material, preamble), () if asker is None else tuple(asker.calls)
 
     async def fit_to(
         self,
@@ -1562,300 +1414,3 @@ class Compactions(Group[Writing]):
     async def latest(self, *, leaf: LeafChoice = STORED) -> Entry | None:
         """Return the last compaction on the path, or None. The cost of the context."""
         return (await self._session._read_context(leaf)).compaction
-
-
-class Branches(Group[Writing]):
-    """Common ancestors and differences of sessions and branches, and entries that are taken over."""
-
-    async def common_ancestor(
-        self, other: HasId | str | None = None, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
-    ) -> str | None:
-        """Return the deepest entry on the path to ``leaf`` and on that to ``other_leaf``; None without one.
-
-        ``other`` is the session that ``other_leaf`` is read in: this one where it is left out. A session of another
-        tree, such as a task session, has nothing in common. Raises `SessionNotFound`, `EntryNotFound`. O(forks on
-        the paths).
-        """
-        checked_leaf(leaf)
-        checked_leaf(other_leaf, "other_leaf")
-        other_id = self._session.ref if other is None else checked_session(other)
-        return await self._ask(self._backend.common_ancestor, other_id, leaf=leaf, other_leaf=other_leaf)
-
-    async def diff(
-        self, other: HasId | str | None = None, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
-    ) -> LeafDiff:
-        """Return the entries of the path to ``leaf`` that the one to ``other_leaf`` has not, and the reverse.
-
-        Arguments and errors are those of `common_ancestor`. The leaves are those stored as it begins. O(entries that
-        differ + forks on the paths + calls of the trees).
-        """
-        checked_leaf(leaf)
-        checked_leaf(other_leaf, "other_leaf")
-        other_id = self._session.ref if other is None else checked_session(other)
-        async with self._session._turn:
-            mine = await self._resolved(self._ref, leaf)
-            theirs = await self._resolved(other_id, other_leaf)
-            ancestor = await self._backend.common_ancestor(self._ref, other_id, leaf=mine, other_leaf=theirs)
-            left = await self._side(self._ref, mine, ancestor)
-            return LeafDiff(ancestor, left, await self._side(other_id, theirs, ancestor))
-
-    async def _resolved(self, session_id: str, leaf: LeafChoice) -> str | None:
-        """Return a leaf to read at as an id: where another writer moves the stored one, all reads stay with this."""
-        if not isinstance(leaf, Stored):
-            return leaf
-        info = await self._backend.get_session(session_id)
-        if info is None:
-            raise SessionNotFound(session_id)
-        return info.leaf_id
-
-    async def _side(self, session_id: str, leaf: str | None, ancestor: str | None) -> DiffSide:
-        read = await self._backend.read_path_since(session_id, ancestor, leaf=leaf)
-        window = await self._backend.read_usage(session_id, ancestor, leaf=leaf)
-        entries = read.entries or ()
-        paid = await self._backend.read_entry_costs(session_id) if entries else {}
-        return DiffSide(session_id, leaf, entries, window.usage, total_cost(entry_costs(entries, paid).values()))
-
-    async def cherry_pick(
-        self,
-        entry_ids: Sequence[str],
-        *,
-        source: HasId | str | None = None,
-        whole: bool = True,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Appended:
-        """Append copies of chosen entries of a branch, a fork or a task session below the leaf, in order of depth.
-
-        ``source`` is the session that sees them: this one where it is left out. They have to lie on one path. A copy
-        has an id of its own, the same payload, and in its ``extra`` where it comes from (`provenance_of`); its cost
-        is counted where it was paid, and nowhere else. The artifact that a message refers to is copied before it.
-        Done once: where the path already has the copies of these entries, the first result comes back (``replayed``).
-        With ``whole`` a tool call and its result come together or not at all. Raises `EntryNotFound`, `LeafConflict`,
-        and `InvalidArgument` for no entries, entries on different paths, compactions, exclusions, and half an exchange.
-        O(entries).
-        """
-        checked_flag(whole, "whole")
-        seen = checked_seen(expected_leaf, expected_revision)
-        source_id = self._session.ref if source is None else checked_session(source)
-        if isinstance(entry_ids, (str, bytes)) or not isinstance(entry_ids, Sequence) or not entry_ids:
-            raise InvalidArgument(f"entry_ids: {shown(entry_ids)} is not a list of entry ids; name at least one")
-        wanted = list(dict.fromkeys(checked_id(entry_id, "entry_ids") for entry_id in entry_ids))
-
-        async def pick() -> Appended:
-            picked = await self._chosen(source_id, wanted)
-            if whole:
-                await self._check_whole(source_id, picked)
-            await self._check_elsewhere(picked, self._session._built_on(seen))
-            names = [name for entry in picked for name in (entry.session_id or source_id, entry.id)]
-            copies = [copy for entry in picked for copy in await self._copies_of(entry, source_id)]
-            return await self._append_once(range_key("pick", *names), seen, copies)
-
-        return await self._session._commit(pick, self._session._note_append)
-
-    async def _chosen(self, source_id: str, wanted: Sequence[str]) -> list[Entry]:
-        picked = []
-        for entry_id in wanted:
-            entry = await self._backend.get_entry(source_id, entry_id)
-            if entry is None:
-                raise EntryNotFound(source_id, entry_id)
-            picked.append(entry)
-        picked.sort(key=lambda entry: entry.depth)
-        for entry in picked[:-1]:
-            if not await self._backend.is_ancestor(source_id, entry.id, picked[-1].id):
-                raise InvalidArgument(
-                    f"entry_ids: {entry.id!r} is not on the path to {picked[-1].id!r}; pick from one path at a time"
-                )
-        return picked
-
-    async def _copies_of(self, entry: Entry, source_id: str) -> list[NewEntry]:
-        """Return the copy of an entry, after that of the artifact to which it refers."""
-        copies = [copy_of(entry, source_id)]
-        artifact_id = referred_artifact(entry.fields) if entry.kind == MESSAGE else None
-        if artifact_id is not None:
-            artifact = await artifact_entry(self._backend, source_id, artifact_id)
-            if artifact is not None:
-                entry_id = entry_prefix(artifact_id) + self._backend.new_entry_id()
-                copies.insert(0, replace(copy_of(artifact, source_id), id=entry_id))
-        return copies
-
-    async def _check_whole(self, source_id: str, picked: Sequence[Entry]) -> None:
-        """Raise `InvalidArgument` for half an exchange. Pairing depends on all entries in between."""
-        if all(entry.kind != MESSAGE for entry in picked):
-            return
-        read = await self._backend.read_path_since(source_id, picked[0].parent_id, leaf=picked[-1].id)
-        check_whole_exchanges(read.entries or (), {entry.id for entry in picked})
-
-    async def _check_elsewhere(self, picked: Sequence[Entry], leaf: str | None) -> None:
-        """Raise `InvalidArgument` if the path has one of the entries themselves."""
-        for entry in picked:
-            there = await self._backend.get_entry(self._ref, entry.id)
-            if there != entry or leaf is None:
-                continue
-            if await self._backend.is_ancestor(self._ref, entry.id, leaf):
-                raise InvalidArgument(f"entry_ids: entry {entry.id!r} is on the path to {leaf!r} already")
-
-    async def merge_back(
-        self,
-        summary: str | None = None,
-        *,
-        source: HasId | str | None = None,
-        source_leaf: LeafChoice = STORED,
-        details: Mapping[str, JsonValue] | None = None,
-        usage: Mapping[str, JsonValue] | None = None,
-        calls: Sequence[Mapping[str, JsonValue]] = (),
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-        model: Model | None = None,
-        mode: str | Mode | None = None,
-        settings: CompactionSettings | None = None,
-        instructions: str | None = None,
-        window: int | None = None,
-    ) -> Appended:
-        """Append a summary of a branch, a fork or a task session, from where it parted from the leaf.
-
-        The summary is a branch summary whose ``fromId`` is the leaf it sums up, and whose details say which stretch of
-        which session it stands for (`merged_range_of`): the entries after the common ancestor, or all of a session of
-        another tree. Done once for each stretch: where the path already has it, the first result comes back
-        (``replayed``), whatever the summary says. Nothing is counted again: what the branch cost stays where it was
-        paid. ``usage`` and ``calls`` are those of the summary, as for `append_branch_summary`: the ledger
-        counts them under the purpose ``branch_summary``, unless the summary was there already (a call paid for all
-        that is for `record_call`). ``oddities`` name the numbers that cannot be counted, which refuses nothing.
-
-        With ``model``, ``mode`` or ``settings`` in place of a summary, it is made as `compact` makes one, of what the
-        context at the source's leaf has of the stretch, with further ``instructions``; of a stretch
-        that the path has already, none is made. Each call is in the ledger, for ``branch_summary``, before its answer
-        is used. If the summary fails, nothing is appended.
-
-        Raises `EntryNotFound`, `LeafConflict`, `InvalidEntry`, `CallConflict`, `SummaryFailed`, whose cause is the
-        model's error, and `InvalidArgument` if there is nothing to bring back. O(forks on the paths), and with a model
-        or a mode, the cost of the source's context.
-        """
-        checked_leaf(source_leaf, "source_leaf")
-        seen = checked_seen(expected_leaf, expected_revision)
-        source_id = self._session.ref if source is None else checked_session(source)
-        if details is not None and (not isinstance(details, Mapping) or MERGED in details):
-            raise InvalidArgument(f"details: should be an object without {MERGED!r}, which the summary brings along")
-        making = checked_making(model, mode, settings, instructions, window)
-        if making is not None and (summary is not None or usage is not None or calls):
-            raise InvalidArgument(
-                "summary, usage and calls: are those of a summary that you give; leave them out with a model or a mode"
-            )
-        if making is not None:
-            return await self._merge_made(making, source_id, source_leaf, seen, dict(details or {}))
-        if summary is None:
-            raise InvalidArgument("summary: give one, or the model or mode that makes it")
-        NewEntry.branch_summary(
-            summary, from_id=None, details=None if details is None else dict(details), usage=usage, calls=calls
-        )
-
-        async def merge() -> Appended:
-            merged = await self._range(source_id, source_leaf, self._session._built_on(seen))
-            noted: JsonObject = {**(details or {}), MERGED: merged.as_json}
-            entry = NewEntry.branch_summary(summary, from_id=merged.leaf_id, details=noted, usage=usage, calls=calls)
-            return await self._append_merged(merged, entry, seen)
-
-        return await self._session._commit(merge, self._session._note_append)
-
-    async def _merge_made(
-        self, making: BranchMaking, source_id: str, source_leaf: LeafChoice, seen: Seen, details: JsonObject
-    ) -> Appended:
-        """Have a summary made and append it, unless the path has one of the stretch already."""
-        async with self._session._turn:
-            into = self._session._built_on(seen)
-            merged = await self._range(source_id, source_leaf, into)
-            _, first = await self._recalled(_key_of(merged), seen)
-            if first is not None:
-                return first
-            await self._session._compare(seen)
-            read = await self._backend.read_context(source_id, leaf=merged.leaf_id)
-        branch = await Compactions(self._session)._told_branch(
-            making,
-            context_of(read.entries or (), read.compaction),
-            merged.after,
-            shown_at=into,
-            preamble=modes.MERGED_PREAMBLE,
-        )
-        if branch is None:
-            raise InvalidArgument(
-                f"session {source_id!r}: there is nothing to bring back: its context has nothing of what comes after "
-                f"{merged.after!r}"
-            )
-        noted: JsonObject = {**branch.details, **details, MERGED: merged.as_json}
-        entry = NewEntry.branch_summary(branch.text, from_id=merged.leaf_id, details=noted, calls=branch.calls)
-
-        async def merge() -> Appended:
-            now = self._session._built_on(seen)
-            if now != into and await self._range(source_id, merged.leaf_id, now) != merged:
-                # The leaf was moved meanwhile to where another stretch would have to be summarized.
-                raise LeafConflict(self._session.id, into, now)
-            return await self._append_merged(merged, entry, seen)
-
-        return await self._session._commit(merge, self._session._note_append)
-
-    async def _append_merged(self, merged: MergedRange, summary: NewEntry, seen: Seen) -> Appended:
-        """Append the summary of a stretch, once."""
-        priced = self._session._pricer.price_entries([summary])
-        appended, written = await write_what_fits(partial(self._append_once, _key_of(merged), seen), priced)
-        return appended if appended.replayed else with_oddities(appended, written)
-
-    async def _range(self, source_id: str, source_leaf: LeafChoice, into: str | None) -> MergedRange:
-        leaf = await self._resolved(source_id, source_leaf)
-        after = await self._backend.common_ancestor(self._ref, source_id, leaf=into, other_leaf=leaf)
-        if leaf is None or leaf == after:
-            raise InvalidArgument(
-                f"session {source_id!r}: there is nothing to bring back: its leaf {leaf!r} is on the path already"
-            )
-        entry = await self._backend.get_entry(source_id, leaf)
-        if entry is None:
-            raise EntryNotFound(source_id, leaf)
-        before = None if after is None else await self._backend.get_entry(source_id, after)
-        return MergedRange(source_id, after, leaf, entry.depth - (-1 if before is None else before.depth))
-
-    async def _append_once(self, key: str, seen: Seen, entries: Sequence[NewEntry]) -> Appended:
-        """Append, unless the path to the leaf has the append of this key already; return the first result.
-
-        An append that was undone, or lies on another branch, does not count: it is appended anew, under the next key.
-        """
-        while True:
-            numbered, first = await self._recalled(key, seen)
-            if first is not None:
-                return first
-            # Another writer may just have brought the same stretch, in other words.
-            with suppress(IdempotencyConflict):
-                return await self._backend.append(
-                    self._ref, entries, expected=self._session._expected(seen), idempotency_key=numbered
-                )
-
-    async def _recalled(self, key: str, seen: Seen) -> tuple[str, Appended | None]:
-        """Return the first result of the append of a key, if the path to the leaf has it, else None.
-
-        Before it comes the name under which it was appended, or is to be.
-        """
-        number = 0
-        while (first := await self._backend.recall_append(self._ref, f"{key}:{number}")) is not None:
-            leaf = self._session._built_on(seen)
-            if leaf is not None and await self._is_on_path(first, leaf):
-                return f"{key}:{number}", replace(first, leaf_id=leaf, revision=self._session._revision)
-            number += 1
-        return f"{key}:{number}", None
-
-    async def _is_on_path(self, first: Appended, leaf: str) -> bool:
-        try:
-            return await self._backend.is_ancestor(self._ref, first.entry_id, leaf)
-        except EntryNotFound:
-            return False
-
-    async def is_ancestor(self, entry_id: str, *, of: str) -> bool:
-        """Return whether ``entry_id`` is ``of`` or an ancestor of it. Raises `EntryNotFound` for either."""
-        checked_id(entry_id, "entry_id")
-        checked_id(of, "of")
-        return await self._ask(self._backend.is_ancestor, entry_id, of)
-
-    async def children(self, entry_id: str | None) -> list[Entry]:
-        """Return the entries that the session sees whose parent is ``entry_id``, in the order of `get_tree`.
-
-        For None, the roots. Retracted entries are left out. O(children, those that only other sessions see included).
-        Raises `EntryNotFound` for an entry the session does not see.
-        """
-        checked_place(entry_id, "entry_id")
-        return await self._ask(self._backend.children, entry_id)

@@ -481,7 +481,7 @@ class Handle:
         """Return the session's row as it is stored, which nothing of this handle is made to follow."""
         info = await self._backend.get_session(self._ref)
         if info is None:
-            raise SessionNotFound(self.id)
+            raise SessionNotFound(str(self._ref))
         return info
 
     def _built_on(self, seen: Seen) -> str | None:

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from datetime import datetime
 from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias, cast
 
+from msgspec import field
 from msgspec.structs import replace
 
-from flue_py.core.context import PROVENANCE, is_editable, same_entry
-from flue_py.core.entries import NewEntry, leaving
-from flue_py.core.json import JsonValue, decode_object
-from flue_py.core.kinds import message_text
+from flue_py.core.context import (
+    MERGED,
+    PROVENANCE,
+    ContextEntry,
+    DiffSide,
+    LeafDiff,
+    MergedRange,
+    check_whole_exchanges,
+    context_of,
+    copy_of,
+    entry_costs,
+    is_editable,
+    range_key,
+    same_entry,
+    total_cost,
+)
+from flue_py.core.entries import Entry, NewEntry, entry_prefix, leaving, referred_artifact
+from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object
+from flue_py.core.kinds import BRANCH_SUMMARY, MESSAGE, message_text
 from flue_py.core.operations import EndTask, MoveLeaf, Redo, Undo, UpdateSession
 from flue_py.core.sessions import (
     NOTHING_SEEN,
     STORED,
+    Appended,
     Change,
     LeafChoice,
     LogLine,
@@ -35,26 +52,24 @@ from flue_py.core.sessions import (
     check_task_end,
     checked_title,
 )
-from flue_py.errors import EntryNotFound, InvalidArgument, StoreClosed
-from flue_py.lazy import lazy_module
-from flue_py.sessions.compact import (
-    Around,
-    Branches,
-    BranchMaking,
-    BranchSummary,
-    Compactions,
-    Leaving,
-    Summarizing,
-    SummaryAnswer,
-    checked_hook,
-    checked_making,
-    no_summary,
-    summary_entry,
+from flue_py.errors import (
+    EntryNotFound,
+    IdempotencyConflict,
+    InvalidArgument,
+    LeafConflict,
+    SessionNotFound,
+    StoreClosed,
+    SummaryFailed,
+    shown,
 )
+from flue_py.lazy import lazy_module
+from flue_py.sessions.compact import Around, Compactions, checked_hook
 from flue_py.sessions.handle import (
     ChangedMetadata,
     Group,
+    HasId,
     check_rewind,
+    checked_count,
     checked_flag,
     checked_id,
     checked_leaf,
@@ -64,15 +79,27 @@ from flue_py.sessions.handle import (
     checked_place,
     checked_revision,
     checked_seen,
+    checked_session,
     checked_text,
+    optional,
 )
 from flue_py.sessions.marks import Marks
-from flue_py.sessions.money import Spending, model_of
+from flue_py.sessions.money import Spending, model_of, window_of
 from flue_py.sessions.request import Context, Reports, offered_tools
-from flue_py.sessions.write import Artifacts, Writing, new_fork, new_task, write_what_fits
+from flue_py.sessions.write import (
+    Artifacts,
+    Writing,
+    artifact_entry,
+    new_fork,
+    new_task,
+    with_oddities,
+    write_what_fits,
+)
 
 if TYPE_CHECKING:
+    from flue_py.compaction import material as hooks
     from flue_py.compaction import modes
+    from flue_py.compaction import settings as policy
     from flue_py.compaction.material import BeforeCompaction
     from flue_py.compaction.modes import Mode
     from flue_py.compaction.plan import CompactionResult
@@ -85,7 +112,9 @@ if TYPE_CHECKING:
     from flue_py.core.model import Model
 else:
     # Most sessions are never compacted, and a command should start without these.
+    hooks = lazy_module("flue_py.compaction.material")
     modes = lazy_module("flue_py.compaction.modes")
+    policy = lazy_module("flue_py.compaction.settings")
     tokens = lazy_module("flue_py.context.tokens")
 
 
@@ -394,10 +423,9 @@ class Session(Writing):
 
         async def summarize(leaving: Leaving) -> BranchSummary | None:
             items = (await self._read_context(leaving.from_id)).items
-            summary = await self.compactions._told_branch(
+            return await self.branches._summary_of(
                 making, items, leaving.common_id, shown_at=leaving.from_id, preamble=modes.PREAMBLE
             )
-            return None if summary is None else BranchSummary(summary.text, summary.details, calls=summary.calls)
 
         return summarize
 
@@ -763,3 +791,416 @@ class Tasks(Group[Session]):
     async def parents(self) -> list[TaskLink]:
         """Return the links that point to this session, by parent id."""
         return await self._ask(self._backend.task_parents)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Summaries of branches, and the branches of a session.
+
+
+class BranchMaking(Frozen):
+    """How a branch is to be summarized, checked before anything is done."""
+
+    model: Model | None
+    mode: Mode
+    settings: CompactionSettings
+    instructions: str | None
+    window: int | None
+
+
+def checked_making(
+    model: Model | None,
+    mode: str | Mode | None,
+    settings: CompactionSettings | None,
+    instructions: str | None,
+    window: int | None,
+) -> BranchMaking | None:
+    """Return how a branch is to be summarized; None where neither a model nor a mode nor settings ask for it."""
+    checked_text(instructions, "instructions")
+    optional(checked_count, window, "window")
+    if model is None and mode is None and settings is None:
+        if instructions is not None or window is not None:
+            raise InvalidArgument("instructions: nothing is summarized by a model; give a model, a mode or settings")
+        return None
+    model = None if model is None else model_of(model)
+    mode = modes.checked_mode(mode, settings, has_model=model is not None)
+    return BranchMaking(model, mode, policy.checked_settings(settings), instructions, window_of(window, model))
+
+
+class Leaving(Frozen):
+    """The branch that a navigation is about to leave: the entries after ``common_id`` up to the leaf, ``from_id``.
+
+    ``to_id`` will be the leaf. Each id is None before the first entry.
+    """
+
+    from_id: str | None
+    to_id: str | None
+    common_id: str | None
+    entries: tuple[Entry, ...]
+
+
+class BranchSummary(Frozen):
+    """A summary of a branch that was left: its text, and the calls it took (see `Session.append_branch_summary`)."""
+
+    text: str
+    details: JsonValue = None
+    usage: Mapping[str, JsonValue] | None = None
+    calls: Sequence[Mapping[str, JsonValue]] = field(default=())
+
+
+SummaryAnswer: TypeAlias = str | BranchSummary | Literal[False] | None
+Summarizing: TypeAlias = Callable[[Leaving], SummaryAnswer | Awaitable[SummaryAnswer]]
+
+
+def summary_entry(answer: object) -> NewEntry:
+    """Return a summary as an entry that does not name any leaf yet (see `leaving`). Raises `InvalidArgument`."""
+    if isinstance(answer, str):
+        answer = BranchSummary(answer)
+    if not isinstance(answer, BranchSummary):
+        raise no_summary(answer)
+    return NewEntry.branch_summary(
+        answer.text, from_id=None, details=answer.details, usage=answer.usage, calls=answer.calls
+    )
+
+
+def no_summary(value: object) -> InvalidArgument:
+    return InvalidArgument(f"summary: should be a text, a BranchSummary or None, not {type(value).__name__}")
+
+
+def _key_of(merged: MergedRange) -> str:
+    return range_key("summary", merged.session_id, merged.after, merged.leaf_id)
+
+
+class Branches(Group[Session]):
+    """Common ancestors and differences of sessions and branches, and entries that are taken over."""
+
+    async def common_ancestor(
+        self, other: HasId | str | None = None, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
+    ) -> str | None:
+        """Return the deepest entry on the path to ``leaf`` and on that to ``other_leaf``; None without one.
+
+        ``other`` is the session that ``other_leaf`` is read in: this one where it is left out. A session of another
+        tree, such as a task session, has nothing in common. Raises `SessionNotFound`, `EntryNotFound`. O(forks on
+        the paths).
+        """
+        checked_leaf(leaf)
+        checked_leaf(other_leaf, "other_leaf")
+        other_id = self._session.ref if other is None else checked_session(other)
+        return await self._ask(self._backend.common_ancestor, other_id, leaf=leaf, other_leaf=other_leaf)
+
+    async def diff(
+        self, other: HasId | str | None = None, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
+    ) -> LeafDiff:
+        """Return the entries of the path to ``leaf`` that the one to ``other_leaf`` has not, and the reverse.
+
+        Arguments and errors are those of `common_ancestor`. The leaves are those stored as it begins. O(entries that
+        differ + forks on the paths + calls of the trees).
+        """
+        checked_leaf(leaf)
+        checked_leaf(other_leaf, "other_leaf")
+        other_id = self._session.ref if other is None else checked_session(other)
+        async with self._session._turn:
+            mine = await self._resolved(self._ref, leaf)
+            theirs = await self._resolved(other_id, other_leaf)
+            ancestor = await self._backend.common_ancestor(self._ref, other_id, leaf=mine, other_leaf=theirs)
+            left = await self._side(self._ref, mine, ancestor)
+            return LeafDiff(ancestor, left, await self._side(other_id, theirs, ancestor))
+
+    async def _resolved(self, session_id: str, leaf: LeafChoice) -> str | None:
+        """Return a leaf to read at as an id: where another writer moves the stored one, all reads stay with this."""
+        if not isinstance(leaf, Stored):
+            return leaf
+        info = await self._backend.get_session(session_id)
+        if info is None:
+            raise SessionNotFound(session_id)
+        return info.leaf_id
+
+    async def _side(self, session_id: str, leaf: str | None, ancestor: str | None) -> DiffSide:
+        read = await self._backend.read_path_since(session_id, ancestor, leaf=leaf)
+        window = await self._backend.read_usage(session_id, ancestor, leaf=leaf)
+        entries = read.entries or ()
+        paid = await self._backend.read_entry_costs(session_id) if entries else {}
+        return DiffSide(session_id, leaf, entries, window.usage, total_cost(entry_costs(entries, paid).values()))
+
+    async def cherry_pick(
+        self,
+        entry_ids: Sequence[str],
+        *,
+        source: HasId | str | None = None,
+        whole: bool = True,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Appended:
+        """Append copies of chosen entries of a branch, a fork or a task session below the leaf, in order of depth.
+
+        ``source`` is the session that sees them: this one where it is left out. They have to lie on one path. A copy
+        has an id of its own, the same payload, and in its ``extra`` where it comes from (`provenance_of`); its cost
+        is counted where it was paid, and nowhere else. The artifact that a message refers to is copied before it.
+        Done once: where the path already has the copies of these entries, the first result comes back (``replayed``).
+        With ``whole`` a tool call and its result come together or not at all. Raises `EntryNotFound`, `LeafConflict`,
+        and `InvalidArgument` for no entries, entries on different paths, compactions, exclusions, and half an exchange.
+        O(entries).
+        """
+        checked_flag(whole, "whole")
+        seen = checked_seen(expected_leaf, expected_revision)
+        source_id = self._session.ref if source is None else checked_session(source)
+        if isinstance(entry_ids, (str, bytes)) or not isinstance(entry_ids, Sequence) or not entry_ids:
+            raise InvalidArgument(f"entry_ids: {shown(entry_ids)} is not a list of entry ids; name at least one")
+        wanted = list(dict.fromkeys(checked_id(entry_id, "entry_ids") for entry_id in entry_ids))
+
+        async def pick() -> Appended:
+            picked = await self._chosen(source_id, wanted)
+            if whole:
+                await self._check_whole(source_id, picked)
+            await self._check_elsewhere(picked, self._session._built_on(seen))
+            names = [name for entry in picked for name in (entry.session_id or source_id, entry.id)]
+            copies = [copy for entry in picked for copy in await self._copies_of(entry, source_id)]
+            return await self._append_once(range_key("pick", *names), seen, copies)
+
+        return await self._session._commit(pick, self._session._note_append)
+
+    async def _chosen(self, source_id: str, wanted: Sequence[str]) -> list[Entry]:
+        picked = []
+        for entry_id in wanted:
+            entry = await self._backend.get_entry(source_id, entry_id)
+            if entry is None:
+                raise EntryNotFound(source_id, entry_id)
+            picked.append(entry)
+        picked.sort(key=lambda entry: entry.depth)
+        for entry in picked[:-1]:
+            if not await self._backend.is_ancestor(source_id, entry.id, picked[-1].id):
+                raise InvalidArgument(
+                    f"entry_ids: {entry.id!r} is not on the path to {picked[-1].id!r}; pick from one path at a time"
+                )
+        return picked
+
+    async def _copies_of(self, entry: Entry, source_id: str) -> list[NewEntry]:
+        """Return the copy of an entry, after that of the artifact to which it refers."""
+        copies = [copy_of(entry, source_id)]
+        artifact_id = referred_artifact(entry.fields) if entry.kind == MESSAGE else None
+        if artifact_id is not None:
+            artifact = await artifact_entry(self._backend, source_id, artifact_id)
+            if artifact is not None:
+                entry_id = entry_prefix(artifact_id) + self._backend.new_entry_id()
+                copies.insert(0, replace(copy_of(artifact, source_id), id=entry_id))
+        return copies
+
+    async def _check_whole(self, source_id: str, picked: Sequence[Entry]) -> None:
+        """Raise `InvalidArgument` for half an exchange. Pairing depends on all entries in between."""
+        if all(entry.kind != MESSAGE for entry in picked):
+            return
+        read = await self._backend.read_path_since(source_id, picked[0].parent_id, leaf=picked[-1].id)
+        check_whole_exchanges(read.entries or (), {entry.id for entry in picked})
+
+    async def _check_elsewhere(self, picked: Sequence[Entry], leaf: str | None) -> None:
+        """Raise `InvalidArgument` if the path has one of the entries themselves."""
+        for entry in picked:
+            there = await self._backend.get_entry(self._ref, entry.id)
+            if there != entry or leaf is None:
+                continue
+            if await self._backend.is_ancestor(self._ref, entry.id, leaf):
+                raise InvalidArgument(f"entry_ids: entry {entry.id!r} is on the path to {leaf!r} already")
+
+    async def merge_back(
+        self,
+        summary: str | None = None,
+        *,
+        source: HasId | str | None = None,
+        source_leaf: LeafChoice = STORED,
+        details: Mapping[str, JsonValue] | None = None,
+        usage: Mapping[str, JsonValue] | None = None,
+        calls: Sequence[Mapping[str, JsonValue]] = (),
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+        model: Model | None = None,
+        mode: str | Mode | None = None,
+        settings: CompactionSettings | None = None,
+        instructions: str | None = None,
+        window: int | None = None,
+    ) -> Appended:
+        """Append a summary of a branch, a fork or a task session, from where it parted from the leaf.
+
+        The summary is a branch summary whose ``fromId`` is the leaf it sums up, and whose details say which stretch of
+        which session it stands for (`merged_range_of`): the entries after the common ancestor, or all of a session of
+        another tree. Done once for each stretch: where the path already has it, the first result comes back
+        (``replayed``), whatever the summary says. Nothing is counted again: what the branch cost stays where it was
+        paid. ``usage`` and ``calls`` are those of the summary, as for `append_branch_summary`: the ledger
+        counts them under the purpose ``branch_summary``, unless the summary was there already (a call paid for all
+        that is for `record_call`). ``oddities`` name the numbers that cannot be counted, which refuses nothing.
+
+        With ``model``, ``mode`` or ``settings`` in place of a summary, it is made as `compact` makes one, of what the
+        context at the source's leaf has of the stretch, with further ``instructions``; of a stretch
+        that the path has already, none is made. Each call is in the ledger, for ``branch_summary``, before its answer
+        is used. If the summary fails, nothing is appended.
+
+        Raises `EntryNotFound`, `LeafConflict`, `InvalidEntry`, `CallConflict`, `SummaryFailed`, whose cause is the
+        model's error, and `InvalidArgument` if there is nothing to bring back. O(forks on the paths), and with a model
+        or a mode, the cost of the source's context.
+        """
+        checked_leaf(source_leaf, "source_leaf")
+        seen = checked_seen(expected_leaf, expected_revision)
+        source_id = self._session.ref if source is None else checked_session(source)
+        if details is not None and (not isinstance(details, Mapping) or MERGED in details):
+            raise InvalidArgument(f"details: should be an object without {MERGED!r}, which the summary brings along")
+        making = checked_making(model, mode, settings, instructions, window)
+        if making is not None and (summary is not None or usage is not None or calls):
+            raise InvalidArgument(
+                "summary, usage and calls: are those of a summary that you give; leave them out with a model or a mode"
+            )
+        if making is not None:
+            return await self._merge_made(making, source_id, source_leaf, seen, dict(details or {}))
+        if summary is None:
+            raise InvalidArgument("summary: give one, or the model or mode that makes it")
+        NewEntry.branch_summary(
+            summary, from_id=None, details=None if details is None else dict(details), usage=usage, calls=calls
+        )
+
+        async def merge() -> Appended:
+            merged = await self._range(source_id, source_leaf, self._session._built_on(seen))
+            noted: JsonObject = {**(details or {}), MERGED: merged.as_json}
+            entry = NewEntry.branch_summary(summary, from_id=merged.leaf_id, details=noted, usage=usage, calls=calls)
+            return await self._append_merged(merged, entry, seen)
+
+        return await self._session._commit(merge, self._session._note_append)
+
+    async def _merge_made(
+        self, making: BranchMaking, source_id: str, source_leaf: LeafChoice, seen: Seen, details: JsonObject
+    ) -> Appended:
+        """Have a summary made and append it, unless the path has one of the stretch already."""
+        async with self._session._turn:
+            into = self._session._built_on(seen)
+            merged = await self._range(source_id, source_leaf, into)
+            _, first = await self._recalled(_key_of(merged), seen)
+            if first is not None:
+                return first
+            await self._session._compare(seen)
+            read = await self._backend.read_context(source_id, leaf=merged.leaf_id)
+        branch = await self._summary_of(
+            making,
+            context_of(read.entries or (), read.compaction),
+            merged.after,
+            shown_at=into,
+            preamble=modes.MERGED_PREAMBLE,
+        )
+        if branch is None:
+            raise InvalidArgument(
+                f"session {source_id!r}: there is nothing to bring back: its context has nothing of what comes after "
+                f"{merged.after!r}"
+            )
+        noted: JsonObject = {**cast("JsonObject", branch.details), **details, MERGED: merged.as_json}
+        entry = NewEntry.branch_summary(branch.text, from_id=merged.leaf_id, details=noted, calls=branch.calls)
+
+        async def merge() -> Appended:
+            now = self._session._built_on(seen)
+            if now != into and await self._range(source_id, merged.leaf_id, now) != merged:
+                # The leaf was moved meanwhile to where another stretch would have to be summarized.
+                raise LeafConflict(self._session.id, into, now)
+            return await self._append_merged(merged, entry, seen)
+
+        return await self._session._commit(merge, self._session._note_append)
+
+    async def _append_merged(self, merged: MergedRange, summary: NewEntry, seen: Seen) -> Appended:
+        """Append the summary of a stretch, once."""
+        priced = self._session._pricer.price_entries([summary])
+        appended, written = await write_what_fits(partial(self._append_once, _key_of(merged), seen), priced)
+        return appended if appended.replayed else with_oddities(appended, written)
+
+    async def _range(self, source_id: str, source_leaf: LeafChoice, into: str | None) -> MergedRange:
+        leaf = await self._resolved(source_id, source_leaf)
+        after = await self._backend.common_ancestor(self._ref, source_id, leaf=into, other_leaf=leaf)
+        if leaf is None or leaf == after:
+            raise InvalidArgument(
+                f"session {source_id!r}: there is nothing to bring back: its leaf {leaf!r} is on the path already"
+            )
+        entry = await self._backend.get_entry(source_id, leaf)
+        if entry is None:
+            raise EntryNotFound(source_id, leaf)
+        before = None if after is None else await self._backend.get_entry(source_id, after)
+        return MergedRange(source_id, after, leaf, entry.depth - (-1 if before is None else before.depth))
+
+    async def _append_once(self, key: str, seen: Seen, entries: Sequence[NewEntry]) -> Appended:
+        """Append, unless the path to the leaf has the append of this key already; return the first result.
+
+        An append that was undone, or lies on another branch, does not count: it is appended anew, under the next key.
+        """
+        while True:
+            numbered, first = await self._recalled(key, seen)
+            if first is not None:
+                return first
+            # Another writer may just have brought the same stretch, in other words.
+            with suppress(IdempotencyConflict):
+                return await self._backend.append(
+                    self._ref, entries, expected=self._session._expected(seen), idempotency_key=numbered
+                )
+
+    async def _recalled(self, key: str, seen: Seen) -> tuple[str, Appended | None]:
+        """Return the first result of the append of a key, if the path to the leaf has it, else None.
+
+        Before it comes the name under which it was appended, or is to be.
+        """
+        number = 0
+        while (first := await self._backend.recall_append(self._ref, f"{key}:{number}")) is not None:
+            leaf = self._session._built_on(seen)
+            # The entry may have been deleted since, with the session that had added it.
+            with suppress(EntryNotFound):
+                if leaf is not None and await self._backend.is_ancestor(self._ref, first.entry_id, leaf):
+                    return f"{key}:{number}", replace(first, leaf_id=leaf, revision=self._session._revision)
+            number += 1
+        return f"{key}:{number}", None
+
+    async def is_ancestor(self, entry_id: str, *, of: str) -> bool:
+        """Return whether ``entry_id`` is ``of`` or an ancestor of it. Raises `EntryNotFound` for either."""
+        checked_id(entry_id, "entry_id")
+        checked_id(of, "of")
+        return await self._ask(self._backend.is_ancestor, entry_id, of)
+
+    async def children(self, entry_id: str | None) -> list[Entry]:
+        """Return the entries that the session sees whose parent is ``entry_id``, in the order of `get_tree`.
+
+        For None, the roots. Retracted entries are left out. O(children, those that only other sessions see included).
+        Raises `EntryNotFound` for an entry the session does not see.
+        """
+        checked_place(entry_id, "entry_id")
+        return await self._ask(self._backend.children, entry_id)
+
+    async def _summary_of(
+        self,
+        making: BranchMaking,
+        items: Sequence[ContextEntry],
+        common: str | None,
+        *,
+        shown_at: str | None,
+        preamble: str,
+    ) -> BranchSummary | None:
+        """Return the summary of the items of a context after ``common``, behind a preamble, with the calls it took.
+
+        It is counted by the model that this session has at the leaf ``shown_at``. None if there is nothing to
+        summarize. Raises `SummaryFailed`, whose cause is the model's error.
+        """
+        entry = None if common is None else await self._session.get_entry(common)
+        above = -1 if entry is None else entry.depth
+        compactions, model = self._session.compactions, making.model
+        counter = await compactions._counter_at(shown_at)
+        planned = modes.plan_branch([item for item in items if item.entry.depth > above], making.settings)
+        if planned is None:
+            return None
+        asker = None if model is None else compactions._asker_of(model, making.settings, BRANCH_SUMMARY)
+        material = hooks.Material(
+            planned,
+            counter.count,
+            None if planned.previous is None else planned.previous.details,
+            making.instructions,
+            making.window,
+            None if model is None else model.context_window,
+            summarizer_output=None if model is None else model.max_output_tokens,
+        )
+        material = modes.within_budget(material, preamble)
+        if planned.leaving:
+            text = await modes.make_text(making.mode, material, asker)
+            if not text.text.strip():
+                raise SummaryFailed(making.mode.name, "it made no text")
+        else:
+            text = modes.told_by_summaries(planned)
+        text = modes.held_to_budget(text, material, preamble)
+        notes: JsonObject = {"notes": [*text.notes]} if text.notes else {}
+        calls = () if asker is None else tuple(asker.calls)
+        return BranchSummary(preamble + text.text, {**text.details, **notes}, calls=calls)

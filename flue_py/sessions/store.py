@@ -8,10 +8,10 @@ from contextlib import aclosing, suppress
 from datetime import datetime
 from os import PathLike, fspath
 from pathlib import PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, cast
 
 from flue_py import db
-from flue_py.core.entries import Entry, NewEntry, checked_source
+from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.json import JsonValue, decode_object
 from flue_py.core.ledger import Budget
 from flue_py.core.operations import (
@@ -48,6 +48,7 @@ from flue_py.core.sessions import (
     SessionKind,
     SessionOrder,
     SessionPage,
+    SessionRef,
     StoreInfo,
     check_document_name,
     check_imported_session,
@@ -84,7 +85,6 @@ from flue_py.sessions.handle import (
     checked_id,
     checked_limit,
     checked_limits,
-    checked_messages,
     checked_metadata,
     checked_moment,
     checked_on_conflict,
@@ -101,16 +101,7 @@ from flue_py.sessions.handle import (
 from flue_py.sessions.money import StoreBudgets, StoreUsage
 from flue_py.sessions.search import StoreSearch, all_sessions, find_named
 from flue_py.sessions.session import Session
-from flue_py.sessions.write import (
-    Ground,
-    Offloader,
-    checked_root,
-    first_landed,
-    incoming_messages,
-    oddities_of,
-    with_oddities,
-    write_what_fits,
-)
+from flue_py.sessions.write import Writing, checked_root, oddities_of, write_what_fits
 from flue_py.system import async_once, in_full
 
 if TYPE_CHECKING:
@@ -823,7 +814,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
     async def append_messages(
         self,
         session: HasId | str,
-        messages: Sequence[Mapping[str, JsonValue] | Message | BaseModel],
+        messages: Sequence[Mapping[str, object] | Message | BaseModel],
         *,
         source: str | None = None,
         offload: OffloadSettings | None = None,
@@ -838,26 +829,22 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         otherwise; left out, below whatever is stored. Otherwise as `Session.append_messages`. Raises `SessionNotFound`,
         too. O(len(messages)).
         """
-        seen = checked_seen(expected_leaf, expected_revision)
+        checked_seen(expected_leaf, expected_revision)
         checked_on_conflict(on_conflict)
         check_name(idempotency_key, "idempotency_key")
         session_id = await self._own(session)
-        incoming = incoming_messages(checked_messages(messages), source)
-        checked_source(source)
-        if offload is not None:
-            offloader = Offloader(self._backend, self._limits, offload)
-            first = await first_landed(self._backend, session_id, idempotency_key)
-            ground = Ground(session_id, seen.leaf if first is None else first.parent_id)
-            incoming = await offloader.with_stubs(incoming, ground)
-        self._limits.check_entries(incoming.entries)
-
-        async def write(priced: Sequence[NewEntry]) -> Appended:
-            return await self._backend.append(
-                session_id, priced, expected=seen, on_conflict=on_conflict, idempotency_key=idempotency_key
-            )
-
-        written = await write_what_fits(write, self._pricer.price_entries(incoming.entries))
-        return incoming.noted_in(with_oddities(*written))
+        writer = Writing(self._backend, SessionInfo(session_id), self._limits, self._pricer)
+        # No row was read: it is whichever session has this id, and the leaf is the one that is stored.
+        writer._ref, writer._leaf_id = cast("SessionRef", session_id), cast("str", STORED)
+        return await writer.append_messages(
+            messages,
+            source=source,
+            offload=offload,
+            idempotency_key=idempotency_key,
+            on_conflict=on_conflict,
+            expected_leaf=expected_leaf,
+            expected_revision=expected_revision,
+        )
 
     @async_once("atomic()")
     async def atomic(self, *, idempotency_key: str | None = None) -> AsyncIterator[Atomic]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -98,11 +99,7 @@ else:
 
 
 _NEUTRAL = frozenset({"role", "content", "name"})
-
-
 _OUR_MODELS = "flue_py.core.messages"
-
-
 _SPEAKERS = frozenset({"user", "assistant", "system", "developer"})
 
 
@@ -143,7 +140,7 @@ def as_incoming(entries: list[NewEntry]) -> Incoming:
 
 
 def incoming_message(
-    message: Mapping[str, JsonValue] | Message | BaseModel,
+    message: Mapping[str, object] | Message | BaseModel,
     source: str | None,
     calls: Sequence[Mapping[str, JsonValue]] = (),
     produced_under: str | None = None,
@@ -156,7 +153,7 @@ def incoming_message(
 
 
 def incoming_messages(
-    messages: Sequence[Mapping[str, JsonValue] | Message | BaseModel],
+    messages: Sequence[Mapping[str, object] | Message | BaseModel],
     source: str | None,
     produced_under: str | None = None,
 ) -> Incoming:
@@ -233,7 +230,7 @@ def _answer_of(whole: Response, converted: Sequence[tuple[JsonObject, JsonObject
     return answers[-1]
 
 
-def _plain(message: Mapping[str, JsonValue] | Message | BaseModel) -> Mapping[str, JsonValue] | Message:
+def _plain(message: Mapping[str, object] | Message | BaseModel) -> Mapping[str, JsonValue] | Message:
     """Return an object of a provider's library as JSON, its set fields only. Anything else is returned as it is."""
     if isinstance(message, dict) or type(message).__module__ == _OUR_MODELS or not hasattr(message, "model_dump"):
         return cast("Mapping[str, JsonValue] | Message", message)
@@ -535,19 +532,21 @@ async def artifact_entry(backend: Backend, session_id: str, artifact_id: str) ->
     stored = await backend.get_entry(session_id, ids[0]) if ids else None
     if stored is not None and _has(stored, artifact_id):
         return stored
-    after = None
+    for entry in await _artifact_entries(backend, session_id):
+        if _has(entry, artifact_id):
+            return await backend.get_entry(session_id, entry.id)
+    return None
+
+
+async def _artifact_entries(backend: Backend, session_id: str) -> list[Entry]:
+    """Return the entries of the artifacts that a session sees, without their texts."""
+    entries: list[Entry] = []
     while True:
-        page = await _page(backend, session_id, after)
-        for entry in page:
-            if _has(entry, artifact_id):
-                return await backend.get_entry(session_id, entry.id)
+        after = entries[-1].id if entries else None
+        page = await backend.read_entries(session_id, kind=ARTIFACT, after=after, limit=_PAGE, contents=False)
+        entries += page
         if len(page) < _PAGE:
-            return None
-        after = page[-1].id
-
-
-async def _page(backend: Backend, session_id: str, after: str | None) -> list[Entry]:
-    return await backend.read_entries(session_id, kind=ARTIFACT, after=after, limit=_PAGE, contents=False)
+            return entries
 
 
 def _has(entry: Entry, artifact_id: str) -> bool:
@@ -647,7 +646,7 @@ class Writing(Handle):
 
     async def append_message(
         self,
-        message: Mapping[str, JsonValue] | Message | BaseModel,
+        message: Mapping[str, object] | Message | BaseModel,
         *,
         source: str | None = None,
         calls: Sequence[Mapping[str, JsonValue]] = (),
@@ -695,7 +694,7 @@ class Writing(Handle):
 
     async def append_messages(
         self,
-        messages: Sequence[Mapping[str, JsonValue] | Message | BaseModel],
+        messages: Sequence[Mapping[str, object] | Message | BaseModel],
         *,
         source: str | None = None,
         produced_under: str | None = None,
@@ -1021,14 +1020,8 @@ class Artifacts(Group[Handle]):
         A result that came twice is there twice, with one id and an entry each. O(entries), though not their payloads,
         and nothing of the texts.
         """
-        all_artifacts: list[Artifact] = []
-        after = None
-        while True:
-            page = await self._artifact_entries(after)
-            all_artifacts += [artifact for entry in page if (artifact := artifact_of(entry)) is not None]
-            if len(page) < _PAGE:
-                return tuple(all_artifacts)
-            after = page[-1].id
+        entries = await self._ask(partial(_artifact_entries, self._backend))
+        return tuple(artifact for entry in entries if (artifact := artifact_of(entry)) is not None)
 
     async def read(
         self, artifact_id: str, *, start: int = 0, length: int | None = 20_000, grep: str | None = None
@@ -1078,7 +1071,3 @@ class Artifacts(Group[Handle]):
             except (ArtifactNotFound, InvalidArgument) as error:
                 text, failed = str(error), True
         return tool_result(call_id, artifacts.READ_ARTIFACT_TOOL["name"], text, is_error=failed)
-
-    async def _artifact_entries(self, after: str | None) -> list[Entry]:
-        async with self._session._turn:
-            return await _page(self._backend, self._ref, after)

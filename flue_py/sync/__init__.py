@@ -41,6 +41,7 @@ from flue_py.errors import InvalidArgument, StoreClosed, WrongEventLoop, shown
 from flue_py.sessions import compact, marks, money, request, store, write
 from flue_py.sessions.batch import Atomic as AsyncAtomic
 from flue_py.sessions.handle import HasId
+from flue_py.sessions.session import Branches as AsyncBranches
 from flue_py.sessions.session import Session as AsyncSession
 from flue_py.sessions.session import Tasks as AsyncTasks
 from flue_py.sessions.store import Store as AsyncStore
@@ -468,15 +469,15 @@ class Tasks(Twin[AsyncTasks]):
     parents = blocking(AsyncTasks.parents)
 
 
-class Branches(Twin[compact.Branches]):
+class Branches(Twin[AsyncBranches]):
     """The blocking twin of ``session.branches``."""
 
-    is_ancestor = blocking(compact.Branches.is_ancestor)
-    children = blocking(compact.Branches.children)
-    common_ancestor = blocking(compact.Branches.common_ancestor)
-    diff = blocking(compact.Branches.diff)
-    cherry_pick = blocking(compact.Branches.cherry_pick)
-    merge_back = blocking(compact.Branches.merge_back)
+    is_ancestor = blocking(AsyncBranches.is_ancestor)
+    children = blocking(AsyncBranches.children)
+    common_ancestor = blocking(AsyncBranches.common_ancestor)
+    diff = blocking(AsyncBranches.diff)
+    cherry_pick = blocking(AsyncBranches.cherry_pick)
+    merge_back = blocking(AsyncBranches.merge_back)
 
 
 class Artifacts(Twin[write.Artifacts]):

@@ -202,7 +202,7 @@ update_wrapper(summarize, original)
 # ---------------------------------------------------------------------------------------------------------------------
 # The blocking twins of a conversation and of its slash commands.
 
-Model: TypeAlias = Callable[[list[JsonObject]], Sequence[Mapping[str, JsonValue]]]
+Model: TypeAlias = Callable[[list[JsonObject]], Sequence[Mapping[str, object]]]
 """Takes the context, and returns the messages to append: answers and tool results, the last answer at the end."""
 
 
@@ -296,7 +296,7 @@ class Conversation(Twin[AsyncConversation]):
     retry = blocking(AsyncConversation.retry)
 
     def take_turn(
-        self, message: str | Mapping[str, JsonValue], model: Model, *, source: str = "prompt"
+        self, message: str | Mapping[str, object], model: Model, *, source: str = "prompt"
     ) -> list[JsonObject]:
         way, original = parts_of(self)
         model_call = awaited(self.store.backend.waiting, checked_plain(model, "model"))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from typing import TypedDict
 
 import pytest
 from msgspec.structs import replace
 
+from flue_py import Store
 from flue_py.core.entries import NewEntry
 from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.ledger import CallId, NewBudget
@@ -143,6 +145,11 @@ async def _happens(backend: Backend, write: str, _: _Written) -> None:
     assert is_changed is (write != "redo")
 
 
+class _Line(TypedDict):
+    role: str
+    content: str
+
+
 class AppendContract:
     """Appending entries, and how they are stored."""
 
@@ -158,6 +165,20 @@ class AppendContract:
         assert [entry.parent_id for entry in path] == [None, *[entry.id for entry in path[:-1]]]
         assert [entry.depth for entry in path] == [0, 1, 2, 3, 4]
         assert (await session_info(backend, session.id)).leaf_id == second.leaf_id
+
+    async def test_the_values_of_messages_may_be_of_any_type_that_json_has(self, backend: Backend) -> None:
+        line: _Line = {"role": "user", "content": "of a type of its own"}
+        values: dict[str, object] = {**line}
+        store = Store(backend)
+        session = await store.create_session()
+        await session.append_message(line)
+        await session.append_messages([values, line])
+        async with store.atomic() as batch:
+            batch.append_message(session, line)
+        await store.append_messages(session, [values])
+        assert await session.build_context() == [line] * 5
+        with pytest.raises(InvalidEntry, match=r"message\.content"):
+            await session.append_message({**values, "content": object()})
 
     async def test_a_batch_is_one_revision_with_its_entries_in_order(self, backend: Backend) -> None:
         session = await new_session(backend)
