@@ -239,8 +239,8 @@ def surroundings(folder: Path, counting: Counting) -> Iterator[None]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("FLUE_PY", "PYTEST_"))}
     settings = {"COLUMNS": "100", "NO_COLOR": "1", "HOME": str(folder), "PYTHONHASHSEED": "0"}
     with (
-        patch.object(opening, "_random_id", counting.id),
-        patch.object(opening, "_now_us", counting.now_us),
+        patch.object(opening, "random_id", counting.id),
+        patch.object(opening, "now_us", counting.now_us),
         patch.dict(os.environ, {**kept, **settings}, clear=True),
         patch.object(sys, "path", [str(folder), *sys.path]),
         contextlib.chdir(folder),
