@@ -15,29 +15,7 @@ from flue_py.core.kinds import COMPACTION, MESSAGE, message_text
 from flue_py.core.sessions import NewSession, derived_id
 from flue_py.core.usage import SUMMED, PaidCall, UsageTotals, call_of, read_reported, usage_json
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
-from flue_py.formats.kit import (
-    Draft,
-    IdTable,
-    Notes,
-    Recent,
-    RowReader,
-    SessionPart,
-    TaskOf,
-    TitleChange,
-    decode_row,
-    encode_decoded,
-    entry_kind,
-    first_rows,
-    has_type,
-    is_name,
-    message_content,
-    one_text,
-    read_moment,
-    stored_entry,
-    unreadable_entry,
-    unusable_id,
-    with_call,
-)
+from flue_py.formats import kit
 from flue_py.providers.base import fields_of, listed, without
 
 # The rows of a Claude Code transcript: how a file of them begins, and the fields that every row may have.
@@ -65,9 +43,9 @@ _BEGINNING = re.compile(rb"""\s*\{"parentUuid": ?(null|"[^"]{0,500}"),""")
 
 def looks_like_claude_code(first_bytes: bytes, path: str) -> bool:
     """Return whether a file begins like a Claude Code transcript: other programs have such rows, too, not messages."""
-    notes, has_row, has_others = Notes(), False, False
-    for raw in first_rows(first_bytes):
-        row = decode_row(2, raw, notes)
+    notes, has_row, has_others = kit.Notes(), False, False
+    for raw in kit.first_rows(first_bytes):
+        row = kit.decode_row(2, raw, notes)
         if row is None or not isinstance(row.get("type"), str):
             continue
         message = row.get("message")
@@ -109,14 +87,14 @@ class ClaudeRow(Struct):
         return self.raw.decode(errors="replace").strip()
 
 
-def read_claude_row(number: int, raw: bytes, notes: Notes) -> ClaudeRow | None:
+def read_claude_row(number: int, raw: bytes, notes: kit.Notes) -> ClaudeRow | None:
     """Return the row on a line; None for a blank line, and if it is not a row, which is noted. O(size)."""
-    fields = decode_row(number, raw, notes)
-    if fields is None or not has_type(number, fields, notes):
+    fields = kit.decode_row(number, raw, notes)
+    if fields is None or not kit.has_type(number, fields, notes):
         return None
     uuid = fields.get("uuid")
-    if isinstance(uuid, str) and uuid and not is_name(uuid):
-        notes.repair(number, f"{unusable_id(uuid)}; it was given another")
+    if isinstance(uuid, str) and uuid and not kit.is_name(uuid):
+        notes.repair(number, f"{kit.unusable_id(uuid)}; it was given another")
     return _row_of(number, raw, str(fields["type"]), fields)
 
 
@@ -128,7 +106,7 @@ def _row_of(line: int, raw: bytes, kind: str, fields: JsonObject) -> ClaudeRow:
         raw,
         kind,
         fields,
-        uuid if is_name(uuid) else None,
+        uuid if kit.is_name(uuid) else None,
         parent if isinstance(parent, str) and parent else None,
         message if isinstance(message, dict) else _NO_MESSAGE,
         has_message,
@@ -139,7 +117,7 @@ def message_name(row: ClaudeRow) -> str:
     """Return the name that the rows of one message share; behind some gateways all messages share it."""
     for name in (row.message.get("id"), row.fields.get("requestId")):
         # A name of NULs alone is none.
-        if isinstance(name, str) and (key := one_text(name)):
+        if isinstance(name, str) and (key := kit.one_text(name)):
             return key
     return f"row {row.uuid or row.line}"
 
@@ -193,10 +171,10 @@ def kept_rows(about: JsonObject) -> tuple[JsonValue, JsonValue]:
 def kind_of(row: ClaudeRow) -> str:
     """Return the kind of entry that a row outside the conversation becomes."""
     if is_failure(row):
-        return entry_kind(PREFIX, API_ERROR)
+        return kit.entry_kind(PREFIX, API_ERROR)
     subtype = row.fields.get("subtype")
     name = f"{row.type}.{subtype}" if row.type == "system" and isinstance(subtype, str) else row.type
-    return entry_kind(PREFIX, name)
+    return kit.entry_kind(PREFIX, name)
 
 
 # The sessions that the rows of one Claude Code transcript belong to: the main one, and those of its sub-agents.
@@ -231,7 +209,7 @@ class Group(Struct):
     pending_bytes: int = 0
 
 
-class Chain(Draft):
+class Chain(kit.Draft):
     """A session while its rows come: the main one of the file, or a task session.
 
     Of a part, ``began`` has the entries that called agents, by the names of those; ``calls`` were paid for a message
@@ -240,7 +218,7 @@ class Chain(Draft):
 
     id: str
     header: JsonObject
-    parent: TaskOf | None = None
+    parent: kit.TaskOf | None = None
     created_us: int | None = None
     open: Group | None = None
     tail: Node | None = None
@@ -257,7 +235,7 @@ class Chains:
     def __init__(self, file_name: str, session_id: str | None) -> None:
         self._file_name = file_name
         self._by_id: dict[str, Chain] = {}
-        self._of_row: Recent[Chain] = Recent(REMEMBERED)
+        self._of_row: kit.Recent[Chain] = kit.Recent(REMEMBERED)
         self.session_id = session_id
         self.main: Chain | None = None
 
@@ -271,14 +249,14 @@ class Chains:
         """Return the session a row belongs to: the main one, or the task session of its agent or its root."""
         fields = row.fields
         # Rows of the program's own, of requests say, name the agent alone.
-        if not (fields["isSidechain"] is True if "isSidechain" in fields else is_name(fields.get("agentId"))):
+        if not (fields["isSidechain"] is True if "isSidechain" in fields else kit.is_name(fields.get("agentId"))):
             chain = self.main
             if chain is None:
                 chain = self.main = self._begin(str(self.session_id), None)
         else:
             chain = self._of_task(row)
         if chain.created_us is None:
-            chain.created_us = read_moment(fields.get("timestamp"))
+            chain.created_us = kit.read_moment(fields.get("timestamp"))
         if "cwd" not in chain.header and "sessionId" in fields:
             # Up to the row that names the folder, so that it does not matter how much of the file there is yet.
             chain.header.update((name, fields[name]) for name in CONSTANT if name in fields)
@@ -290,7 +268,7 @@ class Chains:
         The bill is that session's, whether its file comes before, after or never.
         """
         asker = row.fields.get("requestSessionId")
-        if not is_name(asker) or asker == self.session_id:
+        if not kit.is_name(asker) or asker == self.session_id:
             return None
         chain = self._mentioned(row, asker, None)
         chain.header["sessionId"] = asker
@@ -298,7 +276,7 @@ class Chains:
 
     def of_agent(self, row: ClaudeRow, agent: JsonValue) -> Chain:
         """Return the task session of an agent that a row tells of; the row's own session if it names none."""
-        if not is_name(agent):
+        if not kit.is_name(agent):
             return self.of(row)
         return self._mentioned(row, task_session_id(str(self.session_id), agent), agent)
 
@@ -306,30 +284,30 @@ class Chains:
         """Return a session by a row of another one, which says when and where, as long as none of its own did."""
         chain = self._by_id.get(session_id) or self._begin(session_id, agent)
         if not chain.header:
-            chain.created_us = read_moment(row.fields.get("timestamp"))
+            chain.created_us = kit.read_moment(row.fields.get("timestamp"))
             chain.header.update((name, row.fields[name]) for name in CONSTANT if name in row.fields)
         return chain
 
     def _of_task(self, row: ClaudeRow) -> Chain:
         agent = row.fields.get("agentId")
-        chain = None if is_name(agent) or row.parent is None else self._of_row.get(row.parent)
+        chain = None if kit.is_name(agent) or row.parent is None else self._of_row.get(row.parent)
         if chain is None:
-            name = agent if is_name(agent) else row.uuid or derived_id(str(self.session_id), row.line)
+            name = agent if kit.is_name(agent) else row.uuid or derived_id(str(self.session_id), row.line)
             session_id = task_session_id(str(self.session_id), name)
             chain = self._by_id.get(session_id) or self._begin(session_id, name)
-        if row.uuid is not None and not is_name(agent):
+        if row.uuid is not None and not kit.is_name(agent):
             self._of_row.put(row.uuid, chain)
         return chain
 
     def _begin(self, session_id: str, agent: str | None) -> Chain:
-        parent = None if agent is None else TaskOf(str(self.session_id), agent[:200])
+        parent = None if agent is None else kit.TaskOf(str(self.session_id), agent[:200])
         chain = self._by_id[session_id] = Chain(session_id, {}, parent)
         return chain
 
-    def take_part(self, chain: Chain) -> SessionPart:
+    def take_part(self, chain: Chain) -> kit.SessionPart:
         """Return the entries that a session has gained since the last part was taken."""
-        version = one_text(chain.header.get("version")) or ""
-        imported: JsonObject = {"format": FORMAT, "version": version, "file": one_text(self._file_name) or ""}
+        version = kit.one_text(chain.header.get("version")) or ""
+        imported: JsonObject = {"format": FORMAT, "version": version, "file": kit.one_text(self._file_name) or ""}
         texts = chain.header.items()
         imported["header"] = {name: text[:1000] if isinstance(text, str) else None for name, text in texts}
         metadata: JsonObject = {"imported": imported}
@@ -340,7 +318,7 @@ class Chains:
             id=chain.id,
             title=names.get(False),
             auto_title=names.get(True),
-            cwd=one_text(chain.header.get("cwd")),
+            cwd=kit.one_text(chain.header.get("cwd")),
             metadata_text=encode_json(metadata, "header")[0],
             created_us=chain.created_us,
             kind="root" if chain.parent is None else "task",
@@ -512,11 +490,11 @@ _MERGED, _ENTRY, _ENTRY_OF_TASK = 0, 1, 2
 class Entries:
     """Makes the entries of a file, and knows which rows are in which. ``ready`` counts those that can be returned."""
 
-    def __init__(self, notes: Notes) -> None:
+    def __init__(self, notes: kit.Notes) -> None:
         self._notes = notes
-        self._ids = IdTable()
-        self._nodes: Recent[Node] = Recent(REMEMBERED)
-        self._branch_titles: Recent[tuple[Chain, TitleChange]] = Recent(1000)
+        self._ids = kit.IdTable()
+        self._nodes: kit.Recent[Node] = kit.Recent(REMEMBERED)
+        self._branch_titles: kit.Recent[tuple[Chain, kit.TitleChange]] = kit.Recent(1000)
         self.ready = 0
 
     # the rows, by their entries
@@ -595,7 +573,7 @@ class Entries:
     ) -> str:
         """Hand an entry over: below ``parent``, under the row's uuid, as the end of its step. Return its id."""
         entry_id = name or row.uuid or derived_id(chain.id, row.line, row.raw.strip().decode(errors="replace"))
-        moment = read_moment(row.fields.get("timestamp"))
+        moment = kit.read_moment(row.fields.get("timestamp"))
         if moment is None:
             moment = chain.last_time if chain.last_time is not None else chain.created_us
             if row.uuid is not None:
@@ -607,7 +585,7 @@ class Entries:
         text, replaced = None, content.surrogates_replaced
         if extra:
             try:
-                text, in_extra = encode_decoded(extra, "extra")
+                text, in_extra = kit.encode_decoded(extra, "extra")
                 replaced += in_extra
             except InvalidEntry as error:
                 self._notes.repair(row.line, f"{error}; what stands beside the message is left out")
@@ -639,10 +617,10 @@ class Entries:
         if row.type not in _TITLES:
             return
         name, rank = _TITLES[row.type]
-        title = (one_text(row.fields.get(name), 500) or "").strip()
+        title = (kit.one_text(row.fields.get(name), 500) or "").strip()
         if not title:
             return
-        change = TitleChange(entry_id, title, is_made=row.type != "custom-title")
+        change = kit.TitleChange(entry_id, title, is_made=row.type != "custom-title")
         leaf = row.fields.get("leafUuid")
         if row.type == "summary" and isinstance(leaf, str) and not self.is_known(leaf):
             # The title of a branch that comes later, or of another session.
@@ -656,14 +634,14 @@ class Entries:
     def user_message(self, row: ClaudeRow, message: JsonObject) -> NewEntry:
         """Return a message that the model did not write."""
         try:
-            return message_content(message)
+            return kit.message_content(message)
         except InvalidEntry as error:
             return self.unreadable(row, error, {"message": row.fields.get("message")})
 
     def custom(self, row: ClaudeRow, kind: str, body: JsonValue) -> NewEntry:
         """Return an entry that is not a message."""
         try:
-            return stored_entry(kind, body, encode_decoded)
+            return kit.stored_entry(kind, body, kit.encode_decoded)
         except InvalidEntry as error:
             return self.unreadable(row, error, {"line": row.text})
 
@@ -671,7 +649,7 @@ class Entries:
         """Return a row that cannot be of its type: kept whole, and noted."""
         kind = f"{UNREADABLE}message" if row.type in ("user", "assistant") else f"{UNREADABLE}entry"
         bodies: tuple[JsonObject, ...] = ({"type": row.type, **body}, {"type": row.type, "line": row.text})
-        return unreadable_entry(kind, error, self._notes, row.line, *bodies)
+        return kit.unreadable_entry(kind, error, self._notes, row.line, *bodies)
 
     @staticmethod
     def beside(chain: Chain, row: ClaudeRow) -> JsonObject:
@@ -714,18 +692,18 @@ _ENDED = re.compile(r"<tool-use-id>([^<]*)</tool-use-id>")
 class Answers:
     """Puts the rows of a message together, and remembers the tools that were called and the usage that was counted."""
 
-    def __init__(self, notes: Notes, entries: Entries, chains: Chains) -> None:
+    def __init__(self, notes: kit.Notes, entries: Entries, chains: Chains) -> None:
         self._notes = notes
         self._entries = entries
         self._chains = chains
-        self._origins: Recent[_Origin] = Recent(REMEMBERED)
-        self._prompts: Recent[bool] = Recent(REMEMBERED)
+        self._origins: kit.Recent[_Origin] = kit.Recent(REMEMBERED)
+        self._prompts: kit.Recent[bool] = kit.Recent(REMEMBERED)
         self._spent: dict[str, tuple[int, ...]] = {}
         self._repeats = False
         self._agents: set[str] = set()
         self._had_agents = False
-        self._tools: Recent[tuple[str, Node]] = Recent(REMEMBERED)
-        self._counted: Recent[UsageTotals] = Recent(REMEMBERED)
+        self._tools: kit.Recent[tuple[str, Node]] = kit.Recent(REMEMBERED)
+        self._counted: kit.Recent[UsageTotals] = kit.Recent(REMEMBERED)
 
     def tool(self, call: object) -> tuple[str, Node] | None:
         """Return the name of the tool that was called, and the step that called it, where that is remembered."""
@@ -739,7 +717,7 @@ class Answers:
     def key_of(self, row: ClaudeRow) -> str:
         """Return the key that tells the answer of a row from all others, in this file and elsewhere."""
         name, fields, counts = message_name(row), row.fields, fields_of(row.message.get("usage"))
-        request = next((text for key in ("requestId", "requestRef") if (text := one_text(fields.get(key)))), None)
+        request = next((text for key in ("requestId", "requestRef") if (text := kit.one_text(fields.get(key)))), None)
         prompt = {part: count for part in _PROMPT_COUNTS if type(count := counts.get(part)) is int and count > 0}
         time, origin = fields.get("timestamp"), self._origins.get(name)
         is_new = origin is None or origin.differs(request, time, prompt)
@@ -804,7 +782,7 @@ class Answers:
         message = assistant_message(messages, usage)
         extra = self._entries.beside(group.node.chain, last)
         try:
-            content = message_content(message)
+            content = kit.message_content(message)
         except InvalidEntry as error:
             return self._entries.unreadable(last, error, {"messages": list(messages)}), {}
         self._counted.put(group.key, content.usage if before is None else content.usage.plus(before))
@@ -814,10 +792,10 @@ class Answers:
         is_nothing = read_reported(usage).is_known and not any(content.usage)
         if is_nothing or not is_paid:
             return replace(content, unpaid=True), extra
-        model, call_id = one_text(message.get("model"), 160) or "", group.key[:200]
+        model, call_id = kit.one_text(message.get("model"), 160) or "", group.key[:200]
         if before is not None:
             call_id = f"{call_id}:{group.rows[0].uuid or last.line}"
-        paid = with_call(content, usage, self._notes, last.line, provider="anthropic", model=model, call_id=call_id)
+        paid = kit.with_call(content, usage, self._notes, last.line, provider="anthropic", model=model, call_id=call_id)
         asker = self._chains.asker_of(last)
         if asker is None:
             for call in paid.calls:
@@ -826,7 +804,7 @@ class Answers:
                 self._spent[call.model] = tuple(sum(both) for both in zip(spent, used, strict=True))
             return paid, extra
         self._repeats = True
-        at = read_moment(last.fields.get("timestamp"))
+        at = kit.read_moment(last.fields.get("timestamp"))
         asker.calls += [replace(call, at_us=at) for call in paid.calls]
         return replace(content, unpaid=True), extra
 
@@ -866,7 +844,7 @@ _NONE: _Tokens = (0,) * len(_BILLS_COUNTS)
 class Bills:
     """Finds the calls that ``cost-state`` rows count beyond the answers, and those of agents in ``progress`` rows."""
 
-    def __init__(self, notes: Notes, answers: Answers, chains: Chains) -> None:
+    def __init__(self, notes: kit.Notes, answers: Answers, chains: Chains) -> None:
         self._notes = notes
         self._answers = answers
         self._chains = chains
@@ -935,9 +913,9 @@ class Bills:
         names: JsonObject = {"uuid": None, "parentUuid": None}
         inner = _row_of(row.line, row.raw, "assistant", {**row.fields, **names, **shown_row})
         key = self._answers.key_of(inner)
-        model = one_text(message.get("model"), 160) or ""
+        model = kit.one_text(message.get("model"), 160) or ""
         call = call_of(read_reported(usage), provider="anthropic", model=model, call_id=key[:200], purpose="task")
-        at = read_moment(shown_row.get("timestamp")) or read_moment(row.fields.get("timestamp"))
+        at = kit.read_moment(shown_row.get("timestamp")) or kit.read_moment(row.fields.get("timestamp"))
         chain = self._chains.of_agent(row, data.get("agentId"))
         self._of_agents[key] = (chain, replace(call, at_us=at))
 
@@ -987,7 +965,7 @@ _MAX_PENDING_BYTES = 16 * 2**20
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
-class ClaudeCodeReader(RowReader):
+class ClaudeCodeReader(kit.RowReader):
     """Reads a transcript row by row (see `Reader`). ``name`` is that of the file."""
 
     def __init__(self, name: str = "the file") -> None:
@@ -1017,7 +995,7 @@ class ClaudeCodeReader(RowReader):
             return
         self._early.append(row)
         session_id = row.fields.get("sessionId")
-        if is_name(session_id):
+        if kit.is_name(session_id):
             self._chains.session_id = session_id
             early, self._early = self._early, None
             for row in early:
@@ -1025,12 +1003,12 @@ class ClaudeCodeReader(RowReader):
         elif len(self._early) >= _MAX_EARLY:
             raise UnreadableFile(f"{self._name}: none of its first {_MAX_EARLY} rows names a session")
 
-    def take(self) -> list[SessionPart]:
+    def take(self) -> list[kit.SessionPart]:
         """Return the parts that are ready."""
         self._entries.ready = 0
         return [self._chains.take_part(chain) for chain in self._chains if chain.has_part]
 
-    def finish(self, *, take_all: bool) -> list[SessionPart]:
+    def finish(self, *, take_all: bool) -> list[kit.SessionPart]:
         """Return the last parts; a message that may still grow is held back, unless it reads like a whole answer."""
         if not self._chains:
             raise UnreadableFile(
@@ -1051,7 +1029,7 @@ class ClaudeCodeReader(RowReader):
             else:
                 # The tokens are paid, though the message is not there yet.
                 content, _ = self._answers.content(group)
-                at = read_moment(group.rows[-1].fields.get("timestamp"))
+                at = kit.read_moment(group.rows[-1].fields.get("timestamp"))
                 chain.calls += [replace(call, at_us=at or chain.last_time) for call in content.calls]
                 waiting = [*group.rows, *waiting]
             for row in waiting:
@@ -1166,7 +1144,7 @@ class ClaudeCodeReader(RowReader):
         if len(results) == 1:
             rest.pop("toolUseResult", None)
         agent = details.get("agentId") if isinstance(details, dict) else None
-        if is_name(agent) and node.first is not None:
+        if kit.is_name(agent) and node.first is not None:
             chain.began[agent[:200]] = node.first
         for number, result in enumerate(entries, start=1):
             is_last = number == len(entries)

@@ -21,26 +21,8 @@ from flue_py.core.kinds import COMPACTION, MESSAGE, message_text
 from flue_py.core.sessions import NewSession, call_id, derived_id
 from flue_py.core.usage import PaidCall, call_of, read_reported, read_usage
 from flue_py.errors import InvalidEntry, UnreadableFile
-from flue_py.formats.kit import (
-    Draft,
-    Notes,
-    Recent,
-    RowReader,
-    SessionPart,
-    TaskOf,
-    decode_row,
-    encode_decoded,
-    entry_kind,
-    first_rows,
-    is_name,
-    message_content,
-    one_text,
-    read_moment,
-    stored_entry,
-    unreadable_entry,
-    unusable_id,
-    with_call,
-)
+from flue_py.formats import kit
+from flue_py.formats.kit import entry_kind
 from flue_py.providers.base import objects_in, without
 from flue_py.providers.openai_responses import (
     CALLS,
@@ -90,8 +72,8 @@ _KNOWN_ITEMS = frozenset({"ghost_snapshot", "compaction", "compaction_summary", 
 def looks_like_codex(first_bytes: bytes, path: str) -> bool:
     """Return whether a file begins like a Codex rollout, of today or from before rows had envelopes."""
     has_header = False
-    for raw in first_rows(first_bytes):
-        row = decode_row(2, raw, Notes())
+    for raw in kit.first_rows(first_bytes):
+        row = kit.decode_row(2, raw, kit.Notes())
         if row is None:
             continue
         if has_header:
@@ -168,15 +150,15 @@ def segment_of(name: str, thread: str) -> str:
     return name.removesuffix(".jsonl").rpartition(f"-{thread}_")[2] if f"-{thread}_" in name else ""
 
 
-def task_of(meta: JsonObject) -> TaskOf | None:
+def task_of(meta: JsonObject) -> kit.TaskOf | None:
     """Return whose task the thread of a sub-agent is, and its name there; None for any other thread."""
     source: JsonValue = meta.get("source")
     for name in ("subagent", "thread_spawn", "parent_thread_id"):
         source = source.get(name) if isinstance(source, dict) else None
     parent = source
-    if not is_name(parent) or parent == meta.get("id"):
+    if not kit.is_name(parent) or parent == meta.get("id"):
         return None
-    return TaskOf(parent, str(meta.get("id"))[:200])
+    return kit.TaskOf(parent, str(meta.get("id"))[:200])
 
 
 def started_thread(tool: str | None, output: JsonObject) -> str | None:
@@ -189,12 +171,12 @@ def started_thread(tool: str | None, output: JsonObject) -> str | None:
     except ValueError:
         return None
     thread = answer.get("agent_id") if isinstance(answer, dict) else None
-    return thread[:200] if is_name(thread) else None
+    return thread[:200] if kit.is_name(thread) else None
 
 
-def read_codex_row(number: int, raw: bytes, notes: Notes, *, is_first: bool) -> CodexRow | None:
+def read_codex_row(number: int, raw: bytes, notes: kit.Notes, *, is_first: bool) -> CodexRow | None:
     """Return the row on a line; None for a blank line, and if it is not an object, which is noted. O(size)."""
-    fields = decode_row(number, raw, notes)
+    fields = kit.decode_row(number, raw, notes)
     if fields is None:
         return None
     payload = fields.get("payload")
@@ -203,7 +185,7 @@ def read_codex_row(number: int, raw: bytes, notes: Notes, *, is_first: bool) -> 
         return CodexRow(number, raw, kind, payload, fields.get("timestamp"), _kind(payload))
     if isinstance(kind, str) and kind in _ITEMS:
         name = "response_item"
-    elif is_first and kind is None and is_name(fields.get("id")):
+    elif is_first and kind is None and kit.is_name(fields.get("id")):
         name = "session_meta"
     else:
         name = kind if isinstance(kind, str) else "state" if "record_type" in fields else "row"
@@ -216,17 +198,17 @@ def read_codex_row(number: int, raw: bytes, notes: Notes, *, is_first: bool) -> 
 class Entries(Struct):
     """The entries of one rollout that were not returned yet. ``tail`` is the one that the next hangs below."""
 
-    notes: Notes
+    notes: kit.Notes
     session: NewSession
     version: str
-    parent: TaskOf | None
+    parent: kit.TaskOf | None
     segment: str
     name: str | None
     place: str
     """Which of the files that the session goes through the next rows are of; "" for the one that it began with."""
     pays: bool = True
     """Whether the calls of the next rows are the session's own."""
-    draft: Draft = field(default_factory=Draft)
+    draft: kit.Draft = field(default_factory=kit.Draft)
     tail: str | None = None
     last_time: int | None = None
 
@@ -235,7 +217,7 @@ class Entries(Struct):
         """How many can be taken."""
         return len(self.draft.entries)
 
-    def take(self) -> list[SessionPart]:
+    def take(self) -> list[kit.SessionPart]:
         """Return the part that is ready, and forget it."""
         if not self.draft.has_part:
             return []
@@ -257,7 +239,7 @@ class Entries(Struct):
     def emit(self, row: CodexRow, content: NewEntry, *, entry_id: str | None = None, line: int | None = None) -> str:
         """Hand an entry over, below the one before it. Return its id."""
         name = entry_id or self.id_of(row)
-        moment = read_moment(row.timestamp)
+        moment = kit.read_moment(row.timestamp)
         if moment is None:
             moment = self.last_time
             if moment is None:
@@ -300,17 +282,17 @@ class Entries(Struct):
     def message(self, row: CodexRow, message: JsonObject, items: Sequence[JsonObject]) -> NewEntry:
         """Return a message; if it cannot be one, the items it was made of."""
         try:
-            return message_content(message)
+            return kit.message_content(message)
         except InvalidEntry as error:
             bodies: tuple[JsonObject, ...] = ({"items": list(items)}, {"line": row.text})
-            return unreadable_entry(f"{UNREADABLE}message", error, self.notes, row.line, *bodies)
+            return kit.unreadable_entry(f"{UNREADABLE}message", error, self.notes, row.line, *bodies)
 
     def custom(self, row: CodexRow, kind: str, body: JsonValue) -> NewEntry:
         """Return an entry that is not a message."""
         try:
-            return stored_entry(kind, body, encode_decoded)
+            return kit.stored_entry(kind, body, kit.encode_decoded)
         except InvalidEntry as error:
-            return unreadable_entry(f"{UNREADABLE}entry", error, self.notes, row.line, {"line": row.text})
+            return kit.unreadable_entry(f"{UNREADABLE}entry", error, self.notes, row.line, {"line": row.text})
 
 
 # The words of the model between two results of tools in a Codex rollout, and the tokens it took.
@@ -364,7 +346,7 @@ class Step(Struct):
 class TokenCounts:
     """The tokens of calls in a rollout: totals of the whole session, most of them twice, and records of calls."""
 
-    def __init__(self, notes: Notes, *, goes_on: bool = False, way: str = "") -> None:
+    def __init__(self, notes: kit.Notes, *, goes_on: bool = False, way: str = "") -> None:
         self._notes = notes
         self._goes_on = goes_on
         self._way = way
@@ -464,7 +446,7 @@ class TokenCounts:
         """Return the call for tokens whose entry is not complete yet."""
         reported = read_reported(counted_usage(used))
         call = call_of(reported, provider=provider, model=model, call_id=call_id)
-        return replace(call, at_us=read_moment(row.timestamp))
+        return replace(call, at_us=kit.read_moment(row.timestamp))
 
     def paid(self, step: Step, content: NewEntry, provider: str, model: str | None) -> NewEntry:
         """Return the message of a step with the call that was paid for it, if that was counted."""
@@ -499,7 +481,7 @@ class TokenCounts:
         alone = repr(self._by_records) if any(self._by_records) else ""
         name = call_id("codex", f"{content.payload}{self._counted!r}{alone}{self._way}".encode())
         notes = self._notes
-        return with_call(
+        return kit.with_call(
             content, reported, notes, line, provider=provider, model=model or "", call_id=name, purpose=purpose
         )
 
@@ -544,7 +526,7 @@ _MAX_PENDING = 10_000
 _MAX_TURNS = 1_000
 
 
-class CodexReader(RowReader):
+class CodexReader(kit.RowReader):
     """Reads a rollout row by row (see `Reader`). ``name`` is that of the file."""
 
     def __init__(self, name: str = "the file") -> None:
@@ -558,7 +540,7 @@ class CodexReader(RowReader):
         self._model: str | None = None
         self._step: Step | None = None
         self._tokens = TokenCounts(self._notes)
-        self._tools: Recent[str] = Recent(10_000)
+        self._tools: kit.Recent[str] = kit.Recent(10_000)
         self._before_user: str | None = None
         self._turns: deque[str | None] = deque(maxlen=_MAX_TURNS)
 
@@ -580,7 +562,7 @@ class CodexReader(RowReader):
 
     def goes_on(self, first: bytes) -> None:
         """Take the session from the first row of the file, before rows of other files that it goes on from."""
-        row = read_codex_row(1, first, Notes(), is_first=True)
+        row = read_codex_row(1, first, kit.Notes(), is_first=True)
         if row is not None:
             self._entries = self._begin(row)
 
@@ -626,17 +608,17 @@ class CodexReader(RowReader):
         """Take the session from its first row."""
         payload = row.payload
         session_id = payload.get("id")
-        if row.type == "session_meta" and isinstance(session_id, str) and session_id and not is_name(session_id):
-            raise UnreadableFile(f"{self._name}: its session_meta {unusable_id(session_id)}; nothing was imported")
-        if row.type != "session_meta" or not is_name(session_id):
+        if row.type == "session_meta" and isinstance(session_id, str) and session_id and not kit.is_name(session_id):
+            raise UnreadableFile(f"{self._name}: its session_meta {kit.unusable_id(session_id)}; nothing was imported")
+        if row.type != "session_meta" or not kit.is_name(session_id):
             raise UnreadableFile(
                 f"{self._name} is not a Codex rollout: its first readable row is not a session_meta with an id; "
                 "nothing was imported"
             )
-        version = one_text(payload.get("cli_version"), 200) or ""
-        self._provider = one_text(payload.get("model_provider"), 160) or "openai"
-        imported: JsonObject = {"format": FORMAT, "version": version, "file": one_text(self._name) or ""}
-        created = read_moment(payload.get("timestamp"))
+        version = kit.one_text(payload.get("cli_version"), 200) or ""
+        self._provider = kit.one_text(payload.get("model_provider"), 160) or "openai"
+        imported: JsonObject = {"format": FORMAT, "version": version, "file": kit.one_text(self._name) or ""}
+        created = kit.read_moment(payload.get("timestamp"))
         parent = task_of(payload)
         goes_on = parent is not None or any(isinstance(payload.get(name), (str, dict)) for name in CONTINUES)
         self._segment = segment = segment_of(self._name, session_id)
@@ -644,18 +626,18 @@ class CodexReader(RowReader):
         self._tokens = TokenCounts(self._notes, goes_on=goes_on, way=way)
         session = NewSession(
             id=session_id,
-            cwd=one_text(payload.get("cwd")),
+            cwd=kit.one_text(payload.get("cwd")),
             metadata_text=_metadata(imported, payload, parent),
             kind="root" if parent is None else "task",
-            created_us=created if created is not None else read_moment(row.timestamp),
+            created_us=created if created is not None else kit.read_moment(row.timestamp),
         )
         return Entries(self._notes, session, version, parent, segment, self.thread_name, segment)
 
-    def take(self) -> list[SessionPart]:
+    def take(self) -> list[kit.SessionPart]:
         """Return the part that is ready."""
         return [] if self._entries is None else self._entries.take()
 
-    def finish(self, *, take_all: bool) -> list[SessionPart]:
+    def finish(self, *, take_all: bool) -> list[kit.SessionPart]:
         """Return the rest; an answer that may not be complete is held back, unless it reads like a whole one."""
         entries = self._entries
         if entries is None:
@@ -768,7 +750,7 @@ class CodexReader(RowReader):
 
     def _aside(self, entries: Entries, row: CodexRow) -> None:
         if row.type == "turn_context":
-            self._model = one_text(row.payload.get("model"), 160) or self._model
+            self._model = kit.one_text(row.payload.get("model"), 160) or self._model
         if not row.is_known:
             self._notes.unknown_kinds[row.name] += 1
         entries.emit(row, entries.custom(row, row.entry_kind, row.payload))
@@ -847,7 +829,7 @@ class CodexReader(RowReader):
 read_codex = CodexReader
 
 
-def _metadata(imported: JsonObject, payload: JsonObject, parent: TaskOf | None) -> str:
+def _metadata(imported: JsonObject, payload: JsonObject, parent: kit.TaskOf | None) -> str:
     """Return the metadata of a session, with the fields of its first row, if they are not too long."""
     names: JsonObject = {} if parent is None else {"parentSession": parent.session_id, "taskId": parent.task_id}
     header: JsonObject = {
@@ -931,10 +913,10 @@ def _pieces_before(own: _Piece, lines: Lines) -> tuple[list[_Piece], str | None]
     seen, base = {own.path}, own.base
     while base is not None:
         name = base.get("thread_id")
-        path = _find(own.path, name) if is_name(name) else None
+        path = _find(own.path, name) if kit.is_name(name) else None
         piece = None if path is None or path in seen or len(pieces) > _MOST_FILES else _piece(path, lines)
         if piece is None:
-            return pieces, name if is_name(name) else "a rollout that has no name"
+            return pieces, name if kit.is_name(name) else "a rollout that has no name"
         seen.add(piece.path)
         pieces.append(replace(piece, end=_end(piece.path, base, lines)))
         base = piece.base
@@ -962,7 +944,7 @@ def _piece(path: Path, lines: Lines) -> _Piece | None:
         return None
     with file:
         first = next(lines(file), (1, b""))[1]
-    row = read_codex_row(1, first, Notes(), is_first=True)
+    row = read_codex_row(1, first, kit.Notes(), is_first=True)
     if row is None or row.type != "session_meta":
         return None
     base = row.payload.get("history_base")
@@ -1013,8 +995,8 @@ def _index(path: Path, changed_ns: int, size: int) -> Mapping[str, str]:
     names, file = {}, open_if_plain(path)
     with file or nullcontext(()) as lines:
         for number, line in enumerate(lines, 2):
-            row = decode_row(number, line, Notes())
-            thread, name = (row or {}).get("id"), one_text((row or {}).get("thread_name"), _LONGEST_NAME)
-            if is_name(thread) and name:
+            row = kit.decode_row(number, line, kit.Notes())
+            thread, name = (row or {}).get("id"), kit.one_text((row or {}).get("thread_name"), _LONGEST_NAME)
+            if kit.is_name(thread) and name:
                 names[thread] = name
     return names

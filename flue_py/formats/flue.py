@@ -15,19 +15,7 @@ from flue_py.core.json import Frozen, JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, MESSAGE
 from flue_py.core.sessions import NewSession, SessionInfo, derived_id, session_of, task_references
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
-from flue_py.formats.kit import (
-    DocumentReader,
-    Exported,
-    Notes,
-    ParsedSession,
-    SessionTree,
-    TaskOf,
-    exported_json,
-    is_name,
-    iso_time,
-    one_text,
-    read_time,
-)
+from flue_py.formats import kit
 from flue_py.providers.base import Leftovers, without
 
 # The reference's stored session document, version 3, from and to values.
@@ -87,15 +75,15 @@ def parse_session_document(value: JsonValue) -> SessionDocument:
         tuple(_parents_first(by_id, notes)),
         leaf,
         _object(document.get("metadata") or {}, "metadata"),
-        read_time(document.get("createdAt")),
-        read_time(document.get("updatedAt")),
+        kit.read_time(document.get("createdAt")),
+        kit.read_time(document.get("updatedAt")),
         tuple(notes),
     )
 
 
 def _parse_entry(row: JsonObject, where: str, notes: list[str]) -> NewEntry:
     entry_id, kind, parent = row.get("id"), row.get("type"), row.get("parentId")
-    if not is_name(entry_id):
+    if not kit.is_name(entry_id):
         raise UnreadableFile(f"{where}: has no id, or one that no store can hold")
     if parent is not None and not isinstance(parent, str):
         raise UnreadableFile(f"{where}: parentId should be a string or null")
@@ -107,7 +95,7 @@ def _parse_entry(row: JsonObject, where: str, notes: list[str]) -> NewEntry:
         extra_text = encode_json(extra, "entry")[0] if extra else None
     except InvalidEntry as error:
         raise UnreadableFile(f"{where} ({entry_id!r}): {error}") from error
-    created_us = read_time(row.get("timestamp"))
+    created_us = kit.read_time(row.get("timestamp"))
     if created_us is None:
         notes.append(f"{where} ({entry_id!r}): no readable timestamp; the time of the import was taken")
     # The first kept entry of a compaction is not checked here: the reference stores, and answers, any value.
@@ -177,8 +165,8 @@ def session_document(
         "version": VERSION,
         "leafId": leaf_id,
         "metadata": metadata or {},
-        "createdAt": iso_time(created_us),
-        "updatedAt": iso_time(updated_us),
+        "createdAt": kit.iso_time(created_us),
+        "updatedAt": kit.iso_time(updated_us),
         "entries": [_entry_json(entry) for entry in entries],
     }
 
@@ -188,7 +176,7 @@ def _entry_json(entry: Entry) -> JsonObject:
         "id": entry.id,
         "type": entry.kind,
         "parentId": entry.parent_id,
-        "timestamp": iso_time(entry.created_us),
+        "timestamp": kit.iso_time(entry.created_us),
     }
     if entry.kind == MESSAGE:
         row["message"] = entry.fields
@@ -222,16 +210,16 @@ def looks_like_flue(first_bytes: bytes, path: str) -> bool:
     return b'"version":3' in head and b'"entries":[' in head and b'"type":"session"' not in head[:200]
 
 
-def parse_flue(data: bytes, name: str = "the file") -> Sequence[ParsedSession]:
+def parse_flue(data: bytes, name: str = "the file") -> Sequence[kit.ParsedSession]:
     """Return the session of a document. Its id is derived from the file's name, since the document has none.
 
     Raises `UnreadableFile`. Cost: O(size).
     """
     document = parse_session_document(_decoded(data, name))
-    stem = one_text(name.rpartition("/")[2]) or "document"
+    stem = kit.one_text(name.rpartition("/")[2]) or "document"
     stem = stem.removesuffix(".json")
-    session_id = stem if is_name(stem) and len(stem.encode()) <= 200 else f"flue-{derived_id(stem)}"
-    imported: JsonObject = {"format": FORMAT, "version": VERSION, "file": one_text(name) or ""}
+    session_id = stem if kit.is_name(stem) and len(stem.encode()) <= 200 else f"flue-{derived_id(stem)}"
+    imported: JsonObject = {"format": FORMAT, "version": VERSION, "file": kit.one_text(name) or ""}
     imported["leafId"] = document.leaf_id
     # By these the next import tells the document's own metadata from those that were set here since.
     imported["keys"] = [name for name in document.metadata if name != "imported"]
@@ -244,7 +232,7 @@ def parse_flue(data: bytes, name: str = "the file") -> Sequence[ParsedSession]:
     except InvalidEntry as error:
         raise UnreadableFile(f"{name}: {error}; nothing was imported") from error
     replaced += sum(entry.surrogates_replaced for entry in document.entries)
-    notes = Notes(rows=len(document.entries), surrogates_replaced=replaced)
+    notes = kit.Notes(rows=len(document.entries), surrogates_replaced=replaced)
     for note in document.notes:
         notes.repair(1, note)
     parent = _task_of(document.metadata)
@@ -256,25 +244,25 @@ def parse_flue(data: bytes, name: str = "the file") -> Sequence[ParsedSession]:
     )
     lines = {str(entry.id): number for number, entry in enumerate(document.entries, start=1)}
     tasks = [
-        TaskOf(child, task.task_id)
+        kit.TaskOf(child, task.task_id)
         for task in task_references(document.metadata)
-        if is_name(child := session_of(task.storage_key)) and (not task.task_id or is_name(task.task_id))
+        if kit.is_name(child := session_of(task.storage_key)) and (not task.task_id or kit.is_name(task.task_id))
     ]
     return [
-        ParsedSession(
+        kit.ParsedSession(
             FORMAT, str(VERSION), session, document.entries, document.leaf_id, lines, notes.report(),
             parent=parent, tasks=tuple(tasks), restates=True,
         )
     ]  # fmt: skip
 
 
-read_flue = partial(DocumentReader, parse_flue)
+read_flue = partial(kit.DocumentReader, parse_flue)
 
 
-def _task_of(metadata: JsonObject) -> TaskOf | None:
+def _task_of(metadata: JsonObject) -> kit.TaskOf | None:
     """Return the session that metadata name as the parent, and the task's name there."""
     parent, task_id = metadata.get("parentSession"), metadata.get("taskId")
-    return TaskOf(parent, task_id) if is_name(parent) and is_name(task_id) else None
+    return kit.TaskOf(parent, task_id) if kit.is_name(parent) and kit.is_name(task_id) else None
 
 
 def _decoded(data: bytes, name: str) -> JsonValue:
@@ -299,7 +287,7 @@ _KINDS = frozenset({MESSAGE, COMPACTION, BRANCH_SUMMARY})
 _ROLES = frozenset({"user", "assistant", "toolResult"})
 
 
-def export_flue(session: SessionTree) -> Exported:
+def export_flue(session: kit.SessionTree) -> kit.Exported:
     """Return a session as the reference stores it: every entry it sees, the leaf, metadata and times.
 
     The metadata names the task sessions, which are documents of their own. Cost: O(entries).
@@ -323,7 +311,7 @@ def export_flue(session: SessionTree) -> Exported:
     document = session_document(
         session.entries, leaf_id, metadata=metadata, created_us=info.created_us, updated_us=updated_us
     )
-    return exported_json(FORMAT, document, left)
+    return kit.exported_json(FORMAT, document, left)
 
 
 def _as_it_came(info: SessionInfo, leaf_id: str | None) -> tuple[JsonObject, int]:

@@ -14,23 +14,7 @@ from flue_py.core.kinds import COMPACTION
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import read_reported, usage_json
 from flue_py.errors import UnreadableFile
-from flue_py.formats.kit import (
-    UNREADABLE_MESSAGE,
-    Chain,
-    DocumentReader,
-    Item,
-    Notes,
-    ParsedSession,
-    first_unused,
-    imported_session,
-    is_name,
-    items_of,
-    message_entry,
-    one_text,
-    plain_entry,
-    read_object,
-    read_time,
-)
+from flue_py.formats import kit
 from flue_py.providers.base import without
 from flue_py.providers.openai_chat import arguments_from_text, calls_in
 
@@ -63,28 +47,28 @@ def looks_like_fuseraft_repl(head: bytes, path_name: str = "") -> bool:
     return is_ours or bool(re.search(r"repl-[^/]*\.json$", path_name))
 
 
-def parse_fuseraft_repl(data: bytes, name: str = "the file") -> tuple[ParsedSession, ...]:
+def parse_fuseraft_repl(data: bytes, name: str = "the file") -> tuple[kit.ParsedSession, ...]:
     """Return the session in a REPL snapshot. ``name`` is that of the file in errors and metadata.
 
     Raises `UnreadableFile` if it is not such an object; every other fault is in the report. O(size).
     """
-    notes = Notes("item")
-    document = read_object(data, notes, name)
+    notes = kit.Notes("item")
+    document = kit.read_object(data, notes, name)
     session_id = document.get("SessionId")
-    if not is_name(session_id) or not isinstance(document.get("History"), list):
+    if not kit.is_name(session_id) or not isinstance(document.get("History"), list):
         raise UnreadableFile(f"{name} is not a REPL snapshot: it has no SessionId and History; nothing was imported")
-    created_us = read_time(document.get("StartedAt"))
-    chain = Chain(session_id, notes)
+    created_us = kit.read_time(document.get("StartedAt"))
+    chain = kit.Chain(session_id, notes)
     names: dict[str, str] = {}
-    items = items_of(document["History"], notes)
+    items = kit.items_of(document["History"], notes)
     last_turn = max((item.index for item in items if item.value.get("Role") == "user"), default=0)
-    saved_us, model = read_time(document.get("LastUpdatedAt")), one_text(document.get("ModelId"))
+    saved_us, model = kit.read_time(document.get("LastUpdatedAt")), kit.one_text(document.get("ModelId"))
     for item in items:
         for message, fields in _messages(item, names, notes):
             names.update(calls_in(message))
-            entry, extra = message_entry(message, item.value, item.index, notes)
+            entry, extra = kit.message_entry(message, item.value, item.index, notes)
             # The model may be another one the next time: an entry is known by its words.
-            by_model, _ = message_entry(_answered_by(model, message), item.value, item.index, Notes())
+            by_model, _ = kit.message_entry(_answered_by(model, message), item.value, item.index, kit.Notes())
             chain.add(
                 by_model,
                 item.index,
@@ -94,19 +78,19 @@ def parse_fuseraft_repl(data: bytes, name: str = "the file") -> tuple[ParsedSess
                 known_by=entry,
             )
     snapshot: JsonObject = {"snapshot": without(document, "History")}
-    cwd = one_text(document.get("Cwd"))
-    session = imported_session(session_id, FORMAT, name, snapshot, notes, cwd=cwd, created_us=created_us)
+    cwd = kit.one_text(document.get("Cwd"))
+    session = kit.imported_session(session_id, FORMAT, name, snapshot, notes, cwd=cwd, created_us=created_us)
     return (chain.parsed(FORMAT, "1", session),)
 
 
-read_fuseraft_repl = partial(DocumentReader, parse_fuseraft_repl)
+read_fuseraft_repl = partial(kit.DocumentReader, parse_fuseraft_repl)
 
 
 def _answered_by(model: str | None, message: JsonObject) -> JsonObject:
     return {**message, "model": model} if model and message.get("role") == "assistant" else message
 
 
-def _messages(item: Item, names: dict[str, str], notes: Notes) -> list[tuple[JsonObject, JsonObject]]:
+def _messages(item: kit.Item, names: dict[str, str], notes: kit.Notes) -> list[tuple[JsonObject, JsonObject]]:
     """Return the messages that an item of the history is, each with the fields beside it.
 
     Results of tools are messages of their own; all other contents of the item are one message.
@@ -197,55 +181,57 @@ def looks_like_fuseraft_run(head: bytes, path_name: str = "") -> bool:
     return bool(_HEAD.match(head)) and bool(_READ_RUN_OURS.search(outside)) and b'"History"' not in outside
 
 
-def parse_fuseraft_run(data: bytes, name: str = "the file") -> tuple[ParsedSession, ...]:
+def parse_fuseraft_run(data: bytes, name: str = "the file") -> tuple[kit.ParsedSession, ...]:
     """Return the session in a run checkpoint. ``name`` is that of the file in errors and metadata.
 
     Raises `UnreadableFile` if it is not such an object, or its id is not eight hex characters;
     every other fault is in the report. O(size).
     """
-    notes = Notes("item")
-    document = read_object(data, notes, name)
+    notes = kit.Notes("item")
+    document = kit.read_object(data, notes, name)
     session_id = document.get("SessionId")
     if not isinstance(session_id, str) or not _ID.fullmatch(session_id):
         raise UnreadableFile(f"{name} is not a run checkpoint: its SessionId is not eight hex characters")
     if not isinstance(document.get("Messages"), list):
         raise UnreadableFile(f"{name} is not a run checkpoint: it has no list of Messages; nothing was imported")
-    chain = Chain(session_id, notes)
-    model, saved_us = one_text(document.get("ModelId")), read_time(document.get("LastUpdatedAt"))
-    messages = [_run_message(item, notes, model, saved_us) for item in items_of(document["Messages"], notes)]
+    chain = kit.Chain(session_id, notes)
+    model, saved_us = kit.one_text(document.get("ModelId")), kit.read_time(document.get("LastUpdatedAt"))
+    messages = [_run_message(item, notes, model, saved_us) for item in kit.items_of(document["Messages"], notes)]
     for message in _in_order(messages, session_id):
-        value, is_readable = message.item.value, message.entry.kind != UNREADABLE_MESSAGE
+        value, is_readable = message.item.value, message.entry.kind != kit.UNREADABLE_MESSAGE
         chain.add(
             message.entry,
             message.item.index,
             beside={**without(value, *_FIELDS), **message.fields} if is_readable else {},
-            entry_id=first_unused(partial(_own_id, session_id, value), chain.lines),
+            entry_id=kit.first_unused(partial(_own_id, session_id, value), chain.lines),
             created_us=message.at,
         )
     checkpoint: JsonObject = {"checkpoint": without(document, "Messages")}
-    title, started_us = _title(document.get("Task")), read_time(document.get("StartedAt"))
-    session = imported_session(session_id, READ_RUN_FORMAT, name, checkpoint, notes, title=title, created_us=started_us)
-    parsed = chain.parsed(READ_RUN_FORMAT, "1", replace(session, config_path=one_text(document.get("ConfigPath"))))
+    title, started_us = _title(document.get("Task")), kit.read_time(document.get("StartedAt"))
+    session = kit.imported_session(
+        session_id, READ_RUN_FORMAT, name, checkpoint, notes, title=title, created_us=started_us
+    )
+    parsed = chain.parsed(READ_RUN_FORMAT, "1", replace(session, config_path=kit.one_text(document.get("ConfigPath"))))
     if document.get("IsComplete") is not True:
         return (parsed,)
     ends = [saved_us, *(message.at for message in reversed(messages)), session.created_us]
     return (replace(parsed, completed_us=next((end for end in ends if end is not None), None)),)
 
 
-read_fuseraft_run = partial(DocumentReader, parse_fuseraft_run)
+read_fuseraft_run = partial(kit.DocumentReader, parse_fuseraft_run)
 
 
 class _RunMessage(Frozen):
-    item: Item
+    item: kit.Item
     entry: NewEntry
     fields: JsonObject
     at: int | None
 
 
-def _run_message(item: Item, notes: Notes, model: str | None, saved_us: int | None) -> _RunMessage:
+def _run_message(item: kit.Item, notes: kit.Notes, model: str | None, saved_us: int | None) -> _RunMessage:
     """Return a message as an entry: an answer of the model of the run, unless it names its own."""
     value = item.value
-    at = read_time(value.get("Timestamp"))
+    at = kit.read_time(value.get("Timestamp"))
     if at is None:
         source = "import" if saved_us is None else "checkpoint"
         notes.repair(item.index, f"has no readable Timestamp; the time of the {source} was taken")
@@ -253,19 +239,19 @@ def _run_message(item: Item, notes: Notes, model: str | None, saved_us: int | No
     if value.get("IsCompactionSummary") is True and isinstance(value.get("Content"), str) and item.index == 0:
         agent: JsonObject = {"agentName": value["AgentName"]} if "AgentName" in value else {}
         return _RunMessage(item, _compaction(value, ""), agent, at)
-    return _RunMessage(item, *message_entry(_message(value, model), value, item.index, notes), at)
+    return _RunMessage(item, *kit.message_entry(_message(value, model), value, item.index, notes), at)
 
 
 def _compaction(summary: JsonObject, first_kept: str) -> NewEntry:
     fields: JsonObject = {"summary": summary["Content"], "firstKeptEntryId": first_kept, "tokensBefore": 0}
-    return plain_entry(COMPACTION, fields)
+    return kit.plain_entry(COMPACTION, fields)
 
 
 def _message(value: JsonObject, model: str | None) -> JsonObject:
     message: JsonObject = {"role": value.get("Role"), "content": value.get("Content")}
     if "AgentName" in value:
         message["agentName"] = value["AgentName"]
-    if value.get("Role") == "assistant" and (own := one_text(value.get("ModelId")) or model):
+    if value.get("Role") == "assistant" and (own := kit.one_text(value.get("ModelId")) or model):
         message["model"] = own
     if value.get("Usage") is not None:
         message["usage"] = _usage(value["Usage"])
@@ -305,7 +291,7 @@ def _in_order(messages: list[_RunMessage], session_id: str) -> list[_RunMessage]
 
 def _title(task: JsonValue) -> str | None:
     """Return the first line of the task with text in it, as the program's own index shows it."""
-    for line in (one_text(task) or "").splitlines():
+    for line in (kit.one_text(task) or "").splitlines():
         if stripped := line.lstrip("# ").strip():
             return stripped if len(stripped) <= _TITLE else f"{stripped[:_TITLE]}\u2026"
     return None

@@ -15,20 +15,7 @@ from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, MESSAGE, message_text
 from flue_py.core.sessions import made_id
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
-from flue_py.formats.kit import (
-    Chain,
-    DocumentReader,
-    Notes,
-    ParsedSession,
-    Row,
-    imported_session,
-    is_name,
-    message_entry,
-    one_text,
-    plain_entry,
-    read_rows,
-    read_time,
-)
+from flue_py.formats import kit
 from flue_py.providers.base import fields_of, without
 from flue_py.providers.openai_chat import calls_in, message_from_chat
 
@@ -69,24 +56,24 @@ def looks_like_noumen(head: bytes, path_name: str = "") -> bool:
     return any(_ROW.match(line) for line in head.splitlines()) and not _OTHERS.search(head)
 
 
-def parse_noumen(data: bytes, name: str = "the file") -> tuple[ParsedSession, ...]:
+def parse_noumen(data: bytes, name: str = "the file") -> tuple[kit.ParsedSession, ...]:
     """Return the session in a noumen file.
 
     ``name`` is that of the file in errors and metadata; without its ending it is the session's id if no row names one.
     Raises `UnreadableFile` if no row is of noumen; every other fault is in the report. O(size).
     """
-    notes = Notes()
-    rows = read_rows(data.split(b"\n"), notes)
+    notes = kit.Notes()
+    rows = kit.read_rows(data.split(b"\n"), notes)
     if not any(row.type in _TYPES and "sessionId" in row.fields for row in rows):
         raise UnreadableFile(f"{name} is not a noumen session: no line is a row of one; nothing was imported")
-    reading = _Reading(rows, Chain(_session_id(rows, name), notes))
+    reading = _Reading(rows, kit.Chain(_session_id(rows, name), notes))
     for at, row in enumerate(rows):
         reading.read(at, row)
     reading.finish()
     titles: dict[str, str] = {}
     values: JsonObject = {}
     for row in rows:
-        title, key = (one_text(row.fields.get("title")) or "").strip(), row.fields.get("key")
+        title, key = (kit.one_text(row.fields.get("title")) or "").strip(), row.fields.get("key")
         if row.type in ("custom-title", "ai-title") and title:
             titles[row.type] = title
         elif row.type == "metadata" and isinstance(key, str):
@@ -94,8 +81,8 @@ def parse_noumen(data: bytes, name: str = "the file") -> tuple[ParsedSession, ..
     document: JsonObject = {"titles": dict(titles)} if titles else {}
     if values:
         document["metadata"] = values
-    moments = (read_time(row.fields.get("timestamp")) for row in rows)
-    session = imported_session(
+    moments = (kit.read_time(row.fields.get("timestamp")) for row in rows)
+    session = kit.imported_session(
         reading.chain.session_id,
         FORMAT,
         name,
@@ -108,15 +95,15 @@ def parse_noumen(data: bytes, name: str = "the file") -> tuple[ParsedSession, ..
     return (reading.chain.parsed(FORMAT, "1", session, is_rewritten=False),)
 
 
-read_noumen = partial(DocumentReader, parse_noumen)
+read_noumen = partial(kit.DocumentReader, parse_noumen)
 
 
-def _session_id(rows: Sequence[Row], name: str) -> str:
+def _session_id(rows: Sequence[kit.Row], name: str) -> str:
     for row in rows:
-        if is_name(session_id := row.fields.get("sessionId")):
+        if kit.is_name(session_id := row.fields.get("sessionId")):
             return session_id
     stem = PurePath(name).name.removesuffix(".jsonl")
-    if not is_name(stem):
+    if not kit.is_name(stem):
         raise UnreadableFile(f"{name}: no row has a usable sessionId, nor is the file's name one; nothing was imported")
     return stem
 
@@ -124,16 +111,16 @@ def _session_id(rows: Sequence[Row], name: str) -> str:
 class _Reading(Struct):
     """The rows that were read so far: the chain, the boundary that waits for its summary, and the snips."""
 
-    rows: Sequence[Row]
-    chain: Chain
-    boundary: Row | None = None
+    rows: Sequence[kit.Row]
+    chain: kit.Chain
+    boundary: kit.Row | None = None
     tools: dict[str, str] = field(default_factory=dict)
     by_uuid: dict[str, list[str]] = field(default_factory=dict)
     summaries: set[str] = field(default_factory=set)
-    awaited: dict[str, Row] = field(default_factory=dict)
+    awaited: dict[str, kit.Row] = field(default_factory=dict)
     """Ids that were snipped before they came."""
 
-    def read(self, at: int, row: Row) -> None:
+    def read(self, at: int, row: kit.Row) -> None:
         if row.type in _SAID:
             self._say(at, row)
             return
@@ -147,10 +134,10 @@ class _Reading(Struct):
             self.chain.notes.unknown_kinds[row.type] += 1
         body = without(row.fields, "type", "uuid", "timestamp")
         try:
-            entry = plain_entry(row.type, body)
+            entry = kit.plain_entry(row.type, body)
         except InvalidEntry as error:
             self.chain.notes.repair(row.line, f"{error}; kept as unreadable_entry")
-            entry = plain_entry("unreadable_entry", {"type": row.type, **body})
+            entry = kit.plain_entry("unreadable_entry", {"type": row.type, **body})
         self._add(entry, row, entry_id)
 
     def finish(self) -> None:
@@ -162,11 +149,11 @@ class _Reading(Struct):
         for uuid, row in self.awaited.items():
             self.chain.notes.repair(row.line, f"snips {shown(uuid)}, which is not a row that is shown")
 
-    def _say(self, at: int, row: Row) -> None:
+    def _say(self, at: int, row: kit.Row) -> None:
         value = row.fields.get("message")
         message = message_from_chat(value, self.tools) if isinstance(value, dict) else {}
         self.tools.update(calls_in(message))
-        entry, extra = message_entry(message, row.fields, row.line, self.chain.notes)
+        entry, extra = kit.message_entry(message, row.fields, row.line, self.chain.notes)
         boundary, self.boundary = self.boundary, None
         if boundary is not None:
             self.by_uuid.clear()  # snips reach back to the boundary, no further
@@ -197,18 +184,18 @@ class _Reading(Struct):
         first_kept = ""
         if following is not None and following.type == MESSAGE:
             uuid = following.fields.get("uuid")
-            is_free = is_name(uuid) and uuid not in self.chain.lines
+            is_free = kit.is_name(uuid) and uuid not in self.chain.lines
             first_kept = str(uuid) if is_free else self._made(following)
         fields: JsonObject = {"summary": text.removeprefix(SUMMARY_PREFIX), "firstKeptEntryId": first_kept}
-        return replace(plain_entry(COMPACTION, {**fields, "tokensBefore": 0}), references=())
+        return replace(kit.plain_entry(COMPACTION, {**fields, "tokensBefore": 0}), references=())
 
-    def _made(self, row: Row, suffix: str = "") -> str:
+    def _made(self, row: kit.Row, suffix: str = "") -> str:
         return made_id(self.chain.session_id, str(row.line), suffix)
 
-    def _id(self, row: Row) -> str:
+    def _id(self, row: kit.Row) -> str:
         """Return the id of a row's entry: its uuid; one made from its line if the uuid is unusable or taken."""
         uuid = row.fields.get("uuid")
-        if not is_name(uuid):
+        if not kit.is_name(uuid):
             if row.type in _SAID:
                 self.chain.notes.repair(row.line, "has no usable uuid; it got an id made from its line")
             return self._made(row)
@@ -218,8 +205,8 @@ class _Reading(Struct):
             return self._made(row)
         return uuid
 
-    def _add(self, entry: NewEntry, row: Row, entry_id: str, fields: Mapping[str, JsonValue] | None = None) -> None:
-        moment = read_time(row.fields.get("timestamp"))
+    def _add(self, entry: NewEntry, row: kit.Row, entry_id: str, fields: Mapping[str, JsonValue] | None = None) -> None:
+        moment = kit.read_time(row.fields.get("timestamp"))
         extra = dict(fields or {})
         if moment is None and row.fields.get("timestamp") is not None:
             extra["timestamp"] = row.fields["timestamp"]
@@ -229,7 +216,7 @@ class _Reading(Struct):
         if isinstance(uuid, str) and row.type in _SAID:
             self.by_uuid.setdefault(uuid, []).append(entry_id)
 
-    def _snip(self, row: Row) -> None:
+    def _snip(self, row: kit.Row) -> None:
         removed = fields_of(row.fields.get("snipMetadata")).get("removedUuids")
         if not isinstance(removed, list):
             self.chain.notes.skip(row.line, "is a snip that names no rows")
@@ -240,9 +227,9 @@ class _Reading(Struct):
             else:
                 self.awaited[uuid] = row
 
-    def _exclude(self, uuid: str, row: Row) -> None:
+    def _exclude(self, uuid: str, row: kit.Row) -> None:
         if uuid in self.summaries:
             self.chain.notes.repair(row.line, f"snips the summary {shown(uuid)}, which stays in the context")
         for target in self.by_uuid.get(uuid, ()):
-            entry = plain_entry(EXCLUSION, {"entryId": target})
+            entry = kit.plain_entry(EXCLUSION, {"entryId": target})
             self._add(entry, row, self._made(row, target), {"type": row.type})

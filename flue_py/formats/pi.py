@@ -38,31 +38,7 @@ from flue_py.core.messages import validate_message
 from flue_py.core.sessions import MAX_LABEL_CHARACTERS, NewSession, SessionInfo, call_id, derived_id, made_id
 from flue_py.core.usage import PICODOLLARS_PER_DOLLAR, Cost, PaidCall, call_of, read_reported, usage_json
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
-from flue_py.formats.kit import (
-    Draft,
-    Exported,
-    IdTable,
-    LabelChange,
-    Notes,
-    Recent,
-    Row,
-    RowReader,
-    SessionPart,
-    SessionTree,
-    TitleChange,
-    decode_row,
-    first_rows,
-    first_unused,
-    has_type,
-    is_name,
-    iso_time,
-    json_line,
-    one_text,
-    read_moment,
-    stored_entry,
-    unreadable_entry,
-    unusable_id,
-)
+from flue_py.formats import kit
 from flue_py.providers.base import Leftovers, difference, fields_of, listed, restored, without
 from flue_py.providers.lists import bash_text
 from flue_py.providers.openai_chat import calls_in
@@ -229,9 +205,9 @@ class PiFile(Struct):
     session_id: str
     version: int
     created_us: int | None
-    notes: Notes
+    notes: kit.Notes
     lines: array[int]
-    prompts: Recent[JsonObject] = field(default_factory=lambda: Recent(_REMEMBERED))
+    prompts: kit.Recent[JsonObject] = field(default_factory=lambda: kit.Recent(_REMEMBERED))
     """The sections of the system prompt at an entry, where there are any."""
 
     def id_on(self, line: int) -> str:
@@ -244,7 +220,7 @@ class PiFile(Struct):
         return self.id_on(line) if line else ""
 
 
-def new_entry(row: Row, file: PiFile) -> NewEntry:
+def new_entry(row: kit.Row, file: PiFile) -> NewEntry:
     """Return the entry that a row becomes; each change is noted. Never raises. O(size)."""
     # In version 1 id and parentId mean nothing: they are kept like any unknown field.
     envelope = _ENVELOPE if file.version > 1 else _ENVELOPE - {"id", "parentId"}
@@ -258,14 +234,14 @@ def new_entry(row: Row, file: PiFile) -> NewEntry:
         kind = UNREADABLE + (row.type if row.type in _CHECKED_KINDS else "entry")
         # Where numbers overflow, or values are nested beyond the bound, the line itself holds it all.
         bodies: tuple[JsonObject, ...] = ({"type": row.type, **body}, {"type": row.type, "line": row.text})
-        entry, rest = unreadable_entry(kind, error, file.notes, row.line, *bodies), {}
+        entry, rest = kit.unreadable_entry(kind, error, file.notes, row.line, *bodies), {}
     beside.update(rest)
-    moment = read_moment(row.fields.get("timestamp"))
+    moment = kit.read_moment(row.fields.get("timestamp"))
     if moment is None:
-        moment = read_moment(fields_of(body.get("message")).get("timestamp"))
+        moment = kit.read_moment(fields_of(body.get("message")).get("timestamp"))
         moment = file.created_us if moment is None else moment
         file.notes.repair(row.line, f"entry {row.id!r} has no readable timestamp")
-    if "timestamp" in row.fields and row.fields["timestamp"] != (None if moment is None else iso_time(moment)):
+    if "timestamp" in row.fields and row.fields["timestamp"] != (None if moment is None else kit.iso_time(moment)):
         beside["timestamp"] = _printable(row.fields["timestamp"])
     if row.lost_parent is not None:
         beside["parentId"] = row.lost_parent
@@ -290,7 +266,7 @@ def new_entry(row: Row, file: PiFile) -> NewEntry:
     )
 
 
-def _content(row: Row, body: JsonObject, file: PiFile) -> tuple[NewEntry, JsonObject]:
+def _content(row: kit.Row, body: JsonObject, file: PiFile) -> tuple[NewEntry, JsonObject]:
     """Return the entry a row makes, and the fields that stand beside its payload. Raises `InvalidEntry`."""
     prompt = _note_prompt(row, file)
     if row.type == MESSAGE:
@@ -298,10 +274,10 @@ def _content(row: Row, body: JsonObject, file: PiFile) -> tuple[NewEntry, JsonOb
     if row.type == COMPACTION:
         return _compaction(row, body, file), {}
     if row.type == CONTEXT_EDIT and isinstance(body.get("targetId"), str) and "replacement" in body:
-        return stored_entry(EXCLUSION, _context_edit(row, body, file)), {}
+        return kit.stored_entry(EXCLUSION, _context_edit(row, body, file)), {}
     if row.type == CUSTOM and (artifact := _artifact(body)) is not None:
-        return stored_entry(ARTIFACT, artifact), {}
-    entry = stored_entry(_checked_kind(row, body, file), body)
+        return kit.stored_entry(ARTIFACT, artifact), {}
+    entry = kit.stored_entry(_checked_kind(row, body, file), body)
     if row.type in (USAGE, BRANCH_SUMMARY) and body.get("usage") is not None:
         entry = replace(entry, calls=_calls_beside(row, body, entry, file))
     return entry, {}
@@ -314,7 +290,7 @@ def _artifact(body: JsonObject) -> JsonObject | None:
     return data if is_ours and isinstance(data, dict) else None
 
 
-def _context_edit(row: Row, body: JsonObject, file: PiFile) -> JsonObject:
+def _context_edit(row: kit.Row, body: JsonObject, file: PiFile) -> JsonObject:
     """Return an edit of the context as an exclusion; one that puts something in an entry's place takes it back in."""
     target = body["targetId"]
     replacement = body[REPLACEMENT]
@@ -332,7 +308,7 @@ def _context_edit(row: Row, body: JsonObject, file: PiFile) -> JsonObject:
     return {"entryId": target, "excluded": False, **body}
 
 
-def _calls_beside(row: Row, body: JsonObject, entry: NewEntry, file: PiFile) -> tuple[PaidCall, ...]:
+def _calls_beside(row: kit.Row, body: JsonObject, entry: NewEntry, file: PiFile) -> tuple[PaidCall, ...]:
     """Return the call that was paid for a row that is not a message; pi's forks keep id and time of its row."""
     identity = f"{row.id} {row.fields.get('timestamp')} {entry.payload}".encode()
     purpose = body.get("kind") if row.type == USAGE else row.type
@@ -348,12 +324,12 @@ def _calls_beside(row: Row, body: JsonObject, entry: NewEntry, file: PiFile) -> 
     return (call,) if any(usage.totals) or not usage.is_known else ()
 
 
-def _note_oddities(oddities: Sequence[str], row: Row, file: PiFile) -> None:
+def _note_oddities(oddities: Sequence[str], row: kit.Row, file: PiFile) -> None:
     for oddity in oddities:
         file.notes.repair(row.line, oddity)
 
 
-def _checked_kind(row: Row, body: JsonObject, file: PiFile) -> str:
+def _checked_kind(row: kit.Row, body: JsonObject, file: PiFile) -> str:
     kind = row.type
     if kind == BRANCH_SUMMARY:
         if not isinstance(body.get("summary"), str):
@@ -369,7 +345,7 @@ def _checked_kind(row: Row, body: JsonObject, file: PiFile) -> str:
     return kind
 
 
-def _message(row: Row, body: JsonObject, file: PiFile, prompt: JsonObject) -> tuple[NewEntry, JsonObject]:
+def _message(row: kit.Row, body: JsonObject, file: PiFile, prompt: JsonObject) -> tuple[NewEntry, JsonObject]:
     message = body.get("message")
     rest = without(body, "message")
     if not isinstance(message, dict):
@@ -398,7 +374,7 @@ def _message(row: Row, body: JsonObject, file: PiFile, prompt: JsonObject) -> tu
     return entry, rest
 
 
-def _note_prompt(row: Row, file: PiFile) -> JsonObject:
+def _note_prompt(row: kit.Row, file: PiFile) -> JsonObject:
     """Return the sections of the system prompt at a row, and remember them for those that follow it.
 
     A system message changes the sections that it names, and takes out those that it names as null.
@@ -420,7 +396,7 @@ def _call_id(entry: NewEntry, told_by: str = "") -> str:
     return call_id(FORMAT, (told_by + entry.payload).encode())
 
 
-def _compaction(row: Row, body: JsonObject, file: PiFile) -> NewEntry:
+def _compaction(row: kit.Row, body: JsonObject, file: PiFile) -> NewEntry:
     if not isinstance(body.get("summary"), str):
         raise InvalidEntry("compaction.summary: should be a string")
     fields = dict(body)
@@ -472,14 +448,14 @@ _BEGINNING = re.compile(rb'\s*\{"type"\s*:\s*"([^"\\]*)"\s*,\s*"id"\s*:\s*"([^"\
 
 def looks_like_pi(first_bytes: bytes, path: str) -> bool:
     """Return whether a file begins like a pi session file."""
-    for raw in first_rows(first_bytes):
-        row = decode_row(2, raw, Notes())
+    for raw in kit.first_rows(first_bytes):
+        row = kit.decode_row(2, raw, kit.Notes())
         if row is not None and isinstance(row.get("type"), str):
-            return row["type"] == "session" and is_name(row.get("id")) and "entries" not in row
+            return row["type"] == "session" and kit.is_name(row.get("id")) and "entries" not in row
     return False
 
 
-class PiReader(RowReader):
+class PiReader(kit.RowReader):
     """Reads a pi session file row by row (see `Reader`)."""
 
     needs_scan = True
@@ -491,22 +467,22 @@ class PiReader(RowReader):
         self._has_ids: bool | None = None
         """Whether its rows have ids of their own; None until the scan has met the header."""
 
-        self._announced = IdTable()
-        self._known = IdTable()
+        self._announced = kit.IdTable()
+        self._known = kit.IdTable()
         self._first_lines: dict[str, int] = {}
         """The line of the first row of each id that occurs more than once."""
 
         self._previous: str | None = None
-        self._waiting: dict[str, list[Row]] = {}
+        self._waiting: dict[str, list[kit.Row]] = {}
         self._waiting_count = 0
         self._waiting_bytes = 0
         self._last_line = 0
         self._title_line = 0
         self._label_lines: dict[str, int] = {}
-        self._early_labels: list[tuple[int, LabelChange]] = []
+        self._early_labels: list[tuple[int, kit.LabelChange]] = []
         """Labels, with their lines, of entries that were still to come."""
 
-        self._draft = Draft()
+        self._draft = kit.Draft()
 
     # the interface
 
@@ -519,11 +495,11 @@ class PiReader(RowReader):
         if begins is not None and begins[1] != b"session":
             name = begins[2].decode(errors="replace")
         else:
-            row = decode_row(number, raw, Notes()) or {}
+            row = kit.decode_row(number, raw, kit.Notes()) or {}
             if row.get("type") == "session" and self._has_ids is None:
                 self._has_ids = _version(row) >= 2
             name = row.get("id")
-            if row.get("type") == "session" or not is_name(name):
+            if row.get("type") == "session" or not kit.is_name(name):
                 return
         if self._announced.get(name) is not None:
             self._first_lines[name] = 0
@@ -531,10 +507,10 @@ class PiReader(RowReader):
 
     def feed(self, number: int, raw: bytes) -> None:
         """Read a line. Raises `UnreadableFile` if the first readable row is not a session header."""
-        fields = decode_row(number, raw, self._notes)
-        if fields is None or not has_type(number, fields, self._notes):
+        fields = kit.decode_row(number, raw, self._notes)
+        if fields is None or not kit.has_type(number, fields, self._notes):
             return
-        row = Row(number, raw.decode(errors="replace").strip(), fields)
+        row = kit.Row(number, raw.decode(errors="replace").strip(), fields)
         if self._file is None:
             self._file = self._begin(row)
             return
@@ -550,19 +526,19 @@ class PiReader(RowReader):
         else:
             self._place(row, self._file)
 
-    def _begin(self, row: Row) -> PiFile:
+    def _begin(self, row: kit.Row) -> PiFile:
         header = row.fields
         session_id = _session_id(header, self._name)
         version = _version(header)
-        created_us = read_moment(header.get("timestamp"))
-        imported = {"format": FORMAT, "version": version, "file": one_text(self._name) or "", "header": header}
+        created_us = kit.read_moment(header.get("timestamp"))
+        imported = {"format": FORMAT, "version": version, "file": kit.one_text(self._name) or "", "header": header}
         try:
             metadata, replaced = encode_json({"imported": imported}, "header")
         except InvalidEntry as error:
             raise UnreadableFile(f"{self._name}: {error}; nothing was imported") from error
         self._notes.surrogates_replaced += replaced
         self._session = NewSession(
-            id=session_id, cwd=one_text(header.get("cwd")), metadata_text=metadata, created_us=created_us
+            id=session_id, cwd=kit.one_text(header.get("cwd")), metadata_text=metadata, created_us=created_us
         )
         return PiFile(session_id, version, created_us, self._notes, array("Q", [row.line]))
 
@@ -571,7 +547,7 @@ class PiReader(RowReader):
         """How many entries can be taken."""
         return len(self._draft.entries)
 
-    def take(self) -> list[SessionPart]:
+    def take(self) -> list[kit.SessionPart]:
         """Return the part that is ready."""
         session, draft = self._session, self._draft
         if session is None or self._file is None or not draft.has_part:
@@ -580,7 +556,7 @@ class PiReader(RowReader):
             session = replace(session, title=draft.titles[-1].title)
         return [draft.take(FORMAT, str(self._file.version), session)]
 
-    def finish(self, *, take_all: bool) -> list[SessionPart]:
+    def finish(self, *, take_all: bool) -> list[kit.SessionPart]:
         """Return the last part. A pi entry is one row, so that nothing is held back."""
         if self._file is None:
             _session_id({}, self._name)
@@ -594,10 +570,10 @@ class PiReader(RowReader):
 
     # where rows stand in the tree
 
-    def _place(self, row: Row, file: PiFile) -> None:
+    def _place(self, row: kit.Row, file: PiFile) -> None:
         entry_id, parent = row.fields.get("id"), row.fields.get("parentId")
-        if not is_name(entry_id):
-            self._notes.skip(row.line, unusable_id(entry_id))
+        if not kit.is_name(entry_id):
+            self._notes.skip(row.line, kit.unusable_id(entry_id))
             return
         if self._known.get(entry_id) is not None:
             first = self._first_lines.get(entry_id)
@@ -621,11 +597,11 @@ class PiReader(RowReader):
         state = self._known.get(entry_id)
         return state == _WAITING or (state is None and self._announced.get(entry_id) is not None)
 
-    def _make_root(self, row: Row, why: str) -> None:
+    def _make_root(self, row: kit.Row, why: str) -> None:
         row.lost_parent, row.parent = row.parent, None
         self._notes.repair(row.line, f"entry {row.id!r} {why}; it became a root")
 
-    def _wait(self, row: Row, parent: str, file: PiFile) -> None:
+    def _wait(self, row: kit.Row, parent: str, file: PiFile) -> None:
         self._known.put(row.id, _WAITING)
         self._waiting.setdefault(parent, []).append(row)
         self._waiting_count += 1
@@ -651,7 +627,7 @@ class PiReader(RowReader):
             self._emit(row, file)
         self._waiting, self._waiting_count, self._waiting_bytes = {}, 0, 0
 
-    def _emit(self, row: Row, file: PiFile) -> None:
+    def _emit(self, row: kit.Row, file: PiFile) -> None:
         """Hand an entry over, and those that were waiting for it."""
         ready = [row]
         while ready:
@@ -662,7 +638,7 @@ class PiReader(RowReader):
                 self._waiting_bytes -= len(late.text)
                 ready.append(late)
 
-    def _hand_over(self, row: Row, file: PiFile) -> None:
+    def _hand_over(self, row: kit.Row, file: PiFile) -> None:
         self._known.put(row.id, _PLACED)
         self._draft.entries.append(new_entry(row, file))
         self._draft.lines.append(row.line)
@@ -676,14 +652,14 @@ class PiReader(RowReader):
 
     # titles and labels: the last one in the file counts
 
-    def _retitle(self, row: Row) -> None:
-        title = (one_text(row.fields.get("name")) or "").strip()
+    def _retitle(self, row: kit.Row) -> None:
+        title = (kit.one_text(row.fields.get("name")) or "").strip()
         if title and row.line > self._title_line:
             self._title_line = row.line
-            self._draft.titles.append(TitleChange(row.id, title))
+            self._draft.titles.append(kit.TitleChange(row.id, title))
 
-    def _label(self, row: Row) -> None:
-        target, label = row.fields.get("targetId"), one_text(row.fields.get("label")) or ""
+    def _label(self, row: kit.Row) -> None:
+        target, label = row.fields.get("targetId"), kit.one_text(row.fields.get("label")) or ""
         is_there = isinstance(target, str) and self._known.get(target) == _PLACED
         if not isinstance(target, str) or not (is_there or self._may_come(target)):
             self._note_no_target(row.line, target)
@@ -693,7 +669,7 @@ class PiReader(RowReader):
         if row.line < self._label_lines.get(target, 0):
             return
         self._label_lines[target] = row.line
-        change = LabelChange(row.id, target, label[:MAX_LABEL_CHARACTERS] or None)
+        change = kit.LabelChange(row.id, target, label[:MAX_LABEL_CHARACTERS] or None)
         self._draft.labels.append(change)
         if not is_there:
             self._early_labels.append((row.line, change))
@@ -714,18 +690,18 @@ def _session_id(header: JsonObject, name: str) -> str:
     """Return the session's id. Raises `UnreadableFile` if the first readable row is not a header with one."""
     session_id = header.get("id")
     is_header = header.get("type") == "session"
-    if is_header and is_name(session_id):
+    if is_header and kit.is_name(session_id):
         return session_id
     if is_header and isinstance(session_id, str) and session_id:
-        raise UnreadableFile(f"{name}: its session header {unusable_id(session_id)}; nothing was imported")
+        raise UnreadableFile(f"{name}: its session header {kit.unusable_id(session_id)}; nothing was imported")
     raise UnreadableFile(
         f"{name} is not a pi session: its first readable line is not a session header with an id; nothing was imported"
     )
 
 
-def _on_cycles(by_id: Mapping[str, Row]) -> list[Row]:
+def _on_cycles(by_id: Mapping[str, kit.Row]) -> list[kit.Row]:
     """Return the rows that are their own ancestors. A row has one parent, so that a walk ends in one cycle at most."""
-    cyclic: list[Row] = []
+    cyclic: list[kit.Row] = []
     met_from: dict[str, str] = {}
     for start in by_id:
         at: str | None = start
@@ -765,7 +741,7 @@ class _File(Struct):
         return version if isinstance(version, int) else 1
 
 
-def export_pi(session: SessionTree) -> Exported:
+def export_pi(session: kit.SessionTree) -> kit.Exported:
     """Return a session as a pi file, with its labels.
 
     A cost that was priced goes out as one that was reported. Off the active path entries keep their order, and come
@@ -780,9 +756,9 @@ def export_pi(session: SessionTree) -> Exported:
     _set_names(rows, entries, file, session.labels)
     for _ in session.tasks:
         left.note("a link to a task session")
-    lines = [json_line(_header(file))]
-    lines += [row if isinstance(row, str) else json_line(row) for _, row in rows]
-    return Exported(FORMAT, "\n".join(lines) + "\n", left.notes(), is_rows=True)
+    lines = [kit.json_line(_header(file))]
+    lines += [row if isinstance(row, str) else kit.json_line(row) for _, row in rows]
+    return kit.Exported(FORMAT, "\n".join(lines) + "\n", left.notes(), is_rows=True)
 
 
 def _header_of(info: SessionInfo) -> JsonObject | None:
@@ -801,12 +777,12 @@ def _header(file: _File) -> JsonObject:
         "type": "session",
         "version": NEWEST_VERSION,
         "id": file.info.id,
-        "timestamp": header.get("timestamp") or iso_time(file.info.created_us),
+        "timestamp": header.get("timestamp") or kit.iso_time(file.info.created_us),
         "cwd": "" if cwd is None else cwd,
     }
 
 
-def _active_path_last(session: SessionTree) -> list[Entry]:
+def _active_path_last(session: kit.SessionTree) -> list[Entry]:
     entries = session.entries
     if session.leaf_id is None or not entries or entries[-1].id == session.leaf_id:
         return list(entries)
@@ -826,7 +802,7 @@ def _row(entry: Entry, file: _File) -> JsonObject | str:
         "type": kind,
         "id": entry.id,
         "parentId": entry.parent_id,
-        "timestamp": iso_time(entry.created_us),
+        "timestamp": kit.iso_time(entry.created_us),
     }
     row.update((name, value) for name, value in body.items() if name not in row)
     if "timestamp" in beside:
@@ -988,9 +964,14 @@ def _set_names(
     at = len(rows) if is_name_row else len(rows) - 1
     for kind, body in added:
         words = (file.info.id, kind, str(body.get("targetId")))
-        row_id = first_unused(partial(_row_id, words), file.ids)
+        row_id = kit.first_unused(partial(_row_id, words), file.ids)
         file.ids.add(row_id)
-        row: JsonObject = {"type": kind, "id": row_id, "parentId": parent, "timestamp": iso_time(file.info.updated_us)}
+        row: JsonObject = {
+            "type": kind,
+            "id": row_id,
+            "parentId": parent,
+            "timestamp": kit.iso_time(file.info.updated_us),
+        }
         rows.insert(at, (row_id, {**row, **body}))
         at += 1
         parent = row_id if is_name_row else parent

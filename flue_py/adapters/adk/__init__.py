@@ -42,30 +42,8 @@ from google.adk.sessions.session import Session as AdkSession
 from google.genai import types
 
 from flue_py import providers
-from flue_py.adapters.adk.entries import (
-    BESIDE,
-    STATE,
-    Found,
-    app_prefix,
-    as_text,
-    beside_of,
-    compaction_entries,
-    compaction_of,
-    delta_of,
-    entries_of,
-    events_of,
-    events_shown,
-    is_event,
-    is_part,
-    names_of,
-    printed_event,
-    printed_state,
-    scope_of,
-    session_metadata,
-    state_delta,
-    state_place,
-    timestamp_of,
-)
+from flue_py.adapters.adk import layout
+from flue_py.adapters.adk.layout import names_of, scope_of
 from flue_py.adapters.common import (
     Access,
     Cache,
@@ -142,7 +120,7 @@ class State(NamedTuple):
     def changed(self, delta: Mapping[str, JsonValue], entry_id: str) -> tuple[State, JsonObject]:
         """Return the state after a change by an entry, and the record of that entry. O(state)."""
         values = {**self.values, **delta}
-        text = as_text(values, "state")
+        text = layout.as_text(values, "state")
         count = len(self.made_by) + 1
         if not self.made_by or count > _MOST or _NAMED * count * count / 2 + count * len(json.dumps(delta)) > len(text):
             return State(values, (entry_id,)), {FIELD: {"is": storable(values)}}
@@ -154,25 +132,25 @@ NOTHING = State({})
 
 def first_state(values: JsonObject, entry_id: str) -> NewEntry:
     """Return the entry with the state that a session begins with. O(state)."""
-    return NewEntry.custom(STATE, {"is": storable(values)}, id=entry_id)
+    return NewEntry.custom(layout.STATE, {"is": storable(values)}, id=entry_id)
 
 
 async def state_at(entry: Entry, read: Read) -> State | None:
     """Return the state at an entry, or None if it is not recorded there. ``read`` reads others by their ids."""
-    record = beside_of(entry)
+    record = layout.beside_of(entry)
     change = _state_record(entry, record)
     if change is None:
-        return None if record is None or is_part(record) else NOTHING
+        return None if record is None or layout.is_part(record) else NOTHING
     if isinstance(change.get("at"), str):
         return await state_at(_all_present(await read([str(change["at"])]), entry)[0], read)
     if "is" in change:
         return State(_object(change["is"]), (entry.id,))
     ids = [str(name) for name in list_in(change.get("in"))]
     first, *others = _all_present(await read(ids), entry)
-    values = _object((_state_record(first, beside_of(first)) or {}).get("is"))
+    values = _object((_state_record(first, layout.beside_of(first)) or {}).get("is"))
     for later in (*others, entry):
-        is_state = later.kind == STATE
-        values.update(_object(later.fields.get("set")) if is_state else split_state(delta_of(later)).own)
+        is_state = later.kind == layout.STATE
+        values.update(_object(later.fields.get("set")) if is_state else split_state(layout.delta_of(later)).own)
     return State(values, (*ids, entry.id))
 
 
@@ -183,11 +161,11 @@ def storable(values: JsonObject) -> JsonValue:
             return values
     except InvalidEntry:
         pass
-    return as_text(values, "state")
+    return layout.as_text(values, "state")
 
 
 def _state_record(entry: Entry, record: JsonObject | None) -> JsonObject | None:
-    if entry.kind == STATE and entry.extra is None:
+    if entry.kind == layout.STATE and entry.extra is None:
         return entry.fields
     change = None if record is None else record.get(FIELD)
     return change if isinstance(change, dict) else None
@@ -229,20 +207,20 @@ NOWHERE = Place(NOTHING, None)
 
 async def last_events(
     session: Session, leaf: str | None, most: int | None = None, after: float | None = None
-) -> list[Found]:
+) -> list[layout.Found]:
     """Return the events up to a leaf, oldest first: at most so many, and none before the last that is older.
 
     O(path), and with a bound O(events returned).
     """
-    segments: list[list[Found]] = []
+    segments: list[list[layout.Found]] = []
     count = 0
     limit = None if most is None and after is None else _AT_ONCE if most is None else most + 1
     entries: list[Entry] = []
     end = leaf
     while leaf is not None and (most is None or count < most):
         entries = [*await session.get_active_path(leaf=leaf, limit=limit), *entries]
-        if not all(is_plain(entry) or is_event(entry) for entry in entries):
-            segments = [events_shown(await session.get_active_path(leaf=end))]
+        if not all(is_plain(entry) or layout.is_event(entry) for entry in entries):
+            segments = [layout.events_shown(await session.get_active_path(leaf=end))]
             break
         turn = _last_turn(entries)
         is_whole = turn is not None or entries[0].parent_id is None
@@ -250,7 +228,7 @@ async def last_events(
         if turn is not None:
             leaf = _left(entries[turn])
             entries = entries[turn:]
-        segment_events = list(events_of(entries))
+        segment_events = list(layout.events_of(entries))
         is_enough = most is not None and count + len(segment_events) > most
         is_old = after is not None and any(event.time < after for event in segment_events)
         if is_whole or is_enough or is_old:
@@ -276,8 +254,8 @@ async def place_of(session: Session, leaf: str | None) -> Place:
     while at is not None:
         path = await session.get_active_path(leaf=at, limit=1 if at == leaf else _AT_ONCE)
         for entry in reversed(path):
-            if timestamp is None and entry.kind != STATE:
-                timestamp = timestamp_of(entry)
+            if timestamp is None and entry.kind != layout.STATE:
+                timestamp = layout.timestamp_of(entry)
             place = await recorded_place(entry, session.get_entries)
             if place is not None:
                 return place._replace(timestamp=timestamp)
@@ -291,7 +269,7 @@ async def recorded_place(entry: Entry, read: Read) -> Place | None:
     One with state that came with no event has no time of an event.
     """
     state = await state_at(entry, read)
-    return None if state is None else Place(state, None if entry.kind == STATE else timestamp_of(entry))
+    return None if state is None else Place(state, None if entry.kind == layout.STATE else layout.timestamp_of(entry))
 
 
 def _last_turn(entries: Sequence[Entry]) -> int | None:
@@ -303,7 +281,7 @@ def _last_turn(entries: Sequence[Entry]) -> int | None:
 def _left(entry: Entry) -> str | None:
     if entry.extra is None or f'"{LEFT}"' not in entry.extra:
         return None
-    left = (beside_of(entry) or {}).get(LEFT)
+    left = (layout.beside_of(entry) or {}).get(LEFT)
     return left if isinstance(left, str) else None
 
 
@@ -380,7 +358,7 @@ class Places:
 async def _leaf_place(session_id: str, leaf: Entry | None, store: Store) -> Place | None:
     """Return the place that the entry at a leaf records with those it names; None if it records none."""
     # Below an entry with state alone, the time of the place is that of an event before it, if there is one.
-    if leaf is None or (leaf.kind == STATE and leaf.parent_id is not None):
+    if leaf is None or (leaf.kind == layout.STATE and leaf.parent_id is not None):
         return None
     return await recorded_place(leaf, partial(store.backend.get_entries, session_id))
 
@@ -435,7 +413,9 @@ class _Change(NamedTuple):
             batch.append_entries(session, [first_state(self.delta, self.entry_id)])
             return session.id
         _, record = self.state.changed(self.delta, self.entry_id)
-        entry = NewEntry.custom(STATE, {"set": storable(self.delta)}, id=self.entry_id, extra={BESIDE: record})
+        entry = NewEntry.custom(
+            layout.STATE, {"set": storable(self.delta)}, id=self.entry_id, extra={layout.BESIDE: record}
+        )
         batch.append_entries(self.session_id, [entry], expected_leaf=self.leaf)
         return self.session_id
 
@@ -448,7 +428,7 @@ class _Change(NamedTuple):
 
 async def read(store: Store, places: Places, app_name: str, user_id: str | None) -> JsonObject:
     """Return the state of an app, or of a user of it, by the names it has there. O(state)."""
-    scope, key = state_place(app_name, user_id)
+    scope, key = layout.state_place(app_name, user_id)
     session = await find_session(store, key, scope)
     return {} if session is None else fresh((await places.at(session.id, session.leaf_id, store)).state.values)
 
@@ -488,7 +468,7 @@ async def commit(
 
 
 async def _change(store: Store, places: Places, app_name: str, user_id: str | None, delta: JsonObject) -> _Change:
-    scope, key = state_place(app_name, user_id)
+    scope, key = layout.state_place(app_name, user_id)
     title = f"State of {app_name}" if user_id is None else f"State of {user_id} in {app_name}"
     title = "".join(char if char.isprintable() else "\ufffd" for char in title)
     session = await find_session(store, key, scope)
@@ -566,7 +546,7 @@ async def append(store: Store, *, places: Places, new: NewEvent) -> bool:
 async def _write(
     store: Store, places: Places, new: NewEvent, below: Below, entry_id: str, *, is_same_call: bool = True
 ) -> None:
-    deltas = split_state(state_delta(new.event))
+    deltas = split_state(layout.state_delta(new.event))
     place = await places.at(below.session_id, below.leaf, store)
     state, record = place.state, place.state.unchanged()
     if deltas.own:
@@ -596,18 +576,18 @@ async def _plan(
         invocations = [earlier.event.get("invocationId") for earlier in events]
         if back in invocations:
             target = await _end_before(session, events, invocations.index(back))
-            return _Planned(entries_of(event, {**record, LEFT: below.leaf}, entry_id), True, target)
+            return _Planned(layout.entries_of(event, {**record, LEFT: below.leaf}, entry_id), True, target)
     if isinstance(actions.get("compaction"), dict) and below.leaf is not None:
         session = await _session(store, below.session_id)
-        path = events_shown(await session.get_active_path(leaf=below.leaf))
-        compaction = await compaction_of(session, below.leaf, event, path)
+        path = layout.events_shown(await session.get_active_path(leaf=below.leaf))
+        compaction = await layout.compaction_of(session, below.leaf, event, path)
         if compaction is not None:
             record = {**record, "timestamp": event["timestamp"]}
-            return _Planned(compaction_entries(event, record, entry_id, compaction, is_same_call=is_same_call))
-    return _Planned(entries_of(event, record, entry_id, is_same_call=is_same_call))
+            return _Planned(layout.compaction_entries(event, record, entry_id, compaction, is_same_call=is_same_call))
+    return _Planned(layout.entries_of(event, record, entry_id, is_same_call=is_same_call))
 
 
-async def _end_before(session: Session, events: Sequence[Found], number: int) -> str | None:
+async def _end_before(session: Session, events: Sequence[layout.Found], number: int) -> str | None:
     """Return the entry at which the events before one are shown, with changes of the context. O(path).
 
     Before the first event, that is the entry with the state that the session was created with, if any.
@@ -615,11 +595,11 @@ async def _end_before(session: Session, events: Sequence[Found], number: int) ->
     event = events[number]
     if number == 0:
         root = (await session.get_active_path(leaf=event.entry.id))[0]
-        return root.id if root.kind == STATE else None
+        return root.id if root.kind == layout.STATE else None
     last, above = events[number - 1].entry, event.entries[0].parent_id
     # A compaction or an exclusion between the two stays in effect. Before the first event that a summary keeps are the
     # events that the summary stands for.
-    is_summary = not is_event(last) and last.depth > event.entry.depth
+    is_summary = not layout.is_event(last) and last.depth > event.entry.depth
     ids_above = [shown_event.entry.id for shown_event in await last_events(session, above)]
     is_same = ids_above == [shown_event.entry.id for shown_event in events[:number]]
     return above if is_summary or is_same else last.id
@@ -655,7 +635,7 @@ async def _record(session: Session, event: JsonObject) -> None:
     usage = event.get("usageMetadata")
     if not isinstance(usage, dict):
         return
-    paid = entries_of(event, {}, _entry_id(event))[-1]
+    paid = layout.entries_of(event, {}, _entry_id(event))[-1]
     for call in paid.calls:
         try:
             await session.money.record_call(
@@ -758,10 +738,10 @@ class FlueSessionService(BaseSessionService):
         Raises `AlreadyExistsError` for an id that is taken. O(state).
         """
         id = _stripped(session_id or "") or str(uuid4())
-        whose, deltas = Whose(app_name, user_id), split_state(printed_state(state or {}))
+        whose, deltas = Whose(app_name, user_id), split_state(layout.printed_state(state or {}))
 
         async def create(store: Store) -> AdkSession:
-            scope, metadata = scope_of(*whose), session_metadata(app_name, user_id, id)
+            scope, metadata = scope_of(*whose), layout.session_metadata(app_name, user_id, id)
 
             def collect(batch: Atomic) -> Session:
                 session = batch.create_session(key=key_of(id), scope=scope, metadata=metadata)
@@ -856,7 +836,7 @@ class FlueSessionService(BaseSessionService):
         if event.partial:
             return event
         async with self._turns.of((session.app_name, session.user_id, session.id)):
-            new = NewEvent(session, printed_event(event))
+            new = NewEvent(session, layout.printed_event(event))
             try:
                 is_new = await self._access.run(partial(append, places=self._places, new=new))
             except SessionNotFound:
@@ -889,7 +869,7 @@ class FlueSessionService(BaseSessionService):
 
         Values that are set already are not written again. Raises `InvalidArgument` for another name. O(state).
         """
-        values = printed_state(state)
+        values = layout.printed_state(state)
         app, user, own = split_state(values)
         if len(app) + len(user) != len(values):
             odd = next((name for name in values if name in own), "temp:")
@@ -930,7 +910,7 @@ async def _find(store: Store, whose: Whose, session_id: str) -> Session | None:
 async def _listed(store: Store, app_name: str, user_id: str | None) -> list[SessionInfo]:
     """Return the sessions of a user, or of all users of an app, page by page."""
     scope = None if user_id is None else scope_of(app_name, user_id)
-    prefix = app_prefix(app_name) if user_id is None else None
+    prefix = layout.app_prefix(app_name) if user_id is None else None
     pages = partial(
         store.list_sessions, scope=scope, scope_prefix=prefix, order_by="created", limit=store.limits.sessions_per_page
     )

@@ -28,49 +28,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from flue_py.adapters.common import Access, Cache, Target, Work, find_session
-from flue_py.adapters.langgraph.entries import (
-    CALLS,
-    CHECKPOINT,
-    LINE,
-    MESSAGES,
-    UNORDERED,
-    VALUE,
-    WRITES,
-    Address,
-    Finding,
-    Kept,
-    Line,
-    Lines,
-    NewLine,
-    Place,
-    Record,
-    ThreadOwned,
-    Values,
-    address_of,
-    all_sessions,
-    applied,
-    are_messages,
-    begun_by_hand,
-    call_scope,
-    changed_line,
-    configurable_of,
-    entries_of,
-    entries_of_writes,
-    entries_put,
-    entry_id,
-    free_number,
-    free_put,
-    fresh,
-    new_line,
-    numbers_of,
-    path_behind,
-    place_of,
-    release,
-    session_to_write,
-    sessions_of_thread,
-    tasks_of,
-    writes_id,
-)
+from flue_py.adapters.langgraph import layout
+from flue_py.adapters.langgraph.layout import ThreadOwned, entry_id, release
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, encode_json
 from flue_py.errors import (
@@ -107,7 +66,7 @@ class Live:
     """A session of a store. A write by others since it was read is a conflict."""
 
     def __init__(self, store: Store, session: Session) -> None:
-        self.recent: dict[str, Record] = {}
+        self.recent: dict[str, layout.Record] = {}
         self._store = store
         self._session = session
 
@@ -162,7 +121,7 @@ class Desks:
         self._desks: Cache[_Desk] = Cache(_PLACES)
 
     async def write(
-        self, store: Store, address: Address, owner: str | None, work: Callable[[Place], Awaitable[None]]
+        self, store: Store, address: layout.Address, owner: str | None, work: Callable[[layout.Place], Awaitable[None]]
     ) -> None:
         """Call ``work`` with the session of an address; again, with the session read anew, if others have written.
 
@@ -174,7 +133,7 @@ class Desks:
             for attempt in range(_RETRIES):
                 place, desk.place = desk.place, None
                 if place is None:
-                    place = Live(store, await session_to_write(store, address, owner))
+                    place = Live(store, await layout.session_to_write(store, address, owner))
                 try:
                     await work(place)
                 except (LeafConflict, RevisionConflict) as error:
@@ -193,40 +152,45 @@ class Desks:
                     return
 
 
-async def _has_checkpoint(store: Store, address: Address) -> bool:
+async def _has_checkpoint(store: Store, address: layout.Address) -> bool:
     """Return whether there is a thread that has the checkpoint of an address, under whichever number. Two reads."""
     session = await find_session(store, address.key)
     if session is None or address.checkpoint is None:
         return False
-    return bool(await entries_put(session, address.checkpoint))
+    return bool(await layout.entries_put(session, address.checkpoint))
 
 
 # Checkpoint tuples of the framework
 
-Below: TypeAlias = dict[str, tuple[Line, tuple[Any, ...]]]
+Below: TypeAlias = dict[str, tuple[layout.Line, tuple[Any, ...]]]
 """The line of a checkpoint's child, by the checkpoint's id: it begins with that of the checkpoint."""
 
 
 async def tuples_of(
-    session: Session, address: Address, records: Sequence[Record], values: Values, lines: Lines
+    session: Session,
+    address: layout.Address,
+    records: Sequence[layout.Record],
+    values: layout.Values,
+    lines: layout.Lines,
 ) -> list[CheckpointTuple]:
     """Return checkpoints with their values and the writes at them: a few reads, however many they are."""
-    writes = await entries_of_writes(session, [record.entry_id for record in records])
+    writes = await layout.entries_of_writes(session, [record.entry_id for record in records])
     loaded = await _loaded(session, records)
     tuples = []
     below: Below = {}
     for record in records:
         line = await _line(session, record, below, values, lines)
         channel_values = {
-            channel: [fresh(message) for message, _ in line]
-            if stored == LINE
+            channel: [layout.fresh(message) for message, _ in line]
+            if stored == layout.LINE
             else values.loaded(loaded[stored["at"]] if isinstance(stored, dict) and "at" in stored else stored)
             for channel, stored in record.values.items()
         }
         rest = cast("dict[str, Any]", values.loaded(record.checkpoint))
         checkpoint = {**rest, "id": record.id, "channel_values": channel_values}
         pending: list[PendingWrite] = [
-            (task, channel, values.loaded(stored)) for _, task, _, channel, stored in applied(writes[record.entry_id])
+            (task, channel, values.loaded(stored))
+            for _, task, _, channel, stored in layout.applied(writes[record.entry_id])
         ]
         tuples.append(
             CheckpointTuple(
@@ -240,8 +204,10 @@ async def tuples_of(
     return tuples
 
 
-async def _line(session: Session, record: Record, below: Below, values: Values, lines: Lines) -> tuple[Any, ...]:
-    if LINE not in record.values.values():
+async def _line(
+    session: Session, record: layout.Record, below: Below, values: layout.Values, lines: layout.Lines
+) -> tuple[Any, ...]:
+    if layout.LINE not in record.values.values():
         return ()
     child = below.get(record.id)
     if child is not None and child[0].epoch == record.line.epoch:
@@ -253,7 +219,7 @@ async def _line(session: Session, record: Record, below: Below, values: Values, 
     return line
 
 
-async def _loaded(session: Session, records: Sequence[Record]) -> Mapping[JsonValue, JsonValue]:
+async def _loaded(session: Session, records: Sequence[layout.Record]) -> Mapping[JsonValue, JsonValue]:
     stored_values = (stored for record in records for stored in record.values.values())
     ids = [*{str(stored["at"]) for stored in stored_values if isinstance(stored, dict) and "at" in stored}]
     entries = await session.get_entries(ids) if ids else []
@@ -280,24 +246,26 @@ class Filled(Frozen):
     """The entries that come before a checkpoint's own, the checkpoint with all of its fields, and its messages."""
 
     entries: list[NewEntry]
-    record: Record
-    line: tuple[Kept, ...] | None = None
+    record: layout.Record
+    line: tuple[layout.Kept, ...] | None = None
 
 
-class Checkpoints(Finding):
+class Checkpoints(layout.Finding):
     """The checkpoints of all threads of a store, as one saver and its clones see them."""
 
     def __init__(self) -> None:
         super().__init__()
         self._desks = Desks()
-        self.lines = Lines()
+        self.lines = layout.Lines()
         self._free: Cache[int] = Cache(_NUMBERS)
         """The number of the next writes of a checkpoint."""
 
-    async def put(self, store: Store, address: Address, put: Put, values: Values, owner: str | None) -> None:
+    async def put(
+        self, store: Store, address: layout.Address, put: Put, values: layout.Values, owner: str | None
+    ) -> None:
         """Store a checkpoint. One transaction. Raises `ThreadOwned`, and the serializer's errors. O(new values)."""
 
-        async def work(place: Place) -> None:
+        async def work(place: layout.Place) -> None:
             await self._begin(place, put.parent, values)
             fill = partial(self._filled, place, put, values)
             record, line = await self.put_at(place, put.checkpoint["id"], put.parent, fill)
@@ -308,11 +276,11 @@ class Checkpoints(Finding):
 
     async def put_at(
         self,
-        place: Place,
+        place: layout.Place,
         id: str,
         parent: str | None,
-        fill: Callable[[Record, Record | None, str | None], Awaitable[Filled]],
-    ) -> tuple[Record, tuple[Kept, ...] | None]:
+        fill: Callable[[layout.Record, layout.Record | None, str | None], Awaitable[Filled]],
+    ) -> tuple[layout.Record, tuple[layout.Kept, ...] | None]:
         """Store a checkpoint below its parent, and return it with its messages, if these are known.
 
         ``fill`` is given the checkpoint as far as it is known, the one above it and the entry that its own come below,
@@ -321,9 +289,9 @@ class Checkpoints(Finding):
         at_leaf = await self._at_leaf(place)
         under, below = await self._below(place, at_leaf, parent)
         high = "" if at_leaf is None else at_leaf.high
-        if at_leaf is not None and id <= high and not place.metadata.get(UNORDERED):
-            await place.note({UNORDERED: True})
-        filled = await fill(Record("", id, parent, None, None, {}, {}, high=max(id, high)), under, below)
+        if at_leaf is not None and id <= high and not place.metadata.get(layout.UNORDERED):
+            await place.note({layout.UNORDERED: True})
+        filled = await fill(layout.Record("", id, parent, None, None, {}, {}, high=max(id, high)), under, below)
         is_newest = at_leaf is None or id >= high
         sure = at_leaf is None or id > high
         below = filled.entries[-1].id if filled.entries else below
@@ -331,14 +299,14 @@ class Checkpoints(Finding):
 
     async def _add(
         self,
-        place: Place,
+        place: layout.Place,
         entries: Sequence[NewEntry],
-        record: Record,
+        record: layout.Record,
         below: str | None,
         *,
         newest: bool = True,
         sure: bool = True,
-    ) -> Record:
+    ) -> layout.Record:
         """Store a checkpoint's entry behind those that come before it, under the first id that is free.
 
         ``sure`` says that no checkpoint of its id was put here before.
@@ -346,12 +314,12 @@ class Checkpoints(Finding):
         number = 1
         while True:
             if not sure:
-                number = await free_put(place, record.id, await self.find(place, record.id))
-            noted = await numbers_of(place)
+                number = await layout.free_put(place, record.id, await self.find(place, record.id))
+            noted = await layout.numbers_of(place)
             if number > noted.puts:
                 await place.note(noted.with_put(number).to_metadata())
             record = replace(record, entry_id=entry_id(record.id, number))
-            entry = NewEntry.custom(CHECKPOINT, record.to_json(), id=record.entry_id, parent_id=below)
+            entry = NewEntry.custom(layout.CHECKPOINT, record.to_json(), id=record.entry_id, parent_id=below)
             try:
                 await place.add([*entries, entry], record.entry_id if newest else place.leaf_id)
             except InvalidEntry:
@@ -363,7 +331,7 @@ class Checkpoints(Finding):
             place.recent[record.id] = record
             return record
 
-    async def _begin(self, place: Place, parent: str | None, values: Values) -> None:
+    async def _begin(self, place: layout.Place, parent: str | None, values: layout.Values) -> None:
         """Store the checkpoint that stands for entries of others, if it is the one to write below.
 
         Raises `LeafConflict` if they have added them since that one was read.
@@ -377,15 +345,15 @@ class Checkpoints(Finding):
             is_there = await self._found(place, parent) is not None
         if is_there:
             return
-        added = await begun_by_hand(place, at_leaf, values)
+        added = await layout.begun_by_hand(place, at_leaf, values)
         if added is not None and added.id != parent:
             raise LeafConflict(place.id, None if at_leaf is None else at_leaf.entry_id, place.leaf_id)
         if added is not None:
             await self._add(place, (), added, place.leaf_id)
 
     async def _below(
-        self, place: Place, at_leaf: Record | None, parent: str | None
-    ) -> tuple[Record | None, str | None]:
+        self, place: layout.Place, at_leaf: layout.Record | None, parent: str | None
+    ) -> tuple[layout.Record | None, str | None]:
         """Return the checkpoint that a new one stands below, and the entry that its own come below."""
         under = at_leaf
         if parent is not None and (at_leaf is None or at_leaf.id != parent):
@@ -395,24 +363,24 @@ class Checkpoints(Finding):
         is_at_leaf = under is at_leaf and await self._is_right_below(place, under)
         return under, place.leaf_id if is_at_leaf else under.entry_id
 
-    async def _found(self, place: Place, checkpoint_id: str) -> Record | None:
+    async def _found(self, place: layout.Place, checkpoint_id: str) -> layout.Record | None:
         return place.recent.get(checkpoint_id) or await self.find(place, checkpoint_id)
 
     async def _filled(
         self,
-        place: Place,
+        place: layout.Place,
         put: Put,
-        values: Values,
-        record: Record,
-        under: Record | None,
+        values: layout.Values,
+        record: layout.Record,
+        under: layout.Record | None,
         below: str | None,
     ) -> Filled:
         """Return the entries that come before the checkpoint's own, and the checkpoint with all of its fields."""
         versions = put.checkpoint["channel_versions"]
         old_versions = {} if under is None else under.versions
         old_values = {} if under is None else under.values
-        line = Line() if under is None else under.line
-        new: NewLine[BaseMessage] | None = None
+        line = layout.Line() if under is None else under.line
+        new: layout.NewLine[BaseMessage] | None = None
         entries: list[NewEntry] = []
         stored: dict[str, JsonValue] = {}
         kept_versions: dict[str, JsonValue] = {}
@@ -423,26 +391,26 @@ class Checkpoints(Finding):
             if is_old and old_versions.get(channel) == version:
                 stored[channel], kept_versions[channel] = old_values[channel], version
                 continue
-            if channel == MESSAGES and values.may_show and are_messages(value):
+            if channel == layout.MESSAGES and values.may_show and layout.are_messages(value):
                 old = () if under is None else await self.lines.of(place, under, values)
-                new = new_line(
+                new = layout.new_line(
                     old,
                     line,
                     value,
-                    path=await path_behind(place, line, below),
+                    path=await layout.path_behind(place, line, below),
                     below=entries[-1].id if entries else below,
                     new_id=place.new_id,
                     values=values,
-                    call_scope=call_scope(place),
+                    call_scope=layout.call_scope(place),
                 )
                 entries += new.entries
-                stored[channel], kept_versions[channel] = LINE, version
+                stored[channel], kept_versions[channel] = layout.LINE, version
                 continue
             text = values.stored(value)
             if len(encode_json(text, channel)[0]) > _SMALL:
                 id = place.new_id()
                 parent_id = entries[-1].id if entries else below
-                entries.append(NewEntry.custom(VALUE, text, id=id, parent_id=parent_id))
+                entries.append(NewEntry.custom(layout.VALUE, text, id=id, parent_id=parent_id))
                 text = {"at": id}
             stored[channel], kept_versions[channel] = text, version
         rest = {field: value for field, value in put.checkpoint.items() if field not in ("id", "channel_values")}
@@ -461,10 +429,10 @@ class Checkpoints(Finding):
     async def put_writes(
         self,
         store: Store,
-        address: Address,
+        address: layout.Address,
         writes: Sequence[tuple[str, object]],
         task: tuple[str, str],
-        values: Values,
+        values: layout.Values,
         owner: str | None,
     ) -> None:
         """Store the writes of a task, its id and its path, at a checkpoint. One transaction. O(size)."""
@@ -476,14 +444,14 @@ class Checkpoints(Finding):
         ]
         data: JsonObject = {"checkpoint": checkpoint, "task": task[0], "path": task[1], "writes": stored}
 
-        async def work(place: Place) -> None:
+        async def work(place: layout.Place) -> None:
             if await self._found(place, checkpoint) is None:
                 await self._begin(place, checkpoint, values)
             await self.put_writes_into(place, checkpoint, data)
 
         await self._desks.write(store, address, owner, work)
 
-    async def put_writes_into(self, place: Place, checkpoint_id: str, data: JsonObject) -> None:
+    async def put_writes_into(self, place: layout.Place, checkpoint_id: str, data: JsonObject) -> None:
         """Store the writes of a task, as their entry has them. Raises `LeafConflict`, too."""
         at_leaf = await self._at_leaf(place)
         under = at_leaf
@@ -502,17 +470,17 @@ class Checkpoints(Finding):
         data = data | {"after": after}
         number = self._free.get((place.id, at)) or 0
         while True:
-            noted = await numbers_of(place)
+            noted = await layout.numbers_of(place)
             if at in noted.writes and number > noted.writes[at]:
                 await place.note(noted.with_writes(at, number).to_metadata())
-            id = writes_id(at, number)
-            entry = NewEntry.custom(WRITES, data, id=id, parent_id=below)
+            id = layout.writes_id(at, number)
+            entry = NewEntry.custom(layout.WRITES, data, id=id, parent_id=below)
             try:
                 await place.add([entry], id if moves else leaf)
             except InvalidEntry:
                 if not await place.taken([id]):
                     raise
-                number = await free_number(place, at, number)
+                number = await layout.free_number(place, at, number)
                 continue
             self._free.put((place.id, at), number + 1)
             if after is not None:
@@ -529,7 +497,7 @@ class Draft:
     """A session that is still to be made: a fork of ``base``, or one with an empty history."""
 
     def __init__(self, store: Store, base: Session | None, metadata: JsonObject) -> None:
-        self.recent: dict[str, Record] = {}
+        self.recent: dict[str, layout.Record] = {}
         self._store = store
         self._base = base
         self.metadata: dict[str, JsonValue] = dict(metadata)
@@ -616,22 +584,22 @@ def _entry(new: NewEntry) -> Entry:
     return Entry(str(new.id), new.parent_id, None, new.kind, new.role, new.source, 0, 0, 0, 0, new.payload, new.extra)
 
 
-async def add_copies(checkpoints: Checkpoints, source: Session, draft: Draft, records: Sequence[Record]) -> None:
+async def add_copies(checkpoints: Checkpoints, source: Session, draft: Draft, records: Sequence[layout.Record]) -> None:
     """Put checkpoints of a session into a draft, parents first, with the writes at them. O(their values)."""
-    origins: dict[str, Record] = {}
+    origins: dict[str, layout.Record] = {}
     for record in records:
         await _add_copy(checkpoints, source, draft, record, origins)
 
 
 async def _add_copy(
-    checkpoints: Checkpoints, source: Session, draft: Draft, record: Record, origins: dict[str, Record]
+    checkpoints: Checkpoints, source: Session, draft: Draft, record: layout.Record, origins: dict[str, layout.Record]
 ) -> None:
-    async def filled(new: Record, under: Record | None, below: str | None) -> Filled:
+    async def filled(new: layout.Record, under: layout.Record | None, below: str | None) -> Filled:
         origin = None if under is None else origins.get(under.entry_id, under)
         entries: list[NewEntry] = []
         values: dict[str, JsonValue] = {}
         for channel, stored in record.values.items():
-            if stored == LINE:
+            if stored == layout.LINE:
                 continue
             if origin is not None and under is not None and origin.values.get(channel) == stored:
                 values[channel] = under.values[channel]
@@ -639,17 +607,17 @@ async def _add_copy(
                 (entry,) = await source.get_entries([str(stored["at"])])
                 data = None if entry is None else entry.data
                 at, parent = draft.new_id(), entries[-1].id if entries else below
-                entries.append(NewEntry.custom(VALUE, data, id=at, parent_id=parent))
+                entries.append(NewEntry.custom(layout.VALUE, data, id=at, parent_id=parent))
                 values[channel] = {"at": at}
             else:
                 values[channel] = stored
-        line = Line() if under is None else under.line
-        if LINE in record.values.values():
-            new_messages = changed_line(
-                [] if under is None else [(entry, entry.id) for entry in await entries_of(draft, under)],
+        line = layout.Line() if under is None else under.line
+        if layout.LINE in record.values.values():
+            new_messages = layout.changed_line(
+                [] if under is None else [(entry, entry.id) for entry in await layout.entries_of(draft, under)],
                 line,
-                await entries_of(source, record),
-                path=await path_behind(draft, line, below),
+                await layout.entries_of(source, record),
+                path=await layout.path_behind(draft, line, below),
                 below=entries[-1].id if entries else below,
                 new_id=draft.new_id,
                 is_same=lambda entry, copy: (entry.payload, entry.extra) == (copy.payload, copy.extra),
@@ -657,13 +625,16 @@ async def _add_copy(
             )
             entries += new_messages.entries
             line = new_messages.line
-        values = {channel: LINE if stored == LINE else values[channel] for channel, stored in record.values.items()}
+        values = {
+            channel: layout.LINE if stored == layout.LINE else values[channel]
+            for channel, stored in record.values.items()
+        }
         new = replace(new, checkpoint=record.checkpoint, metadata=record.metadata, versions=record.versions)
         return Filled(entries, replace(new, values=values, line=line))
 
     new_messages, _ = await checkpoints.put_at(draft, record.id, record.parent, filled)
     origins[new_messages.entry_id] = record
-    for entry in (await entries_of_writes(source, [record.entry_id]))[record.entry_id]:
+    for entry in (await layout.entries_of_writes(source, [record.entry_id]))[record.entry_id]:
         await checkpoints.put_writes_into(draft, record.id, entry.fields)
 
 
@@ -679,7 +650,7 @@ def _built(message: Entry, removed: Sequence[Entry], id: str, parent: str | None
 
 
 async def delta_history(
-    store: Store, *, checkpoints: Checkpoints, values: Values, address: Address, channels: Sequence[str]
+    store: Store, *, checkpoints: Checkpoints, values: layout.Values, address: layout.Address, channels: Sequence[str]
 ) -> Mapping[str, DeltaChannelHistory]:
     """Return the writes to each channel above a checkpoint, oldest first, back to where its value is stored."""
     history: dict[str, DeltaChannelHistory] = {channel: {"writes": []} for channel in channels}
@@ -717,13 +688,13 @@ def _take(
 
 
 async def ancestors(
-    checkpoints: Checkpoints, session: Session, record: Record, channels: Sequence[str]
-) -> list[Record]:
+    checkpoints: Checkpoints, session: Session, record: layout.Record, channels: Sequence[str]
+) -> list[layout.Record]:
     """Return the checkpoints above one, nearest first, as far as a channel has no value. One read for each."""
-    chain: list[Record] = []
+    chain: list[layout.Record] = []
     met = {record.id}
     remaining = set(channels)
-    at: Record | None = record
+    at: layout.Record | None = record
     while remaining and at is not None and at.parent is not None and at.parent not in met:
         met.add(at.parent)
         at = await checkpoints.find(session, at.parent)
@@ -742,44 +713,46 @@ _OVERTAKEN = (LeafConflict, RevisionConflict, SessionExists, SessionNotFound)
 class _Part(Frozen):
     """A namespace of a thread, as it was at a revision, and the checkpoints that are copied, oldest first."""
 
-    address: Address
+    address: layout.Address
     session: Session
     revision: int
-    records: list[Record]
+    records: list[layout.Record]
 
 
 async def delete_thread(store: Store, *, thread: str) -> None:
     """Delete a thread with its namespaces. O(entries)."""
-    session = await find_session(store, Address(thread).key)
+    session = await find_session(store, layout.Address(thread).key)
     if session is not None:
         await store.delete_session_tree(session.ref)
 
 
-async def delete_runs(store: Store, *, runs: frozenset[str], checkpoints: Checkpoints, values: Values) -> None:
+async def delete_runs(store: Store, *, runs: frozenset[str], checkpoints: Checkpoints, values: layout.Values) -> None:
     """Delete the checkpoints whose metadata name one of the runs."""
     if not runs:
         return
 
-    def stays(record: Record) -> bool:
+    def stays(record: layout.Record) -> bool:
         metadata = values.loaded(record.metadata)
         return not isinstance(metadata, dict) or metadata.get("run_id") not in runs
 
-    async def left(session: Session) -> list[Record]:
+    async def left(session: Session) -> list[layout.Record]:
         records = await checkpoints.all(session)
         newest = await checkpoints.newest(session, values)
         # Entries of others behind the last checkpoint are of no run.
         added = [] if newest is None or newest.id in {record.id for record in records} else [newest]
         return [*filter(stays, records), *added]
 
-    threads = {address.thread: None async for address, _ in all_sessions(store)}
+    threads = {address.thread: None async for address, _ in layout.all_sessions(store)}
     for thread in threads:
-        records = [record for _, at in await sessions_of_thread(store, thread) for record in await checkpoints.all(at)]
+        records = [
+            record for _, at in await layout.sessions_of_thread(store, thread) for record in await checkpoints.all(at)
+        ]
         if not all(map(stays, records)):
             await _keep(store, thread, left, checkpoints)
 
 
 async def prune(
-    store: Store, *, threads: Sequence[str], keep_latest: bool, checkpoints: Checkpoints, values: Values
+    store: Store, *, threads: Sequence[str], keep_latest: bool, checkpoints: Checkpoints, values: layout.Values
 ) -> None:
     """Keep the newest checkpoint of each namespace of the threads, or nothing."""
     newest = partial(_newest_and_needed, checkpoints, values)
@@ -791,13 +764,13 @@ async def prune(
 
 
 async def _keep(
-    store: Store, thread: str, choose: Callable[[Session], Awaitable[list[Record]]], checkpoints: Checkpoints
+    store: Store, thread: str, choose: Callable[[Session], Awaitable[list[layout.Record]]], checkpoints: Checkpoints
 ) -> None:
     """Write a thread anew with the chosen checkpoints of each of its sessions, unless these are all."""
     for attempt in range(_RETRIES):
         parts = []
         is_changed = False
-        for address, session in await sessions_of_thread(store, thread):
+        for address, session in await layout.sessions_of_thread(store, thread):
             revision = session.revision
             left = await choose(session)
             stay = {record.id for record in left}
@@ -813,7 +786,7 @@ async def _keep(
             return
 
 
-async def _newest_and_needed(checkpoints: Checkpoints, values: Values, session: Session) -> list[Record]:
+async def _newest_and_needed(checkpoints: Checkpoints, values: layout.Values, session: Session) -> list[layout.Record]:
     newest = await checkpoints.newest(session, values)
     if newest is None:
         return []
@@ -831,7 +804,7 @@ async def _write_anew(store: Store, parts: Sequence[_Part], checkpoints: Checkpo
     for part in parts:
         if is_left and (part.records or part.address.namespace == ""):
             # As stored: links of the old sessions do not hold for the new ones.
-            metadata = decode_object(part.session.info.metadata_text) | {CALLS: call_scope(part.session)}
+            metadata = decode_object(part.session.info.metadata_text) | {layout.CALLS: layout.call_scope(part.session)}
             draft = Draft(store, None, metadata)
             await add_copies(checkpoints, part.session, draft, part.records)
             drafts.append((part, draft))
@@ -851,17 +824,17 @@ async def _write_anew(store: Store, parts: Sequence[_Part], checkpoints: Checkpo
 async def copy_thread(store: Store, *, source: str, target: str, checkpoints: Checkpoints) -> None:
     """Fork the sessions of a thread, and copy the checkpoints on other branches into the forks. One transaction."""
     for attempt in range(_RETRIES):
-        parts = await sessions_of_thread(store, source)
+        parts = await layout.sessions_of_thread(store, source)
         if not parts:
             raise SessionNotFound(source)
-        if await find_session(store, Address(target).key) is not None:
+        if await find_session(store, layout.Address(target).key) is not None:
             raise InvalidArgument(f"thread {target!r} is there already; delete it first, or copy to another")
         forks: list[tuple[_Part, Draft]] = []
         for address, session in parts:
-            place, revision = Address(target, address.namespace), session.revision
-            metadata = place.metadata() | (await numbers_of(session)).to_metadata()
-            if session.metadata.get(UNORDERED):
-                metadata[UNORDERED] = True
+            place, revision = layout.Address(target, address.namespace), session.revision
+            metadata = place.metadata() | (await layout.numbers_of(session)).to_metadata()
+            if session.metadata.get(layout.UNORDERED):
+                metadata[layout.UNORDERED] = True
             draft = Draft(store, session, metadata)
             records = await _on_branches(session, draft, checkpoints)
             await add_copies(checkpoints, session, draft, records)
@@ -889,10 +862,10 @@ async def _write_forks(store: Store, forks: Sequence[tuple[_Part, Draft]]) -> No
             main = draft.write(batch, fork, main, part.address.namespace)
 
 
-async def _on_branches(session: Session, draft: Draft, checkpoints: Checkpoints) -> list[Record]:
+async def _on_branches(session: Session, draft: Draft, checkpoints: Checkpoints) -> list[layout.Record]:
     """Return the checkpoints of a session that its fork does not see, or of which it does not see all writes."""
     records = await checkpoints.all(session)
-    writes = await entries_of_writes(session, [record.entry_id for record in records])
+    writes = await layout.entries_of_writes(session, [record.entry_id for record in records])
     ids = {record.id: [record.entry_id, *(entry.id for entry in writes[record.entry_id])] for record in records}
     entries = await draft.get_entries([entry_id for record_ids in ids.values() for entry_id in record_ids])
     seen = {entry.id for entry in entries if entry is not None}
@@ -908,9 +881,9 @@ _MOST = 1000
 class _Stream(Struct):
     """The checkpoints of one session: those that were read and are still to be returned, and where to go on."""
 
-    address: Address
+    address: layout.Address
     session_id: str
-    found: list[Record] = field(default_factory=list)
+    found: list[layout.Record] = field(default_factory=list)
     after: str | None = None
     is_begun: bool = False
     is_read: bool = False
@@ -921,8 +894,8 @@ class Listing(Struct):
     """One call of ``list``: which checkpoints it is for, how many are left of its limit, and how far it is."""
 
     checkpoints: Checkpoints
-    values: Values
-    address: Address | None
+    values: layout.Values
+    address: layout.Address | None
     has_namespace: bool
     filter: Mapping[str, object]
     before: str | None
@@ -934,7 +907,7 @@ class Listing(Struct):
         if self.streams is None:
             self.streams = await self._opened(store)
         size = _LISTING_PAGE if self.left is None else max(0, min(_LISTING_PAGE, self.left))
-        picks: list[tuple[_Stream, Record]] = []
+        picks: list[tuple[_Stream, layout.Record]] = []
         while len(picks) < size:
             for stream in self.streams:
                 if not stream.found and not stream.is_read:
@@ -950,11 +923,11 @@ class Listing(Struct):
 
     async def _opened(self, store: Store) -> list[_Stream]:
         if self.address is None:
-            return [_Stream(address, session.id) async for address, session in all_sessions(store)]
+            return [_Stream(address, session.id) async for address, session in layout.all_sessions(store)]
         if self.has_namespace:
             session = await find_session(store, self.address.key)
             return [] if session is None else [_Stream(self.address, session.id)]
-        sessions = await sessions_of_thread(store, self.address.thread)
+        sessions = await layout.sessions_of_thread(store, self.address.thread)
         return [_Stream(address, session.id) for address, session in sessions]
 
     async def _read(self, store: Store, stream: _Stream, wanted: int) -> None:
@@ -967,7 +940,7 @@ class Listing(Struct):
             stream.is_read = True
             stream.found = [record] if record is not None and self._is_asked(record) else []
             return
-        if session.metadata.get(UNORDERED):
+        if session.metadata.get(layout.UNORDERED):
             stream.is_read = True
             records = filter(self._is_asked, await self.checkpoints.all(session))
             stream.found = sorted(records, key=lambda record: record.id, reverse=True)
@@ -984,7 +957,7 @@ class Listing(Struct):
                 stream.after = page[-1].entry_id
             stream.found = [record for record in page if self._is_asked(record)]
 
-    def _is_asked(self, record: Record) -> bool:
+    def _is_asked(self, record: layout.Record) -> bool:
         if self.before is not None and record.id >= self.before:
             return False
         if not self.filter:
@@ -994,7 +967,7 @@ class Listing(Struct):
             metadata.get(field) == value for field, value in self.filter.items()
         )
 
-    async def _tuples(self, store: Store, picks: list[tuple[_Stream, Record]]) -> list[CheckpointTuple]:
+    async def _tuples(self, store: Store, picks: list[tuple[_Stream, layout.Record]]) -> list[CheckpointTuple]:
         by_session: dict[str, list[int]] = {}
         for place, (stream, _) in enumerate(picks):
             by_session.setdefault(stream.session_id, []).append(place)
@@ -1105,7 +1078,7 @@ class FlueSaver(BaseCheckpointSaver[str]):
 
         Raises `InvalidArgument` for a configuration without a thread. O(its values), three reads.
         """
-        address = address_of(config)
+        address = layout.address_of(config)
 
         async def get(store: Store) -> CheckpointTuple | None:
             session = await find_session(store, address.key)
@@ -1167,7 +1140,7 @@ class FlueSaver(BaseCheckpointSaver[str]):
             delta_history,
             checkpoints=self._checkpoints,
             values=self._values,
-            address=address_of(config),
+            address=layout.address_of(config),
             channels=tuple(channels),
         )
 
@@ -1187,7 +1160,7 @@ class FlueSaver(BaseCheckpointSaver[str]):
 
         One transaction. Raises `ThreadOwned`, and the serializer's errors. O(new values in it).
         """
-        address = address_of(config)
+        address = layout.address_of(config)
         put = Put(checkpoint, get_checkpoint_metadata(config, metadata), address.checkpoint, new_versions)
 
         async def work(store: Store) -> RunnableConfig:
@@ -1283,9 +1256,9 @@ class FlueSaver(BaseCheckpointSaver[str]):
         if await self._get_tuple(imported.config)(store) is not None:
             return False
         parent = None if imported.parent_config is None else await self._get_tuple(imported.parent_config)(store)
-        below, new_versions = place_of(imported, parent)
+        below, new_versions = layout.place_of(imported, parent)
         await self._put(below, imported.checkpoint, imported.metadata, new_versions)(store)
-        for task_id, task_path, writes in tasks_of(imported):
+        for task_id, task_path, writes in layout.tasks_of(imported):
             await self._put_writes(imported.config, writes, task_id, task_path)(store)
         return True
 
@@ -1299,8 +1272,8 @@ class FlueSaver(BaseCheckpointSaver[str]):
     # for both kinds of calls
 
     @property
-    def _values(self) -> Values:
-        return Values(self.serde, is_default=self.serde is BaseCheckpointSaver.serde)
+    def _values(self) -> layout.Values:
+        return layout.Values(self.serde, is_default=self.serde is BaseCheckpointSaver.serde)
 
     def _listing(
         self,
@@ -1309,21 +1282,21 @@ class FlueSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None,
         limit: int | None,
     ) -> Listing:
-        namespace = None if config is None else configurable_of(config).get("checkpoint_ns")
+        namespace = None if config is None else layout.configurable_of(config).get("checkpoint_ns")
         return Listing(
             self._checkpoints,
             self._values,
-            None if config is None else address_of(config),
+            None if config is None else layout.address_of(config),
             has_namespace=namespace is not None,
             filter=filter or {},
-            before=None if before is None else str(configurable_of(before).get("checkpoint_id") or "") or None,
+            before=None if before is None else str(layout.configurable_of(before).get("checkpoint_id") or "") or None,
             left=limit,
         )
 
     def _put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
     ) -> Work[None]:
-        address = address_of(config)
+        address = layout.address_of(config)
         if address.checkpoint is None:
             raise InvalidArgument("config: names no checkpoint; writes belong to one ('checkpoint_id')")
         return partial(

@@ -36,22 +36,7 @@ from msgspec.structs import replace
 
 import flue_py.sync
 from flue_py.adapters.common import Access, Target, Work, find_session, key_of, metadata_of
-from flue_py.adapters.openai_agents.items import (
-    OTHER,
-    SHAPE,
-    Aside,
-    Call,
-    ConversationTurn,
-    TurnItem,
-    by_turns,
-    conversation_turns,
-    entries_of,
-    items_of,
-    said_of_item,
-    tools_used,
-    turns_of,
-    turns_with,
-)
+from flue_py.adapters.openai_agents import layout
 from flue_py.compaction.material import CompactionSummary, Complete, SummaryReply, SummaryRequest, summarize
 from flue_py.compaction.plan import (
     NoCompaction,
@@ -391,7 +376,7 @@ def spent(paid: UsageRow) -> Spent:
 async def branched(store: Store, below: Below, turn: int, name: str | None) -> str:
     """Begin a branch before a turn, counted from 1, and return its name. Raises `InvalidArgument`."""
     session = await below.found(store)
-    turns = [] if session is None else await turns_of(session)
+    turns = [] if session is None else await layout.turns_of(session)
     if isinstance(turn, bool) or not isinstance(turn, int) or not 1 <= turn <= len(turns):
         raise InvalidArgument(f"turn_number: {shown(turn)} is not one of the {len(turns)} turns of this branch")
     if name is not None and not (isinstance(name, str) and name.strip() and _BRANCH_NAME.fullmatch(name)):
@@ -434,8 +419,8 @@ async def listed(store: Store, below: Below) -> list[Branch]:
         branches.append(
             Branch(
                 branch_id=name,
-                message_count=sum(len(items_of(item)) for item in shown_items),
-                user_turns=len(await turns_of(session)),
+                message_count=sum(len(layout.items_of(item)) for item in shown_items),
+                user_turns=len(await layout.turns_of(session)),
                 is_current=name == below.branch,
                 created_at=session.info.created_at.isoformat(),
             )
@@ -478,7 +463,7 @@ def _named(branches: dict[str, Session], branch: str) -> Session:
 
 
 async def _turns(store: Store, session: Session) -> list[TurnUsage]:
-    turns = [turn.entry for turn in await turns_of(session)]
+    turns = [turn.entry for turn in await layout.turns_of(session)]
     if not turns:
         # No user has spoken: a greeting, or items that are encrypted.
         return []
@@ -565,7 +550,7 @@ async def planned(
     size = estimate_context_tokens(items).tokens
     if not force and not should_compact(size, compaction.context_window, compaction.settings):
         return None
-    if any(item.role == OTHER for item in items):
+    if any(item.role == layout.OTHER for item in items):
         # Encrypted items cannot be summarized.
         return None
     latest, pins = await session.compactions.latest(), await session.marks.pins()
@@ -710,7 +695,7 @@ async def _branch(
 
 
 def _chained(
-    rows: Sequence[_Row], session_id: str, branch: str, parent: str | None, usage: dict[int, list[Call]]
+    rows: Sequence[_Row], session_id: str, branch: str, parent: str | None, usage: dict[int, list[layout.Call]]
 ) -> tuple[list[NewEntry], list[str]]:
     """Return rows as a chain of entries, and the id that each row ends with. Each turn has the calls it paid for."""
     names: dict[str, str] = {}
@@ -719,7 +704,7 @@ def _chained(
     for turn, grouped in groupby(rows, key=lambda row: row.turn):
         group = list(grouped)
         calls = usage.get(turn, []) if turn is not None else []
-        group_entries = entries_of([row.item for row in group], names, calls)
+        group_entries = layout.entries_of([row.item for row in group], names, calls)
         for number, entry in enumerate(group_entries):
             row = group[min(number, len(group) - 1)]
             # An entry for calls without an answer comes behind the rows of its turn.
@@ -780,17 +765,17 @@ class _Source:
             rows = self._file.execute(plain, [session_id]).fetchall()
         return list(self._read(rows))
 
-    def usage(self, session_id: str, branch: str) -> dict[int, list[Call]]:
+    def usage(self, session_id: str, branch: str) -> dict[int, list[layout.Call]]:
         """Return the calls that each turn of a branch paid for: as many as there were, the first with their sum."""
         if not self._has_branches:
             return {}
         query = """SELECT user_turn_number, requests, input_tokens, output_tokens, total_tokens, input_tokens_details,
             output_tokens_details FROM turn_usage WHERE session_id = ? AND branch_id = ?"""
-        calls: dict[int, list[Call]] = {}
+        calls: dict[int, list[layout.Call]] = {}
         for turn, requests, taken, output, total, of_input, of_output in self._file.execute(
             query, [session_id, branch]
         ):
-            whole: Call = {
+            whole: layout.Call = {
                 "input_tokens": taken,
                 "output_tokens": output,
                 "total_tokens": total,
@@ -851,11 +836,11 @@ class Sent:
         messages: list[Said] = []
         for item, message in zip(request.items, request.messages, strict=True):
             if item.how is None and item.source is not None and message is item.message:
-                messages += said_of_item(item.source, message)
+                messages += layout.said_of_item(item.source, message)
             else:
                 messages.append(Said(message, entry_id=item.entry_id))
         # Reasoning under another beginning has been left out already: here nobody knows system and tools.
-        sent = wire_request(SHAPE, messages, model=self._model, keeps_stale_reasoning=True)
+        sent = wire_request(layout.SHAPE, messages, model=self._model, keeps_stale_reasoning=True)
         return replace(
             request,
             target=sent.target,
@@ -867,7 +852,7 @@ class Sent:
 
 def _as_it_was(item: JsonObject) -> JsonObject:
     content = item.get("content")
-    return content.item if isinstance(content, Aside) else item
+    return content.item if isinstance(content, layout.Aside) else item
 
 
 def last_items(items: Sequence[JsonObject], most: int | None) -> list[TResponseInputItem]:
@@ -902,7 +887,7 @@ async def ending(session: Session, wanted: int | None) -> list[Shown]:
     O(items wanted), and the entries between results and their calls.
     """
     if wanted is None or wanted >= _ALL:
-        return [(item, items_of(item)) for item in await session.build_context_entries()]
+        return [(item, layout.items_of(item)) for item in await session.build_context_entries()]
     # A read of the end never begins between a call and its result, so it may return fewer than were asked for.
     size = wanted + _MORE
     while True:
@@ -911,7 +896,7 @@ async def ending(session: Session, wanted: int | None) -> list[Shown]:
         missing = wanted
         while missing > 0 and len(shown) < len(entries):
             last = entries[-1 - len(shown)]
-            shown.append((last, items_of(last)))
+            shown.append((last, layout.items_of(last)))
             missing -= len(shown[-1][1])
         is_all = not entries or entries[0].kind == COMPACTION or entries[0].entry.depth + len(entries) <= size
         if missing <= 0 or is_all:
@@ -950,7 +935,7 @@ async def replaced(
     stored one, `InvalidEntry`. O(context).
     """
     shown = await session.build_context_entries(leaf=leaf)
-    groups = [items_of(item_group) for item_group in shown]
+    groups = [layout.items_of(item_group) for item_group in shown]
     surplus = sum(map(len, groups)) - wanted
     at = 0
     while surplus and len(groups[at]) <= surplus:
@@ -967,7 +952,7 @@ async def replaced(
     async with store.atomic() as batch:
         batch.move_leaf(session, to, why="items replaced", expected_leaf=leaf)
         if before or items:
-            batch.append_entries(session, entries_of([*before, *items], {}))
+            batch.append_entries(session, layout.entries_of([*before, *items], {}))
 
 
 async def _is_divided(session: Session, last: ContextEntry, leaf: str | None) -> bool:
@@ -1096,7 +1081,7 @@ class FlueSession:
         usage = None if run is None else run.usage
         up_to = None if usage is None else counted(usage)
         calls = [] if usage is None else self._paid(self._spending.unbooked(usage))
-        entries = entries_of(items, self._names, calls, self._model)
+        entries = layout.entries_of(items, self._names, calls, self._model)
         if len(self._names) > _NAMES:
             self._names.clear()
         is_written = not entries
@@ -1191,33 +1176,35 @@ class FlueSession:
         """Return the branches in the order they were made; "main" is the first. O(their paths)."""
         return await self._run(lambda store: listed(store, self._below))
 
-    async def get_conversation_turns(self, branch_id: str | None = None) -> list[ConversationTurn]:
+    async def get_conversation_turns(self, branch_id: str | None = None) -> list[layout.ConversationTurn]:
         """Return the turns of a branch, or of the one in use: the words of the user in each, and when.
 
         Raises `InvalidArgument` (a ValueError) if there is no such branch. O(path).
         """
-        return await self._of_branch(branch_id, conversation_turns, [])
+        return await self._of_branch(branch_id, layout.conversation_turns, [])
 
-    async def find_turns_by_content(self, search_term: str, branch_id: str | None = None) -> list[ConversationTurn]:
+    async def find_turns_by_content(
+        self, search_term: str, branch_id: str | None = None
+    ) -> list[layout.ConversationTurn]:
         """Return the turns in which the user said ``search_term``; ASCII letters match in either case.
 
         ``content`` is all that was said, as text. Raises as `get_conversation_turns`. O(path).
         """
-        return await self._of_branch(branch_id, lambda session: turns_with(session, search_term), [])
+        return await self._of_branch(branch_id, lambda session: layout.turns_with(session, search_term), [])
 
-    async def get_conversation_by_turns(self, branch_id: str | None = None) -> dict[int, list[TurnItem]]:
+    async def get_conversation_by_turns(self, branch_id: str | None = None) -> dict[int, list[layout.TurnItem]]:
         """Return the types and tools of the items of a branch, by turn; items before the first turn are in turn 0.
 
         Raises as `get_conversation_turns`. O(path).
         """
-        return await self._of_branch(branch_id, by_turns, {})
+        return await self._of_branch(branch_id, layout.by_turns, {})
 
     async def get_tool_usage(self, branch_id: str | None = None) -> list[tuple[str, int, int]]:
         """Return how often each tool was called in each turn of a branch: its name, the calls, the turn.
 
         Raises as `get_conversation_turns`. O(path).
         """
-        return await self._of_branch(branch_id, tools_used, [])
+        return await self._of_branch(branch_id, layout.tools_used, [])
 
     async def get_session_usage(self, branch_id: str | None = None) -> SessionUsage | None:
         """Return the usage of all branches from the ledger, or that of one by itself; None if there is none.
