@@ -213,12 +213,8 @@ def _fitting(material: Material, lists: _Lists, room: int) -> _Lists:
     """Return the newest of each list that take at most so many tokens."""
     fitting: _Lists = {name: {} for name in lists}
     for name in ("errors", "decisions"):
-        left = room
-        for text, entry_id in list(lists[name].items())[:MOST_LINES]:
-            left -= material.tokens_of(_line(text, entry_id))
-            if left < 0:
-                break
-            fitting[name][text] = entry_id
+        facts = list(lists[name].items())[:MOST_LINES]
+        fitting[name] = dict(facts[: len(material.fitting((_line(*fact) for fact in facts), room))])
     names = list(lists["names"])[:MOST_NAMES]
     tokens = material.tokens_of(", ".join(names)) if names else 0
     fitting["names"] = dict.fromkeys(names[: len(names) * room // tokens] if tokens > room else names, "")
@@ -337,14 +333,19 @@ def _read_last(material: Material, most: int) -> dict[str, str]:
 def _recent(material: Material, most: int) -> list[str]:
     """Return the paths that were last used, the newest first, each once."""
     paths: dict[str, None] = {}
-    for message in reversed(material.messages):
-        for call in reversed(tool_calls(message)):
-            used = file_call(call)
-            if used is not None and "\n" not in used.path:
-                paths[used.path] = None
-        if len(paths) >= most:
+    for call in _newest_calls(material):
+        used = file_call(call)
+        if used is not None and "\n" not in used.path:
+            paths[used.path] = None
+        if len(paths) == most:
             break
-    return list(paths)[:most]
+    return list(paths)
+
+
+def _newest_calls(material: Material) -> Iterator[JsonObject]:
+    """Yield the calls of the messages that leave, the newest first."""
+    for message in reversed(material.messages):
+        yield from reversed(tool_calls(message))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -701,15 +702,13 @@ def file_symbols(path: str, content: str) -> str:
 
 def _written(material: Material) -> Iterator[tuple[str, str]]:
     """Yield path and content of the source files that were written whole, the newest first."""
-    for message in reversed(material.messages):
-        for call in reversed(tool_calls(message)):
-            arguments = call.get("arguments")
-            written = file_call(call)
-            if written is None or written.use != "write" or not isinstance(arguments, dict):
-                continue
-            content = string_field(arguments, "content")
-            if content and len(content) <= SYMBOLS_MOST_CHARS and _ending(written.path) in (".py", *GRAMMARS):
-                yield written.path, content
+    for call in _newest_calls(material):
+        arguments, written = call.get("arguments"), file_call(call)
+        if written is None or written.use != "write" or not isinstance(arguments, dict):
+            continue
+        content = string_field(arguments, "content")
+        if content and len(content) <= SYMBOLS_MOST_CHARS and _ending(written.path) in (".py", *GRAMMARS):
+            yield written.path, content
 
 
 def _ending(path: str) -> str:
@@ -1143,7 +1142,10 @@ def _kept(texts: Sequence[RegisteredText], left: int, cap: int, tokens_of: Calla
     """Return the texts, or beginnings of texts, for which there is room, by the id of their entry."""
     shown: dict[str, str] = {}
     for text in texts:
-        begun = _registered_cut(text.text, min(cap, left - tokens_of(_shown(text, "")) - _JOIN_TOKENS), tokens_of)
+        most = min(cap, left - tokens_of(_shown(text, "")) - _JOIN_TOKENS)
+        begun = beginning(text.text, most, tokens_of)
+        if begun != text.text and most < _LEAST_TOKENS:
+            begun = ""
         tokens = tokens_of(_shown(text, begun)) + _JOIN_TOKENS
         if tokens <= left:
             left -= tokens
@@ -1174,12 +1176,6 @@ def _shown(text: RegisteredText, beginning: str) -> str:
     return fenced(REGISTERED, f"{beginning}\n{missing}" if beginning else missing, attributes, foreign=OWN_WORDS)
 
 
-def _registered_cut(text: str, most: int, tokens_of: Callable[[str], int]) -> str:
-    """Return the beginning of a text that takes at most so many tokens; "" where there is no room worth beginning."""
-    begun = beginning(text, most, tokens_of)
-    return begun if begun == text or most >= _LEAST_TOKENS else ""
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The lists of files at the end of a summary, which grow with each compaction: as much of them as there is room for.
 
@@ -1205,12 +1201,7 @@ def shown_file_lists(material: Material) -> tuple[str, bool]:
     tokens = material.tokens_of(text) if text else 0
     if tokens <= max(most, 0):
         return text, False
-    used = [
-        path
-        for message in reversed(material.messages)
-        for call in reversed(tool_calls(message))
-        if (path := path_argument(call.get("arguments")))
-    ]
+    used = [path for call in _newest_calls(material) if (path := path_argument(call.get("arguments")))]
     room = max(len(text) * most // tokens - _AROUND_CHARS, 0)
     modified = _paths_chosen(files.modified_files, used, max(room * 3 // 4, room - _size(files.read_files)))
     read = _paths_chosen(files.read_files, used, room - _size(modified))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, takewhile
 from typing import Literal, NamedTuple, TypeAlias, cast
 
@@ -25,6 +25,7 @@ from flue_py.compaction.settings import (
     appended_file_lists,
     quoted,
     serialize_conversation,
+    stored_count,
     without_tags,
 )
 from flue_py.core.entries import Call, answered_id
@@ -154,6 +155,16 @@ class Material(Frozen):
     def begun(self, text: str, most: int) -> str:
         """Return the `beginning` of a text that takes at most so many tokens."""
         return beginning(text, most, self.tokens_of)
+
+    def fitting(self, texts: Iterable[str], most: int) -> list[str]:
+        """Return the first of some texts, as many as take at most so many tokens together."""
+        fitting: list[str] = []
+        for text in texts:
+            most -= self.tokens_of(text)
+            if most < 0:
+                break
+            fitting.append(text)
+        return fitting
 
     def at_most(self, tokens: int, share: int | None = None) -> int:
         """Return a number of tokens, or less: the room, or with ``share`` one so many-th of a window that is known."""
@@ -287,7 +298,7 @@ class Operation(NamedTuple):
     @property
     def label(self) -> str:
         """The tool and its target."""
-        return f'{self.name} → "{self.target}"' if self.target else self.name
+        return _label(self.name, self.target)
 
 
 class Operations(NamedTuple):
@@ -307,8 +318,7 @@ class Operations(NamedTuple):
 
 def turns_before(earlier: Mapping[str, JsonValue] | None) -> int:
     """Return how many whole turns earlier compactions stand for, as far as they say."""
-    turns = (earlier or {}).get("turns")
-    return turns if isinstance(turns, int) and not isinstance(turns, bool) and turns > 0 else 0
+    return stored_count((earlier or {}).get("turns"))
 
 
 def turn_numbers(material: Material) -> Sequence[int]:
@@ -331,7 +341,7 @@ def gathered(material: Material, most: int, fits: Callable[[Operation], bool] = 
     )
     listed = list(takewhile(fits, islice(newest, most)))[::-1]
     new = min(len(listed), len(exchanges))
-    # As `_status` says, written out: of ten thousand calls most are counted only.
+    # As `status_of` says, written out: of ten thousand calls most are counted only.
     counted: list[Status] = [
         ("failed" if results[0] in failed else "done") if results else "pending"
         for _, results in exchanges[: len(exchanges) - new]
@@ -361,19 +371,23 @@ def unanswered_calls(material: Material) -> list[tuple[str, JsonObject, str]]:
 
 def called_on(part: Mapping[str, JsonValue]) -> str:
     """Return the tool and its target, on one line."""
-    name, target = _name(part), _target(part.get("arguments"))
+    return _label(_name(part), _target(part.get("arguments")))
+
+
+def _label(name: str, target: str) -> str:
     return f'{name} → "{target}"' if target else name
 
 
-def _status(failed: Collection[int], results: Sequence[int]) -> Status:
+def status_of(content: PlannedContent, results: Sequence[int]) -> Status:
+    """Return how a call ended, by the places of its results among the messages that leave."""
     if not results:
         return "pending"
-    return "failed" if results[0] in failed else "done"
+    return "failed" if results[0] in content.failed else "done"
 
 
 def _operation(material: Material, turns: Sequence[int], call: Call, results: Sequence[int]) -> Operation:
     part, message = material.content.pairing.parts[call], material.content.message(call.at)
-    status = _status(material.content.failed, results)
+    status = status_of(material.content, results)
     return Operation(
         status,
         _name(part),
@@ -403,7 +417,7 @@ def _answered_since(material: Material, carried: Operations) -> Operations:
         operation = listed[place]
         at = late.pop(operation.call_id, None) if operation.call_id and operation.status == "pending" else None
         if at is not None:
-            status = _status(material.content.failed, [at])
+            status = status_of(material.content, [at])
             listed[place] = operation._replace(status=status, error=_error(material, at) if status == "failed" else "")
     return carried._replace(listed=listed)
 

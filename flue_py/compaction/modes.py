@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from importlib.metadata import entry_points
 from inspect import isawaitable
 from itertools import accumulate
-from typing import ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias, cast
 
 from msgspec import field
 from msgspec.structs import replace
@@ -51,6 +51,7 @@ from flue_py.compaction.material import (
     has_operations,
     in_our_tokens,
     instruction,
+    status_of,
     turn_numbers,
     turns_before,
 )
@@ -79,7 +80,7 @@ from flue_py.compaction.settings import (
     without_tags,
 )
 from flue_py.core.context import ContextEntry, keeping, pinned_ids, project_kept, summary_text
-from flue_py.core.entries import Entry, NewEntry, Pairing, exchange_of, is_silent, tool_calls
+from flue_py.core.entries import Entry, NewEntry, Pairing, exchange_of, is_silent
 from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, encode_json
 from flue_py.core.kinds import (
     ASSISTANT,
@@ -492,12 +493,7 @@ def warnings(material: Material, operations: Operations) -> list[str]:
         "it may or may not have taken effect. Check before repeating it."
         for operation in pending
     ]
-    left = material.at_most(_WARNING_TOKENS, _WINDOW_PART)
-    for at in range(len(lines) - 1, -1, -1):
-        left -= material.tokens_of(lines[at])
-        if left < 0:
-            return lines[at + 1 :]
-    return lines
+    return material.fitting(reversed(lines), material.at_most(_WARNING_TOKENS, _WINDOW_PART))[::-1]
 
 
 def _resumption(material: Material) -> str:
@@ -605,11 +601,9 @@ class Line(NamedTuple):
 
 def lines_of(material: Material) -> list[Line]:
     """Return the messages that leave, one `Line` each, in order. O(messages)."""
-    messages = material.messages
-    pairing = material.content.pairing
-    turns = turn_numbers(material)
+    messages, turns = material.messages, turn_numbers(material)
     return [
-        Line(_heading(message, turn, item.entry_id), message, _calls(messages, pairing, at))
+        Line(_heading(message, turn, item.entry_id), message, tuple(_calls(material.content, at)))
         for at, (item, message, turn) in enumerate(zip(material.leaving, messages, turns, strict=True))
     ]
 
@@ -621,16 +615,10 @@ def _heading(message: Message, turn: int, entry_id: str) -> str:
     return f"[{speaker} — Turn {turn}, entry {shown_id(entry_id)}]"
 
 
-def _calls(messages: Sequence[Message], pairing: Pairing, at: int) -> tuple[str, ...]:
-    marks = [_mark(messages, results) for results in pairing.results_of(at).values()]
-    parts = [part for part in tool_calls(messages[at]) if isinstance(part.get("id"), str)]
-    return tuple(f"{mark} {on_one_line(called_on(part), _CALL_CHARS)}" for mark, part in zip(marks, parts, strict=True))
-
-
-def _mark(messages: Sequence[Message], results: Sequence[int]) -> str:
-    if not results:
-        return "⧖"
-    return "✗" if messages[results[0]].get("isError") is True else "✓"
+def _calls(content: PlannedContent, at: int) -> Iterator[str]:
+    """Yield the calls of one of the messages that leave, each behind the mark of its outcome."""
+    for call, results in content.pairing.results_of(at).items():
+        yield f"{MARKS[status_of(content, results)]} {on_one_line(called_on(content.pairing.parts[call]), _CALL_CHARS)}"
 
 
 def shown(line: Line, most: int) -> str:
@@ -756,16 +744,9 @@ class Llm(Frozen):
             return None, material.unaligned
         if self.template is not None:
             return None, "a template takes the place of the instruction"
-        parts = []
-        if log:
-            parts += [
-                "What has been changed, from a log that is right where the above differs:",
-                _fence("change-log", _log_within(log, material.summarizer_window)),
-            ]
-        limit = _limit(material, "initial", material.summarizer_window)
-        parts.append(LENGTH.format(words=limit * 2 // 3))
-        if material.instructions:
-            parts.append(material.instructions)
+        window = material.summarizer_window
+        limit = _limit(material, "initial", window)
+        parts = [*_change_log(_log_within(log, window), "the above"), *_bounds(material, limit)]
         request = aligned_request(material, "\n\n".join(parts), limit, PURPOSE)
         if isinstance(request, str):
             return None, request
@@ -789,9 +770,8 @@ class Llm(Frozen):
             parts.append(conversation)
         if before:
             parts.append(_fence("previous-summary", before))
-        if log and (template is None or "{{$change_log}}" not in template):
-            parts.append("What has been changed, from a log that is right where the conversation differs:")
-            parts.append(_fence("change-log", log))
+        if template is None or "{{$change_log}}" not in template:
+            parts += _change_log(log, "the conversation")
         kind = "update" if before else kind
         limit = _limit(material, kind, window)
         system, ours = f"{SYSTEM_PROMPT} {DATA_PROMPT}", instruction(kind, material.settings.summary_form)
@@ -801,10 +781,7 @@ class Llm(Frozen):
             system = f"{system}\n\n{ours}"
         else:
             parts.append(ours)
-        parts.append(LENGTH.format(words=limit * 2 // 3))
-        if material.instructions:
-            parts.append(material.instructions)
-        prompt = "\n\n".join(parts)
+        prompt = "\n\n".join([*parts, *_bounds(material, limit)])
         return ModelRequest(({"role": "user", "content": prompt},), system, max_tokens=limit, purpose=PURPOSE)
 
     def _filled(self, template: str, material: Material, log: str, text: str) -> str:
@@ -837,6 +814,17 @@ def _log_within(log: str, window: int | None) -> str:
     """Return as much of the end of a change log as may be shown: an eighth of the window."""
     most = _CHANGE_LOG_CHARS if window is None else min(_CHANGE_LOG_CHARS, window // 8 * _CHARS_A_TOKEN)
     return log if len(log) <= most else f"[… {len(log) - most} earlier characters]\n{log[-most:]}"
+
+
+def _change_log(log: str, shown_above: str) -> list[str]:
+    """Return a change log, if it says anything, under a line that says that it is right."""
+    line = f"What has been changed, from a log that is right where {shown_above} differs:"
+    return [line, _fence("change-log", log)] if log else []
+
+
+def _bounds(material: Material, limit: int) -> list[str]:
+    """Return the end of a request: how long the answer may be, and the instructions of the caller."""
+    return [LENGTH.format(words=limit * 2 // 3), *([material.instructions] if material.instructions else [])]
 
 
 def _fence(tag: str, text: str) -> str:
@@ -940,18 +928,10 @@ async def _reason(contract: Contract) -> str | None:
 
 
 def _newest(material: Material, operations: Operations) -> list[str]:
-    lines: list[str] = []
-    left = material.half().at_most(LOSSLESS_MOST_TOKENS, _WINDOW_PART)
-    for operation in reversed(operations.listed[-MOST_EVIDENCE:]):
-        line = _evidence(operation)
-        tokens = material.tokens_of(line)
-        if tokens > left:
-            # The last thing that was done is told in any case, in a window however small.
-            lines += [] if lines else [line.partition("\n")[0]]
-            break
-        left -= tokens
-        lines.append(line)
-    return lines
+    lines = [*map(_evidence, reversed(operations.listed[-MOST_EVIDENCE:]))]
+    fitting = material.fitting(lines, material.half().at_most(LOSSLESS_MOST_TOKENS, _WINDOW_PART))
+    # The last thing that was done is told in any case, in a window however small.
+    return fitting or [lines[0].partition("\n")[0]]
 
 
 def _evidence(operation: Operation) -> str:
@@ -1144,7 +1124,7 @@ class Parts:
         self._material = material
         self._window = material.summarizer_window
         self._most = min(max_tokens, material.summarizer_output or max_tokens)
-        self._messages = tuple(map(_plain, material.messages))
+        self._messages = cast("tuple[JsonObject, ...]", material.messages)
         self._ends = material.content.pairing.whole_cuts(range(1, len(self._messages) + 1))
         self._tokens = [0, *accumulate(map(material.count, self._messages))]
         self._before = _earlier(material)
@@ -1221,11 +1201,6 @@ def _standing_for(text: str, native: Native | None) -> JsonObject:
     content: list[JsonValue] = [{"type": "text", "text": text}]
     own: JsonObject = {} if native is None else {NATIVE: native.json}
     return {"role": "user", "content": content, **own}
-
-
-def _plain(message: object) -> JsonObject:
-    assert isinstance(message, dict)
-    return message
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1368,22 +1343,20 @@ def mode_names() -> list[str]:
     return [*_OURS, *sorted({point.name for point in entry_points(group=GROUP)} - _OURS.keys())]
 
 
-def is_mode_name(name: str) -> bool:
-    """Return whether a mode can be chosen by a name. Installed packages are asked only for one that is not ours."""
-    return name in _OURS or name in mode_names()
+def find_mode(mode: str | Mode, field: str = "mode") -> Mode:
+    """Return a mode by name; a mode itself is returned as it is. Raises `InvalidArgument` for a name of none.
 
-
-def find_mode(mode: str | Mode) -> Mode:
-    """Return a mode by name; a mode itself is returned as it is. Raises `InvalidArgument` for a name of none."""
+    Installed packages are asked only for a name that is not ours. An error calls the value by ``field``.
+    """
     if not isinstance(mode, str):
         if not callable(getattr(mode, "make", None)) or not isinstance(getattr(mode, "name", None), str):
-            raise InvalidArgument(f"mode: {shown_value(mode)} is neither the name of a mode nor a mode")
+            raise InvalidArgument(f"{field}: {shown_value(mode)} is neither the name of a mode nor a mode")
         return mode
     if mode in _OURS:
         return _OURS[mode]()
     installed = next((point for point in entry_points(group=GROUP) if point.name == mode), None)
     if installed is None:
-        raise InvalidArgument(f"mode: there is no {shown_value(mode)}; choose one of {', '.join(mode_names())}")
+        raise InvalidArgument(f"{field}: there is no {shown_value(mode)}; choose one of {', '.join(mode_names())}")
     loaded: Mode = installed.load()()
     return loaded
 
@@ -1401,10 +1374,7 @@ def checked_mode(
     path of the field: ``settings.mode``, ``mode``, ``model``.
     """
     settings = checked_settings(settings)
-    if mode is None and not is_mode_name(settings.mode):
-        names = ", ".join(mode_names())
-        raise InvalidArgument(f"settings.mode: there is no {shown_value(settings.mode)}; choose one of {names}")
-    checked = find_mode(settings.mode if mode is None else mode)
+    checked = find_mode(settings.mode, "settings.mode") if mode is None else find_mode(mode)
     if has_model is False and checked.needs_model and not settings.prefer_deterministic:
         raise InvalidArgument(
             f"model: mode {checked.name!r} asks a model; give one, or choose a mode that needs none, "

@@ -24,6 +24,7 @@ from flue_py.compaction.settings import (
     collect_file_lists,
     file_lists,
     listed_files,
+    stored_count,
     without_tags,
 )
 from flue_py.core.context import (
@@ -57,13 +58,7 @@ from flue_py.core.entries import (
     tool_calls,
     without_summary,
 )
-from flue_py.core.json import (
-    Frozen,
-    JsonObject,
-    JsonValue,
-    Selective,
-    decode_object,
-)
+from flue_py.core.json import Frozen, JsonObject, JsonValue, Selective, decode_object
 from flue_py.core.kinds import (
     ASSISTANT,
     COMPACTION,
@@ -585,7 +580,7 @@ class Told(NamedTuple):
     def own_turns(self) -> int:
         """How many turns it stands for itself, as far as it says."""
         details = self.details or {}
-        return max(_count(details.get("turns")) - _count(details.get(TURNS_BEFORE)), 0)
+        return max(stored_count(details.get("turns")) - stored_count(details.get(TURNS_BEFORE)), 0)
 
 
 def text_in(text: str, span: JsonValue) -> str | None:
@@ -632,7 +627,7 @@ def _carried(summaries: Sequence[Told]) -> JsonObject:
         if isinstance(words, Mapping):
             stored_words = words.get("said")
             words_said += stored_words if isinstance(stored_words, (list, tuple)) else ()
-            left_out += _count(words.get("leftOut"))
+            left_out += stored_count(words.get("leftOut"))
         if "lastHandoff" in details:
             carried["lastHandoff"] = details["lastHandoff"]
         stored = details.get("keyFacts")
@@ -642,10 +637,6 @@ def _carried(summaries: Sequence[Told]) -> JsonObject:
     if facts:
         carried["keyFacts"] = {**facts}
     return {**carried, "userWords": {"said": words_said, "leftOut": left_out}} if words_said else carried
-
-
-def _count(value: JsonValue) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -847,7 +838,7 @@ def _turn_start(messages: Messages, start: int, cut: int) -> int | None:
     return next((n for n in range(cut, start - 1, -1) if messages.role(n) == USER), None)
 
 
-def _carried_history(previous: PreviousCompaction | None) -> str:
+def _carried_history(previous: PreviousCompaction | Told | None) -> str:
     """Return the text for a history with no new messages, without the file lists: those are appended anew."""
     if previous is None or not previous.summary:
         return NO_PRIOR_HISTORY
@@ -943,7 +934,8 @@ def plan_session_compaction(
     start = first = int(latest is not None and silent is None)
     while start and start < len(items) and items[start].entry_id in carried:
         start += 1
-    staying = _pinned_indices(items, messages, pinned) if pinned else frozenset()
+    named = [at for at, item in enumerate(items) if item.entry_id in pinned] if pinned else []
+    staying = _with_exchanges(named, messages.pairing(range(len(items)))) if named else frozenset()
     stays = first == 1 and 0 in staying
     first_told = None if latest is None else _first_told(latest, stays=stays)
     previous = None if first_told is None else PreviousCompaction(first_told.summary, start, first_told.details)
@@ -970,10 +962,7 @@ def plan_session_compaction(
             return False
         return _may_cut(messages, at) and item.kind == MESSAGE
 
-    def preferred(at: int) -> bool:
-        return not whole_turns or messages.role(at) == USER
-
-    cuts = Cuts(messages, start, may_cut, staying, preferred=preferred)
+    cuts = Cuts(messages, start, may_cut, staying, preferred=lambda at: not whole_turns or messages.role(at) == USER)
     keeps_none = settings.keep_recent_messages == 0 and not (pinned_summaries or live or split)
     owed = _owed(items) if keeps_none else None
     plan = _plan(messages, cuts, settings, previous, staying, released, counts, most, owed)
@@ -1045,28 +1034,23 @@ def _taking_over(plan: CompactionPlan, previous: Told, places: Collection[int]) 
     content = plan.content.without(places, listed_files(previous.details))
     if not content.indices:
         return None
-    earlier = PreviousCompaction(previous.summary, 0, previous.details)
     return replace(
         plan,
         is_split_turn=bool(content.prefix),
         content=content,
         previous_summary=previous.summary,
-        carried_history=None if content.history else _carried_history(earlier),
+        carried_history=None if content.history else _carried_history(previous),
     )
 
 
-def _pinned_indices(items: Sequence[ContextItem], messages: Messages, pinned: Collection[str]) -> frozenset[int]:
-    """Return where the pinned items are, each with the tool call or the results that it is kept with."""
-    named = [index for index, item in enumerate(items) if item.entry_id in pinned]
-    if not named:
-        return frozenset()
-    pairing = messages.pairing(range(len(items)))
-    places: set[int] = set()
-    for index in named:
-        if index not in places:
-            group = pairing.group_of(index)
-            places.update([index] if group is None else group.members)
-    return frozenset(places)
+def _with_exchanges(places: Iterable[int], pairing: Pairing) -> frozenset[int]:
+    """Return some places, each with those of the tool call or the results that its message is kept with."""
+    members: set[int] = set()
+    for place in places:
+        if place not in members:
+            group = pairing.group_of(place)
+            members.update([place] if group is None else group.members)
+    return frozenset(members)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1139,8 +1123,8 @@ class _Planning:
         self._layout = None if latest is None else layout_of(latest.id, latest.fields)
         self._path = path
         self._live = live
-        self._pins = self._groups([at for at, item in enumerate(items) if item.entry_id in pinned])
-        self._carried = self._groups([at for at, item in enumerate(items) if item.is_pinned])
+        self._pins = _with_exchanges((at for at, item in enumerate(items) if item.entry_id in pinned), self._pairing)
+        self._carried = _with_exchanges((at for at, item in enumerate(items) if item.is_pinned), self._pairing)
         self._summaries = [at for at, item in enumerate(items) if item.kind == COMPACTION]
         self._split = self._with_hidden()
 
@@ -1166,13 +1150,6 @@ class _Planning:
             return -1, -1
         on_path = {entry.id: entry.depth for entry in self._path if entry.id in (first, last)}
         return on_path.get(first, -1), on_path.get(last, -1)
-
-    def _groups(self, places: Sequence[int]) -> frozenset[int]:
-        """Return these places, each with those of the tool call or the results that it is kept with."""
-        groups = {at: self._pairing.group_of(at) for at in places}
-        return frozenset(
-            member for at, group in groups.items() for member in ([at] if group is None else group.members)
-        )
 
     # -- from where to where -------------------------------------------------------------------------------------
 

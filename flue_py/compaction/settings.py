@@ -97,6 +97,11 @@ _Wait: TypeAlias = Annotated[
 _Flag: TypeAlias = Annotated[bool, _Rule(_is_flag, "should be True or False, not {}")]
 
 
+def stored_count(value: JsonValue) -> int:
+    """Return a count as it was stored, 0 for a value that is none."""
+    return value if _is_whole(value) else 0
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # When a session's input has grown so much that it is time to warn, or to compact.
 #
@@ -197,9 +202,7 @@ class CompactionSettings(Frozen):
     keep_recent_tokens: _Amount = _Unset(20_000)
     keep_recent_messages: Annotated[int | None, _Rule(_is_whole_or_none, _AMOUNT)] = None
     enabled: _Flag = True
-    mode: Annotated[str, _Rule(lambda mode: isinstance(mode, str) and mode != "", "{} is not the name of a mode")] = (
-        "llm"
-    )
+    mode: Annotated[str, _Rule(_is_name, "{} is not the name of a mode")] = "llm"
     summary_form: Annotated[SummaryForm, _one_of(SUMMARY_FORMS)] = "notes"
     user_words_share: _Share = 0.2
     on_failure: Annotated[OnFailure, _one_of(ON_FAILURE)] = "raise"

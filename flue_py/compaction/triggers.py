@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from flue_py.compaction.settings import CompactionSettings, TriggerSettings, sized_for
+from flue_py.compaction.settings import CompactionSettings, TriggerSettings, sized_for, stored_count
 from flue_py.core.context import ContextSize
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 
@@ -81,9 +81,8 @@ class GuardState(Frozen):
         if not isinstance(stored, dict):
             return cls()
         wanted = stored.get("wanted")
-        failures = stored.get("failures")
         return cls(
-            failures if isinstance(failures, int) and not isinstance(failures, bool) and failures > 0 else 0,
+            stored_count(stored.get("failures")),
             tuple(_attempts(stored.get("attempts")))[-MOST_ATTEMPTS:],
             _text(stored.get("cycle")),
             frozenset(_texts(stored.get("warned"))),
