@@ -9,7 +9,7 @@ import re
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Hashable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from hashlib import sha256
@@ -25,7 +25,7 @@ from flue_py.core.context import ContextEntry, latest_compaction, project
 from flue_py.core.entries import Entry
 from flue_py.core.json import JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import COMPACTION, EXCLUSION, MESSAGE, SHOWN_KINDS
-from flue_py.core.sessions import SessionInfo, SessionPage, check_new_name
+from flue_py.core.sessions import check_new_name
 from flue_py.db.backend import Backend
 from flue_py.db.ops import append, base, read
 from flue_py.db.runner import CommittedBeforeCancellation, is_trio, waiting_here
@@ -309,24 +309,6 @@ async def find_session(store: Store, key: str, scope: str | None = None) -> Sess
         return await store.open_session(key, scope=scope)
     except SessionNotFound:
         return None
-
-
-class Pages(Protocol):
-    """Returns a page of a listing of sessions."""
-
-    async def __call__(self, *, cursor: str | None) -> SessionPage: ...
-
-
-async def listed_sessions(pages: Pages) -> AsyncIterator[SessionInfo]:
-    """Yield the sessions of a listing, page by page. O(sessions)."""
-    cursor: str | None = None
-    while True:
-        page = await pages(cursor=cursor)
-        for info in page.sessions:
-            yield info
-        cursor = page.next_cursor
-        if cursor is None:
-            return
 
 
 Value = TypeVar("Value")

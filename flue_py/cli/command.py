@@ -7,9 +7,9 @@ import json
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import nullcontext
+from contextlib import aclosing, nullcontext
 from datetime import UTC, datetime, timedelta
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from inspect import CO_COROUTINE
 from os.path import exists
 from pathlib import Path
@@ -51,6 +51,7 @@ from flue_py.lazy import lazy_module
 from flue_py.render.lines import Line, counted, entry_text, one_line
 from flue_py.render.views import deletion_lines, info_row
 from flue_py.runtime.housekeeping import delete_all, parse_age
+from flue_py.sessions.handle import listed_sessions
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.system import is_below, read_beginning
@@ -202,15 +203,11 @@ async def _entries(store: Store, name: str, prefix: str) -> list[tuple[str, str]
 
 async def newest_session(store: Store) -> Session:
     """Return the session that was active last, and is no task. Raises `SessionNotFound` if there is none."""
-    cursor = None
-    while True:
-        page = await store.list_sessions(limit=100, cursor=cursor)
-        for info in page.sessions:
+    async with aclosing(listed_sessions(partial(store.list_sessions, limit=100))) as sessions:
+        async for info in sessions:
             if info.kind != "task":
                 return await store.find_session(info.id)
-        cursor = page.next_cursor
-        if cursor is None:
-            raise SessionNotFound("", detail="there are no sessions yet; import some, or create one (flue-py new)")
+    raise SessionNotFound("", detail="there are no sessions yet; import some, or create one (flue-py new)")
 
 
 async def end_of(store: Store, name: str, before: Session | None = None) -> tuple[Session, LeafChoice]:
@@ -617,14 +614,13 @@ async def chosen_sessions(
     """Return the sessions that are chosen, most recently active first. O(sessions)."""
     is_chosen = await chooser(store, choice, times)
     sessions: list[SessionInfo] = []
-    cursor = None
-    while choice.newest is None or len(sessions) < choice.newest:
-        page = await store.list_sessions(completed=completed, limit=_PAGE, cursor=cursor)
-        sessions += [info for info in page.sessions if is_chosen(info)]
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    return sessions[: choice.newest]
+    async with aclosing(listed_sessions(partial(store.list_sessions, completed=completed, limit=_PAGE))) as listed:
+        async for info in listed:
+            if len(sessions) == choice.newest:
+                break
+            if is_chosen(info):
+                sessions.append(info)
+    return sessions
 
 
 def moment(text: str | None, option: str, *, is_end: bool = False) -> datetime | None:

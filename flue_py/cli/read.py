@@ -96,6 +96,7 @@ from flue_py.render.views import (
     usage_row,
 )
 from flue_py.search import DEFAULT_PARTS, PARTS, How, Part
+from flue_py.sessions.handle import listed_sessions
 from flue_py.sessions.search import forks_seen, sources_of
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -609,22 +610,22 @@ async def sessions(
         ids = {info.id for info in await chosen_sessions(store, choice, times, completed=completed)}
         is_chosen = lambda info: info.id in ids  # noqa: E731
     infos: list[SessionInfo] = []
-    cursor = None
     # The store knows only titles, not names: all sessions are read before they are put in the order of their names.
     enough = None if order == "title" else limit
     listing = partial(store.list_sessions, kind=kind, title=title, scope_prefix=scope_prefix, metadata=wanted)
-    while enough is None or len(infos) < enough:
-        page = await listing(
-            order_by=order,
-            descending=reverse if order == "title" else not reverse,
-            completed=completed,
-            limit=_PAGE if enough is None or choice != SessionChoice() else min(enough - len(infos), _PAGE),
-            cursor=cursor,
-        )
-        infos += filter(is_chosen, page.sessions)
-        cursor = page.next_cursor
-        if cursor is None:
-            break
+    pages = partial(
+        listing,
+        order_by=order,
+        descending=reverse if order == "title" else not reverse,
+        completed=completed,
+        limit=_PAGE if enough is None or choice != SessionChoice() else min(enough, _PAGE),
+    )
+    async with aclosing(listed_sessions(pages)) as sessions:
+        async for info in sessions:
+            if is_chosen(info):
+                infos.append(info)
+                if len(infos) == enough:
+                    break
     sources = await sources_of(store.backend, infos if order == "title" else infos[:limit])
     if order == "title":
         infos.sort(key=lambda info: _place_by_name(info, sources), reverse=reverse)

@@ -11,7 +11,9 @@ import json
 import secrets
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -31,7 +33,14 @@ from flue_py.runtime import guard
 from flue_py.runtime.harness import redo_last, undo_last
 from flue_py.runtime.housekeeping import delete_all, find_completed
 from flue_py.sessions.compact import checked_hook
-from flue_py.sessions.handle import checked_flag, checked_patience, checked_text, shown_context, stored_row
+from flue_py.sessions.handle import (
+    checked_flag,
+    checked_patience,
+    checked_text,
+    listed_sessions,
+    shown_context,
+    stored_row,
+)
 from flue_py.sessions.money import model_of
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -189,20 +198,15 @@ class Conversation:
         O(limit x their paths).
         """
         listed: list[Listed] = []
-        cursor = None
-        while len(listed) < limit:
-            page = await self.store.list_sessions(
-                scope=self.session.info.scope, limit=min(limit * 2, 200), cursor=cursor
-            )
-            for info in page.sessions:
-                if info.kind != "task" and len(listed) < limit:
-                    session = await self.store.get_session(info.id)
-                    if session is not None:
-                        turns = len(await session.turns())
-                        listed.append(Listed(info, await _model_of(session), turns, info.id == self.session.id))
-            cursor = page.next_cursor
-            if cursor is None:
-                break
+        pages = partial(self.store.list_sessions, scope=self.session.info.scope, limit=max(1, min(limit * 2, 200)))
+        async with aclosing(listed_sessions(pages)) as sessions:
+            async for info in sessions:
+                if len(listed) >= limit:
+                    break
+                session = None if info.kind == "task" else await self.store.get_session(info.id)
+                if session is not None:
+                    turns = len(await session.turns())
+                    listed.append(Listed(info, await _model_of(session), turns, info.id == self.session.id))
         return listed
 
     async def save(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from math import isfinite
@@ -41,6 +41,7 @@ from flue_py.core.sessions import (
     Seen,
     SessionInfo,
     SessionOrder,
+    SessionPage,
     SessionRef,
     Stored,
     check_label,
@@ -843,6 +844,24 @@ async def turns_of(handles: Iterable[Handle]) -> AsyncIterator[None]:
         for handle in sorted(handles, key=lambda handle: (handle.id, id(handle))):
             await turns.enter_async_context(handle._turn)
         yield
+
+
+class Pages(Protocol):
+    """Returns a page of a listing of sessions: `Store.list_sessions` with all but its cursor."""
+
+    async def __call__(self, *, cursor: str | None) -> SessionPage: ...
+
+
+async def listed_sessions(pages: Pages) -> AsyncGenerator[SessionInfo, None]:
+    """Yield the sessions of a listing, page by page. O(sessions)."""
+    cursor: str | None = None
+    while True:
+        page = await pages(cursor=cursor)
+        for info in page.sessions:
+            yield info
+        cursor = page.next_cursor
+        if cursor is None:
+            return
 
 
 async def refuse_others(backend: Backend, scope: str | None, ids: Iterable[str]) -> None:

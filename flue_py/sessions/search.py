@@ -70,6 +70,7 @@ from flue_py.sessions.handle import (
     checked_moment,
     checked_session,
     checked_text,
+    listed_sessions,
 )
 from flue_py.system import is_below
 
@@ -111,14 +112,8 @@ async def all_sessions(
     backend: Backend, *, scope: str | None = None, kind: SessionKind | None = None
 ) -> list[SessionInfo]:
     """Return every session, or those of a scope or kind, most recently active first. O(sessions)."""
-    infos: list[SessionInfo] = []
-    cursor = None
-    while True:
-        page = await backend.list_sessions(scope=scope, kind=kind, limit=_PAGE, cursor=cursor)
-        infos += page.sessions
-        cursor = page.next_cursor
-        if cursor is None:
-            return infos
+    pages = partial(backend.list_sessions, scope=scope, kind=kind, limit=_PAGE)
+    return [info async for info in listed_sessions(pages)]
 
 
 def _spellings(name: str) -> list[str]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from datetime import datetime
+from functools import partial
 from os import PathLike, fspath
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, cast
@@ -96,6 +97,7 @@ from flue_py.sessions.handle import (
     checked_seen,
     checked_session,
     checked_text,
+    listed_sessions,
     optional,
 )
 from flue_py.sessions.money import StoreBudgets, StoreUsage
@@ -312,16 +314,12 @@ class Looking:
                 if info is not None:
                     yield info
             return
-        cursor: str | None = None
-        while True:
-            page = await self._backend.list_sessions(
-                scope=self._scope, kind=None, limit=_AT_ONCE, cursor=cursor, ordering=_BY_CREATION
-            )
-            for info in page.sessions:
+        pages = partial(
+            self._backend.list_sessions, scope=self._scope, kind=None, limit=_AT_ONCE, ordering=_BY_CREATION
+        )
+        async with aclosing(listed_sessions(pages)) as sessions:
+            async for info in sessions:
                 yield info
-            cursor = page.next_cursor
-            if cursor is None:
-                return
 
     async def _new_events(self, info: SessionInfo) -> AsyncGenerator[SessionEvent, None]:
         """Yield the events of a session that were not seen yet, and note them; none if it is gone."""

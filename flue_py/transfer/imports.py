@@ -33,7 +33,7 @@ from flue_py.formats.registry import (
     OURS,
     find_format,
 )
-from flue_py.sessions.handle import checked_flag, checked_function, checked_metadata, checked_path
+from flue_py.sessions.handle import checked_flag, checked_function, checked_metadata, checked_path, listed_sessions
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.sessions.write import oddities_of
@@ -500,13 +500,9 @@ async def _waiting(store: Store, scope: str, target: Target) -> list[SessionInfo
     for child_id in await store.backend.match_session_ids(f"{session.id}:", _CHILDREN):
         child = await store.get_session(child_id, scope=scope)
         infos += [] if child is None else [child.info]
-    cursor = None
-    while target.created:
-        page = await store.list_sessions(scope=scope, kind="task", limit=_CHILDREN, cursor=cursor)
-        infos += page.sessions
-        cursor = page.next_cursor
-        if cursor is None:
-            break
+    if target.created:
+        tasks = partial(store.list_sessions, scope=scope, kind="task", limit=_CHILDREN)
+        infos += [info async for info in listed_sessions(tasks)]
     return [info for info in infos if decode_object(info.metadata_text).get("parentSession") == session.id]
 
 

@@ -53,7 +53,6 @@ from flue_py.adapters.common import (
     is_plain,
     key_of,
     list_in,
-    listed_sessions,
     object_in,
 )
 from flue_py.adapters.messages import text_of
@@ -80,7 +79,7 @@ from flue_py.providers.gemini import FOREIGN_SIGNATURE, part_from_gemini, printe
 from flue_py.providers.lists import CONTINUED
 from flue_py.providers.openai_chat import parts_of
 from flue_py.sessions.batch import Atomic
-from flue_py.sessions.handle import checked_text
+from flue_py.sessions.handle import checked_text, listed_sessions
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.system import collector_held

@@ -52,7 +52,6 @@ from flue_py.adapters.common import (
     id_of,
     is_plain,
     key_of,
-    listed_sessions,
     metadata_of,
 )
 from flue_py.core.context import latest_compaction, project_kept, uncompaction
@@ -68,6 +67,7 @@ from flue_py.errors import (
     SessionExists,
     shown,
 )
+from flue_py.sessions.handle import listed_sessions
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 

@@ -31,7 +31,7 @@ from pydantic_ai.conversation_store import (
 )
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
 
-from flue_py.adapters.common import Access, Target, is_plain, key_of, listed_sessions, metadata_of
+from flue_py.adapters.common import Access, Target, is_plain, key_of, metadata_of
 from flue_py.adapters.pydantic_ai.messages import (
     FIELD,
     Current,
@@ -66,6 +66,7 @@ from flue_py.errors import (
     shown,
 )
 from flue_py.sessions.batch import Atomic
+from flue_py.sessions.handle import listed_sessions
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.system import WORTH_HOLDING, collector_held
