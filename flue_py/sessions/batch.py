@@ -60,10 +60,11 @@ from flue_py.prices import CallPricer
 from flue_py.sessions.handle import (
     Handle,
     HasId,
+    Landing,
     checked_id,
+    checked_landing,
     checked_leaf,
     checked_metadata,
-    checked_on_conflict,
     checked_place,
     checked_seen,
     checked_session,
@@ -252,19 +253,15 @@ class _BatchSession(Session):
         self,
         incoming: Incoming,
         offload: OffloadSettings | None,
-        on_conflict: OnConflict,
-        idempotency_key: str | None,
-        seen: Seen,
+        landing: Landing,
     ) -> Appended:
-        checked_on_conflict(on_conflict)
-        check_name(idempotency_key, "idempotency_key")
         self._limits.check_entries(incoming.entries)
         entries = [
             replace(entry, id=self._backend.new_entry_id()) if entry.id is None else entry for entry in incoming.entries
         ]
         pending = Pending[Appended]([entry.id for entry in entries if entry.id is not None])
         priced = self._batch._pricer.price_entries(entries)
-        operation = AppendEntries(self._ref, priced, seen, on_conflict, idempotency_key)
+        operation = AppendEntries(self._ref, priced, *landing)
         offloader = None if offload is None else Offloader(self._backend, self._limits, offload)
         self._batch._collect(operation, self._handle, pending, incoming=incoming, offloader=offloader)
         return cast("Appended", pending)
@@ -350,11 +347,11 @@ class Atomic:
 
         Their ``parent_id`` and ``created_us`` are ignored. Raises `InvalidArgument` for any other entry.
         """
-        seen = checked_seen(expected_leaf, expected_revision)
+        landing = checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
         if isinstance(entries, NewEntry) or not all(isinstance(entry, NewEntry) and entry.built for entry in entries):
             raise InvalidArgument("entries: should be a sequence of what NewEntry.message, .custom and the others made")
         chain = as_incoming([replace(entry, parent_id=None, created_us=None) for entry in entries])
-        append = _BatchSession(self, session)._append_incoming(chain, offload, on_conflict, idempotency_key, seen)
+        append = _BatchSession(self, session)._append_incoming(chain, offload, landing)
         return cast("Pending[Appended]", run_here(append))
 
     # -- sessions -------------------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ from flue_py.sessions.handle import (
     ChangedMetadata,
     Group,
     KnownContext,
+    Landing,
     check_rewind,
     checked_count,
     checked_flag,
@@ -868,7 +869,7 @@ class Compactions(Group[Writing]):
         before = await self._size_of(read.items, counter)
         entry = uncompaction(peeled, earlier, first, before)
         base = self._session._leaf_id
-        appended = await self._session._append([entry], "raise", None, Seen(read.stamp.leaf_id, seen.revision))
+        appended = await self._session._append([entry], Landing(Seen(read.stamp.leaf_id, seen.revision)))
         self._session._keep_base(base, read.stamp.leaf_id)
         after = await self._size_of((await self._session._read_context(appended.entry_ids[-1])).items, counter)
         return plan.Uncompacted(peeled.id, None if earlier is None else earlier.id, before, after, appended)
@@ -1056,7 +1057,7 @@ class Compactions(Group[Writing]):
             first_kept = (await self._session.get_active_path(since=planned_on, leaf=leaf))[0].id
         if is_range or not first_kept or not text.text:
             entry = plan.entry_of(planned, text.text, text.details, calls, from_hook=from_hook)
-            return await self._session._append([entry], "raise", None, Seen(leaf, None))
+            return await self._session._append([entry], Landing(Seen(leaf)))
         return await self._session.append_compaction(
             text.text,
             first_kept_entry_id=first_kept,

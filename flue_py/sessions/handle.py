@@ -10,7 +10,7 @@ from datetime import datetime
 from math import isfinite
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 from msgspec import field
 from msgspec.structs import replace
@@ -45,6 +45,7 @@ from flue_py.core.sessions import (
     SessionRef,
     Stored,
     check_label,
+    check_name,
     check_scope,
     is_storable,
     scope_meant,
@@ -132,10 +133,22 @@ def checked_seen(leaf: LeafChoice, revision: int | None) -> Seen:
     return Seen(leaf, None if revision is None else checked_revision(revision, "expected_revision"))
 
 
-def checked_on_conflict(on_conflict: OnConflict) -> OnConflict:
-    """Return the choice for a conflict unchanged. Raises `InvalidArgument` if it is not one of the choices."""
+class Landing(NamedTuple):
+    """Where an append lands: what its caller has seen, the choice if the leaf is another, and the key of retries."""
+
+    seen: Seen
+    on_conflict: OnConflict = "raise"
+    idempotency_key: str | None = None
+
+
+def checked_landing(
+    idempotency_key: str | None, on_conflict: OnConflict, leaf: LeafChoice, revision: int | None
+) -> Landing:
+    """Return where an append lands, from the arguments that all appends take. Raises `InvalidArgument`."""
+    seen = checked_seen(leaf, revision)
     checked_choice(on_conflict, "on_conflict", ("raise", "branch", "rebase"))
-    return on_conflict
+    check_name(idempotency_key, "idempotency_key")
+    return Landing(seen, on_conflict, idempotency_key)
 
 
 def checked_messages(messages: Iterable[T]) -> list[T]:

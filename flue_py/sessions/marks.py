@@ -34,7 +34,6 @@ from flue_py.core.sessions import (
     PathRead,
     Seen,
     check_entry_label,
-    check_name,
     check_new_name,
     retracted_in,
 )
@@ -44,7 +43,7 @@ from flue_py.sessions.handle import (
     Group,
     checked_choice,
     checked_id,
-    checked_on_conflict,
+    checked_landing,
     checked_part,
     checked_seen,
     checked_text,
@@ -363,15 +362,15 @@ class Marks(Group[Writing]):
             raise InvalidArgument("text: is not a text with words in it; take a text off the register by unregister()")
         checked_text(text, "text")
         checked_choice(kind, "kind", entries.REGISTERED_KINDS)
-        seen = _checked(idempotency_key, on_conflict, expected_leaf, expected_revision)
-        await self._session._compare(seen)
+        landing = checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        await self._session._compare(landing.seen)
         if idempotency_key is None and any(
             (registered.name, registered.kind, registered.text) == (name, kind, text)
-            for registered in await self.registered(leaf=self._session._built_on(seen))
+            for registered in await self.registered(leaf=self._session._built_on(landing.seen))
         ):
             return None
         entry = NewEntry.custom(entries.REGISTERED, entries.registration(name, kind, text))
-        return await self._session._append([entry], on_conflict, idempotency_key, seen)
+        return await self._session._append([entry], landing)
 
     async def unregister(
         self,
@@ -387,13 +386,13 @@ class Marks(Group[Writing]):
         Otherwise as `register`.
         """
         _check_name(name)
-        seen = _checked(idempotency_key, on_conflict, expected_leaf, expected_revision)
-        await self._session._compare(seen)
-        texts = await self.registered(leaf=self._session._built_on(seen))
+        landing = checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        await self._session._compare(landing.seen)
+        texts = await self.registered(leaf=self._session._built_on(landing.seen))
         if idempotency_key is None and all(registered.name != name for registered in texts):
             return None
         entry = NewEntry.custom(entries.REGISTERED, entries.registration(name, None, None))
-        return await self._session._append([entry], on_conflict, idempotency_key, seen)
+        return await self._session._append([entry], landing)
 
 
 _Part = int | str | None
@@ -498,10 +497,3 @@ def _check_name(name: str) -> None:
     check_new_name(name, "name")
     if not isinstance(name, str) or name.splitlines() != [name] or not name.strip():
         raise InvalidArgument("name: should be one line, by which the text is replaced and taken off the register")
-
-
-def _checked(key: str | None, on_conflict: OnConflict, leaf: LeafChoice, revision: int | None) -> Seen:
-    """Check what an append takes, also where there turns out to be nothing to append."""
-    check_name(key, "idempotency_key")
-    checked_on_conflict(on_conflict)
-    return checked_seen(leaf, revision)

@@ -25,7 +25,7 @@ from flue_py.core.entries import Entry, NewEntry, from_microseconds
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, CUSTOM_MESSAGE, EXCLUSION, MESSAGE, SHOWN_KINDS
 from flue_py.core.ledger import LedgerQuery, UsageRow
-from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict, SessionInfo, Stored, check_name
+from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict, SessionInfo, Stored
 from flue_py.core.usage import MAX_AMOUNT, PaidCall, UsageTotals
 from flue_py.db.backend import Backend
 from flue_py.errors import IdempotencyConflict, InvalidArgument, SessionNotFound, shown
@@ -36,10 +36,9 @@ from flue_py.sessions.handle import (
     KnownChain,
     KnownContext,
     checked_flag,
+    checked_landing,
     checked_leaf,
     checked_moment,
-    checked_on_conflict,
-    checked_seen,
     checked_text,
     waiting_of,
 )
@@ -274,17 +273,13 @@ class Context(Group[Writing]):
         if not isinstance(agent, str) or not agent.strip() or agent.splitlines() != [agent]:
             raise InvalidArgument(f"agent: should be the name of an agent, on one line, not {shown(agent)}")
         checked_text(agent, "agent")
-        check_name(idempotency_key, "idempotency_key")
-        checked_on_conflict(on_conflict)
-        seen = checked_seen(expected_leaf, expected_revision)
+        landing = checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
         wanted = context_settings.context_settings(settings).of(agent).handoff
         checked_sources = self._checked_gathering(sources)
         if idempotency_key is not None and (first := await self._first_try(agent, idempotency_key)) is not None:
             return Handoff(None, first)
-        await self._session._compare(seen)
-        context = await self._session._read_context(
-            await self._session._leaf_before(idempotency_key, on_conflict, seen)
-        )
+        await self._session._compare(landing.seen)
+        context = await self._session._read_context(await self._session._leaf_before(landing))
         gathered = await self._gathered(wanted, context, agent, checked_sources)
         text = gathered.text(steps.handoff_heading(agent))
         if not text:
@@ -297,7 +292,7 @@ class Context(Group[Writing]):
                 "details": {"agent": agent, "sources": [section.source for section in gathered.sections]},
             },
         )
-        return Handoff(gathered, await self._session._append([entry], on_conflict, idempotency_key, seen))
+        return Handoff(gathered, await self._session._append([entry], landing))
 
     async def _first_try(self, agent: str, idempotency_key: str) -> Appended | None:
         """Return the handoff to an agent that was appended by this key, None if there was none.

@@ -84,11 +84,11 @@ from flue_py.sessions.handle import (
     checked_flag,
     checked_function,
     checked_id,
+    checked_landing,
     checked_limit,
     checked_limits,
     checked_metadata,
     checked_moment,
-    checked_on_conflict,
     checked_ordering,
     checked_path,
     checked_place,
@@ -827,9 +827,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         otherwise; left out, below whatever is stored. Otherwise as `Session.append_messages`. Raises `SessionNotFound`,
         too. O(len(messages)).
         """
-        checked_seen(expected_leaf, expected_revision)
-        checked_on_conflict(on_conflict)
-        check_name(idempotency_key, "idempotency_key")
+        checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
         session_id = await self._own(session)
         writer = Writing(self._backend, SessionInfo(session_id), self._limits, self._pricer)
         # No row was read: it is whichever session has this id, and the leaf is the one that is stored.

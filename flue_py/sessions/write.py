@@ -70,12 +70,13 @@ from flue_py.providers.base import Response, response_in
 from flue_py.sessions.handle import (
     Group,
     Handle,
+    Landing,
     Result,
     checked_flag,
     checked_id,
+    checked_landing,
     checked_messages,
     checked_metadata,
-    checked_on_conflict,
     checked_patience,
     checked_place,
     checked_seen,
@@ -688,9 +689,9 @@ class Writing(Handle):
         Raises `InvalidEntry` naming the field that is wrong or cannot be converted, `IdempotencyConflict`,
         `RevisionConflict`. O(1).
         """
-        seen = checked_seen(expected_leaf, expected_revision)
+        landing = checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
         incoming = incoming_message(message, source, calls, checked_text(produced_under, "produced_under"))
-        return await self._append_incoming(incoming, offload, on_conflict, idempotency_key, seen)
+        return await self._append_incoming(incoming, offload, landing)
 
     async def append_messages(
         self,
@@ -709,25 +710,22 @@ class Writing(Handle):
         An error names the message, too (``messages[1].content``). No messages change nothing, and only compare the
         leaf. O(len(messages)).
         """
-        seen = checked_seen(expected_leaf, expected_revision)
+        landing = checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
         incoming = incoming_messages(checked_messages(messages), source, checked_text(produced_under, "produced_under"))
         checked_source(source)
-        return await self._append_incoming(incoming, offload, on_conflict, idempotency_key, seen)
+        return await self._append_incoming(incoming, offload, landing)
 
     async def _append_incoming(
         self,
         incoming: Incoming,
         offload: OffloadSettings | None,
-        on_conflict: OnConflict,
-        idempotency_key: str | None,
-        seen: Seen,
+        landing: Landing,
     ) -> Appended:
         if offload is not None:
             offloader = Offloader(self._backend, self._limits, offload)
-            checked_on_conflict(on_conflict)
-            ground = Ground(self._ref, await self._leaf_before(idempotency_key, on_conflict, seen))
+            ground = Ground(self._ref, await self._leaf_before(landing))
             incoming = await offloader.with_stubs(incoming, ground)
-        return incoming.noted_in(await self._append(incoming.entries, on_conflict, idempotency_key, seen))
+        return incoming.noted_in(await self._append(incoming.entries, landing))
 
     async def append_shell(
         self,
@@ -747,10 +745,9 @@ class Writing(Handle):
         its result, an error unless ``exit_code`` is 0. None is a command that was killed. Nothing is run. With
         ``offload`` a long output is put aside, too. Raises `InvalidArgument`; otherwise as `append_messages`. O(1).
         """
-        seen = checked_seen(expected_leaf, expected_revision)
-        check_name(idempotency_key, "idempotency_key")
+        landing = checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
         entries = shell_entries(command, output, exit_code, self._backend.new_entry_id(), idempotency_key)
-        return await self._append_incoming(as_incoming(entries), offload, on_conflict, idempotency_key, seen)
+        return await self._append_incoming(as_incoming(entries), offload, landing)
 
     async def append_compaction(
         self,
@@ -779,8 +776,7 @@ class Writing(Handle):
         """
         checked_flag(keep_exchanges_whole, "keep_exchanges_whole")
         checked_flag(from_hook, "from_hook")
-        checked_on_conflict(on_conflict)
-        seen = checked_seen(expected_leaf, expected_revision)
+        landing = checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
         if not first_kept_entry_id:
             raise EntryNotFound(self.id, first_kept_entry_id)
         entry = NewEntry.compaction(
@@ -793,9 +789,9 @@ class Writing(Handle):
             from_hook=from_hook,
         )
         if keep_exchanges_whole:
-            leaf = await self._leaf_before(idempotency_key, on_conflict, seen)
+            leaf = await self._leaf_before(landing)
             entry = kept_from(entry, await self._whole_first_kept(first_kept_entry_id, leaf))
-        return await self._append([entry], on_conflict, idempotency_key, seen)
+        return await self._append([entry], landing)
 
     async def _whole_first_kept(self, first_kept: str, leaf: str | None) -> str:
         """Return the entry to keep from, so that no call leaves the context whose result is kept or still to come.
@@ -830,13 +826,12 @@ class Writing(Handle):
             compaction, tail = cache.compaction, cache.tail
         return pins_in(marks, compaction, tail)
 
-    async def _leaf_before(self, idempotency_key: str | None, on_conflict: OnConflict, seen: Seen) -> str | None:
+    async def _leaf_before(self, landing: Landing) -> str | None:
         """Return the leaf that an append builds on; for a retry, the one that the first try built on."""
-        check_name(idempotency_key, "idempotency_key")
-        if (first := await first_landed(self._backend, self._ref, idempotency_key)) is not None:
+        if (first := await first_landed(self._backend, self._ref, landing.idempotency_key)) is not None:
             return first.parent_id
-        if on_conflict != "rebase":
-            return self._built_on(seen)
+        if landing.on_conflict != "rebase":
+            return self._built_on(landing.seen)
         return (await self._stored_info()).leaf_id
 
     async def append_branch_summary(
@@ -857,9 +852,9 @@ class Writing(Handle):
         ``usage`` is the usage of the summarization calls, ``calls`` their single usages: the ledger counts them,
         windows over the path do not. Otherwise as `append_compaction`.
         """
-        seen = checked_seen(expected_leaf, expected_revision)
+        landing = checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
         entry = NewEntry.branch_summary(summary, from_id=from_id, details=details, usage=usage, calls=calls)
-        return await self._append([entry], on_conflict, idempotency_key, seen)
+        return await self._append([entry], landing)
 
     async def append_custom(
         self,
@@ -878,23 +873,18 @@ class Writing(Handle):
         """
         if kind == EXCLUSION:
             raise InvalidEntry(f"kind: {kind!r} has methods of its own; use exclude() and include()")
-        seen = checked_seen(expected_leaf, expected_revision)
-        return await self._append([NewEntry.custom(kind, data)], on_conflict, idempotency_key, seen)
+        landing = checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        return await self._append([NewEntry.custom(kind, data)], landing)
 
-    def _append(
-        self, entries: Sequence[NewEntry], on_conflict: OnConflict, idempotency_key: str | None, seen: Seen
-    ) -> Awaitable[Appended]:
-        checked_on_conflict(on_conflict)
-        check_name(idempotency_key, "idempotency_key")
-
+    def _append(self, entries: Sequence[NewEntry], landing: Landing) -> Awaitable[Appended]:
         def write(priced: Sequence[NewEntry]) -> Awaitable[Appended]:
             return self._commit(
                 lambda: self._backend.append(
                     self._ref,
                     priced,
-                    expected=self._expected(seen),
-                    on_conflict=on_conflict,
-                    idempotency_key=idempotency_key,
+                    expected=self._expected(landing.seen),
+                    on_conflict=landing.on_conflict,
+                    idempotency_key=landing.idempotency_key,
                 ),
                 self._note_append,
             )
@@ -961,22 +951,20 @@ class Writing(Handle):
         """
         wanted = protocol.checked_blocks(blocks)
         checked_patience(patience)
-        checked_on_conflict(on_conflict)
-        check_name(idempotency_key, "idempotency_key")
-        seen = checked_seen(expected_leaf, expected_revision)
+        landing = checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
         if idempotency_key is not None:
             first = await self._backend.recall_append(self._ref, idempotency_key)
             if first is not None:
                 return await self._told_before(first, idempotency_key)
-        await self._compare(seen)
+        await self._compare(landing.seen)
         # No turn is held meanwhile: a block may ask this session, or take its time.
         texts = await self._backend.waiting.ask(lambda: protocol.read_blocks(wanted, patience), None)
-        read = await self._read_context(await self._leaf_before(None, on_conflict, seen))
+        read = await self._read_context(await self._leaf_before(landing._replace(idempotency_key=None)))
         news = protocol.to_tell(wanted, texts, protocol.shown_blocks(read.items))
         if not news.entries:
             return protocol.BlocksAppended((), news.unchanged, news.failures)
         entries = [entry for _, entry, _ in news.entries]
-        appended = await self._append(entries, on_conflict, idempotency_key, seen)
+        appended = await self._append(entries, landing)
         appended_blocks = tuple(
             protocol.BlockTold(name, entry_id, is_withdrawn)
             for (name, _, is_withdrawn), entry_id in zip(news.entries, appended.entry_ids, strict=True)
