@@ -27,9 +27,9 @@ from flue_py.core.context import (
 from flue_py.core.entries import SHELL, Entry, PathSettings
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, MESSAGE, is_answer, message_text
+from flue_py.core.operations import UpdateSession
 from flue_py.core.sessions import GUARD_KEY, STORED, Appended, LeafChoice, Note, Seen
 from flue_py.core.usage import PaidCall, UsageTotals
-from flue_py.db.waiting import Waiting
 from flue_py.errors import (
     EntryNotFound,
     InvalidArgument,
@@ -79,7 +79,6 @@ if TYPE_CHECKING:
     from flue_py.compaction.blocks import Block
     from flue_py.compaction.facts import LossReport, Recalled, StandsFor
     from flue_py.compaction.material import (
-        AboutToCompact,
         BeforeCompaction,
         Cancelled,
         HookAnswer,
@@ -178,19 +177,19 @@ class Basis(Frozen):
     tokens_before: int
     tokens_leaving: int
     tokens_staying: int
-    found: Planned
+    planned: Planned
 
     @property
     def notes(self) -> tuple[str, ...]:
         """The differences of the plan from the request, in whole sentences."""
-        if not isinstance(self.found, plan.RangePlan) or not self.found.is_widened:
+        if not isinstance(self.planned, plan.RangePlan) or not self.planned.is_widened:
             return ()
-        first, last = self.found.first_entry_id, self.found.last_entry_id
+        first, last = self.planned.first_entry_id, self.planned.last_entry_id
         return (f"the range is that from {first!r} to {last!r}: no call is separated from its results",)
 
     def nothing(self, reason: NotCompacted) -> CompactionResult:
         """Return the result of having made nothing."""
-        planned = self.found if isinstance(self.found, plan.SessionCompactionPlan) else None
+        planned = self.planned if isinstance(self.planned, plan.SessionCompactionPlan) else None
         return plan.CompactionResult(
             reason,
             self.mode.name,
@@ -199,17 +198,6 @@ class Basis(Frozen):
             planned=planned,
             counter=self.counter.name,
             notes=self.notes,
-        )
-
-    def cancelled(self, answer: Cancelled) -> CompactionResult:
-        """Return the result where a hook wants no compaction."""
-        why = f"a hook cancelled it: {answer.reason}" if answer.reason else "a hook cancelled it"
-        return replace(self.nothing("cancelled"), notes=(*self.notes, why))
-
-    def about(self, material: hooks.Material) -> hooks.AboutToCompact:
-        """Return the material of a hook."""
-        return hooks.AboutToCompact(
-            material, self.mode.name, self.tokens_before, self.tokens_staying, self.counter.name
         )
 
     def size_of(self, summary: str) -> int:
@@ -446,25 +434,11 @@ def checked_hook(hook: BeforeCompaction | None) -> BeforeCompaction | None:
     return hook
 
 
-async def ask_hook(hook: BeforeCompaction, about: AboutToCompact, waiting: Waiting) -> HookSummary | Cancelled | None:
-    """Return the answer of a hook, a text as a summary. Raises its errors, and `InvalidArgument` for another answer."""
-    answer = hook(about)
-    if isawaitable(answer):
-        answer = await waiting.ask(partial(_of, answer), None)
-    if isinstance(answer, str):
-        return hooks.HookSummary(answer)
-    if answer is None or isinstance(answer, hooks.HookSummary | hooks.Cancelled):
-        return answer
-    raise InvalidArgument(
-        f"before_compaction: answered {shown(answer)}; return None to go on, Cancelled(reason), a text or a HookSummary"
-    )
-
-
 async def _of(answer: Awaitable[HookAnswer]) -> HookAnswer:
     return await answer
 
 
-class Around(NamedTuple):
+class Requests(NamedTuple):
     """The system prompt and tools of a session's requests, and whether these have the context as it is beside them."""
 
     system: str
@@ -586,7 +560,7 @@ class _Basis(Frozen):
     """The basis on which an edit is priced: the context now, and the request that was sent last, if it may be in a
     cache.
 
-    ``around`` are the tokens of the system prompt and the tools.
+    ``overhead`` are the tokens of the system prompt and the tools.
     """
 
     leaf: str | None
@@ -597,7 +571,7 @@ class _Basis(Frozen):
     rules: CacheRules
     model: str | None
     provider: str | None
-    around: int
+    overhead: int
     system: str | None
     tools: Sequence[Mapping[str, JsonValue]] | None
 
@@ -612,8 +586,8 @@ class _Basis(Frozen):
         ``added_tokens`` stand behind its items.
         """
         counts = self.counter.count_entries(items)
-        same = self.around + sum(counts[:prefix])
-        return prices.next_request(self.around + sum(counts) + added_tokens, same, self.rules, is_warm=self.is_warm)
+        same = self.overhead + sum(counts[:prefix])
+        return prices.next_request(self.overhead + sum(counts) + added_tokens, same, self.rules, is_warm=self.is_warm)
 
     def common_items(self, items: Sequence[ContextEntry]) -> int:
         """Return how many items are as they were last sent."""
@@ -645,13 +619,6 @@ class _Edited(Frozen):
         if is_known and request.cache_read >= modes.LEAST_CACHED * (request.request + PROMPT_TOKENS):
             return prices.summary_call(request, PROMPT_TOKENS, self.summary_tokens)
         return prices.CallSize(input=self.summarized + PROMPT_TOKENS, output=self.summary_tokens)
-
-
-def _items_before(items: Sequence[ContextEntry], planned: SessionCompactionPlan) -> int:
-    """Return how many items of a context stay before the new summary: those before a range."""
-    if not isinstance(planned, plan.RangePlan):
-        return 0
-    return next(at for at, item in enumerate(items) if item.entry_id == planned.first_entry_id)
 
 
 class Compactions(Group[Writing]):
@@ -722,41 +689,33 @@ class Compactions(Group[Writing]):
             renewed = stored.renewed(self._session._pricer.now_us() // 1_000_000, seconds)
             if renewed is None:
                 return
-            try:
-                await self._store_claim(renewed, info.revision)
-            except RevisionConflict:
-                continue
-            return
+            claimed: JsonObject = {GUARD_KEY: {**self._guarded, "claim": renewed.to_json()}}
+            limits = self._session._limits
+            change = ChangedMetadata(checked_metadata(claimed, limits), merge=True, limits=limits)
+            note, seen = Note(BY, "still compacting: the claim is renewed"), Seen(STORED, info.revision)
+            with suppress(RevisionConflict):
+                await self._session._do(UpdateSession(self._ref, metadata_text=change, expected=seen, note=note))
+                return
 
     @property
     def _guarded(self) -> JsonObject:
         stored = self._session.metadata.get(GUARD_KEY)
         return {**stored} if isinstance(stored, dict) else {}
 
-    async def _store_claim(self, claim: Claim, revision: int) -> None:
-        fields = checked_metadata({GUARD_KEY: {**self._guarded, "claim": claim.to_json()}}, self._session._limits)
-        update = partial(
-            self._backend.update_session,
-            self._ref,
-            note=Note(BY, "still compacting: the claim is renewed"),
-        )
-        change = ChangedMetadata(fields, merge=True, limits=self._session._limits)
-        seen = Seen(STORED, revision)
-        await self._session._commit(partial(update, metadata_text=change, expected=seen), self._session._note_row)
-
     async def _compact(
         self,
         basis: Basis,
-        asked: Model | None,
+        model: Model | None,
         instructions: str | None,
         *,
         dry_run: bool,
-        around: Around | None = None,
+        requests: Requests | None = None,
         hook: BeforeCompaction | None = None,
     ) -> CompactionResult:
-        """Make the text of a plan, and append it. ``around`` goes with the session's requests."""
-        if isinstance(basis.found, plan.NoCompaction):
-            return basis.nothing(basis.found.reason)
+        """Make the text of a plan, and append it. ``requests`` are those of the session."""
+        planned = basis.planned
+        if isinstance(planned, plan.NoCompaction):
+            return basis.nothing(planned.reason)
         if dry_run:
             return basis.nothing("dry_run")
         claim = claim_of_this_task(self._session.id)
@@ -764,34 +723,40 @@ class Compactions(Group[Writing]):
             return basis.nothing("elsewhere")
         # It is the claim of this one compaction, and not of one that a model or a hook may begin.
         with compacting_under(None):
-            return await self._compact_now(basis, basis.found, asked, instructions, around, hook, claim)
+            registered = await self._registered_block(basis, basis.leaf)
+            material = basis.material(planned, instructions, model, registered)
+            answer = None if hook is None else await self._answer_of(hook, basis, material)
+            if isinstance(answer, hooks.Cancelled):
+                why = f"a hook cancelled it: {answer.reason}" if answer.reason else "a hook cancelled it"
+                return replace(basis.nothing("cancelled"), notes=(*basis.notes, why))
+            if answer is not None:
+                return await self._append_supplied(basis, planned, material, answer)
+            asker = None if model is None else self._asker_of(model, basis.settings, claim=claim)
+            if model is not None and requests is not None:
+                material = await self._aligned(material, basis, model, requests)
+            if asker is not None and not isinstance(basis.mode, modes.Window):
+                material = replace(material, changes=await self._changes(basis, planned))
+            text = await modes.make_text(basis.mode, material, asker)
+            if not text.text.strip() and not isinstance(basis.mode, modes.Window):
+                raise SummaryFailed(basis.mode.name, "it made no text")
+            return await self._append_made(basis, planned, text, () if asker is None else tuple(asker.calls))
 
-    async def _compact_now(
-        self,
-        basis: Basis,
-        planned: SessionCompactionPlan,
-        asked: Model | None,
-        instructions: str | None,
-        around: Around | None,
-        hook: BeforeCompaction | None,
-        claim: Claim | None,
-    ) -> CompactionResult:
-        registered = await self._registered_block(basis, basis.leaf)
-        material = basis.material(planned, instructions, asked, registered)
-        answer = None if hook is None else await ask_hook(hook, basis.about(material), self._backend.waiting)
-        if isinstance(answer, hooks.Cancelled):
-            return basis.cancelled(answer)
-        if answer is not None:
-            return await self._append_supplied(basis, planned, material, answer)
-        asker = None if asked is None else self._asker_of(asked, basis.settings, claim=claim)
-        if asked is not None and around is not None:
-            material = await self._aligned(material, basis, asked, around)
-        if asker is not None and not isinstance(basis.mode, modes.Window):
-            material = replace(material, changes=await self._changes(basis, planned))
-        text = await modes.make_text(basis.mode, material, asker)
-        if not text.text.strip() and not isinstance(basis.mode, modes.Window):
-            raise SummaryFailed(basis.mode.name, "it made no text")
-        return await self._append_made(basis, planned, text, () if asker is None else tuple(asker.calls))
+    async def _answer_of(
+        self, hook: BeforeCompaction, basis: Basis, material: hooks.Material
+    ) -> HookSummary | Cancelled | None:
+        """Return the answer of a hook, a text as a summary. Raises its errors, and `InvalidArgument` for another."""
+        sizes = basis.tokens_before, basis.tokens_staying
+        answer = hook(hooks.AboutToCompact(material, basis.mode.name, *sizes, basis.counter.name))
+        if isawaitable(answer):
+            answer = await self._backend.waiting.ask(partial(_of, answer), None)
+        if isinstance(answer, str):
+            return hooks.HookSummary(answer)
+        if answer is None or isinstance(answer, hooks.HookSummary | hooks.Cancelled):
+            return answer
+        raise InvalidArgument(
+            f"before_compaction: answered {shown(answer)}; return None to go on, Cancelled(reason), a text or a "
+            "HookSummary"
+        )
 
     async def _changes(self, basis: Basis, planned: SessionCompactionPlan) -> str:
         """Return the changes that calls on the path have made up to the last item that leaves. O(path)."""
@@ -845,7 +810,7 @@ class Compactions(Group[Writing]):
         """
         tokens.checked_request(None, None, system, tools)
         basis = await self._basis_of(mode, settings, window, system=system, tools=tools)
-        return basis.nothing(basis.found.reason if isinstance(basis.found, plan.NoCompaction) else "dry_run")
+        return basis.nothing(basis.planned.reason if isinstance(basis.planned, plan.NoCompaction) else "dry_run")
 
     async def uncompact(
         self, *, expected_leaf: LeafChoice = STORED, expected_revision: int | None = None
@@ -881,14 +846,14 @@ class Compactions(Group[Writing]):
         window: int | None,
         find: Finding | None = None,
         *,
-        asked: Model | None = None,
+        summarizer: Model | None = None,
         system: str | None = None,
         tools: Sequence[Mapping[str, JsonValue]] | None = None,
     ) -> Basis:
         """Return the basis of a compaction; ``find`` plans the range to summarize, by default the beginning.
 
         The tokens of ``system`` and ``tools`` are taken off the window. Without one, it is that of the
-        session's own model, as far as it is known, and else that of ``asked``.
+        session's own model, as far as it is known, and else that of ``summarizer``.
         """
         maker = modes.checked_mode(mode, settings)
         is_whole = settings is None and find is None and maker.needs_model
@@ -907,7 +872,7 @@ class Compactions(Group[Writing]):
         waiting = modes.waited_for(maker)
 
         def worked_out() -> Basis:
-            fitting = _own_window(had, asked) if window is None else window
+            fitting = _own_window(had, summarizer) if window is None else window
             counts = read.counts.get(counter.name)
             if counts is None:
                 counts = read.counts[counter.name] = counter.count_entries(read.items)
@@ -1001,7 +966,7 @@ class Compactions(Group[Writing]):
 
     async def _with_registered(self, basis: Basis, text: Made, leaf: str | None) -> Made:
         block = await self._registered_block(basis, leaf)
-        staying = basis.found.staying if isinstance(basis.found, plan.SessionCompactionPlan) else ()
+        staying = basis.planned.staying if isinstance(basis.planned, plan.SessionCompactionPlan) else ()
         stays = any(block.text in message_text(item.data) for item in staying if item.kind == COMPACTION)
         return modes.with_block(text, replace(block, text="") if stays else block)
 
@@ -1011,14 +976,16 @@ class Compactions(Group[Writing]):
             texts, basis.settings, basis.window, lambda text: basis.counter.count(said(text))
         )
 
-    async def _aligned(self, material: hooks.Material, basis: Basis, model: Model, around: Around) -> hooks.Material:
+    async def _aligned(
+        self, material: hooks.Material, basis: Basis, model: Model, requests: Requests
+    ) -> hooks.Material:
         """Return the material with the system prompt and the tools of requests.
 
         It has the last request, too, where the model that is asked is the one that was sent it.
         """
-        offered = tuple(cast("JsonObject", dict(tool)) for tool in around.tools)
-        material = replace(material, system=around.system, tools=offered)
-        if not around.is_whole:
+        offered = tuple(cast("JsonObject", dict(tool)) for tool in requests.tools)
+        material = replace(material, system=requests.system, tools=offered)
+        if not requests.is_whole:
             return replace(material, unaligned="what is sent is not the context as it is")
         settings = await self._session.settings(leaf=basis.leaf)
         if (why := why_not_the_same(model, settings)) is not None:
@@ -1030,7 +997,7 @@ class Compactions(Group[Writing]):
         if (too_old := self._seconds_too_old(answer, model.name, provider)) is not None:
             age, limit = (seconds // 60 for seconds in too_old)
             return replace(material, unaligned=f"what was sent last is kept for {limit} minutes, and {age} have passed")
-        last = await self._last_request(basis.items, answer, basis.counter, around.system, offered)
+        last = await self._last_request(basis.items, answer, basis.counter, requests.system, offered)
         return replace(material, last_request=last)
 
     async def _overtaken(self, basis: Basis, leaf: str | None) -> NotCompacted | None:
@@ -1102,7 +1069,7 @@ class Compactions(Group[Writing]):
         sized = policy.sized_for(settings, window)
         room, keep = window - sized.reserve_tokens, sized.keep_recent_tokens
         measure = partial(Context(self._session).measure, target.name, system=system, tools=tools, use_reported=False)
-        requests = None if system is None or tools is None else Around(system, tools, is_whole=True)
+        requests = None if system is None or tools is None else Requests(system, tools, is_whole=True)
         results: list[CompactionResult] = []
         size = await measure()
         for kept_tokens in (keep, keep // 4, 0):
@@ -1110,8 +1077,8 @@ class Compactions(Group[Writing]):
                 break
             less = replace(settings, keep_recent_tokens=kept_tokens)
             maker = modes.checked_mode(mode, less, has_model=True)
-            basis = await self._basis_of(maker, less, window, asked=summarizer, system=system, tools=tools)
-            done = await self._compact(basis, summarizer, instructions, dry_run=False, around=requests)
+            basis = await self._basis_of(maker, less, window, summarizer=summarizer, system=system, tools=tools)
+            done = await self._compact(basis, summarizer, instructions, dry_run=False, requests=requests)
             results.append(done)
             size = await measure()
         return plan.Fitted(size.tokens <= room, size.tokens, room, tuple(results))
@@ -1161,7 +1128,7 @@ class Compactions(Group[Writing]):
         maker = modes.checked_mode(mode, settings, has_model=summarizer is not None or dry_run)
         await self._session._compare(checked_seen(expected_leaf, expected_revision))
         basis = await self._range_basis(
-            first, last, maker, settings, window, asked=summarizer, system=system, tools=tools
+            first, last, maker, settings, window, summarizer=summarizer, system=system, tools=tools
         )
         return await self._compact(basis, summarizer, instructions, dry_run=dry_run, hook=before_compaction)
 
@@ -1173,7 +1140,7 @@ class Compactions(Group[Writing]):
         settings: CompactionSettings | None,
         window: int | None,
         *,
-        asked: Model | None = None,
+        summarizer: Model | None = None,
         system: str | None = None,
         tools: Sequence[Mapping[str, JsonValue]] | None = None,
     ) -> Basis:
@@ -1182,16 +1149,17 @@ class Compactions(Group[Writing]):
             if entry_id is not None and await self._session.get_entry(entry_id) is None:
                 raise EntryNotFound(self._session.id, entry_id)
 
-        def find(
-            read: KnownContext,
-            sized: CompactionSettings,
-            pins: Sequence[str],
-            counts: Sequence[int],
-            live: frozenset[str],
-        ) -> Planned:
-            return plan.plan_range(read.items, read.compaction, read.tail, sized, first, last, pinned=pins, live=live)
-
-        return await self._basis_of(mode, settings, window, find, asked=asked, system=system, tools=tools)
+        return await self._basis_of(
+            mode,
+            settings,
+            window,
+            lambda read, sized, pins, counts, live: plan.plan_range(
+                read.items, read.compaction, read.tail, sized, first, last, pinned=pins, live=live
+            ),
+            summarizer=summarizer,
+            system=system,
+            tools=tools,
+        )
 
     async def loss_report(self, compaction: str | None = None, *, limit: int = 50) -> LossReport | None:
         """Return the facts that the summary of a compaction no longer has; by default of the one in effect, None
@@ -1356,10 +1324,13 @@ class Compactions(Group[Writing]):
             compaction = await self._range_basis(edit.first, edit.last, *sizes)
         else:
             compaction = await self._basis_of(*sizes, system=basis.system, tools=basis.tools)
-        planned = compaction.found
+        planned = compaction.planned
         if isinstance(planned, plan.NoCompaction):
             return _Edited(basis.now)
-        before = _items_before(compaction.items, planned)
+        before = 0
+        if isinstance(planned, plan.RangePlan):
+            ids = [item.entry_id for item in compaction.items]
+            before = ids.index(planned.first_entry_id)
         ahead = {item.entry_id for item in compaction.items[:before]}
         after = [item for item in planned.staying if item.entry_id not in ahead]
         staying = cast("Sequence[ContextEntry]", [*compaction.items[:before], *after])

@@ -63,7 +63,7 @@ from flue_py.errors import (
     shown,
 )
 from flue_py.lazy import lazy_module
-from flue_py.sessions.compact import Around, Compactions, checked_hook
+from flue_py.sessions.compact import Compactions, Requests, checked_hook
 from flue_py.sessions.handle import (
     ChangedMetadata,
     Group,
@@ -331,10 +331,12 @@ class Session(Writing):
         summarizer = None if model is None else model_of(model)
         maker = modes.checked_mode(mode, settings, has_model=summarizer is not None or dry_run)
         await self._compare(checked_seen(expected_leaf, expected_revision))
-        basis = await self.compactions._basis_of(maker, settings, window, asked=summarizer, system=system, tools=tools)
-        requests = None if system is None or tools is None else Around(system, tools, aligned)
+        basis = await self.compactions._basis_of(
+            maker, settings, window, summarizer=summarizer, system=system, tools=tools
+        )
+        requests = None if system is None or tools is None else Requests(system, tools, aligned)
         return await self.compactions._compact(
-            basis, summarizer, instructions, dry_run=dry_run, around=requests, hook=before_compaction
+            basis, summarizer, instructions, dry_run=dry_run, requests=requests, hook=before_compaction
         )
 
     async def navigate(
