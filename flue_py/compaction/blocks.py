@@ -59,7 +59,7 @@ class Block(Frozen):
 
 HEADING = "[WORTH KEEPING — copied from what is not shown any more]"
 MOST_TOKENS = 1_200
-"""What the block takes in a large window, a third of it for each of its lists."""
+"""The tokens of the block in a large window, a third of it for each of its lists."""
 MOST_LINES = 24
 MOST_NAMES = 250
 READ_CHARS = 80_000
@@ -69,7 +69,7 @@ for a longer session."""
 
 _SHARE = 24
 _TITLES_TOKENS = 60
-"""What the heading and the titles of the lists take of the room that there is."""
+"""The tokens of the heading and the titles of the lists."""
 _WORD_CHARS = 120
 _SIGNS_OF_ERRORS = ("rror:", "rror[", "RROR", "xception:", "atal:", "ATAL:", "panic", "FAILED")
 _SIGNS_OF_DECISIONS = (
@@ -87,7 +87,7 @@ _SIGNS_OF_DECISIONS = (
     "he solution ",
     "he approach ",
 )
-"""What lines have that may say so, without first letters: finding them takes a hundredth of reading all text."""
+"""Signs of lines that may say so, without first letters: finding them takes a hundredth of reading all text."""
 _QUOTES = "\"'.,;:!?[]{}<>*#=-–—"
 
 _Lists = dict[str, dict[str, str]]
@@ -206,7 +206,7 @@ def _facts_in(text: str) -> Facts:
     return facts_of([{"role": ASSISTANT, "content": text}])
 
 
-# -- what fits ---------------------------------------------------------------------------------------------------------
+# -- the newest that fit ----------------------------------------------------------------------------------------------
 
 
 def _fitting(material: Material, lists: _Lists, room: int) -> _Lists:
@@ -264,7 +264,7 @@ def _pairs(stored: JsonValue) -> Iterator[tuple[str, str]]:
 # Files that were in use: as they are now, read by a function of the caller's, or as they were read last.
 
 ReadFile: TypeAlias = Callable[[str], str | None]
-"""Returns the text of a file, None if it is gone. What it raises leaves the file out, and is noted."""
+"""Returns the text of a file, None if it is gone. An error leaves the file out, and is noted."""
 
 MOST_FILES = 5
 MOST_CHARS = 50_000
@@ -279,10 +279,10 @@ def reread_files(material: Material, read: ReadFile | None) -> Block:
     that. No block without any. O(messages).
     """
     if read is None:
-        stored = _read_last(material, MOST_FILES)
+        stored = _read_last(material)
         paths, read, when = list(stored), stored.get, "as they were read last"
     else:
-        paths, when = _recent(material, MOST_FILES), "as they are now"
+        paths, when = _recent(material), "as they are now"
     shown: list[str] = []
     notes: list[str] = []
     left, tokens = MOST_CHARS, material.at_most(MOST_CHARS, _WINDOW_PART)
@@ -307,7 +307,7 @@ def reread_files(material: Material, read: ReadFile | None) -> Block:
     return Block(text, notes=tuple(notes))
 
 
-def _read_last(material: Material, most: int) -> dict[str, str]:
+def _read_last(material: Material) -> dict[str, str]:
     """Return files by path as the last results of reading them have them, but for files that staying messages use.
 
     So are those that were written or edited after that, or that may have been.
@@ -325,19 +325,19 @@ def _read_last(material: Material, most: int) -> dict[str, str]:
         seen.add(used.path)
         if used.use == "read" and "\n" not in used.path:
             contents[used.path] = message_text(material.content.message(results[0]))
-            if len(contents) == most:
+            if len(contents) == MOST_FILES:
                 break
     return contents
 
 
-def _recent(material: Material, most: int) -> list[str]:
+def _recent(material: Material) -> list[str]:
     """Return the paths that were last used, the newest first, each once."""
     paths: dict[str, None] = {}
     for call in _newest_calls(material):
         used = file_call(call)
         if used is not None and "\n" not in used.path:
             paths[used.path] = None
-        if len(paths) == most:
+        if len(paths) == MOST_FILES:
             break
     return list(paths)
 
@@ -355,10 +355,10 @@ HANDOFFS = ("handoff*", "transfer_to_*", "route_to_*", "delegate_to_*")
 """How the tools are named that pass the work on, as shell patterns."""
 _MOST_CHARS = 2_000
 _MOST_TOKENS = 1_000
-"""What is shown of it in a large window; in a small one no more than a sixteenth of it."""
+"""The tokens of it that are shown in a large window; in a small one no more than a sixteenth of it."""
 _HANDOFF_WINDOW_PART = 16
 _LEAST_CHARS = 120
-"""What is shown of it in a window however small: to whom the work was passed."""
+"""The characters of it that are shown in a window however small: to whom the work was passed."""
 
 
 def last_handoff(material: Material, names: Sequence[str] = HANDOFFS) -> Block:
@@ -391,9 +391,9 @@ def last_handoff(material: Material, names: Sequence[str] = HANDOFFS) -> Block:
 MOST = 50
 """How many calls, tasks and approvals are listed, of each."""
 OPEN_WORK_MOST_TOKENS = 4_000
-"""What the block takes in a large window; in a small one no more than a sixteenth of it."""
+"""The tokens of the block in a large window; in a small one no more than a sixteenth of it."""
 ID_CHARS = 80
-"""What is shown of the id of a call, which may be of any length."""
+"""The shown characters of the id of a call, which may be of any length."""
 _SIZES = ((MOST, 200), (25, 200), (12, 200), (6, 200), (6, 60), (3, 60), (1, 60))
 """How many of each are listed, and how many characters of a line, the first of these that fit; the last in any case."""
 
@@ -436,12 +436,12 @@ def _without_result(unanswered: Sequence[tuple[str, JsonObject, str]], most: int
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Excerpts of what the model thought: why something was done is often said nowhere else.
+# Excerpts of the model's thinking: why something was done is often said nowhere else.
 
 TOKENS_A_TURN = 500
 TOKENS_IN_ALL = 4_000
 _TAG_TOKENS = 40
-"""What the tags around an excerpt take, and the heading."""
+"""The tokens of the tags around an excerpt, and of the heading."""
 
 
 def reasoning_excerpts(material: Material) -> Block:
@@ -472,7 +472,7 @@ def _thinking(message: Message) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a source file of another language than Python defines and imports, by tree-sitter's grammars (an extra).
+# Definitions and imports of source files in other languages than Python, by tree-sitter's grammars (an extra).
 
 EXTRA = "symbols"
 
@@ -647,13 +647,13 @@ def _text(node: Node | None) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Which source file defines and imports what, by the files that were written whole.
+# Definitions and imports of the source files that were written whole.
 
 SYMBOLS_MOST_FILES = 20
 SYMBOLS_MOST_CHARS = 200_000
 """Longer files are not read."""
 SYMBOLS_MOST_TOKENS = 3_000
-"""What the graph takes in a large window; in a small one no more than a sixteenth of it."""
+"""The tokens of the graph in a large window; in a small one no more than a sixteenth of it."""
 _LINE = 300
 
 
@@ -799,17 +799,17 @@ def _shown_run(run: Sequence[Said]) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What the user said, word for word: a summary may forget a constraint, and nobody can ask it again.
+# The user's words, verbatim: a summary may forget a constraint, and nobody can ask it again.
 #
-# It is carried on in the details of each compaction, so that the hundredth has what the first one had.
+# It is carried on in the details of each compaction, so that the hundredth still has those of the first.
 
 WORDS_HEADING = "[WHAT THE USER SAID — verbatim, oldest first; these requests may have been dealt with since]"
 LEAST_TOKENS = 50
-"""What the first and the newest message are cut to at most, in a window however small."""
+"""The tokens to which the first and the newest message are cut at most, in a window however small."""
 _ASKED_CHARS = 200
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _HEADING_TOKENS = 60
-"""What the heading takes, and the line that counts what did not fit, of the room that there is."""
+"""The tokens of the heading, and of the line that counts the messages that did not fit."""
 _FIRST = 5 / 8
 """The share of a scarce room that is the user's before anybody else gets any."""
 _REST_PART = 8
@@ -874,7 +874,7 @@ def carried_words(material: Material) -> Block:
         return Block()
     tokens = material.tokens_of(_words_text(carried))
     share = material.settings.user_words_share
-    # What made it had no more room than there was then, in a window that may have been larger.
+    # The room was that of the time when it was made, in a window that may have been larger.
     most = _Room.of_share(int(share * material.window)) if share and material.window else _Room(tokens, tokens)
     most = most.within(material.at_most(tokens))
     fitting = carried
@@ -914,7 +914,7 @@ class _Room(NamedTuple):
 class _Counted(NamedTuple):
     message: Said
     tokens: int
-    """What its words take, each as a message of its own."""
+    """The size of its words, as a message of their own."""
 
 
 def _words_text(messages: Sequence[Said]) -> str:
@@ -933,7 +933,7 @@ def _words_block(messages: Sequence[Said], left_out: int) -> Block:
 def _said(material: Material, at: int) -> _Counted:
     """Return the words of a message, with the question that the message of the model before it ends on."""
     words, counted = material.content.words(at), material.content.tokens(at)
-    # Of a message that says nothing else, it is known what it takes, and counting takes far longer than reading it.
+    # The size of a message that says nothing else is known, and counting takes far longer than reading it.
     tokens = (
         counted
         if counted is not None and _only_says(material.content.message(at), words)
@@ -1024,7 +1024,7 @@ def _words_cut(material: Material, message: Said, most: int) -> Said:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a mode has put around its text, as far as the caller has to give it.
+# The blocks around the text of a mode.
 
 Tasks: TypeAlias = Sequence[str] | Callable[[], Sequence[str]]
 """Running tasks, each as its id and a few words; or a function that returns them."""
@@ -1098,9 +1098,9 @@ REGISTERED_HEADING = "[REGISTERED — word for word, as last registered]"
 _LEAST_TOKENS = 40
 """With less room than this, a text is named, not begun."""
 _JOIN_TOKENS = 3
-"""What two texts may take more together than each by itself."""
+"""The tokens that two texts may take more together than each by itself."""
 _REST_TOKENS = 60
-"""What is set aside for the line that counts the texts for which there is no room."""
+"""The tokens set aside for the line that counts the texts for which there is no room."""
 _MOST_NAMED = 20
 _NAMES_CHARS = 100
 
@@ -1182,9 +1182,9 @@ def _shown(text: RegisteredText, beginning: str) -> str:
 _ROOM_PART = 4
 """They take no more of a scarce room than one so many-th."""
 _AROUND_CHARS = 200
-"""What the tags take, and the lines that count what is left out."""
+"""The characters of the tags, and of the lines that count the paths that are left out."""
 _COUNTED = "[{} files that were read and {} that were modified: stored with this summary]"
-"""What stands for both lists where no path has room: their tags would take more than a path does."""
+"""The text in place of both lists if no path has room: their tags would take more than a path does."""
 
 
 def shown_file_lists(material: Material) -> tuple[str, bool]:

@@ -52,11 +52,11 @@ from flue_py.core.kinds import (
 
 FactKind: TypeAlias = Literal["instruction", "question", "decision", "error", "file", "identifier", "result"]
 FACT_KINDS: tuple[FactKind, ...] = ("instruction", "question", "decision", "error", "file", "identifier", "result")
-"""The kinds in the order in which they are listed: what nobody can look up again comes first."""
+"""The kinds in the order in which they are listed: those that nobody can look up again come first."""
 SENTENCE_CHARS = 300
 LINE_CHARS = 200
 ARGUMENT_CHARS = 300
-"""A longer argument is the content of a file or a program, and what that names is not what was talked about."""
+"""A longer argument is the content of a file or a program, and its names were not talked about."""
 ERRORS_A_MESSAGE = 20
 _LEAST_SENTENCE = 8
 _ENDS_OF_RESULT = 4_000
@@ -100,12 +100,12 @@ _ERRORS = re.compile(
     re.MULTILINE,
 )
 _SIGNS_OF_ERRORS = ("rror", "RROR", "xception", "atal", "ATAL", "panic")
-"""What a line has, with a colon or a bracket behind it, that `_ERRORS` finds something in without ``FAILED``."""
+"""Signs, with a colon or a bracket behind them, of lines in which `_ERRORS` matches without ``FAILED``."""
 _WORDS = re.compile(r"\w+")
 _WORD = re.compile(r"[^\W_]{2}")
 _LETTER = re.compile(r"[^\W\d_]")
 _CODE = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1|\Z)", re.MULTILINE | re.DOTALL)
-# What begins with a sign, rather than with a look behind it, is found in a fraction of the time.
+# A pattern that begins with a sign, rather than with a look behind it, takes a fraction of the time.
 _WRAPPED = re.compile(r"\n(?<=[^\s.!?:;]\n)(?=[a-z])")
 _MARKS = re.compile(r"\A(?:[-*+•>#]+|\d{1,3}[.)])\s+")
 _ENDS = re.compile(r"\s(?:(?<=[.!?]\s)(?<!e\.g\.\s)(?<!i\.e\.\s)|(?<=\n))")
@@ -155,7 +155,7 @@ class Facts(Frozen):
 
 
 Said: TypeAlias = Sequence[tuple[FactKind, str, str]]
-"""What one message says: kind, text, and the text by which it is the same as another."""
+"""The facts of one message: kind, text, and the text by which it is the same as another."""
 
 
 def facts_of(messages: Iterable[Message | ContextItem], known: dict[str, Said] | None = None) -> Facts:
@@ -461,7 +461,7 @@ def _strings(value: JsonValue) -> Iterator[str]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What the summary of a compaction no longer says: the facts of what it stands for, and which of them are gone.
+# The loss of a compaction: facts of the messages that it stands for, and which of them are gone.
 
 LISTED = 50
 """How many lost facts of each kind are listed."""
@@ -599,7 +599,7 @@ def _loss_of(kind: FactKind, facts: Sequence[Fact], text_left: str, limit: int) 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Finding again what a compaction stands for, by words; and the tool by which an agent does.
+# Finding the messages that a compaction stands for, by words; and the tool by which an agent does.
 
 LIMIT = 10
 MOST_HITS = 100
@@ -609,7 +609,7 @@ MOST_WORDS = 64
 _RUNS = re.compile(r"[\s*`]+|&lt;|[^\s*`&]+|&")
 """The pieces of a text that `alike` changes each by itself."""
 _PLAIN = re.compile(r"[a-z0-9_./:@+-]+")
-"""What stands in the JSON of a message as it does in what `alike` makes of its text, but for case."""
+"""Signs that are the same in the JSON of a message and in the result of `alike`, but for case."""
 
 RECALL_TOOL: JsonObject = {
     "name": "recall",

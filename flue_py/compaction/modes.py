@@ -152,19 +152,19 @@ class Mode(Protocol):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The text of a compaction: what a mode wrote, the blocks around it, the lists of files; and finding it again later.
+# The text of a compaction: the words of a mode, the blocks around them, the lists of files; and finding them later.
 #
-# A compaction notes in its details where in the text the mode's own part is (``own``), and where in that stands what an
-# earlier compaction of another mode said (``inherited``). So the next one takes over words, not blocks made anew.
+# A compaction notes in its details where in the text the mode's own part is (``own``), and where in that stands the
+# text of an earlier compaction of another mode (``inherited``). So the next one takes over words, not blocks made anew.
 
 CARRIED = ("userWords", "keyFacts", "lastHandoff")
 """The details that each compaction hands on to the next, from which a block of it is made again."""
 SPANS = ("own", "inherited")
 """The details that name a part of the text."""
 RULE = "---"
-"""The line between what stands before a summary and its head, and between parts of it."""
+"""The line between the blocks before a summary and its head, and between parts of it."""
 HOOK = "hook"
-"""What stands for the name of the mode where a hook gave the text."""
+"""The name of the mode if a hook gave the text."""
 
 
 _MOST_INHERITED = 16_000
@@ -268,7 +268,7 @@ def shortened(material: Material, text: str) -> str:
     if tokens <= most:
         return text
     if material.tokens_of(_LEFT_OUT) > most:
-        # The line that says what is left out would be all of it. Each text says where the originals are.
+        # The line about the characters that are left out would be all of it. Each text says where the originals are.
         return ""
     half = max(len(text) * most // tokens - len(_LEFT_OUT), 0) // 2
     return text[:half] + _LEFT_OUT.format(len(text) - 2 * half) + text[len(text) - half :]
@@ -319,11 +319,11 @@ def noted(earlier: Mapping[str, JsonValue] | None, names: Sequence[str]) -> Json
 PREAMBLE = "The user explored a different conversation branch before returning here.\nSummary of that exploration:\n\n"
 MERGED_PREAMBLE = "This was done on another branch, or in a session of its own.\nSummary of that work:\n\n"
 MOST_TOKENS = 2_048
-"""What the text takes at most, with the words before it; half of it is for what a model answers."""
+"""The tokens of the text at most, with the words before it; half of it is for the answer of a model."""
 _MOST_RESERVED = 2_560
 """A summary takes four fifths of the reserve at most, so these are as many."""
 _WORDS_PART = 4
-"""One so many-th is the user's, whose words come beside what was done."""
+"""One so many-th is the user's, whose words come beside the work."""
 _SAYS_MORE = "\n[… {} more characters]"
 
 
@@ -391,10 +391,10 @@ MOST_WARNINGS = 20
 _WARNING_TOKENS = 4_000
 _WINDOW_PART = 8
 LABEL_CHARS = 300
-"""More than the name of a tool and what it was called on take."""
+"""More than the name of a tool and its target take."""
 _ERROR_CHARS = 160
 LIST_TOKENS = 4_000
-"""What the list of operations takes at most, in a window however large."""
+"""The tokens of the list of operations at most, in a window however large."""
 
 
 def listed(material: Material, around: Around, max_tokens: int = LIST_TOKENS) -> Made:
@@ -433,10 +433,9 @@ async def in_place_of(
 def below(result: Made, line: str, note: str) -> Made:
     """Return a text below a line, with a note."""
     details = dict(result.details)
-    spans = {name: details[name] for name in SPANS if isinstance(details.get(name), list)}
-    for name, span in spans.items():
-        assert isinstance(span, list)
-        details[name] = [at + len(line) for at in span if isinstance(at, int)]
+    for name in SPANS:
+        if isinstance(span := details.get(name), list):
+            details[name] = [at + len(line) for at in span if isinstance(at, int)]
     if "own" not in details:
         details["own"] = [len(line), len(line) + _own_length(result)]
     return Made(line + result.text, result.mode, details, (note, *result.notes))
@@ -527,7 +526,7 @@ LEAST_CACHED = 0.85
 _SHOWN_CHARS = 200
 
 
-def aligned_request(material: Material, facts: str, limit: int, purpose: str) -> ModelRequest | str:
+def aligned_request(material: Material, facts: str, limit: int) -> ModelRequest | str:
     """Return the last request with one user message more, or in a few words why a summary is not asked for so.
 
     ``facts`` go with the instruction, and the answer may have ``limit`` tokens. Its tools are
@@ -554,7 +553,7 @@ def aligned_request(material: Material, facts: str, limit: int, purpose: str) ->
             last.system or None,
             last.tools,
             max_tokens=limit,
-            purpose=purpose,
+            purpose=PURPOSE,
         )
     except InvalidArgument as error:
         return str(error)
@@ -648,7 +647,7 @@ _CHANGE_LOG_CHARS = 20_000
 _CHARS_A_TOKEN = 3
 
 ChangeLog: TypeAlias = Callable[[], str | None]
-"""Returns what has been changed, as far as is known for sure; None for nothing. What it raises is noted."""
+"""Returns the changes that are known for sure; None for none. An error is noted."""
 
 
 class Llm(Frozen):
@@ -690,7 +689,7 @@ class Llm(Frozen):
         material = words_set_aside(material)
         head, after = summary_head(material), [stored_block(material)]
         text, notes = await self.told(material.beside(head), asker, earlier_text(material))
-        # A model may leave out where what it says comes from: this it cannot.
+        # A model may leave out the sources of its summary, but not this line.
         return dressed(material, self.name, text, around=self.around, head=head, after=after, notes=notes)
 
     async def told(self, material: Material, asker: Asker, earlier: str) -> tuple[str, tuple[str, ...]]:
@@ -729,7 +728,7 @@ class Llm(Frozen):
         if history < len(lines):
             folds.append(folding("turn_prefix", history, len(lines), None))
         await fold(folds, asker)
-        # What it was shown may have made it write a tag of ours, such as that of what the user said.
+        # The record may have made it write a tag of ours, such as that of the user's words.
         texts = [without_tags(making.text or "") for making in folds]
         if not history:
             texts.insert(0, earlier or NO_PRIOR_HISTORY)
@@ -747,7 +746,7 @@ class Llm(Frozen):
         window = material.summarizer_window
         limit = _limit(material, "initial", window)
         parts = [*_change_log(_log_within(log, window), "the above"), *_bounds(material, limit)]
-        request = aligned_request(material, "\n\n".join(parts), limit, PURPOSE)
+        request = aligned_request(material, "\n\n".join(parts), limit)
         if isinstance(request, str):
             return None, request
         [answer] = await asker.ask_all([request])
@@ -791,7 +790,7 @@ class Llm(Frozen):
             "change_log": _fence("change-log", log),
             "history": _fence("conversation", text),
         }
-        # In one go: what is filled in may itself look like a variable.
+        # In one go: a value may itself look like a variable.
         return _VARIABLE.sub(lambda variable: values[variable[1]], template)
 
 
@@ -837,14 +836,14 @@ def _fence(tag: str, text: str) -> str:
 LOSSLESS_HEADING = "[CONTEXT RECONSTRUCTION — derived from durable evidence, not summarised by LLM]"
 MOST_EVIDENCE = 20
 LOSSLESS_MOST_TOKENS = 4_000
-"""What the evidence takes in a large window; in a small one no more than an eighth of it."""
+"""The tokens of the evidence in a large window; in a small one no more than an eighth of it."""
 _REASON_CHARS = 400
 
 State: TypeAlias = str | Callable[[], str | None] | None
-"""Where a state machine stands, or what returns it; None where there is none."""
+"""Where a state machine stands, or a function that returns it; None where there is none."""
 
 Verdict: TypeAlias = bool | str | None
-"""What a contract says: True or None if it holds; False, or the reason as a text, if it does not."""
+"""The verdict of a contract: True or None if it holds; False, or the reason as a text, if it does not."""
 
 Contract: TypeAlias = Callable[[], Verdict | Awaitable[Verdict]]
 
@@ -943,7 +942,7 @@ def _evidence(operation: Operation) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Mode ``hybrid``: what is known for sure, and a model's summary after it.
+# Mode ``hybrid``: the evidence, and a model's summary after it.
 
 BETWEEN = f"\n\n{RULE}\n\n"
 
@@ -965,7 +964,7 @@ class Hybrid(Frozen):
         material = words_set_aside(material)
         operations = gathered(material, MOST_OPERATIONS)
         state = self.lossless.state() if callable(self.lossless.state) else self.lossless.state
-        # Of a scarce room, most is for what the model says.
+        # Of a scarce room, most is for the model's summary.
         for_evidence = material if material.room is None else material.within(material.room // 3)
         evidence = await self.lossless.evidence(for_evidence, operations, state)
         earlier = earlier_text(material, self.name)
@@ -976,11 +975,11 @@ class Hybrid(Frozen):
         except SummaryFailed as error:
             if isinstance(error.__cause__, ModelAborted):
                 raise
-            # What the model said before is not lost with its failure.
+            # Earlier summaries of the model are not lost with its failure.
             head, summary = "", shortened(material.beside(evidence), earlier)
             notes = (f"the model's summary is missing: {error.reason}",)
-        # The evidence is made anew each time, the model's part is what the next compaction takes over: it stands first
-        # in what is noted as inherited, and last in the text.
+        # The evidence is made anew each time, the model's part is taken over by the next compaction: it is noted as
+        # inherited, and stands last in the text.
         own = BETWEEN.join(filter(None, [evidence, head + summary]))
         details = operations.details
         text = dressed(
@@ -993,7 +992,7 @@ class Hybrid(Frozen):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Mode ``intent``: what the agent did, told by the stored calls of tools. No model is asked, unless there are none.
+# Mode ``intent``: the operations of the agent, by the stored calls of tools. No model is asked, unless there are none.
 
 _INTENT_REASON_CHARS = 200
 
@@ -1034,7 +1033,7 @@ class Intent(Frozen):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Having a mode make its text, with what the settings say about models that must not be asked, and that fail.
+# Having a mode make its text, by the settings about models that must not be asked, and that fail.
 
 
 async def make_text(mode: Mode, material: Material, asker: Asker | None) -> Made:
@@ -1204,9 +1203,9 @@ def _standing_for(text: str, native: Native | None) -> JsonObject:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Mode ``native``: the provider compacts the conversation itself, and takes back what it made of it.
+# Mode ``native``: the provider compacts the conversation itself, and takes its compaction back.
 #
-# What it made is stored as it came, with whose it is, beside a text for every other provider and account.
+# Its compaction is stored as it came, with whose it is, beside a text for every other provider and account.
 
 
 class NativeMode(Frozen):
@@ -1263,7 +1262,7 @@ class NativeMode(Frozen):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Mode ``window``: what leaves the context is not summarized, and nothing stands in its place.
+# Mode ``window``: the messages that leave the context are not summarized, and nothing stands in their place.
 
 DROPPED = "dropped"
 """The detail that says how many messages have left, and which were the first and the last."""
@@ -1297,7 +1296,7 @@ class Window(Frozen):
             own = own.removesuffix(_line(before)).rstrip("\n")
         is_beginning = bool(material.planned.first_kept_entry_id) and not isinstance(material.planned, RangePlan)
         if is_beginning:
-            # What stood in the place of a range that leaves now.
+            # A line that stood in the place of a range that leaves now.
             own = _LINES.sub("", own).lstrip("\n")
         own = shortened(material, own)
         is_silent = is_beginning and not own

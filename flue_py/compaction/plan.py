@@ -271,7 +271,7 @@ def _last_said(roles: Sequence[JsonValue], traits: Sequence[Traits]) -> int:
 
 
 def _decoded(item: ContextItem) -> Message:
-    # What `ContextEntry.data` does for most of ten thousand messages, without four calls for each.
+    # As `ContextEntry.data` does for most of ten thousand messages, without four calls for each.
     if isinstance(item, ContextEntry) and item.entry.kind == MESSAGE and not item.excluded_parts:
         return decode_object(item.entry.payload)
     return item.data
@@ -427,7 +427,7 @@ class PlannedContent:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Where a context may be cut: looked for at its end, so that what lies long before the cut costs nothing.
+# Where a context may be cut: looked for at its end, so that messages long before the cut cost nothing.
 
 _LEAST_STEP = 64
 
@@ -1056,10 +1056,10 @@ def _with_exchanges(places: Iterable[int], pairing: Pairing) -> frozenset[int]:
 # ---------------------------------------------------------------------------------------------------------------------
 # A range of a context to summarize, and how that is stored.
 #
-# The range is made wide enough that no tool call is separated from its results. What is pinned in it stays, after the
+# The range is made wide enough that no tool call is separated from its results. Pinned entries in it stay, after the
 # summary; summaries of earlier compactions in it are taken over. A range from the beginning of the context on is a
-# compaction like any other, cut at the place that was asked for, unless it goes to the leaf: then what is appended
-# meanwhile has to be told from it by its end.
+# compaction like any other, cut at the place that was asked for, unless it goes to the leaf: then later entries
+# have to be told from it by its end.
 
 
 class RangePlan(SessionCompactionPlan):
@@ -1206,7 +1206,7 @@ class _Planning:
         ]
         spans += [(low, high) for low, high, _ in self._split if not {low, high} & self._pins]
         while True:
-            # What was unpinned leaves only with the summary that comes first; otherwise it stays where it is.
+            # An unpinned entry leaves only with the summary that comes first; otherwise it stays where it is.
             free = [span for span in spans if begin == 0 or span[0] not in self._carried]
             cut = [span for span in free if span[0] <= end and span[1] >= begin]
             wider = min([begin, *(low for low, _ in cut)]), max([end, *(high for _, high in cut)])
@@ -1214,7 +1214,7 @@ class _Planning:
                 return wider
             begin, end = wider
 
-    # -- what that comes to --------------------------------------------------------------------------------------
+    # -- the plan of a range --------------------------------------------------------------------------------------
 
     def plan(self, begin: int, end: int, is_widened: bool, settings: CompactionSettings) -> RangePlan | NoCompaction:
         """Return the plan for the items between two places."""
@@ -1222,7 +1222,7 @@ class _Planning:
         while after < len(self._items) and self._items[after].is_pinned:
             after += 1
         if begin == 0 and after < len(self._items):
-            # What was unpinned and is not in the range stays as it is: nobody asked to summarize it.
+            # Unpinned entries outside of the range stay as they are: nobody asked to summarize them.
             staying = self._pins | set(range(end + 1, after))
             return self._planned(
                 0, after - 1, staying, settings, is_widened, None, names_pinned=not staying <= self._pins
@@ -1242,7 +1242,7 @@ class _Planning:
     def _head(self, absorbs: bool) -> Layout:
         """Return whose summary comes first, and from where the path is kept."""
         if self._layout is None or self._latest is None:
-            # Not from the first item on: what an exclusion hides before it can be shown again.
+            # Not from the first item on: entries before it that an exclusion hides can be shown again.
             return Layout(None, self._path[0].id)
         wanted, depth = self._layout.first_kept_id, self._latest.depth
         is_there = any(entry.id == wanted and entry.depth < depth for entry in self._path)
@@ -1376,11 +1376,11 @@ NotCompacted: TypeAlias = Literal[
 """Why nothing was appended:
 
 - ``no_cut_point``: nothing can be cut off, or nothing new
-- ``not_smaller``: what was made is not smaller than what it would stand for
-- ``dry_run``: the caller asked what it would do
+- ``not_smaller``: the text is not smaller than the messages that it would stand for
+- ``dry_run``: the caller asked for the plan alone
 - ``cancelled``: a hook wanted none; the notes say why
 - ``elsewhere``: somebody else compacts the session now: ask again later
-- ``leaf_moved``: meanwhile the leaf was moved to where what was planned is not on the path
+- ``leaf_moved``: meanwhile the leaf was moved to where the planned entries are not on the path
 - ``compacted_meanwhile``: another compaction was appended meanwhile
 """
 

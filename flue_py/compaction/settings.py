@@ -168,7 +168,7 @@ class _Unset(int):
 
 
 TOKEN_BUDGET = 80_000
-"""What mode ``window`` leaves of a context, where nobody says."""
+"""The tokens of a context that mode ``window`` leaves by default."""
 
 
 class CompactionSettings(Frozen):
@@ -222,7 +222,7 @@ class CompactionSettings(Frozen):
 
 DEFAULT_SETTINGS = CompactionSettings()
 WHOLE = CompactionSettings(keep_recent_tokens=0, keep_recent_messages=0)
-"""What somebody who asks for a compaction, and says no more, gets of a model: a summary of all that is over."""
+"""The default of a compaction by a model on demand: a summary of all that is over."""
 
 
 def checked_settings(settings: CompactionSettings | None) -> CompactionSettings:
@@ -297,7 +297,7 @@ def within_budget(
     if sum(budgeted) <= budget and sum(counts) <= most:
         return None
     if has_summary:
-        # What it carries on is written anew, in as much room.
+        # Its carried parts are written anew, in as much room.
         budget, most = budget - budgeted[0], most - max(counts[0], (window or 0) // 16)
     for size, counted in zip(reversed(counts), reversed(budgeted), strict=True):
         budget -= counted
@@ -333,7 +333,7 @@ OWN_WORDS = ("user-said", "registered", "model-asked")
 """The tags around words that count as those of the user, or of the program: nothing else may be between them."""
 
 SUMMARY_TAGS = (*OWN_WORDS, "reasoning", "file", "read-files", "modified-files")
-"""The tags in summaries: what is quoted there must not pass for what the user said, or for another block."""
+"""The tags in summaries: a quoted text must not pass for the user's words, or for another block."""
 
 
 def fenced(
@@ -396,7 +396,7 @@ def on_one_line(text: str, most: int) -> str:
 FileUse: TypeAlias = Literal["read", "write", "edit"]
 
 PATH_ARGUMENTS = ("path", "file_path", "filePath", "file", "filename", "notebook_path")
-"""What the argument with the path of a file is called. The first that has one counts."""
+"""The names of the argument with the path of a file. The first that has one counts."""
 
 
 _TOOLS: Mapping[FileUse, tuple[str, ...]] = {

@@ -393,7 +393,7 @@ def excerpt_text(excerpt: ArtifactExcerpt, grep: str | None) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The text of documents, extracted in a process of its own: what a file makes its reader take is bounded there.
+# The text of documents, extracted in a process of its own, where time and memory are bounded.
 
 _COMMAND = (sys.executable, "-P", "-W", "ignore", "-m", "flue_py.context.document_texts")
 

@@ -25,7 +25,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from inspect import isawaitable, iscoroutinefunction
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 from urllib.parse import urlsplit
 
 from flue_py.core.context import ContextEntry
@@ -35,10 +35,6 @@ from flue_py.core.kinds import CUSTOM_MESSAGE, message_text
 from flue_py.core.sessions import Appended, DocumentFilter, DocumentInfo, DocumentName, check_document_name, scope_meant
 from flue_py.errors import InvalidArgument, MemoryUnavailable, UnreadableFile, shown
 from flue_py.system import read_beginning
-
-if TYPE_CHECKING:
-    from anyio.abc import TaskGroup
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Text from outside as it may stand in a message: nothing in it acts on a terminal, or passes for something else.
@@ -63,7 +59,7 @@ def _acts(char: str) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a block is, and what comes of telling one.
+# Blocks, and the outcome of appending them.
 
 BlockMoment: TypeAlias = Literal["read", "save"]
 
@@ -255,7 +251,7 @@ class Exchange:
         except TimeoutError:
             raise MemoryUnavailable(f"{self._address} gave no answer within {self._timeout:g} seconds") from None
         except (OSError, HTTPException, ValueError) as error:
-            # The text of such an error may have what the server answered, and that what it was sent.
+            # The text of such an error may quote the answer of the server, and the answer the request.
             raise MemoryUnavailable(f"{self._address} cannot be asked: {_reason(error)}") from None
         finally:
             connection.close()
@@ -372,7 +368,7 @@ def _line(file: DocumentInfo) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What git does not track in a folder.
+# The files that git does not track in a folder.
 
 MOST_LINES = 100
 _LINE_CHARS = 500
@@ -426,7 +422,7 @@ def _read(path: Path) -> BlockText | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a model is told of memories: a line for each, under a header, and no more than there is room for.
+# The text of memories for a model: a line for each, under a header, as many as there is room for.
 
 MEMORY_HEADER = "MEMORY — facts recalled from prior sessions:"
 MOST_MEMORY_CHARS = 8_000
@@ -494,7 +490,7 @@ def _head(memory: Remembered) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is remembered in a store, as a block that is read anew before each turn.
+# The memories of a store, as a block that is read anew before each turn.
 
 
 class StoreOfMemories(Protocol):
@@ -546,16 +542,16 @@ class LocalMemory:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Asking blocks what they say, and giving them what was said: none of them breaks a turn, however it fails.
+# Reading blocks, and giving them the messages of a turn: none of them breaks a turn, however it fails.
 
 MOST_CHARS = 100_000
-"""How long the text of a block may be: what is longer belongs into a file that an agent reads."""
+"""How long the text of a block may be: a longer one belongs into a file that an agent reads."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,49}")
 _REASON_CHARS = 300
 
 Said: TypeAlias = BlockText | None | BlockFailure
-"""What a block says, None for nothing, or why that is unknown."""
+"""The text of a block, None for none, or why it is unknown."""
 
 
 def checked_blocks(blocks: Iterable[Block]) -> list[Block]:
@@ -580,59 +576,51 @@ def checked_blocks(blocks: Iterable[Block]) -> list[Block]:
 
 async def read_blocks(blocks: Sequence[Block], patience: float) -> list[Said]:
     """Return the text of each block, in their order. They are asked at the same time, and each has so many seconds."""
-    texts: list[Said] = [None] * len(blocks)
-
-    async def read(number: int, block: Block) -> None:
-        text = await _asked(block.name, "read", block.read, patience)
-        texts[number] = text if isinstance(text, BlockFailure) else _checked(block.name, text)
-
-    async with _group() as group:
-        for number, block in enumerate(blocks):
-            group.start_soon(read, number, block)
-    return texts
+    readers = [(block.name, block.read) for block in blocks]
+    texts = await _ask_together(readers, "read", patience)
+    return [_checked(name, texts[number]) for number, (name, _) in enumerate(readers)]
 
 
 async def save_turn(blocks: Sequence[Block], messages: Sequence[JsonObject], patience: float) -> list[BlockFailure]:
     """Give the messages of a turn to the blocks that save them, and return those that failed; as `read_blocks`."""
-    failures: list[BlockFailure] = []
 
-    async def save(name: str, block: Saving) -> None:
-        copies = [dict(message) for message in messages]
-        outcome = await _asked(name, "save", lambda: block.save(copies), patience)
-        if isinstance(outcome, BlockFailure):
-            failures.append(outcome)
+    def saving(block: Saving) -> Callable[[], object]:
+        return lambda: block.save([dict(message) for message in messages])
 
-    async with _group() as group:
-        for block in blocks:
-            if isinstance(block, Saving):
-                group.start_soon(save, block.name, block)
-    return failures
+    savers = [(block.name, saving(block)) for block in blocks if isinstance(block, Saving)]
+    outcomes = await _ask_together(savers, "save", patience)
+    return [outcome for outcome in outcomes.values() if isinstance(outcome, BlockFailure)]
 
 
-def _group() -> TaskGroup:
-    from anyio import create_task_group  # noqa: PLC0415 - it takes 30 ms to load, and most programs have no blocks
+async def _ask_together(
+    functions: Sequence[tuple[str, Callable[[], object]]], moment: BlockMoment, patience: float
+) -> dict[int, object]:
+    """Return the results of the functions of blocks, or their failures, by place, in the order in which they ended."""
+    # It takes 30 ms to load, and most programs have no blocks.
+    from anyio import create_task_group, move_on_after  # noqa: PLC0415
 
-    return create_task_group()
+    results: dict[int, object] = {}
 
+    async def ask(number: int, name: str, function: Callable[[], object]) -> None:
+        result: object = BlockFailure(name, f"gave no answer within {patience:g} seconds", moment)
+        try:
+            with move_on_after(patience):
+                answer = function()
+                result = await answer if isawaitable(answer) else answer
+        except Exception as error:  # noqa: BLE001 - whatever a block does, the turn goes on
+            text, kind = printed_error(error), type(error).__name__
+            result = BlockFailure(name, visible_line(f"{kind}: {text}" if text else kind, _REASON_CHARS), moment)
+        results[number] = result
 
-async def _asked(
-    name: str, moment: BlockMoment, function: Callable[[], object], patience: float
-) -> object | BlockFailure:
-    from anyio import move_on_after  # noqa: PLC0415 - as above
-
-    try:
-        with move_on_after(patience):
-            answer = function()
-            return await answer if isawaitable(answer) else answer
-    except Exception as error:  # noqa: BLE001 - whatever a block does, the turn goes on
-        text, kind = printed_error(error), type(error).__name__
-        return BlockFailure(name, visible_line(f"{kind}: {text}" if text else kind, _REASON_CHARS), moment)
-    return BlockFailure(name, f"gave no answer within {patience:g} seconds", moment)
+    async with create_task_group() as group:
+        for number, (name, function) in enumerate(functions):
+            group.start_soon(ask, number, name, function)
+    return results
 
 
 def _checked(name: str, text: object) -> Said:
-    if text is None:
-        return None
+    if text is None or isinstance(text, BlockFailure):
+        return text
     if (
         not isinstance(text, BlockText)
         or not isinstance(text.text, str)
@@ -727,7 +715,7 @@ def _entry(name: str, text: str, details: JsonObject) -> NewEntry:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is remembered, asked of a server before each turn, which is given what was said after it.
+# Memories of a server, which is asked before each turn, and given the messages after it.
 
 _MOST_BYTES = 64 * 1024
 _SAVED = ("user", "assistant")

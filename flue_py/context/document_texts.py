@@ -82,7 +82,7 @@ def _check_sizes(parts: list[ZipInfo], name: str) -> None:
 def _checked_part(packed: ZipFile, info: ZipInfo, name: str) -> int:
     """Return how many bytes of XML a part has, 0 for any other. No more are read than it is said to have."""
     with packed.open(info) as part:
-        # Without its NULs, XML in UTF-16 or UTF-32 is as good as ASCII for what is looked for.
+        # Without its NULs, XML in UTF-16 or UTF-32 is as good as ASCII for this search.
         begin = part.read(_CHUNK)
         plain = begin.replace(b"\0", b"").removeprefix(b"\xef\xbb\xbf").lstrip(b"\xff\xfe \t\r\n")
         if plain.startswith(b"Lo\xa7\x94"):
@@ -114,7 +114,7 @@ MOST_BYTES = 64 * 1024 * 1024
 MOST_CHARS = 4_000_000
 MOST_PAGES = 2_000
 MOST_CELLS = 2_000_000
-"""Of what is longer the beginning is returned, and a note says so."""
+"""Of a longer document the beginning is returned, and a note says so."""
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
@@ -145,7 +145,8 @@ def read_document(data: bytes, name: str) -> ExtractedText:
     check_document(data, name)
     called, collected = shown(PurePath(name).name), _Text()
     try:
-        _READERS[PurePath(name).suffix.lower()](data, called, collected)
+        library, read = _READERS[PurePath(name).suffix.lower()]
+        read(_library(library), data, called, collected)
     except (MissingExtra, UnreadableFile, MemoryError):
         raise
     except Exception as error:  # a damaged file makes these libraries raise almost anything
@@ -195,8 +196,7 @@ def _library(name: str) -> ModuleType:
         raise MissingExtra("documents", "the text of PDF, Word, PowerPoint and Excel files") from error
 
 
-def _read_pdf(data: bytes, name: str, collected: _Text) -> None:
-    pypdf = _library("pypdf")
+def _read_pdf(pypdf: ModuleType, data: bytes, name: str, collected: _Text) -> None:
     reader = pypdf.PdfReader(BytesIO(data))
     if reader.is_encrypted:
         raise UnreadableFile(f"{name} is encrypted: save it without a password")
@@ -209,14 +209,12 @@ def _read_pdf(data: bytes, name: str, collected: _Text) -> None:
             return
 
 
-def _read_docx(data: bytes, name: str, collected: _Text) -> None:
-    docx = _library("docx")
+def _read_docx(docx: ModuleType, data: bytes, name: str, collected: _Text) -> None:
     check_packed(data, name)
     _add_all(collected, _walked(docx.Document(BytesIO(data)).element.body, _W, row=f"{_W}tr", cell=f"{_W}tc"))
 
 
-def _read_pptx(data: bytes, name: str, collected: _Text) -> None:
-    pptx = _library("pptx")
+def _read_pptx(pptx: ModuleType, data: bytes, name: str, collected: _Text) -> None:
     check_packed(data, name)
     for number, slide in enumerate(pptx.Presentation(BytesIO(data)).slides, 1):
         if not collected.add(f"\n## Slide {number}\n"):
@@ -227,8 +225,7 @@ def _read_pptx(data: bytes, name: str, collected: _Text) -> None:
                 return
 
 
-def _read_xlsx(data: bytes, name: str, collected: _Text) -> None:
-    openpyxl = _library("openpyxl")
+def _read_xlsx(openpyxl: ModuleType, data: bytes, name: str, collected: _Text) -> None:
     check_packed(data, name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -242,7 +239,7 @@ def _read_xlsx(data: bytes, name: str, collected: _Text) -> None:
 def _read_sheets(sheets: Iterable[object], collected: _Text) -> None:
     left = MOST_CELLS
     for sheet in sheets:
-        # What it says of its own size may be anything, and rows would be filled up to it.
+        # The size that it states may be anything, and rows would be filled up to it.
         sheet.reset_dimensions()  # type: ignore[attr-defined]
         if not collected.add(f"\n## {sheet.title}\n"):  # type: ignore[attr-defined]
             return
@@ -297,13 +294,13 @@ def _add_all(collected: _Text, pieces: Iterable[str]) -> bool:
     return all(collected.add(piece) for piece in pieces)
 
 
-_LIBRARIES = {".pdf": "pypdf", ".docx": "docx", ".pptx": "pptx", ".xlsx": "openpyxl"}
-_READERS: dict[str, Callable[[bytes, str, _Text], None]] = {
-    ".pdf": _read_pdf,
-    ".docx": _read_docx,
-    ".pptx": _read_pptx,
-    ".xlsx": _read_xlsx,
+_READERS: dict[str, tuple[str, Callable[[ModuleType, bytes, str, _Text], None]]] = {
+    ".pdf": ("pypdf", _read_pdf),
+    ".docx": ("docx", _read_docx),
+    ".pptx": ("pptx", _read_pptx),
+    ".xlsx": ("openpyxl", _read_xlsx),
 }
+"""The library that reads the documents of an ending, and the function that has it do so."""
 
 
 def _limited(name: str, memory: int, seconds: int) -> int:
@@ -311,7 +308,7 @@ def _limited(name: str, memory: int, seconds: int) -> int:
 
     Returns how many it has.
     """
-    _library(_LIBRARIES[PurePath(name).suffix.lower()])
+    _library(_READERS[PurePath(name).suffix.lower()][0])
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     if sys.platform == "linux":
@@ -341,7 +338,7 @@ def main() -> None:
     except MemoryError:
         answer = json.dumps({"memory": True})
     except FlueError as error:
-        # Libraries written in C call it what they like where they get no memory.
+        # Libraries written in C give it any name if they get no memory.
         is_full = sys.platform == "linux" and 2 * (_used() - used) > order["memory"]
         answer = json.dumps({"memory": True} if is_full else {"unreadable": str(error)})
     sys.stdout.write(answer)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, TypeGuard
 
 from msgspec.structs import replace
 
@@ -28,10 +28,10 @@ from flue_py.errors import InvalidArgument, shown
 # A message on its way from the context into a request, with the entry behind it.
 
 How: TypeAlias = Literal["dropped", "cut", "replaced", "merged", "added"]
-"""What a step did with a message: left it out, shortened it, put other content in its place, put its content behind
+"""The change of a message by a step: left it out, shortened it, put other content in its place, put its content behind
 that of another one, or put it there."""
 
-# What a user ran or an extension said is shown as a message of the user.
+# Commands of the user and messages of extensions are shown as messages of the user.
 _AS_USER = (USER, "bashExecution", "custom")
 
 
@@ -72,7 +72,7 @@ class Item:
     def message(self) -> JsonObject:
         """The message, which nobody may change. It is decoded at the first call."""
         if self._message is None:
-            assert self.source is not None  # what has no source was given a message
+            assert self.source is not None  # an item without a source has a message
             self._message = self.source.data
         return self._message
 
@@ -151,7 +151,7 @@ def added(message: Mapping[str, JsonValue]) -> Item:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What the steps of a pipeline did: by step and by entry, with the tokens that it freed.
+# The changes by the steps of a pipeline: by step and by entry, with the tokens that they freed.
 
 
 class ContextChange(Frozen):
@@ -263,14 +263,14 @@ def text_parts(message: Mapping[str, JsonValue]) -> list[str]:
     return [text for part in parts if isinstance(text := part_text(part), str)]
 
 
-def is_text(part: JsonValue) -> bool:
-    """Return whether a part of a content is text."""
-    return isinstance(part, dict) and part.get("type") == "text"
+def is_part(part: JsonValue, kind: str) -> TypeGuard[JsonObject]:
+    """Return whether a part of a content is of a kind: ``text``, ``thinking`` or ``toolCall``."""
+    return isinstance(part, dict) and part.get("type") == kind
 
 
 def part_text(part: JsonValue) -> JsonValue:
     """Return the text of a part, None if it is no text."""
-    return part.get("text") if isinstance(part, dict) and is_text(part) else None
+    return part.get("text") if is_part(part, "text") else None
 
 
 def text_length(message: Mapping[str, JsonValue]) -> int:
@@ -316,11 +316,6 @@ def cut_to(message: Mapping[str, JsonValue], limit: int, tail: Callable[[int], s
             parts.append(part if is_whole else {**unsigned(part), "text": text[:left] + tail(missing)})
             left = left - len(text) if is_whole else -1
     return {**message, "content": parts}
-
-
-def is_thinking(part: JsonValue) -> bool:
-    """Return whether a part of a content is reasoning."""
-    return isinstance(part, dict) and part.get("type") == "thinking"
 
 
 def is_signed(part: Mapping[str, JsonValue]) -> bool:
@@ -376,26 +371,28 @@ def calls_kept(item: Item, answered: Container[int]) -> Item | None:
 
     Without any call left, it is reduced to its text: reasoning before a call leads nowhere without it.
     """
-    message = item.message
-    content = content_parts(message)
-    rest_of_parts = [part for place, part in enumerate(content) if not _is_call(part) or place in answered]
-    if len(rest_of_parts) == len(content):
+    content = content_parts(item.message)
+    rest = [part for place, part in enumerate(content) if not is_part(part, "toolCall") or place in answered]
+    if len(rest) == len(content):
         return item
-    if any(map(_is_call, rest_of_parts)):
-        return item.cut({**message, "content": rest_of_parts})
-    rest = texts_only(message)
-    return None if rest is None else item.cut(rest)
+    if any(is_part(part, "toolCall") for part in rest):
+        return item.cut({**item.message, "content": rest})
+    return reduced(item)
 
 
-def _is_call(part: JsonValue) -> bool:
-    return isinstance(part, dict) and part.get("type") == "toolCall"
+def reduced(item: Item) -> Item | None:
+    """Return an item with its texts alone, None if it has none."""
+    texts = texts_only(item.message)
+    if texts is None:
+        return None
+    return item if texts == item.message else item.cut(texts)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a step of the pipeline is, and what it may ask.
+# A step of the pipeline, and its view.
 
 Over: TypeAlias = Literal["all", "history", "turn"]
-"""What a step is given: the whole context, what lies before the turn that is in progress, or that turn."""
+"""The messages for a step: the whole context, those before the turn that is in progress, or that turn."""
 
 
 class View:
@@ -489,7 +486,7 @@ class Step(Protocol):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Notes in place of content, or behind what was cut: each says where the whole is, an entry or an artifact.
+# Notes in place of content, or behind a text that was cut: each says where the whole is, an entry or an artifact.
 
 
 def stubbed(item: Item, note: str, view: View) -> Item:
@@ -595,7 +592,7 @@ def path_of(arguments: JsonObject) -> str | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# When an epoch begins: from then on, steps that wait for one may rewrite what was there.
+# When an epoch begins: from then on, steps that wait for one may rewrite earlier messages.
 
 _MICROSECONDS = 1_000_000
 
@@ -671,18 +668,18 @@ def _is_cold(last: ContextEntry, called_us: int | None, rules: EpochRules) -> bo
 # The sizes of requests if an epoch began with them, and if none did, by the steps that wait for one.
 #
 # Whether rewriting pays is asked for every place of a context where an epoch might have begun, again in each request.
-# What was found is remembered in the process: the request after it asks for what has come since. A memory that has
+# The results are remembered in the process: the request after it asks for later messages. A memory that has
 # nothing yet finds the same, from the context alone.
 
 MOST_REMEMBERED = 50_000
 """How many requests are remembered. All of them take some 20 MB."""
 
 Waiting: TypeAlias = Callable[[Sequence[Item]], Sequence[Item]]
-"""Returns what the steps that wait make of messages that are all there when an epoch begins."""
+"""Returns the result of the steps that wait for messages that are all there when an epoch begins."""
 
 
 FORESEEN: Remembered[Hashable, Rewritten] = Remembered(MOST_REMEMBERED)
-"""What all sessions of the process share."""
+"""The memory that all sessions of the process share."""
 
 
 class Foresight:
@@ -722,16 +719,15 @@ class Foresight:
 
     def _made_anew(self, at: int, end: int, begins: int) -> Rewritten:
         # Only these two are asked for again: one of them is where the next request begins.
-        self._made = {epoch: self._begun(epoch) for epoch in (begins, end)}
+        self._made = {
+            epoch: self._made[epoch] if epoch in self._made else self._waiting(self._given[:epoch])
+            for epoch in (begins, end)
+        }
         after, unedited = ([*self._made[epoch], *self._given[epoch:at]] for epoch in (begins, end))
         same = next(_differing(after, unedited), min(len(after), len(unedited)))
         sent = next((place for place in range(len(unedited) - 1, -1, -1) if unedited[place].is_answer), 0)
         sizes, others = [*map(self._view.tokens, after)], [*map(self._view.tokens, unedited)]
         return Rewritten(sum(sizes), sum(others[: min(same, sent)]), sum(others), sum(others[:sent]))
-
-    def _begun(self, epoch: int) -> Sequence[Item]:
-        remembered = self._made.get(epoch)
-        return self._waiting(self._given[:epoch]) if remembered is None else remembered
 
 
 def _are_values(steps: Sequence[Step]) -> bool:
@@ -779,7 +775,7 @@ def run_steps(
     waiting = [step for step in steps if step.at_epochs]
     end = len(whole_items)
     if waiting and rules.tokens:
-        # What they tell belongs to a request that may never be made.
+        # Their events belong to a request that may never be made.
         aside = view.aside()
         foresight = Foresight(context, whole_items, waiting, aside, partial(_waited, waiting, aside))
         end = epoch_end(context, sizes, rules, foresight)
@@ -812,7 +808,7 @@ def _applied(
     end, turn = (ends[0], turns[0]) if step.at_epochs else (ends[1], turns[1])
     low, high = turn if step.over == "turn" else 0, min(end, turn) if step.over == "history" else end
     first, last = _index(items, low) if low else 0, len(items) if high == ends[1] else _index(items, high)
-    # A list could be changed in place, and then nothing would differ from what the step was given.
+    # A list could be changed in place, and then no difference would be found.
     inside = tuple(items[first:last])
     returned = _items(step, inside, step.apply(inside, view))
     return [*items[:first], *returned, *items[last:]], inside, returned
@@ -868,7 +864,7 @@ def _caller(items: Sequence[Item], first: int, agent: str | None) -> int | None:
         if at < first and not wanted:
             break
         if item.is_result and (call_id := answered_id(item.message)) is not None:
-            # What repeats an answer from before belongs to no turn.
+            # A repeated answer from before belongs to no turn.
             if at >= first:
                 wanted.add(call_id)
             else:

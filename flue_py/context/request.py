@@ -24,7 +24,7 @@ from flue_py.context.pipeline import (
     StepReport,
     View,
     content_parts,
-    is_thinking,
+    is_part,
     run_steps,
     tool_uses,
     with_text,
@@ -73,7 +73,7 @@ from flue_py.providers.request import (
 # A provider binds reasoning to the messages before it. A hook of a framework, which is given a list of messages before
 # each request, finds in the next list the answer to the last request.
 
-# What stands before all messages, so that it is plain whether the first of them was left out.
+# It stands before all messages, so that it is plain whether the first of them was left out.
 _BEFORE: JsonObject = {"role": "system", "content": ""}
 
 
@@ -112,7 +112,7 @@ class SentRequests:
                 for item, before, place in zip(items, rest.places, rest.places[1:], strict=False)
                 if place > before
             ]
-        # Some frameworks keep what was sent in the place of what they had.
+        # Some frameworks put the messages that were sent in the place of their own.
         chain = blake2b(digest_size=16)
         for item in left:
             _add(chain, read[item.place] if item.how is None and item.place is not None else _json(item.message))
@@ -173,21 +173,20 @@ def _is_text(part: JsonValue) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a provider is asked to leave out of a request itself, and what it is expected to leave out.
+# Edits that a provider is asked to make itself, and those that it is expected to make.
 #
-# The messages go to it whole: it clears on its own side, by rules of its own. What that will be is estimated, so that
-# it
-# is known before the answer comes.
+# The messages go to it whole: it clears on its own side, by rules of its own. The effect is estimated before the
+# answer comes.
 
 STEP = "provider"
-"""The name of the step that a report has for what a provider does itself."""
+"""The name of the step that a report has for the edits of the provider."""
 
 CONTEXT_MANAGEMENT = "context-management-2025-06-27"
 """The beta of Anthropic's that a request with edits has to name."""
 
 _FIELD = "context_management"
 _CLEARED = "[cleared]"
-"""Stands for what the provider puts in place of a result: its words are its own."""
+"""Stands for the note that the provider puts in place of a result: its words are its own."""
 
 
 class Editing(Frozen):
@@ -277,7 +276,7 @@ def _without_thinking(items: Sequence[Item], keep: int) -> Iterator[tuple[int, I
 def _kept_parts(item: Item) -> list[JsonValue] | None:
     """Return the parts of an answer beside its reasoning; None if it has no reasoning."""
     parts = content_parts(item.message)
-    rest = [part for part in parts if not is_thinking(part)]
+    rest = [part for part in parts if not is_part(part, "thinking")]
     return rest if len(rest) < len(parts) else None
 
 
@@ -306,7 +305,7 @@ def _without_input(message: JsonObject, part: int) -> JsonObject:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Where a request stops being what the one before it was, and what made it so: what a provider's cache is lost by.
+# The first difference between a request and the one before it, and its cause: a provider's cache is lost by it.
 
 
 class PrefixBreak(Frozen):
@@ -349,7 +348,7 @@ def _leading(request: ContextRequest) -> Sequence[JsonValue]:
 def _of_items(before: ContextRequest, after: ContextRequest, *, only_system: bool) -> PrefixBreak | None:
     items = [item for item in before.items if not only_system or item.is_system]
     others = [item for item in after.items if not only_system or item.is_system]
-    # What came since may be of the system: it goes to the front of some requests.
+    # A later message may be of the system: it goes to the front of some requests.
     for old, new in zip_longest(items, others) if only_system else zip_longest(items, others[: len(items)]):
         if old is None or new is None or old.entry_id != new.entry_id or old.message != new.message:
             if only_system and old is None and new is not None:
@@ -407,7 +406,7 @@ def _of_repairs(before: ContextRequest, after: ContextRequest) -> PrefixBreak:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What one agent is sent: the context, through the steps of its settings, as a provider takes it.
+# The request of one agent: the context, through the steps of its settings, as a provider takes it.
 
 
 class ContextRequest(Selective):
@@ -748,7 +747,7 @@ def _length(content: JsonValue) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What became of each entry on its way into a request, as JSON: for a command line and for a report.
+# The changes of each entry on its way into a request, as JSON: for a command line and for a report.
 
 
 def how_sent(changes: Sequence[ContextChange], *, is_repaired: bool) -> str:
@@ -886,7 +885,7 @@ class Reshaping:
 
 def _entry(at: int, message: JsonObject) -> ContextEntry:
     payload = encode_json(message, f"messages[{at}]")[0]
-    # What was counted is found again by the id, wherever the message stands then.
+    # A count is found again by the id, wherever the message stands then.
     name = blake2b(payload.encode(), digest_size=8).hexdigest()
     role = message.get("role")
     return ContextEntry(

@@ -17,7 +17,7 @@ from flue_py.core.json import JsonObject
 from flue_py.errors import InvalidArgument, shown
 
 _MOST = 2**53 - 1
-"""The largest number of JSON that every reader takes for what it is, far above any number of tokens."""
+"""The largest number of JSON that every reader reads exactly, far above any number of tokens."""
 _MOST_PROBLEMS = 20
 """An error names so many fields that are wrong, and says how many more there are."""
 _PATH_CHARS = 200
@@ -353,7 +353,7 @@ class ContextSettings(AgentContext):
 
 DEFAULT_CONTEXT = ContextSettings()
 TRIMMED = ContextSettings(trim=Trimming(), faithful=True)
-"""What a conversation sends by default: the newest turns that fit 80,000 tokens of 4 characters each, and 60,000 where
+"""The default of a conversation: the newest turns that fit 80,000 tokens of 4 characters each, and 60,000 where
 an epoch begins."""
 
 

@@ -24,7 +24,7 @@ from flue_py.errors import InvalidArgument, shown
 from flue_py.system import read_beginning
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a source is, what it may read, and what was found in sources.
+# Sources, the session that they read, and their texts.
 
 
 class Asked(Frozen):
@@ -44,7 +44,7 @@ class Asked(Frozen):
 
 
 SourceReader: TypeAlias = Callable[[Asked], str | None | Awaitable[str | None]]
-"""Returns a text, None or "" where it has none; it may be a coroutine function. What it raises is reported, and leaves
+"""Returns a text, None or "" where it has none; it may be a coroutine function. An error is reported, and leaves
 its section out."""
 
 
@@ -87,7 +87,7 @@ NOTHING_GATHERED = GatheredContext(None)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What agents have changed lately: files written and deleted, commands, commits.
+# The latest changes by agents: files written and deleted, commands, commits.
 
 WRITE_TOOLS = plain_names(
     [
@@ -255,7 +255,7 @@ def _moment(value: JsonValue) -> datetime | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A field of a brief: what the task is, by its parts.
+# A field of a brief, which describes the task by its parts.
 
 BRIEF = "brief"
 """The metadata of a session in which a brief may be."""
@@ -476,7 +476,7 @@ def checked_sources(readers: Mapping[str, SourceReader] | None) -> Mapping[str, 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The sources that come with the package, and read what the session has stored.
+# The sources that come with the package, and read the stored session.
 
 
 def session_context(question: Asked) -> str | None:

@@ -21,14 +21,14 @@ from flue_py.context.pipeline import (
     calls_kept,
     content_parts,
     cut_after,
+    is_part,
     is_signed,
-    is_text,
-    is_thinking,
     pairing_of,
     path_of,
     plain_agent,
     plain_name,
     plain_names,
+    reduced,
     stubbed,
     text_length,
     text_parts,
@@ -197,7 +197,7 @@ def _own_answers(spec: ContextSpec, answers: Sequence[Item], view: View) -> list
     if source is None:
         return []
     count, limit = max(1, int(source.parameter or OWN_ANSWERS)), source.max_chars or OWN_CHARS
-    texts = [item for item in map(_texts_of, answers) if item is not None][-count:]
+    texts = [item for item in map(reduced, answers) if item is not None][-count:]
     chars = sum(text_length(item.message) for item in texts)
     while len(texts) > 1 and chars > limit:
         chars -= text_length(texts.pop(0).message)
@@ -223,8 +223,8 @@ def _task_texts(task: str | None, items: Sequence[Item], at: int) -> list[str]:
 
 def _stays(item: Item) -> bool:
     """Return whether a message is the system's, or pinned, or a block of context, which every agent reads."""
-    is_custom = item.source is not None and item.source.kind == CUSTOM_MESSAGE
-    is_block = is_custom and item.source is not None and shown_block(item.source.entry.data) is not None
+    source = item.source
+    is_block = source is not None and source.kind == CUSTOM_MESSAGE and shown_block(source.entry.data) is not None
     return item.is_system or item.is_pinned or is_block
 
 
@@ -246,14 +246,6 @@ def _has_answered(items: Sequence[Item], at: int, agent: str | None) -> bool:
         following = next((item for item in islice(items, at + 1, None) if not item.is_result), None)
         return following is not None and following.is_answer and not _is_of(following, agent)
     return text_length(item.message) > 0
-
-
-def _texts_of(item: Item) -> Item | None:
-    """Return an answer with its texts alone, None if it has none."""
-    texts = texts_only(item.message)
-    if texts is None:
-        return None
-    return item if texts == item.message else item.cut(texts)
 
 
 def _pending(items: Sequence[Item], since: int, agent: str | None, *, is_answered: bool) -> Iterator[int]:
@@ -335,8 +327,7 @@ IN_TURN_TOKENS_OMITTED = "[result omitted — over the token budget of the turn;
 LEAST_CHARS = 200
 
 
-def _cut_note(missing: int) -> str:
-    return f"\n[TRUNCATED HERE — {missing:,} more characters do not fit the token budget; this is not the whole result]"
+_CUT_NOTE = "\n[TRUNCATED HERE — {:,} more characters do not fit the token budget; this is not the whole result]".format
 
 
 @step("max_in_turn_context_tokens", "over the token budget of the turn", over="turn")
@@ -370,10 +361,10 @@ def _shorten(items: list[Item], places: Sequence[int], over: int, view: View) ->
     for at, size in sizes.items():
         item = items[at]
         # The note has to fit, too.
-        note = with_address(_cut_note, item, view, text_length(item.message))
+        note = with_address(_CUT_NOTE, item, view, text_length(item.message))
         spent = view.tokens(item.cut(with_text(item.message, note))) / max(size, 1)
         length = max(int(text_length(item.message) * (share - spent)), LEAST_CHARS)
-        items[at] = view.smaller(cut_after(item, length, _cut_note, view), item)
+        items[at] = view.smaller(cut_after(item, length, _CUT_NOTE, view), item)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -395,7 +386,7 @@ def intermediate(items: Sequence[Item], view: View, text_chars: int, argument_ch
             # A note that is longer than the argument frees nothing.
             least = max(argument_chars, len(_argument_note(argument_chars) + note))
             for place, part in enumerate(parts):
-                if isinstance(part, dict) and part.get("type") == "toolCall":
+                if is_part(part, "toolCall"):
                     fewer = with_arguments(
                         answer, place, lambda value: _argument_note(len(value)) + note, longer_than=least
                     )
@@ -407,13 +398,12 @@ def intermediate(items: Sequence[Item], view: View, text_chars: int, argument_ch
 
 def _cut_part(part: JsonValue, limit: int, note: str) -> JsonValue:
     """Return a part with its text, or its unsigned reasoning, cut after so many characters; 0 is no limit."""
-    if not isinstance(part, dict) or not limit or (is_thinking(part) and is_signed(part)):
-        return part
-    field, omitted = ("text", "[text omitted]") if is_text(part) else ("thinking", "[reasoning omitted]")
-    text = part.get(field) if is_text(part) or is_thinking(part) else None
-    if not isinstance(text, str) or len(text) <= limit + len(omitted + note):
-        return part
-    return {**unsigned(part), field: text[:limit] + omitted + note}
+    for field, omitted in (("text", "[text omitted]"), ("thinking", "[reasoning omitted]")):
+        if limit and is_part(part, field) and not (field == "thinking" and is_signed(part)):
+            text = part.get(field)
+            if isinstance(text, str) and len(text) > limit + len(omitted + note):
+                return {**unsigned(part), field: text[:limit] + omitted + note}
+    return part
 
 
 def _argument_note(length: int) -> str:
@@ -447,17 +437,11 @@ CONSUMED_CHARS = 500
 """The characters that stay of a read if its file was written since."""
 
 
-def cut_note(missing: int) -> str:
-    """Return the note behind a text that was cut."""
-    return f"\n[...truncated — {missing:,} chars omitted to reduce context size...]"
-
-
-def consumed_note(missing: int) -> str:
-    """Return the note behind a read if its file was written since."""
-    return (
-        f"\n[...{missing:,} chars elided — file was written or patched later this session; "
-        "call read_file again if current content is needed]"
-    )
+_SHORTENED_NOTE = "\n[...truncated — {:,} chars omitted to reduce context size...]".format
+_CONSUMED_NOTE = (
+    "\n[...{:,} chars elided — file was written or patched later this session; "
+    "call read_file again if current content is needed]"
+).format
 
 
 @step("max_tool_result_chars", "a long result, or a read of a file that was written since")
@@ -472,9 +456,9 @@ def max_tool_result_chars(items: Sequence[Item], view: View, window: ContextWind
     messages = [*items]
     for at, item in enumerate(items):
         if at in consumed:
-            messages[at] = cut_after(item, CONSUMED_CHARS, consumed_note, view)
+            messages[at] = cut_after(item, CONSUMED_CHARS, _CONSUMED_NOTE, view)
         elif item.is_result and (limit := limits.get(plain_name(tools[at]), window.max_tool_result_chars)):
-            messages[at] = cut_after(item, limit, cut_note, view)
+            messages[at] = cut_after(item, limit, _SHORTENED_NOTE, view)
     return messages
 
 
@@ -502,7 +486,7 @@ SUMMARY = "[CONVERSATION SUMMARY"
 def max_replay_chars(items: Sequence[Item], view: View, limit: int) -> Sequence[Item]:
     """Cut the text of answers after ``limit`` characters; summaries stay, and so do parts that are no text."""
     return [
-        cut_after(item, limit, cut_note, view)
+        cut_after(item, limit, _SHORTENED_NOTE, view)
         if item.is_answer and not "".join(text_parts(item.message)).startswith(SUMMARY)
         else item
         for item in items
@@ -639,7 +623,7 @@ def _missing(call_id: str, part: JsonObject) -> JsonObject:
 def _says_nothing(item: Item) -> bool:
     """Return whether a message is an answer of reasoning alone, or of white space."""
     parts = content_parts(item.message)
-    if item.is_answer and parts and all(map(is_thinking, parts)):
+    if item.is_answer and parts and all(is_part(part, "thinking") for part in parts):
         return True
     if not (item.is_user or item.is_answer) or item.calls:
         return False
@@ -672,7 +656,8 @@ def _can_merge(first: Item, second: Item) -> bool:
 
 
 def _is_reasoned(item: Item) -> bool:
-    return kinds_is_signed(item.message) or any(map(is_thinking, content_parts(item.message)))
+    parts = content_parts(item.message)
+    return kinds_is_signed(item.message) or any(is_part(part, "thinking") for part in parts)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -680,10 +665,7 @@ def _is_reasoned(item: Item) -> bool:
 
 STAGE_CHARS = (4_000, 500, 0)
 """The characters of a result in each stage; in the last one tools are left out altogether."""
-
-
-def _note(missing: int) -> str:
-    return f"\n[...context-trimmed — {missing:,} chars removed to fit model limit...]"
+_TRIMMED_NOTE = "\n[...context-trimmed — {:,} chars removed to fit model limit...]".format
 
 
 @step("adaptive_trim", "the request did not fit the model", over="all")
@@ -698,17 +680,14 @@ def adaptive_trim(items: Sequence[Item], view: View, chars: int, fitting: Fittin
     messages = [*items]
     for at, item in enumerate(items):
         if item.is_result:
-            messages[at] = cut_after(item, min(CONSUMED_CHARS, chars) if at in consumed else chars, _note, view)
+            messages[at] = cut_after(item, min(CONSUMED_CHARS, chars) if at in consumed else chars, _TRIMMED_NOTE, view)
     return messages
 
 
 def _without_tools(item: Item) -> Item | None:
     if item.is_result:
         return None
-    if not item.calls:
-        return item
-    text = texts_only(item.message)
-    return None if text is None else item.cut(text)
+    return reduced(item) if item.calls else item
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -416,7 +416,7 @@ class _Meter:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The counters of tokens, and what each has counted before.
+# The counters of tokens, and the counts that each remembers.
 #
 # A count is remembered for each entry, in the process: to measure a context again is one look-up for each of its items.
 
@@ -630,7 +630,7 @@ _FAITHFUL = ModelCounter("faithful", is_estimate=True, _count=faithful_tokens)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How large a context is: what the provider reported of it, where that is fresh, and our own count.
+# How large a context is: by the report of the provider, while that is fresh, and by our own count.
 
 _NO_TALLY = Tally(0, is_estimate=False)
 
@@ -767,22 +767,18 @@ def _read_report(entry: Entry) -> ReportedSize | None:
 def checked_request(
     model: str | None, provider: str | None, system: str | None, tools: Sequence[Mapping[str, JsonValue]] | None
 ) -> list[Mapping[str, JsonValue]] | None:
-    """Check what a request is known by beside its messages, and return the tools. Raises `InvalidArgument`."""
-    _check_name(model, "model")
-    _check_name(provider, "provider")
+    """Check the rest of a request beside its messages, and return the tools.
+
+    Raises `InvalidArgument`, and `InvalidEntry` for a tool that is no JSON.
+    """
+    for field, name in (("model", model), ("provider", provider)):
+        check_label(name, field)
+        if name == "":
+            raise InvalidArgument(f"{field}: must not be empty; leave it out if it is unknown")
     if system is not None and not isinstance(system, str):
         raise InvalidArgument(f"system: {shown(system)} is not the text of a system prompt")
-    return None if tools is None else _checked_tool_list(tools)
-
-
-def _check_name(name: str | None, field: str) -> None:
-    check_label(name, field)
-    if name == "":
-        raise InvalidArgument(f"{field}: must not be empty; leave it out if it is unknown")
-
-
-def _checked_tool_list(tools: Sequence[Mapping[str, JsonValue]]) -> list[Mapping[str, JsonValue]]:
-    """Return definitions of tools as a list. Raises `InvalidArgument` for what is not one, `InvalidEntry` in one."""
+    if tools is None:
+        return None
     if isinstance(tools, (str, bytes, Mapping)) or not isinstance(tools, Sequence):
         raise InvalidArgument(f"tools: {shown(tools)} is not a list of the tools' definitions")
     for tool in tools:
