@@ -29,6 +29,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
+from msgspec import to_builtins
+
 from flue_py.compaction.plan import ContextItem
 from flue_py.compaction.settings import PATH_ARGUMENTS, attribute, fenced, on_one_line
 from flue_py.core.context import RESTORES, ContextEntry, project_compacted, project_kept
@@ -639,7 +641,7 @@ RECALL_TOOL: JsonObject = {
 """The tool to declare to a model, as in `ModelRequest.tools`; `Session.compactions.answer_recall` answers its calls."""
 
 
-class Recall(Frozen):
+class Recall(Frozen, rename="camel"):
     """An entry in which something was found. ``role`` is the one the model saw, ``excerpt`` is text of the entry.
 
     ``words`` says how many of the words were found in it; ``is_whole`` that they stand there as they were given.
@@ -666,20 +668,8 @@ class Recalled(Frozen):
     @property
     def json(self) -> JsonObject:
         """The hits as JSON."""
-        return {
-            "compactionId": self.compaction_id,
-            "hits": [
-                {
-                    "entryId": hit.entry_id,
-                    "role": hit.role,
-                    "excerpt": hit.excerpt,
-                    "words": hit.words,
-                    "isWhole": hit.is_whole,
-                }
-                for hit in self.hits
-            ],
-            "leftOut": self.left_out,
-        }
+        hits = [to_builtins(hit) for hit in self.hits]
+        return {"compactionId": self.compaction_id, "hits": hits, "leftOut": self.left_out}
 
     @property
     def text(self) -> str:

@@ -1102,9 +1102,9 @@ def plan_range(
     """
     if not items:
         return NoCompaction("no_cut_point")
-    planning = _Planning(items, latest, path, frozenset(pinned), frozenset(live))
+    planning = _Planning(items, latest, path, settings, frozenset(pinned), frozenset(live))
     stretch = planning.stretch(first, last)
-    return NoCompaction("no_cut_point") if stretch is None else planning.plan(*stretch, settings)
+    return NoCompaction("no_cut_point") if stretch is None else planning.plan(*stretch)
 
 
 class _Planning:
@@ -1113,6 +1113,7 @@ class _Planning:
         items: Sequence[ContextEntry],
         latest: Entry | None,
         path: Sequence[Entry],
+        settings: CompactionSettings,
         pinned: frozenset[str],
         live: frozenset[str],
     ) -> None:
@@ -1122,6 +1123,7 @@ class _Planning:
         self._latest = latest
         self._layout = None if latest is None else layout_of(latest.id, latest.fields)
         self._path = path
+        self._settings = settings
         self._live = live
         self._pins = _with_exchanges((at for at, item in enumerate(items) if item.entry_id in pinned), self._pairing)
         self._carried = _with_exchanges((at for at, item in enumerate(items) if item.is_pinned), self._pairing)
@@ -1216,7 +1218,7 @@ class _Planning:
 
     # -- the plan of a range --------------------------------------------------------------------------------------
 
-    def plan(self, begin: int, end: int, is_widened: bool, settings: CompactionSettings) -> RangePlan | NoCompaction:
+    def plan(self, begin: int, end: int, is_widened: bool) -> RangePlan | NoCompaction:
         """Return the plan for the items between two places."""
         after = end + 1
         while after < len(self._items) and self._items[after].is_pinned:
@@ -1224,9 +1226,7 @@ class _Planning:
         if begin == 0 and after < len(self._items):
             # Unpinned entries outside of the range stay as they are: nobody asked to summarize them.
             staying = self._pins | set(range(end + 1, after))
-            return self._planned(
-                0, after - 1, staying, settings, is_widened, None, names_pinned=not staying <= self._pins
-            )
+            return self._planned(0, after - 1, staying, is_widened, None, names_pinned=not staying <= self._pins)
         # Pinned items from before the kept part, or from a range, stay where they are.
         absorbs = begin == 0 and self._layout is not None and self._layout.head_id == self._items[0].entry_id
         begin += absorbs
@@ -1237,7 +1237,7 @@ class _Planning:
         if begin > end:
             return NoCompaction("no_cut_point")
         staying = self._pins | self._carried
-        return self._planned(begin, end, staying, settings, is_widened, self._head(absorbs), absorbs=absorbs)
+        return self._planned(begin, end, staying, is_widened, self._head(absorbs), absorbs=absorbs)
 
     def _head(self, absorbs: bool) -> Layout:
         """Return whose summary comes first, and from where the path is kept."""
@@ -1253,7 +1253,6 @@ class _Planning:
         begin: int,
         end: int,
         staying: frozenset[int],
-        settings: CompactionSettings,
         is_widened: bool,
         head: Layout | None,
         *,
@@ -1274,7 +1273,7 @@ class _Planning:
             is_split_turn=False,
             content=PlannedContent(self._messages, leaving, (), files),
             previous_summary=previous.summary or None,
-            settings=settings,
+            settings=self._settings,
         )
         return RangePlan(
             plan,

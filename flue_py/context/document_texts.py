@@ -60,9 +60,12 @@ def check_packed(data: bytes, name: str) -> None:
         raise UnreadableFile(f"{name} has more than {MOST_PARTS:,} parts")
     try:
         with ZipFile(BytesIO(data)) as packed:
-            _check_sizes(packed.infolist(), name)
-            xml = 0
-            for info in packed.infolist():
+            parts, xml = packed.infolist(), 0
+            if any(part.flag_bits & 1 for part in parts):
+                raise UnreadableFile(f"{name} is encrypted: save it without a password")
+            if sum(part.file_size for part in parts) > MOST_UNPACKED:
+                raise UnreadableFile(f"{name} has more than {MOST_UNPACKED:,} bytes when it is unpacked")
+            for info in parts:
                 xml += _checked_part(packed, info, name)
                 if xml > MOST_XML:
                     raise UnreadableFile(f"{name} has more than {MOST_XML:,} bytes of XML")
@@ -70,13 +73,6 @@ def check_packed(data: bytes, name: str) -> None:
         if isinstance(error, UnreadableFile):
             raise
         raise UnreadableFile(f"{name} cannot be unpacked: {type(error).__name__}") from error
-
-
-def _check_sizes(parts: list[ZipInfo], name: str) -> None:
-    if any(part.flag_bits & 1 for part in parts):
-        raise UnreadableFile(f"{name} is encrypted: save it without a password")
-    if sum(part.file_size for part in parts) > MOST_UNPACKED:
-        raise UnreadableFile(f"{name} has more than {MOST_UNPACKED:,} bytes when it is unpacked")
 
 
 def _checked_part(packed: ZipFile, info: ZipInfo, name: str) -> int:

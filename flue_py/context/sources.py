@@ -176,8 +176,7 @@ def _change(turn: int, last: Item | None, uses: Sequence[ToolUse], items: Sequen
 
 
 def _argument(arguments: JsonObject, names: Iterable[str]) -> str:
-    by_name = {name.casefold(): value for name, value in arguments.items()}
-    value = next((by_name[name] for name in names if name in by_name), None)
+    value = _field(arguments, *names)
     if isinstance(value, list):
         value = " ".join(map(str, value))
     return value if isinstance(value, str) else ""
@@ -377,9 +376,7 @@ class Calling(Protocol):
     async def call(self, function: Callable[[], Result]) -> Result:
         """Call a function where it holds up nobody else, and return its result."""
 
-    async def ask(
-        self, function: Callable[[], Coroutine[object, object, str | None]], seconds: float | None
-    ) -> str | None:
+    async def ask(self, function: _Asking, seconds: float | None) -> str | None:
         """Return the result of a coroutine function. Raises `TimeoutError` after so many seconds."""
 
 

@@ -478,12 +478,8 @@ class EntryCounts:
         """Return how many tokens an item takes. O(1) if it was counted before, else O(size)."""
         return self.tally((item,), counter).tokens
 
-    def each(self, items: Iterable[ContextEntry], counter: Counter) -> list[int]:
-        """Return how many tokens each of the items takes, in their order. The cost of `tally`."""
-        return self.each_and_all(items, counter)[0]
-
     def each_and_all(self, items: Iterable[ContextEntry], counter: Counter) -> tuple[list[int], Tally]:
-        """Return the results of `each` and of `tally`, by one look-up for each item."""
+        """Return how many tokens each of the items takes, in their order, and the result of `tally`, at its cost."""
         tallies = self._each(items, counter, only_known=False)
         return [~tokens if tokens < 0 else tokens for tokens in tallies], _tally(tallies, counter)
 
@@ -592,7 +588,7 @@ class ModelCounter(Frozen):
 
     def count_entries(self, items: Sequence[ContextEntry], /) -> list[int]:
         """Return how many tokens each of the items takes. One look-up for each that was counted before."""
-        return ENTRY_COUNTS.each(items, self)
+        return ENTRY_COUNTS.each_and_all(items, self)[0]
 
 
 def counter_for(model: str | None, *, faithful: bool = False) -> ModelCounter:
