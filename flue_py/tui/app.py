@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
 from rich.text import Text
@@ -42,30 +42,6 @@ from flue_py.search import SearchAnswer
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.tui import model
-from flue_py.tui.model import (
-    VIEWS,
-    Begun,
-    Listed,
-    Mask,
-    Masked,
-    OpenedSession,
-    Project,
-    Row,
-    SearchRow,
-    ShownTree,
-    begun_row,
-    entry_row,
-    grouped,
-    in_words,
-    named,
-    next_row,
-    next_session,
-    or_false,
-    plan_deletion,
-    search_rows,
-    strings_of,
-    without,
-)
 from flue_py.tui.widgets import MARK, AskLine, Confirm, EditPrompt, Keys, Reader, RowList, keys_of
 
 if TYPE_CHECKING:
@@ -121,7 +97,7 @@ class BrowserScreen(Screen[Given]):
         try:
             return await work
         except FlueError as error:
-            self.say(in_words(error))
+            self.say(model.in_words(error))
             return None
 
     def may_write(self) -> bool:
@@ -177,7 +153,7 @@ class FindScreen(BrowserScreen[str | None]):
         super().__init__()
         self._words, self._within = words, within
         self._searched: str | None = None
-        self._rows: Sequence[SearchRow] = ()
+        self._rows: Sequence[model.SearchRow] = ()
         self._secrets: Mapping[str, tuple[str, ...]] = {}
 
     def compose(self) -> ComposeResult:
@@ -225,8 +201,8 @@ class FindScreen(BrowserScreen[str | None]):
         answer = await self.tried(self.browser.store.search(words, sessions=within, limit=_LIMIT))
         if answer is None:
             return
-        names = await named(self.browser.store, [group.session for group in answer.sessions])
-        self._rows = search_rows(answer, names)
+        names = await model.named(self.browser.store, [group.session for group in answer.sessions])
+        self._rows = model.search_rows(answer, names)
         self._secrets = await self._secrets_of(answer)
         self._searched = words
         self.query_one(RowList).show(len(self._rows), 0)
@@ -239,7 +215,7 @@ class FindScreen(BrowserScreen[str | None]):
         self.say(text)
 
     def _next_hit(self, at: int, step: int) -> int:
-        return next_row(len(self._rows), lambda place: self._rows[place][1] is not None, at, step)
+        return model.next_row(len(self._rows), lambda place: self._rows[place][1] is not None, at, step)
 
     def on_row_list_entered(self, _: RowList.Entered) -> None:
         """Open the hit that is clicked twice."""
@@ -264,7 +240,7 @@ class FindScreen(BrowserScreen[str | None]):
         return secrets
 
     def _secrets_in(self, entry: Entry) -> tuple[str, ...]:
-        text = "\n".join(string[:_SEARCHED] for string in strings_of(entry.data))
+        text = "\n".join(string[:_SEARCHED] for string in model.strings_of(entry.data))
         return self.browser.secrets(text[:_SEARCHED])
 
     def _draw(self, at: int, _: int) -> Line:
@@ -275,7 +251,7 @@ class FindScreen(BrowserScreen[str | None]):
         shown = self.browser.masked(whole)
         if not self.browser.shows_secrets and hit is not None:
             piece = shown.strip().strip("…")
-            shown = shown.replace(piece, without(piece, self._secrets.get(hit.entry_id or "", ())))
+            shown = shown.replace(piece, model.without(piece, self._secrets.get(hit.entry_id or "", ())))
         # A secret may lie across what is marked in it.
         return line if shown == whole else ((shown, ""),)
 
@@ -301,7 +277,7 @@ class BeforeScreen(BrowserScreen[None]):
         Binding("escape,q", "leave", "Back", tooltip="go back"),
     ]
 
-    def __init__(self, opened: OpenedSession, compaction: Entry) -> None:
+    def __init__(self, opened: model.OpenedSession, compaction: Entry) -> None:
         super().__init__()
         self._opened = opened
         self._entries: Sequence[Entry] = [compaction]
@@ -357,7 +333,7 @@ class BeforeScreen(BrowserScreen[None]):
     def _draw(self, at: int, width: int) -> Line:
         entry = self._entries[at]
         marks = self._opened.marks_of(entry)
-        return entry_row(
+        return model.entry_row(
             entry, marks, self.browser.masked, width, depth=0, opens=False, is_folded=False, glyphs=self.browser.glyphs
         )
 
@@ -373,18 +349,22 @@ class ChangingScreen(BrowserScreen[None]):
         Binding("e", "edit", "Edit", tooltip="edit the prompt as a new branch"),
         Binding("m", "move", "Move", tooltip="move the leaf to this entry"),
         Binding("l", "label", "Label", tooltip="label this entry; empty clears"),
-        Binding("p", "pin", "Pin", show=False, tooltip="pin or unpin this entry"),
+        Binding("p", "mark('pinned')", "Pin", show=False, tooltip="pin or unpin this entry"),
         Binding(
-            "x", "exclude", "Exclude", show=False, tooltip="exclude this entry from the context, or include it again"
+            "x",
+            "mark('excluded')",
+            "Exclude",
+            show=False,
+            tooltip="exclude this entry from the context, or include it again",
         ),
         Binding("f", "fork", "Fork", show=False, tooltip="fork: a new session that begins at this entry"),
         Binding("u", "undo", "Undo", tooltip="undo the last operation"),
-        Binding("r", "redo", "Redo", show=False, tooltip="redo what was undone last"),
+        Binding("r", "undo(True)", "Redo", show=False, tooltip="redo what was undone last"),
         Binding("D", "delete", "Delete", show=False, tooltip="delete this session, after a question"),
     ]
 
     @property
-    def opened(self) -> OpenedSession | None:
+    def opened(self) -> model.OpenedSession | None:
         """The session, once it was found."""
         raise NotImplementedError
 
@@ -424,7 +404,7 @@ class ChangingScreen(BrowserScreen[None]):
                 branch = await model.branch_off(opened.store, opened.session, entry, new, by=BY)
             except FlueError as error:
                 # What was typed is kept, whatever happened meanwhile.
-                text, failed = new, in_words(error)
+                text, failed = new, model.in_words(error)
                 await self.tried(self.take_changes())
                 continue
             await self.tried(self.take_changes())
@@ -447,7 +427,7 @@ class ChangingScreen(BrowserScreen[None]):
             done = await work
         except FlueError as error:
             await self.tried(self.take_changes())
-            self.say(in_words(error))
+            self.say(model.in_words(error))
             return
         await self.tried(self.take_changes())
         self.say(message if done is not False else "nothing changed")
@@ -456,7 +436,7 @@ class ChangingScreen(BrowserScreen[None]):
         """Return the session, if it can be changed."""
         return self.opened.session if self.opened is not None and self.may_write() else None
 
-    def _target(self) -> tuple[Entry, OpenedSession] | None:
+    def _target(self) -> tuple[Entry, model.OpenedSession] | None:
         """Return the chosen entry and its session, if there is one and it can be changed."""
         entry, opened = self.chosen_entry(), self.opened
         return None if entry is None or opened is None or not self.may_write() else (entry, opened)
@@ -483,27 +463,18 @@ class ChangingScreen(BrowserScreen[None]):
             await self._do(change, "labelled" if text else "no label")
 
     @work
-    async def action_pin(self) -> None:
-        """Pin the chosen entry, or unpin it."""
+    async def action_mark(self, state: Literal["pinned", "excluded"]) -> None:
+        """Pin the chosen entry, or exclude it from the context; if it is that already, take it back."""
         target = self._target()
         if target is None:
             return
         entry, opened = target
         marks = opened.session.marks
-        if entry.id in opened.pinned:
+        if state == "pinned" and entry.id in opened.pinned:
             await self._do(marks.unpin(entry.id, by=BY), "unpinned")
-        else:
+        elif state == "pinned":
             await self._do(marks.pin(entry.id, by=BY), "pinned: every later compaction keeps it word for word")
-
-    @work
-    async def action_exclude(self) -> None:
-        """Exclude the chosen entry from the context, or include it again."""
-        target = self._target()
-        if target is None:
-            return
-        entry, opened = target
-        marks = opened.session.marks
-        if entry.id in opened.excluded:
+        elif entry.id in opened.excluded:
             await self._do(marks.include(entry.id, by=BY), "included in the context again")
         else:
             await self._do(marks.exclude(entry.id, by=BY), "excluded from the context; x includes it again")
@@ -522,18 +493,12 @@ class ChangingScreen(BrowserScreen[None]):
             self.browser.open_session(forked.id)
 
     @work
-    async def action_undo(self) -> None:
-        """Undo the last operation."""
+    async def action_undo(self, redo: bool = False) -> None:
+        """Undo the last operation, or redo the last undo."""
         session = self._session()
         if session is not None:
-            await self._do(or_false(undo_last(session, by=BY)), "undone; r does it again")
-
-    @work
-    async def action_redo(self) -> None:
-        """Redo the last undo."""
-        session = self._session()
-        if session is not None:
-            await self._do(or_false(redo_last(session, by=BY)), "done again")
+            work = redo_last(session, by=BY) if redo else undo_last(session, by=BY)
+            await self._do(model.or_false(work), "done again" if redo else "undone; r does it again")
 
     @work
     async def action_delete(self) -> None:
@@ -541,7 +506,7 @@ class ChangingScreen(BrowserScreen[None]):
         opened = self.opened
         if not self.may_write():
             return
-        planned = None if opened is None else await self.tried(plan_deletion(opened.store, opened.session.id))
+        planned = None if opened is None else await self.tried(model.plan_deletion(opened.store, opened.session.id))
         if planned is None:
             return
         agreed = await self.app.push_screen_wait(Confirm(self.browser.masked(planned.question), planned.facts))
@@ -563,7 +528,7 @@ class CompareScreen(BrowserScreen[None]):
         Binding("escape,q", "leave", "Back", tooltip="go back"),
     ]
 
-    def __init__(self, opened: OpenedSession, left: str, right: str) -> None:
+    def __init__(self, opened: model.OpenedSession, left: str, right: str) -> None:
         super().__init__()
         self._opened, self._left, self._right = opened, left, right
         self._diff: LeafDiff | None = None
@@ -659,10 +624,10 @@ class SessionScreen(ChangingScreen):
             tooltip="a prompt: edit it as a new branch; a fork or task: go there; a compaction: what was before",
         ),
         *ChangingScreen.CHANGES,
-        Binding("v", "view", "View", tooltip=f"the next view: {', '.join(VIEWS)}"),
+        Binding("v", "view", "View", tooltip=f"the next view: {', '.join(model.VIEWS)}"),
         *(
             Binding(str(n), f"view({n - 1})", name, show=False, tooltip=f"view: {name}")
-            for n, name in enumerate(VIEWS, 1)
+            for n, name in enumerate(model.VIEWS, 1)
         ),
         Binding("left", "fold", "Fold", show=False, tooltip="fold what is below this entry, or go to its parent"),
         Binding("right", "unfold", "Unfold", show=False, tooltip="unfold"),
@@ -690,8 +655,8 @@ class SessionScreen(ChangingScreen):
         super().__init__()
         self._session_id = session_id
         self._wanted = entry_id
-        self._opened: OpenedSession | None = None
-        self._tree = ShownTree()
+        self._opened: model.OpenedSession | None = None
+        self._tree = model.ShownTree()
         self._seen = 0
         self._is_shown_whole = False
         self._changing = asyncio.Lock()
@@ -701,7 +666,7 @@ class SessionScreen(ChangingScreen):
         self._read: _Read | None = None
 
     @property
-    def opened(self) -> OpenedSession | None:
+    def opened(self) -> model.OpenedSession | None:
         """The session, once it was found."""
         return self._opened
 
@@ -739,7 +704,7 @@ class SessionScreen(ChangingScreen):
         """Show the end of the session, then all of it, then new entries, of whichever process."""
         try:
             session = await self.browser.store.find_session(self._session_id)
-            opened = self._opened = OpenedSession(self.browser.store, session)
+            opened = self._opened = model.OpenedSession(self.browser.store, session)
             self._seen = session.revision
             await opened.load_end()
             begin = self._wanted or session.leaf_id
@@ -754,7 +719,7 @@ class SessionScreen(ChangingScreen):
         except SessionNotFound:
             self.say("the session was deleted; esc goes back")
         except FlueError as error:
-            self.say(in_words(error))
+            self.say(model.in_words(error))
 
     async def take_changes(self) -> None:
         """Show entries that were written since the last call, by whichever process."""
@@ -803,16 +768,16 @@ class SessionScreen(ChangingScreen):
         opened = self._opened
         assert opened is not None
         row, outline = self._tree.rows[at], self._tree.outline
-        if isinstance(row, Begun):
+        if isinstance(row, model.Begun):
             depth = outline.depths[outline.place[row.entry_id]]
             text = (
                 (row.link.task_id if row.link else "") if row.info is None else row.info.shown_title or row.session_id
             )
-            return begun_row(row, self.browser.masked(text), width, depth, self.browser.glyphs)
+            return model.begun_row(row, self.browser.masked(text), width, depth, self.browser.glyphs)
         entry = outline.entries[row]
         is_folded = self._tree.is_folded(entry.id)
         marks = replace(opened.marks_of(entry), is_leaf=row == self._tree.leaf_row)
-        return entry_row(
+        return model.entry_row(
             entry,
             marks,
             self.browser.masked,
@@ -832,7 +797,7 @@ class SessionScreen(ChangingScreen):
         opened, row = self._opened, self._chosen()
         if opened is None:
             return
-        if row is None or isinstance(row, Begun):
+        if row is None or isinstance(row, model.Begun):
             self._read = None
             self.query_one(Reader).show([Text(self._about_begun(row), style="dim")])
             return
@@ -863,7 +828,7 @@ class SessionScreen(ChangingScreen):
             facts += f"\n{counted(sum(hidden), 'secret')} hidden; s shows them"
         self.query_one(Reader).show((Text(facts, style="dim"), *parts), keeps_place=keeps_place)
 
-    def _about_begun(self, row: Begun | None) -> str:
+    def _about_begun(self, row: model.Begun | None) -> str:
         if row is None:
             return "no entries in this view" if self._opened and self._opened.is_whole else ""
         kind = "fork" if row.link is None else "task"
@@ -885,7 +850,7 @@ class SessionScreen(ChangingScreen):
 
     # -- where one is ------------------------------------------------------------------------------------------
 
-    def _chosen(self) -> Row | None:
+    def _chosen(self) -> model.Row | None:
         return self._tree.row(self.query_one(RowList).at)
 
     def chosen_entry(self) -> Entry | None:
@@ -895,21 +860,21 @@ class SessionScreen(ChangingScreen):
 
     def _chosen_id(self) -> str | None:
         row = self._chosen()
-        if isinstance(row, Begun):
+        if isinstance(row, model.Begun):
             return row.entry_id
         entry = self.chosen_entry()
         return None if entry is None else entry.id
 
     def action_view(self, number: int | None = None) -> None:
         """Show the next view, or one of them."""
-        self._tree.turn_to(None if number is None else VIEWS[number])
+        self._tree.turn_to(None if number is None else model.VIEWS[number])
         if self._opened is not None:
             self._show_rows(self._chosen_id())
 
     def action_fold(self) -> None:
         """Fold the entries below the chosen entry; if there is nothing to fold, go to its parent."""
         row, tree = self._chosen(), self._tree
-        if isinstance(row, Begun):
+        if isinstance(row, model.Begun):
             self._stand_on(row.entry_id)
         elif row is not None:
             entries = tree.outline.entries
@@ -984,7 +949,7 @@ class SessionScreen(ChangingScreen):
     def action_enter(self) -> None:
         """Edit a prompt, go to a session, show the entries that a compaction replaced; else go to the text."""
         row, entry = self._chosen(), self.chosen_entry()
-        if isinstance(row, Begun):
+        if isinstance(row, model.Begun):
             if row.info is None:
                 self.say("this session was deleted")
             else:
@@ -1079,7 +1044,7 @@ class SessionsScreen(BrowserScreen[None]):
         super().__init__()
         self._sessions: list[SessionInfo] = []
         self._names: Mapping[str, str] = {}
-        self._rows: Sequence[Listed] = []
+        self._rows: Sequence[model.Listed] = []
         self._shows_tasks = False
         self._is_whole = False
 
@@ -1091,7 +1056,7 @@ class SessionsScreen(BrowserScreen[None]):
     def on_mount(self) -> None:
         """Read the sessions."""
         rows = self.query_one(RowList)
-        rows.pass_over(lambda at, step: next_session(self._rows, at, step))
+        rows.pass_over(lambda at, step: model.next_session(self._rows, at, step))
         rows.can_focus = False
         self.query_one(Input).focus()
         self.load()
@@ -1113,7 +1078,7 @@ class SessionsScreen(BrowserScreen[None]):
             if page is None:
                 return
             infos += page.sessions
-            names |= await named(self.browser.store, page.sessions)
+            names |= await model.named(self.browser.store, page.sessions)
             cursor = page.next_cursor
             is_whole = cursor is None
             if is_whole or not self._is_whole:
@@ -1183,7 +1148,7 @@ class SessionsScreen(BrowserScreen[None]):
     async def delete_chosen(self) -> None:
         """Ask whether to delete the chosen session."""
         info = self._chosen()
-        planned = None if info is None else await self.tried(plan_deletion(self.browser.store, info.id))
+        planned = None if info is None else await self.tried(model.plan_deletion(self.browser.store, info.id))
         if planned is None:
             return
         if await self.app.push_screen_wait(Confirm(self.browser.masked(planned.question), planned.facts)):
@@ -1201,7 +1166,7 @@ class SessionsScreen(BrowserScreen[None]):
         position = self._chosen()
         words = self.query_one(Input).value
         listed = [info for info in self._sessions if self._shows_tasks or info.kind != "task"]
-        self._rows = grouped(listed, words, lambda info: self.browser.masked(self._names.get(info.id, "")))
+        self._rows = model.grouped(listed, words, lambda info: self.browser.masked(self._names.get(info.id, "")))
         chosen_id = None if position is None or from_top else position.id
         ids = [row.id if isinstance(row, SessionInfo) else "" for row in self._rows]
         self.query_one(RowList).show(len(self._rows), ids.index(chosen_id) if chosen_id in ids else 0)
@@ -1216,7 +1181,7 @@ class SessionsScreen(BrowserScreen[None]):
 
     def _draw(self, at: int, width: int) -> Line:
         row = self._rows[at]
-        if isinstance(row, Project):
+        if isinstance(row, model.Project):
             return (
                 (clip(self.browser.masked(row.folder), width - 8, self.browser.glyphs.cut), "bold cyan"),
                 (f" ({row.sessions:,})", "dim"),
@@ -1256,7 +1221,7 @@ class Browser(App[None]):
         self.place = place
         self.read_only = read_only
         self.glyphs = glyphs
-        self._mask = Mask()
+        self._mask = model.Mask()
         self.shows_secrets = False
         """Whether secrets were asked for."""
         self._begin = (session_id, entry_id)
@@ -1268,9 +1233,9 @@ class Browser(App[None]):
         if session_id is not None:
             self.open_session(session_id, entry_id)
 
-    def mask(self, text: str) -> Masked:
+    def mask(self, text: str) -> model.Masked:
         """Return a text without its secrets, and how many are hidden: none once they were asked for."""
-        return Masked(text, 0) if self.shows_secrets else self._mask.masked(text)
+        return model.Masked(text, 0) if self.shows_secrets else self._mask.masked(text)
 
     def secrets(self, text: str) -> tuple[str, ...]:
         """Return the secrets in a text."""

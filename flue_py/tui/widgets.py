@@ -19,10 +19,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widgets import Input, Static, TextArea
 
-from flue_py.render.lines import (
-    Line,
-    printable,
-)
+from flue_py.render.lines import Line, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
