@@ -458,10 +458,7 @@ _MOST_FACTS = 20
 SIZE_WIDTH = 5
 COST_WIDTH = 9
 NAME_WIDTH = 9
-_ROLE_WORDS: Mapping[str, str] = {
-    "toolResult": "result",
-    "bashExecution": "shell",
-}
+_ROLE_WORDS: Mapping[str, str] = {"toolResult": "result", "bashExecution": "shell"}
 
 
 class Cost(Frozen):

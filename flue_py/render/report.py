@@ -639,10 +639,7 @@ def _stretches(numbers: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _entry_json(
-    entry: Entry,
-    session: ReportedSession,
-    place: Mapping[str, int],
-    contexts: Mapping[str, list[tuple[int, int]]],
+    entry: Entry, session: ReportedSession, place: Mapping[str, int], contexts: Mapping[str, list[tuple[int, int]]]
 ) -> JsonObject:
     """Return one entry without fields that are empty, zero or unknown.
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from functools import cache
 from pathlib import Path, PureWindowsPath
 from typing import cast
 
@@ -87,18 +88,31 @@ def path_lines(
     those between.
     """
     ids = shortest_ids([entry.id for entry in path])
-    width = max((cells(short) for short in ids.values()), default=0)
-    before = (f"{look.glyphs.on_path} ", "dim")
-    cut = len(path) if head is None or len(path) <= head + tail + 1 else head
-    end = max(cut, len(path) - tail)
+    before, fold = (f"{look.glyphs.on_path} ", "dim"), (f"{look.glyphs.fold} ", "dim")
+    return _folded_lines(path, ids, look, before, fold, leaf, len(path) if head is None else head, tail)
 
-    def line_of(entry: Entry) -> Line:
-        return entry_line(entry, ids[entry.id], look, before=before, is_leaf=entry.id == leaf)
 
-    lines = [line_of(entry) for entry in path[:cut]]
-    if path[cut:end]:
-        lines.append(fold_line(path[cut:end], width, look, before=(f"{look.glyphs.fold} ", "dim")))
-    return lines + [line_of(entry) for entry in path[end:]]
+def _folded_lines(
+    entries: Sequence[Entry],
+    ids: Mapping[str, str],
+    look: Look,
+    before: Span,
+    fold: Span,
+    leaf: str | None,
+    head: int,
+    tail: int,
+) -> list[Line]:
+    """Return lines of the first and the last entries, and one that begins with ``fold`` for those between."""
+    cut = head if len(entries) > head + tail + 1 else len(entries)
+    end = max(cut, len(entries) - tail)
+    lines = [
+        entry_line(entry, ids[entry.id], look, before=before, is_leaf=entry.id == leaf)
+        for entry in (*entries[:cut], *entries[end:])
+    ]
+    if entries[cut:end]:
+        width = max(cells(ids[entry.id]) for entry in entries)
+        lines.insert(cut, fold_line(entries[cut:end], width, look, before=fold))
+    return lines
 
 
 def context_lines(items: Sequence[ContextEntry], look: Look, *, head: int | None = None, tail: int = 0) -> list[Line]:
@@ -406,12 +420,17 @@ def row_of(value: object, names: str) -> JsonObject:
     ``names`` are separated by spaces; ``sessionId=child_id`` gives an attribute another key. An attribute that ends
     in ``_us`` is a time in microseconds.
     """
-    row: JsonObject = {}
+    return {key: _json_of(getattr(value, attribute), attribute) for key, attribute in _keys_of(names)}
+
+
+@cache
+def _keys_of(names: str) -> tuple[tuple[str, str], ...]:
+    pairs = []
     for name in names.split():
         key, _, attribute = name.rpartition("=")
-        first, *others = attribute.split("_")
-        row[key or first + "".join(map(str.capitalize, others))] = _json_of(getattr(value, attribute), attribute)
-    return row
+        first, *words = attribute.split("_")
+        pairs.append((key or first + "".join(map(str.capitalize, words)), attribute))
+    return tuple(pairs)
 
 
 def _json_of(value: object, attribute: str) -> JsonValue:
@@ -426,17 +445,8 @@ def _json_of(value: object, attribute: str) -> JsonValue:
 
 def entry_row(entry: Entry) -> JsonObject:
     """Return a whole entry: its links, its payload, and the further fields of an imported row."""
-    row: JsonObject = {
-        "id": entry.id,
-        "parentId": entry.parent_id,
-        "sessionId": entry.session_id,
-        "kind": entry.kind,
-        "role": entry.role,
-        "source": entry.source,
-        "depth": entry.depth,
-        "createdAt": iso(entry.created_at),
-        "payload": entry.data,
-    }
+    names = "id parent_id session_id kind role source depth created_at"
+    row: JsonObject = {**row_of(entry, names), "payload": entry.data}
     if entry.extra is not None:
         row["extra"] = entry.extra_fields
     return row
@@ -459,16 +469,8 @@ def tree_row(
     """
     rows: list[JsonValue] = []
     for entry in entries:
-        row: JsonObject = {
-            "id": entry.id,
-            "parentId": entry.parent_id,
-            "kind": entry.kind,
-            "role": entry.role,
-            "depth": entry.depth,
-            "createdAt": iso(entry.created_at),
-            "text": entry_text(entry),
-            "size": sizes.get(entry.id),
-        }
+        row = row_of(entry, "id parent_id kind role depth created_at")
+        row |= {"text": entry_text(entry), "size": sizes.get(entry.id)}
         if entry.id in labels:
             row["label"] = labels[entry.id]
         if costs is not None and entry.id in costs:
@@ -504,10 +506,7 @@ def cost_fields(cost: Cost | None) -> JsonObject:
     if cost is None:
         return {"cost": None, "costIsWhole": True}
     usd = known_cost(cost.picodollars, cost.is_partial)
-    return {
-        "cost": None if usd is None else exact(usd),
-        "costIsWhole": not cost.is_partial,
-    }
+    return {"cost": None if usd is None else exact(usd), "costIsWhole": not cost.is_partial}
 
 
 def entry_cost_fields(cost: EntryCost) -> JsonObject:
@@ -539,31 +538,15 @@ def tokens_and_cost(usage: Usage, told: frozenset[str]) -> JsonObject:
 
 def session_row(info: SessionInfo, name: str) -> JsonObject:
     """Return the row of a session, and the name that people know it by (`session_name`)."""
+    origin, entry_id = info.forked_from_session, info.forked_from_entry
     return {
         "id": info.id,
         "name": name,
-        "key": info.key,
-        "title": info.title,
-        "autoTitle": info.auto_title,
-        "scope": info.scope,
-        "kind": info.kind,
-        "forkedFrom": (
-            None
-            if info.forked_from_session is None
-            else {"sessionId": info.forked_from_session, "entryId": info.forked_from_entry}
-        ),
-        "leafId": info.leaf_id,
-        "revision": info.revision,
-        "cwd": info.cwd,
-        "entryCount": info.entry_count,
-        "messageCount": info.message_count,
-        "firstMessage": info.first_message,
+        **row_of(info, "key title auto_title scope kind"),
+        "forkedFrom": None if origin is None else {"sessionId": origin, "entryId": entry_id},
+        **row_of(info, "leaf_id revision cwd entry_count message_count first_message"),
         **spent_fields(info),
-        "metadata": info.metadata,
-        "completedAt": None if info.completed_us is None else iso(from_microseconds(info.completed_us)),
-        "createdAt": iso(info.created_at),
-        "activeAt": iso(info.active_at),
-        "updatedAt": iso(info.updated_at),
+        **row_of(info, "metadata completedAt=completed_us created_at active_at updated_at"),
     }
 
 
@@ -754,7 +737,8 @@ def diff_lines(
         lines.append(())
         lines.append(((f"{sign} {one_line(names[side.session_id])}", f"bold {style}"), (f"  {_place(side)}", "dim")))
         lines += [((f"  {fact}", ""),) for fact in _facts(side)]
-        lines += _entry_lines(side, ids, look, (f"{sign} ", style), show_all=show_all)
+        before, ends = (f"{sign} ", style), len(side.entries) if show_all else _SHOWN_AT_EITHER_END
+        lines += _folded_lines(side.entries, ids, look, before, before, side.leaf_id, ends, ends)
     return lines
 
 
@@ -779,24 +763,6 @@ def _facts(side: DiffSide) -> list[str]:
         for name, use in side.tools.items()
     ]
     return facts + ([f"tools: {', '.join(tools)}"] if tools else [])
-
-
-def _entry_lines(
-    side: DiffSide, ids: Mapping[str, str], look: Look, before: tuple[str, str], *, show_all: bool
-) -> list[Line]:
-    entries = side.entries
-    width = max((cells(ids[entry.id]) for entry in entries), default=0)
-    ends = _SHOWN_AT_EITHER_END
-    fold = not show_all and len(entries) > 2 * ends + 1
-    head, middle, tail = (entries[:ends], entries[ends:-ends], entries[-ends:]) if fold else (entries, (), ())
-
-    def line_of(entry: Entry) -> Line:
-        return entry_line(entry, ids[entry.id], look, before=before, is_leaf=entry.id == side.leaf_id)
-
-    lines = [line_of(entry) for entry in head]
-    if middle:
-        lines.append(fold_line(middle, width, look, before=before))
-    return lines + [line_of(entry) for entry in tail]
 
 
 def diff_row(diff: LeafDiff) -> JsonObject:
@@ -851,11 +817,7 @@ def memory_lines(memories: Sequence[Document]) -> list[Line]:
             lines.append(((f"memory{place_of(memory.info)}", "dim"),))
         first, *others = memory.body.strip().splitlines() or [""]
         lines.append(
-            (
-                (f"  [{printable(memory.type)}] ", "dim"),
-                (f"{printable(memory.name)}: ", "bold"),
-                (printable(first), ""),
-            )
+            ((f"  [{printable(memory.type)}] ", "dim"), (f"{printable(memory.name)}: ", "bold"), (printable(first), ""))
         )
         lines += [((f"    {printable(line)}", ""),) for line in others]
     return lines
