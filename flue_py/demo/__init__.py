@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import gzip
 import tempfile
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import TypeAlias
 
 import click
-from msgspec import field
 from msgspec.structs import replace
 from rich.console import Console
 from rich.rule import Rule
@@ -19,31 +19,24 @@ from rich.text import Text
 import flue_py
 from flue_py.context.tokens import count_message_tokens, count_tokens
 from flue_py.core.context import ContextEntry, entry_costs
-from flue_py.core.entries import Entry
-from flue_py.core.json import Frozen, JsonObject
+from flue_py.core.json import JsonObject
 from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.db.files import make_private_folder
 from flue_py.db.waiting import run_here
 from flue_py.errors import SessionExists
 from flue_py.formats.kit import ParseReport, SessionPart, read_lines
 from flue_py.formats.pi import PiReader
+from flue_py.render import views
 from flue_py.render.lines import ASCII, UNICODE, Line, Look, counted, printable
-from flue_py.render.views import (
-    context_lines,
-    context_summary,
-    deletion_lines,
-    path_lines,
-    session_lines,
-    session_name,
-    tree_lines,
-    usage_lines,
-)
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.system import in_full
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The steps of the demo, and what it shows of each.
+# The steps of the demo, and the lines that it shows of each.
+
+Section: TypeAlias = tuple[str, Sequence[Line]]
+"""A part of the demo: its title, and the lines below it."""
 
 MODEL = {"api": "anthropic-messages", "provider": "anthropic", "model": "claude-sonnet-4-5"}
 SUMMARY = """\
@@ -56,13 +49,6 @@ Themes for the terminal interface that users can edit while it runs, then a mino
 
 ## Next
 - The interface package was never committed with its new types: commit it, build, then release."""
-
-
-class Section(Frozen):
-    """One part of the demo."""
-
-    title: str
-    lines: list[Line] = field(default_factory=list)
 
 
 def read_transcript() -> tuple[SessionPart, ParseReport]:
@@ -86,27 +72,23 @@ async def tell(store: Store, look: Look) -> AsyncIterator[Section]:
         )
     new = replace(parsed.session, title="Themes for the terminal interface")
     session = await store.import_session(new, parsed.entries, leaf=parsed.leaves[-1])
-    yield Section(
-        "A real session of the pi coding agent",
-        [
-            _say(f"{counted(report.rows, 'row')} imported as {counted(len(parsed.entries), 'entry', 'entries')}"),
-            _say(f"session {session.id}, leaf {session.leaf_id}"),
-        ],
-    )
+    rows = f"{counted(report.rows, 'row')} imported as {counted(len(parsed.entries), 'entry', 'entries')}"
+    lines = [_line(rows), _line(f"session {session.id}, leaf {session.leaf_id}")]
+    yield "A real session of the pi coding agent", lines
     before_call, task = await _work_with(session)
-    for section in await _show(store, session, before_call, look):
+    async for section in _views_of(session, before_call, look):
         yield section
-    names = {info.id: session_name(info, None) for info in (await store.list_sessions()).sessions}
-    deletion = await store.delete_session_tree(task.id)
-    left = (await store.list_sessions()).sessions
-    yield Section("Deleting the task session", deletion_lines(deletion, names))
-    yield Section("The sessions that are left", session_lines(left, look))
+    infos = (await store.list_sessions()).sessions
+    yield "The sessions", views.session_lines(infos, look)
+    names = {info.id: views.session_name(info, None) for info in infos}
+    yield "Deleting the task session", views.deletion_lines(await store.delete_session_tree(task.id), names)
+    yield "The sessions that are left", views.session_lines((await store.list_sessions()).sessions, look)
     verified = await store.verify()
     problems = counted(len(verified.problems), "problem")
-    yield Section("The store checks itself", [_say(f"{counted(verified.entries, 'entry', 'entries')}: {problems}")])
+    yield "The store checks itself", [_line(f"{counted(verified.entries, 'entry', 'entries')}: {problems}")]
 
 
-def _say(text: str) -> Line:
+def _line(text: str) -> Line:
     return ((text, ""),)
 
 
@@ -176,38 +158,29 @@ def _usage(fresh: int, output: int, cached: int) -> JsonObject:
     }
 
 
-async def _show(store: Store, session: Session, before_call: str | None, look: Look) -> list[Section]:
+async def _views_of(session: Session, before_call: str | None, look: Look) -> AsyncIterator[Section]:
     entries = await session.get_tree()
-    look = replace(look, sizes=_sizes(entries), labels=await session.marks.labels())
-    path = await session.get_active_path()
-    items = await session.build_context_entries()
-    count = count_tokens(item.data for item in items)
-    window = await session.money.aggregate_usage_since(before_call, told=True)
-    summary = context_summary(items, count.tokens, is_estimate=count.is_estimate)
-    return [
-        Section(
-            "The tree, with its branches and its leaf",
-            tree_lines(entries, session.leaf_id, look, costs=entry_costs(entries, await session.money.entry_costs())),
-        ),
-        Section("The active path", path_lines(path, look, leaf=session.leaf_id, head=3, tail=7)),
-        Section("The context the model sees", [_say(summary), *context_lines(items, look, head=4, tail=6)]),
-        Section("The usage of the last call", usage_lines(window)),
-        Section("The sessions", session_lines((await store.list_sessions()).sessions, look)),
-    ]
-
-
-def _sizes(entries: Iterable[Entry]) -> dict[str, int]:
-    return {
+    sizes = {
         entry.id: count_message_tokens(ContextEntry(entry).data).tokens
         for entry in entries
         if entry.kind in SHOWN_KINDS
     }
+    look = replace(look, sizes=sizes, labels=await session.marks.labels())
+    costs = entry_costs(entries, await session.money.entry_costs())
+    tree = views.tree_lines(entries, session.leaf_id, look, costs=costs)
+    yield "The tree, with its branches and its leaf", tree
+    path = await session.get_active_path()
+    yield "The active path", views.path_lines(path, look, leaf=session.leaf_id, head=3, tail=7)
+    items = await session.build_context_entries()
+    count = count_tokens(item.data for item in items)
+    summary = views.context_summary(items, count.tokens, is_estimate=count.is_estimate)
+    yield "The context the model sees", [_line(summary), *views.context_lines(items, look, head=4, tail=6)]
+    window = await session.money.aggregate_usage_since(before_call, told=True)
+    yield "The usage of the last call", views.usage_lines(window)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The command ``demo``: the story on a terminal.
-
-_NEXT = "Your own are next: flue-py import auto --discover, then flue-py sessions"
 
 
 @click.command()
@@ -221,35 +194,29 @@ def demo(ctx: click.Context, database: str | None) -> None:
     if database is None and ctx.obj is not None and ctx.obj.is_named:
         database = ctx.obj.target
     console = Console(highlight=False, markup=False, emoji=False)
-    if database is not None:
-        if "://" not in database:
-            database = in_full(database)
-            make_private_folder(Path(database).parent)
-        console.print(f"database: {printable(database)} (kept)", soft_wrap=True)
-        _command_show(database, console)
+    if database is None:
+        with tempfile.TemporaryDirectory(prefix="flue-py-demo-") as folder:
+            path = Path(folder) / "sessions.db"
+            console.print(f"database: {path} (temporary, removed at the end)", soft_wrap=True)
+            run_here(_show(str(path), console))
         return
-    with tempfile.TemporaryDirectory(prefix="flue-py-demo-") as folder:
-        path = Path(folder) / "sessions.db"
-        console.print(f"database: {path} (temporary, removed at the end)", soft_wrap=True)
-        _command_show(str(path), console)
+    is_file = "://" not in database
+    if is_file:
+        database = in_full(database)
+        make_private_folder(Path(database).parent)
+    console.print(f"database: {printable(database)} (kept)", soft_wrap=True)
+    (run_here if is_file else asyncio.run)(_show(database, console))
 
 
-def _command_show(database: str, console: Console) -> None:
-    if "://" in database:
-        asyncio.run(_tell(database, console))
-    else:
-        run_here(_tell(database, console))
-
-
-async def _tell(database: str, console: Console) -> None:
+async def _show(database: str, console: Console) -> None:
     glyphs = UNICODE if console.encoding.startswith("utf") else ASCII
     async with flue_py.open(database, threads=None if "://" in database else False) as store:
-        async for section in tell(store, Look(console.width, glyphs=glyphs)):
+        async for title, lines in tell(store, Look(console.width, glyphs=glyphs)):
             console.print()
-            console.print(Rule(section.title, align="left", characters="─" if glyphs is UNICODE else "-"))
-            for line in section.lines:
+            console.print(Rule(title, align="left", characters="─" if glyphs is UNICODE else "-"))
+            for line in lines:
                 text = Text.assemble(*((printable(span_text), style) for span_text, style in line))
                 text.rstrip()
                 console.print(text, no_wrap=True, overflow="ignore", crop=False)
     console.print()
-    console.print(_NEXT, soft_wrap=True)
+    console.print("Your own are next: flue-py import auto --discover, then flue-py sessions", soft_wrap=True)
