@@ -113,11 +113,18 @@ FORMER = {
 """Former commands, and the call that does the same."""
 
 
+def _tell_of_interruption() -> None:
+    from flue_py.cli.command import tell
+
+    tell("Interrupted; what was committed before stays")
+
+
 @click.command(
     cls=LazyGroup,
     sections=SECTIONS,
     modules=MODULES,
     former=FORMER,
+    tell_of_interruption=_tell_of_interruption,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option(
@@ -144,6 +151,6 @@ def main(ctx: click.Context, database: str) -> None:
     is_named = source not in (click.core.ParameterSource.DEFAULT, click.core.ParameterSource.DEFAULT_MAP)
     ctx.obj = Place(expanded(database), is_named=is_named)
     if ctx.invoked_subcommand is None:
-        from flue_py.cli.next_steps import print_next_steps
+        from flue_py.cli.read import print_next_steps
 
         ctx.exit(print_next_steps(ctx.obj, is_typed=source is click.core.ParameterSource.COMMANDLINE))

@@ -8,22 +8,8 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import replace
 
-from flue_py.cli.command import (
-    BY,
-    ENTRY,
-    ENTRY_NAME,
-    LEAF,
-    SESSION,
-    SESSION_NAME,
-    command,
-    end_of,
-    project_option,
-    session_argument,
-    summary_options,
-    text_from_stdin,
-    why_option,
-)
-from flue_py.cli.output import Answer, appended, look, moved, plain_lines, said, shown_leaf
+from flue_py.cli import command as cli
+from flue_py.cli.command import Answer
 from flue_py.core.context import kept_turns
 from flue_py.core.json import JsonObject
 from flue_py.core.kinds import message_text
@@ -49,15 +35,11 @@ else:
 # The cherry-pick command.
 
 
-@command()
-@session_argument
-@click.argument("entries", metavar="ENTRY...", type=ENTRY_NAME, nargs=-1, required=True)
+@cli.command()
+@cli.session_argument
+@click.argument("entries", metavar="ENTRY...", type=cli.ENTRY_NAME, nargs=-1, required=True)
 @click.option(
-    "--from",
-    "source",
-    metavar="SESSION",
-    type=SESSION,
-    help="The session to copy from (default: SESSION itself).",
+    "--from", "source", metavar="SESSION", type=cli.SESSION, help="The session to copy from (default: SESSION itself)."
 )
 async def cherry_pick(session: Session, entries: tuple[str, ...], source: Session | None) -> Answer:
     """Append copies of entries of another branch or session below the leaf of SESSION.
@@ -71,7 +53,7 @@ async def cherry_pick(session: Session, entries: tuple[str, ...], source: Sessio
     done = await session.branches.cherry_pick([await there.resolve_entry_id(entry) for entry in entries], source=there)
     copies = counted(len(done.entry_ids), "entry", "entries")
     outcome = "were there already; nothing was changed" if done.replayed else "copied"
-    return appended(session, f"{copies} {outcome}; the leaf is {done.leaf_id}", done)
+    return cli.appended(session, f"{copies} {outcome}; the leaf is {done.leaf_id}", done)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -83,13 +65,13 @@ def _check(options: SimpleNamespace) -> None:
         raise click.UsageError("--branches copies all of SESSION, with its leaf; leave --at out")
 
 
-@command(check=_check)
-@session_argument
-@click.option("--at", metavar="ENTRY", type=LEAF, help="Begin at this entry (default: the leaf).")
+@cli.command(check=_check)
+@cli.session_argument
+@click.option("--at", metavar="ENTRY", type=cli.LEAF, help="Begin at this entry (default: the leaf).")
 @click.option("--branches", is_flag=True, help="Copy all of SESSION, the branches beside the path, too.")
 @click.option("--key", help="The key of the new session, by which a program opens it.")
 @click.option("--title", help="The title of the new session.")
-@project_option("The folder that the new session works in (default: that of SESSION).")
+@cli.project_option("The folder that the new session works in (default: that of SESSION).")
 async def fork(
     session: Session, at: LeafChoice, branches: bool, key: str | None, title: str | None, project: str | None
 ) -> Answer:
@@ -104,8 +86,8 @@ async def fork(
     else:
         target = await session.fork(at=at, key=key, title=title, cwd=project)
     info = target.info
-    return said(
-        f"session {info.id} begins at {shown_leaf(info.leaf_id)}", session_row(info, await target.reports.name())
+    return cli.said(
+        f"session {info.id} begins at {cli.shown_leaf(info.leaf_id)}", session_row(info, await target.reports.name())
     )
 
 
@@ -116,7 +98,7 @@ async def fork(
 def _read(ctx: click.Context, param: click.Parameter, summary: str | None) -> str | None:
     if summary is None:
         return None
-    text = text_from_stdin("--summary").strip() if summary == "-" else summary
+    text = cli.text_from_stdin("--summary").strip() if summary == "-" else summary
     if not text.strip():
         raise click.UsageError("the summary is empty")
     return text
@@ -137,17 +119,12 @@ def _check_summary(options: SimpleNamespace) -> None:
         raise click.UsageError("--mode, --model and --instructions are for --summarize")
 
 
-@command(check=_merge_back_check)
-@session_argument
-@click.argument("source", type=SESSION_NAME)
-@click.option(
-    "--summary",
-    metavar="TEXT",
-    callback=_read,
-    help="The summary; - reads it from standard input.",
-)
+@cli.command(check=_merge_back_check)
+@cli.session_argument
+@click.argument("source", type=cli.SESSION_NAME)
+@click.option("--summary", metavar="TEXT", callback=_read, help="The summary; - reads it from standard input.")
 @click.option("--summarize", is_flag=True, help="Have the summary made.")
-@summary_options
+@cli.summary_options
 async def merge_back(
     store: Store,
     session: Session,
@@ -165,7 +142,7 @@ async def merge_back(
 
     If the summary that --summarize asks for fails, nothing changes. With --json: as cherry-pick.
     """
-    there, leaf = await end_of(store, source, session)
+    there, leaf = await cli.end_of(store, source, session)
     done = await session.branches.merge_back(
         summary,
         source=there,
@@ -176,7 +153,7 @@ async def merge_back(
         instructions=instructions,
     )
     outcome = "was there already; nothing was changed" if done.replayed else "appended"
-    return appended(session, f"summary {done.entry_id} {outcome}", done)
+    return cli.appended(session, f"summary {done.entry_id} {outcome}", done)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -196,14 +173,14 @@ def _move_check(options: SimpleNamespace) -> None:
     _check_summary(options)
 
 
-@command(check=_move_check)
-@session_argument
-@click.argument("entry", type=ENTRY, required=False)
+@cli.command(check=_move_check)
+@cli.session_argument
+@click.argument("entry", type=cli.ENTRY, required=False)
 @click.option("--before-first", is_flag=True, help="Move before the first entry: the next entry is a new root.")
 @click.option("--turns", metavar="N", help="Keep the first N turns of the active path; -N drops the last N.")
 @click.option("--summarize", is_flag=True, help="Append a summary of what is left below ENTRY.")
-@summary_options
-@why_option
+@cli.summary_options
+@cli.why_option
 async def move(
     session: Session,
     entry: str | None,
@@ -227,23 +204,23 @@ async def move(
     """
     if turns is not None:
         count = kept_turns(turns, len(await session.turns()))
-        done = await session.rewind(turns=count, by=BY, why=why)
-        return moved(session, done, nothing="there is nothing to go back over")
+        done = await session.rewind(turns=count, by=cli.BY, why=why)
+        return cli.moved(session, done, nothing="there is nothing to go back over")
     if not summarize or entry is None:
-        return moved(session, await session.move_leaf(to=entry, by=BY, why=why))
+        return cli.moved(session, await session.move_leaf(to=entry, by=cli.BY, why=why))
     went = await session.navigate(
         entry,
-        by=BY,
+        by=cli.BY,
         why=why,
         model=models.open_model(model) if model else None,
         mode=mode,
         settings=_summary_settings(model),
         instructions=instructions,
     )
-    text = f"the leaf went from {shown_leaf(went.from_id)} to {shown_leaf(went.to_id)}"
+    text = f"the leaf went from {cli.shown_leaf(went.from_id)} to {cli.shown_leaf(went.to_id)}"
     if went.summary_id is not None:
         text += f", the summary of what was left: entry {went.summary_id}"
-    return said(
+    return cli.said(
         text, {"sessionId": session.id, "fromId": went.from_id, "leafId": went.to_id, "summaryId": went.summary_id}
     )
 
@@ -252,15 +229,15 @@ async def move(
 # The redo command.
 
 
-@command()
-@session_argument
-@why_option
+@cli.command()
+@cli.session_argument
+@cli.why_option
 async def redo(session: Session, why: str | None) -> Answer:
     """Redo what was undone last in SESSION.
 
     With --json: as move; moved is false if there was nothing to redo.
     """
-    return moved(session, await redo_last(session, by=BY, why=why), nothing="there is nothing to do again")
+    return cli.moved(session, await redo_last(session, by=cli.BY, why=why), nothing="there is nothing to do again")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -276,8 +253,8 @@ def _undo_check(options: SimpleNamespace) -> None:
         raise click.UsageError("--before is for --to REVISION")
 
 
-@command(check=_undo_check)
-@session_argument
+@cli.command(check=_undo_check)
+@cli.session_argument
 @click.option("--turn", is_flag=True, help="Undo the whole last turn: the last user message and what followed.")
 @click.option("--message", is_flag=True, help="With --turn: print the user message, to be sent again.")
 @click.option(
@@ -287,7 +264,7 @@ def _undo_check(options: SimpleNamespace) -> None:
     help="Restore the leaf, title, label or pin that this line of the log set.",
 )
 @click.option("--before", is_flag=True, help="With --to: restore the state before that line instead.")
-@why_option
+@cli.why_option
 async def undo(session: Session, turn: bool, message: bool, to: int | None, before: bool, why: str | None) -> Answer:
     """Take back what was done last to SESSION: a move of the leaf, or an edit of a title, label or pin.
 
@@ -300,19 +277,19 @@ async def undo(session: Session, turn: bool, message: bool, to: int | None, befo
     message whole (null if there was none). With --to an object: sessionId, changed, line (the new line, or null).
     """
     if to is not None:
-        return _restored(session, await session.go_back(to=to, before=before, by=BY, why=why))
+        return _restored(session, await session.go_back(to=to, before=before, by=cli.BY, why=why))
     if not turn:
-        return moved(session, await undo_last(session, by=BY, why=why), nothing="there is nothing to undo")
+        return cli.moved(session, await undo_last(session, by=cli.BY, why=why), nothing="there is nothing to undo")
     turns = await session.turns()
-    done = await session.rewind(turns=-1, by=BY, why=why) if turns else None
-    answer = moved(session, done, nothing="there is nothing to undo")
+    done = await session.rewind(turns=-1, by=cli.BY, why=why) if turns else None
+    answer = cli.moved(session, done, nothing="there is nothing to undo")
     fields = None if done is None else turns[-1].fields
     row = {**moved_row(session.id, done, session.leaf_id), "message": fields}
     if not message:
         return replace(answer, row=lambda: row)
     if fields is None:
         return Answer(row=lambda: row, notes=["there is no user message to take back"])
-    return Answer(lambda: plain_lines(message_text(fields)), lambda: row)
+    return Answer(lambda: cli.plain_lines(message_text(fields)), lambda: row)
 
 
 def _restored(session: Session, line: LogLine | None) -> Answer:
@@ -322,5 +299,5 @@ def _restored(session: Session, line: LogLine | None) -> Answer:
         "line": None if line is None else log_row(line),
     }
     if line is None:
-        return said("nothing changed: it is like that already", row)
-    return Answer(lambda: [((text_of(shown).strip(), ""),) for shown in log_lines([line], look())], lambda: row)
+        return cli.said("nothing changed: it is like that already", row)
+    return Answer(lambda: [((text_of(shown).strip(), ""),) for shown in log_lines([line], cli.look())], lambda: row)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import replace
 
-from flue_py.cli.command import ENTRY, ENTRY_NAME, command, expected_option, session_argument, summary_options
-from flue_py.cli.errors import CHANGED
-from flue_py.cli.output import Answer, context_change, said
+from flue_py.cli import command as cli
+from flue_py.cli.command import Answer
+from flue_py.cli.main import CHANGED
 from flue_py.core.json import JsonObject
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.core.usage import picodollars_to_usd
@@ -56,17 +56,17 @@ def _check_compact(options: SimpleNamespace) -> None:
         raise click.UsageError("--undo takes a compaction back, and goes with no other option")
 
 
-@command(check=_check_compact)
-@session_argument
+@cli.command(check=_check_compact)
+@cli.session_argument
 @click.option("--undo", is_flag=True, help="Take the compaction in effect back, one layer, instead.")
-@summary_options
+@cli.summary_options
 @click.option("--keep", metavar="TOKENS", type=click.IntRange(0), help="How much of the end stays word for word.")
 @click.option("--window", metavar="TOKENS", type=click.IntRange(1), help="The context window of the session's model.")
 @click.option("--from", "first", metavar="ENTRY", help="Compact a range that begins here, and keep both ends.")
 @click.option("--to", "last", metavar="ENTRY", help="Where the range ends (default: at the leaf).")
 @click.option("--change-log", "log", metavar="FILE", help="What was changed, by a change log (JSON), not stored calls.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
-@expected_option
+@cli.expected_option
 async def compact(
     session: Session,
     undo: bool,
@@ -117,7 +117,7 @@ async def compact(
         dry_run=dry_run,
         expected_leaf=expected,
     )
-    answer = said(_told(done), _row(session, done))
+    answer = cli.said(_told(done), _row(session, done))
     return replace(answer, code=CHANGED) if done.reason in _MEANWHILE else answer
 
 
@@ -126,11 +126,11 @@ async def _uncompact(session: Session) -> Answer:
     names = ("compactionId", "restoredId", "entryId", "tokensBefore", "tokensAfter")
     row: JsonObject = {"sessionId": session.id, **dict.fromkeys(names)}
     if done is None:
-        return said("not compacted: there is nothing to take back", row)
+        return cli.said("not compacted: there is nothing to take back", row)
     row |= row_of(done, "compaction_id restored_id tokens_before tokens_after")
     row["entryId"] = done.appended.entry_ids[0]
-    change = context_change(done.tokens_before, done.tokens_after)
-    return said(f"took compaction {done.compaction_id} back; {change}", row)
+    change = cli.context_change(done.tokens_before, done.tokens_after)
+    return cli.said(f"took compaction {done.compaction_id} back; {change}", row)
 
 
 def _told_by(mode: str, log: str, session: Session) -> Mode:
@@ -154,7 +154,7 @@ def _told(done: CompactionResult) -> str:
         )
     if done.reason is not None:
         return f"not compacted: {results.WHY_NOT.get(done.reason, done.reason)}"
-    change = context_change(done.tokens_before, done.tokens_after or 0)
+    change = cli.context_change(done.tokens_before, done.tokens_after or 0)
     return "\n".join([f"compacted by mode {done.mode}: entry {done.entry_id}; {change}", *done.notes])
 
 
@@ -172,9 +172,9 @@ def _row(session: Session, done: CompactionResult) -> JsonObject:
 # The loss command.
 
 
-@command(paged=True)
-@session_argument
-@click.argument("compaction", type=ENTRY, required=False)
+@cli.command(paged=True)
+@cli.session_argument
+@click.argument("compaction", type=cli.ENTRY, required=False)
 @click.option(
     "--most",
     metavar="N",
@@ -196,7 +196,7 @@ async def loss(session: Session, compaction: str | None, most: int) -> Answer:
     """
     report = await session.compactions.loss_report(compaction, limit=most)
     if report is None:
-        return said("not compacted: nothing is lost", {"sessionId": session.id, "compactionId": None})
+        return cli.said("not compacted: nothing is lost", {"sessionId": session.id, "compactionId": None})
     return Answer(lambda: _lines(report), lambda: {"sessionId": session.id, **report.json})
 
 
@@ -246,10 +246,10 @@ def _check(options: SimpleNamespace) -> None:
         raise click.UsageError("--keep says where a compaction ends; leave it out with --from and --to")
 
 
-@command(check=_check)
-@session_argument
+@cli.command(check=_check)
+@cli.session_argument
 @click.argument("edit", metavar="EDIT", type=click.Choice(_EDITS))
-@click.argument("entries", metavar="ENTRY...", type=ENTRY_NAME, nargs=-1)
+@click.argument("entries", metavar="ENTRY...", type=cli.ENTRY_NAME, nargs=-1)
 @click.option("--model", metavar="MODEL", help="The model of the next call (default: that of the last answer).")
 @click.option("--mode", metavar="MODE", help="How the summary of a compaction is made (default: llm).")
 @click.option("--keep", metavar="TOKENS", type=click.IntRange(0), help="How much of the end a compaction keeps.")
@@ -365,10 +365,12 @@ def _picodollars(price: EditPrice, kinds: str) -> JsonObject:
 # The recall command.
 
 
-@command(paged=True)
-@session_argument
+@cli.command(paged=True)
+@cli.session_argument
 @click.argument("words", metavar="WORDS...", nargs=-1, required=True)
-@click.option("--compaction", metavar="ENTRY", type=ENTRY, help="Look behind this one only (default: all in effect).")
+@click.option(
+    "--compaction", metavar="ENTRY", type=cli.ENTRY, help="Look behind this one only (default: all in effect)."
+)
 @click.option(
     "--most",
     metavar="N",
@@ -387,8 +389,8 @@ async def recall(session: Session, words: tuple[str, ...], compaction: str | Non
     recalled = await session.compactions.recall(compaction, " ".join(words), limit=most)
     row = {"sessionId": session.id, **recalled.json}
     if recalled.compaction_id is None:
-        return said("not compacted: all of the conversation is in the context", row)
-    return Answer(lambda: _recall_lines(recalled), lambda: row) if recalled.hits else said("nothing found", row)
+        return cli.said("not compacted: all of the conversation is in the context", row)
+    return Answer(lambda: _recall_lines(recalled), lambda: row) if recalled.hits else cli.said("nothing found", row)
 
 
 def _recall_lines(recalled: Recalled) -> Iterable[Line]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from importlib import import_module
@@ -17,6 +18,7 @@ from typing import NoReturn, TextIO, TypeVar
 
 import click
 
+from flue_py import errors
 from flue_py.core.json import Frozen
 from flue_py.errors import FlueError
 from flue_py.system import in_full
@@ -70,6 +72,101 @@ def finished(work: Coroutine[object, object, Result], *, needs_loop: bool) -> Re
     from flue_py.db.waiting import run_here
 
     return run_here(work)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The exit code of each error, for scripts. They are promised: docs/reference/README.md.
+
+FAILED = 1
+NOT_FOUND = 4
+CHANGED = 5
+TAKEN = 6
+BUSY = 7
+REFUSED = 8
+BAD_INPUT = 9
+
+_CODES: tuple[tuple[int, tuple[type[errors.FlueError], ...]], ...] = (
+    (CHANGED, (errors.LeafConflict, errors.RevisionConflict)),
+    (TAKEN, (errors.SessionExists, errors.IdempotencyConflict, errors.CallConflict, errors.ReservationSettled)),
+    (REFUSED, (errors.BudgetExceeded, errors.TaskDepthExceeded, errors.ModelRefused, errors.ContextOverflow)),
+    (BUSY, (errors.RetryOrRebase,)),
+    (
+        NOT_FOUND,
+        (
+            errors.SessionNotFound,
+            errors.EntryNotFound,
+            errors.ArtifactNotFound,
+            errors.BudgetNotFound,
+            errors.ReservationNotFound,
+            errors.AmbiguousId,
+        ),
+    ),
+    (BAD_INPUT, (errors.InvalidEntry,)),
+)
+
+CODES = tuple(code for code, _ in _CODES)
+
+
+def exit_code_of(error: errors.FlueError) -> int:
+    """Return the exit code of a command that this error ended."""
+    return next((code for code, kinds in _CODES if isinstance(error, kinds)), FAILED)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Error messages of the library, with commands in place of Python calls.
+
+_PHRASES = {
+    "with again=True": "with --again",
+    "create it, or list_sessions()": "flue-py sessions lists those that are there",
+    "open it with mode='get' or 'get_or_create'": "choose another, or use the one that is there",
+    "name its scope, or open it with mode='get_or_create'": "flue-py sessions lists those that are there",
+    "open it with mode='create'": "choose one that is there",
+    "open it with mode='get'": "choose another",
+    "call refresh() and decide again, or append with on_conflict='branch'": "look at it, and run the command again",
+    "read what has changed since (changes() or refresh()) and decide again": "look at it, and run the command again",
+    "refresh() and look before you repeat it, or use an idempotency_key": "look at it before you repeat the command",
+    "or open with durability='normal'": "or ask who runs the server",
+    "exclude() the copy": "use flue-py exclude on the copy",
+}
+_COMMANDS = {
+    "copy_store": "copy",
+    "list_sessions": "sessions",
+    "list_budgets": "budget list",
+    "set_budget": "budget set",
+    "delete_budget": "budget rm",
+    "forget": "memory rm",
+    "remember": "memory add",
+    "delete_session_tree": "rm",
+    "move_leaf": "move",
+    "go_back": "undo --to",
+    "rewind": "move --turns",
+    "uncompact": "compact --undo",
+    "include": "exclude --clear",
+    "unpin": "pin --clear",
+    "get_tree": "tree",
+    "loss_report": "loss",
+    "read_bundle": "unbundle",
+    "write_bundle": "bundle",
+    "import_file": "import",
+    "set_label": "label",
+}
+_SAME = frozenset(
+    ["verify", "salvage", "backup", "undo", "redo", "exclude", "pin", "fork", "migrate", "compact", "recall"]
+)
+_CALL = re.compile(r"\b(?:store\.|session\.|flue_py\.|await )*([a-z_]+)\(\)")
+
+
+def in_commands(message: str) -> str:
+    """Return an error's message with commands in the place of the calls in it."""
+    for phrase, command in _PHRASES.items():
+        message = message.replace(phrase, command)
+    return _CALL.sub(lambda call: _command(call[1]), message)
+
+
+def _command(call: str) -> str:
+    if call in _SAME:
+        return f"flue-py {call}"
+    return f"flue-py {_COMMANDS[call]}" if call in _COMMANDS else call.replace("_", " ")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -166,10 +263,12 @@ class LazyGroup(HelpfulGroup):
         sections: Mapping[str, Mapping[str, str]],
         modules: Mapping[str, str],
         former: Mapping[str, str],
+        tell_of_interruption: Callable[[], None],
         **extra: object,
     ) -> None:
         super().__init__(*args, **extra)  # type: ignore[arg-type]
         self.former = former
+        self._tell_of_interruption = tell_of_interruption
         self._sections = sections
         self._names = [name for section in sections.values() for name in section]
         self._modules = {name: modules[title] for title, section in sections.items() for name in section}
@@ -222,28 +321,26 @@ class LazyGroup(HelpfulGroup):
         """
         is_terminal = sys.stdout is not None and sys.stdout.isatty()
         self.invoke_without_command, self.no_args_is_help = is_terminal, not is_terminal
-        with _told_in_one_line(info_name or "flue-py"):
+        with _told_in_one_line(info_name or "flue-py", self._tell_of_interruption):
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command, and flush its output.
 
-        An error of this library or of the system is one line on stderr; its exit code is that of `cli.codes`, or 1. A
+        An error of this library or of the system is one line on stderr; its exit code is that of `exit_code_of`. A
         wrong call exits 2, an interruption 130, and a closed pipe 141, as SIGPIPE would.
         """
-        with _told_in_one_line(ctx.command_path):
+        with _told_in_one_line(ctx.command_path, self._tell_of_interruption):
             result = super().invoke(ctx)
             sys.stdout.flush()
             return result
 
 
 @contextmanager
-def _told_in_one_line(command_path: str) -> Iterator[None]:
+def _told_in_one_line(command_path: str, tell_of_interruption: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     except FlueError as error:
-        from flue_py.cli.errors import exit_code_of, in_commands
-
         raise Told(on_one_line(in_commands(str(error))), exit_code_of(error)) from error
     except click.UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command gets its help
@@ -256,9 +353,7 @@ def _told_in_one_line(command_path: str) -> Iterator[None]:
         where = "" if error.filename is None else f"{error.filename}: "
         raise click.ClickException(on_one_line(f"{where}{error.strerror or error}")) from error
     except KeyboardInterrupt:
-        from flue_py.cli.output import tell
-
-        tell("Interrupted; what was committed before stays")
+        tell_of_interruption()
         _exit(INTERRUPTED)
 
 

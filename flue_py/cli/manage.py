@@ -12,27 +12,9 @@ import click
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
 import flue_py
-from flue_py.cli.command import (
-    SESSION_NAME,
-    Plan,
-    command,
-    destructive,
-    document_plan,
-    folder_named,
-    plan_for,
-    scope_option,
-)
+from flue_py.cli import command as cli
+from flue_py.cli.command import Answer, Plan
 from flue_py.cli.main import HelpfulGroup, Place, expanded, finished, is_only_readable
-from flue_py.cli.output import (
-    Answer,
-    joined,
-    look,
-    name_of,
-    plain_lines,
-    print_document,
-    progress_bar,
-    said,
-)
 from flue_py.core.entries import from_microseconds
 from flue_py.core.json import JsonObject
 from flue_py.core.sessions import Deletion, DocumentInfo, ScopeDeletion
@@ -43,24 +25,8 @@ from flue_py.db.migrate import migrate as bring_up_to_date
 from flue_py.db.schema import Migrated, creation_sql, migrations_directory, upgrade_sql
 from flue_py.db.waiting import ON_LOOP, OnCaller
 from flue_py.errors import InvalidArgument, StoreUnavailable
+from flue_py.render import views
 from flue_py.render.lines import Line, Span, counted, one_line, printable, table
-from flue_py.render.views import (
-    DASH,
-    deletion_lines,
-    deletion_row,
-    document_row,
-    dollars,
-    facts_lines,
-    info_row,
-    minute,
-    problem_rows,
-    row_of,
-    scope_deletion_lines,
-    scope_deletion_row,
-    store_facts,
-    store_row,
-    verify_row,
-)
 from flue_py.runtime.housekeeping import find_completed, find_older, find_prunable, parse_age
 from flue_py.sessions.search import all_sessions
 from flue_py.sessions.store import Store
@@ -71,7 +37,7 @@ from flue_py.transfer.export import FilesReport, add_files
 # The backup command.
 
 
-@command()
+@cli.command()
 @click.argument("target", metavar="TARGET", type=click.Path(path_type=Path))
 @click.option("--overwrite", is_flag=True, help="Replace an existing file, once the copy is complete.")
 @click.option("--no-verify", is_flag=True, help="Do not verify the copy.")
@@ -83,12 +49,12 @@ async def backup(store: Store, target: Path, overwrite: bool, no_verify: bool) -
     A store on PostgreSQL is backed up by pg_dump. With --json: an object: path, sizeBytes, sessions, entries,
     verified.
     """
-    with progress_bar("backing up", "pages") as tell:
+    with cli.progress_bar("backing up", "pages") as tell:
         copied = await store.backup(target, overwrite=overwrite, verify=not no_verify, progress=tell)
-    row = row_of(copied, "path size_bytes sessions entries verified=is_verified")
+    row = views.row_of(copied, "path size_bytes sessions entries verified=is_verified")
     holds = f"{counted(copied.sessions, 'session')}, {counted(copied.entries, 'entry', 'entries')}"
     checked = "verified" if copied.is_verified else "not verified"
-    return said(f"{copied.path}: {holds}, {copied.size_bytes:,} bytes, {checked}", row)
+    return cli.said(f"{copied.path}: {holds}, {copied.size_bytes:,} bytes, {checked}", row)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -110,7 +76,7 @@ def completion(ctx: click.Context, shell: str) -> None:
     root = ctx.find_root()
     source = _SHELLS[shell](root.command, {}, "flue-py", _VARIABLE)
     # Not source(): it starts a bash to ask for its version, which need not be the one that will read this.
-    print_document(source.source_template % source.source_vars())
+    cli.print_document(source.source_template % source.source_vars())
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -119,7 +85,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 _SHOWN = 10
 
 
-@command()
+@cli.command()
 @click.argument("source")
 @click.argument("target")
 @click.option("--no-verify", is_flag=True, help="Do not verify both databases at the end.")
@@ -152,7 +118,7 @@ async def _copy(source: Place, target: Place, *, verify: bool, needs_loop: bool)
         if target.is_file:
             make_private_folder(Path(target.target).parent)
         async with flue_py.open(target.target, threads=threads) as theirs:
-            with progress_bar("copying", "sessions") as tell:
+            with cli.progress_bar("copying", "sessions") as tell:
 
                 def on_progress(now: CopyProgress) -> None:
                     tell(now.sessions, now.sessions_total, now.phase)
@@ -170,7 +136,7 @@ def _require_file(place: Place) -> None:
 
 
 def _lines(report: CopyReport) -> list[Line]:
-    trees = joined(
+    trees = cli.joined(
         [
             f"{number:,} {outcome}" if number else ""
             for number, outcome in (
@@ -210,7 +176,7 @@ def _lines(report: CopyReport) -> list[Line]:
 
 
 def _written(report: CopyReport) -> str:
-    return joined(
+    return cli.joined(
         [
             counted(report.sessions, "session"),
             counted(report.entries, "entry", "entries"),
@@ -234,22 +200,22 @@ def _named(ids: tuple[str, ...], count: int) -> str:
 
 def _row(report: CopyReport) -> JsonObject:
     documents_left = [
-        {**left.document._asdict(), **row_of(left, "refused=is_refused reason")} for left in report.documents_left
+        {**left.document._asdict(), **views.row_of(left, "refused=is_refused reason")} for left in report.documents_left
     ]
     return {
-        **row_of(report, "complete=is_complete trees_copied trees_refreshed trees_unchanged sessions entries"),
-        **row_of(report, "paidCalls=calls budgets budgets_kept"),
-        "budgetsLeft": [row_of(left, "budget_id refused=is_refused reason") for left in report.budgets_left],
-        **row_of(report, "documents documents_kept"),
+        **views.row_of(report, "complete=is_complete trees_copied trees_refreshed trees_unchanged sessions entries"),
+        **views.row_of(report, "paidCalls=calls budgets budgets_kept"),
+        "budgetsLeft": [views.row_of(left, "budget_id refused=is_refused reason") for left in report.budgets_left],
+        **views.row_of(report, "documents documents_kept"),
         "documentsLeft": [*documents_left],
-        **row_of(report, "payload_bytes removed_ids"),
-        "refused": [row_of(refusal, "session_id reason") for refusal in report.refused],
-        **row_of(report, "only_in_target only_in_target_ids"),
-        "source": store_row(report.source),
-        "target": store_row(report.target),
-        **row_of(report, "source_went_on verified"),
-        "sourceProblems": problem_rows(report.source_problems),
-        "targetProblems": problem_rows(report.target_problems),
+        **views.row_of(report, "payload_bytes removed_ids"),
+        "refused": [views.row_of(refusal, "session_id reason") for refusal in report.refused],
+        **views.row_of(report, "only_in_target only_in_target_ids"),
+        "source": views.store_row(report.source),
+        "target": views.store_row(report.target),
+        **views.row_of(report, "source_went_on verified"),
+        "sourceProblems": views.problem_rows(report.source_problems),
+        "targetProblems": views.problem_rows(report.target_problems),
     }
 
 
@@ -257,21 +223,21 @@ def _row(report: CopyReport) -> JsonObject:
 # The info command.
 
 
-@command()
+@cli.command()
 async def info(store: Store) -> Answer:
     """Show where the database is, its format and its size.
 
     With --json: an object: location, backend, formatVersion, sessions, entries, ledgerRows, documents, sizeBytes.
     """
     facts = await store.info()
-    return Answer(lambda: facts_lines(store_facts(facts), look()), lambda: store_row(facts))
+    return Answer(lambda: views.facts_lines(views.store_facts(facts), cli.look()), lambda: views.store_row(facts))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The migrate command.
 
 
-@command()
+@cli.command()
 @click.option("--sql", "only_sql", is_flag=True, help="Print the SQL that creates a database, and connect to nothing.")
 @click.option(
     "--from", "from_format", metavar="N", type=int, help="With --sql: print the SQL that upgrades from format N."
@@ -304,10 +270,10 @@ def migrate(place: Place, only_sql: bool, from_format: int | None, only_ini: boo
     row: JsonObject = {
         "location": done.location,
         "did": _did(done),
-        **row_of(done, "fromFormat=found formatVersion=format"),
+        **views.row_of(done, "fromFormat=found formatVersion=format"),
         "backup": None if done.backup is None else str(done.backup),
     }
-    return said(_sentence(done), row)
+    return cli.said(_sentence(done), row)
 
 
 def _did(done: Migrated) -> str:
@@ -330,7 +296,7 @@ def _sentence(done: Migrated) -> str:
 # The reprice command.
 
 
-@command(bar="pricing")
+@cli.command(bar="pricing")
 @click.option("--yes", is_flag=True, help="Write the costs. Without it they are only shown.")
 async def reprice(store: Store, yes: bool) -> Answer:
     """Price the calls whose cost is unknown, at the prices of their day.
@@ -351,10 +317,10 @@ async def reprice(store: Store, yes: bool) -> Answer:
             heads = ("provider", "model", "calls", "US dollars", "stays unknown")
             rows = [
                 (
-                    row.provider or DASH,
-                    row.model or DASH,
+                    row.provider or views.DASH,
+                    row.model or views.DASH,
                     f"{row.calls:,}",
-                    DASH if row.usd is None else dollars(row.usd),
+                    views.DASH if row.usd is None else views.dollars(row.usd),
                     row.why or "",
                 )
                 for row in done.rows
@@ -365,7 +331,7 @@ async def reprice(store: Store, yes: bool) -> Answer:
             text = "every call has a known cost"
         else:
             would = "would get a cost" if done.dry_run else "got a cost"
-            text = f"{counted(done.calls, 'call')} {would}, {dollars(done.usd)} US dollars in all"
+            text = f"{counted(done.calls, 'call')} {would}, {views.dollars(done.usd)} US dollars in all"
             text += f"; {done.unknown_calls:,} unknown" if done.unknown_calls else ""
         yield ((text, "bold"),)
         if done.dry_run and done.calls:
@@ -391,9 +357,9 @@ def _check_rm(options: SimpleNamespace) -> None:
         raise click.UsageError("SESSION, --inactive-for, and --config-gone exclude each other; give one of them")
 
 
-@destructive(check=_check_rm)
-@click.argument("session", type=SESSION_NAME, required=False)
-@scope_option
+@cli.destructive(check=_check_rm)
+@click.argument("session", type=cli.SESSION_NAME, required=False)
+@cli.scope_option
 @click.option(
     "--inactive-for", metavar="AGE", callback=_age, help="Delete sessions last active that long ago: 30d, 4w or 12h."
 )
@@ -420,27 +386,28 @@ async def rm(
     entriesDeleted and entriesKept (null with --dry-run), memories, files, budgets, callsKept.
     """
     if inactive_for is not None:
-        return await plan_for(store, find_older(store, inactive_for, datetime.now(UTC)))
+        return await cli.plan_for(store, find_older(store, inactive_for, datetime.now(UTC)))
     if config_gone or without_config:
-        return await plan_for(store, find_prunable(store, without_config=without_config))
+        return await cli.plan_for(store, find_prunable(store, without_config=without_config))
     if session is None:
         return await _plan_for_scope(store)
     if session.lower() == "all" and not any(
         session in (info.id, info.key) for info in await all_sessions(store.backend, scope=store.scope)
     ):
-        return await plan_for(store, find_completed(store))
+        return await cli.plan_for(store, find_completed(store))
     target = await store.find_session(session)
     seen = target.revision
     planned = await store.delete_session_tree(target.id, dry_run=True, expected_revision=seen)
-    names = {session_id: await name_of(store, session_id) for session_id in planned.session_ids}
+    names = {session_id: await cli.name_of(store, session_id) for session_id in planned.session_ids}
 
     def shown(deletion: Deletion, *, dry_run: bool) -> Answer:
         return Answer(
-            lambda: deletion_lines(deletion, names, dry_run=dry_run), lambda: deletion_row(deletion, dry_run=dry_run)
+            lambda: views.deletion_lines(deletion, names, dry_run=dry_run),
+            lambda: views.deletion_row(deletion, dry_run=dry_run),
         )
 
     async def go(store: Store) -> Answer:
-        with progress_bar("deleting"):
+        with cli.progress_bar("deleting"):
             return shown(await store.delete_session_tree(target.id, expected_revision=seen), dry_run=False)
 
     return Plan(counted(len(planned.session_ids), "session"), shown(planned, dry_run=True), go)
@@ -453,10 +420,10 @@ async def _plan_for_scope(store: Store) -> Plan:
     planned = await store.delete_scope(scope, dry_run=True)
 
     def shown(deletion: ScopeDeletion) -> Answer:
-        return Answer(lambda: scope_deletion_lines(deletion), lambda: scope_deletion_row(deletion))
+        return Answer(lambda: views.scope_deletion_lines(deletion), lambda: views.scope_deletion_row(deletion))
 
     async def go(store: Store) -> Answer:
-        with progress_bar("deleting"):
+        with cli.progress_bar("deleting"):
             return shown(await store.delete_scope(scope, dry_run=False))
 
     is_empty = not (planned.session_ids or planned.memories or planned.files or planned.budgets or planned.calls)
@@ -473,7 +440,7 @@ SOMETHING_LOST = 3
 _SALVAGE_SHOWN = 20
 
 
-@command()
+@cli.command()
 @click.argument("damaged", metavar="DAMAGED", type=click.Path(path_type=Path))
 @click.argument("new", metavar="NEW", type=click.Path(path_type=Path))
 def salvage(damaged: Path, new: Path) -> Answer:
@@ -485,7 +452,7 @@ def salvage(damaged: Path, new: Path) -> Answer:
     With --json: an object: path, complete, sessions, entries, calls, documents (how many were rescued),
     damagedPages, and lost and changed, lists of objects: what, sessionId, entryId, detail.
     """
-    with progress_bar("rescuing"):
+    with cli.progress_bar("rescuing"):
         report = salvage_file(damaged, new)
     code = 0 if report.is_complete else SOMETHING_LOST
     return Answer(lambda: _salvage_lines(report, new), lambda: _salvage_row(report, new), code=code)
@@ -513,9 +480,9 @@ def _more(count: int, outcome: str) -> list[Line]:
 def _salvage_row(report: SalvageReport, new: Path) -> JsonObject:
     return {
         "path": str(new),
-        **row_of(report, "complete=is_complete sessions entries calls documents damaged_pages"),
-        "lost": [row_of(loss, "what session_id entry_id detail") for loss in report.losses],
-        "changed": [row_of(change, "what session_id entry_id detail") for change in report.changes],
+        **views.row_of(report, "complete=is_complete sessions entries calls documents damaged_pages"),
+        "lost": [views.row_of(loss, "what session_id entry_id detail") for loss in report.losses],
+        "changed": [views.row_of(change, "what session_id entry_id detail") for change in report.changes],
     }
 
 
@@ -536,11 +503,11 @@ store.synonyms = {"ls": "list", "import": "add", "remove": "rm", "delete": "rm",
 _project = click.option("--project", metavar="FOLDER", help="What is for this folder alone (default: for all).")
 
 
-@command(group=store, create=True)
+@cli.command(group=store, create=True)
 @click.argument("path")
 @click.option("--name", metavar="NAME", help="The name it gets; of a folder, what its files' names begin with.")
 @_project
-@scope_option
+@cli.scope_option
 async def add(store: Store, path: str, name: str | None, project: str | None) -> Answer:
     """Add PATH, a file or a folder, in place of what has its name.
 
@@ -550,55 +517,55 @@ async def add(store: Store, path: str, name: str | None, project: str | None) ->
     Everything else has to be text in UTF-8. Exit code 1 if a file of a folder was not added. With --json: an
     object: added (as in list), refused (a list of name, reason), notes.
     """
-    report = await add_files(store, path, name=name, project=folder_named(project))
+    report = await add_files(store, path, name=name, project=cli.folder_named(project))
     return Answer(lambda: _report_lines(report), lambda: _report_json(report), code=1 if report.refused else 0)
 
 
-@command("list", group=store, paged=True)
+@cli.command("list", group=store, paged=True)
 @click.option("--project", metavar="FOLDER", help="Only those for this folder.")
-@scope_option
+@cli.scope_option
 async def list_(store: Store, project: str | None) -> Answer:
     """List the files with type and size, by project and name.
 
     With --json: a list of name, type, space (empty), project (null for all folders), scope, source, characters,
     createdAt, changedAt.
     """
-    files = await store.files(project=None if project is None else folder_named(project))
-    return Answer(lambda: _store_lines(files), lambda: [info_row(file) for file in files])
+    files = await store.files(project=None if project is None else cli.folder_named(project))
+    return Answer(lambda: _store_lines(files), lambda: [views.info_row(file) for file in files])
 
 
-@command(group=store, paged=True)
+@cli.command(group=store, paged=True)
 @click.argument("name")
 @_project
-@scope_option
+@cli.scope_option
 async def show(store: Store, name: str, project: str | None) -> Answer:
     """Show the text of the file NAME.
 
     With --json: an object as in list, with text.
     """
-    folder = folder_named(project)
+    folder = cli.folder_named(project)
     document = await store.read_file(name, project=folder)
     if document is None:
         raise InvalidArgument(f"there is no file {_called(name, folder)}; list has their names")
-    return Answer(lambda: plain_lines(document.body), lambda: document_row(document))
+    return Answer(lambda: cli.plain_lines(document.body), lambda: views.document_row(document))
 
 
-@destructive("rm", group=store)
+@cli.destructive("rm", group=store)
 @click.argument("name")
 @_project
-@scope_option
+@cli.scope_option
 async def store_rm(store: Store, name: str, project: str | None) -> Plan:
     """Delete the file NAME. Its text is kept nowhere.
 
     With --json: an object: dryRun, and deleted, as in list, or null if there was none.
     """
-    folder = folder_named(project)
+    folder = cli.folder_named(project)
 
     async def remove(store: Store) -> bool:
         return await store.remove_file(name, project=folder)
 
     document = await store.read_file(name, project=folder)
-    return document_plan(document, _called(name, folder), remove, ("file", "delete", "deleted", "deleted"))
+    return cli.document_plan(document, _called(name, folder), remove, ("file", "delete", "deleted", "deleted"))
 
 
 def _called(name: str, folder: str) -> str:
@@ -607,29 +574,29 @@ def _called(name: str, folder: str) -> str:
 
 def _store_lines(files: Sequence[DocumentInfo]) -> list[Line]:
     if not files:
-        return plain_lines("there are no files")
+        return cli.plain_lines("there are no files")
     rows: list[list[Span]] = [[(name, "dim") for name in ("file", "characters", "changed", "type", "project")]]
     for file in files:
-        about: list[Span] = [(f"{file.chars:,}", ""), (minute(from_microseconds(file.changed_us)), "")]
+        about: list[Span] = [(f"{file.chars:,}", ""), (views.minute(from_microseconds(file.changed_us)), "")]
         rows.append([(one_line(file.name), "bold"), *about, (one_line(file.type), ""), (one_line(file.project), "dim")])
     return table(rows, right=frozenset({1}))
 
 
 def _report_lines(report: FilesReport) -> list[Line]:
-    lines = plain_lines(f"added {counted(len(report.added), 'file')}")
+    lines = cli.plain_lines(f"added {counted(len(report.added), 'file')}")
     if report.added:
         lines += _store_lines(report.added)
     for refusal in report.refused:
-        lines += plain_lines(f"not added: {one_line(refusal.name)}: {one_line(refusal.reason)}")
+        lines += cli.plain_lines(f"not added: {one_line(refusal.name)}: {one_line(refusal.reason)}")
     for note in report.notes:
-        lines += plain_lines(f"note: {one_line(note)}")
+        lines += cli.plain_lines(f"note: {one_line(note)}")
     return lines
 
 
 def _report_json(report: FilesReport) -> JsonObject:
     return {
-        "added": [info_row(file) for file in report.added],
-        "refused": [row_of(refusal, "name reason") for refusal in report.refused],
+        "added": [views.info_row(file) for file in report.added],
+        "refused": [views.row_of(refusal, "name reason") for refusal in report.refused],
         "notes": [*report.notes],
     }
 
@@ -638,7 +605,7 @@ def _report_json(report: FilesReport) -> JsonObject:
 # The verify command.
 
 
-@command(bar="verifying")
+@cli.command(bar="verifying")
 async def verify(store: Store) -> Answer:
     """Check everything that is stored twice, and show what disagrees. Exit code 1 if something does.
 
@@ -653,4 +620,4 @@ async def verify(store: Store) -> Answer:
         entries = counted(report.entries, "entry", "entries")
         yield ((f"{counted(report.sessions, 'session')}, {entries}: {problems}", "bold"),)
 
-    return Answer(lines, lambda: verify_row(report), code=1 if report.problems else 0)
+    return Answer(lines, lambda: views.verify_row(report), code=1 if report.problems else 0)

@@ -8,38 +8,15 @@ from typing import Literal, TypeVar
 
 import click
 
-from flue_py.cli.command import (
-    BY,
-    SESSION,
-    Plan,
-    command,
-    destructive,
-    document_plan,
-    entry_argument,
-    folder_named,
-    scope_option,
-    session_argument,
-    text_from_stdin,
-    why_option,
-)
+from flue_py.cli import command as cli
+from flue_py.cli.command import Answer, Plan
 from flue_py.cli.main import HelpfulGroup
-from flue_py.cli.output import Answer, context_change, look, marked, part_option, said
 from flue_py.core.json import JsonObject
 from flue_py.core.ledger import Budget, Money, shown_amount
 from flue_py.core.sessions import Document, DocumentFilter, DocumentName
 from flue_py.errors import AmbiguousId, BudgetNotFound
+from flue_py.render import views
 from flue_py.render.lines import counted, printable
-from flue_py.render.views import (
-    budget_facts,
-    budget_lines,
-    budget_row,
-    document_row,
-    facts_lines,
-    held_row,
-    info_row,
-    memory_lines,
-    place_of,
-)
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import REPL, Store
 
@@ -85,8 +62,8 @@ def _check_set(options: SimpleNamespace) -> None:
     _begins(options.spent_so_far, options.cost)
 
 
-@command("set", group=budget, check=_check_set)
-@click.argument("session", type=SESSION, required=False)
+@cli.command("set", group=budget, check=_check_set)
+@click.argument("session", type=cli.SESSION, required=False)
 @click.option("--scope", help="Cover all sessions of this tenant or user, instead of SESSION.")
 @click.option("--scope-prefix", help="Cover all sessions whose scope begins with this, instead of SESSION.")
 @click.option("--tasks", is_flag=True, help="Cover the task sessions of SESSION, too, and theirs.")
@@ -115,7 +92,7 @@ async def set_(
         f"budget {budget.id} of {budget.target}: {shown_amount(budget.allowed, budget.unit)} allowed, "
         f"{shown_amount(budget.left, budget.unit)} left"
     )
-    return said(text, budget_row(budget))
+    return cli.said(text, views.budget_row(budget))
 
 
 def _check_list(options: SimpleNamespace) -> None:
@@ -123,14 +100,14 @@ def _check_list(options: SimpleNamespace) -> None:
         raise click.UsageError("name a SESSION or give --scope or --scope-prefix, not both")
 
 
-@command("list", group=budget, check=_check_list)
-@click.argument("session", type=SESSION, required=False)
-@scope_option
+@cli.command("list", group=budget, check=_check_list)
+@click.argument("session", type=cli.SESSION, required=False)
+@cli.scope_option
 @click.option("--scope-prefix", help="Only the budgets of scopes that begin with this.")
 async def list_(store: Store, session: Session | None, scope_prefix: str | None) -> Answer:
     """List all budgets, oldest first, or those that cover SESSION."""
     budgets = await _all_budgets(store, scope_prefix) if session is None else await session.money.budgets()
-    return Answer(lambda: budget_lines(budgets), lambda: [budget_row(budget) for budget in budgets])
+    return Answer(lambda: views.budget_lines(budgets), lambda: [views.budget_row(budget) for budget in budgets])
 
 
 async def _all_budgets(store: Store, scope_prefix: str | None = None) -> list[Budget]:
@@ -162,19 +139,19 @@ async def _find_budget(store: Store, name: str) -> Budget:
     return matches[0]
 
 
-@command(group=budget)
+@cli.command(group=budget)
 @budget_argument
 async def show(store: Store, budget_id: str) -> Answer:
     """Show BUDGET: what is allowed, spent, reserved and left, and the open reservations."""
     budget = await _find_budget(store, budget_id)
     reservations = await store.held_amounts(budget.id)
     return Answer(
-        lambda: facts_lines(budget_facts(budget, reservations), look()),
-        lambda: {**budget_row(budget), "held": [held_row(amount, budget.unit) for amount in reservations]},
+        lambda: views.facts_lines(views.budget_facts(budget, reservations), cli.look()),
+        lambda: {**views.budget_row(budget), "held": [views.held_row(amount, budget.unit) for amount in reservations]},
     )
 
 
-@destructive(group=budget)
+@cli.destructive(group=budget)
 @budget_argument
 async def rm(store: Store, budget_id: str) -> Plan:
     """Delete BUDGET and its reservations. The ledger is kept."""
@@ -182,7 +159,7 @@ async def rm(store: Store, budget_id: str) -> Plan:
 
     def answer(budget: Budget, verb: str, *, dry_run: bool) -> Answer:
         text = f"{verb} budget {budget.id} of {budget.target}, {shown_amount(budget.spent, budget.unit)} spent"
-        return said(text, {**budget_row(budget), "dryRun": dry_run})
+        return cli.said(text, {**views.budget_row(budget), "dryRun": dry_run})
 
     async def go(store: Store) -> Answer:
         return answer(await store.delete_budget(planned.id), "deleted", dry_run=False)
@@ -197,12 +174,12 @@ async def rm(store: Store, budget_id: str) -> Plan:
 clear_option = click.option("--clear", is_flag=True, help="Take it back.")
 
 
-@command()
-@session_argument
-@entry_argument
-@part_option
+@cli.command()
+@cli.session_argument
+@cli.entry_argument
+@cli.part_option
 @clear_option
-@why_option
+@cli.why_option
 async def exclude(session: Session, entry: str, part: int | str | None, clear: bool, why: str | None) -> Answer:
     """Leave ENTRY of SESSION, or a part of it, out of the context; with --clear put it back.
 
@@ -210,8 +187,8 @@ async def exclude(session: Session, entry: str, part: int | str | None, clear: b
     With --json: as pin.
     """
     if clear:
-        return marked(session, "included", entry, await session.marks.include(entry, part, by=BY, why=why))
-    return marked(session, "excluded", entry, await session.marks.exclude(entry, part, by=BY, why=why))
+        return cli.marked(session, "included", entry, await session.marks.include(entry, part, by=cli.BY, why=why))
+    return cli.marked(session, "excluded", entry, await session.marks.exclude(entry, part, by=cli.BY, why=why))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -223,12 +200,12 @@ def _check(options: SimpleNamespace) -> None:
         raise click.UsageError("give the TEXT of the label, or --clear")
 
 
-@command(check=_check)
-@session_argument
-@entry_argument
+@cli.command(check=_check)
+@cli.session_argument
+@cli.entry_argument
 @click.argument("text", required=False)
 @click.option("--clear", "is_removal", is_flag=True, help="Remove the label.")
-@why_option
+@cli.why_option
 async def label(
     session: Session, entry: str, text: str | None, is_removal: bool, why: str | None, as_json: bool
 ) -> Answer:
@@ -238,11 +215,11 @@ async def label(
     """
     from flue_py.context.tokens import count_tokens
 
-    await session.marks.set_label(entry, text, by=BY, why=why)
+    await session.marks.set_label(entry, text, by=cli.BY, why=why)
     tokens = 0 if as_json else count_tokens(await session.build_context()).tokens
     done = f"entry {entry} is called {text}" if text else f"entry {entry} has no label"
     row: JsonObject = {"sessionId": session.id, "entryId": entry, "label": text}
-    return said(f"{done}; {context_change(tokens, tokens)}", row)
+    return cli.said(f"{done}; {cli.context_change(tokens, tokens)}", row)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -271,34 +248,36 @@ def _space(agent: str | None) -> str:
     return REPL if agent is None else f"agents/{agent}"
 
 
-@command(group=memory, create=True)
+@cli.command(group=memory, create=True)
 @click.argument("name")
 @click.argument("text")
 @click.option("--type", "type_", metavar="WORD", default="user", show_default=True, help="What it is about.")
 @agent_option
 @project_option
-@scope_option
+@cli.scope_option
 async def add(store: Store, name: str, text: str, type_: str, agent: str | None, project: str | None) -> Answer:
     """Remember TEXT under NAME, in place of what was remembered under it. "-" reads TEXT from standard input.
 
     A WORD of --type is user, feedback, project, reference or another one. A database that is missing is made.
     """
-    body = text_from_stdin("TEXT") if text == "-" else text
-    info = await store.remember(name, body, type=type_, space=_space(agent), project=folder_named(project))
-    return said(f"remembered {info.name!r}{place_of(info)}, {counted(info.chars, 'character')}", info_row(info))
+    body = cli.text_from_stdin("TEXT") if text == "-" else text
+    info = await store.remember(name, body, type=type_, space=_space(agent), project=cli.folder_named(project))
+    return cli.said(
+        f"remembered {info.name!r}{views.place_of(info)}, {counted(info.chars, 'character')}", views.info_row(info)
+    )
 
 
-@command("list", group=memory, paged=True)
+@cli.command("list", group=memory, paged=True)
 @agent_option
 @project_option
-@scope_option
+@cli.scope_option
 async def memory_list_(store: Store, agent: str | None, project: str | None) -> Answer:
     """List what is remembered: everything, or of one agent or folder, in order of agent, folder and name."""
     where = DocumentFilter(
         "memory",
         store.scope or "",
         None if agent is None else _space(agent),
-        None if project is None else folder_named(project),
+        None if project is None else cli.folder_named(project),
     )
     memories = await _all_pages(
         lambda last: store.backend.read_documents(where, after=None if last is None else last.info.id, limit=_PAGE)
@@ -306,11 +285,11 @@ async def memory_list_(store: Store, agent: str | None, project: str | None) -> 
     return _listed(memories, "nothing is remembered")
 
 
-@command(group=memory, paged=True)
+@cli.command(group=memory, paged=True)
 @click.argument("words", metavar="WORDS...", nargs=-1, required=True)
 @agent_option
 @project_option
-@scope_option
+@cli.scope_option
 async def search(store: Store, words: tuple[str, ...], agent: str | None, project: str | None) -> Answer:
     """Find memories whose names or texts have all WORDS, taken literally and in any case."""
     memories: list[Document] = []
@@ -319,7 +298,7 @@ async def search(store: Store, words: tuple[str, ...], agent: str | None, projec
         page = await store.search_memories(
             " ".join(words),
             space=None if agent is None else _space(agent),
-            project=None if project is None else folder_named(project),
+            project=None if project is None else cli.folder_named(project),
             after=after,
             limit=_PAGE,
         )
@@ -331,26 +310,26 @@ async def search(store: Store, words: tuple[str, ...], agent: str | None, projec
 
 def _listed(memories: Sequence[Document], nothing: str) -> Answer:
     if not memories:
-        return said(nothing, [])
-    return Answer(lambda: memory_lines(memories), lambda: [document_row(memory) for memory in memories])
+        return cli.said(nothing, [])
+    return Answer(lambda: views.memory_lines(memories), lambda: [views.document_row(memory) for memory in memories])
 
 
-@destructive("rm", group=memory)
+@cli.destructive("rm", group=memory)
 @click.argument("name")
 @agent_option
 @project_option
-@scope_option
+@cli.scope_option
 async def memory_rm(store: Store, name: str, agent: str | None, project: str | None) -> Plan:
     """Forget the memory NAME. Its text is kept nowhere."""
-    space, folder = _space(agent), folder_named(project)
+    space, folder = _space(agent), cli.folder_named(project)
     address = DocumentName(store.scope or "", "memory", space, folder, name)
 
     async def forget(store: Store) -> bool:
         return await store.forget(name, space=space, project=folder)
 
-    return document_plan(
+    return cli.document_plan(
         await store.backend.get_document(address),
-        f"{printable(repr(name))}{place_of(address)}",
+        f"{printable(repr(name))}{views.place_of(address)}",
         forget,
         ("memory", "forget", "forgot", "forgotten"),
     )
@@ -360,11 +339,11 @@ async def memory_rm(store: Store, name: str, agent: str | None, project: str | N
 # The pin command.
 
 
-@command()
-@session_argument
-@entry_argument
+@cli.command()
+@cli.session_argument
+@cli.entry_argument
 @clear_option
-@why_option
+@cli.why_option
 async def pin(session: Session, entry: str, clear: bool, why: str | None) -> Answer:
     """Keep ENTRY word for word in every later compaction of SESSION, a tool call with its results.
 
@@ -372,5 +351,5 @@ async def pin(session: Session, entry: str, clear: bool, why: str | None) -> Ans
     sessionId, entryId, entryIds, exclusionIds, tokensBefore, tokensAfter (of the context), ownTokens (of the entries).
     """
     if clear:
-        return marked(session, "unpinned", entry, await session.marks.unpin(entry, by=BY, why=why))
-    return marked(session, "pinned", entry, await session.marks.pin(entry, by=BY, why=why))
+        return cli.marked(session, "unpinned", entry, await session.marks.unpin(entry, by=cli.BY, why=why))
+    return cli.marked(session, "pinned", entry, await session.marks.pin(entry, by=cli.BY, why=why))

@@ -3,97 +3,46 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
+from os.path import exists, getsize
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import click
 from msgspec.structs import replace
 
-from flue_py.cli.command import (
-    ENTRY,
-    ENTRY_NAME,
-    SESSION,
-    SESSION_NAME,
-    SessionChoice,
-    choice_options,
-    chooser,
-    chosen_sessions,
-    command,
-    end_of,
-    last_option,
-    leaf_option,
-    moment,
-    newest_argument,
-    require_database,
-    schema_option,
-    scope_option,
-    session_argument,
-    settings_in,
-    system_in,
-    tools_in,
-)
-from flue_py.cli.main import HelpfulGroup, Place, is_only_readable
-from flue_py.cli.output import (
-    MOST_LINES,
-    Answer,
-    Tell,
-    count_option,
-    entry_sizes,
-    ids_in,
-    item_sizes,
-    look,
-    marks_of,
-    models_of,
-    plain_lines,
-    print_line,
-    said,
-)
+import flue_py
+from flue_py.cli import command as cli
+from flue_py.cli.command import Answer
+from flue_py.cli.main import HelpfulGroup, Place, exit_code_of, finished, in_commands, is_only_readable, on_one_line
 from flue_py.core.context import Turn, entry_costs
 from flue_py.core.entries import Artifact
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import Shape, message_text
 from flue_py.core.ledger import BRANCH_STATES, DIMENSIONS, BranchState, Dimension
 from flue_py.core.sessions import ORDERS, STORED, LeafChoice, Scalar, SessionInfo, SessionKind, SessionOrder, TaskLink
-from flue_py.errors import AmbiguousId, ArtifactNotFound, InvalidArgument, SessionNotFound
+from flue_py.errors import AmbiguousId, ArtifactNotFound, FlueError, InvalidArgument, SessionNotFound
 from flue_py.formats.registry import FORMATS
 from flue_py.lazy import lazy_module
-from flue_py.render.lines import Cost, Line, Span, cost_text, counted, one_line, plan_tree, table, without_program_rows
-from flue_py.render.views import (
-    begun_lines,
-    bill_lines,
-    context_lines,
-    context_summary,
-    diff_lines,
-    diff_row,
-    entry_block,
-    entry_row,
-    event_row,
-    facts_lines,
-    log_lines,
-    log_row,
-    minute,
-    name_among,
-    path_lines,
-    plan_costs,
-    plan_lines,
-    row_of,
-    search_lines,
-    search_row,
-    session_facts,
-    session_lines,
-    session_row,
-    spent,
-    spent_tokens,
-    task_lines,
-    task_row,
-    tree_row,
-    usage_lines,
-    usage_row,
+from flue_py.render import views
+from flue_py.render.lines import (
+    Cost,
+    Line,
+    Span,
+    cells,
+    clip,
+    cost_text,
+    counted,
+    one_line,
+    plan_tree,
+    table,
+    text_of,
+    without_program_rows,
 )
 from flue_py.search import DEFAULT_PARTS, PARTS, How, Part
 from flue_py.sessions.handle import listed_sessions
@@ -102,18 +51,18 @@ from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 if TYPE_CHECKING:
-    from flue_py.cli import output
     from flue_py.context import request as explained
     from flue_py.context import settings
     from flue_py.context.artifacts import ArtifactExcerpt
     from flue_py.context.request import ContextRequest
+    from flue_py.db import migrate
     from flue_py.render import transcript
     from flue_py.runtime import conversation
     from flue_py.search import SearchAnswer
 else:
-    output = lazy_module("flue_py.cli.output")
     explained = lazy_module("flue_py.context.request")
     settings = lazy_module("flue_py.context.settings")
+    migrate = lazy_module("flue_py.db.migrate")
     transcript = lazy_module("flue_py.render.transcript")
     conversation = lazy_module("flue_py.runtime.conversation")
 
@@ -131,8 +80,8 @@ def artifacts() -> None:
 artifacts.synonyms = {"ls": "list", "read": "show", "cat": "show", "grep": "show"}
 
 
-@command("list", group=artifacts, paged=True)
-@session_argument
+@cli.command("list", group=artifacts, paged=True)
+@cli.session_argument
 async def list_(session: Session) -> Answer:
     """List the artifacts that SESSION sees, on the active path or off it, in the order they came.
 
@@ -144,17 +93,21 @@ async def list_(session: Session) -> Answer:
 
 def _lines(artifacts_seen: Sequence[Artifact]) -> list[Line]:
     if not artifacts_seen:
-        return plain_lines("there are no artifacts")
+        return cli.plain_lines("there are no artifacts")
     rows: list[list[Span]] = [[(name, "dim") for name in ("artifact", "characters", "made", "tool")]]
     for artifact in artifacts_seen:
         about_text = " | ".join(one_line(text, 80) for text in (artifact.tool, artifact.hint) if text)
-        about: list[Span] = [(f"{artifact.characters:,}", ""), (minute(artifact.created_at), ""), (about_text, "")]
+        about: list[Span] = [
+            (f"{artifact.characters:,}", ""),
+            (views.minute(artifact.created_at), ""),
+            (about_text, ""),
+        ]
         rows.append([(one_line(artifact.id, 64), "bold"), *about])
     return table(rows, right=frozenset({1}))
 
 
-@command("show", group=artifacts, paged=True)
-@session_argument
+@cli.command("show", group=artifacts, paged=True)
+@cli.session_argument
 @click.argument("artifact")
 @click.option(
     "--start", metavar="N", type=click.IntRange(min=0), default=0, help="The character to begin at, from 0 (default)."
@@ -171,7 +124,7 @@ async def artifacts_show(session: Session, artifact: str, start: int, length: in
     """
     excerpt = await session.artifacts.read(await _named(session, artifact), start=start, length=length, grep=grep)
     if grep is None:
-        return Answer(lambda: plain_lines(excerpt.text), lambda: excerpt.json)
+        return Answer(lambda: cli.plain_lines(excerpt.text), lambda: excerpt.json)
     return Answer(lambda: _found_lines(excerpt), lambda: excerpt.json)
 
 
@@ -204,8 +157,8 @@ def _check(_: SimpleNamespace) -> None:
         raise click.UsageError("this needs a terminal; without one, sessions, tree, show and search print the same")
 
 
-@command(check=_check, json=False)
-@click.argument("session", type=SESSION_NAME, required=False)
+@cli.command(check=_check, json=False)
+@click.argument("session", type=cli.SESSION_NAME, required=False)
 @click.argument("entry", required=False)
 def browse(place: Place, session: str | None, entry: str | None) -> Answer:
     """Look at all sessions, or at SESSION from ENTRY on, and change them, with the keyboard.
@@ -218,7 +171,7 @@ def browse(place: Place, session: str | None, entry: str | None) -> Answer:
     """
     from flue_py.tui import browse as run_browser
 
-    require_database(place)
+    cli.require_database(place)
     code = run_browser(place.target, read_only=is_only_readable(place.target), session=session, entry=entry)
     return Answer(code=code)
 
@@ -246,11 +199,11 @@ def _context_check(options: SimpleNamespace) -> None:
         )
 
 
-@command(check=_context_check, bar="reading", paged=True)
-@session_argument
-@leaf_option("Read at this entry instead of the stored leaf.")
-@last_option
-@count_option
+@cli.command(check=_context_check, bar="reading", paged=True)
+@cli.session_argument
+@cli.leaf_option("Read at this entry instead of the stored leaf.")
+@cli.last_option
+@cli.count_option
 @click.option("--explain", is_flag=True, help="Show what an agent is sent of it, by step and by entry, and why.")
 @click.option("--agent", metavar="NAME", help="The agent that is asked.")
 @click.option("--settings", metavar="FILE", help="The settings of the pipeline, a JSON file (default: none).")
@@ -262,7 +215,7 @@ def _context_check(options: SimpleNamespace) -> None:
 @click.option(
     "--target", type=click.Choice(get_args(Shape)), help="The request of this provider, and what is repaired for it."
 )
-@schema_option("Print the JSON schema of the settings.", lambda: settings.context_schema())  # noqa: PLW0108 - not imported before
+@cli.schema_option("Print the JSON schema of the settings.", lambda: settings.context_schema())  # noqa: PLW0108 - not imported before
 async def context(
     session: Session,
     leaf: LeafChoice,
@@ -293,30 +246,30 @@ async def context(
             session.request,
             target,
             agent=agent,
-            settings=settings_in(settings),
+            settings=cli.settings_in(settings),
             model=model,
-            system=system_in(system),
-            tools=tools_in(tools),
+            system=cli.system_in(system),
+            tools=cli.tools_in(tools),
         )
         return await _request(session, leaf, ask, explain=explain)
     if as_json:
         messages = await session.build_context(leaf=leaf)
         return Answer(row=lambda: [*messages[-(last or 0) :]])
-    items, marks = await session.build_context_entries(leaf=leaf), await marks_of(session)
+    items, marks = await session.build_context_entries(leaf=leaf), await cli.marks_of(session)
 
     def lines() -> Iterable[Line]:
-        sizes = item_sizes(items, count=count)
+        sizes = cli.item_sizes(items, count=count)
         tokens = sum(size.tokens for size in sizes.values())
         is_estimate = any(size.is_estimate for size in sizes.values())
-        summary, head, tail = context_summary(items, tokens, is_estimate=is_estimate), None, 0
+        summary, head, tail = views.context_summary(items, tokens, is_estimate=is_estimate), None, 0
         if last is not None:
             head, tail = 0, last
-        elif len(items) > MOST_LINES:
-            head, tail = _HEAD, MOST_LINES - _HEAD
+        elif len(items) > cli.MOST_LINES:
+            head, tail = _HEAD, cli.MOST_LINES - _HEAD
             summary += f"; the first {head} and the last {tail:,} are shown (--last N shows more, --json all)"
         yield ((summary, "bold"),)
-        style = look(sizes={entry: size.tokens for entry, size in sizes.items()}, counted=count, labels=marks)
-        yield from context_lines(items, style, head=head, tail=tail)
+        style = cli.look(sizes={entry: size.tokens for entry, size in sizes.items()}, counted=count, labels=marks)
+        yield from views.context_lines(items, style, head=head, tail=tail)
 
     return Answer(lines)
 
@@ -330,8 +283,7 @@ async def _request(session: Session, leaf: LeafChoice, ask: Callable[..., _Reque
         if last is not None and last.parent_id is not None:
             before = await ask(leaf=last.parent_id)
         return Answer(
-            lambda: output.explained_lines(items, sent, before),
-            lambda: explained.explained_row(items, sent, before),
+            lambda: cli.explained_lines(items, sent, before), lambda: explained.explained_row(items, sent, before)
         )
 
     def request() -> JsonValue:
@@ -347,9 +299,9 @@ async def _request(session: Session, leaf: LeafChoice, ask: Callable[..., _Reque
 # The diff command.
 
 
-@command()
-@click.argument("a", metavar="A", type=SESSION_NAME)
-@click.argument("b", metavar="B", type=SESSION_NAME)
+@cli.command()
+@click.argument("a", metavar="A", type=cli.SESSION_NAME)
+@click.argument("b", metavar="B", type=cli.SESSION_NAME)
 @click.option("--all", "show_all", is_flag=True, help="Show every entry; otherwise long stretches are folded.")
 async def diff(store: Store, a: str, b: str, show_all: bool) -> Answer:
     """Compare two leaves: what they share, and what each has alone (messages, tools, cost).
@@ -360,32 +312,30 @@ async def diff(store: Store, a: str, b: str, show_all: bool) -> Answer:
     tools (calls, errors), usage (as the entries report it), cost and costIsWhole (as the ledger knows it) and
     entries.
     """
-    left, leaf = await end_of(store, a)
-    right, other_leaf = await end_of(store, b, left)
+    left, leaf = await cli.end_of(store, a)
+    right, other_leaf = await cli.end_of(store, b, left)
     report = await left.branches.diff(right, leaf=leaf, other_leaf=other_leaf)
     ancestor = None if report.ancestor_id is None else await left.get_entry(report.ancestor_id)
     names = {session.id: await session.reports.name() for session in (left, right)}
-    return Answer(lambda: diff_lines(report, ancestor, names, look(), show_all=show_all), lambda: diff_row(report))
+    return Answer(
+        lambda: views.diff_lines(report, ancestor, names, cli.look(), show_all=show_all), lambda: views.diff_row(report)
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The events command.
 
 
-@command(json=False)
+@cli.command(json=False)
 @click.option(
-    "--session", "session", type=SESSION_NAME, multiple=True, help="Only of this session; may be given again."
+    "--session", "session", type=cli.SESSION_NAME, multiple=True, help="Only of this session; may be given again."
 )
-@scope_option
+@cli.scope_option
 @click.option("--after", metavar="EVENT", multiple=True, help="Go on behind the event with this id, in its session.")
 @click.option("--after-file", metavar="FILE", multiple=True, help="Go on behind the events that this file has.")
 @click.option("--follow", is_flag=True, help="Go on with what comes, until interrupted.")
 async def events(
-    store: Store,
-    session: Sequence[str],
-    after: Sequence[str],
-    after_file: Sequence[str],
-    follow: bool,
+    store: Store, session: Sequence[str], after: Sequence[str], after_file: Sequence[str], follow: bool
 ) -> Answer:
     """Print what happened to all sessions as JSON lines, one for each event.
 
@@ -402,13 +352,13 @@ async def events(
     def seen() -> Iterator[str]:
         yield from after
         for file in after_file:
-            yield from ids_in("--after-file", file)
+            yield from cli.ids_in("--after-file", file)
 
     named = [await _found(store, name) for name in session]
     events_read = store.events(sessions=named or None, after=seen(), follow=follow)
     async with aclosing(events_read) as event_stream:
         async for event in event_stream:
-            print_line(event_row(event))
+            cli.print_line(views.event_row(event))
     return Answer()
 
 
@@ -424,8 +374,8 @@ async def _found(store: Store, name: str) -> Session | str:
 # The log command.
 
 
-@command()
-@session_argument
+@cli.command()
+@cli.session_argument
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Show this many lines.")
 @click.option("--before", type=click.IntRange(min=1), metavar="REVISION", help="Show the lines before this one.")
 async def log(session: Session, limit: int, before: int | None) -> Answer:
@@ -435,7 +385,7 @@ async def log(session: Session, limit: int, before: int | None) -> Answer:
     20), kinds, edits (what, entryId, before, after), refersTo, by, why, words.
     """
     lines = await session.log(limit=limit, before=before)
-    return Answer(lambda: log_lines(lines, look()), lambda: [log_row(line) for line in lines])
+    return Answer(lambda: views.log_lines(lines, cli.look()), lambda: [views.log_row(line) for line in lines])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -457,7 +407,7 @@ _INDEXING = "indexing once, about half the size of the text"
 _OTHER_NAMES = {"tool": "toolResult", "result": "toolResult"}
 
 
-@command(bar="searching", paged=True)
+@cli.command(bar="searching", paged=True)
 @click.argument("words", metavar="WORDS...", nargs=-1, required=True)
 @click.option("--query", "how", flag_value="query", help='Read WORDS as a query: AND, OR, NOT, "a phrase", begin*, ().')
 @click.option("--substring", "how", flag_value="substring", help="Find WORDS as a piece of text. Reads everything.")
@@ -468,10 +418,10 @@ _OTHER_NAMES = {"tool": "toolResult", "result": "toolResult"}
     metavar="PART,...",
     help=f"Search these parts (default: {','.join(DEFAULT_PARTS)}; there is also thinking).",
 )
-@click.option("--session", "sessions", type=SESSION, multiple=True, help="Only this session, with its tasks.")
-@click.option("--exclude-session", "exclude", type=SESSION, multiple=True, help="Not in this session.")
-@scope_option
-@choice_options
+@click.option("--session", "sessions", type=cli.SESSION, multiple=True, help="Only this session, with its tasks.")
+@click.option("--exclude-session", "exclude", type=cli.SESSION, multiple=True, help="Not in this session.")
+@cli.scope_option
+@cli.choice_options
 @click.option("--role", help="Only messages of this role: user, assistant, tool.")
 @click.option("--tool", help="Only calls and results of this tool.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Show at most this many.")
@@ -482,11 +432,11 @@ async def search(
     parts: str | None,
     sessions: list[Session],
     exclude: list[Session],
-    choice: SessionChoice,
+    choice: cli.SessionChoice,
     role: str | None,
     tool: str | None,
     limit: int,
-    tell: Tell,
+    tell: cli.Tell,
 ) -> Answer:
     """Find WORDS in what was said, in all sessions. The best match comes first.
 
@@ -509,7 +459,7 @@ async def search(
     begin, end = choice.times()
     ids: list[str] | None = [session.id for session in sessions] or None
     if choice.reads_sessions or choice.model is not None:
-        ids = [info.id for info in await chosen_sessions(store, choice) if ids is None or info.id in ids]
+        ids = [info.id for info in await cli.chosen_sessions(store, choice) if ids is None or info.id in ids]
     answer = await store.search(
         " ".join(words),
         how=how or "words",
@@ -526,8 +476,8 @@ async def search(
     )
     infos = [group.session for group in answer.sessions]
     sources = await sources_of(store.backend, infos)
-    names = {info.id: name_among(info, sources) for info in infos}
-    return Answer(lambda: _search_lines(answer, names), lambda: search_row(answer, names))
+    names = {info.id: views.name_among(info, sources) for info in infos}
+    return Answer(lambda: _search_lines(answer, names), lambda: views.search_row(answer, names))
 
 
 def _step(done: int, total: int) -> str:
@@ -541,7 +491,7 @@ def _search_lines(answer: SearchAnswer, names: Mapping[str, str]) -> Iterable[Li
             yield ((f"did you mean: {', '.join(answer.suggestions)}", ""),)
         if answer.widen:
             yield ((f"not tried: {'; '.join(_OPTIONS[name] for name in answer.widen)}", ""),)
-    yield from search_lines(answer, names)
+    yield from views.search_lines(answer, names)
 
 
 def _parts(text: str | None) -> list[Part] | None:
@@ -561,11 +511,11 @@ def _parts(text: str | None) -> list[Part] | None:
 _PAGE = 1000
 
 
-@command(bar="reading", paged=True)
-@scope_option
+@cli.command(bar="reading", paged=True)
+@cli.scope_option
 @click.option("--kind", type=click.Choice(["root", "fork", "task"]), help="Only the sessions of this kind.")
 @click.option("--all", "show_all", is_flag=True, help="Completed sessions, too.")
-@choice_options
+@cli.choice_options
 @click.option("--limit", type=click.IntRange(min=1), help="List at most this many (default: all).")
 @click.option("--sort", "order", type=click.Choice(ORDERS), default="activity", help="Sort by this, the most first.")
 @click.option("--reverse", is_flag=True, help="Reverse the order.")
@@ -576,7 +526,7 @@ async def sessions(
     store: Store,
     kind: SessionKind | None,
     show_all: bool,
-    choice: SessionChoice,
+    choice: cli.SessionChoice,
     limit: int | None,
     order: SessionOrder,
     reverse: bool,
@@ -605,9 +555,9 @@ async def sessions(
     times = choice.times()
     completed = None if show_all else False
     if choice.newest is None:
-        is_chosen = await chooser(store, choice, times)
+        is_chosen = await cli.chooser(store, choice, times)
     else:
-        ids = {info.id for info in await chosen_sessions(store, choice, times, completed=completed)}
+        ids = {info.id for info in await cli.chosen_sessions(store, choice, times, completed=completed)}
         is_chosen = lambda info: info.id in ids  # noqa: E731
     infos: list[SessionInfo] = []
     # The store knows only titles, not names: all sessions are read before they are put in the order of their names.
@@ -618,7 +568,7 @@ async def sessions(
         order_by=order,
         descending=reverse if order == "title" else not reverse,
         completed=completed,
-        limit=_PAGE if enough is None or choice != SessionChoice() else min(enough, _PAGE),
+        limit=_PAGE if enough is None or choice != cli.SessionChoice() else min(enough, _PAGE),
     )
     async with aclosing(listed_sessions(pages)) as sessions:
         async for info in sessions:
@@ -630,11 +580,14 @@ async def sessions(
     if order == "title":
         infos.sort(key=lambda info: _place_by_name(info, sources), reverse=reverse)
     listed = infos[:limit]
-    models = await models_of(store, listed)
+    models = await cli.models_of(store, listed)
     has_others = not show_all and (await listing(completed=True, limit=1)).sessions
     return Answer(
-        lambda: session_lines(listed, look(), models=models, sources=sources),
-        lambda: [{**session_row(info, name_among(info, sources)), "model": models.get(info.id)} for info in listed],
+        lambda: views.session_lines(listed, cli.look(), models=models, sources=sources),
+        lambda: [
+            {**views.session_row(info, views.name_among(info, sources)), "model": models.get(info.id)}
+            for info in listed
+        ],
         notes=("completed sessions are left out; --all lists them, too",) if has_others else (),
     )
 
@@ -652,7 +605,7 @@ def _pair(text: str) -> tuple[str, Scalar]:
 
 def _place_by_name(info: SessionInfo, sources: Mapping[str, SessionInfo]) -> tuple[str, str]:
     """Return the key by which sessions are sorted by the names that are listed, whatever their case."""
-    name = name_among(info, sources)
+    name = views.name_among(info, sources)
     return name.casefold(), name
 
 
@@ -674,20 +627,20 @@ def _show_check(options: SimpleNamespace) -> None:
         raise click.UsageError("--all is for --turns")
 
 
-@command(check=_show_check, bar="reading", paged=True)
-@newest_argument
-@click.argument("entry", type=ENTRY, required=False)
+@cli.command(check=_show_check, bar="reading", paged=True)
+@cli.newest_argument
+@click.argument("entry", type=cli.ENTRY, required=False)
 @click.option("--path", "view", flag_value="path", help="Show the active path, root to leaf, with sizes in tokens.")
 @click.option("--turns", "view", flag_value="turns", help="List the turns that the model sees, numbered as by move.")
 @click.option("--history", "view", flag_value="history", help="Show the conversation in full, without tool calls.")
 @click.option("--answer", "view", flag_value="answer", help="Show the last answer.")
 @click.option("--print-leaf", "view", flag_value="leaf", help="Print the id of the leaf alone; an empty line for none.")
-@leaf_option("With --path: read at this entry instead of the stored leaf.")
+@cli.leaf_option("With --path: read at this entry instead of the stored leaf.")
 @click.option(
     "--last", metavar="N", type=click.IntRange(min=1), help="Show only the last N: entries of --path, or turns."
 )
 @click.option("--all", "show_all", is_flag=True, help="With --turns: list compacted turns, too.")
-@count_option
+@cli.count_option
 async def show(
     store: Store,
     session: Session,
@@ -710,25 +663,25 @@ async def show(
     row carried more; --history has tool calls, too. Of ENTRY such an object with its label, of --answer one, or null.
     Of --turns a list of number, entryId, preview, compacted, createdAt.
     """
-    views: dict[View, Callable[[], Awaitable[Answer]]] = {
+    answers: dict[View | None, Callable[[], Awaitable[Answer]]] = {
         "path": lambda: _path(session, leaf, last, count=count, as_json=as_json),
         "turns": lambda: _turns(store, session, show_all=show_all),
         "history": lambda: _history(store, session, last),
         "answer": lambda: _last_answer(session),
     }
     if view == "leaf":
-        return said(session.leaf_id or "", session.leaf_id)
-    if view is not None:
-        return await views[view]()
+        return cli.said(session.leaf_id or "", session.leaf_id)
+    if view in answers:
+        return await answers[view]()
     if entry is None:
         return await _session(store, session)
     stored, label = await session.get_entry(entry), (await session.marks.labels()).get(entry)
     assert stored is not None
-    return Answer(lambda: entry_block(stored, label), lambda: {**entry_row(stored), "label": label})
+    return Answer(lambda: views.entry_block(stored, label), lambda: {**views.entry_row(stored), "label": label})
 
 
 async def _path(session: Session, leaf: LeafChoice, last: int | None, *, count: bool, as_json: bool) -> Answer:
-    limit = None if as_json else max(last or 0, MOST_LINES)
+    limit = None if as_json else max(last or 0, cli.MOST_LINES)
     entries = await session.get_active_path(leaf=leaf, limit=limit)
     labels = await session.marks.labels()
 
@@ -739,11 +692,11 @@ async def _path(session: Session, leaf: LeafChoice, last: int | None, *, count: 
             yield (
                 (f"{shown[0].depth:,} earlier entries are not shown; --last N shows more, --json all", "dim italic"),
             )
-        style = look(sizes=entry_sizes(shown, count=count), counted=count, labels=labels)
+        style = cli.look(sizes=cli.entry_sizes(shown, count=count), counted=count, labels=labels)
         end = entries[-1].id if entries else None
-        yield from path_lines(shown, style, leaf=end, head=None if last is None else 0, tail=last or 0)
+        yield from views.path_lines(shown, style, leaf=end, head=None if last is None else 0, tail=last or 0)
 
-    return Answer(lines, lambda: [entry_row(entry) for entry in entries[-(last or 0) :]])
+    return Answer(lines, lambda: [views.entry_row(entry) for entry in entries[-(last or 0) :]])
 
 
 async def _turns(store: Store, session: Session, *, show_all: bool) -> Answer:
@@ -753,12 +706,12 @@ async def _turns(store: Store, session: Session, *, show_all: bool) -> Answer:
         return {
             "number": turn.number,
             "entryId": turn.entry.id,
-            **row_of(turn, "preview compacted=is_compacted"),
-            **row_of(turn.entry, "created_at"),
+            **views.row_of(turn, "preview compacted=is_compacted"),
+            **views.row_of(turn.entry, "created_at"),
         }
 
     return Answer(
-        lambda: transcript.turn_lines(turns, whole=show_all) or plain_lines(_NO_TURNS), lambda: [*map(row, turns)]
+        lambda: transcript.turn_lines(turns, whole=show_all) or cli.plain_lines(_NO_TURNS), lambda: [*map(row, turns)]
     )
 
 
@@ -767,19 +720,19 @@ async def _history(store: Store, session: Session, last: int | None) -> Answer:
     entries = await talk.history(turns=last)
 
     def row() -> JsonValue:
-        return [entry_row(entry) for entry in entries]
+        return [views.entry_row(entry) for entry in entries]
 
     if last is None:
-        return Answer(lambda: transcript.said_lines(entries) or plain_lines(_NO_TURNS), row)
+        return Answer(lambda: transcript.said_lines(entries) or cli.plain_lines(_NO_TURNS), row)
     text = await talk.resume_text(last)
-    return Answer(lambda: plain_lines(text), row)
+    return Answer(lambda: cli.plain_lines(text), row)
 
 
 async def _last_answer(session: Session) -> Answer:
     answer = await session.latest_assistant()
     if answer is None:
-        return Answer(lambda: plain_lines("there is no answer yet"), lambda: None)
-    return Answer(lambda: plain_lines(message_text(answer.fields)), lambda: entry_row(answer))
+        return Answer(lambda: cli.plain_lines("there is no answer yet"), lambda: None)
+    return Answer(lambda: cli.plain_lines(message_text(answer.fields)), lambda: views.entry_row(answer))
 
 
 async def _session(store: Store, session: Session) -> Answer:
@@ -787,24 +740,24 @@ async def _session(store: Store, session: Session) -> Answer:
     settings = await session.settings()
     thinking = settings.thinking_level or "off"
     info = await session.refresh()
-    model = (await models_of(store, [info])).get(info.id)
+    model = (await cli.models_of(store, [info])).get(info.id)
     name, tasks, parents = await session.reports.name(), await session.tasks.links(), await session.tasks.parents()
 
     def lines() -> list[Line]:
-        facts = session_facts(info, name)
+        facts = views.session_facts(info, name)
         facts.append(("model", one_line(model or "")))
         facts.append(("set to", "/".join(part for part in (settings.provider, settings.model) if part)))
         facts.append(("thinking", thinking))
         facts += [("task of", f"{link.parent_id} as {link.task_id}") for link in parents]
         facts += [("task", _told(link)) for link in tasks]
-        return facts_lines(facts, look())
+        return views.facts_lines(facts, cli.look())
 
     def row() -> JsonObject:
         return {
-            **session_row(info, name),
+            **views.session_row(info, name),
             "model": model,
-            "settings": {"thinkingLevel": thinking, **row_of(settings, "provider model")},
-            "tasks": [task_row(link) for link in tasks],
+            "settings": {"thinkingLevel": thinking, **views.row_of(settings, "provider model")},
+            "tasks": [views.task_row(link) for link in tasks],
         }
 
     return Answer(lines, row)
@@ -827,20 +780,14 @@ def _tree_check(options: SimpleNamespace) -> None:
         raise click.UsageError("--count and --no-sizes contradict each other; give one of them")
 
 
-@command(check=_tree_check, bar="reading", paged=True)
-@newest_argument
+@cli.command(check=_tree_check, bar="reading", paged=True)
+@cli.newest_argument
 @click.option("--all", "show_all", is_flag=True, help="Show every entry, and leave out nothing.")
 @click.option("--depth", type=click.IntRange(min=0), metavar="N", help="Show branches only up to this depth.")
 @click.option("--sizes/--no-sizes", default=True, help="Show or hide sizes in tokens.", show_default=True)
-@count_option
+@cli.count_option
 async def tree(
-    store: Store,
-    session: Session,
-    show_all: bool,
-    depth: int | None,
-    sizes: bool,
-    count: bool,
-    as_json: bool,
+    store: Store, session: Session, show_all: bool, depth: int | None, sizes: bool, count: bool, as_json: bool
 ) -> Answer:
     """Draw the tree of SESSION, by default the newest: branches, leaf, labels, forks, tasks, and what each branch cost.
 
@@ -864,7 +811,7 @@ async def tree(
     """
     info, name = await session.refresh(), await session.reports.name()
     entries = await session.get_tree()
-    labels = await session.marks.labels() if as_json else await marks_of(session)
+    labels = await session.marks.labels() if as_json else await cli.marks_of(session)
     forks = await forks_seen(store.backend, info, {entry.id for entry in entries})
     forked = [fork for begun in forks.values() for fork in begun]
     links = await session.tasks.links()
@@ -880,47 +827,49 @@ async def tree(
         drawn = without_program_rows(entries, prefixes, {*ends, *labels, *([info.leaf_id] if info.leaf_id else [])})
     plan = plan_tree(drawn, info.leaf_id, fold=not show_all, depth=depth, landmarks=labels, ends=ends)
     costs = entry_costs(entries, await session.money.entry_costs())
-    line_costs, branch_costs = plan_costs(plan, drawn, costs, whole=as_json)
+    line_costs, branch_costs = views.plan_costs(plan, drawn, costs, whole=as_json)
     sources = await sources_of(store.backend, [info, *forked]) if as_json else {}
 
     def tokens() -> dict[str, int] | None:
-        return entry_sizes(entries, count=count) if sizes else None
+        return cli.entry_sizes(entries, count=count) if sizes else None
 
     def row() -> JsonObject:
         branches = [(branch, branch_costs.get(branch.tip_id)) for branch in plan.branches]
-        names = [name_among(fork, sources) for fork in forked]
+        names = [views.name_among(fork, sources) for fork in forked]
         return {
-            **tree_row(info, name, entries, labels, tokens() or {}, count, branches, costs),
-            "forks": [session_row(fork, name) for fork, name in zip(forked, names, strict=True)],
-            "tasks": [task_row(link) for link in links],
+            **views.tree_row(info, name, entries, labels, tokens() or {}, count, branches, costs),
+            "forks": [views.session_row(fork, name) for fork, name in zip(forked, names, strict=True)],
+            "tasks": [views.task_row(link) for link in links],
         }
 
     def lines() -> Iterable[Line]:
-        style = replace(look(sizes=tokens(), counted=count, labels=labels), costs=line_costs, branch_costs=branch_costs)
+        style = replace(
+            cli.look(sizes=tokens(), counted=count, labels=labels), costs=line_costs, branch_costs=branch_costs
+        )
         numbers = [
             counted(len(entries), "entry", "entries"),
             counted(len(plan.branches), "branch", "branches"),
-            *([f"{spent_tokens(info)} tokens used"] if info.spent_tokens else []),
+            *([f"{views.spent_tokens(info)} tokens used"] if info.spent_tokens else []),
             _spent(info),
         ]
         rest = "".join(f", {number}" for number in numbers)
         yield ((style.fit(name, max(16, style.width - len(rest))) + rest, "bold"),)
         begun = {entry_id: infos for entry_id, infos in forks.items() if entry_id is not None}
-        yield from plan_lines(plan, info.leaf_id, style, forks=begun, links=links, tasks=tasks)
+        yield from views.plan_lines(plan, info.leaf_id, style, forks=begun, links=links, tasks=tasks)
         if len(drawn) < len(entries):
             rows = counted(len(entries) - len(drawn), "row", "rows")
             yield ((f"{rows} that the program wrote for itself left out; see --all", "dim"),)
         if info.leaf_id is None:
             yield (("the leaf is before the first entry", "bold green"),)
-        yield from begun_lines("begun before the first entry", forks.get(None, ()), style)
+        yield from views.begun_lines("begun before the first entry", forks.get(None, ()), style)
         ids = {run.id for run in plan.runs}
-        yield from task_lines([link for link in links if link.entry_id not in ids], tasks, style)
+        yield from views.task_lines([link for link in links if link.entry_id not in ids], tasks, style)
 
     return Answer(lines, row)
 
 
 def _spent(info: SessionInfo) -> str:
-    amount = spent(info, f"${cost_text(Cost(info.spent_picodollars))}")
+    amount = views.spent(info, f"${cost_text(Cost(info.spent_picodollars))}")
     return "no known cost" if amount == "-" else amount
 
 
@@ -978,17 +927,17 @@ def _usage_check(options: SimpleNamespace) -> None:
 
 
 def _days_between(
-    choice: SessionChoice, first_day: datetime | None, last_day: datetime | None
+    choice: cli.SessionChoice, first_day: datetime | None, last_day: datetime | None
 ) -> tuple[datetime | None, datetime | None]:
     """Return the first and the last day of --since and --until, which name days as --first-day and --last-day do."""
     if (choice.since and first_day) or (choice.until and last_day):
         raise InvalidArgument("--since and --first-day, or --until and --last-day, are the same; give one of them")
-    return moment(choice.since, "--since") or first_day, moment(choice.until, "--until") or last_day
+    return cli.moment(choice.since, "--since") or first_day, cli.moment(choice.until, "--until") or last_day
 
 
-@command(check=_usage_check, bar="reading")
-@click.argument("session", type=SESSION_NAME, required=False)
-@click.option("--leaf", metavar="ENTRY", type=ENTRY_NAME, help="Read at this entry instead of the stored leaf.")
+@cli.command(check=_usage_check, bar="reading")
+@click.argument("session", type=cli.SESSION_NAME, required=False)
+@click.option("--leaf", metavar="ENTRY", type=cli.ENTRY_NAME, help="Read at this entry instead of the stored leaf.")
 @click.option(
     "--by",
     "group_by",
@@ -999,10 +948,10 @@ def _days_between(
 @click.option("--path", is_flag=True, help="Calls for the entries on the path, whichever session paid.")
 @click.option("--tree", is_flag=True, help="Calls of all sessions of the same tree.")
 @click.option("--tasks", is_flag=True, help="Include the task sessions, and theirs.")
-@scope_option
+@cli.scope_option
 @click.option("--scope-prefix", help="Only calls of scopes that begin with this.")
 @click.option("--provider", help="Only calls of this provider.")
-@choice_options
+@cli.choice_options
 @click.option("--agent", help="Only calls of this agent, or of the program that a session was imported from.")
 @click.option("--purpose", help="Only calls for this purpose: turn, compaction, branch_summary ...")
 @click.option("--outcome", help="Only calls with this outcome: failed, aborted ...")
@@ -1021,7 +970,7 @@ async def usage(
     tasks: bool,
     scope_prefix: str | None,
     provider: str | None,
-    choice: SessionChoice,
+    choice: cli.SessionChoice,
     agent: str | None,
     purpose: str | None,
     outcome: str | None,
@@ -1052,7 +1001,7 @@ async def usage(
     reported any), costPicodollars and costUsd (a decimal string; both null if no cost is known).
     """
     filters = (store.scope, scope_prefix, provider, agent, purpose, outcome, branch, first_day, last_day, days)
-    is_filtered = replace(choice, since=None) != SessionChoice() or any(value is not None for value in filters)
+    is_filtered = replace(choice, since=None) != cli.SessionChoice() or any(value is not None for value in filters)
     asks_ledger = group_by or path or tree or tasks or always or is_filtered
     since = choice.since
     payer: Session | None = None
@@ -1070,11 +1019,11 @@ async def usage(
         end = STORED if leaf is None else await payer.resolve_entry_id(leaf)
         if not asks_ledger:
             window = await payer.money.aggregate_usage_since(after, leaf=end, told=True)
-            return Answer(lambda: usage_lines(window), lambda: usage_row(window))
+            return Answer(lambda: views.usage_lines(window), lambda: views.usage_row(window))
     if session is None:
         first_day, last_day = _days_between(choice, first_day, last_day)
     shown = _days_shown(session, first_day, last_day, days, always=always)
-    payers = await chosen_sessions(store, choice) if choice.reads_sessions else None
+    payers = await cli.chosen_sessions(store, choice) if choice.reads_sessions else None
     groups: tuple[Dimension, ...] = group_by or (("day",) if session is None else ())
     report = await store.usage(
         payers if payers is not None else session if payer is None else payer.id,
@@ -1096,4 +1045,138 @@ async def usage(
         leaf=end,
     )
     heading: list[Line] = [] if shown.heading is None else [((shown.heading, "dim"),)]
-    return Answer(lambda: [*heading, *bill_lines(report, groups)], lambda: {**report.to_json(), **shown.to_json()})
+    return Answer(
+        lambda: [*heading, *views.bill_lines(report, groups)], lambda: {**report.to_json(), **shown.to_json()}
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The next steps, in three lines: for a person at a terminal who names no command. The database is only read.
+
+Steps: TypeAlias = Callable[[str], tuple[Line, Line, Line]]
+"""Makes the lines, given how a command line begins: ``flue-py``, perhaps with the database."""
+
+_ALL = "    (all commands: flue-py --help)"
+_LONGEST_PATH = 400
+_ID = 8
+_PLAIN = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.:-]*")
+
+
+def print_next_steps(place: Place, *, is_typed: bool) -> int:
+    """Print the next steps with a database, and return the exit code: of the error, if it cannot be read.
+
+    ``is_typed`` says that it was named by --db, which the next command needs then, too.
+    """
+    import shlex
+
+    code = 0
+    try:
+        steps = _steps(place)
+    except FlueError as error:
+        steps, code = _refused(error, place.target), exit_code_of(error)
+    begin = ["flue-py"]
+    if is_typed:
+        # A URL may hold a password, and a path with signs that a terminal acts on cannot be copied.
+        is_shown = place.is_file and place.target.isprintable()
+        begin = [f"flue-py --db {shlex.quote(place.target)}"] * is_shown + ["flue-py --db ..."]
+    width = cli.look().width
+    layouts = [steps(start) for start in begin]
+    cli.print_lines(
+        next((lines for lines in layouts if all(cells(text_of(line)) <= width for line in lines)), layouts[-1])
+    )
+    return code
+
+
+def _steps(place: Place) -> Steps:
+    if not place.is_file and migrate.dialect_of(place.target) != "sqlite":
+        return finished(_on_store(place.target, is_file=False), needs_loop=True)
+    path = str(migrate.path_of(place.target))
+    if not exists(path) or not getsize(path):  # unlike Path.exists, it has no opinion on names that no file can have
+        return _beginning(f"There is no database at {_room(path, 29)} yet.")
+    return finished(_on_store(path, is_file=True), needs_loop=False)
+
+
+async def _on_store(target: str, *, is_file: bool) -> Steps:
+    # Opening a database for writing would make the tables that it lacks, and upgrade those of an older format.
+    seen = await migrate.look_at(target)
+    if seen.found is None:
+        return _beginning(f"There are no sessions in {_room(seen.location, 30)} yet.")
+    if seen.found < seen.format:
+        return _older(seen.location, seen.found, seen.format)
+    async with flue_py.open(target, read_only=is_file, threads=False if is_file else None, prices=False) as store:
+        latest = (await store.list_sessions(limit=1)).sessions
+        if not latest:
+            return _beginning(f"There are no sessions in {_room(seen.location, 30)} yet.")
+        return await _going_on(store, (await store.info()).sessions, latest[0])
+
+
+def _beginning(text: str) -> Steps:
+    return lambda flue: (
+        ((text, ""),),
+        (("Import your own sessions:  ", ""), (f"{flue} import auto --discover", "bold")),
+        (("See a real one first:      ", ""), ("flue-py demo", "bold"), (_ALL, "dim")),
+    )
+
+
+async def _going_on(store: Store, sessions: int, latest: SessionInfo) -> Steps:
+    from importlib.util import find_spec
+
+    name = views.name_among(latest, await sources_of(store.backend, [latest]))
+    passed = transcript.age(datetime.now(UTC) - latest.active_at)
+    head = f"{counted(sessions, 'session')}; last active {passed} ago: "
+    shown = cli.look()
+    first = (head, ""), (clip(name, max(_ID, shown.width - cells(head)), shown.glyphs.cut), "bold")
+    session = await _short_id(store, latest)
+
+    def steps(flue: str) -> tuple[Line, Line, Line]:
+        looking: Line = ((f"{flue} browse", "bold"),)
+        if find_spec("textual") is None:
+            looking = (f"{flue} sessions", "bold"), (", then ", ""), (f"{flue} show {session} --history", "bold")
+        return (
+            first,
+            (("Look at them:  ", ""), *looking),
+            (("Find words:    ", ""), (f"{flue} search WORDS", "bold"), (_ALL, "dim")),
+        )
+
+    return steps
+
+
+async def _short_id(store: Store, latest: SessionInfo) -> str:
+    """Return the beginning of a session's id that names it, or SESSION where there is none to type."""
+    short = latest.id[:_ID]
+    if _PLAIN.fullmatch(short):
+        with suppress(FlueError):
+            if (await store.find_session(short)).id == latest.id:
+                return short
+    return "SESSION"
+
+
+def _older(location: str, from_format: int, current: int) -> Steps:
+    text = f" has format {from_format}, and this flue-py works on format {current}."
+    return lambda flue: (
+        ((_room(location, len(text)) + text, ""),),
+        (("Upgrade it:    ", ""), (f"{flue} migrate", "bold")),
+        (("All commands:  ", ""), ("flue-py --help", "bold")),
+    )
+
+
+def _refused(error: FlueError, target: str) -> Steps:
+    """Return the message of an error, and its advice."""
+    text, _, advice = on_one_line(in_commands(str(error))).partition("; ")
+    for path in (target, repr(target)):
+        if text.startswith(path):
+            rest = text.removeprefix(path)
+            text = _room(path, cells(rest)) + rest
+    advice = advice or "name another database with --db, or FLUE_PY_DB"
+    shown = cli.look()
+    return lambda _: (
+        ((clip(text, shown.width, shown.glyphs.cut), "red"),),
+        ((clip(advice[:1].upper() + advice[1:], shown.width, shown.glyphs.cut), ""),),
+        (("All commands:  ", ""), ("flue-py --help", "bold")),
+    )
+
+
+def _room(path: str, taken: int) -> str:
+    """Return the end of a path that fits a line in which so many cells are taken."""
+    shown = cli.look()
+    return clip(one_line(path, _LONGEST_PATH)[::-1], max(_ID, shown.width - taken), shown.glyphs.cut)[::-1]

@@ -17,10 +17,9 @@ import click
 from msgspec.structs import replace
 
 import flue_py
-from flue_py.cli.command import SESSION, command, leaf_option, newest_argument, run, scope_option, settings_in
-from flue_py.cli.errors import in_commands
-from flue_py.cli.main import INTERRUPTED, Place
-from flue_py.cli.output import BYTES, Answer, Tell, joined, progress_bar, said
+from flue_py.cli import command as cli
+from flue_py.cli.command import Answer
+from flue_py.cli.main import INTERRUPTED, Place, in_commands
 from flue_py.core.json import JsonObject
 from flue_py.core.kinds import Shape
 from flue_py.core.sessions import LeafChoice
@@ -50,9 +49,9 @@ else:
 # The bundle command.
 
 
-@command()
+@cli.command()
 @click.argument("target", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
-@click.argument("sessions", metavar="SESSION...", type=SESSION, nargs=-1)
+@click.argument("sessions", metavar="SESSION...", type=cli.SESSION, nargs=-1)
 @click.option("--keep-paths", is_flag=True, help="Keep the folders and configuration paths of sessions.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 async def bundle(store: Store, target: Path, sessions: list[Session], keep_paths: bool, overwrite: bool) -> Answer:
@@ -65,12 +64,12 @@ async def bundle(store: Store, target: Path, sessions: list[Session], keep_paths
     ids = [session.id for session in sessions]
     report = await write_bundle(store, target, ids, keep_paths=keep_paths, overwrite=overwrite)
     row: JsonObject = {"file": str(report.path), **held_row(report.counts), "bytes": report.size_bytes}
-    return said(f"{report.path}: {held(report.counts)}, {report.size_bytes:,} bytes", row)
+    return cli.said(f"{report.path}: {held(report.counts)}, {report.size_bytes:,} bytes", row)
 
 
 def held(counts: BundleCounts) -> str:
     """Return the counts of a bundle, in words."""
-    return joined(
+    return cli.joined(
         [
             counted(counts.trees, "tree"),
             counted(counts.sessions, "session"),
@@ -117,8 +116,7 @@ class _Format(click.Choice):  # type: ignore[type-arg, unused-ignore]
         names = (*export_names(), *_VIEWS)
         if value not in names:
             raise click.UsageError(
-                f"{value!r} is not a format that can be exported: {', '.join(names)}; FORMAT comes before SESSION",
-                ctx,
+                f"{value!r} is not a format that can be exported: {', '.join(names)}; FORMAT comes before SESSION", ctx
             )
         return value
 
@@ -147,10 +145,10 @@ def _check(options: SimpleNamespace) -> None:
         raise InvalidArgument(f"{output} is there already; name another file, or remove it")
 
 
-@command(check=_check)
+@cli.command(check=_check)
 @click.argument("form", metavar="FORMAT", type=_Format([*(form.name for form in FORMATS if form.write), *_VIEWS]))
-@newest_argument
-@leaf_option("Export at this entry instead of the stored leaf.")
+@cli.newest_argument
+@cli.leaf_option("Export at this entry instead of the stored leaf.")
 @click.option("--output", metavar="FILE", help="Write a file, readable by its owner only; - prints.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists, once the new one is complete.")
 @click.option("--append", is_flag=True, help="Of markdown: continue the transcript in FILE with the new entries.")
@@ -209,7 +207,7 @@ async def export(
             cutover_at=cutover_at,
             made_at=None if no_time else datetime.now(UTC),
             sizes=sizes,
-            settings=settings_in(settings),
+            settings=cli.settings_in(settings),
             agent=agent,
             target=target,
         )
@@ -242,7 +240,7 @@ def _written(path: Path, text: str, notes: Sequence[str], *, overwrite: bool, is
     if is_opened:
         webbrowser.open(path.resolve().as_uri())
     row: JsonObject = {"file": str(path), "bytes": len(data)}
-    return replace(said(f"{path}: {len(data):,} bytes", row), notes=notes)
+    return replace(cli.said(f"{path}: {len(data):,} bytes", row), notes=notes)
 
 
 async def _transcript_file(session: Session, output: str, leaf: LeafChoice, *, append: bool, overwrite: bool) -> Answer:
@@ -253,7 +251,7 @@ async def _transcript_file(session: Session, output: str, leaf: LeafChoice, *, a
         "entries": report.entries,
         "leafId": report.leaf_id,
     }
-    return said(f"{report.path}: {report.outcome}, {counted(report.entries, 'entry', 'entries')} written", row)
+    return cli.said(f"{report.path}: {report.outcome}, {counted(report.entries, 'entry', 'entries')} written", row)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -275,10 +273,10 @@ class _FormatOrPath(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]
 
 
-@command("import")
+@cli.command("import")
 @click.argument("named", metavar="FORMAT|auto", type=_FormatOrPath(), required=False)
 @click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path(path_type=Path))
-@scope_option
+@cli.scope_option
 @click.option("--discover", is_flag=True, help="Import from the usual folders of the programs, too.")
 @click.option("--finish", is_flag=True, help="Import a last message that may be incomplete: the file will not grow.")
 @click.option("--again", is_flag=True, help="Import sessions that were deleted here, too.")
@@ -330,7 +328,7 @@ def import_(
     failures: list[FlueError] = []
     files: list[Path] = []
     is_interrupted = False
-    with progress_bar("looking for session files", BYTES) as tell:
+    with cli.progress_bar("looking for session files", cli.BYTES) as tell:
         bar = _Bar(tell)
 
         def sources(unchanged: Callable[[Path], ImportReport | None]) -> Generator[ImportSource | ImportReport]:
@@ -350,7 +348,7 @@ def import_(
         try:
             # No database is made where no file can be read.
             if (place.is_file and exists(place.target)) or _has_some(sources(lambda _: None)):
-                run(place, work, create=True)
+                cli.run(place, work, create=True)
         except KeyboardInterrupt:
             is_interrupted = True
     searched = ", ".join([*map(str, paths), *(["the usual places"] if discover else [])])
@@ -379,7 +377,7 @@ import_.help = (import_.help or "").replace("{formats}", ", ".join(each.name for
 class _Bar:
     """The bar of an import: the bytes of all its files, and which one is read."""
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, tell: cli.Tell) -> None:
         self._tell = tell
         self._what = ""
         self.begin(())
@@ -570,7 +568,7 @@ def _shown_path(file: str) -> str:
 # The unbundle command.
 
 
-@command(create=True)
+@cli.command(create=True)
 @click.argument("source", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 async def unbundle(store: Store, source: Path) -> Answer:
     """Add the trees of a bundle to the database, unless they are there already.
@@ -588,7 +586,7 @@ async def unbundle(store: Store, source: Path) -> Answer:
         "there already": report.trees_unchanged,
         "refused": len(report.refused),
     }
-    trees = joined([f"{number:,} {outcome}" if number else "" for outcome, number in done.items()])
+    trees = cli.joined([f"{number:,} {outcome}" if number else "" for outcome, number in done.items()])
     lines: list[Line] = [
         ((f"{source}: {held(report.counts)}", "bold"),),
         ((f"  trees: {trees or 'none'}", ""),),

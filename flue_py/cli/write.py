@@ -9,22 +9,9 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import click
 
-from flue_py.cli.command import (
-    BY,
-    SESSION_NAME,
-    command,
-    expected_option,
-    idempotency_option,
-    json_from_stdin,
-    project_option,
-    run,
-    schema_option,
-    scope_option,
-    session_argument,
-    text_from_stdin,
-)
+from flue_py.cli import command as cli
+from flue_py.cli.command import Answer
 from flue_py.cli.main import Place
-from flue_py.cli.output import Answer, said
 from flue_py.core.entries import checked_source
 from flue_py.core.json import JsonObject
 from flue_py.core.sessions import DEFAULT_LIMITS, Appended, LeafChoice, OnConflict, check_name
@@ -57,11 +44,11 @@ def _check(options: SimpleNamespace) -> None:
         raise click.UsageError("--create is for a session that may be new, which has no leaf to be --expected")
 
 
-@command(check=_check)
-@click.argument("session", type=SESSION_NAME)
+@cli.command(check=_check)
+@click.argument("session", type=cli.SESSION_NAME)
 @click.argument("text", required=False)
 @click.option("--role", type=click.Choice(_ROLES), help="Who says TEXT (default: user).")
-@expected_option
+@cli.expected_option
 @click.option(
     "--on-conflict",
     type=click.Choice(["raise", "branch", "rebase"]),
@@ -70,8 +57,8 @@ def _check(options: SimpleNamespace) -> None:
     help="Where the leaf is not the one expected: nothing, a branch below it, or below the leaf that is there.",
 )
 @click.option("--note-conflict", is_flag=True, help="Note in the log of SESSION that the append was refused.")
-@idempotency_option
-@schema_option("Print the JSON Schema of a message, without a database.", lambda: messages.message_schema())  # noqa: PLW0108 - not imported before
+@cli.idempotency_option
+@cli.schema_option("Print the JSON Schema of a message, without a database.", lambda: messages.message_schema())  # noqa: PLW0108 - not imported before
 @click.option("--source", metavar="TEXT", help="How it came in: prompt, skill, shell, task, retry.")
 @click.option("--create", is_flag=True, help="Create the session with this key, and the database, if missing.")
 def append(
@@ -119,7 +106,7 @@ def append(
             raise
         return _answer(target, done)
 
-    return run(place, work, create=create)
+    return cli.run(place, work, create=create)
 
 
 def _refuse_what_cannot_be_stored(messages: Sequence[JsonObject], source: str | None, key: str | None) -> None:
@@ -133,20 +120,20 @@ async def _note(session: Session, conflict: LeafConflict) -> None:
     """Note a refusal in the session's log: metadata that are merged with nothing stay as they are."""
     why = f"append refused: it builds on leaf {shown(conflict.expected)}, and the leaf is {shown(conflict.actual)}"
     try:
-        await session.set_metadata({}, merge=True, by=BY, why=why)
+        await session.set_metadata({}, merge=True, by=cli.BY, why=why)
     except FlueError as error:
         conflict.add_note(f"this could not be noted in the log: {error}")
 
 
 def _message(text: str, role: str | None) -> JsonObject:
-    content = text_from_stdin("TEXT") if text == "-" else text
+    content = cli.text_from_stdin("TEXT") if text == "-" else text
     if not content.strip():
         raise InvalidEntry("TEXT: it is empty, and nothing was appended")
     return {"role": role or "user", "content": content}
 
 
 def _messages_in() -> Sequence[JsonObject]:
-    value = json_from_stdin("message")
+    value = cli.json_from_stdin("message")
     messages = value if isinstance(value, list) else [value]
     for message in messages:
         if not isinstance(message, dict):
@@ -174,11 +161,11 @@ def _new_check(options: SimpleNamespace) -> None:
         raise click.UsageError("--if-missing is for a --key")
 
 
-@command(check=_new_check, create=True)
+@cli.command(check=_new_check, create=True)
 @click.option("--key", help="What it is opened by: unique in its scope.")
 @click.option("--title", help="Its title.")
-@scope_option
-@project_option("The folder that it works in.")
+@cli.scope_option
+@cli.project_option("The folder that it works in.")
 @click.option("--if-missing", is_flag=True, help="Where the key is there already, print that session's id.")
 async def new(store: Store, key: str | None, title: str | None, project: str | None, if_missing: bool) -> Answer:
     """Create a session, and print its id. A database that is missing is made.
@@ -190,7 +177,7 @@ async def new(store: Store, key: str | None, title: str | None, project: str | N
         session = await store.open_session(key, mode="get_or_create", title=title, cwd=project)
     else:
         session = await store.create_session(key=key, title=title, cwd=project)
-    return said(session.id, session_row(session.info, await session.reports.name()))
+    return cli.said(session.id, session_row(session.info, await session.reports.name()))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -204,14 +191,14 @@ def _task_check(options: SimpleNamespace) -> None:
         raise click.UsageError("--title and --key are for a new task; leave them out with --end")
 
 
-@command(check=_task_check)
-@session_argument
+@cli.command(check=_task_check)
+@cli.session_argument
 @click.argument("task_id", metavar="TASK")
 @click.option("--key", help="What the task session is opened by: unique in its scope.")
 @click.option("--title", help="Its title.")
 @click.option("--end", type=click.Choice(["done", "failed"]), help="Say how it ended, instead of creating it.")
 @click.option("--summary", metavar="TEXT", help="With --end: what came of it.")
-@expected_option
+@cli.expected_option
 async def task(
     store: Store,
     session: Session,
@@ -233,7 +220,7 @@ async def task(
     else:
         child = await _task_of(store, session, task_id)
         await child.tasks.end(end, summary=summary, by="flue-py", expected_leaf=expected)
-    return said(child.id, session_row(child.info, await child.reports.name()))
+    return cli.said(child.id, session_row(child.info, await child.reports.name()))
 
 
 async def _task_of(store: Store, session: Session, task_id: str) -> Session:

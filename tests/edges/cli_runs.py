@@ -139,7 +139,7 @@ def seen_at_a_terminal(*arguments: str, before: str = "", cwd: Path | None = Non
 
 def with_a_bar_at_once(*arguments: str, **env: str) -> tuple[str, str]:
     """Return what a command prints, and what it shows at the terminal that its stderr is, where no second passes."""
-    code = "import flue_py.cli.output as p; p.DELAY = 0; from flue_py.cli import main; main(prog_name='flue-py')"
+    code = "import flue_py.cli.command as p; p.DELAY = 0; from flue_py.cli import main; main(prog_name='flue-py')"
     ours, theirs = pty.openpty()
     try:
         done = subprocess.run(

@@ -19,7 +19,7 @@ import click
 from click.testing import CliRunner
 
 import flue_py.cli
-import flue_py.cli.output
+import flue_py.cli.command
 
 PATIENCE = 120
 CONTEXT = click.Context(flue_py.cli.main)
@@ -30,7 +30,7 @@ def main(jobs: Path) -> None:
     database, folder = Path(told["database"]), Path(told["folder"])
     for name in flue_py.cli.main.list_commands(CONTEXT):
         flue_py.cli.main.get_command(CONTEXT, name)
-    flue_py.cli.output.DELAY = 10**6
+    flue_py.cli.command.DELAY = 10**6
     pristine = database.read_bytes()
     load_what_is_late(database)
     for arguments in told["calls"]:

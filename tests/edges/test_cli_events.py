@@ -15,8 +15,7 @@ from typing import IO, Any
 import pytest
 
 import flue_py
-from flue_py.cli.errors import NOT_FOUND
-from flue_py.cli.main import INTERRUPTED, READER_GONE
+from flue_py.cli.main import INTERRUPTED, NOT_FOUND, READER_GONE
 from flue_py.render.views import event_row
 from tests.edges.cli_runs import COMMAND, Flue
 from tests.postgres import NewDatabase

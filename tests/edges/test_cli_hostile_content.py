@@ -110,4 +110,4 @@ def test_only_one_module_prints() -> None:
                 found.append((path.name, name))
             if name.endswith((".write", "Console")) and ("std" in name or "Console" in name):
                 found.append((path.name, name))
-    assert {name for name, _ in found} <= {"output.py", "progress.py"}, found
+    assert {name for name, _ in found} <= {"command.py"}, found

@@ -13,7 +13,7 @@ import pytest
 import flue_py
 import flue_py.errors
 from flue_py.cli import main
-from flue_py.cli.errors import in_commands
+from flue_py.cli.main import in_commands
 from tests.edges.cli_runs import Flue, runner
 from tests.tables import inputs
 

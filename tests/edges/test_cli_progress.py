@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flue_py.cli import output as progress
+from flue_py.cli import command as progress
 from tests.edges.cli_runs import Flue
 
 

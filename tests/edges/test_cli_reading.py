@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from flue_py.cli import read as context_command
-from flue_py.cli import read as path_command
+from flue_py.cli import command as running
+from flue_py.cli import read
 from flue_py.core.sessions import derived_id
 from flue_py.render.lines import MOST_TURNS
 from tests.edges.cli_runs import REAL_ID, Flue
@@ -234,9 +234,8 @@ def test_a_leaf_before_the_first_entry_is_said(flue: Flue) -> None:
 
 def test_of_a_very_long_session_a_part_is_shown_and_said_to_be_one(real: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = real.lines("show", "d703", "--path")
-    for module in (context_command, path_command):
-        monkeypatch.setattr(module, "MOST_LINES", 8)
-    monkeypatch.setattr(context_command, "_HEAD", 3)
+    monkeypatch.setattr(running, "MOST_LINES", 8)
+    monkeypatch.setattr(read, "_HEAD", 3)
     shown = real.lines("show", "d703", "--path")
     assert shown[0].startswith(f"{len(whole) - len(shown) + 1:,} earlier entries are not shown; --last N shows more")
     assert [line.split()[1:] for line in shown[1:]] == [line.split()[1:] for line in whole[-len(shown) + 1 :]]

@@ -16,7 +16,7 @@ import flue_py
 from flue_py import errors
 from flue_py.cli import command as given
 from flue_py.cli import compact, main
-from flue_py.cli.errors import BAD_INPUT, BUSY, CHANGED, FAILED, NOT_FOUND, REFUSED, TAKEN, exit_code_of
+from flue_py.cli.main import BAD_INPUT, BUSY, CHANGED, FAILED, NOT_FOUND, REFUSED, TAKEN, exit_code_of
 from tests.docs.pages import ROOT, blocks_of
 from tests.edges.cli_runs import COMMAND, Flue, runner
 from tests.postgres import NewDatabase

@@ -10,7 +10,7 @@ import pytest
 
 import flue_py.sync
 from flue_py.cli import command as command_module
-from flue_py.cli.output import Tell
+from flue_py.cli.command import Tell
 from tests.edges.cli_runs import Flue
 from tests.tables import inputs
 

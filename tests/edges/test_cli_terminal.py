@@ -15,9 +15,7 @@ import pytest
 import flue_py
 from flue_py.cli import FORMER, main
 from flue_py.cli import command as choosing
-from flue_py.cli import read as tree
-from flue_py.cli.errors import CODES, NOT_FOUND
-from flue_py.cli.main import INTERRUPTED, READER_GONE
+from flue_py.cli.main import CODES, INTERRUPTED, NOT_FOUND, READER_GONE
 from flue_py.cli.manage import SOMETHING_LOST
 from tests.edges.cli_runs import COMMAND, Flue, runner, seen_at_a_terminal
 from tests.effort import first
@@ -272,7 +270,7 @@ def test_who_interrupts_it_is_told_so(flue: Flue, monkeypatch: pytest.MonkeyPatc
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tree, "entry_sizes", interrupted)
+    monkeypatch.setattr(choosing, "entry_sizes", interrupted)
     assert len(flue.run("tree", session, code=INTERRUPTED).stderr.splitlines()) == 1
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flue_py.cli import main
-from flue_py.cli.errors import TAKEN
+from flue_py.cli.main import TAKEN
 from flue_py.demo import read_transcript
 from tests.edges.cli_runs import Flue, runner
 

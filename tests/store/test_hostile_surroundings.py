@@ -200,7 +200,7 @@ def test_the_blocking_twin_and_the_command_line_say_that_the_disk_is_full(small_
 
 WARMED_UP = """
 import asyncio, json, os, sys, tempfile, warnings
-import flue_py, flue_py.sync, flue_py.cli.errors, flue_py.cli.command, flue_py.cli.errors
+import flue_py, flue_py.sync, flue_py.cli.main, flue_py.cli.command
 from flue_py.cli import main
 
 folder = sys.argv[1]
