@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -27,8 +27,6 @@ AtLeastOne = Annotated[int, Field(ge=1, le=_MOST, strict=True)]
 Share = Annotated[float, Field(ge=0, le=1, strict=True)]
 Name = Annotated[str, Field(min_length=1, strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
-
-_Settings = TypeVar("_Settings", bound="SettingsModel")
 
 
 class SettingsModel(BaseModel):

@@ -45,11 +45,15 @@ class Compacting:
         return FunctionModel(self, "m-1", self.provider)
 
 
-async def filled(store: flue_py.Store) -> flue_py.Session:
-    session = await store.create_session(key="s")
-    for number in range(6):
+async def go_on(session: flue_py.Session, numbers: range) -> None:
+    for number in numbers:
         await session.append_message({"role": "user", "content": f"Question {number}: " + "why? " * 30})
         await session.append_message({"role": "assistant", "content": f"Answer {number}: " + "thus. " * 30})
+
+
+async def filled(store: flue_py.Store) -> flue_py.Session:
+    session = await store.create_session(key="s")
+    await go_on(session, range(6))
     return session
 
 
@@ -117,9 +121,7 @@ def test_a_text_stands_beside_what_cannot_be_read_and_the_next_mode_takes_that_o
             assert first.mode == "native"
             assert first.summary is not None
             assert "Question 0" in first.summary
-            for number in range(6, 9):
-                await session.append_message({"role": "user", "content": f"Question {number}: " + "why? " * 30})
-                await session.append_message({"role": "assistant", "content": f"Answer {number}: " + "thus. " * 30})
+            await go_on(session, range(6, 9))
             second = await session.compact(mode="intent", settings=SETTINGS)
             assert second.summary is not None
             assert "Question 0" in second.summary
@@ -137,9 +139,7 @@ def test_the_second_compaction_is_asked_with_the_first_in_both_forms() -> None:
         async with flue_py.open(":memory:") as store:
             session = await filled(store)
             await session.compact(provider.model, mode="native", settings=SETTINGS)
-            for number in range(6, 9):
-                await session.append_message({"role": "user", "content": f"Question {number}: " + "why? " * 30})
-                await session.append_message({"role": "assistant", "content": f"Answer {number}: " + "thus. " * 30})
+            await go_on(session, range(6, 9))
             await session.compact(provider.model, mode="native", settings=SETTINGS)
         sent = provider.asked[1].messages[0]
         assert "A red build" in str(sent["content"])
