@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 from zlib import crc32
 
 from flue_py.core.entries import Entry
@@ -91,11 +91,6 @@ def words_of(text: str) -> list[str]:
     return (_ASCII_WORD if text.isascii() else _WORD).findall(text)
 
 
-def as_terms(word: str) -> tuple[tuple[str, ...], str]:
-    """Return the terms of a word, and its whole as one."""
-    return tuple(term for term, _, _ in _parts(word)), _folded(word)
-
-
 def _parts(word: str) -> tuple[tuple[str, int, int], ...]:
     """Return the terms of a word with their places in it (see `_begins_word`)."""
     # A longer word comes once, and would be remembered for as long as the process lives.
@@ -164,22 +159,13 @@ _FACTOR = 0x9E3779B1
 _WHOLE = 0xFFFFFFFF
 
 
-class _Word(NamedTuple):
-    """A word as numbers: its first term, its last, its whole; and the pairs within it, if it is written as several."""
-
-    first: int
-    last: int
-    whole: int
-    inner: tuple[Pair, ...]
-
-
-def _pair(first: int, second: int) -> Pair:
-    return (first * _FACTOR + second) & _WHOLE
-
-
 def pairs_of(terms: Iterable[str]) -> tuple[Pair, ...]:
     """Return the pairs of terms that are one behind the other."""
-    return tuple(_pair(*pair) for pair in pairwise(map(_number, terms)))
+    return tuple(_pairs([*map(_number, terms)]))
+
+
+def _pairs(numbers: Sequence[int]) -> Iterator[Pair]:
+    return ((first * _FACTOR + second) & _WHOLE for first, second in pairwise(numbers))
 
 
 def one_of(alternatives: Iterable[Pairs]) -> Pairs:
@@ -193,7 +179,12 @@ def one_of(alternatives: Iterable[Pairs]) -> Pairs:
 
 def bits_of(text: str) -> bytes:
     """Return the bits of the pairs of a text; none for a text without pairs or with too many. O(characters)."""
-    pairs = _pairs_in(words_of(text))
+    words = [_numbers(word) if len(word) <= _LONGEST_KNOWN else _numbers.__wrapped__(word) for word in words_of(text)]
+    terms = [term for word, _ in words for term in word]
+    pairs = set(_pairs(terms))
+    # Few words are written as several.
+    if len(terms) > len(words):
+        pairs.update(_pairs([whole for _, whole in words]))
     if len(pairs) > _MOST:
         return b""
     count = (_BITS_EACH * len(pairs) + 7) // 8
@@ -202,26 +193,14 @@ def bits_of(text: str) -> bytes:
     return sum(map((1).__lshift__, places)).to_bytes(count, "little")
 
 
-def _pairs_in(words: Sequence[str]) -> set[Pair]:
-    """Return the terms that are one behind the other in a text of these words, and the same of its words as wholes."""
-    numbers = [_word(word) if len(word) <= _LONGEST_KNOWN else _word.__wrapped__(word) for word in words]
-    pairs = {_pair(before.last, after.first) for before, after in pairwise(numbers)}
-    # Few words are written as several.
-    if any(word.inner for word in numbers):
-        pairs.update(pair for word in numbers for pair in word.inner)
-        joined = ((before, after) for before, after in pairwise(numbers) if before.inner or after.inner)
-        pairs.update(_pair(before.whole, after.whole) for before, after in joined)
-    return pairs
-
-
 def _number(term: str) -> int:
     return crc32(term.encode("utf-8", "surrogatepass"))
 
 
 @lru_cache(maxsize=100_000)
-def _word(word: str) -> _Word:
-    terms, whole = as_terms(word)
-    return _Word(_number(terms[0]), _number(terms[-1]), _number(whole), pairs_of(terms))
+def _numbers(word: str) -> tuple[tuple[int, ...], int]:
+    """Return the numbers of the terms of a word, and that of its whole."""
+    return tuple(_number(term) for term, _, _ in _parts(word)), _number(_folded(word))
 
 
 def may_have(bits: bytes, wanted: Pairs) -> bool:
@@ -426,6 +405,8 @@ class Text:
     def __init__(self, text: str, seconds: float) -> None:
         self.text = text
         self.seconds = seconds
+        self.is_taken_apart = False
+        """Whether phrases are looked for by its terms: faster if there are many."""
 
     @cached_property
     def terms(self) -> _Terms:
@@ -438,20 +419,25 @@ class Text:
         return _Terms(wholes_of(self.text))
 
 
-class _Node(Protocol):
+class _Node(Frozen):
+    """A part of a query. By default no index helps to find it."""
+
     @property
     def need(self) -> Need:
-        """The terms that a text must have for it."""
+        """The terms that a text must have to match; more texts may have them than match."""
+        return ANYTHING
 
     @property
     def pairs(self) -> Pairs:
-        """Which terms one behind the other a text must have for it."""
+        """Which terms a text must have one behind the other to match: one pair of each group."""
+        return ()
 
     def find(self, text: Text) -> list[Span] | None:
-        """Return where a text has it, which may be nowhere; None where it does not match."""
+        """Return where a text has it, which may be nowhere; None if it does not match."""
+        raise NotImplementedError
 
 
-class _Phrase(Frozen):
+class _Phrase(_Node):
     """Terms one behind the other, or as many whole words; of the last one, maybe the beginning only."""
 
     terms: tuple[str, ...]
@@ -476,11 +462,10 @@ class _Phrase(Frozen):
         return one_of([[[pair] for pair in way[:MOST_GROUPS]] for way in ways])
 
     def find(self, text: Text) -> list[Span] | None:
-        if len(self.terms) > _MOST_TRIED or not text.text.isascii():
-            return self.find_by_terms(text)
-        patterns = _in_ascii(self.terms, self.wholes, self.is_prefix)
+        is_short = len(self.terms) <= _MOST_TRIED and text.text.isascii() and not text.is_taken_apart
+        patterns = _in_ascii(self.terms, self.wholes, self.is_prefix) if is_short else None
         if patterns is None:
-            return self.find_by_terms(text)
+            return [*self._spans(self.terms, text.terms), *self._spans(self.wholes, text.wholes)] or None
         letters, parts, wholes = patterns
         # Both need the letters of its terms one behind the other, which most texts with its words do not have.
         if letters.search(text.text.lower()) is None:
@@ -488,10 +473,6 @@ class _Phrase(Frozen):
         spans = [span for match in parts.finditer(text.text) if (span := self._span(match)) is not None]
         spans += [match.span(1) for match in wholes.finditer(text.text)]
         return spans or None
-
-    def find_by_terms(self, text: Text) -> list[Span] | None:
-        """Do as `find`, by the terms of the text: faster for the second phrase that is looked for in it."""
-        return [*self._spans(self.terms, text.terms), *self._spans(self.wholes, text.wholes)] or None
 
     def _span(self, match: re.Match[str]) -> Span | None:
         """Return where the terms of a match are, if they are terms of the text, and not only parts of some."""
@@ -538,21 +519,19 @@ def _in_ascii(
     return re.compile(letters), re.compile(parts, re.IGNORECASE), re.compile(whole, re.IGNORECASE)
 
 
-def _pairs_of_all(parts: Iterable[_Node]) -> Pairs:
-    return list(dict.fromkeys(tuple(group) for part in parts for group in part.pairs))[:MOST_GROUPS]
+class _All(_Node):
+    """All of several parts. Of more than `MOST_WORDS`, an index is asked for the first ones."""
 
-
-class _All(Frozen):
     parts: tuple[_Node, ...]
     without: tuple[_Node, ...] = ()
 
     @property
     def need(self) -> Need:
-        return Need("all", parts=tuple(part.need for part in self.parts))
+        return Need("all", parts=tuple(part.need for part in self.parts[:MOST_WORDS]))
 
     @property
     def pairs(self) -> Pairs:
-        return _pairs_of_all(self.parts)
+        return list(dict.fromkeys(tuple(group) for part in self.parts for group in part.pairs))[:MOST_GROUPS]
 
     def find(self, text: Text) -> list[Span] | None:
         all_spans: list[Span] = []
@@ -561,36 +540,11 @@ class _All(Frozen):
             if spans is None:
                 return None
             all_spans += spans
+            text.is_taken_apart = len(self.parts) > MOST_WORDS
         return None if any(part.find(text) is not None for part in self.without) else all_spans
 
 
-class _Many(Frozen):
-    """More phrases than an index is asked for, the longest first: most texts do not have that one."""
-
-    parts: tuple[_Phrase, ...]
-
-    @property
-    def need(self) -> Need:
-        return Need("all", parts=tuple(part.need for part in self.parts[:MOST_WORDS]))
-
-    @property
-    def pairs(self) -> Pairs:
-        return _pairs_of_all(self.parts)
-
-    def find(self, text: Text) -> list[Span] | None:
-        first, *others = self.parts
-        all_spans = first.find(text)
-        if all_spans is None:
-            return None
-        for part in others:
-            spans = part.find_by_terms(text)
-            if spans is None:
-                return None
-            all_spans += spans
-        return all_spans
-
-
-class _Any(Frozen):
+class _Any(_Node):
     parts: tuple[_Node, ...]
 
     @property
@@ -606,19 +560,7 @@ class _Any(Frozen):
         return [span for spans in span_lists for span in spans] if span_lists else None
 
 
-class _Scan(Frozen):
-    """A search that no index helps."""
-
-    @property
-    def need(self) -> Need:
-        return ANYTHING
-
-    @property
-    def pairs(self) -> Pairs:
-        return ()
-
-
-class _Piece(_Scan):
+class _Piece(_Node):
     """A piece of text, in any case. It is no expression, whose time would grow with its length."""
 
     piece: str
@@ -651,7 +593,7 @@ def _char_without_case(char: str) -> str:
     return next(plain for plain in (char.casefold(), char.lower(), char) if len(plain) == 1)
 
 
-class _Pattern(_Scan):
+class _Pattern(_Node):
     """A regular expression."""
 
     pattern: regex.Pattern[str]
@@ -672,16 +614,6 @@ class Query(Frozen):
     node: _Node
     why_scan: str | None = None
     words: tuple[str, ...] = ()
-
-    @property
-    def need(self) -> Need:
-        """The terms that a text must have to match; more texts may have them than match."""
-        return self.node.need
-
-    @property
-    def pairs(self) -> Pairs:
-        """Which terms a text must have one behind the other to match: one pair of each group."""
-        return self.node.pairs
 
     def find(self, text: str, seconds: float = SECONDS) -> list[Span] | None:
         """Return the places of the matches in a text, in order and without overlaps; None if it does not match.
@@ -719,18 +651,14 @@ def read_query(text: str, how: How = "words") -> Query:
 
 
 def _words(text: str) -> Query:
-    phrases = (_phrase(word) for word in dict.fromkeys(text.split()))
-    phrases_left = tuple(dict.fromkeys(phrase for phrase in phrases if phrase is not None))
-    if not phrases_left:
+    phrases = [*dict.fromkeys(filter(None, map(_phrase, dict.fromkeys(text.split()))))]
+    if not phrases:
         why = "it has neither letters nor digits, so every text is read"
         return Query("substring", _Piece(text.strip()), why)
-    return Query("words", _all_of(phrases_left), words=tuple(bag_of(text)))
-
-
-def _all_of(phrases: tuple[_Phrase, ...]) -> _Node:
-    if len(phrases) <= MOST_WORDS:
-        return phrases[0] if len(phrases) == 1 else _All(phrases)
-    return _Many(tuple(sorted(phrases, key=lambda phrase: -sum(map(len, phrase.terms)))))
+    if len(phrases) > MOST_WORDS:
+        # Most texts do not have the longest.
+        phrases.sort(key=lambda phrase: -sum(map(len, phrase.terms)))
+    return Query("words", phrases[0] if len(phrases) == 1 else _All(tuple(phrases)), words=tuple(bag_of(text)))
 
 
 def _longest(terms: Collection[str], count: int) -> Collection[str]:
@@ -743,10 +671,6 @@ def _phrase(text: str, *, is_prefix: bool = False) -> _Phrase | None:
     terms = tuple(term.text for term in terms_of(text))
     wholes = tuple(term.text for term in wholes_of(text))
     return _Phrase(terms, wholes, is_prefix) if terms else None
-
-
-def _substring(text: str) -> Query:
-    return Query("substring", _Piece(text), "a piece of text may be within a word, so every text is read")
 
 
 def _regex(text: str) -> Query:
@@ -796,6 +720,8 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens: list[tuple[str, str]] = []
+        self._at = 0
+        self.bag: dict[str, None] = {}
         at = 0
         while text[at:].strip():
             match = _TOKEN.match(text, at)
@@ -803,18 +729,16 @@ class _Reader:
                 raise self.wrong("a quotation mark is not closed")
             self._add(match)
             at = match.end()
-        self._at = 0
-        self.bag: dict[str, None] = {}
+        self._tokens.append(("end", ""))
 
     def _add(self, match: re.Match[str]) -> None:
-        if match["not"]:
-            self._tokens.append(("word", "NOT"))
         kind = match.lastgroup or ""
         value = match[kind]
-        if kind == "word" and len(value) > 1 and value[0] == "-":
-            self._tokens.append(("word", "NOT"))
-            value = value[1:]
-        self._tokens.append((kind, value))
+        is_word_without = kind == "word" and len(value) > 1 and value[0] == "-"
+        if match["not"] or is_word_without:
+            self._tokens.append(("NOT", ""))
+        value = value[is_word_without:]
+        self._tokens.append((value if kind == "word" and value in ("AND", "OR", "NOT") else kind, value))
         if len(self._tokens) > MOST_WORDS * 4:
             raise self.wrong("it has too many words")
 
@@ -825,18 +749,20 @@ class _Reader:
 
     def read(self) -> _Node:
         node = self._any(0)
-        if self._at < len(self._tokens):
+        if self._kind != "end":
             raise self.wrong("a parenthesis is closed that was not opened")
         return node
 
-    def _next(self) -> tuple[str, str] | None:
-        return self._tokens[self._at] if self._at < len(self._tokens) else None
+    @property
+    def _kind(self) -> str:
+        """The kind of the next token."""
+        return self._tokens[self._at][0]
 
     def _any(self, depth: int) -> _Node:
         if depth > _DEEPEST:
             raise self.wrong("parentheses are too deep")
         parts = [self._all(depth)]
-        while self._next() == ("word", "OR"):
+        while self._kind == "OR":
             self._at += 1
             parts.append(self._all(depth))
         return parts[0] if len(parts) == 1 else _Any(tuple(parts))
@@ -844,31 +770,29 @@ class _Reader:
     def _all(self, depth: int) -> _Node:
         parts: list[_Node] = []
         without: list[_Node] = []
-        while (token := self._next()) is not None and token[0] != "close" and token != ("word", "OR"):
-            if token == ("word", "AND"):
+        while self._kind not in ("end", "close", "OR"):
+            if self._kind == "AND":
                 if not parts and not without:
                     raise self.wrong("nothing stands before AND")
                 self._at += 1
-                if self._next() in (None, ("word", "OR"), ("word", "AND")):
+                if self._kind in ("end", "OR", "AND"):
                     raise self.wrong("nothing stands behind AND")
                 continue
-            is_not = token == ("word", "NOT")
-            if is_not:
-                self._at += 1
+            is_not = self._kind == "NOT"
+            self._at += is_not
             (without if is_not else parts).append(self._one(depth))
         if not parts:
             raise self.wrong("only what is not wanted is named" if without else "a part of it is empty")
         return parts[0] if len(parts) == 1 and not without else _All(tuple(parts), tuple(without))
 
     def _one(self, depth: int) -> _Node:
-        token = self._next()
-        if token is None or token[0] == "close" or token in (("word", "OR"), ("word", "AND"), ("word", "NOT")):
+        kind, value = self._tokens[self._at]
+        if kind in ("end", "close", "OR", "AND", "NOT"):
             raise self.wrong("an operator has nothing behind it")
         self._at += 1
-        kind, value = token
         if kind == "open":
             node = self._any(depth + 1)
-            if self._next() != ("close", ")"):
+            if self._kind != "close":
                 raise self.wrong("a parenthesis is not closed")
             self._at += 1
             return node
@@ -885,10 +809,11 @@ def _query(text: str) -> Query:
     return Query("query", node, words=tuple(reader.bag))
 
 
+_WITHIN = "a piece of text may be within a word, so every text is read"
 _READERS: Mapping[How, Callable[[str], Query]] = {
     "words": _words,
     "query": _query,
-    "substring": _substring,
+    "substring": lambda text: Query("substring", _Piece(text), _WITHIN),
     "regex": _regex,
 }
 

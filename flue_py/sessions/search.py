@@ -588,7 +588,7 @@ class Finder:
         at).
         """
         wanted = Wanted(
-            self._query.need, self._narrowing.marks(self.heads), self._narrowing.since_us, self._query.pairs
+            self._query.node.need, self._narrowing.marks(self.heads), self._narrowing.since_us, self._query.node.pairs
         )
         findings: list[Finding] = []
         before: int | None = None

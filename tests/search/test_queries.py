@@ -135,7 +135,7 @@ def test_what_was_pasted_is_found_where_it_is_and_nowhere_else(paste: str) -> No
     assert query.find(f"before {paste} behind") is not None
     # Of a word, its beginning is compared.
     assert (query.find(paste[: _LONG // 2]) is None) == (paste[:64].strip("aBx") != "")
-    assert _size(query.need) < 5_000
+    assert _size(query.node.need) < 5_000
 
 
 def _size(need: Need) -> int:
@@ -236,13 +236,13 @@ def test_more_words_than_an_index_is_asked_for_find_what_each_of_them_finds(
         patched.setattr(queries, "_MOST_ASKED", most)
         query = read_query(pasted)
         found = query.find(text)
-        need = query.need
+        need = query.node.need
     each = [read_query(word).find(text) for word in words]
     assert (found is None) == (None in each)
     if found is not None:
         assert _covered(found) == _covered(span for spans in each for span in spans or ())
         assert _holds(need, set(bag_of(text)))
-        assert may_have(bits_of(text), query.pairs)
+        assert may_have(bits_of(text), query.node.pairs)
 
 
 def _covered(spans: Iterable[Span]) -> set[int]:
@@ -267,8 +267,8 @@ def test_whatever_matches_has_the_terms_that_an_index_is_asked_for(words: str, t
     query = read_query(words, "query")
     spans = query.find(text)
     if spans is not None:
-        assert _holds(query.need, set(bag_of(text)))
-        assert may_have(bits_of(text), query.pairs)
+        assert _holds(query.node.need, set(bag_of(text)))
+        assert may_have(bits_of(text), query.node.pairs)
         assert all(before[1] <= after[0] for before, after in pairwise(spans))
 
 
@@ -290,7 +290,7 @@ def test_a_text_of_ascii_has_what_the_same_text_has_beside_another_script(
         # A sign that is not ASCII has the text taken apart into its terms instead.
         spans = query.find(text)
         assert spans == query.find(f"{text} \u00ff")
-        assert spans is None or may_have(bits_of(text), query.pairs)
+        assert spans is None or may_have(bits_of(text), query.node.pairs)
 
 
 @inputs(
@@ -307,7 +307,7 @@ def test_a_text_of_ascii_has_what_the_same_text_has_beside_another_script(
     ],
 )
 def test_a_few_bits_say_that_words_are_not_one_behind_the_other(words: str, text: str, may: bool) -> None:
-    assert may_have(bits_of(text), read_query(words).pairs) == may
+    assert may_have(bits_of(text), read_query(words).node.pairs) == may
 
 
 def test_few_pairs_are_taken_for_those_of_a_text_that_it_does_not_have() -> None:
@@ -326,6 +326,6 @@ _ONE_OR_TWO = [[(1,), (2,)], [(3,)]]
 def test_of_several_ways_a_text_has_the_pairs_of_one() -> None:
     assert one_of([]) == one_of([_ONE_OR_TWO, []]) == ()
     assert one_of(_ONE_OR_TWO) == [(1, 3), (2, 3)]
-    assert read_query('"a b" OR "c d"', "query").pairs == one_of([[pairs_of("ab")], [pairs_of("cd")]])
-    assert read_query('"a b" OR c', "query").pairs == ()
-    assert list(read_query('"a b" "c d"', "query").pairs) == [pairs_of("ab"), pairs_of("cd")]
+    assert read_query('"a b" OR "c d"', "query").node.pairs == one_of([[pairs_of("ab")], [pairs_of("cd")]])
+    assert read_query('"a b" OR c', "query").node.pairs == ()
+    assert list(read_query('"a b" "c d"', "query").node.pairs) == [pairs_of("ab"), pairs_of("cd")]
