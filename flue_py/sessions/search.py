@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import partial
 from hashlib import blake2b
 from math import log
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from msgspec import field
 from msgspec.structs import replace
@@ -210,7 +210,7 @@ _WEIGHTS: Mapping[Part, int] = {"titles": 40, "messages": 12, "summaries": 14, "
 _WEIGHT_OF_USER = 20
 _PARTS_BY_WEIGHT: Mapping[int, Part] = {weight: part for part, weight in _WEIGHTS.items()}
 _MOST_MARKS = 200
-"""How many sessions are asked for by their marks; of more, what is found is looked through."""
+"""How many sessions are asked for by their marks; of more, the texts found are looked through."""
 
 
 class Narrowing(Frozen):
@@ -253,10 +253,6 @@ class Narrowing(Frozen):
             and (self.until_us is None or at_us < self.until_us)
         )
 
-    def may_have(self, text: FoundText, heads: Mapping[int, SessionHead]) -> bool:
-        """Return whether a text that an index names may be one that is searched, by its session and its weight."""
-        return text.session_key in heads and part_of(text.weight) in self.parts
-
     def marks(self, heads: Mapping[int, SessionHead]) -> Sequence[Sequence[str]]:
         """Return the marks of which a text has one of each group.
 
@@ -264,26 +260,17 @@ class Narrowing(Frozen):
         """
         groups: list[list[str]] = []
         if not set(self.parts) >= _MOST_TEXTS:
-            groups.append([part_mark(part) for part in self.parts])
-        if self.role is not None:
-            groups.append([role_mark(self.role)])
-        if self.tool is not None:
-            groups.append([tool_mark(self.tool)])
-        if self.scope is not None:
-            groups.append([scope_mark(self.scope)])
+            groups.append([_part_mark(part) for part in self.parts])
+        groups += [[mark] for mark in _marks_of(self.role, self.tool, self.scope)]
         if (self.sessions is not None or self.project is not None) and len(heads) <= _MOST_MARKS:
             groups.append([session_mark(key) for key in heads])
         return groups
 
 
-def marks_of(head: SessionHead, role: str | None, text: SearchedText) -> list[str]:
-    """Return the marks of a text."""
-    marks = [part_mark(text.part), scope_mark(head.scope)]
-    if role is not None:
-        marks.append(role_mark(role))
-    if text.tool is not None:
-        marks.append(tool_mark(text.tool))
-    return marks
+def _marks_of(role: str | None, tool: str | None, scope: str | None) -> list[str]:
+    """Return the marks of a text of a role, a tool and a scope, as far as they are not None."""
+    names: tuple[tuple[Literal["r", "t", "c"], str | None], ...] = (("r", role), ("t", tool), ("c", scope))
+    return [_mark(kind, name) for kind, name in names if name is not None]
 
 
 def weight_of(part: Part, role: str | None) -> int:
@@ -296,28 +283,13 @@ def part_of(weight: int) -> Part:
     return _PARTS_BY_WEIGHT.get(weight, "messages")
 
 
-def part_mark(part: Part) -> str:
-    """Return the mark of a part."""
+def _part_mark(part: Part) -> str:
     return f"{MARK}p{part}"
 
 
-def role_mark(role: str) -> str:
-    """Return the mark of a role, which may have any characters."""
-    return f"{MARK}r{_name(role)}"
-
-
-def tool_mark(tool: str) -> str:
-    """Return the mark of a tool."""
-    return f"{MARK}t{_name(tool)}"
-
-
-def scope_mark(scope: str) -> str:
-    """Return the mark of a scope. Scopes may hold words that nobody should read in an index."""
-    return f"{MARK}c{_name(scope)}"
-
-
-def _name(text: str) -> str:
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+def _mark(kind: Literal["r", "t", "c"], name: str) -> str:
+    """Return the mark of a role, a tool or a scope: names with any characters, which nobody should read in an index."""
+    return f"{MARK}{kind}{blake2b(name.encode('utf-8', 'surrogatepass'), digest_size=8).hexdigest()}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -343,9 +315,9 @@ class Indexer:
         self._keys: dict[str, int] = {}
 
     async def catch_up(self, heads: Sequence[SessionHead]) -> None:
-        """Add what is missing, and remove what is gone. O(what was written since, and sessions).
+        """Add missing texts, and remove those of sessions that are gone. O(entries written since, and sessions).
 
-        Raises `CorruptStore` where the index was made of another state of the store, which was put back since.
+        Raises `CorruptStore` if the index was made of another state of the store, which was put back since.
         """
         indexed = await self._index.known()
         deleted, heirs = _gone_and_heirs(indexed, heads)
@@ -380,7 +352,9 @@ class Indexer:
         at = added = 0
         while at < len(behind) and added < _CHUNK:
             # Read behind the lock: whoever deletes it meanwhile waits until it can be taken out again.
-            count, is_done = await self._add_page(behind[at])
+            count, is_done = 0, True
+            with suppress(SessionNotFound):
+                count, is_done = await self._add_page(behind[at])
             added += max(count, 1)
             self._show(count)
             at += is_done
@@ -389,13 +363,6 @@ class Indexer:
 
     async def _add_page(self, head: SessionHead) -> tuple[int, bool]:
         """Add a page of a session's changes; return how many entries that were, and whether it was the last page."""
-        try:
-            return await self._add_changes(head)
-        except SessionNotFound:
-            # It is deleted meanwhile.
-            return 0, True
-
-    async def _add_changes(self, head: SessionHead) -> tuple[int, bool]:
         indexed = await self._index.known_one(head.session_key)
         source_key = self._keys.get(head.forked_from_session or "")
         start = KnownSession(head.session_key, head.id, -1, source_key) if indexed is None else indexed
@@ -416,7 +383,7 @@ class Indexer:
         texts = await waiting.finish(
             waiting.call(partial(_indexed, head, entries, title if title != start.title else None, info))
         )
-        own = next((each for each in reversed(changes) if each.entries), None)
+        own = next((change for change in reversed(changes) if change.entries), None)
         after = start._replace(
             revision=reached,
             title=title,
@@ -461,20 +428,24 @@ def title_number(title: str) -> int:
 
 
 def _indexed(head: SessionHead, entries: Sequence[Entry], title: str | None, info: SessionInfo) -> list[IndexedText]:
-    texts = []
+    texts: list[tuple[str | None, int, str | None, int, SearchedText]] = []
     if title is not None:
-        texts.append(_indexed_text(head, None, title_number(title), None, info.created_us, title_text(title)))
+        texts.append((None, title_number(title), None, info.created_us, title_text(title)))
     for entry in entries:
-        for number, text in enumerate(texts_of(entry)):
-            texts.append(_indexed_text(head, entry.id, number, entry.role, entry.created_us, text))
-    return [each for each in texts if each.terms]
-
-
-def _indexed_text(
-    head: SessionHead, entry_id: str | None, number: int, role: str | None, at_us: int, text: SearchedText
-) -> IndexedText:
-    weight, marks = weight_of(text.part, role), marks_of(head, role, text)
-    return IndexedText(entry_id, number, at_us, weight, bag_of(text.text), marks, bits_of(text.text))
+        texts += [(entry.id, number, entry.role, entry.created_us, text) for number, text in enumerate(texts_of(entry))]
+    indexed = [
+        IndexedText(
+            entry_id,
+            number,
+            at_us,
+            weight_of(text.part, role),
+            bag_of(text.text),
+            [_part_mark(text.part), *_marks_of(role, text.tool, head.scope)],
+            bits_of(text.text),
+        )
+        for entry_id, number, role, at_us, text in texts
+    ]
+    return [text for text in indexed if text.terms]
 
 
 def _gone_and_heirs(indexed: Mapping[int, KnownSession], heads: Sequence[SessionHead]) -> tuple[set[int], set[int]]:
@@ -533,6 +504,14 @@ _LONG = 200_000
 """How many characters are looked at on the thread of the event loop."""
 _AT_ONCE = 0.01
 """How many seconds a regular expression is tried there."""
+_ATTEMPTS = 5
+_SUGGESTIONS = 3
+_VOCABULARY = 20_000
+_LIKENESS = 0.7
+_MOST_MISSED = 8
+"""Words that no text has, to which those that look like them are looked for: a pasted text may have any number."""
+_SUGGESTION_POOL = 100
+"""Of how many texts that have a word one has to be among those that are searched."""
 
 
 class Finding(NamedTuple):
@@ -554,48 +533,128 @@ class Finding(NamedTuple):
         """When it was written; for a title, when the session was made."""
         return self.session.created_us if self.entry is None else self.entry.created_us
 
-    @property
-    def order(self) -> tuple[float, int, str, int]:
-        """Where it stands among others: the best first, of equals the newest."""
-        return (-self.score, -self.at_us, "" if self.entry is None else self.entry.id, self.number)
-
 
 _Match: TypeAlias = tuple[Entry, int, SearchedText, list[Span]]
 """A text with its number, and where it matches."""
 
 
 class Found(NamedTuple):
-    """The matches, best first, and whether there are more."""
+    """The matches, best first, and whether there are more; words that look like those asked for, if there are none.
+
+    ``why_not`` says why every text was read instead of an index.
+    """
 
     findings: Sequence[Finding]
     has_more: bool
+    suggestions: Sequence[str] = ()
+    why_not: str | None = None
+
+
+class Asked(NamedTuple):
+    """A question: the words as they were typed, their meaning, and what it is narrowed to."""
+
+    words: str
+    query: Query
+    narrowing: Narrowing
+    limit: int
+    progress: Progress | None = None
 
 
 class Finder:
-    """Looks for the matches of a query in the chosen sessions."""
+    """Looks for the answers of a question in the sessions that it is narrowed to (``picked``)."""
 
-    def __init__(self, backend: Backend, query: Query, narrowing: Narrowing, heads: Mapping[int, SessionHead]) -> None:
-        self.backend = backend
-        self._query = query
-        self._narrowing = narrowing
-        self.heads = heads
+    def __init__(self, backend: Backend, question: Asked, heads: Sequence[SessionHead]) -> None:
+        self._backend = backend
+        self._question = question
+        self._narrowing = question.narrowing
+        self._heads = heads
+        self.picked = question.narrowing.chosen(heads)
         self._infos: dict[str, SessionInfo | None] = {}
         self._retracted: dict[int, frozenset[str]] = {}
         self._met: set[tuple[str, str | None, int, int]] = set()
+
+    async def found(self) -> Found:
+        """Look by the index, if there is one and it helps; else read everything.
+
+        An index that turns out to be broken is made anew, and asked once more.
+        """
+        why_not = self._question.query.why_scan
+        if why_not is None:
+            try:
+                try:
+                    matches = await self._by_new_index()
+                except CorruptStore:
+                    await self._backend.remove_words()
+                    matches = await self._by_new_index()
+            except (StoreBusy, StoreUnavailable, CorruptStore) as error:
+                why_not = f"the index cannot be used ({error}), so every text was read"
+            else:
+                if matches is not None:
+                    return matches
+                why_not = "this store has no index of words, so every text was read"
+        return (await self._by_scan(self._question.limit))._replace(why_not=why_not)
+
+    async def _by_new_index(self) -> Found | None:
+        """Bring the index up to date, and look by it; None if there is no index.
+
+        A deletion takes out the texts beside it, to be added again by whoever comes next. That may be somebody else,
+        between this look and the one for missing texts: it counts whether anything was taken out meanwhile.
+        """
+        index = await self._backend.open_words(VERSION)
+        if index is None:
+            return None
+        try:
+            indexer = Indexer(self._backend, index, self._question.progress)
+            for _ in range(_ATTEMPTS):
+                before = await index.moment()
+                await indexer.catch_up(self._heads)
+                matches = await self.by_index(index, self._question.limit)
+                if await index.moment() == before:
+                    return matches if matches.findings else matches._replace(suggestions=await self._suggestions(index))
+            raise StoreBusy("others keep taking out of it what they delete")
+        finally:
+            await index.close()
+
+    async def _suggestions(self, index: WordIndex) -> Sequence[str]:
+        """Return terms that look like those asked for that no text has, of texts that were searched."""
+        marks = self._narrowing.marks(self.picked)
+        suggestions: list[str] = []
+
+        async def has_text(term: str) -> bool:
+            wanted = Wanted(Need("term", term), marks, self._narrowing.since_us)
+            texts = await index.find(wanted, None, _SUGGESTION_POOL)
+            return any(self._may_have(candidate) for candidate in texts)
+
+        missed = 0
+        for term in self._question.query.words[:MOST_WORDS]:
+            if missed == _MOST_MISSED:
+                break
+            if not term.isascii() or len(term) < 3 or await has_text(term):
+                continue
+            missed += 1
+            begin = term[0]
+            there = await index.terms_from(begin, chr(ord(begin) + 1), _VOCABULARY)
+            near = {candidate for candidate in there if abs(len(candidate) - len(term)) <= 1 + len(term) // 4}
+            like = difflib.get_close_matches(term, sorted(near), _SUGGESTIONS, _LIKENESS)
+            suggestions += [candidate for candidate in like if await has_text(candidate)]
+        return tuple(dict.fromkeys(suggestions))
+
+    def _may_have(self, text: FoundText) -> bool:
+        """Return whether a text that an index names may be one that is searched, by its session and its weight."""
+        return text.session_key in self.picked and part_of(text.weight) in self._narrowing.parts
 
     async def by_index(self, index: WordIndex, limit: int) -> Found:
         """Return up to ``limit`` findings among the texts that the index names. O(terms' texts, and the texts looked
         at).
         """
-        wanted = Wanted(
-            self._query.node.need, self._narrowing.marks(self.heads), self._narrowing.since_us, self._query.node.pairs
-        )
+        query = self._question.query.node
+        wanted = Wanted(query.need, self._narrowing.marks(self.picked), self._narrowing.since_us, query.pairs)
         findings: list[Finding] = []
         before: int | None = None
         self._met.clear()
         while True:
             pool = await index.find(wanted, before, _POOL)
-            ranked = sorted((text for text in pool if self._narrowing.may_have(text, self.heads)), key=_rank)
+            ranked = sorted(filter(self._may_have, pool), key=_rank)
             # Where few of them have it, as of a phrase of common words, more at a time are fewer reads.
             low, many = 0, limit + _SPARE
             while low < len(ranked):
@@ -607,9 +666,9 @@ class Finder:
                 return _best(findings, limit)
             before = pool[-1].doc
 
-    async def by_scan(self, limit: int) -> Found:
+    async def _by_scan(self, limit: int) -> Found:
         """Return up to ``limit`` findings; every text is read. O(store)."""
-        best: list[tuple[tuple[float, int, str, int], int, Finding]] = []
+        best: list[Finding] = []
         count = 0
         self._met.clear()
         async with aclosing(self._all_texts()) as texts:
@@ -617,15 +676,17 @@ class Finder:
                 finding = await self._finding(info, entry, number, text)
                 if finding is not None:
                     count += 1
-                    best.append((finding.order, count, finding))
+                    best.append(finding)
                     if len(best) > 4 * limit + _SPARE:
-                        best = heapq.nsmallest(limit, best)
-        return Found([ranked[2] for ranked in heapq.nsmallest(limit, best)], has_more=count > limit)
+                        best = heapq.nsmallest(limit, best, key=_order)
+        return _best(best, limit)._replace(has_more=count > limit)
 
     async def _all_texts(self) -> AsyncGenerator[tuple[SessionInfo, Entry | None, int, SearchedText], None]:
-        for key, head in self.heads.items():
-            for info in await self._seen_by(key):
-                title = self._title(head, info)
+        for head in self.picked.values():
+            infos = await self._read_infos(self._names(head))
+            for info in [infos[name] for name in self._names(head) if name in infos]:
+                # A session that is looked at for a fork of it is not searched itself.
+                title = None if head.id in self._narrowing.heirs else title_of(info)
                 if title is not None:
                     yield info, None, title_number(title), title_text(title)
                 # One that is deleted meanwhile is no answer.
@@ -640,38 +701,34 @@ class Finder:
         """Yield the entries that a session has added, and those that deleted ones have left to it, in their order."""
         without = await self._without(info)
         if info.forked_from_session is not None:
-            yield [entry for entry in await left_by_deleted(self.backend, info) if entry.id not in without]
+            yield [entry for entry in await left_by_deleted(self._backend, info) if entry.id not in without]
         after = 0
-        while page := await self.backend.changes(SessionRef(head.id, head.session_key), after, _INDEXING_PAGE):
+        while page := await self._backend.changes(SessionRef(head.id, head.session_key), after, _INDEXING_PAGE):
             after = page[-1].revision
             entries = [entry for change in page for entry in change.entries]
             if head.id in self._narrowing.heirs:
-                full_entries = await self.backend.get_entries(info.ref, [entry.id for entry in entries])
+                full_entries = await self._backend.get_entries(info.ref, [entry.id for entry in entries])
                 entries = [entry for entry in full_entries if entry is not None]
             yield [entry for entry in entries if entry.id not in without]
-
-    def _title(self, head: SessionHead, info: SessionInfo) -> str | None:
-        """Return the title of a session; None for one that is looked at for a fork of it."""
-        return None if head.id in self._narrowing.heirs else title_of(info)
 
     async def _look_at(self, candidates: Iterable[FoundText]) -> list[Finding]:
         """Return those of the candidates that match. Two reads, of however many sessions."""
         numbers: dict[tuple[str, str], list[int]] = {}
-        titles: dict[str, tuple[SessionHead, list[int]]] = {}
+        titles: dict[str, list[int]] = {}
         for candidate in candidates:
-            head = self.heads[candidate.session_key]
+            head = self.picked[candidate.session_key]
             for name in self._names(head):
                 if candidate.entry_id is not None:
                     numbers.setdefault((name, candidate.entry_id), []).append(candidate.number)
                 elif head.id not in self._narrowing.heirs:
-                    titles.setdefault(name, (head, []))[1].append(candidate.number)
+                    titles.setdefault(name, []).append(candidate.number)
         matches = await self._matches(numbers)
         # Of a phrase of common words, most candidates are none: nothing more is read of their sessions.
         infos = await self._read_infos([*(name for name, _ in matches), *titles])
         findings = [self._made(infos[name], *match) for name, match in matches if name in infos]
-        for name, (head, titled) in titles.items():
-            title = self._title(head, infos[name]) if name in infos else None
-            if title is not None and title_number(title) in titled:
+        for name, title_numbers in titles.items():
+            title = title_of(infos[name]) if name in infos else None
+            if title is not None and title_number(title) in title_numbers:
                 findings.append(await self._finding(infos[name], None, title_number(title), title_text(title)))
         return [candidate for candidate in findings if candidate is not None]
 
@@ -681,7 +738,7 @@ class Finder:
         Entries that a session has retracted do not match, nor those of a session that is gone.
         """
         matches = []
-        entries = await self.backend.read_named(list(numbers)) if numbers else ()
+        entries = await self._backend.read_named(list(numbers)) if numbers else ()
         for ((name, _), text_numbers), entry in zip(numbers.items(), entries, strict=True):
             for number, text in enumerate(() if entry is None else texts_of(entry)):
                 if entry is not None and number in text_numbers:
@@ -694,7 +751,7 @@ class Finder:
         """Return those of some sessions that are there, by name, each of them read once."""
         missing = [name for name in dict.fromkeys(names) if name not in self._infos]
         if missing:
-            self._infos.update(zip(missing, await self.backend.get_sessions(missing), strict=True))
+            self._infos.update(zip(missing, await self._backend.get_sessions(missing), strict=True))
         return {name: info for name, info in self._infos.items() if info is not None}
 
     async def _finding(self, info: SessionInfo, entry: Entry | None, number: int, text: SearchedText) -> Finding | None:
@@ -705,63 +762,46 @@ class Finder:
     def _made(
         self, info: SessionInfo, entry: Entry | None, number: int, text: SearchedText, spans: list[Span]
     ) -> Finding | None:
-        """Return the finding; None for a text that was found before."""
-        if self._was_found(entry, number):
-            return None
+        """Return the finding; None for a text that was found before: an entry that several forks see is in each."""
+        if entry is not None:
+            place = (entry.id, entry.session_id, entry.created_us, number)
+            if place in self._met:
+                return None
+            self._met.add(place)
         role = None if entry is None else entry.role
         return Finding(info, entry, number, text, spans, _score(text, role, len(spans)))
 
     async def _spans_in(self, name: str, entry: Entry | None, at_us: int, text: SearchedText) -> list[Span] | None:
-        """Return where a text matches; None if it does not, or is not searched."""
+        """Return where a text matches; None if it does not, or is not searched.
+
+        A long search runs where it holds up nobody else.
+        """
         if not self._narrowing.has_text(None if entry is None else entry.role, at_us, text):
             return None
-        try:
-            return await self._spans(text.text)
-        except TimeoutError as error:
-            raise _took_too_long(name, entry) from error
-
-    async def _spans(self, text: str) -> list[Span] | None:
-        """Return where a text matches. A long search runs where it holds up nobody else."""
-        if len(text) <= _LONG and len(self._query.words) <= MOST_WORDS:
+        query = self._question.query
+        if len(text.text) <= _LONG and len(query.words) <= MOST_WORDS:
             with suppress(TimeoutError):
-                return self._query.find(text, _AT_ONCE)
-        return await self.backend.waiting.call(partial(self._query.find, text, search.SECONDS))
-
-    def _was_found(self, entry: Entry | None, number: int) -> bool:
-        """Return whether a text was found before: an entry that several forks see, as of a deleted session, is in
-        each.
-        """
-        if entry is None:
-            return False
-        text = (entry.id, entry.session_id, entry.created_us, number)
-        is_again = text in self._met
-        self._met.add(text)
-        return is_again
+                return query.find(text.text, _AT_ONCE)
+        try:
+            return await self._backend.waiting.call(partial(query.find, text.text, search.SECONDS))
+        except TimeoutError as error:
+            where = "its title" if entry is None else f"entry {entry.id}"
+            raise InvalidArgument(
+                f"words: the regular expression was tried for {search.SECONDS:g} seconds on one text of session {name},"
+                f" {where}; make it simpler, such as without a repetition in another, or search less"
+                " (sessions, since, role)"
+            ) from error
 
     def _names(self, head: SessionHead) -> Sequence[str]:
         """Return the session itself, or the forks that it is looked at for."""
         return self._narrowing.heirs.get(head.id, [SessionRef(head.id, head.session_key)])
 
-    async def _seen_by(self, key: int) -> Sequence[SessionInfo]:
-        """Return the session of this key, or the forks that it is looked at for; none that is gone."""
-        head = self.heads[key]
-        infos = await self._read_infos(self._names(head))
-        return [infos[name] for name in self._names(head) if name in infos]
-
     async def _without(self, info: SessionInfo) -> frozenset[str]:
         """Return the entries that a session has retracted: they are in no history any more."""
         key = info.session_key
         if key not in self._retracted:
-            self._retracted[key] = retracted_in(await self.backend.read_marks(info.ref))
+            self._retracted[key] = retracted_in(await self._backend.read_marks(info.ref))
         return self._retracted[key]
-
-
-def _took_too_long(name: str, entry: Entry | None) -> InvalidArgument:
-    where = "its title" if entry is None else f"entry {entry.id}"
-    return InvalidArgument(
-        f"words: the regular expression was tried for {search.SECONDS:g} seconds on one text of session {name}, "
-        f"{where}; make it simpler, such as without a repetition in another, or search less (sessions, since, role)"
-    )
 
 
 def _rank(text: FoundText) -> float:
@@ -773,41 +813,20 @@ def _score(text: SearchedText, role: str | None, matches: int) -> float:
     return weight_of(text.part, role) * (1 + log(matches)) / (1 + log(1 + len(text.text) / _USUAL_CHARACTERS))
 
 
+def _order(finding: Finding) -> tuple[float, int, str, int]:
+    """Return where a finding stands: the best first, of equals the newest."""
+    return (-finding.score, -finding.at_us, "" if finding.entry is None else finding.entry.id, finding.number)
+
+
 def _best(findings: Iterable[Finding], limit: int) -> Found:
-    ordered = sorted(findings, key=lambda finding: finding.order)
+    ordered = sorted(findings, key=_order)
     return Found(ordered[:limit], has_more=len(ordered) > limit)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # One search, from the question to its answer.
 
-_SUGGESTIONS = 3
-_VOCABULARY = 20_000
-_LIKENESS = 0.7
-_MOST_MISSED = 8
-"""Words that no text has, to which those that look like them are looked for: a pasted text may have any number."""
 _SHORTEST_ID = 8
-_ANSWERING_POOL = 100
-"""Of how many texts that have a word one has to be among those that are searched."""
-_ATTEMPTS = 5
-
-
-class Asked(NamedTuple):
-    """What a search is asked: the words as they were typed, what they mean, and what it is narrowed to."""
-
-    words: str
-    query: Query
-    narrowing: Narrowing
-    limit: int
-    progress: Progress | None = None
-
-
-class _Way(NamedTuple):
-    """How texts were found, and the words there are."""
-
-    found: Found
-    suggestions: tuple[str, ...]
-    why_not: str | None
 
 
 async def answer(backend: Backend, question: Asked) -> SearchAnswer:
@@ -815,20 +834,32 @@ async def answer(backend: Backend, question: Asked) -> SearchAnswer:
     heads = await backend.session_heads()
     if question.narrowing.sessions is not None:
         question = question._replace(narrowing=await with_relatives(backend, question.narrowing, heads))
-    picked = question.narrowing.chosen(heads)
-    finder = Finder(backend, question.query, question.narrowing, picked)
-    way = await _found(finder, question, heads)
+    finder = Finder(backend, question, heads)
+    picked = finder.picked
+    matches = await finder.found()
     named = await _by_id(backend, question, picked)
     if named is not None:
-        way = way._replace(found=_with(named, way.found, question.limit), suggestions=())
+        matches = _with(named, matches, question.limit)
+    parts = question.narrowing.parts
+    # Most recently active last.
+    newest = list(picked.values())[-1] if picked else None
     return SearchAnswer(
         words=question.words,
         how=question.query.how,
-        sessions=await _grouped(backend, way.found.findings, {head.id: head.revision for head in heads}),
-        has_more=way.found.has_more,
-        searched=_searched(question, picked, way.why_not),
-        widen=() if way.found.findings else _widen(question),
-        suggestions=way.suggestions,
+        sessions=await _grouped(backend, matches.findings, {head.id: head.revision for head in heads}),
+        has_more=matches.has_more,
+        searched=Searched(
+            sessions=len(picked),
+            entries=sum(head.entry_count for head in picked.values()),
+            revisions=sum(head.revision for head in picked.values()),
+            newest=None if newest is None else (newest.id, newest.revision),
+            parts=parts,
+            left_out=tuple(part for part in PARTS if part not in parts),
+            by_index=matches.why_not is None,
+            why_not=matches.why_not,
+        ),
+        widen=() if matches.findings else _widen(question),
+        suggestions=tuple(matches.suggestions),
     )
 
 
@@ -864,22 +895,6 @@ async def with_relatives(backend: Backend, narrowing: Narrowing, heads: Sequence
                         heirs.setdefault(owner, set()).add(name)
             break
     return replace(narrowing, sessions=frozenset(inside), heirs={name: sorted(names) for name, names in heirs.items()})
-
-
-def _searched(question: Asked, picked: Mapping[int, SessionHead], why_not: str | None) -> Searched:
-    parts = question.narrowing.parts
-    # Most recently active last.
-    newest = list(picked.values())[-1] if picked else None
-    return Searched(
-        sessions=len(picked),
-        entries=sum(head.entry_count for head in picked.values()),
-        revisions=sum(head.revision for head in picked.values()),
-        newest=None if newest is None else (newest.id, newest.revision),
-        parts=parts,
-        left_out=tuple(part for part in PARTS if part not in parts),
-        by_index=why_not is None,
-        why_not=why_not,
-    )
 
 
 async def _by_id(backend: Backend, question: Asked, picked: Mapping[int, SessionHead]) -> Finding | None:
@@ -921,84 +936,7 @@ def _with(named: Finding, matches: Found, limit: int) -> Found:
     same = [finding for finding in matches.findings if (finding.session.id, finding.entry) == place]
     first = same[0]._replace(by_id=True) if same else named
     findings = [first, *(finding for finding in matches.findings if finding is not (same[0] if same else None))]
-    return Found(findings[:limit], has_more=matches.has_more or len(findings) > limit)
-
-
-async def _found(finder: Finder, question: Asked, heads: Sequence[SessionHead]) -> _Way:
-    """Look by the index, if there is one and it helps; else read everything.
-
-    An index that turns out to be broken is made anew, and asked once more.
-    """
-    why_not = question.query.why_scan
-    if why_not is None:
-        try:
-            try:
-                way = await _by_index(finder, question, heads)
-            except CorruptStore:
-                await finder.backend.remove_words()
-                way = await _by_index(finder, question, heads)
-        except (StoreBusy, StoreUnavailable, CorruptStore) as error:
-            why_not = f"the index cannot be used ({error}), so every text was read"
-        else:
-            if way is not None:
-                return way
-            why_not = "this store has no index of words, so every text was read"
-    return _Way(await finder.by_scan(question.limit), (), why_not)
-
-
-async def _by_index(finder: Finder, question: Asked, heads: Sequence[SessionHead]) -> _Way | None:
-    index = await finder.backend.open_words(VERSION)
-    if index is None:
-        return None
-    try:
-        indexer = Indexer(finder.backend, index, question.progress)
-        matches = await _by_whole_index(indexer, index, question, heads, finder)
-        suggestions = () if matches.findings else await _suggestions(index, question, finder.heads)
-    finally:
-        await index.close()
-    return _Way(matches, suggestions, None)
-
-
-async def _by_whole_index(
-    indexer: Indexer, index: WordIndex, question: Asked, heads: Sequence[SessionHead], finder: Finder
-) -> Found:
-    """Look when nothing is missing: a deletion takes out the texts beside it, to be added again by whoever comes next.
-
-    That may be somebody else, between this look and the one for missing texts: it counts whether
-    anything was taken out meanwhile.
-    """
-    for _ in range(_ATTEMPTS):
-        before = await index.moment()
-        await indexer.catch_up(heads)
-        matches = await finder.by_index(index, question.limit)
-        if await index.moment() == before:
-            return matches
-    raise StoreBusy("others keep taking out of it what they delete")
-
-
-async def _suggestions(index: WordIndex, question: Asked, picked: Mapping[int, SessionHead]) -> tuple[str, ...]:
-    """Return terms that look like those asked for that no text has, of texts that were searched."""
-    marks = question.narrowing.marks(picked)
-    suggestions: list[str] = []
-
-    async def has_text(term: str) -> bool:
-        wanted = Wanted(Need("term", term), marks, question.narrowing.since_us)
-        texts = await index.find(wanted, None, _ANSWERING_POOL)
-        return any(question.narrowing.may_have(candidate, picked) for candidate in texts)
-
-    missed = 0
-    for term in question.query.words[:MOST_WORDS]:
-        if missed == _MOST_MISSED:
-            break
-        if not term.isascii() or len(term) < 3 or await has_text(term):
-            continue
-        missed += 1
-        begin = term[0]
-        there = await index.terms_from(begin, chr(ord(begin) + 1), _VOCABULARY)
-        near = {candidate for candidate in there if abs(len(candidate) - len(term)) <= 1 + len(term) // 4}
-        like = difflib.get_close_matches(term, sorted(near), _SUGGESTIONS, _LIKENESS)
-        suggestions += [candidate for candidate in like if await has_text(candidate)]
-    return tuple(dict.fromkeys(suggestions))
+    return Found(findings[:limit], matches.has_more or len(findings) > limit, why_not=matches.why_not)
 
 
 def _widen(question: Asked) -> tuple[str, ...]:
@@ -1087,24 +1025,17 @@ async def _not_found(backend: Backend) -> list[str]:
     """Return texts of the newest sessions that a search for their words does not find."""
     wrong: list[str] = []
     for head in list(await backend.session_heads())[-_ASKED:]:
+        narrowing = Narrowing(PARTS, sessions=frozenset([head.id]))
         # One that is deleted meanwhile is no problem.
         with suppress(SessionNotFound):
-            wrong += await _not_found_of(backend, head.id)
-    return wrong
-
-
-async def _not_found_of(backend: Backend, session_id: str) -> list[str]:
-    wrong = []
-    for entry in await backend.read_entries(session_id, newest_first=True, limit=1):
-        for text in texts_of(entry)[:1]:
-            words = " ".join(list(bag_of(text.text))[:3])
-            if not words:
-                continue
-            narrowing = Narrowing(PARTS, sessions=frozenset([session_id]))
-            search_answer = await answer(backend, Asked(words, read_query(words), narrowing, 1000))
-            hits = [hit for hit in search_answer.hits if hit.entry_id == entry.id]
-            if not (hits or search_answer.has_more) or not all(hit.snippet.text for hit in hits):
-                wrong.append(f"entry {entry.id} of session {session_id} is not found by its words")
+            for entry in await backend.read_entries(head.id, newest_first=True, limit=1):
+                words = " ".join([word for text in texts_of(entry)[:1] for word in bag_of(text.text)][:3])
+                if not words:
+                    continue
+                result = await answer(backend, Asked(words, read_query(words), narrowing, 1000))
+                hits = [hit for hit in result.hits if hit.entry_id == entry.id]
+                if not (hits or result.has_more) or not all(hit.snippet.text for hit in hits):
+                    wrong.append(f"entry {entry.id} of session {head.id} is not found by its words")
     return wrong
 
 

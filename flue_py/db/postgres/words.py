@@ -100,7 +100,7 @@ _TEXT = "SELECT t.doc, t.session_key, NULLIF(t.entry_id, ''), t.number, t.at_us,
 # How rare a term is decides how it is looked for: a plan for any term reads all texts where a rare one is asked for.
 _PLAN_EACH = statement(tuple[str])("SELECT set_config('plan_cache_mode', 'force_custom_plan', true)")
 _NEWEST = "AND t.doc < :below AND t.at_us >= :since ORDER BY t.doc DESC LIMIT :count"
-# What `search.pairs.may_have` says of the bits of a text.
+# The same as `flue_py.search.may_have`.
 _MAY_HAVE = (
     "(:pairs = '[]' OR octet_length(t.pairs) = 0 OR NOT EXISTS"
     " (SELECT FROM json_array_elements(:pairs::json) AS wanted(pairs) WHERE NOT EXISTS"
@@ -258,13 +258,7 @@ def _add(tx: Transaction, before: KnownSession, after: KnownSession, texts: Sequ
     tx.run(
         _SET_KNOWN,
         session_key=after.key,
-        id=after.id,
-        revision=after.revision,
-        source_key=after.source_key,
-        title=after.title,
-        updated_us=after.updated_us,
-        last_revision=after.last_revision,
-        last_entry=after.last_entry,
+        **{name: value for name, value in after._asdict().items() if name != "key"},
     )
     return True
 

@@ -105,13 +105,12 @@ def open_words(store: Path, version: int | None) -> SqliteWords:
     """
     path = words_file(store)
     _require_own(path)
-    with contextlib.suppress(FileExistsError):
-        try:
-            create_private(path)
-        except FileExistsError:
-            raise
-        except OSError as error:
-            raise StoreUnavailable(f"{path} cannot be made: {error.strerror or error}") from error
+    try:
+        create_private(path)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be made: {error.strerror or error}") from error
     try:
         return _opened(path, version, _inode(store))
     except (CorruptStore, NotAStore):
@@ -470,44 +469,38 @@ class SqliteWords:
 
     def find(self, wanted: Wanted, before: int | None, limit: int) -> Sequence[FoundText]:
         """Return texts that match (see `WordIndex.find`)."""
-        with self._reading():
-            return self._find(wanted, 2**62 if before is None else before, limit)
-
-    def _find(self, wanted: Wanted, before: int, limit: int) -> Sequence[FoundText]:
         match, since = _match(wanted), -(2**62) if wanted.since_us is None else wanted.since_us
-        pairs = json.dumps(wanted.pairs)
+        pairs, below = json.dumps(wanted.pairs), 2**62 if before is None else before
         texts: list[FoundText] = []
-        segments = self._run("SELECT number FROM segments WHERE first_doc < ? ORDER BY number DESC", (before,))
-        for (segment,) in segments:
-            # The plus keeps SQLite from going through the texts instead of the terms.
-            rows = self._run(
-                f"SELECT {_FOUND} FROM words_{segment} w JOIN texts t ON t.doc = w.rowid"
-                f" WHERE words_{segment} MATCH ? AND w.rowid < ? AND +t.at_us >= ?"
-                " AND (? = '[]' OR may_have(t.pairs, ?)) ORDER BY w.rowid DESC LIMIT ?",
-                (match, before, since, pairs, pairs, limit - len(texts)),
-            )
-            texts += map(FoundText._make, rows)
-            if len(texts) >= limit:
-                break
+        with self._reading():
+            segments = self._run("SELECT number FROM segments WHERE first_doc < ? ORDER BY number DESC", (below,))
+            for (segment,) in segments:
+                # The plus keeps SQLite from going through the texts instead of the terms.
+                rows = self._run(
+                    f"SELECT {_FOUND} FROM words_{segment} w JOIN texts t ON t.doc = w.rowid"
+                    f" WHERE words_{segment} MATCH ? AND w.rowid < ? AND +t.at_us >= ?"
+                    " AND (? = '[]' OR may_have(t.pairs, ?)) ORDER BY w.rowid DESC LIMIT ?",
+                    (match, below, since, pairs, pairs, limit - len(texts)),
+                )
+                texts += map(FoundText._make, rows)
+                if len(texts) >= limit:
+                    break
         return texts
 
     def terms_from(self, begin: str, end: str, limit: int) -> Sequence[str]:
         """Return terms of a range (see `WordIndex.terms_from`)."""
-        with self._reading():
-            return self._terms_from(begin, end, limit)
-
-    def _terms_from(self, begin: str, end: str, limit: int) -> Sequence[str]:
         terms: list[str] = []
-        newest = self._run(f"SELECT number FROM segments ORDER BY number DESC LIMIT {_SPOKEN_IN}")
-        for (segment,) in newest:
-            self._run(
-                f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.vocabulary_{segment}"
-                f" USING fts5vocab(main, words_{segment}, row)"
-            )
-            rows = self._run(
-                f"SELECT term FROM temp.vocabulary_{segment} WHERE term >= ? AND term < ? LIMIT ?", (begin, end, limit)
-            )
-            terms += [term for (term,) in rows]
+        with self._reading():
+            for (segment,) in self._run(f"SELECT number FROM segments ORDER BY number DESC LIMIT {_SPOKEN_IN}"):
+                self._run(
+                    f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.vocabulary_{segment}"
+                    f" USING fts5vocab(main, words_{segment}, row)"
+                )
+                rows = self._run(
+                    f"SELECT term FROM temp.vocabulary_{segment} WHERE term >= ? AND term < ? LIMIT ?",
+                    (begin, end, limit),
+                )
+                terms += [term for (term,) in rows]
         return terms
 
     def problems(self) -> Sequence[str]:
