@@ -1,4 +1,4 @@
-"""Models for what calls one, such as a compaction: any that pydantic-ai knows, or one of your own.
+"""Models for calls such as those of a compaction: any that pydantic-ai knows, or one of your own.
 
     model = open_model("openai:gpt-5")
     reply = await model.complete(ModelRequest(({"role": "user", "content": "Hello."},)))
@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -64,6 +65,8 @@ else:
     lists = lazy_module("flue_py.providers.lists")
 
 __all__ = ["FunctionModel", "Model", "ModelReply", "ModelRequest", "open_model"]
+
+Answer = TypeVar("Answer")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -365,14 +368,21 @@ async def compacted(
     if provider is None:
         event = "its interface has no compaction of its own"
         raise ModelRefused(place.says(event, type(model).__name__, "choose another mode"), **place.fields(None))
-    send = _ask_anthropic if provider == "anthropic" else _ask_openai
+    client = cast("Any", model).client.with_options(max_retries=0)
     try:
-        return await send(cast("Any", model).client, model.model_name, request, settings, account)
+        if provider == "anthropic":
+            create = client.beta.messages.with_raw_response.create
+            answer = await create(model=model.model_name, **_for_anthropic(request, settings, account))
+        else:
+            compact = client.responses.with_raw_response.compact
+            answer = await compact(model=model.model_name, **_for_openai(request, settings, account))
+        body = json.loads(answer.http_response.text)
     except Exception as error:
         failure = _their_error(error, model.model_name)
         if failure is None:
             raise
         raise failure from error
+    return body if isinstance(body, dict) else {}
 
 
 def _sent_with(settings: Mapping[str, object], request: ModelRequest) -> dict[str, Any]:
@@ -381,7 +391,7 @@ def _sent_with(settings: Mapping[str, object], request: ModelRequest) -> dict[st
     return {**extra, "timeout": _SECONDS if request.timeout is None else float(request.timeout)}
 
 
-def _for_anthropic(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _beside_a_compaction(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the betas of a request, and the additions of its settings that go with a compaction.
 
     A header of the caller's would take the place of the one that names the betas which the request needs.
@@ -405,19 +415,13 @@ _NOT_TO_COMPACT = frozenset({"stop_sequences", "context_management", "tool_choic
 """Fields that a body may have for a turn, and with which a request for a compaction is refused."""
 
 
-async def _ask_anthropic(
-    client: Any,  # noqa: ANN401 - a client of an extra
-    name: str,
-    request: ModelRequest,
-    settings: Mapping[str, object],
-    account: str | None,
-) -> JsonObject:
-    said = map(lists.Said, request.messages)
-    system, turns = lists.anthropic_list(said, base.Leftovers(), is_sent=True, account=account)
+def _for_anthropic(request: ModelRequest, settings: Mapping[str, object], account: str | None) -> dict[str, Any]:
+    context = map(lists.Said, request.messages)
+    system, turns = lists.anthropic_list(context, base.Leftovers(), is_sent=True, account=account)
     system = request.system if request.system is not None else system
-    options = {**_sent_with(settings, request), **_for_anthropic(settings)}
+    arguments = {**_sent_with(settings, request), **_beside_a_compaction(settings)}
     if request.tools:
-        options["tools"] = [
+        arguments["tools"] = [
             {
                 "name": tool["name"],
                 "input_schema": tool["parameters"],
@@ -425,34 +429,20 @@ async def _ask_anthropic(
             }
             for tool in request.tools
         ]
-    answer = await client.with_options(max_retries=0).beta.messages.with_raw_response.create(
-        model=name,
-        max_tokens=request.max_tokens or _ANTHROPIC_TOKENS,
-        messages=turns,
-        compaction={"type": "summarize"},
+    return {
+        "max_tokens": request.max_tokens or _ANTHROPIC_TOKENS,
+        "messages": turns,
+        "compaction": {"type": "summarize"},
         **({} if system is None else {"system": system}),
-        **options,
-    )
-    return _body(answer)
+        **arguments,
+    }
 
 
-async def _ask_openai(
-    client: Any,  # noqa: ANN401 - a client of an extra
-    name: str,
-    request: ModelRequest,
-    settings: Mapping[str, object],
-    account: str | None,
-) -> JsonObject:
-    said = map(lists.Said, request.messages)
-    items = lists.responses_list(said, base.Leftovers(), is_complete=True, account=account)
+def _for_openai(request: ModelRequest, settings: Mapping[str, object], account: str | None) -> dict[str, Any]:
+    context = map(lists.Said, request.messages)
+    items = lists.responses_list(context, base.Leftovers(), is_complete=True, account=account)
     system = {} if request.system is None else {"instructions": request.system}
-    compact = client.with_options(max_retries=0).responses.with_raw_response.compact
-    return _body(await compact(model=name, input=items, **system, **_sent_with(settings, request)))
-
-
-def _body(answer: Any) -> JsonObject:  # noqa: ANN401 - a response of either client
-    body = json.loads(answer.http_response.text)
-    return body if isinstance(body, dict) else {}
+    return {"input": items, **system, **_sent_with(settings, request)}
 
 
 def _their_error(error: Exception, name: str) -> Exception | None:
@@ -523,10 +513,10 @@ def _calls(body: JsonObject, place: Place) -> list[JsonObject]:
     if len(listed) < 2:
         return [{**usage_json(read_beside(body)), **_call_names(body, place, "")}]
     # A term that changes the price of the request does so for each of its steps.
-    beside = {**context_of(body), **context_of(usage)}
+    terms = {**context_of(body), **context_of(usage)}
     return [
         {
-            **usage_json(read_reported({**beside, **step})),
+            **usage_json(read_reported({**terms, **step})),
             **_call_names({**body, **({"model": step["model"]} if step.get("model") else {})}, place, f":{number}"),
         }
         for number, step in enumerate(listed)
@@ -550,55 +540,32 @@ def _call_names(body: JsonObject, place: Place, suffix: str) -> JsonObject:
 _SECONDS_TO_CLOSE = 5.0
 
 
-class CalledModel:
+class CalledModel(Frozen, eq=False):
     """A model of pydantic-ai behind the seam. Made by `open_model`."""
 
-    def __init__(
-        self,
-        model: their_models.Model,
-        *,
-        settings: Mapping[str, object],
-        context_window: int | None,
-        max_output_tokens: int | None,
-        stream: bool,
-        secrets: Secrets,
-        account: str | None = None,
-    ) -> None:
-        self._model = model
-        self._account = account
-        self._settings = dict(settings)
-        self._context_window = context_window
-        self._max_output_tokens = max_output_tokens
-        self._stream = stream
-        self._place = Place(model.model_name, model.system or None, secrets)
+    client: their_models.Model
+    settings: Mapping[str, object]
+    place: Place
+    stream: bool
+    context_window: int | None
+    """How many tokens a request and its answer may have in all, None if that is not known."""
+    max_output_tokens: int | None
+    """How many tokens an answer may have, None if that is not known."""
+    account: str | None
+    """Whose account it is, as the caller named it; None if nobody did."""
 
     @property
     def name(self) -> str:
         """Its name, as the provider has it."""
-        return self._place.model
+        return self.place.model
 
     @property
     def provider(self) -> str | None:
         """Who serves it, None if that is not known."""
-        return self._place.provider
-
-    @property
-    def context_window(self) -> int | None:
-        """How many tokens a request and its answer may have in all, None if that is not known."""
-        return self._context_window
-
-    @property
-    def max_output_tokens(self) -> int | None:
-        """How many tokens an answer may have, None if that is not known."""
-        return self._max_output_tokens
-
-    @property
-    def account(self) -> str | None:
-        """Whose account it is, as the caller named it; None if nobody did."""
-        return self._account
+        return self.place.provider
 
     def __repr__(self) -> str:
-        return f"<{self._place}>"
+        return f"<{self.place}>"
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Return the answer to a request, made by one call.
@@ -611,58 +578,47 @@ class CalledModel:
             raise InvalidArgument(f"request: should be a ModelRequest, not {shown(request)}")
         if request.compacts:
             return await self._compact(request)
-        sent = _Sent(self._model, request, self._settings, self._account)
-        failure: ModelError | None = None
-        async with _opened(self._model):
-            with anyio.move_on_after(request.timeout) as scope:
-                try:
-                    await sent.wait(stream=self._stream)
-                except Exception as error:  # whatever a client raises
-                    failure = failure_of(error, self._place, paid_call(sent.so_far(), self._place))
-                    if failure is None:
-                        raise
-        if scope.cancelled_caught:
-            failure = self._hung(request, paid_call(sent.so_far(), self._place))
-        if failure is None:
-            failure = failure_in(sent.answer, self._place, streamed=self._stream)
+        sent = _Sent(self.client, request, self.settings, self.account)
+        answer = await self._called(
+            request, partial(sent.wait, stream=self.stream), lambda: paid_call(sent.so_far(), self.place)
+        )
+        failure = failure_in(answer, self.place, streamed=self.stream)
         if failure is not None:
-            # Raised here, so that the hidden part of the client's error is not in its context either.
             raise failure
-        return reply_of(sent.answer, self._place)
+        return reply_of(answer, self.place)
 
     async def _compact(self, request: ModelRequest) -> ModelReply:
-        failure: ModelError | None = None
-        body: JsonObject = {}
-        limit = self._max_output_tokens
+        limit = self.max_output_tokens
         if limit is not None and request.max_tokens is not None and request.max_tokens > limit:
             # A mode does not know the model's limit, and a provider refuses a number above it.
             request = replace(request, max_tokens=limit)
-        async with _opened(self._model):
+        call = partial(compacted, self.client, request, self.settings, self.place, self.account)
+        return compaction_reply(await self._called(request, call, lambda: None), self.place, self.account)
+
+    async def _called(
+        self, request: ModelRequest, call: Callable[[], Awaitable[Answer]], so_far: Callable[[], JsonObject | None]
+    ) -> Answer:
+        """Return the answer to a call, within the timeout of its request. ``so_far`` is the usage of one that fails."""
+        answer: Answer | None = None
+        failure: ModelError | None = None
+        async with _opened(self.client):
             with anyio.move_on_after(request.timeout) as scope:
                 try:
-                    body = await compacted(self._model, request, self._settings, self._place, self._account)
-                except ModelError:
-                    raise
+                    answer = await call()
                 except Exception as error:  # whatever a client raises
-                    failure = failure_of(error, self._place, None)
+                    failure = failure_of(error, self.place, so_far())
                     if failure is None:
                         raise
         if scope.cancelled_caught:
-            failure = self._hung(request, None)
+            late = f"there was no whole answer within {request.timeout:g} seconds"
+            words = f"{self.place}: {late}; call again, or give it a longer timeout"
+            failure = ModelUnavailable(words, **self.place.fields(so_far()))
+            failure.__cause__ = TimeoutError(late)
         if failure is not None:
+            # Raised here, so that the hidden part of the client's error is not in its context either.
             raise failure
-        return compaction_reply(body, self._place, self._account)
-
-    def _hung(self, request: ModelRequest, so_far: JsonObject | None) -> ModelUnavailable:
-        late = f"there was no whole answer within {request.timeout:g} seconds"
-        failure = ModelUnavailable(
-            f"{self._place}: {late}; call again, or give it a longer timeout",
-            provider=self.provider,
-            model=self.name,
-            call=so_far,
-        )
-        failure.__cause__ = TimeoutError(late)
-        return failure
+        assert answer is not None
+        return answer
 
 
 @asynccontextmanager
@@ -698,25 +654,17 @@ class _Sent:
                 function_tools=[_tool(tool) for tool in request.tools]
             ),
         }
-        self._answer: their_messages.ModelResponse | None = None
         self._coming: their_models.StreamedResponse | None = None
 
-    @property
-    def answer(self) -> their_messages.ModelResponse:
-        """The whole answer."""
-        assert self._answer is not None
-        return self._answer
-
-    async def wait(self, *, stream: bool) -> None:
-        """Send it, and wait for the whole answer."""
+    async def wait(self, *, stream: bool) -> their_messages.ModelResponse:
+        """Send it, and return the whole answer."""
         if not stream:
-            self._answer = await direct.model_request(self._model, **self._request)
-            return
+            return await direct.model_request(self._model, **self._request)
         async with direct.model_request_stream(self._model, **self._request) as coming:
             self._coming = coming
             async for _ in coming:
                 pass
-            self._answer = coming.get()
+            return coming.get()
 
     def so_far(self) -> their_messages.ModelResponse | None:
         """Return the beginning of an answer that broke off; None if nothing is known of it."""
@@ -769,13 +717,14 @@ def open_model(
             # The value in place of a key may show one.
             raise InvalidArgument(f"{name}: should be a string or None, not one of type {type(text).__name__}")
     client = _client_of(model, {"api_key": api_key, "base_url": base_url})
+    secrets = Secrets([*([] if api_key is None else [api_key]), *keys_of(client)])
     return CalledModel(
         client,
-        settings=_checked_settings(settings, client),
+        _checked_settings(settings, client),
+        Place(client.model_name, client.system or None, secrets),
+        client.system == "anthropic" if stream is None else stream,
         context_window=context_window or client.context_window,
         max_output_tokens=max_output_tokens or max_output_of(client),
-        stream=client.system == "anthropic" if stream is None else stream,
-        secrets=Secrets([*([] if api_key is None else [api_key]), *keys_of(client)]),
         account=account,
     )
 

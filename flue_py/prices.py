@@ -57,6 +57,9 @@ _KINDS = {"input": "input", "output": "output", "cacheRead": "cache_read", "cach
           "cacheWrite1h": "cache_write_1h", "reasoning": "reasoning", "webSearch": "search"}  # fmt: skip
 _FORMS = "[input, output] or {input, output, cacheRead ...}, in dollars per million tokens"
 _PER = "per"
+_GENERAL = {"cache_read": "input", "cache_write": "input", "cache_write_1h": "cache_write", "reasoning": "output",
+            "request": ""}  # fmt: skip
+"""The more general kind of each kind that may have no price of its own."""
 
 
 class ModelRates(Frozen):
@@ -107,22 +110,11 @@ def model_rates(exact: Mapping[str, Fraction], source: str) -> ModelRates:
     A kind that is missing costs as the more general one: a cache read or write as input, a one-hour write as any write,
     reasoning as output; a request and a web search cost nothing.
     """
-    write = exact.get("cache_write", exact["input"])
-    whole = (
-        exact["input"],
-        exact["output"],
-        exact.get("cache_read", exact["input"]),
-        write,
-        exact.get("cache_write_1h", write),
-        exact.get("reasoning", exact["output"]),
-        exact.get("request", Fraction(0)),
-        exact.get("search", Fraction(0)),
-    )
-    scale = lcm(*(price.denominator for price in whole))
-    prompt, output, read, written, hour, reasoning, request, search = (int(price * scale) for price in whole)
-    return ModelRates(
-        scale, prompt, output, read, written, hour, reasoning, request, source, search if "search" in exact else None
-    )
+    prices = dict(exact)
+    for kind, general in _GENERAL.items():
+        prices.setdefault(kind, prices.get(general, Fraction(0)))
+    scale = lcm(*(price.denominator for price in prices.values()))
+    return ModelRates(scale, source=source, **{kind: int(price * scale) for kind, price in prices.items()})
 
 
 def per_token(amount: Amount, tokens: int) -> Fraction:
@@ -241,7 +233,11 @@ class PublishedPrices:
             return None
         noted = self._rates.get((id(price), tier))
         # The price object is kept beside the rates, so that no other object can get its id.
-        rates = noted[1] if noted is not None else self._note(price, tier, self._read(prices, read))
+        if noted is None:
+            if len(self._rates) >= _MOST_MODELS:
+                self._rates.clear()
+            noted = self._rates[id(price), tier] = (price, self._read(prices, read))
+        rates = noted[1]
         if rates is None or (usage.output and prices.get("output_mtok") is None):
             return None
         return rates
@@ -263,12 +259,6 @@ class PublishedPrices:
             model = None
         self._models[provider, name] = model
         return model
-
-    def _note(self, price: object, tier: int, rates: ModelRates | None) -> ModelRates | None:
-        if len(self._rates) >= _MOST_MODELS:
-            self._rates.clear()
-        self._rates[id(price), tier] = (price, rates)
-        return rates
 
     def _read(self, prices: dict[str, object], read: int) -> ModelRates | None:
         """Return the rates of a price for a call with ``read`` input tokens; None if input has no price."""
