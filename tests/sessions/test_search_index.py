@@ -27,9 +27,7 @@ from flue_py.db.sqlite import words
 from flue_py.db.sqlite.runner import RunnerOnFile
 from flue_py.errors import StoreUnavailable
 from flue_py.search import How
-from flue_py.sessions import search as answering
-from flue_py.sessions import search as finding
-from flue_py.sessions import search as indexing
+from flue_py.sessions import search as searching
 from tests.sessions.test_search import found, result, user
 
 ROOT = Path(__file__).parents[2]
@@ -51,8 +49,8 @@ async def store(path: Path, anyio_backend: str) -> AsyncIterator[flue_py.Store]:
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a few texts lie in several segments, and are added in several transactions."""
     monkeypatch.setattr(words, "SEGMENT", 8)
-    monkeypatch.setattr(indexing, "_INDEXING_PAGE", 5)
-    monkeypatch.setattr(indexing, "_CHUNK", 7)
+    monkeypatch.setattr(searching, "_INDEXING_PAGE", 5)
+    monkeypatch.setattr(searching, "_CHUNK", 7)
 
 
 async def nothing(*_: object) -> None:
@@ -260,7 +258,7 @@ async def test_another_version_of_what_texts_have_makes_it_anew(
         (before,) = index.execute("PRAGMA user_version").fetchone()
         index.execute("UPDATE texts SET weight = 99")
         index.commit()
-    monkeypatch.setattr(answering, "VERSION", indexing.VERSION + 1)
+    monkeypatch.setattr(searching, "VERSION", searching.VERSION + 1)
     assert await found(store, "needle") == ["messages: needle"]
     with closing(sqlite3.connect(index_of(path))) as index:
         assert index.execute("PRAGMA user_version").fetchone() == (before + 100,)
@@ -537,11 +535,11 @@ async def test_who_comes_late_does_not_set_it_back(
     heads = await store.backend.session_heads()
     await session.append_message(user("needle two"))
     assert len(await found(store, "needle")) == 2
-    late = await store.backend.open_words(indexing.VERSION)
+    late = await store.backend.open_words(searching.VERSION)
     assert late is not None
     with monkeypatch.context() as patched:
         patched.setattr(words.WaitedWords, "known", nothing_known)
-        await indexing.Indexer(store.backend, late).catch_up(heads)
+        await searching.Indexer(store.backend, late).catch_up(heads)
     await late.close()
     assert len(await found(store, "needle")) == 2
     with closing(sqlite3.connect(index_of(path))) as index:
@@ -557,8 +555,8 @@ APPENDING = textwrap.dedent(
     """
     import asyncio, sys
     import flue_py
-    from flue_py.sessions import search as indexing
-    indexing._INDEXING_PAGE, indexing._CHUNK = 5, 7
+    from flue_py.sessions import search as searching
+    searching._INDEXING_PAGE, searching._CHUNK = 5, 7
     async def main(path, name):
         async with flue_py.open(path) as store, flue_py.open(path) as other:
             session = await store.create_session(id=name)
@@ -594,13 +592,13 @@ async def test_what_a_deletion_takes_out_during_a_search_is_added_before_it_answ
     session, doomed = await store.create_session(), await store.create_session()
     await session.append_message(user("needle"))
     await doomed.append_message(user("hay"))
-    catch_up = indexing.Indexer.catch_up
+    catch_up = searching.Indexer.catch_up
 
-    async def then_delete(indexer: indexing.Indexer, heads: Sequence[SessionHead]) -> None:
+    async def then_delete(indexer: searching.Indexer, heads: Sequence[SessionHead]) -> None:
         await catch_up(indexer, heads)
         await store.delete_session_tree(doomed)
 
-    monkeypatch.setattr(indexing.Indexer, "catch_up", then_delete)
+    monkeypatch.setattr(searching.Indexer, "catch_up", then_delete)
     answer = await store.search("needle")
     assert (len(answer.hits), answer.searched.by_index) == (1, True)
 
@@ -612,10 +610,10 @@ async def test_what_was_taken_out_and_added_again_during_a_search_is_found(
     session, doomed = await store.create_session(), await store.create_session()
     await session.append_message(user("needle"))
     await doomed.append_message(user("hay"))
-    by_index = finding.Finder.by_index
+    by_index = searching.Finder.by_index
     has_run: list[bool] = []
 
-    async def between(finder: finding.Finder, index: WordIndex, limit: int) -> finding.Found:
+    async def between(finder: searching.Finder, index: WordIndex, limit: int) -> searching.Found:
         if has_run:
             return await by_index(finder, index, limit)
         has_run.append(True)
@@ -624,7 +622,7 @@ async def test_what_was_taken_out_and_added_again_during_a_search_is_found(
         assert len((await store.search("needle")).hits) == 1
         return found
 
-    monkeypatch.setattr(finding.Finder, "by_index", between)
+    monkeypatch.setattr(searching.Finder, "by_index", between)
     answer = await store.search("needle")
     assert (len(answer.hits), answer.searched.by_index) == (1, True)
 
@@ -639,11 +637,11 @@ async def test_what_came_after_a_search_began_is_not_taken_out_by_it(store: flue
     await later.fork()
     await session.append_message(user("needle"))
     assert len((await store.search("needle")).hits) == 3
-    index = await store.backend.open_words(indexing.VERSION)
+    index = await store.backend.open_words(searching.VERSION)
     assert index is not None
     try:
         before = await index.moment()
-        await indexing.Indexer(store.backend, index).catch_up(heads)
+        await searching.Indexer(store.backend, index).catch_up(heads)
         assert await index.moment() == before
     finally:
         await index.close()
@@ -655,8 +653,8 @@ SEARCHING = textwrap.dedent(
     """
     import sys
     import flue_py.sync
-    from flue_py.sessions import search as answering, search as indexing
-    indexing._INDEXING_PAGE, indexing._CHUNK = 20, 40
+    from flue_py.sessions import search as searching
+    searching._INDEXING_PAGE, searching._CHUNK = 20, 40
     with flue_py.sync.open(sys.argv[1]) as store:
         print(len(store.search("needle", limit=1000).hits), flush=True)
     """

@@ -17,8 +17,7 @@ import flue_py
 from flue_py.db.postgres import words
 from flue_py.db.postgres.runner import PostgresRunner, PostgresTransaction
 from flue_py.db.sql import statement
-from flue_py.sessions import search as answering
-from flue_py.sessions import search as indexing
+from flue_py.sessions import search as searching
 from tests.postgres import NewDatabase, connected
 from tests.sessions.test_search import found, user
 from tests.sessions.test_search_index import SEARCHING, nothing
@@ -107,7 +106,7 @@ async def test_another_version_of_what_texts_have_makes_it_anew(
     await store.search("needle")
     async with connected(target) as connection:
         await connection.execute("UPDATE flue_words_texts SET weight = 99")
-    monkeypatch.setattr(answering, "VERSION", indexing.VERSION + 1)
+    monkeypatch.setattr(searching, "VERSION", searching.VERSION + 1)
     assert len(await found(store, "needle")) == 1
     assert await rows(target, "SELECT weight FROM flue_words_texts") == [(20,)]
     monkeypatch.undo()
