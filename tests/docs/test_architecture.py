@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import flue_py
+from flue_py.formats.registry import FORMATS
 
 PACKAGE = Path(flue_py.__file__).parent
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
@@ -36,7 +37,16 @@ def test_every_file_of_the_page_is_there() -> None:
 
 def test_every_format_is_on_the_page() -> None:
     names = rooms_of(PACKAGE / "formats") - {"formats/kit.py", "formats/registry.py"}
-    assert [name for name in names if f"`{name.removeprefix('formats/')}`" not in TEXT] == []
+    missing = [name for name in names if f"`{name.removeprefix('formats/')}`" not in TEXT]
+    assert missing == [], f"name {missing} in the row flue_py/formats/ of docs/architecture.md"
+    docs = PAGE.parent
+    pages = {page.name: page.read_text(encoding="utf-8") for page in (docs / "formats").glob("*.md")}
+    unsaid = [one.name for one in FORMATS if not any(f"flue-py import {one.name} " in text for text in pages.values())]
+    assert unsaid == [], f"write docs/formats/NAME.md with a line `flue-py import NAME FILE` for {unsaid}"
+    for index in ("index.md", "how-to/import.md"):
+        text = (docs / index).read_text(encoding="utf-8")
+        unlinked = [name for name in pages if name not in ("README.md", "bundle.md") and f"formats/{name}" not in text]
+        assert unlinked == [], f"link docs/formats/{unlinked} from docs/{index}"
 
 
 def test_no_module_imports_a_private_name_of_another() -> None:
