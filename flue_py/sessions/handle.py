@@ -877,6 +877,18 @@ async def listed_sessions(pages: Pages) -> AsyncGenerator[SessionInfo, None]:
             return
 
 
+async def whole_list(
+    read: Callable[..., Awaitable[Sequence[T]]], page_size: int, id_of: Callable[[T], object]
+) -> list[T]:
+    """Return all of a listing, which is read in pages, each behind the id of the last item of the one before."""
+    items: list[T] = []
+    while True:
+        page = await read(after=id_of(items[-1]) if items else None, limit=page_size)
+        items += page
+        if len(page) < page_size:
+            return items
+
+
 async def refuse_others(backend: Backend, scope: str | None, ids: Iterable[str]) -> None:
     """Raise `SessionNotFound` for an id whose session is of another scope; None is all, where nothing is read."""
     for session_id in () if scope is None else ids:

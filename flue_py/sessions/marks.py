@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from flue_py import context
 from flue_py.core.context import ContextEntry, context_of
 from flue_py.core.entries import (
@@ -27,7 +25,6 @@ from flue_py.core.operations import SetLabel
 from flue_py.core.sessions import (
     STORED,
     Appended,
-    Expected,
     LeafChoice,
     Note,
     OnConflict,
@@ -217,7 +214,7 @@ class Marks(Group[Writing]):
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
     ) -> MarkEffect:
-        """Take back in what was excluded: an entry with all its parts, or one part. Appends the reverse.
+        """Take an excluded entry with all its parts, or one part of it, back into the context. Appends the reverse.
 
         An entry that is not excluded changes nothing. Otherwise as `exclude`.
         """
@@ -228,12 +225,12 @@ class Marks(Group[Writing]):
         checked_id(entry_id, "entry_id")
         checked_part(part)
         work = partial(self._exclude_now, entry_id, part, note, seen, excluded)
-        done = await self._session._commit(work, self._note_exclusions)
-        return done.effect
 
-    def _note_exclusions(self, done: _Done) -> None:
-        if done.appended is not None:
-            self._session._note(done.appended.leaf_id, done.appended.revision)
+        def note_appended(done: _Done) -> None:
+            if done.appended is not None:
+                self._session._note(done.appended.leaf_id, done.appended.revision)
+
+        return (await self._session._commit(work, note_appended)).effect
 
     async def _exclude_now(self, entry_id: str, part: _Part, note: Note, seen: Seen, excluded: bool) -> _Done:
         await self._session._compare(seen)
@@ -245,7 +242,8 @@ class Marks(Group[Writing]):
         items = tuple(ContextEntry(entry) for entry in path if entry.id in ids)
         if not new:
             return _Done(MarkEffect(ids, before, before, items))
-        appended = await self._append_exclusions(new, self._session._expected(seen))
+        self._session._limits.check_entries(new)
+        appended = await self._backend.append(self._ref, new, expected=self._session._expected(seen))
         read = await self._backend.read_context(self._ref, leaf=appended.leaf_id)
         after = tuple(context_of(read.entries or (), read.compaction))
         return _Done(MarkEffect(ids, before, after, items, appended.entry_ids), appended)
@@ -253,7 +251,7 @@ class Marks(Group[Writing]):
     async def _exclusions_for(
         self, entry_id: str, part: _Part, note: Note, read: PathRead, leaf: str | None, *, excluded: bool
     ) -> tuple[Sequence[Entry], list[tuple[str, _Part]], list[NewEntry]]:
-        """Return the path around an entry, what is to be left out or taken in, and the entries that would say so."""
+        """Return the path around an entry, the parts to exclude or include, and the entries that would say so."""
         path = await self._path_around(entry_id, read.entries or (), leaf)
         index = next(number for number, entry in enumerate(path) if entry.id == entry_id)
         now = {named: set(parts) for named, parts in excluded_parts(path[index:]).items()}
@@ -276,10 +274,6 @@ class Marks(Group[Writing]):
                 depth += 1
                 entries.append(Entry("", None, None, exclusion.kind, None, None, depth, 0, 0, 0, exclusion.payload))
         return context_of(entries, read.compaction)
-
-    async def _append_exclusions(self, new: Sequence[NewEntry], expected: Expected) -> Appended:
-        self._session._limits.check_entries(new)
-        return await self._backend.append(self._ref, new, expected=expected)
 
     async def _path_around(self, entry_id: str, tail: Sequence[Entry], leaf: str | None) -> Sequence[Entry]:
         """Return the kept part of the path where the entry is in it, else the whole path."""
@@ -311,15 +305,11 @@ class Marks(Group[Writing]):
         for entry_id, parts in excluded_parts(path).items():
             for part, by in parts.items():
                 entry = entries_by_id.get(entry_id)
-                works = entry is not None and entry.depth < by.depth and _excluding_has(ContextEntry(entry).data, part)
-                fields = by.fields
-                who, why = fields.get("by"), fields.get("why")
-                exclusion = Exclusion(entry_id, part, by.id, in_effect=works)
-                if isinstance(who, str):
-                    exclusion = replace(exclusion, by=who)
-                if isinstance(why, str):
-                    exclusion = replace(exclusion, why=why)
-                exclusions.append((by.depth, exclusion))
+                works = entry is not None and entry.depth < by.depth
+                if works and entry is not None and part is not WHOLE:
+                    works = has_part(ContextEntry(entry).data, part)
+                note = {name: text for name in ("by", "why") if isinstance(text := by.fields.get(name), str)}
+                exclusions.append((by.depth, Exclusion(entry_id, part, by.id, in_effect=works, **note)))
         return [exclusion for _, exclusion in sorted(exclusions, key=lambda pair: pair[0])]
 
     async def registered(self, *, leaf: LeafChoice = STORED) -> tuple[RegisteredText, ...]:
@@ -405,10 +395,6 @@ class _Done(Frozen):
     appended: Appended | None = None
 
 
-def _excluding_has(message: JsonObject, part: _Part) -> bool:
-    return part is WHOLE or has_part(message, part)
-
-
 def _start_of_end(entries: Sequence[Entry]) -> int:
     """Return where the unbroken end of a path begins among the entries of a context."""
     start = len(entries)
@@ -488,7 +474,7 @@ def _named_part(entry: Entry, message: JsonObject | None, part: int | str) -> in
         raise InvalidArgument(f"entry {entry.id!r} has no part {shown(part)}; {there}")
     if isinstance(part, str):
         return part
-    ids = [each.get("id") if isinstance(each, dict) else None for each in parts]
+    ids = [content_part.get("id") if isinstance(content_part, dict) else None for content_part in parts]
     part_id = ids[part]
     return part_id if isinstance(part_id, str) and ids.count(part_id) == 1 else part
 

@@ -148,9 +148,8 @@ class BudgetedCall:
         return self._used
 
     def made(self) -> None:
-        """Say that the call is being made: from here on, what is reserved counts as used unless `used` says otherwise.
-
-        Also if an error or a cancellation ends the block.
+        """Say that the call is being made: from here on, the reserved amounts count as used unless `used` says
+        otherwise, also if an error or a cancellation ends the block.
         """
         self._is_made = True
 
@@ -254,7 +253,10 @@ class StoreBudgets(Scoped):
         return await self._backend.delete_budget(await self._require_budget(budget_id))
 
     async def held_amounts(self, budget_id: str) -> list[HeldAmount]:
-        """Return what reservations hold of a budget now, what expires first first. Raises `BudgetNotFound`."""
+        """Return the amounts that reservations hold of a budget now, in the order in which they expire.
+
+        Raises `BudgetNotFound`.
+        """
         return await self._backend.held_amounts(await self._require_budget(budget_id))
 
     async def get_reservation(self, reservation_id: str) -> Reservation | None:
@@ -296,11 +298,11 @@ class Booked(NamedTuple):
     picodollars: int | None
 
 
-def model_of(model: object, what: str = "model") -> Model:
+def model_of(model: object, name: str = "model") -> Model:
     """Return a model as it is. Raises `InvalidArgument` for anything else."""
     if not isinstance(model, model_seam.Model):
         raise InvalidArgument(
-            f"{what}: {shown(model)} is not a model; use flue_py.models.open_model, or FunctionModel for a function"
+            f"{name}: {shown(model)} is not a model; use flue_py.models.open_model, or FunctionModel for a function"
         )
     return model
 
@@ -620,8 +622,8 @@ class StoreUsage(Scoped):
             "outcome": outcome,
             "agent": agent,
         }
-        for what, flag in (("tree", tree), ("tasks", tasks), ("path", path)):
-            checked_flag(flag, what)
+        for name, flag in (("tree", tree), ("tasks", tasks), ("path", path)):
+            checked_flag(flag, name)
         on_path = path or since is not None or not isinstance(checked_leaf(leaf), Stored)
         several = None if isinstance(session, str) or not isinstance(session, Sequence) else session
         single = None if several is not None else cast("HasId | str | None", session)
@@ -629,8 +631,8 @@ class StoreUsage(Scoped):
             raise InvalidArgument("tree, tasks, path, leaf and since are of a session; name one")
         if on_path and (tree or tasks):
             raise InvalidArgument("a path is one session's own: leave out tree and tasks, or path, leaf and since")
-        for what, text in {**matches, "project": project}.items():
-            check_label(text, what)
+        for name, text in {**matches, "project": project}.items():
+            check_label(text, name)
         if branch is not None:
             checked_choice(branch, "branch", BRANCH_STATES)
         if isinstance(group_by, str) or not isinstance(group_by, Sequence):
@@ -685,41 +687,6 @@ class StoreUsage(Scoped):
             for call in reported
             if (first := stored.get(CallId(*call.identity[1:]))) is not None and (others := differences(first, call))
         )
-
-
-def checked_calls(
-    usage: Mapping[str, JsonValue],
-    provider: str,
-    model: str,
-    call_id: str | None,
-    purpose: str,
-    outcome: str | None,
-    agent: str | None,
-    at: datetime | None,
-) -> tuple[PaidCall, ...]:
-    """Return paid calls from the arguments of one. Raises `InvalidArgument`, `InvalidEntry` naming the field."""
-    if not isinstance(usage, Mapping):
-        raise InvalidEntry(f"usage: should be an object, not {type(usage).__name__}")
-    encode_json(dict(usage), "usage")
-    for what, text in (("provider", provider), ("model", model), ("call_id", call_id)):
-        if what != "call_id" and text is None:
-            raise InvalidArgument(f"{what}: should be a string, not None; leave it out if it is unknown")
-        check_label(text, what)
-    check_label(agent, "agent")
-    if call_id == "":
-        raise InvalidArgument("call_id: must not be empty; leave it out if there is none")
-    names: dict[str, JsonValue] = {"provider": provider, "model": model, "callId": call_id}
-    if oddities := read_reported(usage).oddities:
-        # No answer gets lost by refusing, and no entry would keep the numbers as they were reported.
-        raise InvalidEntry(oddities[0])
-    calls = read_steps({**usage, **{name: value for name, value in names.items() if value}}, "usage")
-    about = {
-        "purpose": checked_tag(purpose, "purpose"),
-        "outcome": None if outcome is None else checked_tag(outcome, "outcome"),
-        "at_us": None if at is None else checked_moment(at),
-        "agent": ledger_name(agent) or None,
-    }
-    return tuple(replace(call, **about) for call in calls)
 
 
 def _checked_day(day: date | None, name: str) -> int | None:
@@ -781,8 +748,8 @@ class Spending(Group[Handle]):
     ) -> Reservation:
         """Book the usage of a call, and give back its reservation.
 
-        What was used may be more or less than was reserved, and is booked in full; where it is not said, what was
-        reserved was used. An expired one can be committed (``was_late``): the money is gone all the same. The same
+        The usage may be more or less than was reserved, and is booked in full; left out, it is the reserved amounts. An
+        expired one can be committed (``was_late``): the money is gone all the same. The same
         commit again changes nothing. Raises `ReservationSettled` if it was released, or committed with other
         amounts, and `ReservationNotFound`. One transaction.
         """
@@ -882,10 +849,29 @@ class Spending(Group[Handle]):
         none, and the cost that is returned is that of all. Raises `InvalidEntry` naming the field, and `CallConflict`
         for a call that was reported with other numbers. O(1).
         """
-        call, *steps = map(
-            self._session._pricer.price_call,
-            checked_calls(usage, provider, model, call_id, purpose, outcome, agent, at),
-        )
+        if not isinstance(usage, Mapping):
+            raise InvalidEntry(f"usage: should be an object, not {type(usage).__name__}")
+        encode_json(dict(usage), "usage")
+        names: dict[str, JsonValue] = {"provider": provider, "model": model, "callId": call_id}
+        for name, text in (("provider", provider), ("model", model)):
+            if text is None:
+                raise InvalidArgument(f"{name}: should be a string, not None; leave it out if it is unknown")
+            check_label(text, name)
+        check_label(call_id, "call_id")
+        check_label(agent, "agent")
+        if call_id == "":
+            raise InvalidArgument("call_id: must not be empty; leave it out if there is none")
+        if oddities := read_reported(usage).oddities:
+            # No answer gets lost by refusing, and no entry would keep the numbers as they were reported.
+            raise InvalidEntry(oddities[0])
+        calls = read_steps({**usage, **{name: value for name, value in names.items() if value}}, "usage")
+        about = {
+            "purpose": checked_tag(purpose, "purpose"),
+            "outcome": None if outcome is None else checked_tag(outcome, "outcome"),
+            "at_us": None if at is None else checked_moment(at),
+            "agent": ledger_name(agent) or None,
+        }
+        call, *steps = (self._session._pricer.price_call(replace(call, **about)) for call in calls)
         return await self._ask(self._backend.record_call, call, steps)
 
     async def import_call(self, call: PaidCall) -> Recorded:

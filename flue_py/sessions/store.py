@@ -99,6 +99,7 @@ from flue_py.sessions.handle import (
     checked_text,
     listed_sessions,
     optional,
+    whole_list,
 )
 from flue_py.sessions.money import StoreBudgets, StoreUsage
 from flue_py.sessions.search import StoreSearch, all_sessions, find_named
@@ -236,12 +237,7 @@ class StoreFiles(Scoped):
         place = self._place(scope)
         check_document_name(DocumentName(place, "file", "", "" if project is None else project, _ANY_NAME))
         where = DocumentFilter("file", place, "", project)
-        files: list[DocumentInfo] = []
-        while True:
-            page = await self._backend.list_documents(where, after=files[-1].id if files else None, limit=_PAGE)
-            files += page
-            if len(page) < _PAGE:
-                return tuple(files)
+        return tuple(await whole_list(partial(self._backend.list_documents, where), _PAGE, lambda info: info.id))
 
     async def read_file(self, name: str, *, project: str = "", scope: str | None = None) -> Document | None:
         """Return a file, whole, or None if there is none of that name. Raises `InvalidArgument`. O(size)."""
@@ -428,12 +424,12 @@ class Looking:
         budget_ids = seen.told.keys() if self._named is None else seen.told.keys() & self._known_budgets
         for budget_id, created_us in sorted(budget_ids - self._budgets, key=lambda budget: (budget[1], budget[0])):
             self.looks += 1
-            found = await self._backend.get_budget(budget_id)
-            if found is None or found.created_us != created_us:
+            budget = await self._backend.get_budget(budget_id)
+            if budget is None or budget.created_us != created_us:
                 event = budget_deleted_event(budget_id, created_us)
                 yield event
                 seen.add(event)
-            elif self._scope not in (None, found.scope):
+            elif self._scope not in (None, budget.scope):
                 del seen.told[budget_id, created_us]
 
 
@@ -495,13 +491,8 @@ class StoreMemories(Scoped):
         return tuple(sorted(memories, key=lambda memory: (memory.type, memory.name)))
 
     async def _memories_of(self, where: DocumentFilter) -> list[Document]:
-        documents: list[Document] = []
-        while True:
-            after = documents[-1].info.id if documents else None
-            page = await self._backend.read_documents(where, after=after, limit=_REMEMBERING_PAGE)
-            documents += page
-            if len(page) < _REMEMBERING_PAGE:
-                return documents
+        read = partial(self._backend.read_documents, where)
+        return await whole_list(read, _REMEMBERING_PAGE, lambda document: document.info.id)
 
     async def search_memories(
         self,
@@ -525,7 +516,11 @@ class StoreMemories(Scoped):
             _check_project(project)
         place = self._place(scope)
         if after is not None:
-            check_document_name(_checked_after(after))
+            if not isinstance(after, DocumentName):
+                raise InvalidArgument(
+                    f"after: {shown(after)} is not the name of a document; give what the page before has"
+                )
+            check_document_name(after)
         where = DocumentFilter("memory", place, space, project)
         terms = searched_words(words)
         return await self._backend.search_documents(where, terms, after=after, limit=checked_limit(limit))
@@ -553,12 +548,6 @@ def _check_project(project: str) -> None:
         raise InvalidArgument(f"project: should be a string, not {type(project).__name__}")
     if project and not (PurePosixPath(project).is_absolute() or PureWindowsPath(project).is_absolute()):
         raise InvalidArgument(f"project: {shown(project)} is not the absolute path of a folder; '' is for all of them")
-
-
-def _checked_after(after: DocumentName) -> DocumentName:
-    if not isinstance(after, DocumentName):
-        raise InvalidArgument(f"after: {shown(after)} is not the name of a document; give what the page before has")
-    return after
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -704,10 +693,10 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         if self._scope is None:
             return await self._backend.find_entry(entry_id)
         with suppress(AmbiguousId):
-            found = await self._backend.find_entry(entry_id)
-            owner = None if found is None else found.session_id
-            if found is None or (owner and await self._backend.get_session(owner, self._scope) is not None):
-                return found
+            entry = await self._backend.find_entry(entry_id)
+            owner = None if entry is None else entry.session_id
+            if entry is None or (owner and await self._backend.get_session(owner, self._scope) is not None):
+                return entry
         # Others added it, or have one of this id as well: it is there if a session of this scope sees it.
         refs = [info.ref for info in await all_sessions(self._backend, scope=self._scope)]
         seen = await self._backend.read_named([(ref, entry_id) for ref in refs])

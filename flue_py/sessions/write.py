@@ -82,6 +82,7 @@ from flue_py.sessions.handle import (
     checked_seen,
     checked_text,
     waiting_of,
+    whole_list,
 )
 
 if TYPE_CHECKING:
@@ -541,13 +542,8 @@ async def artifact_entry(backend: Backend, session_id: str, artifact_id: str) ->
 
 async def _artifact_entries(backend: Backend, session_id: str) -> list[Entry]:
     """Return the entries of the artifacts that a session sees, without their texts."""
-    entries: list[Entry] = []
-    while True:
-        after = entries[-1].id if entries else None
-        page = await backend.read_entries(session_id, kind=ARTIFACT, after=after, limit=_PAGE, contents=False)
-        entries += page
-        if len(page) < _PAGE:
-            return entries
+    read = partial(backend.read_entries, session_id, kind=ARTIFACT, contents=False)
+    return await whole_list(read, _PAGE, lambda entry: entry.id)
 
 
 def _has(entry: Entry, artifact_id: str) -> bool:
