@@ -53,6 +53,7 @@ from flue_py.errors import (
     shown,
 )
 from flue_py.lazy import lazy_module
+from flue_py.providers import request as bound
 from flue_py.sessions.compact import Claim, checked_hook, compacting_under
 from flue_py.sessions.handle import (
     checked_choice,
@@ -82,14 +83,12 @@ if TYPE_CHECKING:
     from flue_py.context.settings import ContextSettings
     from flue_py.context.sources import GatheredContext, SourceReader
     from flue_py.core.model import Model
-    from flue_py.providers import request as bound
 else:
     reading = lazy_module("flue_py.context.blocks")
     overflows = lazy_module("flue_py.context.overflows")
     pipeline = lazy_module("flue_py.context.pipeline")
     settings = lazy_module("flue_py.context.settings")
     gathering = lazy_module("flue_py.context.sources")
-    bound = lazy_module("flue_py.providers.request")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -109,12 +108,12 @@ class _Call:
         self.is_to_end = False
         self.was_ended = False
         """Whether it ended because somebody wanted it to."""
-        self._has_ended: ThreadEvent | Event = ThreadEvent()
+        self.has_ended: ThreadEvent | Event = ThreadEvent()
         if has_loop:
             # Imported by whoever calls models: it takes 30 ms to load.
             import anyio  # noqa: PLC0415
 
-            self.scope, self._has_ended = anyio.CancelScope(), anyio.Event()
+            self.scope, self.has_ended = anyio.CancelScope(), anyio.Event()
 
     def end(self) -> None:
         """Have it end, as soon as it can."""
@@ -122,13 +121,9 @@ class _Call:
             self.is_to_end = True
             self.scope.cancel()
 
-    def has_ended(self) -> None:
-        """Say that it has ended."""
-        self._has_ended.set()
-
     async def wait(self) -> None:
         """Wait until it has ended."""
-        waiting = self._has_ended.wait()
+        waiting = self.has_ended.wait()
         if isawaitable(waiting):
             await waiting
 
@@ -159,7 +154,7 @@ class RunningCalls:
         finally:
             self._calls.discard(call)
             _around.reset(token)
-            call.has_ended()
+            call.has_ended.set()
 
     async def _run(
         self, call: _Call, scope: CancelScope, session: Session, work: Callable[[], Awaitable[Result]]
@@ -240,8 +235,6 @@ class GuardAnswer(Frozen):
 # ---------------------------------------------------------------------------------------------------------------------
 # The state of a session that a guard decides by.
 
-FAILED = ("error", "aborted")
-
 
 class SessionFacts(Frozen):
     """The context of a session, its size and its latest compaction."""
@@ -287,75 +280,6 @@ class SessionFacts(Frozen):
         """Return how many messages there are from the beginning of the last turns on, without those pinned."""
         start = last_turns([part_of(item.entry) for item in self.items], turns)
         return sum(item.entry_id not in pinned for item in self.items[start:])
-
-
-async def session_facts(
-    session: Session,
-    model: str | None,
-    system: str | None,
-    tools: Sequence[Mapping[str, JsonValue]] | None,
-    window: int | None,
-) -> SessionFacts:
-    """Return the facts of a session. The cost of the context, and of counting messages that were not counted before."""
-    context = await shown_context(session)
-    size = await session.context.measure(model, system=system, tools=tools, window=window)
-    return SessionFacts(context.items, context.compaction, size)
-
-
-async def input_since(
-    store: Store, session: Session, cycle: str | None, agent: str, settings: TriggerSettings, window: int | None
-) -> int:
-    """Return the tokens that an agent, or "" for all, has sent to the model since a compaction; 0 without a budget.
-
-    A number of an answer above the window is not believed, and counts for nothing. O(forks on the path) for all
-    agents, O(calls) for one; O(entries) if a budget is reached.
-    """
-    if not settings.has_budget:
-        return 0
-    if agent:
-        sent = input_tokens((await store.usage(session, path=True, since=cycle, agent=agent)).total)
-    else:
-        sent = input_tokens((await session.money.aggregate_usage_since(cycle)).usage)
-    if window and settings.budget_of(agent).is_reached_by(sent):
-        sent -= await _disbelieved(session, cycle, agent, window)
-    return sent
-
-
-async def _disbelieved(session: Session, cycle: str | None, agent: str, window: int) -> int:
-    """Return the tokens that answers of an agent, or of all, have reported above the window since a compaction."""
-    entries = await session.get_active_path(since=cycle)
-    answers = [entry for entry in entries if is_answer(entry.kind, entry.role)]
-    reports = [input_tokens(answer.usage) for answer in answers if not agent or agent_of(answer.fields) == agent]
-    return sum(tokens for tokens in reports if tokens > window)
-
-
-async def failed_leaf(session: Session) -> str | None:
-    """Return the leaf if it is an answer that failed; None if it is not."""
-    leaf = None if session.leaf_id is None else await session.get_entry(session.leaf_id)
-    if leaf is None or not is_answer(leaf.kind, leaf.role) or leaf.fields.get("stopReason") not in FAILED:
-        return None
-    return leaf.id
-
-
-async def goes_on(session: Session, agent: str) -> bool:
-    """Return whether an agent's next answer is of a turn that has answers. The cost of the context."""
-    turns = Turns()
-    for item in (await shown_context(session)).items:
-        turns.add_entry(item.entry)
-    return turns.goes_on(agent)
-
-
-async def has_gone_on(session: Session, since: str) -> bool:
-    """Return whether a user said anything, or the model gave an answer, after an entry. True if it is off the path."""
-    leaf = (await stored_row(session)).leaf_id
-    if leaf is None or await session.get_entry(since) is None or not await session.branches.is_ancestor(since, of=leaf):
-        return True
-    later = await session.get_active_path(since=since)
-    return any(begins_turn(entry) or _is_good(entry) for entry in later)
-
-
-def _is_good(entry: Entry) -> bool:
-    return is_answer(entry.kind, entry.role) and entry.fields.get("stopReason") not in FAILED
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -738,7 +662,7 @@ class CompactionGuard:
         has answers goes on. The cost of the context.
         """
         _check_agent(agent)
-        if self.stop_over_budget and not await goes_on(self.session, agent):
+        if self.stop_over_budget and not await self._goes_on(agent):
             await self.session.money.check_budgets()
         return await self._ask("before", agent)
 
@@ -876,7 +800,7 @@ class CompactionGuard:
         await self._step_back()
         seen = await self._session_facts()
         recovered = (await self._memory.read(seen.cycle)).state.recovered
-        if recovered and not await has_gone_on(self.session, recovered):
+        if recovered and not await self._has_gone_on(recovered):
             raise _again(error) from error
         await self._wait_for_another(seen.cycle)
         seen = await self._session_facts()
@@ -885,23 +809,16 @@ class CompactionGuard:
             return self._told(GuardAnswer("overtaken", decision))
         answer = await self._ask("overflow", agent, overflow=error)
         if answer.outcome in ("compacted", "too_little", "nothing_to_cut"):
-            await self._spend_recovery(answer)
+            leaf = (await stored_row(self.session)).leaf_id or ""
+            why = f"recovery from an overflow: {answer.outcome}; there is no other before a new message or answer"
+            await self._note(await self._session_facts(), lambda state: replace(state, recovered=leaf), why)
         return answer
-
-    async def _spend_recovery(self, answer: GuardAnswer) -> None:
-        """Note that an overflow was recovered from here: there is one recovery for a message or an answer."""
-        leaf = (await stored_row(self.session)).leaf_id or ""
-        await self._note(
-            await self._session_facts(),
-            lambda state: replace(state, recovered=leaf),
-            f"recovery from an overflow: {answer.outcome}; there is no other before a new message or answer",
-        )
 
     async def _step_back(self) -> None:
         """Retract an answer that failed and was stored, so that it is not part of the context again."""
-        leaf = await failed_leaf(self.session)
-        if leaf is not None:
-            await self.session.remove_leaf_message(leaf, by=BY, why="the call overflowed the window")
+        leaf = None if self.session.leaf_id is None else await self.session.get_entry(self.session.leaf_id)
+        if leaf is not None and is_answer(leaf.kind, leaf.role) and _failed(leaf):
+            await self.session.remove_leaf_message(leaf.id, by=BY, why="the call overflowed the window")
 
     async def _wait_for_another(self, cycle: str | None) -> None:
         """Wait for whoever compacts the session now."""
@@ -913,13 +830,54 @@ class CompactionGuard:
     # -- deciding ---------------------------------------------------------------------------------------------
 
     async def _session_facts(self) -> SessionFacts:
-        model = None if self.model is None else self.model.name
-        return await session_facts(self.session, model, self.system, self.tools, self.window)
+        """The cost of the context, and of counting messages that were not counted before."""
+        context = await shown_context(self.session)
+        size = await self.session.context.measure(
+            None if self.model is None else self.model.name, system=self.system, tools=self.tools, window=self.window
+        )
+        return SessionFacts(context.items, context.compaction, size)
+
+    async def _input_since(self, cycle: str | None, agent: str) -> int:
+        """Return the tokens that an agent, or "" for all, has sent since a compaction; 0 without a budget.
+
+        A number of an answer above the window is not believed, and counts for nothing. O(forks on the path) for all
+        agents, O(calls) for one; O(entries) if a budget is reached.
+        """
+        if not self.triggers.has_budget:
+            return 0
+        if agent:
+            sent = input_tokens((await self.store.usage(self.session, path=True, since=cycle, agent=agent)).total)
+        else:
+            sent = input_tokens((await self.session.money.aggregate_usage_since(cycle)).usage)
+        if self.window and self.triggers.budget_of(agent).is_reached_by(sent):
+            for entry in await self.session.get_active_path(since=cycle):
+                if is_answer(entry.kind, entry.role) and (not agent or agent_of(entry.fields) == agent):
+                    reported = input_tokens(entry.usage)
+                    sent -= reported if reported > self.window else 0
+        return sent
+
+    async def _goes_on(self, agent: str) -> bool:
+        """Return whether an agent's next answer is of a turn that has answers. The cost of the context."""
+        turns = Turns()
+        for item in (await shown_context(self.session)).items:
+            turns.add_entry(item.entry)
+        return turns.goes_on(agent)
+
+    async def _has_gone_on(self, since: str) -> bool:
+        """Return whether a user spoke, or the model answered, after an entry; True if it is off the path."""
+        session = self.session
+        leaf = (await stored_row(session)).leaf_id
+        if leaf is None or await session.get_entry(since) is None:
+            return True
+        if not await session.branches.is_ancestor(since, of=leaf):
+            return True
+        later = await session.get_active_path(since=since)
+        return any(begins_turn(entry) or (is_answer(entry.kind, entry.role) and not _failed(entry)) for entry in later)
 
     async def _decide(
         self, seen: SessionFacts, state: GuardState, moment: Moment, agent: str, instructions: str | None
     ) -> Decision:
-        sent = await input_since(self.store, self.session, seen.cycle, agent, self.triggers, self.window)
+        sent = await self._input_since(seen.cycle, agent)
         if not seen.size.trusts_reported:
             # A provider reported the tokens that it was sent.
             name = None if self.model is None else self.model.name
@@ -1129,6 +1087,10 @@ class CompactionGuard:
             return (replace(now, claim=None), why) if is_stored else None
 
         await self._memory.change(cycle, without)
+
+
+def _failed(answer: Entry) -> bool:
+    return answer.fields.get("stopReason") in ("error", "aborted")
 
 
 def _check_parts(store: object, session: object) -> None:

@@ -227,7 +227,7 @@ class _Planned(Struct, eq=False):
     operation: Operation
     handle: Handle | None
     pending: Pending[object]
-    made: Session | None
+    new_session: Session | None
     incoming: Incoming | None
     offloader: Offloader | None
 
@@ -585,7 +585,7 @@ class Atomic:
         operation: Operation,
         handle: Handle | None,
         pending: Pending[Result],
-        made: Session | None = None,
+        new_session: Session | None = None,
         incoming: Incoming | None = None,
         offloader: Offloader | None = None,
     ) -> Pending[Result]:
@@ -594,7 +594,7 @@ class Atomic:
         The commit decides which results an ``offloader`` puts aside, since that depends on the place of the operation.
         """
         self._require_open()
-        planned = _Planned(operation, handle, cast("Pending[object]", pending), made, incoming, offloader)
+        planned = _Planned(operation, handle, cast("Pending[object]", pending), new_session, incoming, offloader)
         self._planned.append(planned)
         return pending
 
@@ -698,14 +698,17 @@ class Atomic:
     def _settle(self, committed: Committed) -> None:
         """Update the handles, and settle the pending results."""
         taking_part = [
-            handle for planned in self._planned for handle in (planned.handle, planned.made) if handle is not None
+            handle
+            for planned in self._planned
+            for handle in (planned.handle, planned.new_session)
+            if handle is not None
         ]
         handles: dict[str, dict[int, Handle]] = {}
         for handle in taking_part:
             handles.setdefault(handle.id, {})[id(handle)] = handle
         for planned, outcome in zip(self._planned, committed.outcomes, strict=True):
-            if planned.made is not None and isinstance(outcome, SessionInfo):
-                planned.made._note_outcome(outcome)
+            if planned.new_session is not None and isinstance(outcome, SessionInfo):
+                planned.new_session._note_outcome(outcome)
                 if isinstance(planned.operation, CreateTask):
                     for handle in handles.get(planned.operation.session_id, {}).values():
                         handle._note_task(planned.operation.task_id, outcome)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
 from msgspec import ValidationError, convert, to_builtins
 from msgspec.structs import force_setattr, replace
 
+from flue_py import prices
 from flue_py.core.context import (
     RESTORES,
     ContextEntry,
@@ -39,6 +41,7 @@ from flue_py.errors import (
     shown,
 )
 from flue_py.lazy import lazy_module
+from flue_py.prices import CacheRules, CallSize, EditKind, EditPlan, ModelRates
 from flue_py.sessions.handle import (
     ChangedMetadata,
     Group,
@@ -70,9 +73,6 @@ from flue_py.sessions.write import (
 )
 
 if TYPE_CHECKING:
-    import platform
-
-    from flue_py import prices
     from flue_py.compaction import blocks, facts, modes, plan
     from flue_py.compaction import material as hooks
     from flue_py.compaction import settings as policy
@@ -98,10 +98,7 @@ if TYPE_CHECKING:
     from flue_py.context import pipeline, sources, tokens
     from flue_py.context.tokens import ModelCounter
     from flue_py.core.model import Model
-    from flue_py.prices import CacheRules, CallSize, EditKind, EditPlan, ModelRates
 else:
-    # Few sessions are compacted by a guard, and fewer where there is no /proc.
-    platform = lazy_module("platform")
     # Most sessions are never compacted, and a command should start without these.
     blocks = lazy_module("flue_py.compaction.blocks")
     facts = lazy_module("flue_py.compaction.facts")
@@ -112,7 +109,6 @@ else:
     pipeline = lazy_module("flue_py.context.pipeline")
     sources = lazy_module("flue_py.context.sources")
     tokens = lazy_module("flue_py.context.tokens")
-    prices = lazy_module("flue_py.prices")
 
 
 bound = lazy_module("flue_py.providers.request")
@@ -152,8 +148,6 @@ def why_not_the_same(model: Model, settings: PathSettings) -> str | None:
 
 
 Planned: TypeAlias = "SessionCompactionPlan | NoCompaction"
-
-
 Finding: TypeAlias = (
     "Callable[[KnownContext, CompactionSettings, Sequence[str], Sequence[int], frozenset[str]], Planned]"
 )
@@ -302,10 +296,7 @@ def said(text: str) -> JsonObject:
 # elsewhere nobody here can tell; its claim holds for ten minutes, and is renewed before each call of a model.
 
 ELSEWHERE_SECONDS = 600
-
-
 _SPARE_SECONDS = 60
-
 
 _under: ContextVar[Claim | None] = ContextVar("_under", default=None)
 
@@ -551,8 +542,6 @@ _KINDS: dict[object, EditKind] = {edit: name for name, edit in _NAMED.items()}
 
 
 USUAL_SUMMARY_TOKENS = 2_000
-
-
 PROMPT_TOKENS = 600
 
 
@@ -1273,24 +1262,11 @@ class Compactions(Group[Writing]):
         wanted = checked_edit(edit, {"to": to, "turns": turns, "entry_ids": entry_ids, "at": at, **compacting})
         tokens.checked_request(model, provider, system, tools)
         optional(checked_flag, cached, "cached")
-        basis = await self._weighed_against(model, provider, system, tools, cached)
-        edited = await self._edited(wanted, basis)
-        return await self._backend.waiting.call(partial(self._weighed, wanted, basis, edited))
-
-    async def _weighed_against(
-        self,
-        model: str | None,
-        provider: str | None,
-        system: str | None,
-        tools: Sequence[Mapping[str, JsonValue]] | None,
-        cached: bool | None,
-    ) -> _Basis:
         read = await self._session._read_context(STORED)
         leaf = read.stamp.leaf_id
         if model is None:
-            settings = await self._session._settings_of(read)
-            model, provider = settings.model, provider or settings.provider
-        rules = prices.cache_rules(model, provider)
+            stored = await self._session._settings_of(read)
+            model, provider = stored.model, provider or stored.provider
         if cached is None:
             answer = await self._last_answer_by(model, provider, leaf)
             is_warm = answer is not None and self._seconds_too_old(answer, model, provider) is None
@@ -1298,9 +1274,11 @@ class Compactions(Group[Writing]):
             answer = await self._session.latest_assistant(leaf=leaf)
             is_warm = cached and answer is not None
         sent = await self._sent_for(answer if is_warm else None)
-        counter = tokens.counter_for(model)
+        counter, rules = tokens.counter_for(model), prices.cache_rules(model, provider)
         overhead = tokens_around(system, tools, counter)
-        return _Basis(leaf, read.items, sent, is_warm, counter, rules, model, provider, overhead, system, tools)
+        basis = _Basis(leaf, read.items, sent, is_warm, counter, rules, model, provider, overhead, system, tools)
+        edited = await self._edited(wanted, basis)
+        return await self._backend.waiting.call(partial(self._weighed, wanted, basis, edited))
 
     async def _edited(self, edit: Edit, basis: _Basis) -> _Edited:
         """Return the context as it would be after an edit."""

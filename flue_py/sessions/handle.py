@@ -234,23 +234,23 @@ def checked_metadata(metadata: Mapping[str, JsonValue] | None, limits: Limits) -
 
 
 class ChangedMetadata(Frozen):
-    """Makes metadata, as text, of those that are stored and those that are given, which are merged or take their place.
+    """Makes metadata, as text, of those that are stored and new ones, which are merged or take their place.
 
     Raises as `checked_metadata`.
     """
 
-    given: str
+    text: str
     merge: bool
     limits: Limits
 
     def __call__(self, stored: str) -> str:
         # Metadata that cannot be read can be replaced.
         if not self.merge and GUARD_KEY not in stored:
-            return self.given
+            return self.text
         metadata = decode_object(stored)
         if not self.merge:
             metadata = {GUARD_KEY: metadata[GUARD_KEY]} if GUARD_KEY in metadata else {}
-        return checked_metadata({**metadata, **decode_object(self.given)}, self.limits)
+        return checked_metadata({**metadata, **decode_object(self.text)}, self.limits)
 
 
 def checked_moment(moment: datetime) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from flue_py import context
+from flue_py.core import entries
 from flue_py.core.context import ContextEntry, context_of
 from flue_py.core.entries import (
     WHOLE,
@@ -14,6 +14,8 @@ from flue_py.core.entries import (
     Exclusion,
     NewEntry,
     Pairing,
+    RegisteredKind,
+    RegisteredText,
     ToolGroup,
     excluded_parts,
     has_part,
@@ -35,7 +37,6 @@ from flue_py.core.sessions import (
     retracted_in,
 )
 from flue_py.errors import EntryNotFound, InvalidArgument, shown
-from flue_py.lazy import lazy_module
 from flue_py.sessions.handle import (
     Group,
     checked_choice,
@@ -46,13 +47,6 @@ from flue_py.sessions.handle import (
     checked_text,
 )
 from flue_py.sessions.write import Writing
-
-if TYPE_CHECKING:
-    from flue_py.core import entries
-    from flue_py.core.entries import RegisteredKind, RegisteredText
-else:
-    # Most sessions register nothing, and a command should start without this.
-    entries = lazy_module("flue_py.core.entries")
 
 
 class MarkEffect(Frozen):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from flue_py import context, render
+from flue_py import context, prices, render
 from flue_py.core.context import (
     CommonPrefix,
     ContextEntry,
@@ -24,13 +24,14 @@ from flue_py.core.context import (
 from flue_py.core.entries import Entry, NewEntry, from_microseconds
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, CUSTOM_MESSAGE, EXCLUSION, MESSAGE, SHOWN_KINDS
-from flue_py.core.ledger import LedgerQuery, UsageRow
+from flue_py.core.ledger import LedgerQuery
 from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict, SessionInfo, Stored
 from flue_py.core.usage import MAX_AMOUNT, PaidCall, UsageTotals
 from flue_py.db.backend import Backend
 from flue_py.errors import IdempotencyConflict, InvalidArgument, SessionNotFound, shown
 from flue_py.lazy import lazy_module
-from flue_py.prices import CallPricer
+from flue_py.prices import CacheRules, CallPricer, ModelRates
+from flue_py.providers import base
 from flue_py.sessions.handle import (
     Group,
     KnownChain,
@@ -47,7 +48,6 @@ from flue_py.sessions.write import Writing
 from flue_py.system import collector_held
 
 if TYPE_CHECKING:
-    from flue_py import prices
     from flue_py.compaction import facts
     from flue_py.context import pipeline, request, steps, tokens
     from flue_py.context import settings as context_settings
@@ -56,13 +56,11 @@ if TYPE_CHECKING:
     from flue_py.context.request import Attempts, ContextRequest
     from flue_py.context.settings import AgentContext, ContextSettings, ContextSource
     from flue_py.context.sources import GatheredContext, SourceReader
-    from flue_py.prices import CacheRules, ModelRates
-    from flue_py.providers import base, lists
+    from flue_py.providers import lists
     from flue_py.providers import request as wire_requests
     from flue_py.providers.request import Validity
     from flue_py.render.report import ReportedSession, Thresholds
 else:
-    prices = lazy_module("flue_py.prices")
     facts = lazy_module("flue_py.compaction.facts")
     pipeline = lazy_module("flue_py.context.pipeline")
     request = lazy_module("flue_py.context.request")
@@ -70,7 +68,6 @@ else:
     gathering = lazy_module("flue_py.context.sources")
     steps = lazy_module("flue_py.context.steps")
     tokens = lazy_module("flue_py.context.tokens")
-    base = lazy_module("flue_py.providers.base")
     lists = lazy_module("flue_py.providers.lists")
     wire_requests = lazy_module("flue_py.providers.request")
 
@@ -122,13 +119,13 @@ class Context(Group[Writing]):
             raise InvalidArgument(f"window: {shown(window)} is not a number of tokens >= 1; leave it out if unknown")
         checked_flag(faithful, "faithful")
         checked_flag(use_reported, "use_reported")
-        found = await self._session._read_context(checked_leaf(leaf))
+        read = await self._session._read_context(checked_leaf(leaf))
         if model is None:
-            model = (await self._session._settings_of(found)).model
+            model = (await self._session._settings_of(read)).model
         counter = context.tokens.counter_for(model, faithful=faithful)
         measure = partial(
             context.tokens.measure_context,
-            found.items,
+            read.items,
             counter,
             model=model,
             provider=provider,
@@ -136,7 +133,7 @@ class Context(Group[Writing]):
             tools=offered,
             window=window,
             use_reported=use_reported,
-            changed_at=context.tokens.changed_depth(found.tail),
+            changed_at=context.tokens.changed_depth(read.tail),
         )
         try:
             return measure(only_known=True)
@@ -519,7 +516,9 @@ class Reports(Group[Writing]):
             sent = await self._backend.waiting.call(partial(make, ()))
             first = replace(first, sent=request.explained_row(items, sent))
         sessions = [first, *sorted(tasks, key=lambda task: task.info.active_us, reverse=True)]
-        bill = await read_bill(self._backend, self._ref)
+        query = LedgerQuery(self._ref, tasks=True, group_by=("provider", "model", "purpose"))
+        # Also for tasks that are gone.
+        bill = (await self._backend.read_ledger(query)).rows
         return render.report.html_report(sessions, thresholds, bill=bill, made_at=moment)
 
     async def snapshots(self, *, warn_at: int = 0, cutover_at: int = 0) -> str:
@@ -591,12 +590,6 @@ async def _read_one(
         await source_of(backend, info),
         await backend.waiting.call(lambda: _losses(entries)) if lost else {},
     )
-
-
-async def read_bill(backend: Backend, session_id: str) -> tuple[UsageRow, ...]:
-    """Return the usage of a session and its tasks, by provider, model and purpose; also for tasks that are gone."""
-    query = LedgerQuery(session_id, tasks=True, group_by=("provider", "model", "purpose"))
-    return (await backend.read_ledger(query)).rows
 
 
 async def source_of(backend: Backend, info: SessionInfo) -> SessionInfo | None:

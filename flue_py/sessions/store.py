@@ -25,6 +25,7 @@ from flue_py.core.operations import (
     created_event,
     deleted_event,
     events_of,
+    seen_by,
 )
 from flue_py.core.sessions import (
     DEFAULT_LIMITS,
@@ -74,7 +75,6 @@ from flue_py.errors import (
     StoreClosed,
     shown,
 )
-from flue_py.lazy import lazy_module
 from flue_py.prices import NO_PRICER, CallPricer, PricesChoice, choose_prices
 from flue_py.sessions.batch import Atomic
 from flue_py.sessions.handle import (
@@ -112,11 +112,8 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from flue_py.context.artifacts import OffloadSettings
-    from flue_py.core import operations
     from flue_py.core.messages import Message
     from flue_py.core.trees import BackupReport
-else:
-    operations = lazy_module("flue_py.core.operations")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -156,7 +153,7 @@ class StoreEvents(Scoped):
         """
         scope = self._meant(scope)
         checked_flag(follow, "follow")
-        seen = operations.seen_by(_checked_ids(after))
+        seen = seen_by(_checked_ids(after))
         named = None if sessions is None else _checked_sessions(sessions)
         for session_id in named or ():
             if not seen.sessions.knows(session_id) and await self._backend.get_session(session_id, scope) is None:
