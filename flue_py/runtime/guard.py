@@ -7,7 +7,7 @@ is stored with the session: another process goes on with it.
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -247,39 +247,6 @@ class SessionFacts(Frozen):
     def cycle(self) -> str | None:
         """The id of the latest compaction."""
         return None if self.latest is None else self.latest.id
-
-    def without(self, freed: float) -> SessionFacts:
-        """Return it with a context that is smaller by a share, which steps leave out of a request."""
-        size = self.size
-        return replace(self, size=replace(size, messages=round(size.messages * (1 - freed)))) if freed else self
-
-    def facts(
-        self, moment: Moment, state: GuardState, agent: str, sent: int, instructions: str | None, *, turns: bool
-    ) -> Facts:
-        """Return the facts of a decision. Turns are counted only if they are asked for. O(messages)."""
-        latest = self.latest
-        ended, since = Turns(), Turns()
-        for item in self.items if turns else ():
-            part = part_of(item.entry)
-            ended.add(part)
-            if latest is not None and item.entry.depth > latest.depth:
-                since.add(part)
-        return Facts(
-            moment,
-            self.size,
-            state,
-            ended.ended,
-            None if latest is None else since.ended,
-            latest is None or any(item.entry.depth > latest.depth for item in self.items),
-            agent,
-            sent,
-            instructions,
-        )
-
-    def kept_turns(self, turns: int, pinned: Collection[str]) -> int:
-        """Return how many messages there are from the beginning of the last turns on, without those pinned."""
-        start = last_turns([part_of(item.entry) for item in self.items], turns)
-        return sum(item.entry_id not in pinned for item in self.items[start:])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -877,16 +844,34 @@ class CompactionGuard:
     async def _decide(
         self, seen: SessionFacts, state: GuardState, moment: Moment, agent: str, instructions: str | None
     ) -> Decision:
-        sent = await self._input_since(seen.cycle, agent)
-        if not seen.size.trusts_reported:
+        size, latest = seen.size, seen.latest
+        if not size.trusts_reported:
             # A provider reported the tokens that it was sent.
             name = None if self.model is None else self.model.name
-            seen = seen.without(await self._sending.freed(self.session, agent, name))
-        turns = bool(self.triggers.trigger_turns or self.triggers.has_budget)
-        facts = seen.facts(moment, state, agent, sent, instructions, turns=turns)
+            freed = await self._sending.freed(self.session, agent, name)
+            size = replace(size, messages=round(size.messages * (1 - freed))) if freed else size
+        turns, later_turns = Turns(), Turns()
+        for item in seen.items if self.triggers.trigger_turns or self.triggers.has_budget else ():
+            part = part_of(item.entry)
+            turns.add(part)
+            if latest is not None and item.entry.depth > latest.depth:
+                later_turns.add(part)
+        above_budget = 0
         if self._budget:
             counted = await self.session.context.measure(faithful=True, system="", tools=(), use_reported=False)
-            facts = replace(facts, above_budget=max(counted.tokens - self._budget, 0))
+            above_budget = max(counted.tokens - self._budget, 0)
+        facts = Facts(
+            moment,
+            size,
+            state,
+            turns.ended,
+            None if latest is None else later_turns.ended,
+            latest is None or any(item.entry.depth > latest.depth for item in seen.items),
+            agent,
+            await self._input_since(seen.cycle, agent),
+            instructions,
+            above_budget,
+        )
         return decide(facts, self.triggers, self.settings)
 
     async def _ask(
@@ -1037,7 +1022,9 @@ class CompactionGuard:
             settings = replace(settings, prefer_deterministic=True)
         if decision.keep_turns is None:
             return settings
-        messages = seen.kept_turns(decision.keep_turns, await self.session.marks.pins())
+        pinned = await self.session.marks.pins()
+        start = last_turns([part_of(item.entry) for item in seen.items], decision.keep_turns)
+        messages = sum(item.entry_id not in pinned for item in seen.items[start:])
         return replace(settings, keep_recent_messages=max(messages, 1), keep_recent_tokens=sys.maxsize)
 
     def _is_too_much(self, seen: SessionFacts, overflow: ContextOverflow) -> bool:

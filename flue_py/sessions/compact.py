@@ -1097,7 +1097,7 @@ class Compactions(Group[Writing]):
         ends before a call whose result is still to come. Pinned entries in the range stay, after the summary; summaries
         of earlier compactions in it are taken over. Ranges can stand beside each other, and inside of ranges that are
         compacted later. One entry is appended, and nothing removed: `undo` and `uncompact` take it back. The text is
-        made to fit beside ``system`` and ``tools``, what goes with the session's own requests; a model is shown a
+        made to fit beside ``system`` and ``tools``, which go with the session's own requests; a model is shown a
         transcript of the range. Everything else, also the effect of failures, is as `compact` says;
         ``settings.keep_recent_tokens`` does not count here.
 

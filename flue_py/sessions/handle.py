@@ -134,7 +134,7 @@ def checked_seen(leaf: LeafChoice, revision: int | None) -> Seen:
 
 
 class Landing(NamedTuple):
-    """Where an append lands: what its caller has seen, the choice if the leaf is another, and the key of retries."""
+    """Where an append lands: the leaf its caller has seen, the choice if that is another now, the key of retries."""
 
     seen: Seen
     on_conflict: OnConflict = "raise"

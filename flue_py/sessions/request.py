@@ -496,14 +496,14 @@ class Reports(Group[Writing]):
     ) -> str:
         """Return the session and its task sessions as one HTML file, which asks no network for anything.
 
-        It shows the tree with every branch, what the model sees at each entry against what is stored, how the context
-        of each agent grew, what compactions stand for and lost (of each session, the newest 20), and what the session
-        and its tasks have paid, by model. Tasks come last active first. ``warn_at`` and ``cutover_at`` draw lines at so
-        many input tokens; 0 draws none. ``sizes=False`` saves the time to count tokens. With ``settings``, ``agent`` or
-        ``target`` it shows beside the tree the request that is sent then: the changes of each step, and which entries
-        are out, cut, replaced or repaired. The store and the arguments decide every byte: the time of making is on the
-        page only as ``made_at`` (UTC). O(entries + calls of the trees), and O(path) for each compaction. Raises
-        `InvalidArgument`.
+        It shows the tree with every branch, the context of the model at each entry beside the stored entries, how the
+        context of each agent grew, the ranges and the losses of compactions (of each session, the newest 20), and the
+        costs of the session and its tasks, by model. Tasks come last active first. ``warn_at`` and ``cutover_at`` draw
+        lines at so many input tokens; 0 draws none. ``sizes=False`` saves the time to count tokens. With ``settings``,
+        ``agent`` or ``target`` it shows beside the tree the request that is sent then: the changes of each step, and
+        which entries are out, cut, replaced or repaired. The store and the arguments decide every byte: the time of
+        making is on the page only as ``made_at`` (UTC). O(entries + calls of the trees), and O(path) for each
+        compaction. Raises `InvalidArgument`.
         """
         thresholds = checked_thresholds(warn_at, cutover_at)
         checked_flag(sizes, "sizes")
@@ -537,7 +537,7 @@ async def read_reported(
 ) -> list[ReportedSession]:
     """Return a session and the closure of its task links, breadth first. Five reads a session.
 
-    With ``lost``, what its newest compactions lost is worked out.
+    With ``lost``, the losses of its newest compactions are worked out.
 
     A task that is missing is left out, and one that is reached twice is there once. Raises `SessionNotFound` if
     the session itself is missing.

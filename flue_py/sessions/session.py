@@ -1024,14 +1024,14 @@ class Branches(Group[Session]):
         The summary is a branch summary whose ``fromId`` is the leaf it sums up, and whose details say which stretch of
         which session it stands for (`merged_range_of`): the entries after the common ancestor, or all of a session of
         another tree. Done once for each stretch: where the path already has it, the first result comes back
-        (``replayed``), whatever the summary says. Nothing is counted again: what the branch cost stays where it was
+        (``replayed``), whatever the summary says. Nothing is counted again: the cost of the branch stays where it was
         paid. ``usage`` and ``calls`` are those of the summary, as for `append_branch_summary`: the ledger
         counts them under the purpose ``branch_summary``, unless the summary was there already (a call paid for all
         that is for `record_call`). ``oddities`` name the numbers that cannot be counted, which refuses nothing.
 
-        With ``model``, ``mode`` or ``settings`` in place of a summary, it is made as `compact` makes one, of what the
-        context at the source's leaf has of the stretch, with further ``instructions``; of a stretch
-        that the path has already, none is made. Each call is in the ledger, for ``branch_summary``, before its answer
+        With ``model``, ``mode`` or ``settings`` in place of a summary, it is made as `compact` makes one, of the part
+        of the stretch that the context at the source's leaf has, with further ``instructions``; of a stretch that the
+        path has already, none is made. Each call is in the ledger, for ``branch_summary``, before its answer
         is used. If the summary fails, nothing is appended.
 
         Raises `EntryNotFound`, `LeafConflict`, `InvalidEntry`, `CallConflict`, `SummaryFailed`, whose cause is the

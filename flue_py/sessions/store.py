@@ -560,7 +560,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
     """A store of sessions, made by `flue_py.open`, or from a backend of one's own by ``Store(backend)``.
 
     Where a call leaves ``scope`` out, the scope of the store is meant (see `in_scope`). A store that is opened is of
-    all scopes: there, what is made, and what is named by a key or a name, is in the scope "".
+    all scopes: there, sessions that are made, or are named by a key or a name, are in the scope "".
 
     Methods may be called concurrently. Everything raises `StoreClosed` once the store is closed.
     """
@@ -1007,8 +1007,8 @@ async def open(
     so is opening a file of an older format.
 
     ``threads`` is for a SQLite file or a store in memory. With them, an event loop goes on while the store waits
-    for the disk, and appends of many tasks at once share a commit. Without, what is asked for runs at once on the
-    thread that asks, which it blocks; a lone append is faster that way, and any thread or loop may use the store.
+    for the disk, and appends of many tasks at once share a commit. Without, each call runs at once on the
+    thread that makes it, which it blocks; a lone append is faster that way, and any thread or loop may use the store.
     ``flue_py.open`` has them unless told otherwise, and ``flue_py.sync.open`` does without.
 
     ``pool_size`` (default 10) and ``pool_timeout`` (30 seconds) are the most connections to PostgreSQL, and how
