@@ -262,23 +262,6 @@ def beginning(
     )
 
 
-def within_budget(
-    items: Sequence[ContextEntry],
-    counts: Sequence[int],
-    settings: CompactionSettings,
-    sized: CompactionSettings,
-    window: int | None,
-    counter: ModelCounter,
-    registered: str,
-) -> int | None:
-    """Return how many tokens may stay of a context by the budget of mode ``window``; None where all of it may."""
-    if window is not None and registered:
-        window = max(window - counter.count(shown_summary(registered)), 1)
-    has_summary = bool(items) and items[0].kind == COMPACTION
-    budgeted = tokens.budget_counts(items)
-    return policy.within_budget(settings, counts, budgeted, sized, window, has_summary=has_summary)
-
-
 def shown_summary(text: str) -> JsonObject:
     """Return the message by which the model sees a summary."""
     return said(summary_text("compaction", text))
@@ -564,11 +547,6 @@ class _Basis(Frozen):
     system: str | None
     tools: Sequence[Mapping[str, JsonValue]] | None
 
-    @property
-    def is_aligned(self) -> bool:
-        """Whether system prompt and tools are known: a summary is asked for by the last one and a message more."""
-        return self.system is not None and self.tools is not None
-
     def request(self, items: Sequence[ContextEntry], added_tokens: int = 0, *, prefix: int) -> CallSize:
         """Return how a provider reads the request of a context. Its first ``prefix`` items are as they were last sent.
 
@@ -604,8 +582,9 @@ class _Edited(Frozen):
         """Return the call that makes the summary; ``request`` is that of the context as it is now."""
         if self.summarized is None:
             return None
-        is_known = self.may_align and basis.is_aligned
-        if is_known and request.cache_read >= modes.LEAST_CACHED * (request.request + PROMPT_TOKENS):
+        # A summary is asked for by the last request and a message more where its system prompt and tools are known.
+        is_known = basis.system is not None and basis.tools is not None
+        if self.may_align and is_known and request.cache_read >= modes.LEAST_CACHED * (request.request + PROMPT_TOKENS):
             return prices.summary_call(request, PROMPT_TOKENS, self.summary_tokens)
         return prices.CallSize(input=self.summarized + PROMPT_TOKENS, output=self.summary_tokens)
 
@@ -873,7 +852,13 @@ class Compactions(Group[Writing]):
             most = policy.most_kept(sized, room)
             if is_window:
                 registered = blocks.registered_block(texts, settings, room, lambda text: counter.count(said(text))).text
-                most = within_budget(read.items, counts, settings, sized, room, counter, registered)
+                budget = room
+                if budget is not None and registered:
+                    budget = max(budget - counter.count(shown_summary(registered)), 1)
+                has_summary = bool(read.items) and read.items[0].kind == COMPACTION
+                budgeted = tokens.budget_counts(read.items)
+                # None where all of it may stay.
+                most = policy.within_budget(settings, counts, budgeted, sized, budget, has_summary=has_summary)
                 sized = replace(
                     sized, keep_recent_tokens=most or 0, keep_recent_messages=sized.keep_recent_messages or None
                 )
