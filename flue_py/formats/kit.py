@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
-from typing import Generic, Protocol, TypeGuard, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeGuard, TypeVar, cast
 
 import pydantic_core
 from msgspec import Struct, field
@@ -67,23 +67,18 @@ def joined(reports: Sequence[ParseReport]) -> ParseReport:
     """Return the one report of a file whose sessions have several."""
     if len(reports) == 1:
         return reports[0]
-    unknown: Counter[str] = Counter()
-    left_out: Counter[str] = Counter()
+    sums = ("rows", "surrogates_replaced", "skipped_rows", "repaired_rows", "merged", "held_back")
+    unknown, left_out = Counter[str](), Counter[str]()
     for report in reports:
         unknown.update(report.unknown_kinds)
         left_out.update(report.left_out)
     return ParseReport(
-        rows=sum(report.rows for report in reports),
         skipped=tuple(note for report in reports for note in report.skipped),
         repaired=tuple(note for report in reports for note in report.repaired),
-        unknown_kinds=dict(unknown),
-        surrogates_replaced=sum(report.surrogates_replaced for report in reports),
-        skipped_rows=sum(report.skipped_rows for report in reports),
-        repaired_rows=sum(report.repaired_rows for report in reports),
-        merged=sum(report.merged for report in reports),
-        left_out=dict(left_out),
-        held_back=sum(report.held_back for report in reports),
         held_back_from=min((line for report in reports if (line := report.held_back_from) is not None), default=None),
+        **{name: sum(getattr(report, name) for report in reports) for name in sums},
+        unknown_kinds=dict(unknown),
+        left_out=dict(left_out),
     )
 
 
@@ -942,28 +937,16 @@ class Draft(Struct, kw_only=True):
         may_overlap: bool = False,
     ) -> SessionPart:
         """Return it as the next part, and begin anew."""
-        part = SessionPart(
-            format_name,
-            version,
-            session,
-            tuple(self.entries),
-            tuple(self.leaves),
-            tuple(self.lines),
-            self.earlier,
-            tuple(self.labels),
-            tuple(self.titles),
-            parent,
-            self.lost,
-            self.unfinished,
-            may_overlap,
-            self.began,
-            calls=tuple(self.calls),
-            settles=self.settles,
-        )
-        self.entries, self.leaves, self.lines, self.labels, self.titles, self.calls = [], [], [], [], [], []
-        self.earlier, self.lost, self.began, self.settles = {}, {}, {}, {}
+        gain: dict[str, Any] = {name: getattr(self, name) for name in _GAIN}
+        for name, values in gain.items():
+            if isinstance(values, (list, dict)):
+                gain[name] = tuple(values) if isinstance(values, list) else values
+                setattr(self, name, type(values)())
         self.is_new = False
-        return part
+        return SessionPart(format_name, version, session, parent=parent, may_overlap=may_overlap, **gain)
+
+
+_GAIN = tuple(name for name in Draft.__struct_fields__ if name != "is_new")
 
 
 class Reader(Protocol):
@@ -1069,20 +1052,12 @@ def whole_session(parsed: ParsedSession) -> SessionPart:
     names = {False: parsed.session.title, True: parsed.session.auto_title}
     naming = [(str(entry.id), _NAMING[entry.kind]) for entry in parsed.entries if entry.kind in _NAMING]
     titles = [TitleChange(entry_id, name, is_made) for entry_id, is_made in naming if (name := names[is_made])]
+    common = {name: value for name, value in asdict(parsed).items() if name not in ("leaf", "lines", "report")}
     return SessionPart(
-        parsed.format,
-        parsed.version,
-        parsed.session,
-        parsed.entries,
-        (*leaves, parsed.leaf) if parsed.leaf is not None else tuple(leaves),
-        tuple(parsed.lines.get(entry.id or "", 0) for entry in parsed.entries),
-        labels=parsed.labels,
+        **common,
+        leaves=(*leaves, parsed.leaf) if parsed.leaf is not None else tuple(leaves),
+        lines=tuple(parsed.lines.get(entry.id or "", 0) for entry in parsed.entries),
         titles=tuple(titles),
-        parent=parsed.parent,
-        is_rewritten=parsed.is_rewritten,
-        completed_us=parsed.completed_us,
-        tasks=parsed.tasks,
-        restates=parsed.restates,
     )
 
 

@@ -7,9 +7,10 @@ from contextlib import suppress
 from functools import partial
 from os import PathLike
 from os.path import samefile
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from flue_py.core.json import Frozen
 from flue_py.core.ledger import BudgetRow, BudgetState
@@ -176,9 +177,9 @@ def _file_of(info: StoreInfo) -> str | None:
 class _Tally(Struct):
     """The progress of the copy."""
 
-    copied: int = 0
-    refreshed: int = 0
-    unchanged: int = 0
+    trees_copied: int = 0
+    trees_refreshed: int = 0
+    trees_unchanged: int = 0
     sessions_there: int = 0
     sessions: int = 0
     entries: int = 0
@@ -186,7 +187,7 @@ class _Tally(Struct):
     budgets: int = 0
     budgets_kept: int = 0
     payload_bytes: int = 0
-    removed: list[str] = field(default_factory=list)
+    removed_ids: list[str] = field(default_factory=list)
     refused: list[CopyRefusal] = field(default_factory=list)
     budgets_left: list[BudgetLeft] = field(default_factory=list)
     documents: int = 0
@@ -197,10 +198,10 @@ class _Tally(Struct):
         """Count the outcome of a tree."""
         if standing.state != "refused":
             self.sessions_there += len(head.sessions)
-        self.copied += standing.state == "missing"
-        self.refreshed += standing.state == "behind"
-        self.unchanged += standing.state == "same"
-        self.removed += standing.removed
+        self.trees_copied += standing.state == "missing"
+        self.trees_refreshed += standing.state == "behind"
+        self.trees_unchanged += standing.state == "same"
+        self.removed_ids += standing.removed
 
     def note_written(self, copy: TreeCopy) -> None:
         """Count the rows that were written of a tree."""
@@ -254,30 +255,19 @@ class _Copying:
             await self._copy_budgets()
             await self._copy_documents()
         source, target = await self._source.info(), await self._target.info()
-        extra, extra_ids = await self._find_extra() if target.sessions > self._tally.sessions_there else (0, [])
+        tally: dict[str, Any] = asdict(self._tally)
+        has_more = target.sessions > tally.pop("sessions_there")
+        extra, extra_ids = await self._find_extra() if has_more else (0, [])
         went_on = _counts(before) != _counts(source)
         problems = [[], [] if went_on or self._tally.refused else _count_problems(source, target, extra)]
         if verify:
             for backend, end_problems in zip((self._source, self._target), problems, strict=True):
                 self._report("verifying")
                 end_problems.extend((await backend.verify()).problems)
-        done = self._tally
+        for name, value in tally.items():
+            tally[name] = tuple(value) if isinstance(value, list) else value
         return CopyReport(
-            trees_copied=done.copied,
-            trees_refreshed=done.refreshed,
-            trees_unchanged=done.unchanged,
-            sessions=done.sessions,
-            entries=done.entries,
-            calls=done.calls,
-            budgets=done.budgets,
-            budgets_kept=done.budgets_kept,
-            budgets_left=tuple(done.budgets_left),
-            documents=done.documents,
-            documents_kept=done.documents_kept,
-            documents_left=tuple(done.documents_left),
-            payload_bytes=done.payload_bytes,
-            removed_ids=tuple(done.removed),
-            refused=tuple(done.refused),
+            **tally,
             only_in_target=extra,
             only_in_target_ids=tuple(extra_ids),
             source=source,

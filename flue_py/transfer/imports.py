@@ -12,27 +12,18 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, to_builtins
+from msgspec.structs import asdict, replace
 
 from flue_py.core.entries import NewEntry, from_microseconds
 from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, encode_json
 from flue_py.core.ledger import CallId, CallRow, call_row, is_part_of
-from flue_py.core.sessions import (
-    IMPORTED_FILES,
-    DocumentName,
-    NewDocument,
-    SessionInfo,
-    check_new_name,
-    scope_meant,
-)
+from flue_py.core.sessions import IMPORTED_FILES, DocumentName, NewDocument, SessionInfo, check_new_name, scope_meant
 from flue_py.core.usage import TOO_LARGE, CallDifference, PaidCall, SumTooLarge
 from flue_py.errors import CallConflict, EntryNotFound, FlueError, SessionExists, UnreadableFile, shown
 from flue_py.formats.kit import LineNote, SessionPart, TaskOf
-from flue_py.formats.registry import (
-    OURS,
-    find_format,
-)
+from flue_py.formats.registry import OURS, find_format
+from flue_py.providers.base import fields_of, listed
 from flue_py.sessions.handle import checked_flag, checked_function, checked_metadata, checked_path, listed_sessions
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -42,7 +33,7 @@ from flue_py.transfer.source import AUTO, ImportSource, checked_format, open_pla
 # What an import did, file by file and session by session.
 
 
-class SessionImport(Frozen):
+class SessionImport(Frozen, rename="camel"):
     """The outcome of one session of a file.
 
     ``added`` entries are new, ``already_there`` were imported before. ``leaf_kept`` says that the session had moved
@@ -66,18 +57,7 @@ class SessionImport(Frozen):
 
     def to_json(self) -> JsonObject:
         """Return it as JSON."""
-        return {
-            "sessionId": self.session_id,
-            "created": self.created,
-            "added": self.added,
-            "alreadyThere": self.already_there,
-            "leafId": self.leaf_id,
-            "leafKept": self.leaf_kept,
-            "taskOf": self.task_of,
-            "booked": self.booked,
-            "oddities": list(self.oddities),
-            "deleted": self.deleted,
-        }
+        return {**to_builtins(self), "oddities": list(self.oddities)}
 
 
 class ImportReport(Frozen):
@@ -311,13 +291,11 @@ class Target(Struct):
 
     def take_names(self) -> None:
         """Take over the names that an import which died did not set."""
-        names = (self.recorded or {}).get("names")
-        if not isinstance(names, dict):
-            return
-        title, auto_title, labels = names.get("title"), names.get("autoTitle"), names.get("labels")
+        names = fields_of((self.recorded or {}).get("names"))
+        title, auto_title = names.get("title"), names.get("autoTitle")
         self.title = title if isinstance(title, str) else None
         self.auto_title = auto_title if isinstance(auto_title, str) else None
-        for entry_id, label in labels.items() if isinstance(labels, dict) else ():
+        for entry_id, label in fields_of(names.get("labels")).items():
             self.labels[entry_id] = label if isinstance(label, str) else None
 
     async def _remember(self, facts: JsonObject) -> None:
@@ -348,12 +326,11 @@ class Target(Struct):
 
     def read_before(self) -> tuple[JsonValue, JsonValue]:
         """Return how many bytes of the file were imported before, and their digest."""
-        record = self._segments().get(self.segment) if self.segment else self.recorded
-        return (record.get("bytes"), record.get("digest")) if isinstance(record, dict) else (None, None)
+        record = fields_of(self._segments().get(self.segment) if self.segment else self.recorded)
+        return record.get("bytes"), record.get("digest")
 
     def _segments(self) -> JsonObject:
-        segments = (self.recorded or {}).get("segments")
-        return segments if isinstance(segments, dict) else {}
+        return fields_of((self.recorded or {}).get("segments"))
 
     @property
     def is_superseded(self) -> bool:
@@ -364,20 +341,16 @@ class Target(Struct):
         """Note how far the file was read, and where that left the leaf; not of an older copy."""
         if self.is_older_copy:
             return
-        recorded = dict(self.recorded or {})
         end: JsonObject = {"bytes": source.whole_bytes, "digest": source.digest}
         if self.segment:
             end = {"segments": {**self._segments(), self.segment: end}}
         if not self.leaf_kept and not self.is_superseded:
             end["leaf"] = self.session.leaf_id
-        if {**recorded, **end} != recorded:
-            await self.session.set_metadata({"imported": {**recorded, **end}}, merge=True)
+        await self._remember(end)
 
     async def remember_leaf(self) -> None:
         """Note which entry was the leaf, for a file that may be rewritten."""
-        recorded: JsonObject = {**(self.recorded or {}), "leaf": self.newest}
-        if recorded != self.recorded:
-            await self.session.set_metadata({"imported": recorded}, merge=True)
+        await self._remember({"leaf": self.newest})
 
     def tasks_began(self) -> dict[str, str]:
         """Return below which entries tasks of the session began, by their names, as far as files said."""
@@ -417,16 +390,13 @@ class Target(Struct):
 
 def restated(there: JsonObject, stated: JsonObject) -> JsonObject:
     """Return the metadata of a session whose file has others now: the file's, and keys that it never brought."""
-    imported = there.get("imported")
-    keys = imported.get("keys") if isinstance(imported, dict) else None
-    brought = {name for name in keys if isinstance(name, str)} if isinstance(keys, list) else set[str]()
+    brought = {name for name in listed(fields_of(there.get("imported")).get("keys")) if isinstance(name, str)}
     return {**stated, **{name: value for name, value in there.items() if name not in brought and name not in stated}}
 
 
 def imported_in(metadata_text: str) -> JsonObject:
     """Return the part about the imported file of the metadata of a session that is to be made."""
-    imported = decode_object(metadata_text).get("imported")
-    return imported if isinstance(imported, dict) else {}
+    return fields_of(decode_object(metadata_text).get("imported"))
 
 
 def metadata_with_names(part: SessionPart) -> str:
@@ -444,8 +414,7 @@ def metadata_with_names(part: SessionPart) -> str:
 
 def imported_record(session: Session) -> JsonObject:
     """Return the part of a session's metadata about the file it was imported from."""
-    recorded = session.metadata.get("imported")
-    return recorded if isinstance(recorded, dict) else {}
+    return fields_of(session.metadata.get("imported"))
 
 
 def storable_entries(part: SessionPart, most: int, notes: list[LineNote]) -> Sequence[NewEntry]:
@@ -517,17 +486,15 @@ async def _link_children(store: Store, parent: Session, children: Sequence[Sessi
 
 async def _entry_below(parent: Session, child: SessionInfo) -> str | None:
     """Return the entry of its parent that a task goes on below, where it names one that is there."""
-    imported = child.metadata.get("imported")
-    name = imported.get("below") if isinstance(imported, dict) else None
+    name = fields_of(child.metadata.get("imported")).get("below")
     there = await parent.get_entry(name) if isinstance(name, str) else None
     return None if there is None else there.id
 
 
 def began_of(metadata: JsonObject) -> dict[str, str]:
     """Return below which entries the tasks of an imported session began, by their names, as its metadata say."""
-    imported = metadata.get("imported")
-    began = imported.get("tasks") if isinstance(imported, dict) else None
-    return {name: at for name, at in began.items() if isinstance(at, str)} if isinstance(began, dict) else {}
+    began = fields_of(fields_of(metadata.get("imported")).get("tasks"))
+    return {name: at for name, at in began.items() if isinstance(at, str)}
 
 
 # Paid calls that a file counts before their entries are complete: booked at once, and once.
@@ -1006,25 +973,17 @@ class _FileImport:
 
     def report(self) -> ImportReport:
         """Return the report of the import."""
-        rows = self._source.report
+        rows: dict[str, Any] = asdict(self._source.report)
+        rows["repaired"] += tuple(self._notes)
+        rows["repaired_rows"] += len(self._notes)
         # What the file is of comes first; then the task sessions in it.
         sessions = [*(target.report() for target in self._targets.values()), *self._deleted.values()]
         return ImportReport(
             file=str(self._path),
             format=self._source.format.name,
             sessions=tuple(sorted(sessions, key=lambda session: session.task_of is not None)),
-            rows=rows.rows,
-            skipped=rows.skipped,
-            repaired=(*rows.repaired, *self._notes),
-            unknown_kinds=dict(rows.unknown_kinds),
-            surrogates_replaced=rows.surrogates_replaced,
-            skipped_rows=rows.skipped_rows,
-            repaired_rows=len(self._notes) + rows.repaired_rows,
-            merged=rows.merged,
-            left_out=dict(rows.left_out),
-            held_back=rows.held_back,
-            held_back_from=rows.held_back_from,
             call_conflicts=tuple(self._conflicts),
+            **rows,
         )
 
 
