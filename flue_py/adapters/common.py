@@ -37,19 +37,6 @@ from flue_py.sessions.store import Store
 from flue_py.sync import OnThisThread, Way, parts_of
 from flue_py.system import in_full
 
-# Values of any JSON as objects and lists
-
-
-def object_in(value: JsonValue) -> JsonObject:
-    """Return an object as it is; an empty one for any other value."""
-    return value if isinstance(value, dict) else {}
-
-
-def list_in(value: JsonValue) -> list[JsonValue]:
-    """Return a list as it is; an empty one for any other value."""
-    return value if isinstance(value, list) else []
-
-
 # Sessions of a store in another event loop
 
 Result = TypeVar("Result")

@@ -27,21 +27,12 @@ from flue_py.core.kinds import COMPACTION_PART, SYSTEM, Shape, shape_of
 from flue_py.core.messages import validate_message
 from flue_py.core.usage import ReportedUsage, billed_by, read_reported, usage_json
 from flue_py.errors import InvalidEntry, MissingExtra, shown
+from flue_py.providers import lists
 from flue_py.providers.anthropic import part_from_block
 from flue_py.providers.base import ExportNote, Leftovers
 from flue_py.providers.gemini import is_of_google
-from flue_py.providers.lists import (
-    Said,
-    answered,
-    anthropic_list,
-    chat_list,
-    gemini_list,
-    joined_answers,
-    responses_list,
-    said_in,
-    speakers_only,
-)
 from flue_py.providers.openai_chat import image_from_url, parts_of
+from flue_py.providers.openai_responses import reasoning_item
 from flue_py.providers.request import Converted, convert
 from flue_py.sessions.handle import checked_text
 
@@ -163,20 +154,20 @@ Entries and `OurMessages` also bring originals back: spellings, fields that ours
 """
 
 
-def said_of(context: Context) -> Iterator[Said]:
+def said_of(context: Context) -> Iterator[lists.Said]:
     """Yield the messages of a context, each with the extra fields beside it.
 
     Raises `InvalidEntry` with the path of an item that is not a message of ours. O(size).
     """
     if isinstance(context, OurMessages):
         extras = [*context.beside, *[{} for _ in range(len(context.messages) - len(context.beside))]]
-        yield from (Said(*pair) for pair in zip(context.messages, extras, strict=True))
+        yield from (lists.Said(*pair) for pair in zip(context.messages, extras, strict=True))
         return
     for number, item in enumerate(context):
         if isinstance(item, ContextEntry):
-            yield from said_in([item])
+            yield from lists.said_in([item])
         else:
-            yield Said(_checked(item, f"messages[{number}]"))
+            yield lists.Said(_checked(item, f"messages[{number}]"))
 
 
 def _messages_module(package: str, extra: str, framework: str) -> Any:  # noqa: ANN401 - it need not be installed
@@ -191,9 +182,11 @@ _langchain = partial(_messages_module, "langchain_core", "langgraph", "LangChain
 _pydantic_ai = partial(_messages_module, "pydantic_ai", "pydantic-ai", "pydantic-ai")
 
 
-def _all_answered(context: Context, left: Leftovers) -> Iterable[Said]:
+def _all_answered(context: Context, left: Leftovers) -> Iterable[lists.Said]:
     """Return the messages of users, agents, tools and the system, every call of a tool answered right behind it."""
-    return answered(joined_answers(speakers_only(said_of(context), left, also=frozenset({"developer"}))), left)
+    return lists.answered(
+        lists.joined_answers(lists.speakers_only(said_of(context), left, also=frozenset({"developer"}))), left
+    )
 
 
 def _checked(message: object, where: str) -> JsonObject:
@@ -571,7 +564,7 @@ class _Maker:
             return self.kit.ThinkingPart("", id=_REDACTED, signature=signature, provider_name=provider)  # type: ignore[no-any-return]
         if is_of_google(message):
             return self.kit.ThinkingPart(content, **_signed(signature, message))  # type: ignore[no-any-return]
-        item = _reasoning_item(signature)
+        item = reasoning_item(signature)
         signed = {"signature": _text(signature)}
         if item is not None:
             signed = {"id": _text(item.get("id")), "signature": _text(item.get("encrypted_content"))}
@@ -587,14 +580,6 @@ def _signed(signature: JsonValue, message: JsonObject) -> dict[str, Any]:
     if not isinstance(signature, str) or not signature or not is_of_google(message):
         return {}
     return {"provider_name": message["provider"], "provider_details": {"thought_signature": signature}}
-
-
-def _reasoning_item(signature: JsonValue) -> JsonObject | None:
-    try:
-        item = json.loads(signature) if isinstance(signature, str) else None
-    except (ValueError, RecursionError):
-        return None
-    return item if isinstance(item, dict) and item.get("type") == "reasoning" else None
 
 
 def _pydantic_ai_their_usage(message: JsonObject) -> RequestUsage | None:
@@ -929,7 +914,7 @@ def to_openai(context: Context) -> ProviderList:
     in a message of the user. Raises `InvalidEntry` with the path of an item that is not a message of ours. O(size).
     """
     left = Leftovers()
-    return ProviderList(chat_list(said_of(context), left), None, left.notes())
+    return ProviderList(lists.chat_list(said_of(context), left), None, left.notes())
 
 
 def to_responses(context: Context, *, account: str | None = None) -> ProviderList:
@@ -943,7 +928,7 @@ def to_responses(context: Context, *, account: str | None = None) -> ProviderLis
     OpenAI's own compactions go out as they came, unless they were made for another ``account``.
     """
     left = Leftovers()
-    items = responses_list(said_of(context), left, is_complete=True, account=account)
+    items = lists.responses_list(said_of(context), left, is_complete=True, account=account)
     return ProviderList(items, None, left.notes())
 
 
@@ -955,7 +940,7 @@ def to_anthropic(context: Context, *, account: str | None = None) -> ProviderLis
     path of an item that is not a message of ours. O(size).
     """
     left = Leftovers()
-    system, messages = anthropic_list(said_of(context), left, account=account)
+    system, messages = lists.anthropic_list(said_of(context), left, account=account)
     return ProviderList(messages, system, left.notes())
 
 
@@ -967,7 +952,7 @@ def to_gemini(context: Context) -> ProviderList:
     path of an item that is not a message of ours. O(size).
     """
     left = Leftovers()
-    system, contents = gemini_list(said_of(context), left)
+    system, contents = lists.gemini_list(said_of(context), left)
     return ProviderList(contents, system, left.notes())
 
 

@@ -13,29 +13,8 @@ from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Pairing, called_ids
 from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION_PART, MESSAGE, NATIVE, SYSTEM, holds_compaction, sent_to
-from flue_py.providers.anthropic import (
-    EXTRA,
-    PROVIDER,
-    block_from_part,
-    is_blank,
-    is_reasoning,
-    latest_cache_marks,
-    printed_result,
-    without_blanks,
-)
+from flue_py.providers import anthropic, gemini, openai_chat, openai_responses
 from flue_py.providers.base import Leftovers, blocks_of, fields_of, listed, restored, without
-from flue_py.providers.gemini import EXTRA as GEMINI_EXTRA
-from flue_py.providers.gemini import FOREIGN_SIGNATURE, STARTS, is_of_google, printed_content
-from flue_py.providers.openai_chat import EXTRA as OPENAI_CHAT_EXTRA
-from flue_py.providers.openai_chat import parts_of, printed_chat, printed_image
-from flue_py.providers.openai_responses import EXTRA as OPENAI_RESPONSES_EXTRA
-from flue_py.providers.openai_responses import (
-    TOOL_SEARCH_CALL,
-    TOOL_SEARCH_OUTPUT,
-    completed,
-    printed_items,
-    without_its_reasoning,
-)
 from flue_py.providers.rules import is_known, kind_of
 
 # A context on its way into a list that a provider takes: every call of a tool answered, every result called for.
@@ -122,13 +101,13 @@ def kinds_in(messages: Iterable[Said]) -> frozenset[str]:
             kinds.add(message.role)
         content = message.message.get("content")
         if not isinstance(content, list) or not content:
-            if is_blank(content):
+            if anthropic.is_blank(content):
                 kinds.add(BLANK)
             continue
         for part in content:
             if isinstance(part, dict) and isinstance(kind := part.get("type"), str):
                 kinds.add(kind)
-                if kind == "text" and is_blank(part.get("text")):
+                if kind == "text" and anthropic.is_blank(part.get("text")):
                     kinds.add(BLANK)
     return frozenset(kinds)
 
@@ -242,7 +221,7 @@ def joined_answers(messages: Sequence[Said]) -> list[Said]:
     for message in messages:
         if message.role == "assistant" and joined and joined[-1].role == "assistant" and joined[-1].calls:
             before = joined[-1].message
-            parts: list[JsonValue] = [*parts_of(before), *parts_of(message.message)]
+            parts: list[JsonValue] = [*openai_chat.parts_of(before), *openai_chat.parts_of(message.message)]
             whole = {**before, "content": parts}
             if before.get("provider") != message.message.get("provider"):
                 whole.pop("provider", None)
@@ -343,7 +322,7 @@ def _as_one(results: Sequence[Said]) -> Said:
     parts: list[JsonValue] = [
         part
         for result in results
-        for part in parts_of(result.message)
+        for part in openai_chat.parts_of(result.message)
         if part.get("type") != "text" or part.get("text")
     ]
     whole: JsonObject = {**first.message, "content": parts}
@@ -395,7 +374,7 @@ def _errors(answer: Said, answered_ids: Container[str], left: Leftovers) -> Iter
 
 
 def _no_result(answer: Said, call: str) -> JsonObject:
-    name = next((part.get("name") for part in parts_of(answer.message) if part.get("id") == call), None)
+    name = next((part.get("name") for part in openai_chat.parts_of(answer.message) if part.get("id") == call), None)
     return {"role": "toolResult", "toolCallId": call, "toolName": name, "content": NO_RESULT, "isError": True}
 
 
@@ -433,7 +412,7 @@ def anthropic_list(
     compaction of Anthropic's own, for ``account``, goes out as it came. With ``system_within`` a system message from
     the middle stays behind the message of the user that is nearest. Cost: O(messages).
     """
-    system, spoken = split_system(messages, left, provider=PROVIDER, account=account, within=system_within)
+    system, spoken = split_system(messages, left, provider=anthropic.PROVIDER, account=account, within=system_within)
     turns = _turns(with_own_ids(answered(joined_answers(spoken), left), left), left, is_sent=is_sent)
     if turns and turns[0].get("role") != "user" and not _begins_compacted(turns[0]):
         begun: JsonObject = {"role": "user", "content": CONTINUED}
@@ -441,7 +420,7 @@ def anthropic_list(
         turns.insert(0, begun)
         left.places = {entry_id: place + 1 for entry_id, place in left.places.items()}
     prompt = (_system(system, left) if system else None) or None
-    request = latest_cache_marks({"system": prompt, "messages": [*turns]}, left)
+    request = anthropic.latest_cache_marks({"system": prompt, "messages": [*turns]}, left)
     marked = request["messages"] if isinstance(request, dict) else None
     marked_turns = [turn for turn in marked if isinstance(turn, dict)] if isinstance(marked, list) else turns
     return SystemApart(request["system"] if isinstance(request, dict) else prompt, marked_turns)
@@ -456,12 +435,12 @@ def _begins_compacted(turn: JsonObject) -> bool:
 def _system(system: Sequence[Said], left: Leftovers) -> JsonValue:
     content = system[0].message.get("content")
     if len(system) == 1 and isinstance(content, str):
-        return without_blanks(content, left)
+        return anthropic.without_blanks(content, left)
     return [
         block
         for message in system
-        for part in parts_of(message.message)
-        for block in block_from_part(part, left, provider=None)
+        for part in openai_chat.parts_of(message.message)
+        for block in anthropic.block_from_part(part, left, provider=None)
     ]
 
 
@@ -528,10 +507,10 @@ def _end_answer(turns: list[JsonObject], entries: Sequence[str | None], left: Le
     if not turns or turns[-1]["role"] != "assistant":
         return
     blocks = blocks_of(turns[-1]["content"])
-    if blocks and not is_reasoning(blocks[-1]):
+    if blocks and not anthropic.is_reasoning(blocks[-1]):
         return
     rest = [*blocks]
-    while rest and is_reasoning(rest[-1]):
+    while rest and anthropic.is_reasoning(rest[-1]):
         block = rest.pop()
         left.at = entries[len(rest)]
         thought = block.get("thinking") if isinstance(block, dict) else None
@@ -548,33 +527,33 @@ def _end_answer(turns: list[JsonObject], entries: Sequence[str | None], left: Le
 
 def _content(item: Said, left: Leftovers) -> JsonValue:
     """Return the content of the message that this one is, or is part of."""
-    message, change = item.message, item.extra.get(EXTRA) if item.extra else None
+    message, change = item.message, item.extra.get(anthropic.EXTRA) if item.extra else None
     quiet = left if change is None else Leftovers()
     if item.role == "toolResult":
-        result = restored(printed_result(message, quiet), change)
+        result = restored(anthropic.printed_result(message, quiet), change)
         if isinstance(result.get("content"), list):
-            result["content"] = without_blanks(result["content"], left)
+            result["content"] = anthropic.without_blanks(result["content"], left)
         return [result]
     content = message.get("content")
     if not content:
         return []
     if isinstance(content, str):
-        return without_blanks(content, left)
+        return anthropic.without_blanks(content, left)
     blocks: list[JsonValue] = []
     for part in content if isinstance(content, list) else ():
         # Written out, since almost every part is this: a text and nothing beside it.
         if not isinstance(part, dict):
             continue
         text = part.get("text")
-        if len(part) == 2 and part.get("type") == "text" and isinstance(text, str) and not is_blank(text):
+        if len(part) == 2 and part.get("type") == "text" and isinstance(text, str) and not anthropic.is_blank(text):
             blocks.append({"type": "text", "text": text})
         else:
-            blocks += block_from_part(part, quiet, provider=message.get("provider"))
+            blocks += anthropic.block_from_part(part, quiet, provider=message.get("provider"))
     if change is None:
         return blocks  # none of them is blank: such a text is no block
     # The fields beside a message may come from any file: only a value that can be content counts.
     content = restored({"content": blocks}, change).get("content")
-    return without_blanks(content, left) if isinstance(content, (str, list)) else blocks
+    return anthropic.without_blanks(content, left) if isinstance(content, (str, list)) else blocks
 
 
 # A context as a list of Gemini contents, and the system instruction that a request has beside it.
@@ -617,7 +596,7 @@ def _contents(messages: Sequence[Said], left: Leftovers) -> list[JsonObject]:
     for message in messages:
         left.at = message.entry_id
         printed = _printed(message, left)
-        if not printed.get("parts") and GEMINI_EXTRA not in message.extra:
+        if not printed.get("parts") and gemini.EXTRA not in message.extra:
             if not message.message.get("content"):
                 left.note("a message without content, which the API refuses", message.message)
             continue  # whatever else it held has no place here, and has been noted
@@ -637,8 +616,8 @@ def _goes_on(message: Said, before: Said) -> bool:
     """Return whether a message is part of the content that the one before it is in."""
     if not message.extra:
         return message.role == before.role == "toolResult"
-    fields = message.extra.get(GEMINI_EXTRA)
-    starts = fields.get(STARTS) if isinstance(fields, dict) else None
+    fields = message.extra.get(gemini.EXTRA)
+    starts = fields.get(gemini.STARTS) if isinstance(fields, dict) else None
     return starts is False or (starts is None and message.role == before.role == "toolResult")
 
 
@@ -647,10 +626,10 @@ def _side(content: JsonObject) -> bool:
 
 
 def _printed(item: Said, left: Leftovers) -> JsonObject:
-    change = item.extra.get(GEMINI_EXTRA)
+    change = item.extra.get(gemini.EXTRA)
     is_silent = change is not None or item.is_made_up
-    printed = printed_content(item.message, Leftovers() if is_silent else left)
-    if change is None and item.role == "assistant" and not is_of_google(item.message):
+    printed = gemini.printed_content(item.message, Leftovers() if is_silent else left)
+    if change is None and item.role == "assistant" and not gemini.is_of_google(item.message):
         return with_signature(printed, left)
     return restored(printed, change)
 
@@ -662,7 +641,7 @@ def with_signature(content: JsonObject, left: Leftovers) -> JsonObject:
     if not calls or (isinstance(first := parts[at := calls[0]], dict) and first.get("thoughtSignature")):
         return content
     left.change("calls that a model other than Google's made go out with a mark in place of its signature")
-    signed: JsonObject = {**dict(parts[at]), "thoughtSignature": FOREIGN_SIGNATURE}  # type: ignore[arg-type]
+    signed: JsonObject = {**dict(parts[at]), "thoughtSignature": gemini.FOREIGN_SIGNATURE}  # type: ignore[arg-type]
     return {**content, "parts": [*parts[:at], signed, *parts[at + 1 :]]}
 
 
@@ -686,7 +665,7 @@ def chat_list(messages: Iterable[Said], left: Leftovers) -> list[JsonObject]:
         chat_message = _openai_chat_printed(item, left)
         if chat_message is not None:
             printed.append(chat_message)
-        if item.role == "toolResult" and OPENAI_CHAT_EXTRA not in item.extra:
+        if item.role == "toolResult" and openai_chat.EXTRA not in item.extra:
             images += _images(item.message, left)
     _flush(printed, images)
     left.at = None
@@ -694,17 +673,22 @@ def chat_list(messages: Iterable[Said], left: Leftovers) -> list[JsonObject]:
 
 
 def _openai_chat_printed(item: Said, left: Leftovers) -> JsonObject | None:
-    if OPENAI_CHAT_EXTRA in item.extra:
+    if openai_chat.EXTRA in item.extra:
         # Reasoning that came from such a list goes back into it, so that it is not left out.
-        return restored(printed_chat(item.message, Leftovers()), item.extra[OPENAI_CHAT_EXTRA])
-    printed = printed_chat(item.message, Leftovers() if item.is_made_up else left)
+        return restored(openai_chat.printed_chat(item.message, Leftovers()), item.extra[openai_chat.EXTRA])
+    printed = openai_chat.printed_chat(item.message, Leftovers() if item.is_made_up else left)
     is_empty = item.role == "assistant" and printed["content"] is None and "tool_calls" not in printed
     return None if is_empty and isinstance(item.message.get("content"), list) else printed
 
 
 def _images(message: Mapping[str, JsonValue], left: Leftovers) -> list[JsonValue]:
-    images = [image for part in parts_of(message) if part.get("type") == "image" for image in printed_image(part, left)]
-    for part in parts_of(message):
+    images = [
+        image
+        for part in openai_chat.parts_of(message)
+        if part.get("type") == "image"
+        for image in openai_chat.printed_image(part, left)
+    ]
+    for part in openai_chat.parts_of(message):
         if part.get("type") == "file":
             left.note("a file of a tool result", part)
     if not images:
@@ -757,7 +741,10 @@ def responses_list(
             if not is_complete or _is_taken(plain, left):
                 printed.append(plain)
         if message.has_lost:
-            bare = [without_its_reasoning(item, f"msg_{number}") for number, item in enumerate(printed, len(items))]
+            bare = [
+                openai_responses.without_its_reasoning(item, f"msg_{number}")
+                for number, item in enumerate(printed, len(items))
+            ]
             if bare != printed:
                 left.change("ids by which the API would look for reasoning that is left out are left out, too")
             printed = bare
@@ -767,11 +754,11 @@ def responses_list(
             is_reasoned = False
         stays = (
             not is_complete
-            or OPENAI_RESPONSES_EXTRA in message.extra
+            or openai_responses.EXTRA in message.extra
             or COMPACTION_PART in [item.get("type") for item in printed]
         )
         for item in printed:
-            whole = item if stays else completed(item, f"msg_{len(items)}")
+            whole = item if stays else openai_responses.completed(item, f"msg_{len(items)}")
             items.append(_paired(whole, called, message) if "call_id" in whole else whole)
     left.at = None
     return items
@@ -794,10 +781,10 @@ def _turn_is_reasoned(items: list[JsonObject], left: Leftovers, *, is_reasoned: 
 
 
 def _openai_responses_printed(message: Said, left: Leftovers) -> list[JsonObject]:
-    if OPENAI_RESPONSES_EXTRA not in message.extra:
-        return printed_items(message.message, Leftovers() if message.is_made_up else left)
-    printed = printed_items(message.message, Leftovers())
-    return [restored(printed[0] if len(printed) == 1 else {}, message.extra[OPENAI_RESPONSES_EXTRA])]
+    if openai_responses.EXTRA not in message.extra:
+        return openai_responses.printed_items(message.message, Leftovers() if message.is_made_up else left)
+    printed = openai_responses.printed_items(message.message, Leftovers())
+    return [restored(printed[0] if len(printed) == 1 else {}, message.extra[openai_responses.EXTRA])]
 
 
 def _is_taken(item: JsonObject, left: Leftovers) -> bool:
@@ -832,7 +819,7 @@ def _paired(item: JsonObject, called: dict[str, str], message: Said) -> JsonObje
         if isinstance(kind, str) and kind.endswith("_call"):
             called[call_id] = kind
         return item
-    if called.get(call_id) == TOOL_SEARCH_CALL:
+    if called.get(call_id) == openai_responses.TOOL_SEARCH_CALL:
         search: JsonObject = {"status": "completed", "execution": "client", "tools": []}
-        return {"type": TOOL_SEARCH_OUTPUT, "call_id": call_id, **search}
+        return {"type": openai_responses.TOOL_SEARCH_OUTPUT, "call_id": call_id, **search}
     return {**item, "type": "custom_tool_call_output"} if called.get(call_id) == "custom_tool_call" else item

@@ -15,16 +15,8 @@ from typing import TYPE_CHECKING
 from flue_py.core.json import JsonObject, JsonValue, encode_json
 from flue_py.errors import InvalidEntry, shown
 from flue_py.lazy import lazy_module
-from flue_py.providers.base import (
-    Leftovers,
-    difference,
-    fields_of,
-    listed,
-    need_content,
-    need_text,
-    parts_with_paths,
-    without,
-)
+from flue_py.providers import base
+from flue_py.providers.base import Leftovers
 
 if TYPE_CHECKING:
     import pydantic_core
@@ -57,32 +49,32 @@ def check_chat(value: JsonObject, where: str) -> None:
         field = "role" if role == "function" else "function_call"
         raise InvalidEntry(f"{where}.{field}: calls without an id are not converted; send tool_calls and role tool")
     if role == "tool":
-        need_text(value, "tool_call_id", where)
-        need_content(value, where)
+        base.need_text(value, "tool_call_id", where)
+        base.need_content(value, where)
     calls = value.get("tool_calls")
     if calls is not None and not isinstance(calls, list):
         raise InvalidEntry(f"{where}.tool_calls: should be a list or null, not {shown(calls)}")
-    for number, call in enumerate(listed(calls)):
+    for number, call in enumerate(base.listed(calls)):
         _check_chat_call(call, f"{where}.tool_calls[{number}]")
-    for part, path in parts_with_paths(value.get("content"), where):
+    for part, path in base.parts_with_paths(value.get("content"), where):
         if part.get("type") == "image_url":
             image = part.get("image_url")
-            need_text(image if isinstance(image, dict) else {"url": image}, "url", f"{path}.image_url")
+            base.need_text(image if isinstance(image, dict) else {"url": image}, "url", f"{path}.image_url")
 
 
 def _check_chat_call(call: JsonValue, where: str) -> None:
     if not isinstance(call, dict):
         raise InvalidEntry(f"{where}: should be an object, not {shown(call)}")
-    need_text(call, "id", where)
+    base.need_text(call, "id", where)
     kind = call.get("type", "function")
     if kind not in ("function", "custom"):
         raise InvalidEntry(f"{where}.type: {shown(kind)} is neither function nor custom")
     called = call.get(str(kind))
     if not isinstance(called, dict):
         raise InvalidEntry(f"{where}.{kind}: should be an object, not {shown(called)}")
-    need_text(called, "name", f"{where}.{kind}")
+    base.need_text(called, "name", f"{where}.{kind}")
     if kind == "custom":
-        need_text(called, "input", f"{where}.custom")
+        base.need_text(called, "input", f"{where}.custom")
 
 
 # Reading
@@ -97,7 +89,7 @@ def message_from_chat(value: JsonObject, tool_names: Mapping[str, str]) -> JsonO
     if role == "assistant":
         return _assistant(message)
     if isinstance(value.get("content"), list):
-        message["content"] = [_part_from_chat(part) for part in listed(value["content"])]
+        message["content"] = [_part_from_chat(part) for part in base.listed(value["content"])]
     if role == "tool":
         call_id = message.pop("tool_call_id", None)
         if call_id is not None:
@@ -141,7 +133,7 @@ def _assistant(message: JsonObject) -> JsonObject:
         parts += [{"type": "text", "text": content}] if content else []
     elif isinstance(content, list):
         parts += [_part_from_chat(part) for part in content]
-    parts += [_call_from_chat(call) for call in listed(calls)]
+    parts += [_call_from_chat(call) for call in base.listed(calls)]
     if calls is not None and not isinstance(calls, list):
         message["tool_calls"] = calls
     message["content"] = parts
@@ -152,7 +144,7 @@ def _call_from_chat(call: JsonValue) -> JsonValue:
     if not isinstance(call, dict):
         return call
     if _is_custom(call):
-        custom = fields_of(call["custom"])
+        custom = base.fields_of(call["custom"])
         custom_call: JsonObject = {"type": "toolCall", "id": call["id"], "name": custom["name"]}
         return {**custom_call, "arguments": custom["input"], CUSTOM: True}
     called = call.get("function")
@@ -160,11 +152,11 @@ def _call_from_chat(call: JsonValue) -> JsonValue:
         return {**call, "type": f"chat:{call.get('type')}"}
     arguments = arguments_from_text(called.get("arguments"))
     part: JsonObject = {"type": "toolCall", "id": call.get("id"), "name": called.get("name"), "arguments": arguments}
-    return {**part, **without(call, *_CALL_FIELDS)}
+    return {**part, **base.without(call, *_CALL_FIELDS)}
 
 
 def _is_custom(call: JsonObject) -> bool:
-    custom = fields_of(call.get("custom"))
+    custom = base.fields_of(call.get("custom"))
     texts = (call.get("id"), custom.get("name"), custom.get("input"))
     return call.get("type") == "custom" and all(isinstance(text, str) for text in texts)
 
@@ -385,5 +377,5 @@ def _printed_file(part: JsonObject, left: Leftovers) -> list[JsonValue]:
 
 def chat_difference(message: JsonObject, original: JsonObject) -> JsonObject:
     """Return the fields beside a message, so that an export gives back the chat message that it was made from."""
-    change = difference(printed_chat(message, Leftovers()), original)
+    change = base.difference(printed_chat(message, Leftovers()), original)
     return {EXTRA: change} if change else {}

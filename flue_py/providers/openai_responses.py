@@ -11,18 +11,8 @@ from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.usage import read_reported, usage_json
 from flue_py.errors import InvalidEntry, shown
 from flue_py.lazy import lazy_module
-from flue_py.providers.base import (
-    Leftovers,
-    difference,
-    fields_of,
-    listed,
-    need_content,
-    need_text,
-    objects_in,
-    only,
-    parts_with_paths,
-    without,
-)
+from flue_py.providers import base
+from flue_py.providers.base import Leftovers
 from flue_py.providers.openai_chat import (
     CUSTOM,
     arguments_from_text,
@@ -135,7 +125,7 @@ def _image(part: JsonObject) -> JsonValue:
     url = part.get("image_url")
     if isinstance(url, str) and url.startswith("data:") and ";base64," in url:
         head, _, data = url.partition(";base64,")
-        rest = without(part, "type", "image_url", "data", "mimeType")
+        rest = base.without(part, "type", "image_url", "data", "mimeType")
         return {"type": "image", "data": data, "mimeType": head.removeprefix("data:"), **rest}
     if isinstance(url, str) and "data" not in part and "url" not in part:
         return {"type": "image", "url": url, **_rest(part, "type", "image_url")}
@@ -174,7 +164,7 @@ def _thinking(item: JsonObject) -> JsonValue:
 
 
 def _texts(source: JsonValue) -> list[str]:
-    return [text for _, part in objects_in(source) if isinstance(text := part.get("text"), str)]
+    return [text for _, part in base.objects_in(source) if isinstance(text := part.get("text"), str)]
 
 
 def _call(item: JsonObject) -> JsonValue:
@@ -217,7 +207,7 @@ def output_message(item: JsonObject, tool: str | None) -> JsonObject:
         message["content"] = content_parts(output["content"])
         if isinstance(output.get("success"), bool):
             message["isError"] = not output["success"]
-        if rest := without(output, "content", "success"):
+        if rest := base.without(output, "content", "success"):
             message["details"] = rest
     else:
         message["content"] = content_parts(output)
@@ -258,7 +248,7 @@ def item_of_call(part: Mapping[str, JsonValue]) -> JsonObject | None:
         item.update(name=part.get("name"), input=arguments_text(arguments))
     else:
         item["action" if kind == "local_shell_call" else "arguments"] = arguments
-    return {**without(part, *_CALL_FIELDS), **item}
+    return {**base.without(part, *_CALL_FIELDS), **item}
 
 
 def item_of_reasoning(part: Mapping[str, JsonValue]) -> JsonObject | None:
@@ -277,13 +267,13 @@ def item_of_search(message: Mapping[str, JsonValue]) -> JsonObject | None:
     fields = beside(message)
     if fields.get("type") != TOOL_SEARCH_OUTPUT:
         return None
-    tools = [_unwrapped(part) for part in listed(message.get("content"))]
+    tools = [_unwrapped(part) for part in base.listed(message.get("content"))]
     return {**fields, "call_id": message.get("toolCallId"), "tools": tools}
 
 
 def beside(holder: Mapping[str, JsonValue]) -> JsonObject:
     """Return the fields of an item that a message, or a part of one, has no place for."""
-    return dict(fields_of(holder.get(ITEM)))
+    return dict(base.fields_of(holder.get(ITEM)))
 
 
 def _unwrapped(part: JsonValue) -> JsonValue:
@@ -363,21 +353,21 @@ def check_item(value: JsonObject, where: str) -> None:
     if not _ITEMS.fullmatch(str(kind)):
         raise InvalidEntry(f"{where}.type: {shown(kind)} is not a type of a Responses item")
     if kind == "message":
-        need_text(value, "role", where)
-        need_content(value, where)
+        base.need_text(value, "role", where)
+        base.need_content(value, where)
     elif kind in ("function_call", "custom_tool_call"):
-        need_text(value, "call_id", where)
-        need_text(value, "name", where)
-        need_text(value, "arguments" if kind == "function_call" else "input", where)
+        base.need_text(value, "call_id", where)
+        base.need_text(value, "name", where)
+        base.need_text(value, "arguments" if kind == "function_call" else "input", where)
     elif kind in ("function_call_output", "custom_tool_call_output"):
-        need_text(value, "call_id", where)
-        need_content(value, where, "output")
+        base.need_text(value, "call_id", where)
+        base.need_content(value, where, "output")
     for part, path in (
-        *parts_with_paths(value.get("content"), where),
-        *parts_with_paths(value.get("output"), where, "output"),
+        *base.parts_with_paths(value.get("content"), where),
+        *base.parts_with_paths(value.get("output"), where, "output"),
     ):
         if part.get("type") in ("input_text", "output_text"):
-            need_text(part, "text", path)
+            base.need_text(part, "text", path)
 
 
 def message_from_item(item: JsonObject, names: Mapping[str, str]) -> JsonObject:
@@ -420,16 +410,16 @@ def _openai_responses_part(part: JsonValue) -> JsonValue:
     if not isinstance(part, dict):
         return part
     if kind in _TEXTS:
-        return {"type": "text", "text": part.get("text"), **without(part, "type", "text")}
+        return {"type": "text", "text": part.get("text"), **base.without(part, "type", "text")}
     if kind == "input_image" and isinstance(part.get("image_url"), str):
-        return {"type": "image", **image_from_url(str(part["image_url"])), **without(part, "type", "image_url")}
+        return {"type": "image", **image_from_url(str(part["image_url"])), **base.without(part, "type", "image_url")}
     if kind == "input_file":
         return _file(part)
     return part
 
 
 def _file(part: JsonObject) -> JsonValue:
-    url, data, named = part.get("file_url"), part.get("file_data"), only(part, "filename")
+    url, data, named = part.get("file_url"), part.get("file_data"), base.only(part, "filename")
     inline = image_from_url(data) if isinstance(data, str) else {}
     if "data" in inline and set(part) <= {"type", "file_data", "filename"}:
         return {"type": "file", **inline, **named}
@@ -559,7 +549,7 @@ def _printed_reasoning(
     if not _is_of_openai(message):
         left.note("reasoning that OpenAI did not sign", part)
         return []
-    item = _signed(part.get("thinkingSignature"))
+    item = reasoning_item(part.get("thinkingSignature"))
     if item is None and message.get("api") == API:
         item = item_of_reasoning(part)
     if item is None:
@@ -568,7 +558,8 @@ def _printed_reasoning(
     return [item]
 
 
-def _signed(signature: JsonValue) -> JsonObject | None:
+def reasoning_item(signature: JsonValue) -> JsonObject | None:
+    """Return the item of reasoning that a signature is; None for a signature of another kind."""
     try:
         item = json.loads(signature) if isinstance(signature, str) else None
     except (ValueError, RecursionError):
@@ -618,10 +609,10 @@ def _printed_part(part: Mapping[str, JsonValue], left: Leftovers, text_type: str
     if kind == "text":
         return [{"type": text_type, "text": part.get("text")}]
     if kind == "image" and (url := image_url(part)) is not None:
-        return [{"type": "input_image", "image_url": url, **only(part, "detail")}]
+        return [{"type": "input_image", "image_url": url, **base.only(part, "detail")}]
     if kind == "file" and (url := image_url(part)) is not None:
         where = "file_data" if url.startswith("data:") else "file_url"
-        return [{"type": "input_file", where: url, **only(part, "filename")}]
+        return [{"type": "input_file", where: url, **base.only(part, "filename")}]
     if kind in ("input_file", "input_image", "input_audio", "encrypted_content"):
         return [dict(part)]
     if kind == "refusal" and text_type == "output_text":
@@ -633,7 +624,7 @@ def _printed_part(part: Mapping[str, JsonValue], left: Leftovers, text_type: str
 def responses_difference(message: JsonObject, original: JsonObject) -> JsonObject:
     """Return the fields beside a message, so that an export gives back the item that it was made from."""
     printed = printed_items(message, Leftovers())
-    change = difference(printed[0] if len(printed) == 1 else {}, original)
+    change = base.difference(printed[0] if len(printed) == 1 else {}, original)
     # Without a mark it would go out with the fields that are filled in below, and not as it came.
     return {EXTRA: change} if change or (len(printed) == 1 and completed(printed[0], "") is not printed[0]) else {}
 
@@ -647,7 +638,7 @@ def without_its_reasoning(item: JsonObject, message_id: str) -> JsonObject:
     if "id" not in item:
         return item
     if "call_id" in item:
-        return without(item, "id")
+        return base.without(item, "id")
     return {**item, "id": message_id} if item.get("role") == "assistant" else item
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -27,57 +28,13 @@ from flue_py.core.kinds import (
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import context_of
 from flue_py.errors import InvalidArgument, shown
-from flue_py.providers import anthropic, gemini, openai_chat, openai_responses
+from flue_py.providers import anthropic, base, gemini, lists, openai_chat, openai_responses, rules
 from flue_py.providers.anthropic import CACHE_MARK, PDF, PLAIN_TEXT, SERVER_KINDS, is_blank
-from flue_py.providers.base import (
-    HEIF,
-    OTHER_ALPHABET,
-    Broken,
-    ExportNote,
-    Leftovers,
-    Repair,
-    RequestLimits,
-    bare_type,
-    blocks_of,
-    checked_target,
-    fields_of,
-    limits_of,
-    listed,
-    objects_in,
-    restored,
-    type_of_bytes,
-    without,
-    wrong_picture,
-)
+from flue_py.providers.base import Leftovers, RequestLimits
 from flue_py.providers.gemini import FOREIGN_SIGNATURE
-from flue_py.providers.lists import (
-    BLANK,
-    PI_ID,
-    Said,
-    SystemApart,
-    anthropic_list,
-    chat_list,
-    gemini_list,
-    kinds_in,
-    last_model,
-    leading_system,
-    responses_list,
-    speakers_only,
-    with_own_ids,
-    with_signature,
-)
+from flue_py.providers.lists import Said
 from flue_py.providers.openai_chat import CUSTOM, arguments_object, image_from_url, is_text_of_object
 from flue_py.providers.openai_responses import ITEM, part_of_reasoning, without_its_reasoning
-from flue_py.providers.rules import (
-    PARTS_OF,
-    broken_rules,
-    ends_in_server_call,
-    is_empty_text,
-    is_of_the_model,
-    is_thought_alone,
-    kind_of,
-    torn_server_calls,
-)
 
 # Signed reasoning is sent only behind the beginning of a request that it was produced under.
 #
@@ -131,7 +88,7 @@ def _reasoning_in(message: JsonObject) -> dict[str, JsonObject]:
     """Return the reasoning of an answer of ours by its signature."""
     return {
         signature: part
-        for _, part in objects_in(message.get("content"))
+        for _, part in base.objects_in(message.get("content"))
         if part.get("type") == "thinking" and isinstance(signature := part.get("thinkingSignature"), str)
     }
 
@@ -236,7 +193,7 @@ class _Walk:
         left: Leftovers,
     ) -> None:
         prompt: JsonValue = (
-            system if isinstance(system, dict) else [_unmarked(block) for block in blocks_of(system or [])]
+            system if isinstance(system, dict) else [_unmarked(block) for block in base.blocks_of(system or [])]
         )
         self.digest = RunningDigest(target or _OURS, prompt, [_unmarked(tool) for tool in tools])
         self._target = target
@@ -277,13 +234,14 @@ class _Walk:
     def _in_parts(self, message: JsonObject, field: str) -> JsonObject | None:
         role = message.get("role")
         content = message.get(field)
-        parts = blocks_of(content)
+        parts = base.blocks_of(content)
         if role not in ("assistant", "model"):
             self._turn_to(role)
             for part in parts:
                 self._add(_unmarked(part))
             return message
-        self._begin(role)
+        if self._side != role:
+            self._here = {self.digest.text} if self._bound else set()
         sent: list[JsonValue] = []
         for part in parts:
             has_call = any(isinstance(earlier, dict) and "functionCall" in earlier for earlier in sent)
@@ -299,10 +257,6 @@ class _Walk:
             return None
         return message if sent == parts or isinstance(content, str) else {**message, field: sent}
 
-    def _begin(self, role: JsonValue) -> None:
-        if self._side != role:
-            self._here = {self.digest.text} if self._bound else set()
-
     def _turn_to(self, role: JsonValue) -> None:
         if self._side != role:
             self._side = role
@@ -314,7 +268,7 @@ class _Walk:
             return part
         if self._target == "anthropic" or part.get("thought") is True:
             return None
-        rest = without(part, "thoughtSignature")
+        rest = base.without(part, "thoughtSignature")
         is_call = is_first_call and "functionCall" in rest
         return {**rest, "thoughtSignature": FOREIGN_SIGNATURE} if is_call else rest
 
@@ -332,7 +286,9 @@ class _Walk:
     # messages, and items, that are one whole
 
     def _whole(self, message: JsonObject) -> JsonObject | None:
-        is_answer = is_of_the_model(message) if self._target == "openai-responses" else message.get("role") == ASSISTANT
+        is_answer = (
+            rules.is_of_the_model(message) if self._target == "openai-responses" else message.get("role") == ASSISTANT
+        )
         side = "model" if is_answer else "user"
         sent: JsonObject | None = message
         if is_answer and self._bound:
@@ -356,10 +312,10 @@ class _Walk:
         signatures = [message.get("thinking_signature"), *signatures_in(details)]
         if not self._is_stale(*signatures):
             return message
-        return without(message, *_CHAT_REASONING)
+        return base.without(message, *_CHAT_REASONING)
 
     def _item(self, item: JsonObject) -> JsonObject | None:
-        if kind_of(item) == "reasoning":
+        if rules.kind_of(item) == "reasoning":
             if not self._is_stale(_key_of_item(item)):
                 return item
             self._has_lost = True
@@ -383,7 +339,7 @@ class _Walk:
             return part
         if part.get("type") == "thinking":
             return None
-        return without(part, *_OWN_SIGNATURES)
+        return base.without(part, *_OWN_SIGNATURES)
 
 
 _OWN_SIGNATURES = ("thinkingSignature", "thoughtSignature", "textSignature")
@@ -399,12 +355,12 @@ def _signature_of(part: JsonObject) -> JsonValue:
 
 def _joined(first: JsonObject, second: JsonObject, field: str) -> list[JsonValue]:
     """Return the parts of two messages of one side."""
-    return [*blocks_of(first.get(field)), *blocks_of(second.get(field))]
+    return [*base.blocks_of(first.get(field)), *base.blocks_of(second.get(field))]
 
 
 def _unmarked(part: JsonValue) -> JsonValue:
     """Return a part without its mark for the cache: the marks move from request to request."""
-    return without(part, CACHE_MARK) if isinstance(part, dict) and CACHE_MARK in part else part
+    return base.without(part, CACHE_MARK) if isinstance(part, dict) and CACHE_MARK in part else part
 
 
 # Messages of OpenAI chat, OpenAI Responses, Anthropic and Gemini, one at a time, from and to ours.
@@ -432,7 +388,7 @@ class Printed(NamedTuple):
     """The messages of a provider that one of ours is, and notes on parts without a place in them."""
 
     messages: tuple[JsonObject, ...]
-    notes: tuple[ExportNote, ...]
+    notes: tuple[base.ExportNote, ...]
 
 
 def convert(
@@ -475,9 +431,9 @@ def to_provider(message: JsonObject, shape: Shape, beside: Mapping[str, JsonValu
     if found is None:
         return Printed(tuple(printed), left.notes())
     if shape == "anthropic" and message.get("role") == "toolResult":
-        block = restored(anthropic.printed_result(message, left), found)
+        block = base.restored(anthropic.printed_result(message, left), found)
         return Printed(({"role": "user", "content": [block]},), ())
-    return Printed((restored(printed[0] if len(printed) == 1 else {}, found),), ())
+    return Printed((base.restored(printed[0] if len(printed) == 1 else {}, found),), ())
 
 
 # The forms
@@ -510,7 +466,7 @@ class _Form(NamedTuple):
     difference: Callable[[JsonObject, JsonObject], JsonObject]
     provider: str | None = None
     content: str | None = None
-    system: Callable[[Iterable[Said], Leftovers], SystemApart] | None = None
+    system: Callable[[Iterable[Said], Leftovers], lists.SystemApart] | None = None
 
 
 _FORMS: Mapping[str, _Form] = {
@@ -537,7 +493,7 @@ _FORMS: Mapping[str, _Form] = {
         anthropic.anthropic_difference,
         anthropic.PROVIDER,
         "content",
-        anthropic_list,
+        lists.anthropic_list,
     ),
     "gemini": _Form(
         gemini.EXTRA,
@@ -546,7 +502,7 @@ _FORMS: Mapping[str, _Form] = {
         lambda message, left: [gemini.printed_content(message, left)],
         gemini.gemini_difference,
         content="parts",
-        system=gemini_list,
+        system=lists.gemini_list,
     ),
 }
 
@@ -565,28 +521,18 @@ _NO_PDF = "a file that is said to be a PDF, and whose data are those of none"
 _NO_PICTURE = "a file that is said to be a picture, and whose data are those of none"
 
 
-def with_fitting_files(messages: Sequence[Said], left: Leftovers) -> list[Said]:
-    """Return messages whose files Anthropic takes, with a text in the place of each other one. O(size of files)."""
-    return _with_files(messages, left, _fitting_file, FILES)
+def with_fitting_files(messages: Sequence[Said], left: Leftovers, *, are_documents: bool) -> list[Said]:
+    """Return messages whose files a provider takes, with a text in the place of each other one. O(size of files).
 
-
-def with_readable_files(messages: Sequence[Said], left: Leftovers) -> list[Said]:
-    """Return messages with a text in the place of each file whose data are no base64. O(size of files)."""
-    return _with_files(messages, left, _readable_file, {"file"})
-
-
-def _with_files(
-    messages: Sequence[Said],
-    left: Leftovers,
-    fit: Callable[[JsonObject, Leftovers], JsonValue],
-    kinds: Container[JsonValue],
-) -> list[Said]:
+    Anthropic takes them as documents; of others each file has to be base64.
+    """
+    fit, kinds = (_fitting_file, FILES) if are_documents else (_readable_file, frozenset({"file"}))
     fitting: list[Said] = []
     for message in messages:
         content, left.at = message.message.get("content"), message.entry_id
         parts = [
             fit(part, left) if isinstance(part, dict) and part.get("type") in kinds else part
-            for part in listed(content)
+            for part in base.listed(content)
         ]
         fitting.append(message.with_parts(parts) if parts and parts != content else message)
     return fitting
@@ -594,7 +540,7 @@ def _with_files(
 
 def _fitting_file(part: JsonObject, left: Leftovers) -> JsonValue:
     data, mime_type = _data_of(part)
-    kind, real = bare_type(mime_type), None if data is None else type_of_bytes(data)
+    kind, real = base.bare_type(mime_type), None if data is None else base.type_of_bytes(data)
     if kind in (None, PDF) and (data is None or real == PDF):
         return part
     if data is not None and real is not None:
@@ -616,10 +562,10 @@ def _readable_file(part: JsonObject, left: Leftovers) -> JsonValue:
     if data is None:
         return part
     try:  # of either alphabet
-        b64decode(data.translate(OTHER_ALPHABET), validate=True)
+        b64decode(data.translate(base.OTHER_ALPHABET), validate=True)
     except ValueError:
         return _left_out(part, "a file whose data are no base64", left)
-    kind, real = bare_type(mime_type), type_of_bytes(data)
+    kind, real = base.bare_type(mime_type), base.type_of_bytes(data)
     if real is not None:
         return _retyped(part, data, real, left) if real != kind or real.startswith("image/") else part
     if kind is not None and (kind == PDF or kind.startswith("image/")):
@@ -633,8 +579,8 @@ def _retyped(part: JsonObject, data: str, real: str, left: Leftovers) -> JsonObj
     if real.startswith("image/"):
         return {"type": "image", "data": data, "mimeType": real}
     if part.get("type") == "document":
-        return {**part, "source": {**fields_of(part.get("source")), "media_type": real}}
-    return {**without(part, "url"), "data": data, "mimeType": real}
+        return {**part, "source": {**base.fields_of(part.get("source")), "media_type": real}}
+    return {**base.without(part, "url"), "data": data, "mimeType": real}
 
 
 def _left_out(part: JsonObject, why: str, left: Leftovers) -> JsonObject:
@@ -719,7 +665,7 @@ def with_cache_marks(
     epoch ended; and behind the tools. Text that gets a mark becomes a block. O(blocks).
     """
     bare = [_without_marks(message) for message in messages]
-    prompt = [_without_marks(block) for block in blocks_of(system) if isinstance(block, dict)]
+    prompt = [_without_marks(block) for block in base.blocks_of(system) if isinstance(block, dict)]
     offered = [_without_marks(tool) for tool in tools]
     left = marks.count
     mark: JsonObject = {"type": "ephemeral", "ttl": marks.ttl}
@@ -754,7 +700,7 @@ def _order(messages: Sequence[JsonObject], epoch_at: int | None) -> Iterator[int
 
 
 def _mark_message(messages: list[JsonObject], at: int, mark: JsonObject) -> int:
-    blocks = [block for block in blocks_of(messages[at].get("content")) if isinstance(block, dict)]
+    blocks = [block for block in base.blocks_of(messages[at].get("content")) if isinstance(block, dict)]
     if not _mark_last(blocks, mark):
         return 0
     messages[at] = {**messages[at], "content": [*blocks]}
@@ -784,7 +730,7 @@ def _may_have_mark(block: JsonObject) -> bool:
 
 def _without_marks(value: JsonObject) -> JsonObject:
     """Return a message or a block without the marks in it: the same one if it has none. O(blocks)."""
-    bare = without(value, CACHE_MARK) if CACHE_MARK in value else value
+    bare = base.without(value, CACHE_MARK) if CACHE_MARK in value else value
     content = bare.get("content")
     if not isinstance(content, list):
         return bare
@@ -808,7 +754,7 @@ def fitting_id(call_id: str, limits: RequestLimits) -> str:
     """Return the id of a call as a provider takes it: the same where it does, else one made of it. O(size)."""
     if limits.takes_id(call_id):
         return call_id
-    bare = PI_ID.fullmatch(call_id)
+    bare = lists.PI_ID.fullmatch(call_id)
     if bare is not None and limits.takes_id(bare[1]):
         return bare[1]
     # The digest keeps two apart that begin alike, or whose signs were replaced by the same one.
@@ -845,7 +791,7 @@ def _with_fitting_call(answer: Said, limits: RequestLimits, left: Leftovers, *, 
     if answer.role == "toolResult":
         fitting = _fitted(message, limits, "toolCallId", "toolName")
     elif answer.calls:
-        parts = listed(message.get("content"))
+        parts = base.listed(message.get("content"))
         fitted = [_fitted(part, limits, "id", "name") if _is(part, "toolCall") else part for part in parts]
         fitting = {**message, "content": fitted} if fitted != parts else message
     else:
@@ -858,9 +804,9 @@ def _with_fitting_call(answer: Said, limits: RequestLimits, left: Leftovers, *, 
 
 def _with_objects(message: JsonObject, left: Leftovers, *, as_items: bool) -> JsonObject:
     """Return an answer whose calls have objects as arguments, or the text of one; the same one if they do."""
-    parts = [*listed(message.get("content"))]
+    parts = [*base.listed(message.get("content"))]
     is_changed = False
-    for place, part in objects_in(parts):
+    for place, part in base.objects_in(parts):
         if part.get("type") != "toolCall" or part.get(CUSTOM) is True:
             continue
         arguments = part.get("arguments")
@@ -872,7 +818,7 @@ def _with_objects(message: JsonObject, left: Leftovers, *, as_items: bool) -> Js
 
 
 def _fitted(value: JsonValue, limits: RequestLimits, id_field: str, name_field: str) -> JsonObject:
-    fields = fields_of(value)
+    fields = base.fields_of(value)
     changed: JsonObject = {}
     call_id, name = fields.get(id_field), fields.get(name_field)
     if isinstance(call_id, str) and (fitting := fitting_id(call_id, limits)) != call_id:
@@ -905,7 +851,7 @@ def _without_reasoning(answer: Said, left: Leftovers) -> Said:
     thoughts = [place for place, part in enumerate(answer.parts) if _is(part, "thinking")]
     left.at = answer.entry_id
     for place in thoughts:
-        left.note("reasoning of another model", fields_of(answer.parts[place]))
+        left.note("reasoning of another model", base.fields_of(answer.parts[place]))
     return answer.without_parts(thoughts)
 
 
@@ -920,7 +866,7 @@ def with_fitting_images(
     images = [
         (at, place, part, *_data_of(part))
         for at, message in enumerate(messages)
-        for place, part in objects_in(message.message.get("content"))
+        for place, part in base.objects_in(message.message.get("content"))
         if part.get("type") == "image"
     ]
     spare = _spare([len(data or "") for _, _, _, data, _ in images], limits)
@@ -930,7 +876,7 @@ def with_fitting_images(
         if number < spare:
             why = why or f"an image of more than the API takes in one request ({limits.images:,})"
         real = _real_type(data, declared)
-        why = why or wrong_picture(data, real or declared, limits, among=len(images) - spare)
+        why = why or base.wrong_picture(data, real or declared, limits, among=len(images) - spare)
         left.at = messages[at].entry_id
         put: JsonObject | None = None
         if why:
@@ -938,7 +884,7 @@ def with_fitting_images(
             left.note(why, image, put=put)
         elif real is not None:
             left.change(f"an image that is said to be of another type goes out as {real}, as its data are")
-            put = {**without(image, "url"), "data": data, "mimeType": real}
+            put = {**base.without(image, "url"), "data": data, "mimeType": real}
         if put is not None:
             changes.setdefault(at, [*messages[at].parts])[place] = put
     return [message.with_parts(changes[at]) if at in changes else message for at, message in enumerate(messages)]
@@ -946,9 +892,9 @@ def with_fitting_images(
 
 def _real_type(data: str | None, declared: str | None) -> str | None:
     """Return the type of the picture that some data are, if it is declared as another; None if it is not."""
-    real = None if data is None else type_of_bytes(data)
+    real = None if data is None else base.type_of_bytes(data)
     sent = declared or "image/png"
-    is_other = real is not None and real.startswith("image/") and real != sent and {real, sent} != HEIF
+    is_other = real is not None and real.startswith("image/") and real != sent and {real, sent} != base.HEIF
     return real if is_other else None
 
 
@@ -974,17 +920,17 @@ def without_spare_compactions(messages: Sequence[Said], left: Leftovers) -> list
     The messages before a compaction say the same, and a provider would otherwise be sent both. O(parts).
     """
     sent: list[Said] = []
-    first = leading_system(messages)
+    first = lists.leading_system(messages)
     for at, message in enumerate(messages):
         is_first = at == first and message.role == "assistant"
         spare = [
             place
             for place, part in enumerate(message.parts)
-            if _is(part, COMPACTION_PART) and not (is_first and place == 0 and holds_compaction(fields_of(part)))
+            if _is(part, COMPACTION_PART) and not (is_first and place == 0 and holds_compaction(base.fields_of(part)))
         ]
         if spare:
             left.at = message.entry_id
-            lost = [fields_of(message.parts[place]) for place in spare]
+            lost = [base.fields_of(message.parts[place]) for place in spare]
             left.note("a compaction of the provider's that does not stand first, or holds nothing", *lost)
         sent.append(message.without_parts(spare))
     return sent
@@ -994,10 +940,10 @@ def without_torn_server_calls(messages: Sequence[Said], left: Leftovers) -> list
     """Return messages without calls of tools that Anthropic runs itself whose result never came. O(parts)."""
     sides = (("results" if message.role == "toolResult" else str(message.role), message.parts) for message in messages)
     torn: dict[int, list[int]] = {}
-    for at, place in torn_server_calls(sides):
+    for at, place in rules.torn_server_calls(sides):
         torn.setdefault(at, []).append(place)
         left.at = messages[at].entry_id
-        lost = fields_of(messages[at].parts[place])
+        lost = base.fields_of(messages[at].parts[place])
         left.note("a call of a tool that the API runs, without its result or the reverse", lost)
     return [message.without_parts(torn.get(at, ())) for at, message in enumerate(messages)]
 
@@ -1049,8 +995,8 @@ class WireRequest(Frozen):
     target: Shape
     messages: list[JsonObject]
     system: JsonValue
-    repairs: tuple[Repair, ...]
-    broken: tuple[Broken, ...]
+    repairs: tuple[base.Repair, ...]
+    broken: tuple[base.Broken, ...]
     tools: tuple[JsonObject, ...] = ()
 
 
@@ -1075,79 +1021,79 @@ def wire_request(
     or the messages before it have changed since, unless ``keeps_stale_reasoning``. With ``cache_marks`` a request for
     Anthropic has these marks and no others. Raises `InvalidArgument` for a target that is none. O(size).
     """
-    name, messages = checked_target(target), [*said]
-    within = limits or limits_of(name, model or last_model(messages))
+    name, messages = base.checked_target(target), [*said]
+    within = limits or base.limits_of(name, model or lists.last_model(messages))
     bound = {} if keeps_stale_reasoning else bound_signatures(messages)
-    options = _Options(model, account, tools, bound, cache_marks)
-    request = _request(name, messages, within, options)
+    request_of = partial(_request, name, within, model, account, tools, bound, cache_marks)
+    request = request_of(messages)
     if request.broken and any(message.extra for message in messages):
         # The fields beside a message brought back a value that the provider refuses.
         bare = [message.with_message(message.message) for message in messages]
-        second = _request(name, bare, within, options)
+        second = request_of(bare)
         if len(second.broken) < len(request.broken):
             return second
     return request
 
 
-class _Options(Frozen):
-    """The model, the account and the tools of a request, the signatures that are bound, and the marks that it gets."""
-
-    model: str | None
-    account: str | None
-    tools: Sequence[JsonObject]
-    bound: Mapping[str, list[Bound]]
-    marks: CacheMarks | None
-
-
-def _request(target: Shape, context: Sequence[Said], limits: RequestLimits, options: _Options) -> WireRequest:
+def _request(
+    target: Shape,
+    limits: RequestLimits,
+    model: str | None,
+    account: str | None,
+    tools: Sequence[JsonObject],
+    bound: Mapping[str, list[Bound]],
+    marks: CacheMarks | None,
+    context: Sequence[Said],
+) -> WireRequest:
     left = Leftovers()
     fitting = [*context]
     # Most conversations have few kinds of parts, and the repairs of the others need not look at each message.
-    kinds = kinds_in(fitting)
+    kinds = lists.kinds_in(fitting)
     if target == "anthropic" and not kinds.isdisjoint(SERVER_KINDS):
         fitting = without_torn_server_calls(fitting, left)
     if "toolCall" in kinds:
-        fitting = with_own_ids(fitting, left)
+        fitting = lists.with_own_ids(fitting, left)
     if "thinking" in kinds:
-        fitting = without_foreign_reasoning(fitting, options.model, left)
+        fitting = without_foreign_reasoning(fitting, model, left)
     if target == "anthropic" and COMPACTION_PART in kinds:
         fitting = without_spare_compactions(fitting, left)
     if not kinds.isdisjoint(FILES):
-        fitting = with_fitting_files(fitting, left) if target == "anthropic" else with_readable_files(fitting, left)
+        fitting = with_fitting_files(fitting, left, are_documents=target == "anthropic")
     if not kinds.isdisjoint(("toolCall", "toolResult")):
         fitting = with_fitting_calls(fitting, limits, left, as_items=target == "openai-responses")
     if not kinds.isdisjoint(("image", *FILES)):  # a file may be a picture
         fitting = with_fitting_images(fitting, limits, left, in_answers=target == "gemini")
-    if BLANK in kinds or left.repairs:  # a repair may have left nothing of a message
+    if lists.BLANK in kinds or left.repairs:  # a repair may have left nothing of a message
         fitting = without_empty(fitting, left)
     left.at = None
-    system, messages = _list_of(target, fitting, left, options.account, limits)
+    system, messages = _list_of(target, fitting, left, account, limits)
     messages = _ENDS[target](messages, left, limits)
-    epoch_at = None if options.marks is None else left.places.get(options.marks.epoch_end)
-    if options.bound:
-        sent = without_stale_reasoning(target, messages, system, options.tools, options.bound, left)
+    epoch_at = None if marks is None else left.places.get(marks.epoch_end)
+    if bound:
+        sent = without_stale_reasoning(target, messages, system, tools, bound, left)
         messages = _ENDS[target](sent.messages, left, limits)
         epoch_at = None if epoch_at is None else sent.places[epoch_at]
-    tools = options.tools
-    if target == "anthropic" and options.marks is not None:
-        messages, system, tools = with_cache_marks(messages, system, tools, options.marks, epoch_at)
-    broken = broken_rules(target, messages, system, limits=limits, tools=tools)
+    if target == "anthropic" and marks is not None:
+        messages, system, tools = with_cache_marks(messages, system, tools, marks, epoch_at)
+    broken = rules.broken_rules(target, messages, system, limits=limits, tools=tools)
     return WireRequest(target, messages, system, tuple(left.repairs), broken, tuple(tools))
 
 
 def _list_of(
     target: Shape, messages: Sequence[Said], left: Leftovers, account: str | None, limits: RequestLimits
-) -> SystemApart:
+) -> lists.SystemApart:
     """Return messages of ours as the list of a target."""
     if target == "anthropic":
-        return anthropic_list(messages, left, is_sent=True, account=account, system_within=limits.system_within)
+        return lists.anthropic_list(messages, left, is_sent=True, account=account, system_within=limits.system_within)
     if target == "openai-chat":
-        return SystemApart(None, chat_list(messages, left))
+        return lists.SystemApart(None, lists.chat_list(messages, left))
     if target == "openai-responses":
-        return SystemApart(None, responses_list(messages, left, is_complete=True, is_sent=True, account=account))
-    system, contents = gemini_list(messages, left)
+        return lists.SystemApart(
+            None, lists.responses_list(messages, left, is_complete=True, is_sent=True, account=account)
+        )
+    system, contents = lists.gemini_list(messages, left)
     instruction = [system] if isinstance(system, dict) else []
-    return SystemApart(next(iter(_without_empty_texts(instruction, left)), None), contents)
+    return lists.SystemApart(next(iter(_without_empty_texts(instruction, left)), None), contents)
 
 
 def _with_parts_that_are_taken(messages: list[JsonObject], left: Leftovers, limits: RequestLimits) -> list[JsonObject]:
@@ -1159,7 +1105,7 @@ def _with_parts_that_are_taken(messages: list[JsonObject], left: Leftovers, limi
             left.change("names of who speaks were changed to what the API accepts")
             message = {**message, "name": fitting_name(name, limits)}
         if isinstance(content, list):
-            types = PARTS_OF.get(str(message.get("role")), ())
+            types = rules.PARTS_OF.get(str(message.get("role")), ())
             parts: list[JsonValue] = [part for part in content if isinstance(part, dict) and part.get("type") in types]
             for part in content if len(parts) < len(content) else ():
                 if part not in parts:
@@ -1178,7 +1124,7 @@ def _with_end(messages: list[JsonObject], left: Leftovers, limits: RequestLimits
     """Return Anthropic messages whose last one is no answer, or one that the model goes on with, without blanks."""
     if not messages or messages[-1].get("role") != "assistant":
         return messages
-    if not limits.answer_last and not ends_in_server_call(messages[-1]):
+    if not limits.answer_last and not rules.ends_in_server_call(messages[-1]):
         going_on: JsonObject = {"role": "user", "content": CONTINUE}
         left.change("a message of the user stands behind the last answer, which the model asks for", put=[going_on])
         return [*messages, going_on]
@@ -1205,7 +1151,7 @@ def _with_turns(contents: list[JsonObject], left: Leftovers, limits: RequestLimi
     for content in signed if limits.empty_texts else _without_empty_texts(signed, left):
         if turns and content.get("role") == turns[-1].get("role") == "model":
             left.change("answers that followed each other were joined")
-            turns[-1] = {**turns[-1], "parts": [*listed(turns[-1]["parts"]), *listed(content.get("parts"))]}
+            turns[-1] = {**turns[-1], "parts": [*base.listed(turns[-1]["parts"]), *base.listed(content.get("parts"))]}
         else:
             turns.append(content)
     turns = _without_thoughts_alone(turns, left)
@@ -1222,8 +1168,8 @@ def _without_empty_texts(contents: list[JsonObject], left: Leftovers) -> list[Js
     """Return Gemini contents without parts that say "", and without those that are then empty."""
     sent: list[JsonObject] = []
     for content in contents:
-        parts = [part for part in listed(content.get("parts")) if not is_empty_text(part)]
-        if len(parts) < len(listed(content.get("parts"))):
+        parts = [part for part in base.listed(content.get("parts")) if not rules.is_empty_text(part)]
+        if len(parts) < len(base.listed(content.get("parts"))):
             left.change("empty texts are left out, which the API refuses")
         if parts:
             sent.append({**content, "parts": parts})
@@ -1231,9 +1177,9 @@ def _without_empty_texts(contents: list[JsonObject], left: Leftovers) -> list[Js
 
 
 def _signed(content: JsonObject, left: Leftovers) -> JsonObject:
-    parts = listed(content.get("parts"))
+    parts = base.listed(content.get("parts"))
     readable = [_with_readable_signature(part, left) for part in parts]
-    return with_signature(content if readable == parts else {**content, "parts": readable}, left)
+    return lists.with_signature(content if readable == parts else {**content, "parts": readable}, left)
 
 
 def _with_readable_signature(part: JsonValue, left: Leftovers) -> JsonValue:
@@ -1241,16 +1187,18 @@ def _with_readable_signature(part: JsonValue, left: Leftovers) -> JsonValue:
     if not isinstance(part, dict) or not isinstance(signature, str) or not signature.startswith("{"):
         return part
     left.change("a signature that is an item of another provider's is left out, since the API reads base64 alone")
-    return without(part, "thoughtSignature")
+    return base.without(part, "thoughtSignature")
 
 
 def _without_thoughts_alone(turns: list[JsonObject], left: Leftovers) -> list[JsonObject]:
     sent: list[JsonObject] = []
     for turn in turns:
-        if not is_thought_alone(turn):
+        if not rules.is_thought_alone(turn):
             sent.append(turn)
             continue
-        thoughts = [{"type": "thinking", "thinking": part.get("text")} for _, part in objects_in(turn.get("parts"))]
+        thoughts = [
+            {"type": "thinking", "thinking": part.get("text")} for _, part in base.objects_in(turn.get("parts"))
+        ]
         left.note("an answer of thoughts alone", *thoughts)
     return sent
 
@@ -1259,10 +1207,10 @@ def _with_reasoning_followed(items: list[JsonObject], left: Leftovers, limits: R
     """Return Responses items without reasoning that nothing of the model's follows, and without empty messages."""
     sent: list[JsonObject] = []
     for item in reversed([_with_fitting_id(item, left, limits) for item in items]):
-        kind = kind_of(item)
+        kind = rules.kind_of(item)
         if kind == "message" and item.get("content") in ([], None):
             left.note("a message that says nothing")
-        elif kind == "reasoning" and not (sent and is_of_the_model(sent[-1])):
+        elif kind == "reasoning" and not (sent and rules.is_of_the_model(sent[-1])):
             left.note("reasoning without the item that it led to, which the API refuses", part_of_reasoning(item))
         else:
             sent.append(item)
@@ -1271,11 +1219,11 @@ def _with_reasoning_followed(items: list[JsonObject], left: Leftovers, limits: R
 
 def _with_fitting_id(item: JsonObject, left: Leftovers, limits: RequestLimits) -> JsonObject:
     """Return an item without an id that is not taken, where nothing else names it by that."""
-    is_named = kind_of(item) not in ("message", "reasoning") and "call_id" not in item
+    is_named = rules.kind_of(item) not in ("message", "reasoning") and "call_id" not in item
     if is_named or limits.takes_item_id(item.get("id")):
         return item
     left.change("ids of items that the API does not take are left out")
-    return without(item, "id")
+    return base.without(item, "id")
 
 
 _ENDS: Mapping[Shape, Callable[[list[JsonObject], Leftovers, RequestLimits], list[JsonObject]]] = {
@@ -1300,9 +1248,9 @@ class Validity(Frozen):
     """
 
     target: Shape
-    broken: tuple[Broken, ...]
-    repairs: tuple[Repair, ...]
-    left: tuple[Broken, ...]
+    broken: tuple[base.Broken, ...]
+    repairs: tuple[base.Repair, ...]
+    left: tuple[base.Broken, ...]
 
     @property
     def is_valid(self) -> bool:
@@ -1316,7 +1264,7 @@ class Validity(Frozen):
 
 def broken_as_it_is(
     target: str, said: Iterable[Said], *, account: str | None = None, model: str | None = None
-) -> tuple[Broken, ...]:
+) -> tuple[base.Broken, ...]:
     """Return where a context breaks the rules of a target if nothing of it is repaired, () if it breaks none.
 
     Each message is put into the provider's form for itself, as `to_provider` does; the first words of the system stand
@@ -1324,14 +1272,14 @@ def broken_as_it_is(
     with the words of the user behind them. The limits are those of ``model``, by default that of the last answer.
     Raises `InvalidArgument` for a target that is none. O(size).
     """
-    name, said = checked_target(target), [*said]
+    name, said = base.checked_target(target), [*said]
     form = _FORMS[name]
-    spoken = speakers_only(said, Leftovers(), also=SYSTEM, provider=form.provider, account=account)
-    apart = leading_system(spoken) if form.system else 0
+    spoken = lists.speakers_only(said, Leftovers(), also=SYSTEM, provider=form.provider, account=account)
+    apart = lists.leading_system(spoken) if form.system else 0
     system = form.system(spoken[:apart], Leftovers()).system if form.system else None
     messages, entry_ids = _printed(name, spoken[apart:], form.content)
-    limits = limits_of(name, model or last_model(said))
-    return tuple(_with_entry(broken, entry_ids) for broken in broken_rules(name, messages, system, limits=limits))
+    limits = base.limits_of(name, model or lists.last_model(said))
+    return tuple(_with_entry(broken, entry_ids) for broken in rules.broken_rules(name, messages, system, limits=limits))
 
 
 def _printed(target: Shape, spoken: Sequence[Said], field: str | None) -> tuple[list[JsonObject], list[str | None]]:
@@ -1351,7 +1299,7 @@ def _printed(target: Shape, spoken: Sequence[Said], field: str | None) -> tuple[
     return messages, entry_ids
 
 
-def _with_entry(broken: Broken, entry_ids: Sequence[str | None]) -> Broken:
+def _with_entry(broken: base.Broken, entry_ids: Sequence[str | None]) -> base.Broken:
     """Return where a rule is broken with the entry of the message that the path names."""
     match = None if broken.where.startswith("system") else _PLACE.match(broken.where)
     if match is None or int(match[1]) >= len(entry_ids):

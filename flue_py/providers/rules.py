@@ -8,16 +8,7 @@ from functools import lru_cache
 
 from flue_py.core.json import JsonObject, JsonValue, encode_json, to_json
 from flue_py.core.kinds import COMPACTION_PART, Shape, holds_compaction
-from flue_py.providers.anthropic import (
-    CACHE_MARK,
-    MAX_CACHE_MARKS,
-    PDF,
-    PLAIN_TEXT,
-    REASONING,
-    SERVER_CALLS,
-    SERVER_KINDS,
-    is_reasoning,
-)
+from flue_py.providers import anthropic
 from flue_py.providers.base import (
     LIMITS,
     Broken,
@@ -87,7 +78,7 @@ def _begins_compacted(request: SentRequest) -> bool:
 def ends_in_server_call(message: Mapping[str, JsonValue]) -> bool:
     """Return whether an answer pauses: its last block calls a tool that the API runs, or is the result of one."""
     last = next(reversed(listed(message.get("content"))), None)
-    return isinstance(last, dict) and (last.get("type") in SERVER_CALLS or _is_server_result(last))
+    return isinstance(last, dict) and (last.get("type") in anthropic.SERVER_CALLS or _is_server_result(last))
 
 
 def _is_server_result(block: JsonObject) -> bool:
@@ -116,7 +107,7 @@ def torn_server_calls(messages: Iterable[tuple[str, Sequence[JsonValue]]]) -> li
             caller = block.get("caller")
             if isinstance(caller, dict):
                 callers.add(str(caller.get("tool_id")))
-            if block.get("type") in SERVER_CALLS:
+            if block.get("type") in anthropic.SERVER_CALLS:
                 waiting[str(block.get("id"))] = (at, place)
             elif _is_server_result(block) and waiting.pop(str(block.get("tool_use_id")), None) is None:
                 torn.append((at, place))
@@ -124,7 +115,7 @@ def torn_server_calls(messages: Iterable[tuple[str, Sequence[JsonValue]]]) -> li
 
 
 def _server_calls(request: SentRequest, limits: RequestLimits) -> Found:
-    if not request.has_kind(*SERVER_KINDS):
+    if not request.has_kind(*anthropic.SERVER_KINDS):
         return
     sides: list[tuple[str, Sequence[JsonValue]]] = []
     for message in request.messages:
@@ -229,16 +220,21 @@ def _calls(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _reasoning(request: SentRequest, limits: RequestLimits) -> Found:
-    if not request.has_kind(*REASONING):
+    if not request.has_kind(*anthropic.REASONING):
         return
-    for where, message, block in _blocks(request, *REASONING):
+    for where, message, block in _blocks(request, *anthropic.REASONING):
         if message.get("role") != "assistant":
             yield where, "reasoning stands outside of an answer"
         elif not block.get("signature" if block.get("type") == "thinking" else "data"):
             yield where, "reasoning without a signature"
     for at, message in enumerate(request.messages):
         content = message.get("content")
-        if message.get("role") == "assistant" and isinstance(content, list) and content and is_reasoning(content[-1]):
+        if (
+            message.get("role") == "assistant"
+            and isinstance(content, list)
+            and content
+            and anthropic.is_reasoning(content[-1])
+        ):
             yield f"messages[{at}].content[{len(content) - 1}]", "an answer ends in reasoning"
 
 
@@ -252,9 +248,9 @@ def _compaction(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _marks(request: SentRequest, limits: RequestLimits) -> Found:
-    marked = [where for where, _ in _all_blocks(request, lambda block: CACHE_MARK in block)]
-    if len(marked) > MAX_CACHE_MARKS:
-        yield marked[0], f"{len(marked)} marks for the cache, and {MAX_CACHE_MARKS} are taken"
+    marked = [where for where, _ in _all_blocks(request, lambda block: anthropic.CACHE_MARK in block)]
+    if len(marked) > anthropic.MAX_CACHE_MARKS:
+        yield marked[0], f"{len(marked)} marks for the cache, and {anthropic.MAX_CACHE_MARKS} are taken"
 
 
 def _pictures(request: SentRequest, limits: RequestLimits) -> Found:
@@ -267,7 +263,7 @@ def _pictures(request: SentRequest, limits: RequestLimits) -> Found:
     yield from wrong_pictures(pictures, limits)
 
 
-_DOCUMENTS: Mapping[JsonValue, str] = {"base64": PDF, "text": PLAIN_TEXT}
+_DOCUMENTS: Mapping[JsonValue, str] = {"base64": anthropic.PDF, "text": anthropic.PLAIN_TEXT}
 """The MIME type that the source of a document has, by the type of the source."""
 
 
@@ -279,7 +275,7 @@ def _files(request: SentRequest, limits: RequestLimits) -> Found:
         taken = _DOCUMENTS.get(str(source.get("type")))
         if taken is not None and source.get("media_type") != taken:
             yield f"{where}.source.media_type", f"{source.get('media_type')!r} as {source['type']}; it takes {taken}"
-        elif taken == PDF and type_of_bytes(str(source.get("data"))) != PDF:
+        elif taken == anthropic.PDF and type_of_bytes(str(source.get("data"))) != anthropic.PDF:
             yield f"{where}.source.data", "is no PDF"
 
 

@@ -42,19 +42,9 @@ from google.adk.sessions.session import Session as AdkSession
 from google.genai import types
 
 from flue_py import providers
+from flue_py.adapters import common
 from flue_py.adapters.adk import layout
 from flue_py.adapters.adk.layout import names_of, scope_of
-from flue_py.adapters.common import (
-    Access,
-    Cache,
-    Target,
-    find_session,
-    id_of,
-    is_plain,
-    key_of,
-    list_in,
-    object_in,
-)
 from flue_py.adapters.messages import text_of
 from flue_py.context.pipeline import plain_agent
 from flue_py.context.request import Reshaping
@@ -74,7 +64,7 @@ from flue_py.errors import (
     SessionNotFound,
     shown,
 )
-from flue_py.providers.base import Leftovers
+from flue_py.providers.base import Leftovers, fields_of, listed
 from flue_py.providers.gemini import FOREIGN_SIGNATURE, part_from_gemini, printed_part
 from flue_py.providers.lists import CONTINUED
 from flue_py.providers.openai_chat import parts_of
@@ -144,7 +134,7 @@ async def state_at(entry: Entry, read: Read) -> State | None:
         return await state_at(_all_present(await read([str(change["at"])]), entry)[0], read)
     if "is" in change:
         return State(_object(change["is"]), (entry.id,))
-    ids = [str(name) for name in list_in(change.get("in"))]
+    ids = [str(name) for name in listed(change.get("in"))]
     first, *others = _all_present(await read(ids), entry)
     values = _object((_state_record(first, layout.beside_of(first)) or {}).get("is"))
     for later in (*others, entry):
@@ -218,7 +208,7 @@ async def last_events(
     end = leaf
     while leaf is not None and (most is None or count < most):
         entries = [*await session.get_active_path(leaf=leaf, limit=limit), *entries]
-        if not all(is_plain(entry) or layout.is_event(entry) for entry in entries):
+        if not all(common.is_plain(entry) or layout.is_event(entry) for entry in entries):
             segments = [layout.events_shown(await session.get_active_path(leaf=end))]
             break
         turn = _last_turn(entries)
@@ -315,7 +305,7 @@ class Places:
     """The places of a service."""
 
     def __init__(self) -> None:
-        self._places: Cache[Place] = Cache(_PLACES_MOST)
+        self._places: common.Cache[Place] = common.Cache(_PLACES_MOST)
 
     def note(self, session_id: str, leaf: str, place: Place) -> None:
         """Note the place at a leaf. O(1)."""
@@ -428,7 +418,7 @@ class _Change(NamedTuple):
 async def read(store: Store, places: Places, app_name: str, user_id: str | None) -> JsonObject:
     """Return the state of an app, or of a user of it, by the names it has there. O(state)."""
     scope, key = layout.state_place(app_name, user_id)
-    session = await find_session(store, key, scope)
+    session = await common.find_session(store, key, scope)
     return {} if session is None else fresh((await places.at(session.id, session.leaf_id, store)).state.values)
 
 
@@ -470,7 +460,7 @@ async def _change(store: Store, places: Places, app_name: str, user_id: str | No
     scope, key = layout.state_place(app_name, user_id)
     title = f"State of {app_name}" if user_id is None else f"State of {user_id} in {app_name}"
     title = "".join(char if char.isprintable() else "\ufffd" for char in title)
-    session = await find_session(store, key, scope)
+    session = await common.find_session(store, key, scope)
     if session is None:
         return _Change(scope, key, title, None, None, NOTHING, delta, uuid4().hex)
     place = await places.at(session.id, session.leaf_id, store)
@@ -567,7 +557,7 @@ async def _write(
 async def _plan(
     store: Store, event: JsonObject, below: Below, record: JsonObject, entry_id: str, *, is_same_call: bool
 ) -> _Planned:
-    actions = object_in(event.get("actions"))
+    actions = fields_of(event.get("actions"))
     back = actions.get("rewindBeforeInvocationId")
     if isinstance(back, str) and back and below.leaf is not None:
         session = await _session(store, below.session_id)
@@ -611,7 +601,7 @@ async def _below(store: Store, new: NewEvent) -> Below:
     if len(marker) == 2:
         return Below(marker[0], marker[1] or None)
     scope = scope_of(session.app_name, session.user_id)
-    stored = await store.open_session(key_of(session.id.strip()), scope=scope)
+    stored = await store.open_session(common.key_of(session.id.strip()), scope=scope)
     last = await last_events(stored, stored.leaf_id, 1, None)
     seen = session.events[-1].id if session.events else None
     if seen == (last[-1].event["id"] if last else None):
@@ -716,9 +706,9 @@ class FlueSessionService(BaseSessionService):
     and thread.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: common.Target) -> None:
         """Note which store is meant; it is opened when it is first used. Raises `InvalidArgument`. O(1)."""
-        self._access = Access(target)
+        self._access = common.Access(target)
         self._turns = Turns()
         self._places = Places()
 
@@ -743,7 +733,7 @@ class FlueSessionService(BaseSessionService):
             scope, metadata = scope_of(*whose), layout.session_metadata(app_name, user_id, id)
 
             def collect(batch: Atomic) -> Session:
-                session = batch.create_session(key=key_of(id), scope=scope, metadata=metadata)
+                session = batch.create_session(key=common.key_of(id), scope=scope, metadata=metadata)
                 if deltas.own:
                     batch.append_entries(session, [first_state(deltas.own, uuid4().hex)])
                 return session
@@ -791,7 +781,7 @@ class FlueSessionService(BaseSessionService):
 
         async def read(store: Store) -> list[AdkSession]:
             shared: dict[Whose, JsonObject] = {}
-            listed: list[AdkSession] = []
+            sessions: list[AdkSession] = []
             infos = await _listed(store, app_name, user_id)
             await self._places.meet(infos, store)
             for info in infos:
@@ -803,8 +793,8 @@ class FlueSessionService(BaseSessionService):
                 except SessionNotFound:
                     continue  # deleted since it was listed
                 state = {**fresh(place.state.values), **fresh(shared[whose])}
-                listed.append(_service_session(whose, info, state, place.timestamp))
-            return listed
+                sessions.append(_service_session(whose, info, state, place.timestamp))
+            return sessions
 
         sessions = await self._access.run(read)
         sessions.sort(key=lambda session: (session.last_update_time, session.user_id, session.id))
@@ -903,7 +893,7 @@ def _stripped(session_id: str) -> str:
 
 
 async def _find(store: Store, whose: Whose, session_id: str) -> Session | None:
-    return await find_session(store, key_of(_stripped(session_id)), scope_of(*whose))
+    return await common.find_session(store, common.key_of(_stripped(session_id)), scope_of(*whose))
 
 
 async def _listed(store: Store, app_name: str, user_id: str | None) -> list[SessionInfo]:
@@ -921,7 +911,7 @@ def _service_session(whose: Whose, info: SessionInfo, state: JsonObject, timesta
     session = AdkSession(
         app_name=whose.app_name,
         user_id=whose.user_id,
-        id=id_of(info.key or "", info.metadata),
+        id=common.id_of(info.key or "", info.metadata),
         state=state,
         last_update_time=info.created_us / 1_000_000 if timestamp is None else timestamp,
     )
@@ -943,8 +933,8 @@ async def copy_sessions(source: BaseSessionService, target: FlueSessionService, 
     services do. O(events).
     """
     copied = 0
-    for listed in (await source.list_sessions(app_name=app_name)).sessions:
-        user_id, id = listed.user_id, listed.id
+    for outline in (await source.list_sessions(app_name=app_name)).sessions:
+        user_id, id = outline.user_id, outline.id
         session = await source.get_session(app_name=app_name, user_id=user_id, session_id=id)
         if session is None:
             continue

@@ -18,14 +18,14 @@ from uuid import uuid4
 from google.adk.sessions.state import State as StateNames
 from pydantic_core import to_jsonable_python
 
-from flue_py.adapters.common import list_in, metadata_of, object_in, shown_groups
+from flue_py.adapters.common import metadata_of, shown_groups
 from flue_py.compaction.plan import estimate_context_tokens
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.json import JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import COMPACTION, MESSAGE, SUMMARIZED_ROLES, SYSTEM
 from flue_py.core.usage import read_reported
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
-from flue_py.providers.base import Leftovers, difference, restored
+from flue_py.providers.base import Leftovers, difference, fields_of, listed, restored
 from flue_py.providers.gemini import part_from_gemini, printed_part
 from flue_py.sessions.session import Session
 
@@ -60,7 +60,7 @@ def part_of_ours(part: JsonObject, number: int) -> JsonValue:
 
 def result_of_ours(part: JsonObject, number: int, agent: JsonValue) -> JsonObject:
     """Return a part with a function's response as a message of ours: the result of a tool. O(size)."""
-    response = object_in(part["functionResponse"])
+    response = fields_of(part["functionResponse"])
     returned = response.get("response")
     plain = returned.get("result") if isinstance(returned, dict) and len(returned) == 1 else None
     return {
@@ -98,8 +98,8 @@ def text_of(content: JsonValue) -> str:
 
 def with_usual_base64(content: JsonValue) -> JsonValue:
     """Return a content whose files are in the base64 that everybody reads; ADK prints the one for URLs. O(size)."""
-    for part in list_in(object_in(content).get("parts")):
-        inline = object_in(object_in(part).get("inlineData"))
+    for part in listed(fields_of(content).get("parts")):
+        inline = fields_of(fields_of(part).get("inlineData"))
         if isinstance(data := inline.get("data"), str):
             inline["data"] = b64encode(b64decode(data.replace("-", "+").replace("_", "/"))).decode()
     return content
@@ -272,7 +272,7 @@ def is_part(record: JsonObject) -> bool:
 
 def state_delta(event: JsonObject) -> JsonObject:
     """Return how an event changes the state. O(1)."""
-    return object_in(object_in(event.get("actions")).get("stateDelta"))
+    return fields_of(fields_of(event.get("actions")).get("stateDelta"))
 
 
 def delta_of(entry: Entry) -> JsonObject:
@@ -283,7 +283,7 @@ def delta_of(entry: Entry) -> JsonObject:
 def _own_fields(entry: Entry, record: JsonObject) -> JsonObject:
     """Return the fields of the event that an entry ends which its message does not have."""
     text = record.get(_TEXT)
-    return object_in(
+    return fields_of(
         json.loads(text) if isinstance(text, str) else entry.fields if entry.kind == EVENT else record.get("set")
     )
 
@@ -305,7 +305,7 @@ def _messages_of(event: JsonObject) -> list[JsonObject]:
     author = event.get("author")
     messages: list[JsonObject] = []
     run: list[JsonValue] = []
-    for number, part in enumerate(list_in(object_in(event.get("content")).get("parts"))):
+    for number, part in enumerate(listed(fields_of(event.get("content")).get("parts"))):
         if not isinstance(part, dict):
             return []
         if isinstance(part.get("functionResponse"), dict):
@@ -326,7 +326,7 @@ def _messages_of(event: JsonObject) -> list[JsonObject]:
 
 
 def _message(parts: list[JsonValue], author: JsonValue) -> JsonObject:
-    first = object_in(parts[0])
+    first = fields_of(parts[0])
     content = first["text"] if len(parts) == 1 and first.get("type") == "text" else parts
     if author == "user":
         return {"role": "user", "content": content}
@@ -343,7 +343,7 @@ def _answered(event: JsonObject, message: JsonObject) -> JsonObject:
             fields["provider"] = "google"
     if isinstance(event.get("usageMetadata"), dict):
         fields["usage"] = event["usageMetadata"]
-    calls = any(object_in(part).get("type") == "toolCall" for part in list_in(message.get("content")))
+    calls = any(fields_of(part).get("type") == "toolCall" for part in listed(message.get("content")))
     if "errorCode" in event:
         fields["stopReason"] = "error"
         fields["errorMessage"] = str(event.get("errorMessage") or event["errorCode"])
@@ -391,10 +391,10 @@ def _difference(messages: Sequence[JsonObject], event: JsonObject, entry_id: str
     ours, theirs = printed.get("content"), event.get("content")
     parts: JsonObject = {}
     if isinstance(ours, dict) and isinstance(theirs, dict):
-        pairs = zip(list_in(ours["parts"]), list_in(theirs.get("parts")), strict=True)
+        pairs = zip(listed(ours["parts"]), listed(theirs.get("parts")), strict=True)
         for number, (our_part, their_part) in enumerate(pairs):
             if our_part != their_part or _sorted_text(our_part) != _sorted_text(their_part):
-                parts[str(number)] = difference(object_in(our_part), object_in(their_part))
+                parts[str(number)] = difference(fields_of(our_part), fields_of(their_part))
         event = {**event, "content": {**theirs, "parts": ours["parts"]}}
     changes = difference(printed, event)
     if parts:
@@ -402,7 +402,7 @@ def _difference(messages: Sequence[JsonObject], event: JsonObject, entry_id: str
     changed = changes.get("set")
     if isinstance(changed, dict) and isinstance(changed.get("content"), dict) and "content" in printed:
         # Only the role can be another one: the parts are told above.
-        changes["role"] = object_in(event["content"]).get("role")
+        changes["role"] = fields_of(event["content"]).get("role")
         del changed["content"]
     return changes
 
@@ -428,7 +428,7 @@ def _restored(entries: Sequence[Entry], record: JsonObject) -> JsonObject:
         if isinstance(parts, dict):
             content["parts"] = [
                 restored(part, parts.get(str(number))) if isinstance(part, dict) else part
-                for number, part in enumerate(list_in(content["parts"]))
+                for number, part in enumerate(listed(content["parts"]))
             ]
         if "role" in record:
             content["role"] = record["role"]
@@ -451,7 +451,7 @@ def _event_by_hand(entry: Entry) -> JsonObject | None:
     event: JsonObject = {"id": entry.id, "invocationId": entry.id, "timestamp": entry.created_us / 1_000_000}
     printed = _printed([entry.fields], entry.id)
     if isinstance(content := printed.get("content"), dict):
-        content["parts"] = [part for part in list_in(content["parts"]) if part]
+        content["parts"] = [part for part in listed(content["parts"]) if part]
     if "usageMetadata" in printed:
         printed["usageMetadata"] = _usage(printed["usageMetadata"])
     author = "user" if entry.role in SYSTEM else printed.get("author") or "model"
@@ -550,7 +550,7 @@ def _is_within(span: _Span, later: Sequence[_Span]) -> bool:
 
 
 def _span(event: JsonObject) -> _Span | None:
-    compaction = object_in(object_in(event.get("actions")).get("compaction"))
+    compaction = fields_of(fields_of(event.get("actions")).get("compaction"))
     start, end, content = (compaction.get(name) for name in ("startTimestamp", "endTimestamp", "compactedContent"))
     if not isinstance(start, (int, float)) or not isinstance(end, (int, float)) or not isinstance(content, dict):
         return None
@@ -558,7 +558,7 @@ def _span(event: JsonObject) -> _Span | None:
 
 
 def _text(parts: JsonValue) -> str:
-    texts = [part for part in map(object_in, list_in(parts)) if part.get("text") and not part.get("thought")]
+    texts = [part for part in map(fields_of, listed(parts)) if part.get("text") and not part.get("thought")]
     return "\n".join(str(part["text"]) for part in texts)
 
 
@@ -677,7 +677,7 @@ def printed_event(event: Event) -> JsonObject:
     _set_exactly(printed, event)
     # Fields with a serializer of their own are printed whatever they hold.
     printed = {name: value for name, value in printed.items() if value is not None}
-    actions = object_in(printed.pop("actions", None))
+    actions = fields_of(printed.pop("actions", None))
     printed_actions: JsonObject = {name: value for name, value in actions.items() if value is not None}
     temporary = StateNames.TEMP_PREFIX
     delta = {name: value for name, value in event.actions.state_delta.items() if not name.startswith(temporary)}
@@ -739,13 +739,13 @@ def _printing_printed(value: object, where: str) -> JsonValue:
 
 def _set_exactly(printed: JsonObject, event: Event) -> None:
     """Put the values of fields that may hold anything, if printing has changed them."""
-    printed_parts = list_in(object_in(printed.get("content")).get("parts"))
+    printed_parts = listed(fields_of(printed.get("content")).get("parts"))
     parts = event.content.parts if event.content is not None else None
     for part_printed, part in zip(printed_parts, parts or (), strict=True):
         if not isinstance(part_printed, dict):
             continue
         for alias, name, field in _OPEN_PARTS:
-            function = object_in(part_printed.get(alias))
+            function = fields_of(part_printed.get(alias))
             if field in function:
                 function[field] = _exact(function[field], getattr(getattr(part, name), field))
         if "partMetadata" in part_printed:
@@ -763,11 +763,11 @@ def _set_actions_exactly(printed: JsonValue, event: Event) -> None:
     for alias, value in (("agentState", actions.agent_state), ("setModelResponse", actions.set_model_response)):
         if value is not None:
             printed[alias] = _exact(printed.get(alias), value)
-    confirmations = object_in(printed.get("requestedToolConfirmations"))
+    confirmations = fields_of(printed.get("requestedToolConfirmations"))
     for id, confirmation in actions.requested_tool_confirmations.items():
         if confirmation.payload is not None:
             _set_payload(confirmations.get(id), confirmation.payload)
-    widgets = list_in(printed.get("renderUiWidgets"))
+    widgets = listed(printed.get("renderUiWidgets"))
     for printed_widget, widget in zip(widgets, actions.render_ui_widgets or (), strict=True):
         _set_payload(printed_widget, widget.payload)
 

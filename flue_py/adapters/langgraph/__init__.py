@@ -29,7 +29,7 @@ from msgspec.structs import replace
 
 from flue_py.adapters.common import Access, Cache, Target, Work, find_session
 from flue_py.adapters.langgraph import layout
-from flue_py.adapters.langgraph.layout import ThreadOwned, entry_id, release
+from flue_py.adapters.langgraph.layout import Address, Place, Record, ThreadOwned, Values, entry_id, release
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, encode_json
 from flue_py.errors import (
@@ -66,7 +66,7 @@ class Live:
     """A session of a store. A write by others since it was read is a conflict."""
 
     def __init__(self, store: Store, session: Session) -> None:
-        self.recent: dict[str, layout.Record] = {}
+        self.recent: dict[str, Record] = {}
         self._store = store
         self._session = session
 
@@ -121,7 +121,7 @@ class Desks:
         self._desks: Cache[_Desk] = Cache(_PLACES)
 
     async def write(
-        self, store: Store, address: layout.Address, owner: str | None, work: Callable[[layout.Place], Awaitable[None]]
+        self, store: Store, address: Address, owner: str | None, work: Callable[[Place], Awaitable[None]]
     ) -> None:
         """Call ``work`` with the session of an address; again, with the session read anew, if others have written.
 
@@ -152,7 +152,7 @@ class Desks:
                     return
 
 
-async def _has_checkpoint(store: Store, address: layout.Address) -> bool:
+async def _has_checkpoint(store: Store, address: Address) -> bool:
     """Return whether there is a thread that has the checkpoint of an address, under whichever number. Two reads."""
     session = await find_session(store, address.key)
     if session is None or address.checkpoint is None:
@@ -168,9 +168,9 @@ Below: TypeAlias = dict[str, tuple[layout.Line, tuple[Any, ...]]]
 
 async def tuples_of(
     session: Session,
-    address: layout.Address,
-    records: Sequence[layout.Record],
-    values: layout.Values,
+    address: Address,
+    records: Sequence[Record],
+    values: Values,
     lines: layout.Lines,
 ) -> list[CheckpointTuple]:
     """Return checkpoints with their values and the writes at them: a few reads, however many they are."""
@@ -204,9 +204,7 @@ async def tuples_of(
     return tuples
 
 
-async def _line(
-    session: Session, record: layout.Record, below: Below, values: layout.Values, lines: layout.Lines
-) -> tuple[Any, ...]:
+async def _line(session: Session, record: Record, below: Below, values: Values, lines: layout.Lines) -> tuple[Any, ...]:
     if layout.LINE not in record.values.values():
         return ()
     child = below.get(record.id)
@@ -219,7 +217,7 @@ async def _line(
     return line
 
 
-async def _loaded(session: Session, records: Sequence[layout.Record]) -> Mapping[JsonValue, JsonValue]:
+async def _loaded(session: Session, records: Sequence[Record]) -> Mapping[JsonValue, JsonValue]:
     stored_values = (stored for record in records for stored in record.values.values())
     ids = [*{str(stored["at"]) for stored in stored_values if isinstance(stored, dict) and "at" in stored}]
     entries = await session.get_entries(ids) if ids else []
@@ -246,7 +244,7 @@ class Filled(Frozen):
     """The entries that come before a checkpoint's own, the checkpoint with all of its fields, and its messages."""
 
     entries: list[NewEntry]
-    record: layout.Record
+    record: Record
     line: tuple[layout.Kept, ...] | None = None
 
 
@@ -260,12 +258,10 @@ class Checkpoints(layout.Finding):
         self._free: Cache[int] = Cache(_NUMBERS)
         """The number of the next writes of a checkpoint."""
 
-    async def put(
-        self, store: Store, address: layout.Address, put: Put, values: layout.Values, owner: str | None
-    ) -> None:
+    async def put(self, store: Store, address: Address, put: Put, values: Values, owner: str | None) -> None:
         """Store a checkpoint. One transaction. Raises `ThreadOwned`, and the serializer's errors. O(new values)."""
 
-        async def work(place: layout.Place) -> None:
+        async def work(place: Place) -> None:
             await self._begin(place, put.parent, values)
             fill = partial(self._filled, place, put, values)
             record, line = await self.put_at(place, put.checkpoint["id"], put.parent, fill)
@@ -276,11 +272,11 @@ class Checkpoints(layout.Finding):
 
     async def put_at(
         self,
-        place: layout.Place,
+        place: Place,
         id: str,
         parent: str | None,
-        fill: Callable[[layout.Record, layout.Record | None, str | None], Awaitable[Filled]],
-    ) -> tuple[layout.Record, tuple[layout.Kept, ...] | None]:
+        fill: Callable[[Record, Record | None, str | None], Awaitable[Filled]],
+    ) -> tuple[Record, tuple[layout.Kept, ...] | None]:
         """Store a checkpoint below its parent, and return it with its messages, if these are known.
 
         ``fill`` is given the checkpoint as far as it is known, the one above it and the entry that its own come below,
@@ -291,7 +287,7 @@ class Checkpoints(layout.Finding):
         high = "" if at_leaf is None else at_leaf.high
         if at_leaf is not None and id <= high and not place.metadata.get(layout.UNORDERED):
             await place.note({layout.UNORDERED: True})
-        filled = await fill(layout.Record("", id, parent, None, None, {}, {}, high=max(id, high)), under, below)
+        filled = await fill(Record("", id, parent, None, None, {}, {}, high=max(id, high)), under, below)
         is_newest = at_leaf is None or id >= high
         sure = at_leaf is None or id > high
         below = filled.entries[-1].id if filled.entries else below
@@ -299,14 +295,14 @@ class Checkpoints(layout.Finding):
 
     async def _add(
         self,
-        place: layout.Place,
+        place: Place,
         entries: Sequence[NewEntry],
-        record: layout.Record,
+        record: Record,
         below: str | None,
         *,
         newest: bool = True,
         sure: bool = True,
-    ) -> layout.Record:
+    ) -> Record:
         """Store a checkpoint's entry behind those that come before it, under the first id that is free.
 
         ``sure`` says that no checkpoint of its id was put here before.
@@ -331,7 +327,7 @@ class Checkpoints(layout.Finding):
             place.recent[record.id] = record
             return record
 
-    async def _begin(self, place: layout.Place, parent: str | None, values: layout.Values) -> None:
+    async def _begin(self, place: Place, parent: str | None, values: Values) -> None:
         """Store the checkpoint that stands for entries of others, if it is the one to write below.
 
         Raises `LeafConflict` if they have added them since that one was read.
@@ -352,8 +348,8 @@ class Checkpoints(layout.Finding):
             await self._add(place, (), added, place.leaf_id)
 
     async def _below(
-        self, place: layout.Place, at_leaf: layout.Record | None, parent: str | None
-    ) -> tuple[layout.Record | None, str | None]:
+        self, place: Place, at_leaf: Record | None, parent: str | None
+    ) -> tuple[Record | None, str | None]:
         """Return the checkpoint that a new one stands below, and the entry that its own come below."""
         under = at_leaf
         if parent is not None and (at_leaf is None or at_leaf.id != parent):
@@ -363,16 +359,16 @@ class Checkpoints(layout.Finding):
         is_at_leaf = under is at_leaf and await self._is_right_below(place, under)
         return under, place.leaf_id if is_at_leaf else under.entry_id
 
-    async def _found(self, place: layout.Place, checkpoint_id: str) -> layout.Record | None:
+    async def _found(self, place: Place, checkpoint_id: str) -> Record | None:
         return place.recent.get(checkpoint_id) or await self.find(place, checkpoint_id)
 
     async def _filled(
         self,
-        place: layout.Place,
+        place: Place,
         put: Put,
-        values: layout.Values,
-        record: layout.Record,
-        under: layout.Record | None,
+        values: Values,
+        record: Record,
+        under: Record | None,
         below: str | None,
     ) -> Filled:
         """Return the entries that come before the checkpoint's own, and the checkpoint with all of its fields."""
@@ -429,10 +425,10 @@ class Checkpoints(layout.Finding):
     async def put_writes(
         self,
         store: Store,
-        address: layout.Address,
+        address: Address,
         writes: Sequence[tuple[str, object]],
         task: tuple[str, str],
-        values: layout.Values,
+        values: Values,
         owner: str | None,
     ) -> None:
         """Store the writes of a task, its id and its path, at a checkpoint. One transaction. O(size)."""
@@ -444,14 +440,14 @@ class Checkpoints(layout.Finding):
         ]
         data: JsonObject = {"checkpoint": checkpoint, "task": task[0], "path": task[1], "writes": stored}
 
-        async def work(place: layout.Place) -> None:
+        async def work(place: Place) -> None:
             if await self._found(place, checkpoint) is None:
                 await self._begin(place, checkpoint, values)
             await self.put_writes_into(place, checkpoint, data)
 
         await self._desks.write(store, address, owner, work)
 
-    async def put_writes_into(self, place: layout.Place, checkpoint_id: str, data: JsonObject) -> None:
+    async def put_writes_into(self, place: Place, checkpoint_id: str, data: JsonObject) -> None:
         """Store the writes of a task, as their entry has them. Raises `LeafConflict`, too."""
         at_leaf = await self._at_leaf(place)
         under = at_leaf
@@ -497,7 +493,7 @@ class Draft:
     """A session that is still to be made: a fork of ``base``, or one with an empty history."""
 
     def __init__(self, store: Store, base: Session | None, metadata: JsonObject) -> None:
-        self.recent: dict[str, layout.Record] = {}
+        self.recent: dict[str, Record] = {}
         self._store = store
         self._base = base
         self.metadata: dict[str, JsonValue] = dict(metadata)
@@ -584,17 +580,17 @@ def _entry(new: NewEntry) -> Entry:
     return Entry(str(new.id), new.parent_id, None, new.kind, new.role, new.source, 0, 0, 0, 0, new.payload, new.extra)
 
 
-async def add_copies(checkpoints: Checkpoints, source: Session, draft: Draft, records: Sequence[layout.Record]) -> None:
+async def add_copies(checkpoints: Checkpoints, source: Session, draft: Draft, records: Sequence[Record]) -> None:
     """Put checkpoints of a session into a draft, parents first, with the writes at them. O(their values)."""
-    origins: dict[str, layout.Record] = {}
+    origins: dict[str, Record] = {}
     for record in records:
         await _add_copy(checkpoints, source, draft, record, origins)
 
 
 async def _add_copy(
-    checkpoints: Checkpoints, source: Session, draft: Draft, record: layout.Record, origins: dict[str, layout.Record]
+    checkpoints: Checkpoints, source: Session, draft: Draft, record: Record, origins: dict[str, Record]
 ) -> None:
-    async def filled(new: layout.Record, under: layout.Record | None, below: str | None) -> Filled:
+    async def filled(new: Record, under: Record | None, below: str | None) -> Filled:
         origin = None if under is None else origins.get(under.entry_id, under)
         entries: list[NewEntry] = []
         values: dict[str, JsonValue] = {}
@@ -650,7 +646,7 @@ def _built(message: Entry, removed: Sequence[Entry], id: str, parent: str | None
 
 
 async def delta_history(
-    store: Store, *, checkpoints: Checkpoints, values: layout.Values, address: layout.Address, channels: Sequence[str]
+    store: Store, *, checkpoints: Checkpoints, values: Values, address: Address, channels: Sequence[str]
 ) -> Mapping[str, DeltaChannelHistory]:
     """Return the writes to each channel above a checkpoint, oldest first, back to where its value is stored."""
     history: dict[str, DeltaChannelHistory] = {channel: {"writes": []} for channel in channels}
@@ -688,13 +684,13 @@ def _take(
 
 
 async def ancestors(
-    checkpoints: Checkpoints, session: Session, record: layout.Record, channels: Sequence[str]
-) -> list[layout.Record]:
+    checkpoints: Checkpoints, session: Session, record: Record, channels: Sequence[str]
+) -> list[Record]:
     """Return the checkpoints above one, nearest first, as far as a channel has no value. One read for each."""
-    chain: list[layout.Record] = []
+    chain: list[Record] = []
     met = {record.id}
     remaining = set(channels)
-    at: layout.Record | None = record
+    at: Record | None = record
     while remaining and at is not None and at.parent is not None and at.parent not in met:
         met.add(at.parent)
         at = await checkpoints.find(session, at.parent)
@@ -713,29 +709,29 @@ _OVERTAKEN = (LeafConflict, RevisionConflict, SessionExists, SessionNotFound)
 class _Part(Frozen):
     """A namespace of a thread, as it was at a revision, and the checkpoints that are copied, oldest first."""
 
-    address: layout.Address
+    address: Address
     session: Session
     revision: int
-    records: list[layout.Record]
+    records: list[Record]
 
 
 async def delete_thread(store: Store, *, thread: str) -> None:
     """Delete a thread with its namespaces. O(entries)."""
-    session = await find_session(store, layout.Address(thread).key)
+    session = await find_session(store, Address(thread).key)
     if session is not None:
         await store.delete_session_tree(session.ref)
 
 
-async def delete_runs(store: Store, *, runs: frozenset[str], checkpoints: Checkpoints, values: layout.Values) -> None:
+async def delete_runs(store: Store, *, runs: frozenset[str], checkpoints: Checkpoints, values: Values) -> None:
     """Delete the checkpoints whose metadata name one of the runs."""
     if not runs:
         return
 
-    def stays(record: layout.Record) -> bool:
+    def stays(record: Record) -> bool:
         metadata = values.loaded(record.metadata)
         return not isinstance(metadata, dict) or metadata.get("run_id") not in runs
 
-    async def left(session: Session) -> list[layout.Record]:
+    async def left(session: Session) -> list[Record]:
         records = await checkpoints.all(session)
         newest = await checkpoints.newest(session, values)
         # Entries of others behind the last checkpoint are of no run.
@@ -752,7 +748,7 @@ async def delete_runs(store: Store, *, runs: frozenset[str], checkpoints: Checkp
 
 
 async def prune(
-    store: Store, *, threads: Sequence[str], keep_latest: bool, checkpoints: Checkpoints, values: layout.Values
+    store: Store, *, threads: Sequence[str], keep_latest: bool, checkpoints: Checkpoints, values: Values
 ) -> None:
     """Keep the newest checkpoint of each namespace of the threads, or nothing."""
     newest = partial(_newest_and_needed, checkpoints, values)
@@ -764,7 +760,7 @@ async def prune(
 
 
 async def _keep(
-    store: Store, thread: str, choose: Callable[[Session], Awaitable[list[layout.Record]]], checkpoints: Checkpoints
+    store: Store, thread: str, choose: Callable[[Session], Awaitable[list[Record]]], checkpoints: Checkpoints
 ) -> None:
     """Write a thread anew with the chosen checkpoints of each of its sessions, unless these are all."""
     for attempt in range(_RETRIES):
@@ -786,7 +782,7 @@ async def _keep(
             return
 
 
-async def _newest_and_needed(checkpoints: Checkpoints, values: layout.Values, session: Session) -> list[layout.Record]:
+async def _newest_and_needed(checkpoints: Checkpoints, values: Values, session: Session) -> list[Record]:
     newest = await checkpoints.newest(session, values)
     if newest is None:
         return []
@@ -827,11 +823,11 @@ async def copy_thread(store: Store, *, source: str, target: str, checkpoints: Ch
         parts = await layout.sessions_of_thread(store, source)
         if not parts:
             raise SessionNotFound(source)
-        if await find_session(store, layout.Address(target).key) is not None:
+        if await find_session(store, Address(target).key) is not None:
             raise InvalidArgument(f"thread {target!r} is there already; delete it first, or copy to another")
         forks: list[tuple[_Part, Draft]] = []
         for address, session in parts:
-            place, revision = layout.Address(target, address.namespace), session.revision
+            place, revision = Address(target, address.namespace), session.revision
             metadata = place.metadata() | (await layout.numbers_of(session)).to_metadata()
             if session.metadata.get(layout.UNORDERED):
                 metadata[layout.UNORDERED] = True
@@ -862,7 +858,7 @@ async def _write_forks(store: Store, forks: Sequence[tuple[_Part, Draft]]) -> No
             main = draft.write(batch, fork, main, part.address.namespace)
 
 
-async def _on_branches(session: Session, draft: Draft, checkpoints: Checkpoints) -> list[layout.Record]:
+async def _on_branches(session: Session, draft: Draft, checkpoints: Checkpoints) -> list[Record]:
     """Return the checkpoints of a session that its fork does not see, or of which it does not see all writes."""
     records = await checkpoints.all(session)
     writes = await layout.entries_of_writes(session, [record.entry_id for record in records])
@@ -881,9 +877,9 @@ _MOST = 1000
 class _Stream(Struct):
     """The checkpoints of one session: those that were read and are still to be returned, and where to go on."""
 
-    address: layout.Address
+    address: Address
     session_id: str
-    found: list[layout.Record] = field(default_factory=list)
+    found: list[Record] = field(default_factory=list)
     after: str | None = None
     is_begun: bool = False
     is_read: bool = False
@@ -894,8 +890,8 @@ class Listing(Struct):
     """One call of ``list``: which checkpoints it is for, how many are left of its limit, and how far it is."""
 
     checkpoints: Checkpoints
-    values: layout.Values
-    address: layout.Address | None
+    values: Values
+    address: Address | None
     has_namespace: bool
     filter: Mapping[str, object]
     before: str | None
@@ -907,7 +903,7 @@ class Listing(Struct):
         if self.streams is None:
             self.streams = await self._opened(store)
         size = _LISTING_PAGE if self.left is None else max(0, min(_LISTING_PAGE, self.left))
-        picks: list[tuple[_Stream, layout.Record]] = []
+        picks: list[tuple[_Stream, Record]] = []
         while len(picks) < size:
             for stream in self.streams:
                 if not stream.found and not stream.is_read:
@@ -957,7 +953,7 @@ class Listing(Struct):
                 stream.after = page[-1].entry_id
             stream.found = [record for record in page if self._is_asked(record)]
 
-    def _is_asked(self, record: layout.Record) -> bool:
+    def _is_asked(self, record: Record) -> bool:
         if self.before is not None and record.id >= self.before:
             return False
         if not self.filter:
@@ -967,7 +963,7 @@ class Listing(Struct):
             metadata.get(field) == value for field, value in self.filter.items()
         )
 
-    async def _tuples(self, store: Store, picks: list[tuple[_Stream, layout.Record]]) -> list[CheckpointTuple]:
+    async def _tuples(self, store: Store, picks: list[tuple[_Stream, Record]]) -> list[CheckpointTuple]:
         by_session: dict[str, list[int]] = {}
         for place, (stream, _) in enumerate(picks):
             by_session.setdefault(stream.session_id, []).append(place)
@@ -1272,8 +1268,8 @@ class FlueSaver(BaseCheckpointSaver[str]):
     # for both kinds of calls
 
     @property
-    def _values(self) -> layout.Values:
-        return layout.Values(self.serde, is_default=self.serde is BaseCheckpointSaver.serde)
+    def _values(self) -> Values:
+        return Values(self.serde, is_default=self.serde is BaseCheckpointSaver.serde)
 
     def _listing(
         self,

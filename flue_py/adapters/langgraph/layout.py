@@ -43,17 +43,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from msgspec import field as dataclasse_field
 from msgspec.structs import replace
 
-from flue_py.adapters.common import (
-    FRAMEWORK_ID,
-    PROMPT,
-    Cache,
-    context,
-    find_session,
-    id_of,
-    is_plain,
-    key_of,
-    metadata_of,
-)
+from flue_py.adapters import common
 from flue_py.core.context import latest_compaction, project_kept, uncompaction
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.json import Frozen, JsonObject, JsonValue
@@ -721,8 +711,8 @@ async def begun_by_hand(session: Session | Place, last: Record | None, values: V
     added = [entry.id for entry in path[since:] if _is_of_others(entry)]
     if not added:
         return None
-    ids = tuple(entry.id for entry in context(path))
-    line = Line(len(ids), None, ids, added[-1], None if all(map(is_plain, path)) else leaf)
+    ids = tuple(entry.id for entry in common.context(path))
+    line = Line(len(ids), None, ids, added[-1], None if all(map(common.is_plain, path)) else leaf)
     number = int(sha256(added[-1].encode()).hexdigest()[:10], 16) + 1
     if last is None:
         id = f"{_FIRST}{number:012x}"
@@ -866,8 +856,8 @@ class Finding:
     """The checkpoints of all threads of a store, as they are found."""
 
     def __init__(self) -> None:
-        self._records: Cache[Record] = Cache(_RECORDS)
-        self._above: Cache[str] = Cache(_RECORDS)
+        self._records: common.Cache[Record] = common.Cache(_RECORDS)
+        self._above: common.Cache[str] = common.Cache(_RECORDS)
         """The entry of the checkpoint above an entry with writes."""
 
     async def find(self, session: Session | Place, checkpoint_id: str) -> Record | None:
@@ -975,7 +965,7 @@ class Lines:
     """The lines of messages that this process knows."""
 
     def __init__(self) -> None:
-        self._known: Cache[tuple[Kept, ...]] = Cache(_LINES)
+        self._known: common.Cache[tuple[Kept, ...]] = common.Cache(_LINES)
 
     def note(self, session: Session | Place, entry_id: str, messages: tuple[Kept, ...]) -> None:
         """Remember the line of a checkpoint."""
@@ -1004,7 +994,7 @@ async def entries_of(session: Session | Place, record: Record) -> list[Entry]:
     shown = (
         {}
         if line.base is None
-        else {entry.id: entry for entry in context(await session.get_active_path(leaf=line.base))}
+        else {entry.id: entry for entry in common.context(await session.get_active_path(leaf=line.base))}
     )
     pairs = zip(ids, await session.get_entries(ids), strict=True)
     entries = [entry for id, stored in pairs if (entry := shown.get(id, stored)) is not None]
@@ -1080,9 +1070,11 @@ def changed_line(
     removed_ids = [id for _, id in removed]
     summaries = {entry.id for entry in path if entry.kind == COMPACTION}
     compaction = latest_compaction(path)
-    if compaction is not None and any(id.removesuffix(PROMPT) in summaries for id in removed_ids):
+    if compaction is not None and any(id.removesuffix(common.PROMPT) in summaries for id in removed_ids):
         # The other summaries go with it, and come back as messages with those behind them.
-        first = next((at for at, (_, id) in enumerate(stays) if id.removesuffix(PROMPT) in summaries), len(stays))
+        first = next(
+            (at for at, (_, id) in enumerate(stays) if id.removesuffix(common.PROMPT) in summaries), len(stays)
+        )
         stays, removed = stays[:first], [*stays[first:], *removed]
         stay_ids = {id for _, id in stays}
         removed_ids = [item.entry_id for item in project_kept(path) if item.entry_id not in stay_ids]
@@ -1221,7 +1213,7 @@ class Address(Frozen):
     @property
     def key(self) -> str:
         """The key of the session."""
-        return key_of(self._name)
+        return common.key_of(self._name)
 
     @property
     def _name(self) -> str:
@@ -1232,7 +1224,7 @@ class Address(Frozen):
 
     def metadata(self) -> JsonObject:
         """Return the metadata of the session that say its name and namespace."""
-        metadata: JsonObject = {FRAMEWORK: "langgraph", **metadata_of(self._name)}
+        metadata: JsonObject = {FRAMEWORK: "langgraph", **common.metadata_of(self._name)}
         if self.namespace:
             metadata[NAMESPACE] = self.namespace
         return metadata
@@ -1263,8 +1255,8 @@ def configurable_of(config: RunnableConfig) -> Mapping[str, object]:
 
 def address_of_session(key: str, metadata: Mapping[str, JsonValue]) -> Address:
     """Return the address that a session has, from its key and its metadata."""
-    name = id_of(key, metadata)
-    if name.startswith("\0") and FRAMEWORK_ID in metadata:
+    name = common.id_of(key, metadata)
+    if name.startswith("\0") and common.FRAMEWORK_ID in metadata:
         thread, namespace = json.loads(name[1:])
         return Address(str(thread), str(namespace))
     namespace = str(metadata.get(NAMESPACE) or "")
@@ -1273,7 +1265,7 @@ def address_of_session(key: str, metadata: Mapping[str, JsonValue]) -> Address:
 
 async def session_to_write(store: Store, address: Address, owner: str | None) -> Session:
     """Return the session of a namespace, made if need be, and claimed for the owner. Raises `ThreadOwned`."""
-    session = await find_session(store, address.key) or await _new_session(store, address, owner)
+    session = await common.find_session(store, address.key) or await _new_session(store, address, owner)
     while True:
         metadata = session.metadata
         current_owner = metadata.get(OWNER)
@@ -1315,7 +1307,7 @@ async def _new_session(store: Store, address: Address, owner: str | None) -> Ses
 
 async def sessions_of_thread(store: Store, thread: str) -> list[tuple[Address, Session]]:
     """Return the sessions of a thread, that of the graph itself first; none if it has no session. O(namespaces)."""
-    main = await find_session(store, Address(thread).key)
+    main = await common.find_session(store, Address(thread).key)
     if main is None:
         return []
     sessions = [(Address(thread), main)]

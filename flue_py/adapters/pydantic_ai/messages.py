@@ -334,28 +334,15 @@ def _spaced_text(value: JsonValue) -> str:
 # To theirs
 
 
-_NAMED: JsonObject = {"id": None, "provider_name": None, "provider_details": None}
+_NAMED: JsonObject = dict.fromkeys(("id", "provider_name", "provider_details"))
 _OF_REQUEST: JsonObject = {
-    "timestamp": None,
-    "instructions": None,
-    "run_id": None,
-    "conversation_id": None,
-    "metadata": None,
+    **dict.fromkeys(("timestamp", "instructions", "run_id", "conversation_id", "metadata")),
     "state": "complete",
 }
-_OF_RESPONSE: JsonObject = {
-    "model_id": None,
-    "provider_url": None,
-    "canonical_system": None,
-    "provider_details": None,
-    "provider_response_id": None,
-    "run_id": None,
-    "conversation_id": None,
-    "metadata": None,
-    "workspace_ref": None,
-    "history_digest": None,
-    "failed_attempts": None,
-}
+_OF_RESPONSE: JsonObject = dict.fromkeys((
+    "model_id", "provider_url", "canonical_system", "provider_details", "provider_response_id", "run_id",
+    "conversation_id", "metadata", "workspace_ref", "history_digest", "failed_attempts",
+))  # fmt: skip
 """Fields of which our messages say nothing. They are None for whoever reads a message that does not have them."""
 
 
