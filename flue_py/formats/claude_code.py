@@ -161,11 +161,11 @@ def is_said(row: ClaudeRow) -> bool:
 
 def kept_rows(about: JsonObject) -> tuple[JsonValue, JsonValue]:
     """Return the first and the last row that a compaction keeps: as the ends of a segment, or in a list of all."""
-    segment, listed = about.get("preservedSegment"), about.get("preservedMessages")
+    segment = about.get("preservedSegment")
     if isinstance(segment, dict):
         return segment.get("headUuid"), segment.get("tailUuid")
-    uuids = listed.get("uuids") if isinstance(listed, dict) else None
-    return (uuids[0], uuids[-1]) if isinstance(uuids, list) and uuids else (None, None)
+    uuids = listed(fields_of(about.get("preservedMessages")).get("uuids"))
+    return (uuids[0], uuids[-1]) if uuids else (None, None)
 
 
 def kind_of(row: ClaudeRow) -> str:
@@ -488,12 +488,16 @@ _MERGED, _ENTRY, _ENTRY_OF_TASK = 0, 1, 2
 
 
 class Entries:
-    """Makes the entries of a file, and knows which rows are in which. ``ready`` counts those that can be returned."""
+    """Makes the entries of a file, and knows which rows are in which. ``ready`` counts those that can be returned.
+
+    ``nodes`` are the steps that rows are in, as far back as they are remembered: rows that name one of them as their
+    parent hang below its step.
+    """
 
     def __init__(self, notes: kit.Notes) -> None:
         self._notes = notes
         self._ids = kit.IdTable()
-        self._nodes: kit.Recent[Node] = kit.Recent(REMEMBERED)
+        self.nodes: kit.Recent[Node] = kit.Recent(REMEMBERED)
         self._branch_titles: kit.Recent[tuple[Chain, kit.TitleChange]] = kit.Recent(1000)
         self.ready = 0
 
@@ -510,14 +514,6 @@ class Entries:
         """Return whether there was a row or an entry of this name."""
         return self._ids.get(uuid) is not None
 
-    def belongs(self, uuid: str, node: Node) -> None:
-        """Note that rows that name this one as their parent hang below a step."""
-        self._nodes.put(uuid, node)
-
-    def step_of(self, uuid: str) -> Node | None:
-        """Return the step that a row is in, where it is remembered."""
-        return self._nodes.get(uuid)
-
     def entry_as_step(self, chain: Chain, uuid: str) -> Node | None:
         """Return an entry of the main session, however far back, as a step to hang something below."""
         return Node(chain, uuid, uuid) if chain.parent is None and self._ids.get(uuid) == _ENTRY else None
@@ -527,7 +523,7 @@ class Entries:
         name = row.parent
         if name is None:
             return None
-        node = self._nodes.get(name)
+        node = self.nodes.get(name)
         if node is None:
             node = self.entry_as_step(chain, name)
             if node is None:
@@ -537,7 +533,7 @@ class Entries:
                     return None
                 why = "which was merged or left out too far back" if self.is_known(name) else "which is missing"
                 return self._below_the_row_before(chain, row, why)
-            self._nodes.put(name, node)
+            self.nodes.put(name, node)
         elif node.chain is not chain:
             return self._below_the_row_before(chain, row, "which is in another session")
         return node
@@ -555,7 +551,7 @@ class Entries:
             return None
         if self._ids.get(uuid) == _ENTRY:
             return uuid
-        node = self._nodes.get(uuid)
+        node = self.nodes.get(uuid)
         return node.first if node is not None and node.chain is chain else None
 
     # handing over
@@ -604,7 +600,7 @@ class Entries:
         chain.tail = node
         self._ids.put(entry_id, _ENTRY if chain.parent is None else _ENTRY_OF_TASK)
         if row.uuid is not None:
-            self._nodes.put(row.uuid, node)
+            self.nodes.put(row.uuid, node)
             named = self._branch_titles.get(row.uuid)
             if named is not None and named[0].title_rank <= 0:
                 named[0].title_rank = 0
@@ -697,22 +693,19 @@ class Answers:
         self._entries = entries
         self._chains = chains
         self._origins: kit.Recent[_Origin] = kit.Recent(REMEMBERED)
-        self._prompts: kit.Recent[bool] = kit.Recent(REMEMBERED)
+        self.prompts: kit.Recent[bool] = kit.Recent(REMEMBERED)
+        """Rows that a person wrote: a row that names one as its parent begins an answer."""
         self._spent: dict[str, tuple[int, ...]] = {}
         self._repeats = False
         self._agents: set[str] = set()
         self._had_agents = False
         self._tools: kit.Recent[tuple[str, Node]] = kit.Recent(REMEMBERED)
-        self._counted: kit.Recent[UsageTotals] = kit.Recent(REMEMBERED)
+        self.counted: kit.Recent[UsageTotals] = kit.Recent(REMEMBERED)
+        """The usage of each answer that was counted, by its key."""
 
     def tool(self, call: object) -> tuple[str, Node] | None:
         """Return the name of the tool that was called, and the step that called it, where that is remembered."""
         return self._tools.get(call) if isinstance(call, str) else None
-
-    def note_prompt(self, uuid: str | None) -> None:
-        """Remember a row that a person wrote: a row that names it as its parent begins an answer."""
-        if uuid is not None:
-            self._prompts.put(uuid, True)
 
     def key_of(self, row: ClaudeRow) -> str:
         """Return the key that tells the answer of a row from all others, in this file and elsewhere."""
@@ -721,7 +714,7 @@ class Answers:
         prompt = {part: count for part in _PROMPT_COUNTS if type(count := counts.get(part)) is int and count > 0}
         time, origin = fields.get("timestamp"), self._origins.get(name)
         is_new = origin is None or origin.differs(request, time, prompt)
-        if origin is not None and not is_new and not (row.parent and self._prompts.get(row.parent)):
+        if origin is not None and not is_new and not (row.parent and self.prompts.get(row.parent)):
             origin.prompt.update(prompt)
             return origin.key
         is_unique = origin is None and (name == request or _OF_THE_PROVIDER.fullmatch(name) is not None)
@@ -733,7 +726,7 @@ class Answers:
         """Take one more row of a message. The usage is that of the last row that reports any."""
         group.rows.append(row)
         if row.uuid is not None:
-            self._entries.belongs(row.uuid, group.node)
+            self._entries.nodes.put(row.uuid, group.node)
         usage = usage_of(row.message.get("usage"))
         if usage is not None:
             dollars = row.fields.get("costUSD")
@@ -746,10 +739,6 @@ class Answers:
                 self._had_agents = True
                 if len(self._agents) < REMEMBERED:
                     self._agents.add(call)
-
-    def has_counted(self, key: str) -> bool:
-        """Return whether an answer was counted."""
-        return self._counted.get(key) is not None
 
     def take_spent(self) -> tuple[dict[str, tuple[int, ...]], bool | None]:
         """Return the tokens of answers since the last time, by model, and whether nothing else was called meanwhile.
@@ -777,7 +766,7 @@ class Answers:
         """Return the message that the rows make together, with its paid call, and the fields beside it."""
         last = group.rows[-1]
         messages = [row.message for row in group.rows]
-        before = self._counted.get(group.key)
+        before = self.counted.get(group.key)
         usage = self._own_usage(group)
         message = assistant_message(messages, usage)
         extra = self._entries.beside(group.node.chain, last)
@@ -785,7 +774,7 @@ class Answers:
             content = kit.message_content(message)
         except InvalidEntry as error:
             return self._entries.unreadable(last, error, {"messages": list(messages)}), {}
-        self._counted.put(group.key, content.usage if before is None else content.usage.plus(before))
+        self.counted.put(group.key, content.usage if before is None else content.usage.plus(before))
         is_paid = message.get("model") != "<synthetic>"
         if usage is None:
             return content, extra
@@ -810,7 +799,7 @@ class Answers:
 
     def _own_usage(self, group: Group) -> JsonObject | None:
         """Return the usage of the message, less that of rows of it that came long before and are counted already."""
-        before, usage = self._counted.get(group.key), group.usage
+        before, usage = self.counted.get(group.key), group.usage
         if before is None:
             return usage
         self._notes.repair(
@@ -922,7 +911,7 @@ class Bills:
     def finish(self) -> None:
         """Book the calls of agents whose answers are not in this file."""
         for key, (chain, call) in self._of_agents.items():
-            if not self._answers.has_counted(key) and any(call.usage):
+            if self._answers.counted.get(key) is None and any(call.usage):
                 chain.calls.append(call)
         self._of_agents = {}
 
@@ -1065,9 +1054,9 @@ class ClaudeCodeReader(kit.RowReader):
 
     def _repeated(self, chain: Chain, row: ClaudeRow) -> None:
         """A row that was there before. The rows that a compaction has kept are written again below its summary."""
-        parent = None if row.parent is None else self._entries.step_of(row.parent)
+        parent = None if row.parent is None else self._entries.nodes.get(row.parent)
         if row.uuid is not None and parent is not None and parent is chain.compacted:
-            self._entries.belongs(row.uuid, parent)
+            self._entries.nodes.put(row.uuid, parent)
             self._notes.left_out["written again after a compaction"] += 1
             return
         self._notes.skip(row.line, f"repeats the uuid {row.uuid!r} of an earlier row; the first one counts")
@@ -1106,8 +1095,8 @@ class ClaudeCodeReader(kit.RowReader):
             elif row.fields.get("isVisibleInTranscriptOnly") is True:
                 self._aside(chain, row)
             else:
-                if is_said(row):
-                    self._answers.note_prompt(row.uuid)
+                if is_said(row) and row.uuid is not None:
+                    self._answers.prompts.put(row.uuid, True)
                 self._said(chain, row, {**message, "role": "user"}, is_added=row.fields.get("isMeta") is True)
         elif row.type == "system" and row.fields.get("subtype") == "compact_boundary":
             self._boundary(chain, row)
@@ -1153,7 +1142,7 @@ class ClaudeCodeReader(kit.RowReader):
 
     def _node_of_calls(self, chain: Chain, row: ClaudeRow, content: list[JsonValue]) -> Node | None:
         """Return the step of the message that made the calls; None if a compaction lies between, which stays."""
-        own = None if row.parent is None else self._entries.step_of(row.parent)
+        own = None if row.parent is None else self._entries.nodes.get(row.parent)
         for part in content:
             tool = self._answers.tool(part.get("tool_use_id")) if isinstance(part, dict) else None
             if tool is not None and tool[1].chain is chain and tool[1].tail is not None:
@@ -1167,7 +1156,7 @@ class ClaudeCodeReader(kit.RowReader):
         parent = None
         if row.parent is not None:
             parent = self._entries.parent_of(chain, row)
-        elif isinstance(logical, str) and (parent := self._entries.step_of(logical)) is None:
+        elif isinstance(logical, str) and (parent := self._entries.nodes.get(logical)) is None:
             parent = self._entries.entry_as_step(chain, logical)
             # A fork of a compacted session begins here, and has the rows that were kept below the summary.
             if parent is None and chain.has_messages:
@@ -1178,8 +1167,7 @@ class ClaudeCodeReader(kit.RowReader):
             parent = chain.tail
         body = {**self._entries.beside(chain, row), "logicalParentUuid": logical}
         self._bills.note_compaction(row)
-        metadata = row.fields.get("compactMetadata")
-        chain.boundary = metadata if isinstance(metadata, dict) else {}
+        chain.boundary = fields_of(row.fields.get("compactMetadata"))
         content = self._entries.custom(row, f"{PREFIX}compact_boundary", body)
         self._entries.emit(chain, Node(chain), row, content, {}, parent=_tail(parent))
 
@@ -1204,7 +1192,7 @@ class ClaudeCodeReader(kit.RowReader):
         self._entries.emit(chain, node, row, content, self._entries.beside(chain, row), parent=_tail(parent))
         chain.compacted = node.after = node
         if first is not None and isinstance(tail, str):
-            self._entries.belongs(tail, node)
+            self._entries.nodes.put(tail, node)
 
     def _aside(self, chain: Chain, row: ClaudeRow) -> None:
         """Put a row that is not part of the conversation below the row it names, or else the row before."""

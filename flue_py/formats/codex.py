@@ -23,7 +23,7 @@ from flue_py.core.usage import PaidCall, call_of, read_reported, read_usage
 from flue_py.errors import InvalidEntry, UnreadableFile
 from flue_py.formats import kit
 from flue_py.formats.kit import entry_kind
-from flue_py.providers.base import objects_in, without
+from flue_py.providers.base import fields_of, objects_in, without
 from flue_py.providers.openai_responses import (
     CALLS,
     HOSTED,
@@ -154,11 +154,10 @@ def task_of(meta: JsonObject) -> kit.TaskOf | None:
     """Return whose task the thread of a sub-agent is, and its name there; None for any other thread."""
     source: JsonValue = meta.get("source")
     for name in ("subagent", "thread_spawn", "parent_thread_id"):
-        source = source.get(name) if isinstance(source, dict) else None
-    parent = source
-    if not kit.is_name(parent) or parent == meta.get("id"):
+        source = fields_of(source).get(name)
+    if not kit.is_name(source) or source == meta.get("id"):
         return None
-    return kit.TaskOf(parent, str(meta.get("id"))[:200])
+    return kit.TaskOf(source, str(meta.get("id"))[:200])
 
 
 def started_thread(tool: str | None, output: JsonObject) -> str | None:
@@ -266,10 +265,6 @@ class Entries(Struct):
         self.emit(spoken, content, entry_id=ids[-1], line=rows[-1].line)
         if len(ids) > 1:
             self.draft.earlier[ids[-1]] = tuple(ids[:-1])
-
-    def leave_unfinished(self) -> None:
-        """Note that the rows of the last message may not be complete."""
-        self.draft.unfinished = frozenset(self.draft.leaves[-1:])
 
     def go_back(self, to: str | None) -> None:
         """Go on below an earlier entry: what follows is another branch."""
@@ -500,8 +495,7 @@ def _without(counts: Counts, booked: Counts) -> Counts:
 
 def _is_refusal(row: CodexRow, total: Counts, before: Counts) -> bool:
     """Return whether a total stands for a call that was refused for its length: no parts, and the whole window."""
-    info = row.payload.get("info")
-    window = info.get("model_context_window") if isinstance(info, dict) else None
+    window = fields_of(row.payload.get("info")).get("model_context_window")
     parts, parts_before = (counts[:4] + counts[5:] for counts in (total, before))
     return bool(total[4]) and not any(parts) and (total[4] == window or any(parts_before))
 
@@ -650,7 +644,7 @@ class CodexReader(kit.RowReader):
             if step.is_answer:
                 step.pending = []
                 self._close(entries)
-                entries.leave_unfinished()
+                entries.draft.unfinished = frozenset(entries.draft.leaves[-1:])
             else:
                 self._book(entries, step.used, step.begins)
                 # Where an import took the message as it was, the call is booked with that.

@@ -765,8 +765,7 @@ def _header_of(info: SessionInfo) -> JsonObject | None:
     imported = info.metadata.get("imported")
     if not isinstance(imported, dict) or imported.get("format") != FORMAT:
         return None
-    header = imported.get("header")
-    return header if isinstance(header, dict) else {}
+    return fields_of(imported.get("header"))
 
 
 def _header(file: _File) -> JsonObject:

@@ -119,14 +119,13 @@ def restored(printed: JsonObject, change: JsonValue) -> JsonObject:
         return printed
     unset, changed, inside = change.get("unset"), change.get("set"), change.get("inside")
     whole = {**printed}
-    for name in unset if isinstance(unset, list) else ():
+    for name in listed(unset):
         if isinstance(name, str):
             whole.pop(name, None)
-    for name, inner in inside.items() if isinstance(inside, dict) else ():
+    for name, inner in fields_of(inside).items():
         if name in whole:
             whole[name] = _restored_inside(whole[name], inner)
-    if isinstance(changed, dict):
-        whole.update(changed)
+    whole.update(fields_of(changed))
     return whole
 
 

@@ -14,7 +14,7 @@ from flue_py.core.entries import Pairing, called_ids
 from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION_PART, MESSAGE, NATIVE, SYSTEM, holds_compaction, sent_to
 from flue_py.providers import anthropic, gemini, openai_chat, openai_responses
-from flue_py.providers.base import Leftovers, blocks_of, fields_of, listed, restored, without
+from flue_py.providers.base import Leftovers, blocks_of, fields_of, listed, objects_in, restored, without
 from flue_py.providers.rules import is_known, kind_of
 
 # A context on its way into a list that a provider takes: every call of a tool answered, every result called for.
@@ -420,10 +420,8 @@ def anthropic_list(
         turns.insert(0, begun)
         left.places = {entry_id: place + 1 for entry_id, place in left.places.items()}
     prompt = (_system(system, left) if system else None) or None
-    request = anthropic.latest_cache_marks({"system": prompt, "messages": [*turns]}, left)
-    marked = request["messages"] if isinstance(request, dict) else None
-    marked_turns = [turn for turn in marked if isinstance(turn, dict)] if isinstance(marked, list) else turns
-    return SystemApart(request["system"] if isinstance(request, dict) else prompt, marked_turns)
+    request = fields_of(anthropic.latest_cache_marks({"system": prompt, "messages": [*turns]}, left))
+    return SystemApart(request["system"], [turn for _, turn in objects_in(request["messages"])])
 
 
 def _begins_compacted(turn: JsonObject) -> bool:
@@ -513,8 +511,7 @@ def _end_answer(turns: list[JsonObject], entries: Sequence[str | None], left: Le
     while rest and anthropic.is_reasoning(rest[-1]):
         block = rest.pop()
         left.at = entries[len(rest)]
-        thought = block.get("thinking") if isinstance(block, dict) else None
-        left.note(LAST_REASONING, {"type": "thinking", "thinking": thought or ""})
+        left.note(LAST_REASONING, {"type": "thinking", "thinking": fields_of(block).get("thinking") or ""})
     if rest:
         turns[-1] = turns[-1] if len(rest) == len(blocks) else {**turns[-1], "content": rest}
         return
@@ -616,8 +613,7 @@ def _goes_on(message: Said, before: Said) -> bool:
     """Return whether a message is part of the content that the one before it is in."""
     if not message.extra:
         return message.role == before.role == "toolResult"
-    fields = message.extra.get(gemini.EXTRA)
-    starts = fields.get(gemini.STARTS) if isinstance(fields, dict) else None
+    starts = fields_of(message.extra.get(gemini.EXTRA)).get(gemini.STARTS)
     return starts is False or (starts is None and message.role == before.role == "toolResult")
 
 

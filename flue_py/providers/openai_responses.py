@@ -295,8 +295,7 @@ Counts: TypeAlias = "tuple[int | None, ...]"
 
 def total_usage(payload: JsonObject, name: str = "total_token_usage") -> Counts | None:
     """Return the counts that a token_count event reports; None if it has none."""
-    info = payload.get("info")
-    return token_counts(info.get(name) if isinstance(info, dict) else None)
+    return token_counts(base.fields_of(payload.get("info")).get(name))
 
 
 def token_counts(usage: JsonValue) -> Counts | None:
@@ -406,9 +405,9 @@ def _from_message(item: JsonObject) -> JsonObject:
 
 
 def _openai_responses_part(part: JsonValue) -> JsonValue:
-    kind = part.get("type") if isinstance(part, dict) else None
     if not isinstance(part, dict):
         return part
+    kind = part.get("type")
     if kind in _TEXTS:
         return {"type": "text", "text": part.get("text"), **base.without(part, "type", "text")}
     if kind == "input_image" and isinstance(part.get("image_url"), str):

@@ -775,17 +775,11 @@ def _only_fitting(text: str, pattern: str) -> str:
     return "".join(sign if re.fullmatch(pattern, f"a{sign}") else "_" for sign in text)
 
 
-def with_fitting_calls(
-    messages: Sequence[Said], limits: RequestLimits, left: Leftovers, *, as_items: bool = False
-) -> list[Said]:
-    """Return messages whose calls and results have ids, names and arguments that a provider takes. O(parts).
+def with_fitting_calls(answer: Said, limits: RequestLimits, left: Leftovers, *, as_items: bool) -> Said:
+    """Return a message whose calls, or result, have ids, names and arguments that a provider takes. O(parts).
 
     ``as_items`` says that a call which was an item of Responses goes out as that item.
     """
-    return [_with_fitting_call(message, limits, left, as_items=as_items) for message in messages]
-
-
-def _with_fitting_call(answer: Said, limits: RequestLimits, left: Leftovers, *, as_items: bool) -> Said:
     message = answer.message
     left.at = answer.entry_id
     if answer.role == "toolResult":
@@ -1060,7 +1054,8 @@ def _request(
     if not kinds.isdisjoint(FILES):
         fitting = with_fitting_files(fitting, left, are_documents=target == "anthropic")
     if not kinds.isdisjoint(("toolCall", "toolResult")):
-        fitting = with_fitting_calls(fitting, limits, left, as_items=target == "openai-responses")
+        as_items = target == "openai-responses"
+        fitting = [with_fitting_calls(message, limits, left, as_items=as_items) for message in fitting]
     if not kinds.isdisjoint(("image", *FILES)):  # a file may be a picture
         fitting = with_fitting_images(fitting, limits, left, in_answers=target == "gemini")
     if lists.BLANK in kinds or left.repairs:  # a repair may have left nothing of a message

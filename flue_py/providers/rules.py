@@ -413,9 +413,9 @@ def _gemini_pictures(request: SentRequest, limits: RequestLimits) -> Found:
     pictures: list[Picture] = []
     for where, _, part in _parts(request, "inlineData", "fileData"):
         for kind in ("inlineData", "fileData"):
-            media = part.get(kind)
-            mime_type = media.get("mimeType") if isinstance(media, dict) else None
-            if isinstance(media, dict) and isinstance(mime_type, str) and mime_type.startswith("image/"):
+            media = fields_of(part.get(kind))
+            mime_type = media.get("mimeType")
+            if isinstance(mime_type, str) and mime_type.startswith("image/"):
                 pictures.append(Picture.of(where, mime_type, media.get("data")))
     yield from wrong_pictures(pictures, limits)
 

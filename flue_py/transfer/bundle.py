@@ -19,14 +19,8 @@ from flue_py.db.payloads import checked_text
 from flue_py.db.sqlite.checks import check_file
 from flue_py.db.sqlite.file import leave_wal
 from flue_py.errors import SessionNotFound, StoreUnavailable, UnreadableFile
-from flue_py.sessions.handle import (
-    HasId,
-    checked_flag,
-    checked_function,
-    checked_limits,
-    checked_path,
-    checked_session,
-)
+from flue_py.providers.base import fields_of
+from flue_py.sessions.handle import HasId, checked_flag, checked_function, checked_limits, checked_path, checked_session
 from flue_py.sessions.store import Store, open
 from flue_py.transfer.copy import CopyProgress, CopyRefusal, copy_trees
 from flue_py.transfer.source import open_plain
@@ -171,9 +165,8 @@ def _without_paths(copy: TreeCopy) -> TreeCopy:
 
 def _metadata_without_paths(text: str) -> str:
     metadata = decode_object(text)
-    imported = metadata.get("imported")
-    header = imported.get("header") if isinstance(imported, dict) else None
-    if not isinstance(header, dict) or not any(name in header for name in _PATHS_OF_IMPORTS):
+    header = fields_of(fields_of(metadata.get("imported")).get("header"))
+    if not any(name in header for name in _PATHS_OF_IMPORTS):
         return text
     for name in _PATHS_OF_IMPORTS:
         header.pop(name, None)
