@@ -66,10 +66,6 @@ else:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A conversation with an agent: the operations of a REPL on its history.
-#
-# A `Conversation` has one current session. Every change is stored at once, so nothing need be saved before it
-# switches to another. Going back, clearing and retrying move the leaf: nothing is deleted, and `undo` takes them
-# back. It calls no model; `take_turn` and `compact` are given one.
 
 REPLAYED_TURNS = 3
 """How many turns are shown again when a conversation is resumed."""

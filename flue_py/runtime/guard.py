@@ -521,9 +521,6 @@ def _plain(tools: Sequence[Mapping[str, JsonValue]] | None) -> list[JsonObject]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # `CompactionGuard`: the one object by which a runtime sees to it that a session stays inside its window.
-#
-# It is asked before and after each call of the model, and wraps a call so that an overflow is recovered from. Its state
-# is stored with the session: another process goes on with it.
 
 
 class CompactionGuard:

@@ -25,12 +25,6 @@ from flue_py.sessions.store import OpenMode, Store
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Sessions for an agent's harness: by name, with a role, and with task sessions.
-#
-# A harness gives names to sessions of a store. The session called ``"review"`` of harness ``"main"`` of instance
-# ``"agent-7"`` is the one whose key is ``agent-session:["agent-7","main","review"]``, and the task session that it
-# starts for task ``"t1"`` is called ``"task:review:t1"``. The reference stores a list of task sessions in their
-# parent's metadata. Here it is derived from the links of the store, since a second copy could disagree: the names
-# follow from the parent's name and the task id.
 
 DEFAULT_SESSION = "default"
 
