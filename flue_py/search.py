@@ -6,7 +6,7 @@ import re
 import unicodedata
 import warnings
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
@@ -161,10 +161,10 @@ _WHOLE = 0xFFFFFFFF
 
 def pairs_of(terms: Iterable[str]) -> tuple[Pair, ...]:
     """Return the pairs of terms that are one behind the other."""
-    return tuple(_pairs([*map(_number, terms)]))
+    return tuple(_pairs(map(_number, terms)))
 
 
-def _pairs(numbers: Sequence[int]) -> Iterator[Pair]:
+def _pairs(numbers: Iterable[int]) -> Iterator[Pair]:
     return ((first * _FACTOR + second) & _WHOLE for first, second in pairwise(numbers))
 
 
@@ -184,7 +184,7 @@ def bits_of(text: str) -> bytes:
     pairs = set(_pairs(terms))
     # Few words are written as several.
     if len(terms) > len(words):
-        pairs.update(_pairs([whole for _, whole in words]))
+        pairs.update(_pairs(whole for _, whole in words))
     if len(pairs) > _MOST:
         return b""
     count = (_BITS_EACH * len(pairs) + 7) // 8
@@ -336,6 +336,13 @@ class Need(Frozen):
     term: str = ""
     parts: tuple[Need, ...] = ()
 
+    def written(self, term: str, prefix: str, both: str, either: str) -> str:
+        """Return it in the language of an index, by its forms of a term and of a beginning, and its operators."""
+        if self.kind in ("term", "prefix"):
+            return (term if self.kind == "term" else prefix).format(self.term)
+        between = both if self.kind == "all" else either
+        return f"({between.join(part.written(term, prefix, both, either) for part in self.parts)})"
+
 
 ANYTHING = Need("all")
 
@@ -451,7 +458,8 @@ class _Phrase(_Node):
 
     def _need(self, terms: tuple[str, ...]) -> Need:
         *whole, last = terms
-        needs = [Need("term", term) for term in _longest(dict.fromkeys(whole), _MOST_ASKED)]
+        # The longest are in the fewest texts, as far as one can tell of a term alone.
+        needs = [Need("term", term) for term in sorted(dict.fromkeys(whole), key=len, reverse=True)[:_MOST_ASKED]]
         ending = Need("prefix" if self.is_prefix else "term", last)
         return ending if not needs else Need("all", parts=(*needs, ending))
 
@@ -647,7 +655,15 @@ def read_query(text: str, how: How = "words") -> Query:
         raise InvalidArgument("words: there is nothing to search for; give a word")
     if how in ("query", "regex") and len(text) > MOST_CHARACTERS:
         raise InvalidArgument(f"words: {len(text):,} characters are too many; give {MOST_CHARACTERS:,} at most")
-    return _READERS[how](text)
+    match how:
+        case "query":
+            reader = _Reader(text)
+            return Query("query", reader.read(), words=tuple(reader.bag))
+        case "substring":
+            return Query("substring", _Piece(text), "a piece of text may be within a word, so every text is read")
+        case "regex":
+            return _regex(text)
+    return _words(text)
 
 
 def _words(text: str) -> Query:
@@ -659,11 +675,6 @@ def _words(text: str) -> Query:
         # Most texts do not have the longest.
         phrases.sort(key=lambda phrase: -sum(map(len, phrase.terms)))
     return Query("words", phrases[0] if len(phrases) == 1 else _All(tuple(phrases)), words=tuple(bag_of(text)))
-
-
-def _longest(terms: Collection[str], count: int) -> Collection[str]:
-    """Return the longest terms, which are in the fewest texts, as far as one can tell of a term alone."""
-    return terms if len(terms) <= count else sorted(terms, key=len, reverse=True)[:count]
 
 
 def _phrase(text: str, *, is_prefix: bool = False) -> _Phrase | None:
@@ -801,21 +812,6 @@ class _Reader:
             raise self.wrong(f"{shown(value)} has neither letters nor digits")
         self.bag |= dict.fromkeys(phrase.terms)
         return phrase
-
-
-def _query(text: str) -> Query:
-    reader = _Reader(text)
-    node = reader.read()
-    return Query("query", node, words=tuple(reader.bag))
-
-
-_WITHIN = "a piece of text may be within a word, so every text is read"
-_READERS: Mapping[How, Callable[[str], Query]] = {
-    "words": _words,
-    "query": _query,
-    "substring": lambda text: Query("substring", _Piece(text), _WITHIN),
-    "regex": _regex,
-}
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -231,11 +231,8 @@ class Narrowing(Frozen):
     since_us: int | None = None
     until_us: int | None = None
 
-    def chosen(self, heads: Iterable[SessionHead]) -> dict[int, SessionHead]:
-        """Return those of the sessions that are searched, by key. O(sessions)."""
-        return {head.session_key: head for head in heads if self._has_session(head)}
-
-    def _has_session(self, head: SessionHead) -> bool:
+    def has_session(self, head: SessionHead) -> bool:
+        """Return whether a session is one that is searched."""
         return (
             (self.sessions is None or head.id in self.sessions or head.id in self.heirs)
             and head.id not in self.without
@@ -276,11 +273,6 @@ def _marks_of(role: str | None, tool: str | None, scope: str | None) -> list[str
 def weight_of(part: Part, role: str | None) -> int:
     """Return the weight of a text in a ranking: words of people before those of tools."""
     return _WEIGHT_OF_USER if part == "messages" and role == "user" else _WEIGHTS[part]
-
-
-def part_of(weight: int) -> Part:
-    """Return the part that a text of this weight is."""
-    return _PARTS_BY_WEIGHT.get(weight, "messages")
 
 
 def _part_mark(part: Part) -> str:
@@ -551,7 +543,7 @@ class Found(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A question: the words as they were typed, their meaning, and what it is narrowed to."""
+    """A question: the words as they were typed, their meaning, and its narrowing."""
 
     words: str
     query: Query
@@ -568,7 +560,7 @@ class Finder:
         self._question = question
         self._narrowing = question.narrowing
         self._heads = heads
-        self.picked = question.narrowing.chosen(heads)
+        self.picked = {head.session_key: head for head in heads if question.narrowing.has_session(head)}
         self._infos: dict[str, SessionInfo | None] = {}
         self._retracted: dict[int, frozenset[str]] = {}
         self._met: set[tuple[str, str | None, int, int]] = set()
@@ -641,7 +633,8 @@ class Finder:
 
     def _may_have(self, text: FoundText) -> bool:
         """Return whether a text that an index names may be one that is searched, by its session and its weight."""
-        return text.session_key in self.picked and part_of(text.weight) in self._narrowing.parts
+        part = _PARTS_BY_WEIGHT.get(text.weight, "messages")
+        return text.session_key in self.picked and part in self._narrowing.parts
 
     async def by_index(self, index: WordIndex, limit: int) -> Found:
         """Return up to ``limit`` findings among the texts that the index names. O(terms' texts, and the texts looked

@@ -277,13 +277,7 @@ def _vectors(terms: Collection[str]) -> Iterator[list[str]]:
 
 def _needed(need: Need) -> str:
     """Return a need as a query of PostgreSQL."""
-    match need.kind:
-        case "term":
-            return _quoted(need.term)
-        case "prefix":
-            return f"{_quoted(need.term)}:*"
-    between = " & " if need.kind == "all" else " | "
-    return f"({between.join(map(_needed, need.parts))})"
+    return need.written("'{}'", "'{}':*", " & ", " | ")
 
 
 def _leaves(need: Need) -> Iterator[str]:

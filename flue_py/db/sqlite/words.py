@@ -30,7 +30,7 @@ from flue_py.db.runner import FoundText, IndexedText, KnownSession, Wanted, sess
 from flue_py.db.sqlite.file import Identity, create_private, identity_of, translated, words_file
 from flue_py.db.waiting import Waiting
 from flue_py.errors import CorruptStore, FlueError, NotAStore, StoreUnavailable
-from flue_py.search import Need, Pairs, may_have
+from flue_py.search import Pairs, may_have
 
 Result = TypeVar("Result")
 
@@ -555,14 +555,5 @@ def _stamp(version: int) -> int:
 def _match(wanted: Wanted) -> str:
     """Return a need as a query of a full-text table."""
     groups = [" OR ".join(f'"{mark}"' for mark in group) for group in wanted.marks]
-    return " AND ".join([*(f"({group})" for group in groups if group), _needed(wanted.need)])
-
-
-def _needed(need: Need) -> str:
-    match need.kind:
-        case "term":
-            return f'"{need.term}"'
-        case "prefix":
-            return f'"{need.term}"*'
-    between = " AND " if need.kind == "all" else " OR "
-    return f"({between.join(map(_needed, need.parts))})"
+    need = wanted.need.written('"{}"', '"{}"*', " AND ", " OR ")
+    return " AND ".join([*(f"({group})" for group in groups if group), need])
