@@ -348,8 +348,8 @@ def _files_of(
     others: Counter[str] | None,
     is_session: Callable[[Path], object],
 ) -> Iterator[Path]:
-    formats = all_formats() if format == AUTO else (find_format(format),)
-    suffixes = tuple({suffix for form in formats for suffix in form.suffixes})
+    named = None if format == AUTO else find_format(format)
+    suffixes = tuple({suffix for form in ((named,) if named else all_formats()) for suffix in form.suffixes})
     for where, folders, names in os.walk(folder):
         folders.sort()
         # What belongs to a session comes after it: a file of the same name as a folder, before what is in there.
@@ -360,7 +360,8 @@ def _files_of(
                 continue
             first = _beginning(path) if name.endswith(suffixes) else b""
             # What cannot be read is named, with the reason, when it is to be imported.
-            if first is None or (first and _is_one_of(first, path, format)):
+            recognizes: Callable[[bytes, str], object] = recognize if named is None else named.recognizes
+            if first is None or (first and recognizes(first, str(path))):
                 yield path
             elif others is not None and (program := program_of(first, str(path.absolute()))) is not None:
                 others[program] += 1
@@ -372,9 +373,3 @@ def _beginning(path: Path) -> bytes | None:
             return file.read(_FIRST_BYTES)
     except OSError:
         return None
-
-
-def _is_one_of(first: bytes, path: Path, format: str) -> bool:  # noqa: A002
-    if format == AUTO:
-        return recognize(first, str(path)) is not None
-    return find_format(format).recognizes(first, str(path))

@@ -389,15 +389,15 @@ class Checkpoints(layout.Finding):
                 continue
             if channel == layout.MESSAGES and values.may_show and layout.are_messages(value):
                 old = () if under is None else await self.lines.of(place, under, values)
-                new = layout.new_line(
+                new = layout.changed_line(
                     old,
                     line,
                     value,
                     path=await layout.path_behind(place, line, below),
                     below=entries[-1].id if entries else below,
                     new_id=place.new_id,
-                    values=values,
-                    call_scope=layout.call_scope(place),
+                    is_same=layout.same,
+                    build=layout.copying(values, layout.call_scope(place)),
                 )
                 entries += new.entries
                 stored[channel], kept_versions[channel] = layout.LINE, version

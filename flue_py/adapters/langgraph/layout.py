@@ -57,6 +57,7 @@ from flue_py.errors import (
     SessionExists,
     shown,
 )
+from flue_py.providers.base import fields_of, listed
 from flue_py.sessions.handle import listed_sessions
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -799,8 +800,7 @@ def numbers_in(metadata: Mapping[str, JsonValue]) -> Numbers:
     noted = metadata.get(NUMBERS)
     if not isinstance(noted, dict):
         return Numbers()
-    puts, writes = noted.get("puts"), noted.get("writes")
-    numbers = writes.items() if isinstance(writes, dict) else ()
+    puts, numbers = noted.get("puts"), fields_of(noted.get("writes")).items()
     return Numbers(
         max(PUTS, puts) if isinstance(puts, int) else PUTS,
         {entry_id: number for entry_id, number in numbers if isinstance(number, int)},
@@ -947,6 +947,8 @@ Kept: TypeAlias = "tuple[BaseMessage, str]"
 """A message that is stored, which nobody else has, and the id of its entry."""
 
 Message = TypeVar("Message")
+Build: TypeAlias = "Callable[[Message, Sequence[Message], str, str | None], tuple[Message, NewEntry]]"
+"""Given a message, those that go, an id and its parent: the message to keep, and its entry."""
 
 _LINES = 64
 _TAIL = 16
@@ -1018,18 +1020,8 @@ async def _listed(session: Session | Place, listing: str) -> list[str]:
     return [str(id) for id in ids]
 
 
-def new_line(
-    old: tuple[Kept, ...],
-    line: Line,
-    messages: Sequence[BaseMessage],
-    *,
-    path: Sequence[Entry],
-    below: str | None,
-    new_id: Callable[[], str],
-    values: Values,
-    call_scope: str,
-) -> NewLine[BaseMessage]:
-    """Return the entries to write below one whose line is ``old``, so that it becomes ``messages``. O(messages)."""
+def copying(values: Values, call_scope: str) -> Build[BaseMessage]:
+    """Return a function that makes the entry of a message of a graph, for `changed_line`."""
 
     def build(
         message: BaseMessage, removed: Sequence[BaseMessage], id: str, parent: str | None
@@ -1042,7 +1034,7 @@ def new_line(
             entry = replace(entry, calls=(), unpaid=True)
         return copy, entry
 
-    return changed_line(old, line, messages, path=path, below=below, new_id=new_id, is_same=same, build=build)
+    return build
 
 
 def changed_line(
@@ -1054,7 +1046,7 @@ def changed_line(
     below: str | None,
     new_id: Callable[[], str],
     is_same: Callable[[Message, Message], bool],
-    build: Callable[[Message, Sequence[Message], str, str | None], tuple[Message, NewEntry]],
+    build: Build[Message],
 ) -> NewLine[Message]:
     """Return the entries that make one line of another. ``build`` gets a message, and those that go. O(messages).
 
@@ -1178,8 +1170,7 @@ def applied(entries: Sequence[Entry]) -> Writes:
     for entry in entries:
         fields = entry.fields
         task, path = str(fields.get("task")), str(fields.get("path") or "")
-        writes = fields.get("writes")
-        for write in writes if isinstance(writes, list) else []:
+        for write in listed(fields.get("writes")):
             match write:
                 case [int(number), str(channel), stored]:
                     if number < 0 or (task, number) not in applied:
