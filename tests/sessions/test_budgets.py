@@ -397,3 +397,126 @@ def test_the_blocking_twin_reserves_and_books(target: str) -> None:
         assert found is not None
         assert (found.spent, found.reserved) == (25, 0)
         assert store.list_budgets() == [found]
+
+
+# -- Budgets and bills of all scopes that begin alike -------------------------------------------------------------
+
+
+async def test_a_budget_and_a_bill_of_a_prefix_are_of_all_scopes_that_begin_so(store: flue_py.Store) -> None:
+    scopes = ("tenant-1", "tenant-1/ann", "tenant-1/\U0010ffffben/x", "tenant-10", "tenant", "")
+    sessions = {scope: await store.create_session(scope=scope) for scope in scopes}
+    for session in sessions.values():
+        await session.append_message({"role": "assistant", "content": "x", "usage": {"input": 10, "output": 0}})
+    begun = {
+        prefix: await store.set_budget(scope_prefix=prefix, tokens=1000, spent_so_far="ledger")
+        for prefix in ("tenant-1/", "tenant-1", "", "nobody")
+    }
+    exact = await store.set_budget(scope="tenant-1", tokens=100)
+    assert [(budget.scope, budget.spent) for budget in begun.values()] == [
+        ("tenant-1/*", 20), ("tenant-1*", 40), ("*", 60), ("nobody*", 0),
+    ]  # fmt: skip
+    covering = {scope: {each.scope for each in await session.money.budgets()} for scope, session in sessions.items()}
+    assert covering == {
+        "tenant-1": {"tenant-1", "tenant-1*", "*"},
+        "tenant-1/ann": {"tenant-1/*", "tenant-1*", "*"},
+        "tenant-1/\U0010ffffben/x": {"tenant-1/*", "tenant-1*", "*"},
+        "tenant-10": {"tenant-1*", "*"},
+        "tenant": {"*"},
+        "": {"*"},
+    }
+    again = await store.set_budget(scope_prefix="tenant-1/", tokens=25)
+    assert (again.id, again.allowed, again.spent) == (begun["tenant-1/"].id, 25, 20)
+    with pytest.raises(flue_py.BudgetExceeded, match="'tenant-1/\\*'"):
+        await sessions["tenant-1/ann"].money.reserve(tokens=6)
+    calls = {
+        prefix: (await store.usage(scope_prefix=prefix)).total.calls
+        for prefix in ("tenant-1/", "tenant-1", "tenant-1/a", "", "nobody", "%")
+    }
+    assert calls == {"tenant-1/": 2, "tenant-1": 4, "tenant-1/a": 1, "": 6, "nobody": 0, "%": 0}
+    by_scope = await store.usage(scope_prefix="tenant-1/", group_by=["scope"])
+    assert [row.calls for row in by_scope.rows] == [1, 1]
+    assert exact.spent == 0
+    own = await store.set_budget(sessions["tenant-1/ann"], tokens=7)
+    listed = {
+        prefix: [budget.id for budget in await store.list_budgets(scope_prefix=prefix, limit=9)]
+        for prefix in ("tenant-1/", "tenant-1", "", "no")
+    }
+    of_all = [budget.id for budget in await store.list_budgets()]
+    assert listed == {
+        "tenant-1/": [begun["tenant-1/"].id, own.id],
+        "tenant-1": [begun["tenant-1/"].id, begun["tenant-1"].id, exact.id, own.id],
+        "": of_all,
+        "no": [begun["nobody"].id],
+    }
+    assert len(of_all) == 6
+    assert [budget.id for budget in await store.list_budgets(scope_prefix="tenant-1", after=exact.id)] == [own.id]
+    both = await store.list_budgets(scope="tenant-1", scope_prefix="tenant-1")
+    assert ([budget.id for budget in both], await store.list_budgets(scope="a", scope_prefix="b")) == ([exact.id], [])
+    for wrong in ({"scope": "tenant-*"}, {"scope": "a", "scope_prefix": "a"}, {"scope_prefix": "a", "tasks": True}):
+        with pytest.raises(flue_py.InvalidArgument):
+            await store.set_budget(tokens=1, **wrong)  # type: ignore[arg-type]
+
+
+# -- Budgets and the ledger count the same where each call reserves and reports, of forks and of what is gone,
+# too -------------------------------------------------------------------------------------------------------------
+
+
+async def call(session: flue_py.Session, tokens: int) -> None:
+    async with session.money.budgeted(tokens=tokens) as made:
+        made.used(tokens=tokens)
+    await session.append_message({"role": "assistant", "content": "x", "usage": {"input": tokens, "output": 0}})
+
+
+async def test_budget_and_ledger_count_the_same_calls_of_forks_tasks_and_what_was_deleted(store: flue_py.Store) -> None:
+    mine = store.in_scope("team/ann")
+    main = await mine.create_session(key="main")
+    await main.append_message({"role": "user", "content": "x"})
+    budgets = {
+        "session": await mine.set_budget(main, tokens=1_000),
+        "tasks": await mine.set_budget(main, tasks=True, tokens=1_000),
+        "scope": await mine.set_budget(tokens=1_000),
+        "prefix": await store.set_budget(scope_prefix="team/", tokens=1_000),
+    }
+    await call(main, 1)
+    task = await main.tasks.create(task_id="t")
+    await call(task, 2)
+    gone_task = await main.tasks.create(task_id="gone")
+    await call(gone_task, 4)
+    fork = await main.fork()
+    await call(fork, 8)
+    linked = await main.fork()
+    await mine.link_task(main, linked, task_id="attempt")
+    await call(linked, 16)
+    gone = await main.fork()
+    await call(gone, 32)
+    await call(await main.fork(scope="team/bob"), 64)
+    for session in (gone_task, gone):
+        await store.delete_session_tree(session)
+
+    right = {"session": 1, "tasks": 1 + 2 + 4 + 16, "scope": 63, "prefix": 127}
+    spent = {name: (await store.get_budget(budget.id)) for name, budget in budgets.items()}
+    assert {name: None if budget is None else budget.spent for name, budget in spent.items()} == right
+    by_ledger = {budget.id: budget.spent for budget in await linked.money.budgets(by_ledger=True)}
+    by_ledger |= {budget.id: budget.spent for budget in await main.money.budgets(by_ledger=True)}
+    assert {name: by_ledger[budget.id] for name, budget in budgets.items()} == right
+    reports = {
+        "session": await store.usage(main),
+        "tasks": await store.usage(main, tasks=True),
+        "scope": await mine.usage(),
+        "prefix": await store.usage(scope_prefix="team/"),
+    }
+    assert {name: report.total.total_tokens for name, report in reports.items()} == right
+    begun = {
+        "session": await store.set_budget(await main.fork(), tokens=1, spent_so_far="ledger"),
+        "prefix": await store.set_budget(scope_prefix="tea", tokens=1, spent_so_far="ledger"),
+    }
+    assert {name: budget.spent for name, budget in begun.items()} == {"session": 0, "prefix": 127}
+    covering = {budget.id for budget in await fork.money.budgets()}
+    assert covering == {budgets["scope"].id, budgets["prefix"].id, begun["prefix"].id}
+
+    await store.set_budget(scope_prefix="team/", tokens=100)
+    with pytest.raises(flue_py.BudgetExceeded):
+        await fork.money.check_budgets()
+    await store.delete_session_tree(main)
+    assert [await store.get_budget(budgets[name].id) for name in ("session", "tasks")] == [None, None]
+    assert await fork.refresh() is not None

@@ -1,9 +1,12 @@
-"""Copying between every two kinds of store: interrupted, while the source is in use, and into a store with data."""
+"""Copying between every two kinds of store: interrupted, killed, in use meanwhile, and into a store with data."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, closing
 from itertools import combinations, product
@@ -24,6 +27,7 @@ from flue_py.transfer import copy as copying
 from flue_py.transfer.copy import CopyProgress, copy_store
 from tests.contract import StoreCopyContract
 from tests.machine.copying import check_copying
+from tests.postgres import NewDatabase
 from tests.samples import add, assistant, new_session, path_ids, session_info, talk, user
 from tests.sources import OpenBackend, counted_sources
 from tests.store.conftest import KINDS
@@ -431,3 +435,92 @@ async def test_a_reader_of_a_copy_that_is_brought_up_to_date_is_told(open_kind: 
     async with asyncio.timeout(30):
         await anext(notifications)
     assert len(await path_ids(target, session.id)) == 2
+
+
+# -- The process that copies is killed within a transaction: another run completes it, and nothing is doubled -----
+
+
+GUARD_SECONDS = 60
+
+CHILD = """
+import os, signal, sys
+from flue_py.cli import main
+from flue_py.db.ops import transfer as copying
+
+write_calls, left = copying._write_calls, iter(range(int(sys.argv[3])))
+
+def write_some(*arguments):
+    written = write_calls(*arguments)
+    if next(left, None) is None:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return written
+
+copying._write_calls = write_some
+main(["copy", *sys.argv[1:3]])
+"""
+
+
+def copy_until_killed(source: Path, target: str, trees: int) -> None:
+    """Run the command; it dies when it has written all of a tree but for the commit, ``trees`` trees before."""
+    command = [sys.executable, "-c", CHILD, str(source), target, str(trees)]
+    done = subprocess.run(command, capture_output=True, timeout=GUARD_SECONDS, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+async def make_source(path: Path) -> Backend:
+    source = await open_sqlite(path, sources=counted_sources())
+    await make_everything(source)
+    for _ in range(16):
+        session = await new_session(source, *talk(4))
+        fork = await source.fork(session.id, STORED, NewSession())
+        await add(source, fork.id, *talk(2))
+    return source
+
+
+async def check_is_completed(source: Backend, target: Backend) -> None:
+    """Copy again, and compare all there is."""
+    there, all_of_them = (await target.info()).sessions, (await source.info()).sessions
+    assert 0 < there < all_of_them
+    assert (await target.verify()).problems == []
+    report = await copied(source, target)
+    assert report.trees_unchanged > 0
+    assert report.sessions == all_of_them - there
+    assert await told(target) == await told(source)
+    rows = [[with_names(tree) for tree in await whole_trees(backend)] for backend in (source, target)]
+    # Trees are listed in the order of their keys, which are drawn in another order there.
+    assert sorted(map(str, rows[1])) == sorted(map(str, rows[0]))
+    ours, theirs = await source.info(), await target.info()
+    assert (theirs.entries, theirs.ledger_rows) == (ours.entries, ours.ledger_rows)
+
+
+@pytest.mark.anyio
+async def test_a_copy_to_a_file_that_is_killed_is_completed_by_another(tmp_path: Path) -> None:
+    source = await make_source(tmp_path / "a.db")
+    try:
+        copy_until_killed(tmp_path / "a.db", str(tmp_path / "b.db"), 18)
+        target = await open_sqlite(tmp_path / "b.db", sources=counted_sources())
+        try:
+            await check_is_completed(source, target)
+        finally:
+            await target.close()
+    finally:
+        await source.close()
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_a_copy_to_postgresql_that_is_killed_again_and_again_is_completed_by_another(
+    tmp_path: Path, new_database: NewDatabase
+) -> None:
+    url = new_database()
+    source = await make_source(tmp_path / "a.db")
+    try:
+        for _ in range(2):
+            copy_until_killed(tmp_path / "a.db", url, 8)
+        target = await open_engine(url, sources=counted_sources())
+        try:
+            await check_is_completed(source, target)
+        finally:
+            await target.close()
+    finally:
+        await source.close()
