@@ -1,4 +1,4 @@
-"""Checks that nothing was changed, and that a window says what the ledger says."""
+"""Checks that a value is there, that nothing was changed, and that a window says what the ledger says."""
 
 from __future__ import annotations
 
@@ -15,6 +15,13 @@ from flue_py.db.backend import Backend
 from tests.samples import StoreSnapshot, store_snapshot
 
 E = TypeVar("E", bound=Exception)
+Value = TypeVar("Value")
+
+
+def existing(value: Value | None) -> Value:
+    """Return a value that must be there."""
+    assert value is not None
+    return value
 
 
 @asynccontextmanager

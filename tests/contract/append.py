@@ -25,7 +25,7 @@ from flue_py.errors import (
     SessionExists,
     SessionNotFound,
 )
-from tests.checks import Refusals, refused, unchanged
+from tests.checks import Refusals, existing, refused, unchanged
 from tests.samples import (
     UNKNOWN,
     add,
@@ -375,8 +375,7 @@ class AppendContract:
         }
         if where == "a retracted entry":
             await backend.retract(session.id, session.leaf_id)
-        kept = elsewhere[where]
-        assert kept is not None
+        kept = existing(elsewhere[where])
         batch: list[NewEntry] = [user(), compaction(kept), user()]
         async with refused(backend, EntryNotFound) as caught:
             await backend.append(session.id, batch)
@@ -445,9 +444,7 @@ class ImportContract:
         session = await new_session(backend, placed(user(), "a"), placed(user(), "b"))
         imported = await backend.import_entries(session.id, [], leaf="a")
         assert (imported.entry_ids, imported.leaf_id, imported.revision) == ((), "a", session.revision + 1)
-        moved = await backend.undo(session.id)
-        assert moved is not None
-        assert moved.to_id == "b"
+        assert existing(await backend.undo(session.id)).to_id == "b"
 
     async def test_an_import_of_nothing_changes_nothing(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
@@ -600,11 +597,8 @@ class ConflictContract:
         first = await backend.append(session.id, talk(2), expected=None)
         second = await backend.append(session.id, talk(1), expected=first.leaf_id)
         moved = await backend.move(session.id, first.leaf_id, expected=second.leaf_id)
-        undone = await backend.undo(session.id, expected=moved.to_id)
-        assert undone is not None
-        redone = await backend.redo(session.id, expected=undone.to_id)
-        assert redone is not None
-        assert redone.to_id == first.leaf_id
+        undone = existing(await backend.undo(session.id, expected=moved.to_id))
+        assert existing(await backend.redo(session.id, expected=undone.to_id)).to_id == first.leaf_id
 
     # -- on_conflict="branch" -----------------------------------------------------------------------------------
 
@@ -894,8 +888,7 @@ class IdempotencyContract:
 
     async def test_other_content_under_the_same_key_is_refused(self, backend: Backend) -> None:
         session = await new_session(backend)
-        leaf = (await backend.append(session.id, [user("a"), user("b")], idempotency_key="k")).leaf_id
-        assert leaf is not None
+        leaf = existing((await backend.append(session.id, [user("a"), user("b")], idempotency_key="k")).leaf_id)
         others = [
             [user("a")],
             [user("a"), user("c")],

@@ -55,7 +55,7 @@ from flue_py.errors import (
     SessionNotFound,
     StoreClosed,
 )
-from tests.checks import Refusals, refused, unchanged
+from tests.checks import Refusals, existing, refused, unchanged
 from tests.samples import (
     UNKNOWN,
     add,
@@ -413,8 +413,7 @@ class AtomicContract:
         _, first, _, second, *steps, last = committed.outcomes
         # Before what a person wrote, with a summary that names what it lies below and what was left.
         assert first == Navigated("u", "s", session.revision + 3, "s", "question 2")
-        entry = await backend.get_entry(session.id, "s")
-        assert entry is not None
+        entry = existing(await backend.get_entry(session.id, "s"))
         assert (entry.parent_id, entry.fields) == (
             "e1",
             {"summary": "what was left", "fromId": "e1", "abandonedLeafId": "u"},
@@ -524,8 +523,7 @@ class BadInputContract:
         self, backend: Backend, text: str
     ) -> None:
         session = await new_session(backend, *talk(2))
-        leaf = session.leaf_id
-        assert leaf is not None
+        leaf = existing(session.leaf_id)
         calls: list[Callable[[], Awaitable[object]]] = [
             lambda: backend.create_session(NewSession(key=text)),
             lambda: backend.create_session(NewSession(title=text)),
@@ -556,8 +554,7 @@ class BadInputContract:
     @pytest.mark.parametrize("text", UNSTORABLE)
     async def test_what_cannot_be_stored_is_not_found_either(self, backend: Backend, text: str) -> None:
         session = await new_session(backend, *talk(2), key="a")
-        leaf = session.leaf_id
-        assert leaf is not None
+        leaf = existing(session.leaf_id)
         assert await backend.get_session(text) is None
         assert await backend.get_session(session.id, text) is None
         assert await backend.get_session_by_key(text, "") is None

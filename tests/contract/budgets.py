@@ -18,7 +18,7 @@ from flue_py.errors import (
     SessionNotFound,
     StoreClosed,
 )
-from tests.checks import Refusals, refused, unchanged
+from tests.checks import Refusals, existing, refused, unchanged
 from tests.samples import UNKNOWN, add, assistant, new_session, snapshot, talk
 from tests.sources import OpenBackend, counted_sources, repeating_sources
 from tests.together import outcomes, together
@@ -50,8 +50,7 @@ async def reserve(backend: Backend, session_id: str, tokens: int, ttl_us: int = 
 
 async def numbers(backend: Backend, budget_id: str) -> tuple[int, int, int]:
     """Return what a budget has spent, what is reserved in it, and what is left."""
-    budget = await backend.get_budget(budget_id)
-    assert budget is not None
+    budget = existing(await backend.get_budget(budget_id))
     return budget.spent, budget.reserved, budget.left
 
 

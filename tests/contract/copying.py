@@ -15,7 +15,7 @@ from flue_py.db.sqlite.runner import open_memory
 from flue_py.errors import BudgetExceeded, EntryNotFound, IdempotencyConflict, SessionExists
 from flue_py.sessions.store import Store
 from flue_py.transfer.copy import copy_store
-from tests.checks import refused, unchanged
+from tests.checks import existing, refused, unchanged
 from tests.samples import UNKNOWN, add, assistant, new_session, path_ids, placed, session_info, talk, tree_ids, user
 from tests.sources import counted_sources
 from tests.whole_stores import NOISE, copied, make_everything, told, whole_trees, with_names
@@ -27,9 +27,7 @@ CENT = 10**10
 
 async def budget_of(backend: Backend, budget_id: str) -> Budget:
     """Return a budget that is there."""
-    budget = await backend.get_budget(budget_id)
-    assert budget is not None
-    return budget
+    return existing(await backend.get_budget(budget_id))
 
 
 class CopyContract:
@@ -579,8 +577,7 @@ class CatchUpContract:
 
     async def test_a_source_that_was_set_back_is_refused(self, backend: Backend, other: Backend) -> None:
         session = await new_session(backend, *talk(2))
-        before = await backend.read_whole_tree((await backend.list_trees(-1, 1))[0].tree_id)
-        assert before is not None
+        before = existing(await backend.read_whole_tree((await backend.list_trees(-1, 1))[0].tree_id))
         await add(backend, session.id, user("later"))
         await copied(backend, other)
         async with refused(other, SessionExists) as caught:

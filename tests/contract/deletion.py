@@ -759,8 +759,7 @@ class DeletionContract:
         await backend.retract(fork.id, path[-1])
         await backend.delete_tree(session.id)
         assert await tree_ids(backend, fork.id) == path[:-1]
-        moved = await backend.undo(fork.id)
-        assert moved is not None
+        assert await backend.undo(fork.id) is not None
         assert await path_ids(backend, fork.id) == path
 
     async def test_branches_and_other_roots_of_a_deleted_session_go_too(self, backend: Backend) -> None:

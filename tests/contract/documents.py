@@ -30,6 +30,7 @@ from flue_py.core.sessions import (
 from flue_py.core.trees import TreeCopy
 from flue_py.db.backend import Backend
 from flue_py.errors import InvalidArgument
+from tests.checks import existing
 from tests.samples import (
     PICTURE,
     add,
@@ -63,9 +64,7 @@ async def whole_tree(backend: Backend, session_id: str) -> TreeCopy:
     """Return the tree of a session, as it is stored."""
     for head in await backend.list_trees(-1, 100):
         if any(session.id == session_id for session in head.sessions):
-            tree = await backend.read_whole_tree(head.tree_id)
-            assert tree is not None
-            return tree
+            return existing(await backend.read_whole_tree(head.tree_id))
     raise AssertionError(f"no tree has session {session_id}")
 
 

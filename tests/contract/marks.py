@@ -11,7 +11,7 @@ from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.sessions import STORED, LeafChoice, Mark, NewSession
 from flue_py.db.backend import Backend
 from flue_py.errors import EntryNotFound, InvalidArgument, SessionExists, SessionNotFound
-from tests.checks import Refusals, unchanged
+from tests.checks import Refusals, existing, unchanged
 from tests.samples import (
     UNKNOWN,
     add,
@@ -38,8 +38,7 @@ async def context_ids(backend: Backend, session_id: str, leaf: LeafChoice = STOR
 
 async def pinned_by(backend: Backend, session_id: str, entry_id: str) -> JsonValue:
     """Return what a compaction says to have pinned."""
-    entry = await backend.get_entry(session_id, entry_id)
-    assert entry is not None
+    entry = existing(await backend.get_entry(session_id, entry_id))
     return entry.fields.get("pinnedEntryIds")
 
 
@@ -133,9 +132,7 @@ class MarkContract:
             await backend.set_pin(session.id, first, True)
             await backend.set_pin(session.id, second, False)
         assert await backend.read_marks(session.id) == [Mark(first, "pin", "on")]
-        undone = await backend.undo(session.id)
-        assert undone is not None
-        assert undone.to_id is None
+        assert existing(await backend.undo(session.id)).to_id is None
         await backend.set_pin(session.id, first, False)
         assert await backend.read_marks(session.id) == [Mark(first, "pin", "off")]
 
@@ -497,9 +494,7 @@ class ForkMarkContract:
         assert await backend.set_pin(forks[1].id, ids[0], False) == (ids[0],)
         for fork, kept in zip(forks, ([ids[0]], None), strict=True):
             (cut,) = await add(backend, fork.id, compaction(ids[3]))
-            entry = await backend.get_entry(fork.id, cut)
-            assert entry is not None
-            assert entry.fields.get("pinnedEntryIds") == kept
+            assert existing(await backend.get_entry(fork.id, cut)).fields.get("pinnedEntryIds") == kept
         assert Mark(ids[0], "pin", "on") in await backend.read_marks(session.id)
 
     async def test_what_a_source_retracts_is_still_labelled_in_its_fork(self, backend: Backend) -> None:

@@ -9,7 +9,7 @@ from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import STORED, Edit, LogLine, Mark, Navigated, NewSession, Note
 from flue_py.db.backend import Backend
 from flue_py.errors import EntryNotFound, InvalidArgument, InvalidEntry, LeafConflict, SessionNotFound
-from tests.checks import Refusals, refused, unchanged
+from tests.checks import Refusals, existing, refused, unchanged
 from tests.samples import (
     UNKNOWN,
     add,
@@ -29,15 +29,13 @@ from tests.samples import (
 
 async def undone(backend: Backend, session_id: str) -> str | None:
     """Undo one operation, which must be there, and return the leaf."""
-    moved = await backend.undo(session_id)
-    assert moved is not None
+    moved = existing(await backend.undo(session_id))
     return moved.to_id
 
 
 async def redone(backend: Backend, session_id: str) -> str | None:
     """Redo one operation, which must be there, and return the leaf."""
-    moved = await backend.redo(session_id)
-    assert moved is not None
+    moved = existing(await backend.redo(session_id))
     return moved.to_id
 
 
@@ -58,8 +56,7 @@ async def log_of(backend: Backend, session_id: str) -> list[LogLine]:
 
 async def gone_back(backend: Backend, session_id: str, revision: int, *, before: bool = False) -> LogLine:
     """Go back to a line, which must change something, and return the new line, which is the newest of the log."""
-    line = await backend.go_back(session_id, revision, before=before)
-    assert line is not None
+    line = existing(await backend.go_back(session_id, revision, before=before))
     assert (await backend.read_log(session_id, before=None, limit=1)) == [line]
     return line
 
@@ -139,8 +136,7 @@ class MoveContract:
     ) -> None:
         session = await new_session(backend)
         first, second, failed = await add(backend, session.id, *talk(2), placed(assistant("oops"), "failed"))
-        moved = await backend.retract(session.id, failed)
-        assert moved is not None
+        moved = existing(await backend.retract(session.id, failed))
         assert (moved.from_id, moved.to_id, moved.revision, moved.reason) == (failed, second, 2, "retract")
         assert await path_ids(backend, session.id) == [first, second]
         assert [entry_id for entry_id, _ in await context_of(backend, session.id)] == [first, second]
@@ -153,8 +149,7 @@ class MoveContract:
 
     async def test_a_retracted_entry_can_be_named_by_nothing(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
-        failed = session.leaf_id
-        assert failed is not None
+        failed = existing(session.leaf_id)
         await backend.retract(session.id, failed)
         (first,) = await path_ids(backend, session.id)
         refusals = Refusals(backend)
@@ -186,8 +181,7 @@ class MoveContract:
 
     async def test_a_retraction_holds_for_one_session_alone(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
-        failed = session.leaf_id
-        assert failed is not None
+        failed = existing(session.leaf_id)
         fork = await backend.fork(session.id, failed, NewSession())
         await backend.retract(session.id, failed)
         assert (await path_ids(backend, fork.id))[-1] == failed
@@ -199,8 +193,7 @@ class MoveContract:
 
     async def test_a_fork_may_retract_what_it_inherited_and_counts_only_its_own(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
-        failed = session.leaf_id
-        assert failed is not None
+        failed = existing(session.leaf_id)
         fork = await backend.fork(session.id, STORED, NewSession())
         await add(backend, session.id, user("the source's child does not matter to the fork"))
         assert await backend.retract(fork.id, failed) is not None
@@ -315,8 +308,7 @@ class MoveContract:
         assert (await path_ids(backend, session.id), await context_of(backend, session.id)) == (path, context)
         (change,) = await backend.changes(session.id, session.revision, 10)
         assert (change.reason, change.entries) == (None, ())
-        undone = await backend.undo(session.id)
-        assert undone is not None
+        undone = existing(await backend.undo(session.id))
         assert (undone.from_id, undone.to_id) == (session.leaf_id, None)
 
     async def test_a_label_on_what_the_session_does_not_see_is_refused(self, backend: Backend) -> None:
@@ -345,8 +337,7 @@ class NavigationContract:
         assert went == Navigated(ids[3], went.summary_id, 3, went.summary_id)
         assert went.summary_id is not None
         assert await path_ids(backend, session.id) == [*ids[:2], went.summary_id]
-        entry = await backend.get_entry(session.id, went.summary_id)
-        assert entry is not None
+        entry = existing(await backend.get_entry(session.id, went.summary_id))
         assert entry.fields["abandonedLeafId"] == ids[3]
         assert await backend.read_marks(session.id) == [Mark(went.summary_id, "label", "fork in the road")]
         labelled, line, _ = await backend.read_log(session.id, before=None, limit=3)
@@ -434,10 +425,8 @@ class UndoContract:
 
     async def test_undo_and_redo_say_what_they_did(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
-        back = await backend.undo(session.id, note=Note("somebody"))
-        forth = await backend.redo(session.id, note=Note("somebody"))
-        assert back is not None
-        assert forth is not None
+        back = existing(await backend.undo(session.id, note=Note("somebody")))
+        forth = existing(await backend.redo(session.id, note=Note("somebody")))
         assert (back.from_id, back.to_id, back.revision, back.reason) == (session.leaf_id, None, 2, "undo")
         assert (forth.from_id, forth.to_id, forth.revision, forth.reason) == (None, session.leaf_id, 3, "redo")
         changes = await backend.changes(session.id, 1, 10)
@@ -713,9 +702,7 @@ class LogContract:
             async with unchanged(backend):
                 assert await backend.go_back(session.id, revision) is None
         for revision in (4, 5, 2, 6, 1, 3, 0):
-            undone = await backend.undo(session.id)
-            assert undone is not None
-            assert undone.to_id == leaves[revision]
+            assert existing(await backend.undo(session.id)).to_id == leaves[revision]
         line = await gone_back(backend, session.id, 2, before=True)
         assert line.to_id == leaves[1]
 
@@ -793,8 +780,7 @@ class LogContract:
 
     async def test_a_mark_on_an_entry_that_was_retracted_is_not_brought_back(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
-        entry = session.leaf_id
-        assert entry is not None
+        entry = existing(session.leaf_id)
         await backend.set_label(session.id, entry, "x")
         await backend.set_label(session.id, entry, "y")
         await backend.retract(session.id, entry)
@@ -815,8 +801,7 @@ class LogContract:
 
     async def test_who_and_why_are_kept_as_given_up_to_a_length(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
-        entry = session.leaf_id
-        assert entry is not None
+        assert session.leaf_id is not None
         by, why = "é" * LONGEST_BY, "ß\n" * (LONGEST_WHY // 2)
         await backend.move(session.id, None, note=Note(by, why))
         assert [(line.by, line.why) for line in await log_of(backend, session.id)][1:] == [(by, why)]

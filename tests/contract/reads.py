@@ -15,6 +15,7 @@ from flue_py.core.ledger import NewBudget
 from flue_py.core.sessions import STORED, LeafChoice, NewSession
 from flue_py.db.backend import Backend
 from flue_py.errors import AmbiguousId, EntryNotFound, SessionNotFound
+from tests.checks import existing
 from tests.samples import (
     UNKNOWN,
     add,
@@ -929,9 +930,7 @@ class EntryContract:
             await backend.find_entry("same")
         assert caught.value.matches == tuple(sorted((first.id, fork.id)))
         await backend.delete_tree(first.id)
-        found = await backend.find_entry("same")
-        assert found is not None
-        assert found.message.content == "two"
+        assert existing(await backend.find_entry("same")).message.content == "two"
 
     # -- below another one ----------------------------------------------------------------------------------------
 

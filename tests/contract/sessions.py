@@ -31,7 +31,7 @@ from flue_py.core.usage import NO_USAGE, PaidCall, UsageTotals
 from flue_py.db.backend import Backend
 from flue_py.db.sqlite.runner import open_memory
 from flue_py.errors import EntryNotFound, InvalidArgument, SessionExists, SessionNotFound
-from tests.checks import Refusals, refused
+from tests.checks import Refusals, existing, refused
 from tests.samples import (
     UNKNOWN,
     add,
@@ -810,6 +810,5 @@ class ReusedIdContract:
         fork = await backend.fork("one", None, NewSession())
         task = await backend.create_task("one", "t", NewSession())
         for info in (fork, task):
-            again = await backend.get_session(info.id)
-            assert again is not None
+            again = existing(await backend.get_session(info.id))
             assert (again.ref, again.ref.session_key) == (info.ref, info.ref.session_key)

@@ -16,7 +16,7 @@ from flue_py.core.sessions import STORED, NewSession
 from flue_py.core.usage import MAX_AMOUNT, Cost, Paid, PaidCall, Usage, read_call
 from flue_py.db.backend import Backend
 from flue_py.errors import CallConflict, EntryNotFound, InvalidEntry, SessionNotFound
-from tests.checks import check_window, refused, unchanged
+from tests.checks import check_window, existing, refused, unchanged
 from tests.samples import (
     UNKNOWN,
     add,
@@ -546,8 +546,7 @@ class LedgerContract:
     async def test_a_later_report_under_an_entrys_id_is_the_same_call(self, backend: Backend) -> None:
         session = await new_session(backend, user(), answer(input=5, cost={"total": 0.01}))
         other = await new_session(backend, user())
-        entry_id = session.leaf_id
-        assert entry_id is not None
+        entry_id = existing(session.leaf_id)
         same = replace(call(entry_id), provider="p", model="m")
         assert not (await backend.record_call(other.id, same)).is_new
         async with refused(backend, CallConflict):
@@ -558,8 +557,7 @@ class LedgerContract:
 
     async def test_what_takes_the_place_of_a_call_may_name_it_by_its_entry(self, backend: Backend) -> None:
         session = await new_session(backend, user(), answer(input=5, cost={"total": 0.01}))
-        entry_id = session.leaf_id
-        assert entry_id is not None
+        entry_id = existing(session.leaf_id)
         more = replace(call("whole", input=9), provider="p", replaces=(entry_id,))
         assert (await backend.record_call(session.id, more)).is_new
         (paid,) = await backend.calls_of_entry(session.id, entry_id)
@@ -704,8 +702,7 @@ class LedgerContract:
         await backend.undo(fork.id)
         await backend.delete_tree(fork.id)
         assert await _branches(backend, session.id) == {"active": 2, "abandoned": 1}
-        retracted = (await session_info(backend, session.id)).leaf_id
-        assert retracted is not None
+        retracted = existing((await session_info(backend, session.id)).leaf_id)
         await backend.retract(session.id, retracted)
         assert await _branches(backend, session.id) == {"active": 1, "abandoned": 2}
 

@@ -6,6 +6,7 @@ from flue_py.context.tokens import EntryCounts, counter_for
 from flue_py.core.context import TRAITS, ContextEntry, KnownTraits, traits_in
 from flue_py.core.entries import Entry, Pairing
 from flue_py.core.json import JsonObject, encode_json
+from tests.checks import existing
 from tests.tables import inputs
 
 CALL: JsonObject = {"type": "toolCall", "id": "c1", "name": "read", "arguments": {"path": "x"}}
@@ -71,6 +72,4 @@ def test_what_is_counted_is_remembered() -> None:
     entry = stored(MESSAGES[5], "an entry that nobody has seen before")
     EntryCounts().count(ContextEntry(entry), counter_for(None))
 
-    found = TRAITS.known(entry.id)
-    assert found is not None
-    assert found.calls
+    assert existing(TRAITS.known(entry.id)).calls

@@ -15,6 +15,7 @@ import flue_py
 from flue_py import OffloadSettings
 from flue_py.cli import main
 from flue_py.transfer.bundle import write_bundle
+from tests.checks import existing
 from tests.earlier import names_unchecked
 
 CONTEXT = click.Context(main, info_name="flue-py")
@@ -144,8 +145,7 @@ CALLS: dict[str, list[list[str]]] = {
 def every_command() -> Iterator[tuple[str, click.Command]]:
     """Yield every command with its name, those of groups by both their names."""
     for name in main.list_commands(CONTEXT):
-        command = main.get_command(CONTEXT, name)
-        assert command is not None
+        command = existing(main.get_command(CONTEXT, name))
         if isinstance(command, click.Group):
             yield from ((f"{name} {each}", inner) for each, inner in command.commands.items())
         else:

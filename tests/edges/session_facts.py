@@ -14,6 +14,7 @@ from typing import Any
 
 import flue_py
 from flue_py.sync import Store
+from tests.checks import existing
 from tests.edges.cli_runs import Flue
 from tests.render.test_report import data_of
 
@@ -369,8 +370,7 @@ def _paid_cost(paid: Any) -> Decimal | None:
 
 
 def _tell_library(told: Told, store: Store, session_id: str) -> None:
-    session = store.get_session(session_id)
-    assert session is not None
+    session = existing(store.get_session(session_id))
     info = session.refresh()
     told.tell(
         "library",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import flue_py
+from tests.checks import existing
 from tests.edges.cli_runs import REAL_ID, Flue
 from tests.edges.session_facts import facts_of_all, facts_of_store
 from tests.formats.test_fuseraft import HISTORY, snapshot
@@ -52,8 +53,7 @@ def answer(text: str, tokens: int, dollars: str | None) -> dict[str, Any]:
 
 def go_on(store: flue_py.sync.Store) -> None:
     """Fork a session, go back in it, take an answer back, compact it, give it a task, and more."""
-    session = store.get_session(CLAUDE_ID)
-    assert session is not None
+    session = existing(store.get_session(CLAUDE_ID))
     asked = session.get_active_path()[-12].id
     session.fork(at=asked)
     fork = session.fork(at=asked)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import flue_py
 from flue_py.compaction import CompactionSettings
 from tests.browser import Chromium
+from tests.checks import existing
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -30,8 +31,7 @@ async def written(folder: Path) -> tuple[Path, str, str, str, str]:
                 answer = {"role": "assistant", "content": "Fine. " + "and " * 80}
                 ids += (await session.append_messages([{"role": "user", "content": text}, answer])).entry_ids
             made.append((await session.compact(mode="window", settings=settings)).entry_id or "")
-        back = await session.compactions.uncompact()
-        assert back is not None
+        back = existing(await session.compactions.uncompact())
         file = folder / "report.html"
         file.write_bytes((await session.reports.html()).encode())
         return file, ids[0], made[0], made[1], back.appended.entry_ids[0]

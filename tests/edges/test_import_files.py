@@ -17,6 +17,7 @@ from flue_py.transfer import imports as unchanged
 from flue_py.transfer import source as import_sources
 from flue_py.transfer import source as places
 from flue_py.transfer.imports import import_file
+from tests.checks import existing
 from tests.edges.cli_runs import Flue, in_own_process
 from tests.formats import test_codex_forks as codex
 from tests.formats.pi_files import HEADER, every_type
@@ -117,8 +118,7 @@ async def test_a_message_that_was_built_on_before_it_was_complete_stays_as_it_wa
     whole = [*begun, model("a2", "a1", "m1", call("t1"), 100), result("r1", "a2", "t1"), user("u2", "r1")]
     async with flue_py.open(":memory:") as store:
         await import_lines(store, tmp_path, as_lines(begun))
-        session = await store.get_session(SESSION)
-        assert session is not None
+        session = existing(await store.get_session(SESSION))
         await session.append_message({"role": "user", "content": "from here"})
         report = await import_lines(store, tmp_path, as_lines(whole))
         assert report.leaf_kept
@@ -155,8 +155,7 @@ async def test_task_sessions_are_linked_in_whichever_order_files_come(parent_fir
             await import_lines(store, tmp_path, lines, name)
         for name, lines in files:
             assert not (await import_lines(store, tmp_path, lines, name)).changed
-        parent = await store.get_session(SESSION)
-        assert parent is not None
+        parent = existing(await store.get_session(SESSION))
         assert [(link.child_id, link.task_id) for link in await parent.tasks.links()] == [(f"{SESSION}:abc", "abc")]
         (task,) = (await store.list_sessions(kind="task")).sessions
         assert task.id == f"{SESSION}:abc"
@@ -165,9 +164,7 @@ async def test_task_sessions_are_linked_in_whichever_order_files_come(parent_fir
 
 
 async def found(store: flue_py.Store, session_id: str) -> Session:
-    session = await store.get_session(session_id)
-    assert session is not None
-    return session
+    return existing(await store.get_session(session_id))
 
 
 def thread(name: str, parent: str | None, *more: dict[str, Any]) -> list[bytes]:
@@ -260,8 +257,7 @@ async def test_a_file_of_the_same_session_that_goes_on_is_put_below_it(tmp_path:
         more = as_lines([model("a3", "u2", "m3", text(), 5), user("u3", "a3")])
         report = await import_lines(store, tmp_path, more, "part-2.jsonl")
         assert (report.leaf_id, report.leaf_kept) == ("u3", False)
-        session = await store.get_session(SESSION)
-        assert session is not None
+        session = existing(await store.get_session(SESSION))
         path = [entry.id for entry in await session.get_active_path()]
         assert path == ["u1", "a1", "r1", "a2", "u2", "a3", "u3"]
         assert not (await import_lines(store, tmp_path, more, "part-2.jsonl")).changed

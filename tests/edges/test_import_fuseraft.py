@@ -12,6 +12,7 @@ import pytest
 import flue_py
 from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import NewSession
+from tests.checks import existing
 from tests.formats.test_fuseraft import checkpoint, turn
 from tests.samples import placed
 
@@ -26,8 +27,7 @@ async def imported(store: flue_py.Store, folder: Path, value: Any) -> flue_py.Se
     file = folder / "a3f92c1d.json"
     file.write_text(json.dumps(value))
     report = await flue_py.import_file(store, file)
-    session = await store.get_session(report.session_id)
-    assert session is not None
+    session = existing(await store.get_session(report.session_id))
     assert (await store.verify()).problems == []
     return session
 
@@ -99,8 +99,7 @@ async def test_a_title_that_a_program_made_is_kept_apart_in_every_import(tmp_pat
             rows += more
             file.write_text("".join(json.dumps(each) + "\n" for each in rows))
             await flue_py.import_file(store, file, "noumen")
-            session = await store.get_session("demo")
-            assert session is not None
+            session = existing(await store.get_session("demo"))
             assert (session.info.title, session.info.auto_title) == expected
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import flue_py
+from tests.checks import existing
 from tests.formats.test_codex import META, item, said
 from tests.formats.test_codex import count as counted
 from tests.formats.transcripts import (
@@ -111,8 +112,7 @@ async def test_an_answer_that_was_built_on_here_is_paid_whole(tmp_path: Path) ->
     lines = growing_answer()
     async with flue_py.open(":memory:") as store:
         await import_lines(store, tmp_path, lines[:2], format="claude-code")
-        session = await store.get_session("s")
-        assert session is not None
+        session = existing(await store.get_session("s"))
         await session.append_message({"role": "user", "content": "from here"})
         report = await import_lines(store, tmp_path, lines, format="claude-code", finish=True)
         assert any("stays as it was" in note.text for note in report.repaired)

@@ -17,6 +17,7 @@ import pytest
 import flue_py
 from flue_py.db.sqlite import file as store_file
 from flue_py.errors import FlueError
+from tests.checks import existing
 from tests.edges.test_import_growth import growing_answer, ledger
 from tests.formats.pi_files import every_type
 from tests.formats.test_claude_code import call, model, result, row, text, user
@@ -161,7 +162,6 @@ async def undisturbed(path: Path, folder: Path, lines: list[bytes]) -> Any:
         assert (await store.verify()).problems == []
         beside = []
         for info in (await store.list_sessions(kind=None)).sessions:
-            session = await store.get_session(info.id)
-            assert session is not None
+            session = existing(await store.get_session(info.id))
             beside.append((session.metadata, await session.marks.labels(), info.auto_title, info.completed_us))
         return await all_seen(store), await ledger(store), beside

@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import flue_py
+from tests.checks import existing
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -27,8 +28,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 
 def script(name: str) -> ModuleType:
     """Return a script of the folder .ci as a module."""
-    spec = importlib.util.spec_from_file_location(f"ci_{name}", ROOT / ".ci" / f"{name}.py")
-    assert spec is not None
+    spec = existing(importlib.util.spec_from_file_location(f"ci_{name}", ROOT / ".ci" / f"{name}.py"))
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

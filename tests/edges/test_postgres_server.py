@@ -16,6 +16,7 @@ from sqlalchemy import make_url
 
 from flue_py.errors import FixTheSetup, InvalidArgument, StoreClosed, StoreUnavailable
 from tests import postgres_server as module
+from tests.checks import existing
 from tests.postgres import (
     REQUIRE_VARIABLE,
     URL_VARIABLE,
@@ -168,8 +169,7 @@ def test_what_was_committed_is_there_after_a_stop(server: PostgresServer, mode: 
 
 def test_a_server_that_was_killed_starts_again(server: PostgresServer) -> None:
     server.psql("CREATE TABLE survivor AS SELECT 7 AS n")
-    killed = server.process_id
-    assert killed is not None
+    killed = existing(server.process_id)
     os.kill(killed, signal.SIGKILL)
     server.restart()
     assert server.psql("SELECT n FROM survivor") == "7"

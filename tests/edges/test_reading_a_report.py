@@ -15,6 +15,7 @@ import pytest
 import flue_py
 from flue_py.render.report import ReportedSession, html_report
 from tests.browser import Chromium
+from tests.checks import existing
 from tests.formats.pi_files import parse_pi, real_lines
 from tests.formats.transcripts import CLAUDE, as_lines, import_lines, lines_of
 from tests.render.entries import forest, made
@@ -79,8 +80,7 @@ def chosen_id(page: Page) -> str:
     assert message is not None
     begins = message["y"] - panel["y"]
     assert -1 <= begins <= panel["height"] - 30, f"it begins {begins} below the top of {panel['height']}"
-    found = marked.get_attribute("data-entry")
-    assert found is not None
+    found = existing(marked.get_attribute("data-entry"))
     assert page.locator("#reading-title code").text_content() == found
     return found
 
@@ -597,8 +597,7 @@ def test_prompts_and_turns_are_told_apart_and_money_is_in_sight_on_a_phone(chrom
         assert not re.search(r"\$\d+\.\d{5}", text)
         for cell in (page.locator("#bills tbody tr:first-child td").last, page.locator("#bills tfoot td").last):
             assert cell.text_content() == "$30.3302"
-            box = cell.bounding_box()
-            assert box is not None
+            box = existing(cell.bounding_box())
             assert 0 < box["x"] < box["x"] + box["width"] <= 390
 
     chromium.look(pi_report, look, viewport=PHONE)

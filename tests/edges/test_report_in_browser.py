@@ -16,6 +16,7 @@ from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import NewSession, SessionInfo
 from flue_py.render.report import ReportedSession, html_report
 from tests.browser import Chromium
+from tests.checks import existing
 from tests.formats.pi_files import parse_pi, real_lines
 from tests.render.entries import forest
 
@@ -90,8 +91,7 @@ async def real_session_with_branches(store: flue_py.Store) -> flue_py.Session:
         await session.append_compaction(f"until {place}", first_kept_entry_id=kept, tokens_before=9000)
         await session.append_custom("note", {"n": place})
         await session.append_message(ask("go on"))
-    compacted = await session.compactions.latest()
-    assert compacted is not None
+    compacted = existing(await session.compactions.latest())
     await session.move_leaf(compacted.id)
     await session.append_branch_summary("went astray", from_id=None)
     # Its first kept entry is on no path of this leaf, so that nothing is kept.
@@ -353,8 +353,7 @@ def test_the_tree_is_read_and_used_by_keyboard_alone(chromium: Chromium, tasked:
         assert first != leaf
         assert focused("data-place") == "0"
         press("ArrowDown")
-        run = focused("data-run")
-        assert run is not None
+        run = existing(focused("data-run"))
         assert focused("aria-expanded") == "false"
         rows = page.locator("#tree [role=treeitem]")
         before = rows.count()

@@ -27,6 +27,7 @@ from flue_py.core.model import FunctionModel
 from flue_py.core.sessions import NewSession
 from flue_py.core.usage import PaidCall, UsageTotals
 from flue_py.errors import EntryNotFound, FlueError, InvalidArgument, InvalidEntry, SessionNotFound
+from tests.checks import existing
 from tests.fuzz.hostile import ARGUMENTS, FEW, Drawn, Unprintable, check_refusal, note_refusal, odd_arguments
 from tests.samples import session_methods, store_snapshot
 from tests.strategies import hostile_texts
@@ -496,8 +497,7 @@ async def test_a_cursor_that_was_not_given_is_refused(target: str) -> None:
     async with flue_py.open(target, durability="normal") as store:
         for _ in range(3):
             await store.create_session()
-        cursor = (await store.list_sessions(limit=1)).next_cursor
-        assert cursor is not None
+        cursor = existing((await store.list_sessions(limit=1)).next_cursor)
         changed = [cursor[:place] + "A" + cursor[place + 1 :] for place in range(len(cursor))]
         for bad in BAD_CURSORS:
             with pytest.raises(InvalidArgument) as caught:

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 import flue_py
 from flue_py.cli import main
 from flue_py.core.entries import NewEntry
+from tests.checks import existing
 from tests.earlier import names_unchecked
 from tests.edges.cli_runs import Flue, runner
 from tests.effort import first
@@ -89,8 +90,7 @@ async def _fill(database: Path) -> list[str]:
             brought = replace(NewEntry.custom(kind, data), id=f"x{number}", parent_id=session.leaf_id)
             await session.import_entries([brought], leaf=brought.id)
         await session.append_messages(_messages())
-        first = session.leaf_id
-        assert first is not None
+        first = existing(session.leaf_id)
         await session.marks.set_label(first, "l\x1b[0m\n\u202e")
         await session.append_branch_summary("", from_id="\ud800", details=None)
         await session.append_compaction("\x1b", first_kept_entry_id=first, tokens_before=2**80)

@@ -29,6 +29,7 @@ from flue_py.compaction import (
 from flue_py.context.tokens import count_tokens
 from flue_py.core.entries import NewEntry
 from flue_py.errors import FlueError, InvalidArgument, InvalidEntry
+from tests.checks import existing
 from tests.fuzz.hostile import ARGUMENTS, check_refusal, containing_itself, nested
 from tests.strategies import hostile_json, hostile_messages
 from tests.tables import inputs
@@ -116,8 +117,7 @@ def test_settings_and_earlier_compactions_take_whole_numbers(name: str) -> None:
 
 def test_a_model_that_answers_nonsense_is_a_failed_summary() -> None:
     context: list[Any] = [{"role": "user", "content": "x" * 100}, {"role": "user", "content": "y" * 100}]
-    plan = prepare_compaction(context, CompactionSettings(100, 5))
-    assert plan is not None
+    plan = existing(prepare_compaction(context, CompactionSettings(100, 5)))
     for odd in ARGUMENTS.values():
 
         async def complete(_: object, odd: Any = odd) -> Any:

@@ -22,6 +22,7 @@ from flue_py.core.sessions import MAX_NAME_BYTES
 from flue_py.errors import UnreadableFile
 from flue_py.formats.flue import parse_session_document, session_document
 from flue_py.formats.pi import messages_for_model
+from tests.checks import existing
 from tests.formats.pi_files import HEADER, as_lines, every_type, parse_pi, real_lines
 from tests.formats.transcripts import import_lines
 from tests.fuzz.hostile import check_refusal
@@ -60,8 +61,7 @@ async def check_import(lines: list[bytes], store: flue_py.Store, folder: Path) -
         return None
     report = await import_lines(store, folder, lines, FILE.name, format="pi")
     assert report.added == len(parsed.entries)
-    session = await store.get_session(report.session_id)
-    assert session is not None
+    session = existing(await store.get_session(report.session_id))
     tree = await session.get_tree()
     assert [entry.id for entry in tree] == [entry.id for entry in parsed.entries]
     assert report.rows >= 1 + len(parsed.entries)
@@ -330,8 +330,7 @@ async def test_a_label_that_is_too_long_is_cut_and_said_so(target: str, tmp_path
     lines = as_lines([HEADER, {"type": "custom", "id": "a", "parentId": None}, label])
     assert ["a label of 5000 characters" in str(note) for note in parse_pi(lines).report.repaired][-1]
     async with flue_py.open(target, durability="normal") as store:
-        session = await check_import(lines, store, tmp_path)
-        assert session is not None
+        session = existing(await check_import(lines, store, tmp_path))
         assert await session.marks.labels() == {"a": "é" * 200}
 
 

@@ -21,6 +21,7 @@ from flue_py.core.kinds import message_preview, message_text
 from flue_py.core.messages import message_json, message_role, parse_message, validate_message
 from flue_py.core.usage import read_usage
 from flue_py.errors import CorruptStore, InvalidEntry
+from tests.checks import existing
 from tests.fuzz.hostile import (
     ROUND_TRIPS,
     Drawn,
@@ -242,11 +243,9 @@ class TestInAStore:
             ids = {}
             for name, (value, _) in ROUND_TRIPS.items():
                 ids[name] = (await session.append_custom("note", value)).entry_id  # type: ignore[arg-type]
-            found = await store.get_session(session.id)
-            assert found is not None
+            found = existing(await store.get_session(session.id))
             for name, (_, expected) in ROUND_TRIPS.items():
-                entry = await found.get_entry(ids[name])
-                assert entry is not None
+                entry = existing(await found.get_entry(ids[name]))
                 assert same_value(entry.data, expected), name
             before = await found.refresh()
             for name, value in refused_values().items():
@@ -263,8 +262,7 @@ class TestInAStore:
         kept = {name: values for name, values in ROUND_TRIPS.items() if name != "nesting up to the limit"}
         async with flue_py.open(target, durability="normal") as store:
             session = await store.create_session(metadata={name: value for name, (value, _) in kept.items()})  # type: ignore[misc]
-            found = await store.get_session(session.id)
-            assert found is not None
+            found = existing(await store.get_session(session.id))
             assert same_value(found.metadata, {name: expected for name, (_, expected) in kept.items()})
 
     async def test_custom_messages_of_any_data_spoil_no_context(self, target: str) -> None:
@@ -318,6 +316,4 @@ async def test_fifty_megabytes_of_text_are_kept_and_more_than_the_limit_is_refus
             await session.append_custom(text, None)
         check_refusal(caught.value)
         assert await session.refresh() == before
-        entry = await session.get_entry(entry_id)
-        assert entry is not None
-        assert entry.fields["content"] == text
+        assert existing(await session.get_entry(entry_id)).fields["content"] == text

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 from flue_py.context.overflows import named_overflow, overflow_of
 from flue_py.errors import ContextOverflow, RateLimited
+from tests.checks import existing
 
 
 class ClientError(Exception):
@@ -31,9 +32,7 @@ def test_what_an_error_of_a_client_tells_of() -> None:
     found = [(error, overflow_of(error)) for error, _ in cases]
     assert [told and (told.window, told.is_malformed) for _, told in found] == [expected for _, expected in cases]
     assert [told.__cause__ is error for error, told in found if told] == [True] * 3
-    many = overflow_of(ValueError(f"prompt is too long: {'9' * 5_000} tokens > 4"))
-    assert many is not None
-    assert many.tokens is None
+    assert existing(overflow_of(ValueError(f"prompt is too long: {'9' * 5_000} tokens > 4"))).tokens is None
     own = ContextOverflow("own")
     assert overflow_of(own) is own
 

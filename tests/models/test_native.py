@@ -25,6 +25,7 @@ from flue_py.compaction import CompactionSettings
 from flue_py.core.model import ModelRequest
 from flue_py.errors import ContextOverflow, ModelError, ModelRefused, ModelUnavailable, SummaryFailed
 from flue_py.models import open_model
+from tests.checks import existing
 from tests.models import servers
 from tests.models.servers import COMPACTION_BLOCK, KEY, Answer, Provider
 
@@ -98,8 +99,7 @@ def test_anthropic_is_asked_for_its_block_and_gets_it_back_unchanged() -> None:
         assert "Question 5" not in str(body["messages"])
 
         assert done.entry_id is not None
-        entry = await session.get_entry(done.entry_id)
-        assert entry is not None
+        entry = existing(await session.get_entry(done.entry_id))
         stored: Any = entry.fields
         assert stored["details"]["native"] == {
             "provider": "anthropic",
@@ -137,8 +137,7 @@ def test_openai_is_asked_for_its_item_and_gets_it_back_unchanged() -> None:
         assert "Question 5" not in str(body["input"])
 
         assert done.entry_id is not None
-        entry = await session.get_entry(done.entry_id)
-        assert entry is not None
+        entry = existing(await session.get_entry(done.entry_id))
         details: Any = entry.fields["details"]
         assert details["native"]["content"] == answer["output"]
         assert done.summary is not None

@@ -26,6 +26,7 @@ from pydantic_ai.usage import RequestUsage
 from flue_py.core.model import Model, ModelRequest
 from flue_py.errors import InvalidArgument, MissingExtra, ModelDenied, ModelRefused, ModelUnavailable
 from flue_py.models import open_model
+from tests.checks import existing
 from tests.models import servers
 from tests.models.servers import KEY, Answer
 
@@ -197,8 +198,7 @@ def test_an_answer_that_ends_in_an_error_is_unavailable_and_paid_for() -> None:
     with pytest.raises(ModelUnavailable) as caught:
         anyio.run(model.complete, REQUEST)
 
-    call = caught.value.call
-    assert call is not None
+    call = existing(caught.value.call)
     assert (call["input"], call["callId"]) == (7, "r1")
 
 

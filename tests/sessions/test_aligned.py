@@ -23,6 +23,7 @@ from flue_py.providers.lists import Said
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard
 from tests.adapters.messages.contexts import TRANSCRIPTS
+from tests.checks import existing
 from tests.formats.transcripts import lines_of
 from tests.sessions.talk import user
 from tests.tables import inputs
@@ -76,8 +77,7 @@ def compacting(asked: Asked, session: Session, **more: Any) -> Any:
 
 async def test_the_request_is_the_last_one_and_a_message_more(session: Session) -> None:
     await talk(session)
-    answer = await session.latest_assistant()
-    assert answer is not None
+    answer = existing(await session.latest_assistant())
     sent = ModelRequest(tuple(await session.build_context(leaf=answer.parent_id)), SYSTEM, TOOLS)
     asked = Asked()
     done = await compacting(asked, session, instructions="mind the questions")
@@ -150,8 +150,7 @@ async def test_reasoning_behind_another_beginning_is_not_sent_there_either(sessi
     await talk(session)
     asked = Asked()
     guard = CompactionGuard(store, session, asked.model, settings=SETTINGS, system=SYSTEM, tools=TOOLS)
-    answer = await session.latest_assistant()
-    assert answer is not None
+    assert await session.latest_assistant() is not None
     sent: list[list[JsonObject]] = []
 
     async def ask(messages: list[JsonObject]) -> None:
@@ -381,8 +380,7 @@ def test_most_of_the_request_is_in_the_cache_over_real_transcripts(name: str, tm
     now = [datetime(2026, 1, 1, tzinfo=UTC)]
     with flue_py.sync.open(":memory:", prices=False, clock=lambda: now[0]) as store:
         (imported,) = flue_py.sync.import_file(store, file).sessions
-        session = store.get_session(imported.session_id)
-        assert session is not None
+        session = existing(store.get_session(imported.session_id))
         path = session.get_active_path()
         shares = []
         for entry in path[:: max(len(path) // 25, 1)]:

@@ -22,6 +22,7 @@ from flue_py import (
 )
 from flue_py.context.settings import ContextSettings, Microcompacting
 from flue_py.transfer import copy_store, export_session, import_file, read_bundle, write_bundle
+from tests.checks import existing
 from tests.sessions.talk import user
 
 pytestmark = pytest.mark.anyio
@@ -59,8 +60,7 @@ async def stored_bytes(store: Store) -> int:
     """Return how many bytes the blobs of all trees have."""
     total = 0
     for head in await store.backend.list_trees(-1, 100):
-        tree = await store.backend.read_whole_tree(head.tree_id)
-        assert tree is not None
+        tree = existing(await store.backend.read_whole_tree(head.tree_id))
         total += sum(len(blob.data) for blob in tree.blobs)
     return total
 
@@ -81,8 +81,7 @@ async def test_the_history_has_the_stub_and_the_store_the_whole_result(session: 
     await session.append_messages([user("read it"), call()])
     appended = await session.append_message(result(), offload=OFFLOAD)
     (artifact,) = await session.artifacts.all()
-    entry = await session.get_entry(appended.entry_id)
-    assert entry is not None
+    entry = existing(await session.get_entry(appended.entry_id))
     assert entry.fields == {
         **result(),
         "content": [{"type": "text", "text": stub_of(artifact.id)}],
@@ -153,8 +152,7 @@ async def test_a_retry_returns_the_first_result(session: Session, store: Store) 
     await session.append_message(call())
     first = await session.append_message(result(), offload=OFFLOAD, idempotency_key="k")
     await session.append_message(user("later"))
-    other = await store.get_session(session.id)
-    assert other is not None
+    other = existing(await store.get_session(session.id))
     again = await other.append_message(result(), offload=OFFLOAD, idempotency_key="k")
     assert (again.entry_ids, again.replayed) == (first.entry_ids, True)
     with pytest.raises(flue_py.IdempotencyConflict):
@@ -164,8 +162,7 @@ async def test_a_retry_returns_the_first_result(session: Session, store: Store) 
 
 async def test_a_conflict_is_told_as_in_any_append(session: Session, store: Store) -> None:
     await session.append_message(call())
-    other = await store.get_session(session.id)
-    assert other is not None
+    other = existing(await store.get_session(session.id))
     await other.append_message(user("meanwhile"))
     with pytest.raises(flue_py.LeafConflict):
         await session.append_message(result(), offload=OFFLOAD)
@@ -417,8 +414,7 @@ async def test_bundles_and_copies_of_a_store_have_it(session: Session, store: St
         await read_bundle(bundled, tmp_path / "all.flue")
         await copy_store(store, copied)
         for each in (bundled, copied):
-            found = await each.get_session(session.id)
-            assert found is not None
+            found = existing(await each.get_session(session.id))
             assert await whole(found, artifact_id) == LONG
             assert await found.artifacts.all() == await session.artifacts.all()
             assert (await each.verify()).problems == []
@@ -432,8 +428,7 @@ async def test_an_exported_session_brings_it_back(session: Session, tmp_path: Pa
     path.write_text((await export_session(session, format_name)).text, encoding="utf-8", newline="")
     async with flue_py.open(":memory:") as other:
         report = await import_file(other, path)
-        found = await other.get_session(report.sessions[0].session_id)
-        assert found is not None
+        found = existing(await other.get_session(report.sessions[0].session_id))
         assert await whole(found, artifact_id) == LONG
         again = await export_session(found, format_name)
         assert again.text.count(artifact_id) == path.read_text(encoding="utf-8").count(artifact_id)
@@ -664,8 +659,7 @@ async def test_results_that_come_one_by_one_count_those_that_are_stored(session:
     assert sizes(await session.build_context()) == [39_000] * 5 + [0, 100]
     assert (len(first.entry_ids), len(small.entry_ids)) == (2, 1)
     await session.append_messages([user("later")] * 40)
-    other = await store.get_session(session.id)
-    assert other is not None
+    other = existing(await store.get_session(session.id))
     again = await other.append_message(result("f" * 30_000, "f"), **given)  # type: ignore[arg-type]
     assert (again.entry_ids, again.replayed) == (first.entry_ids, True)
 

@@ -27,6 +27,7 @@ from flue_py import (
 )
 from flue_py.core.entries import new_message
 from flue_py.db.runner import CommittedBeforeCancellation
+from tests.checks import existing
 from tests.context.blocks.blocks import Says
 from tests.samples import UNKNOWN, placed
 from tests.sessions.talk import assistant, path_of, say, texts, user
@@ -35,8 +36,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def stored(store: Store, session: Session) -> tuple[str | None, int]:
-    found = await store.get_session(session.id)
-    assert found is not None
+    found = existing(await store.get_session(session.id))
     return found.leaf_id, found.revision
 
 
@@ -108,8 +108,7 @@ async def test_a_block_that_raises_writes_nothing(store: Store, session: Session
 
 
 async def test_a_conflict_undoes_all_and_names_its_operation(store: Store, session: Session, other: Session) -> None:
-    late = await store.get_session(session.id)
-    assert late is not None
+    late = existing(await store.get_session(session.id))
     await say(session, "first")
     before = await totals(store)
     with pytest.raises(LeafConflict) as caught:  # noqa: PT012 - the end of the block commits
@@ -174,8 +173,7 @@ async def test_batches_and_calls_on_the_same_handles_at_once_wait_for_each_other
 
 
 async def test_two_handles_on_one_session_both_know_where_it_is(store: Store, session: Session) -> None:
-    twin = await store.get_session(session.id)
-    assert twin is not None
+    twin = existing(await store.get_session(session.id))
     async with store.atomic() as tx:
         tx.append_message(session, user("one"))
         tx.append_message(twin, user("two"))
@@ -184,8 +182,7 @@ async def test_two_handles_on_one_session_both_know_where_it_is(store: Store, se
 
 async def test_a_handle_that_has_not_seen_the_leaf_does_not_take_it_over(store: Store, session: Session) -> None:
     (first,) = await say(session, "first")
-    late = await store.get_session(session.id)
-    assert late is not None
+    late = existing(await store.get_session(session.id))
     await say(session, "second")
     async with store.atomic() as tx:
         tx.set_label(late, first, "seen")
@@ -212,8 +209,7 @@ async def test_a_batch_with_a_key_is_done_once_whatever_ids_it_draws(store: Stor
     await say(session, "first")
 
     async def write() -> tuple[Session, flue_py.Pending[Appended]]:
-        handle = await store.get_session(session.id)
-        assert handle is not None
+        handle = existing(await store.get_session(session.id))
         async with store.atomic(idempotency_key="turn-7") as tx:
             landed = tx.append_message(handle, user("once"), expected_leaf=session.leaf_id)
             fork = tx.fork(handle, at=landed.entry_id)
@@ -376,8 +372,7 @@ async def test_a_batch_goes_elsewhere_and_goes_on_from_there(store: Store, sessi
 
 async def test_a_batch_does_not_go_from_a_leaf_that_its_handle_has_not_seen(store: Store, session: Session) -> None:
     (first,) = await say(session, "one")
-    other = await store.get_session(session.id)
-    assert other is not None
+    other = existing(await store.get_session(session.id))
     await say(other, "two")
     for step in ("navigate", "undo", "redo"):
         with pytest.raises(LeafConflict):
@@ -509,8 +504,7 @@ async def test_every_write_compares_what_its_caller_has_seen(store: Store) -> No
 
 
 async def _takes_the_leaf(store: Store, session: Session, first: str, work: _Write) -> None:
-    stale = await store.get_session(session.id)
-    assert stale is not None
+    stale = existing(await store.get_session(session.id))
     await say(session, "since")
     await work(store, stale, first, {"expected_leaf": session.leaf_id})
 
@@ -566,8 +560,7 @@ async def test_a_rebase_lands_below_what_is_stored_and_the_handle_takes_that_ove
     store: Store, session: Session
 ) -> None:
     await say(session, "first")
-    late = await store.get_session(session.id)
-    assert late is not None
+    late = existing(await store.get_session(session.id))
     (theirs,) = await say(session, "theirs")
     landed = await late.append_message(user("late"), on_conflict="rebase")
     assert (landed.parent_id, late.leaf_id) == (theirs, landed.entry_id)
@@ -577,8 +570,7 @@ async def test_a_rebase_lands_below_what_is_stored_and_the_handle_takes_that_ove
 
 async def test_a_rebased_compaction_keeps_whole_exchanges_of_the_stored_path(store: Store, session: Session) -> None:
     await say(session, "first")
-    late = await store.get_session(session.id)
-    assert late is not None
+    late = existing(await store.get_session(session.id))
     call = {"type": "toolCall", "id": "c", "name": "look", "arguments": {}}
     called = await session.append_message({"role": "assistant", "content": [call], "stopReason": "toolUse"})
     result = await session.append_message({
@@ -589,6 +581,4 @@ async def test_a_rebased_compaction_keeps_whole_exchanges_of_the_stored_path(sto
     )
     assert done.parent_id == result.entry_id
     assert done.oddities
-    compaction = await late.compactions.latest()
-    assert compaction is not None
-    assert compaction.fields["firstKeptEntryId"] == called.entry_id
+    assert existing(await late.compactions.latest()).fields["firstKeptEntryId"] == called.entry_id

@@ -17,6 +17,7 @@ from flue_py.db.runner import CommittedBeforeCancellation, Sources
 from flue_py.db.sqlite.runner import MemoryRunner
 from flue_py.errors import BudgetExceeded, InvalidArgument, OutcomeUnknown, ReservationSettled, StoreBusy
 from flue_py.sessions.session import Session
+from tests.checks import existing
 from tests.sessions.conftest import also_in_memory
 from tests.sessions.talk import user
 from tests.sources import counted_sources
@@ -370,9 +371,7 @@ async def test_a_reservation_that_nobody_hears_of_is_released() -> None:
         await session.money.reserve(tokens=60)
     assert await spent(session) == (0, 0)
     assert backend.made is not None
-    found = await backend.get_reservation(backend.made.id)
-    assert found is not None
-    assert found.state == "released"
+    assert existing(await backend.get_reservation(backend.made.id)).state == "released"
 
 
 # -- the blocking twin ------------------------------------------------------------------------------------------------
@@ -393,8 +392,7 @@ def test_the_blocking_twin_reserves_and_books(target: str) -> None:
         assert session.money.prolong(held, ttl=3_600).expires_us > held.expires_us
         session.money.release(held)
         session.money.commit(session.money.reserve(tokens=5))
-        found = store.get_budget(budget.id)
-        assert found is not None
+        found = existing(store.get_budget(budget.id))
         assert (found.spent, found.reserved) == (25, 0)
         assert store.list_budgets() == [found]
 

@@ -29,6 +29,7 @@ from flue_py.core.ledger import Dimension
 from flue_py.db.sqlite.file import leave_wal
 from flue_py.transfer.bundle import BundleCounts, read_bundle, write_bundle
 from flue_py.transfer.export import transcript, transcripts_of_tasks, write_transcript
+from tests.checks import existing
 from tests.samples import placed
 from tests.sessions.talk import assistant, hold_turns, say, user
 from tests.tables import inputs
@@ -65,8 +66,7 @@ async def contexts(store: Store) -> dict[str, list[object]]:
     """Return the context at every entry of every session, by session and entry."""
     found: dict[str, list[object]] = {}
     for info in (await store.list_sessions(limit=1000)).sessions:
-        session = await store.get_session(info.id)
-        assert session is not None
+        session = existing(await store.get_session(info.id))
         for entry in await session.get_tree():
             items = await session.build_context_entries(leaf=entry.id)
             found[f"{info.id} {entry.id}"] = [(item.entry_id, item.data) for item in items]
@@ -187,8 +187,7 @@ async def test_a_later_bundle_brings_trees_up_to_date_and_refuses_what_went_on(
         await say(session, "U2")
         await write_bundle(store, tmp_path / "2.flue")
         assert (await read_bundle(there, tmp_path / "2.flue")).trees_refreshed == 1
-        copy = await there.get_session(session.id)
-        assert copy is not None
+        copy = existing(await there.get_session(session.id))
         assert copy.leaf_id == session.leaf_id
         await say(copy, "here")
         await say(session, "there")

@@ -20,6 +20,7 @@ from flue_py.context.tokens import counter_for
 from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.render.lines import entry_text
+from tests.checks import existing
 from tests.sessions.conftest import also_in_memory
 from tests.sessions.talk import user
 from tests.tables import inputs
@@ -195,8 +196,7 @@ async def test_a_short_session_has_nothing_to_compact(session: Session) -> None:
 
 async def test_turns_written_meanwhile_stay(session: Session, store: Store) -> None:
     await talk(session)
-    other = await store.get_session(session.id)
-    assert other is not None
+    other = existing(await store.get_session(session.id))
 
     async def answer(_: ModelRequest) -> ModelReply:
         await talk(other, 1, start=77)
@@ -215,8 +215,7 @@ async def test_a_leaf_that_was_moved_elsewhere_keeps_its_path_and_the_call_its_c
     session: Session, store: Store
 ) -> None:
     ids = await talk(session)
-    other = await store.get_session(session.id)
-    assert other is not None
+    other = existing(await store.get_session(session.id))
 
     async def answer(_: ModelRequest) -> ModelReply:
         await other.rewind(to=ids[3])
@@ -231,8 +230,7 @@ async def test_a_leaf_that_was_moved_elsewhere_keeps_its_path_and_the_call_its_c
 
 async def test_of_two_compactions_at_once_one_is_appended(session: Session, store: Store) -> None:
     await talk(session)
-    other = await store.get_session(session.id)
-    assert other is not None
+    other = existing(await store.get_session(session.id))
 
     async def answer(_: ModelRequest) -> ModelReply:
         await other.compact(model(lambda _: "the other one"), settings=SETTINGS)
@@ -327,9 +325,7 @@ async def test_a_mode_of_ones_own_is_given_what_leaves_and_what_stays(session: S
     assert (done.mode, done.notes, done.reason) == ("first", ("something was odd",), None)
     assert [item.entry_id for item in given[0].leaving] == ids[:16]
     assert [item.entry_id for item in given[0].staying] == ids[16:]
-    latest = await session.compactions.latest()
-    assert latest is not None
-    assert latest.fields["details"] == {"kept": 1, "registered": []}
+    assert existing(await session.compactions.latest()).fields["details"] == {"kept": 1, "registered": []}
 
 
 async def test_window_leaves_messages_out_and_puts_nothing_in_their_place(session: Session) -> None:
@@ -343,8 +339,7 @@ async def test_window_leaves_messages_out_and_puts_nothing_in_their_place(sessio
     assert [item.entry_id for item in shown] == more
     assert shown[0].role == "user"
     assert [each["content"] for each in await session.build_context()] == [item.data["content"] for item in shown]
-    entry = await session.compactions.latest()
-    assert entry is not None
+    entry = existing(await session.compactions.latest())
     details = entry.fields["details"]
     assert isinstance(details, dict)
     dropped = {"messages": 20, "firstEntryId": ids[0], "lastEntryId": ids[19]}
@@ -420,8 +415,7 @@ async def test_window_keeps_what_its_budget_says_and_eighty_thousand_where_nobod
 
 async def test_what_is_pinned_after_it_was_summarized_is_counted_where_it_comes_back(session: Session) -> None:
     [first, *_] = await talk(session)
-    summary = (await session.compact(mode="window", settings=SETTINGS)).entry_id
-    assert summary is not None
+    summary = existing((await session.compact(mode="window", settings=SETTINGS)).entry_id)
     await session.compactions.uncompact()
     await session.compact(mode="window", settings=SETTINGS)
     for entry_id in (first, summary):
@@ -486,8 +480,7 @@ async def test_a_message_that_leaves_no_room_for_a_summary_is_not_kept_for_being
     await session.append_message(user("x" * 3 * 7_000))
     newer = await talk(session, 2, start=4)
     for settings in (SETTINGS, CompactionSettings(keep_recent_tokens=2_000)):
-        planned = (await session.compactions.plan(settings=settings, window=8_000)).planned
-        assert planned is not None
+        planned = existing((await session.compactions.plan(settings=settings, window=8_000)).planned)
         assert planned.first_kept_entry_id in newer
     done = await session.compact(mode="intent", window=8_000)
     assert done.tokens_after is not None
@@ -495,8 +488,7 @@ async def test_a_message_that_leaves_no_room_for_a_summary_is_not_kept_for_being
     assert (await session.compact(mode="intent", window=8_000)).reason == "no_cut_point"
     # As the newest message it is what the next call is about.
     await session.append_message(user("y" * 3 * 7_000))
-    planned = (await session.compactions.plan(window=8_000)).planned
-    assert planned is not None
+    planned = existing((await session.compactions.plan(window=8_000)).planned)
     assert planned.first_kept_entry_id == session.leaf_id
 
 

@@ -17,6 +17,7 @@ from flue_py.compaction.material import AboutToCompact, Cancelled, HookSummary
 from flue_py.compaction.modes import Intent, make_text
 from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.model import FunctionModel, ModelRequest
+from tests.checks import existing
 from tests.sessions.talk import user
 from tests.tables import inputs
 
@@ -59,8 +60,7 @@ async def compacted(session: Session, answer: str | HookSummary) -> Mapping[str,
     done = await session.compact(model(), settings=SETTINGS, before_compaction=lambda _: answer)
     assert done.reason is None
     assert done.entry_id is not None
-    entry = await session.get_entry(done.entry_id)
-    assert entry is not None
+    entry = existing(await session.get_entry(done.entry_id))
     return entry.fields
 
 
@@ -216,8 +216,7 @@ async def test_the_files_of_a_compaction_that_a_program_appended_are_carried_on(
         await session.append_compaction(
             "short", first_kept_entry_id=ids[4], tokens_before=9, details={"readFiles": ["x.py"]}, from_hook=from_hook
         )
-        planned = (await session.compactions.plan(settings=SETTINGS)).planned
-        assert planned is not None
+        planned = existing((await session.compactions.plan(settings=SETTINGS)).planned)
         assert planned.plan.read_files == (() if from_hook else ("x.py",))
         await session.undo()
 

@@ -15,6 +15,7 @@ from flue_py.core.entries import Pairing
 from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import SummaryFailed
+from tests.checks import existing
 from tests.sessions.talk import user
 from tests.tables import inputs
 
@@ -81,9 +82,7 @@ async def test_undo_and_uncompact_take_it_back(session: Session) -> None:
     await compacted(session, ids[2], ids[6])
     await talk(session, 2, start=10)
     since = (await session.build_context())[-2:]
-    taken = await session.compactions.uncompact()
-    assert taken is not None
-    assert taken.restored_id is None
+    assert existing(await session.compactions.uncompact()).restored_id is None
     assert await session.build_context() == before + since
     await assert_all_reads_agree(session)
 
@@ -97,9 +96,7 @@ async def test_several_ranges_stand_beside_each_other_and_come_off_one_by_one(se
         contexts.append(await session.build_context())
     assert await ids_in(session) == [*ids[:2], layers[1], layers[2], ids[7], layers[0], *ids[11:]]
     for layer, context in zip(reversed(layers), reversed(contexts[:-1]), strict=True):
-        taken = await session.compactions.uncompact()
-        assert taken is not None
-        assert taken.compaction_id == layer
+        assert existing(await session.compactions.uncompact()).compaction_id == layer
         assert await session.build_context() == context
         await assert_all_reads_agree(session)
     assert await session.compactions.uncompact() is None
@@ -150,8 +147,7 @@ async def test_up_to_here_is_a_compaction_cut_where_it_was_asked_for(session: Se
     ids = await talk(session, 8)
     done = await compacted(session, None, ids[4])
     assert await ids_in(session) == [done.entry_id, *ids[5:]]
-    latest = await session.compactions.latest()
-    assert latest is not None
+    latest = existing(await session.compactions.latest())
     assert latest.fields["firstKeptEntryId"] == ids[5]
     assert "ranges" not in latest.fields
     everything = await compacted(session, None, ids[7])
@@ -410,8 +406,7 @@ async def test_a_model_is_asked_and_booked_before_its_answer_is_used(session: Se
 
 async def test_turns_written_meanwhile_stay(session: Session, store: Store) -> None:
     ids = await talk(session, 8)
-    other = await store.get_session(session.id)
-    assert other is not None
+    other = existing(await store.get_session(session.id))
     late: list[str] = []
 
     async def answer(request: ModelRequest) -> ModelReply:
@@ -447,9 +442,7 @@ async def test_forks_and_earlier_leaves_see_the_context_of_their_place(session: 
 async def test_what_a_range_lost_is_told_of_the_range_alone(session: Session) -> None:
     ids = await talk(session, 8)
     done = await compacted(session, ids[2], ids[5])
-    report = await session.compactions.loss_report(done.entry_id)
-    assert report is not None
-    assert report.entry_ids == tuple(ids[2:6])
+    assert existing(await session.compactions.loss_report(done.entry_id)).entry_ids == tuple(ids[2:6])
 
 
 async def test_exports_say_that_others_do_not_show_ranges(session: Session) -> None:
@@ -606,9 +599,7 @@ async def test_uncompacting_restores_the_earlier_bytes(session: Session) -> None
     before = await session.build_context()
     compaction = await compacted_whole(session)
 
-    done = await session.compactions.uncompact()
-
-    assert done is not None
+    done = existing(await session.compactions.uncompact())
     assert (done.compaction_id, done.restored_id) == (compaction, None)
     assert done.appended.entry_ids == (session.leaf_id,)
     assert done.tokens_after > done.tokens_before
@@ -639,8 +630,7 @@ async def test_layers_are_peeled_off_one_by_one(session: Session) -> None:
         await assert_all_reads_agree(session)
         await talk(session, 4, start=12 + 4 * number)
     for number in (2, 1, 0):
-        done = await session.compactions.uncompact()
-        assert done is not None
+        done = existing(await session.compactions.uncompact())
         assert (done.compaction_id, done.restored_id) == (layers[number], layers[number - 1] if number else None)
         context = await session.build_context()
         assert context[: len(contexts[number])] == contexts[number]
@@ -657,8 +647,7 @@ async def test_a_session_is_compacted_again_after_uncompacting(session: Session)
     again = await compacted_whole(session)
     assert again != first
     assert len(await session.build_context()) == 5
-    done = await session.compactions.uncompact()
-    assert done is not None
+    done = existing(await session.compactions.uncompact())
     assert (done.compaction_id, done.restored_id) == (again, None)
     assert len(await session.build_context()) == 12
     await assert_all_reads_agree(session)
@@ -681,8 +670,7 @@ async def test_uncompacting_can_be_undone_and_is_told_from_the_leaf(session: Ses
 async def test_nothing_is_appended_where_the_session_has_gone_on(session: Session, store: Store) -> None:
     await talk(session, 12)
     await compacted_whole(session)
-    other = await store.get_session(session.id)
-    assert other is not None
+    other = existing(await store.get_session(session.id))
     await talk(other, 1, start=12)
     with pytest.raises(LeafConflict):
         await session.compactions.uncompact(expected_leaf=session.leaf_id)

@@ -18,6 +18,7 @@ from flue_py.errors import AmbiguousId, InvalidArgument, InvalidEntry, LeafConfl
 from flue_py.runtime import housekeeping
 from flue_py.runtime.conversation import COMMANDS, Conversation, Reply, run_command
 from flue_py.runtime.housekeeping import delete_all, find_completed, find_older, find_prunable, parse_age
+from tests.checks import existing
 from tests.sessions.talk import assistant, texts, user
 from tests.tables import inputs
 
@@ -303,8 +304,7 @@ async def test_a_turn_stores_the_question_first_and_then_the_answers(talk: Conve
     seen: list[int] = []
 
     async def model(context: list[JsonObject]) -> list[JsonObject]:
-        other = await talk.store.get_session(talk.session.id)
-        assert other is not None
+        other = existing(await talk.store.get_session(talk.session.id))
         seen.append(len(await other.turns()))
         return [assistant(f"I see {len(context)} messages.")]
 
@@ -327,8 +327,7 @@ async def test_a_question_that_could_not_be_answered_is_taken_back(talk: Convers
 
 
 async def test_two_who_talk_to_one_session_lose_nothing(talk: Conversation) -> None:
-    other = await talk.store.get_session(talk.session.id)
-    assert other is not None
+    other = existing(await talk.store.get_session(talk.session.id))
     await other.append_messages([user("question 4"), assistant("answer 4")])
     with pytest.raises(LeafConflict):
         await talk.take_turn("mine", lambda _: _answer("never asked"))
@@ -423,8 +422,7 @@ async def test_pruning_takes_sessions_whose_configuration_is_not_there(store: fl
         ("none", None, None),
     ):
         await store.create_session(id=name, config_path=config, cwd=cwd)
-    kept = await store.get_session("absolute")
-    assert kept is not None
+    kept = existing(await store.get_session("absolute"))
     task = await kept.tasks.create(task_id="t1")
     chosen = await find_prunable(store, is_there=on_disk.__contains__)
     assert {info.id for info in chosen} == {"gone", "elsewhere"}

@@ -16,6 +16,7 @@ from flue_py.core.entries import NewEntry
 from flue_py.core.json import JsonObject
 from flue_py.core.sessions import NewSession
 from flue_py.transfer.imports import import_file
+from tests.checks import existing
 from tests.samples import placed
 from tests.tables import inputs
 
@@ -136,8 +137,7 @@ async def test_an_answer_is_kept_whatever_numbers_its_usage_has() -> None:
         appended = await session.append_message({"role": "assistant", "content": "ok", "usage": odd})
         places = [odd.partition(":")[0] for odd in appended.oddities]
         assert places == [f"message.usage.{name}" for name in ("input", "cost.total", "x[0].y")]
-        entry = await session.get_entry(appended.entry_id or "")
-        assert entry is not None
+        entry = existing(await session.get_entry(appended.entry_id or ""))
         assert entry.fields["usage"] == {
             "input": "NaN", "output": 3, "cost": {"total": "Infinity"}, "x": [{"y": "-Infinity"}],
         }  # fmt: skip
@@ -191,8 +191,7 @@ async def test_no_summary_is_refused_because_its_calls_come_to_too_much(told: An
         )
         for appended in made:
             assert [odd for odd in appended.oddities if odd.endswith("they are kept, and none is counted")]
-            entry = await session.get_entry(appended.entry_id)
-            assert entry is not None
+            entry = existing(await session.get_entry(appended.entry_id))
             assert entry.fields["usage"] == told.get("usage", {"calls": told["calls"]})
         window = await session.money.aggregate_usage_since(first)
         assert (window.calls, window.usage.total_tokens, (await session.refresh()).spent_tokens) == (0, 0, 1000)

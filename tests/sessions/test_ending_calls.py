@@ -16,6 +16,7 @@ from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelRequest
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard, GuardAnswer
+from tests.checks import existing
 from tests.files import new_store_file
 from tests.sessions.guarded import SETTINGS, answer, events, guard_of, model, talk, wrong_results
 from tests.sessions.talk import user
@@ -261,9 +262,7 @@ async def test_a_conversation_ends_its_turn_and_keeps_the_question(session: Sess
     assert isinstance(asked.error, AbortedToCompact)
     assert asked.seen[0] == "ended"
     assert (await session.build_context())[-1]["content"] == "and now?"
-    retried = await conversation.retry()
-    assert retried is not None
-    assert retried.text == "and now?"
+    assert existing(await conversation.retry()).text == "and now?"
     assert await session.compactions.latest() is None
 
 

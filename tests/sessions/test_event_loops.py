@@ -22,6 +22,7 @@ from flue_py.db.migrate import migrate
 from flue_py.errors import LeafConflict, StoreClosed, WrongEventLoop
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.harness import Harness
+from tests.checks import existing
 from tests.sessions.talk import assistant, path_of, user
 from tests.tables import inputs
 
@@ -195,8 +196,7 @@ async def test_whatever_reads_and_writes_files(tmp_path: Path) -> None:
         await other.delete_session_tree(written)
         await flue_py.import_file(store, tmp_path / "a.jsonl", finish=True)
         (info,) = (await store.list_sessions()).sessions
-        session = await store.get_session(info.id)
-        assert session is not None
+        session = existing(await store.get_session(info.id))
         entries = len(await session.get_tree())
         assert entries == 100
         await flue_py.write_transcript(session, tmp_path / "a.md")
@@ -204,13 +204,11 @@ async def test_whatever_reads_and_writes_files(tmp_path: Path) -> None:
         await flue_py.write_bundle(store, tmp_path / "a.bundle")
         await store.backup(tmp_path / "backup.db")
         assert (await flue_py.copy_store(store, other)).trees_copied == 1
-        again = await other.get_session(session.id)
-        assert again is not None
+        again = existing(await other.get_session(session.id))
         assert len(await again.get_tree()) == entries
     async with flue_py.open(":memory:") as third:
         await flue_py.read_bundle(third, tmp_path / "a.bundle")
-        again = await third.get_session(session.id)
-        assert again is not None
+        again = existing(await third.get_session(session.id))
         assert len(await again.get_tree()) == entries
     assert (await flue_py.salvage(tmp_path / "backup.db", tmp_path / "c.db")).entries == entries
     await migrate(str(tmp_path / "c.db"))

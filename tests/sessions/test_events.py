@@ -19,6 +19,7 @@ from flue_py.core.operations import seen_by
 from flue_py.core.sessions import MAX_WHY_CHARACTERS
 from flue_py.errors import ModelUnavailable
 from flue_py.sessions import store as happenings
+from tests.checks import existing
 from tests.sessions.conftest import also_in_memory
 from tests.sessions.guarded import guard_of, model, talk
 from tests.sessions.talk import assistant, say, texts, user
@@ -61,8 +62,7 @@ async def lived(store: Store, session: Session) -> Session:
     await session.money.record_call({"input": 1})
     await session.set_completed(datetime.now(UTC))
     await session.set_completed(None)
-    late = await store.get_session(session.id)
-    assert late is not None
+    late = existing(await store.get_session(session.id))
     await session.append_message(user("One."))
     await late.append_message(user("Two."), on_conflict="branch")
     await session.marks.exclude(first[-1])
@@ -613,8 +613,7 @@ async def test_a_watcher_sees_what_was_and_what_comes(session: Session) -> None:
 
 async def test_a_watcher_starts_after_what_its_handle_knows(store: Store, session: Session) -> None:
     await say(session, "a")
-    other = await store.get_session(session.id)
-    assert other is not None
+    other = existing(await store.get_session(session.id))
     watcher = asyncio.ensure_future(watched(other, 1))
     await say(session, "b")
     (change,) = await watcher

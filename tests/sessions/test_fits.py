@@ -21,6 +21,7 @@ from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelRequest
 from flue_py.errors import ModelUnavailable
 from flue_py.runtime.guard import CompactionGuard
+from tests.checks import existing
 from tests.effort import examples, first
 from tests.sessions.talk import user
 from tests.tables import inputs
@@ -158,8 +159,7 @@ async def test_the_lists_of_files_take_no_more_and_no_more_room(mode: str) -> No
             assert "py\n[… " in lists.partition(f"<{tag}>")[2]
             assert f"more, which are stored with this summary]\n</{tag}>" in lists
         # All are handed on: nothing that was said is lost.
-        latest = await session.compactions.latest()
-        assert latest is not None
+        latest = existing(await session.compactions.latest())
         details = latest.fields["details"]
         assert isinstance(details, dict)
         paths = {f"src/package_{each}/module.py" for each in range(numbers[-1] + 1)}
@@ -217,8 +217,7 @@ async def test_what_ranges_said_is_carried_on_without_end(anyio_backend: str) ->
             await session.compactions.compact_range(ids[10], ids[60], mode="intent", window=WINDOW)
             assert (await session.compact(mode="window", settings=SMALL, window=WINDOW)).appended is not None
             assert not await is_due(session, WINDOW)
-        latest = await session.compactions.latest()
-        assert latest is not None
+        latest = existing(await session.compactions.latest())
         assert "characters of earlier summaries are left out; they are stored" in str(latest.fields["summary"])
         assert (await session.compactions.recall(None, "src/package_20/module.py")).hits
         assert (await store.verify()).problems == []

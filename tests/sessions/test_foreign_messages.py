@@ -18,6 +18,7 @@ from flue_py.core.sessions import ConvertedMessage
 from flue_py.providers.base import Leftovers
 from flue_py.providers.lists import gemini_list, said_in
 from flue_py.sessions.write import incoming_messages
+from tests.checks import existing
 from tests.effort import examples
 from tests.formats.test_list_round_trips import anthropic_lists, chat_lists, responses_lists, same
 from tests.tables import inputs
@@ -220,8 +221,7 @@ async def test_a_retried_message_gives_the_same_result(store: Store, session: Se
     again = await session.append_messages(ANTHROPIC, idempotency_key="k")
     assert again.replayed
     assert (again.entry_ids, again.converted) == (first.entry_ids, first.converted)
-    other = await store.get_session(session.id)
-    assert other is not None
+    other = existing(await store.get_session(session.id))
     with pytest.raises(flue_py.IdempotencyConflict):
         await other.append_messages(ANTHROPIC[:-1], idempotency_key="k")
 

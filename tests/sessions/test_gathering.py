@@ -21,6 +21,7 @@ from flue_py.context import (
     file_source,
     session_context_file,
 )
+from tests.checks import existing
 from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
@@ -218,8 +219,7 @@ async def test_a_handoff_that_is_tried_again_asks_no_source(session: Session) ->
 async def test_a_handoff_that_is_tried_again_by_another_handle_says_where_that_is(
     store: Store, session: Session
 ) -> None:
-    other = await store.get_session(session.id)
-    assert other is not None
+    other = existing(await store.get_session(session.id))
     first = await session.context.append_handoff("Reviewer", settings=HANDOFF, idempotency_key="h1")
     assert first.appended is not None
     await other.context.append_handoff("Reviewer", settings=HANDOFF, idempotency_key="h1")
@@ -227,8 +227,7 @@ async def test_a_handoff_that_is_tried_again_by_another_handle_says_where_that_i
 
 
 async def test_a_handoff_meets_another_writer(store: Store, session: Session) -> None:
-    other = await store.get_session(session.id)
-    assert other is not None
+    other = existing(await store.get_session(session.id))
     await other.append_message({"role": "user", "content": "Wait."})
     with pytest.raises(LeafConflict):
         await session.context.append_handoff("Reviewer", settings=HANDOFF)

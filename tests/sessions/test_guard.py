@@ -19,6 +19,7 @@ from flue_py.core.sessions import GUARD_KEY
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import BY, CompactionGuard, GuardAnswer
 from flue_py.sessions.compact import ELSEWHERE_SECONDS, Claim
+from tests.checks import existing
 from tests.sessions.guarded import SETTINGS, answer, events, guard_of, model, summary, talk
 from tests.sessions.talk import user
 
@@ -151,8 +152,7 @@ async def test_an_overflow_is_recovered_from(session: Session, store: Store) -> 
 
 async def test_what_others_wrote_before_a_recovery_is_no_reason_for_another(session: Session, store: Store) -> None:
     await talk(session, 24)
-    other = await store.get_session(session.id)
-    assert other is not None
+    other = existing(await store.get_session(session.id))
     await other.append_message(user("STOP"))
     guard = guard_of(store, session)
     assert (await guard.recover(ContextOverflow("too long"))).outcome == "compacted"
@@ -292,8 +292,7 @@ async def test_a_claim_is_renewed_before_a_call_that_would_outlast_it(tmp_path: 
         async def summarize(_: ModelRequest) -> str:
             stored = (await (await store.open_session("triage")).refresh()).metadata[GUARD_KEY]
             assert isinstance(stored, dict)
-            claim = Claim.from_json(stored["claim"])
-            assert claim is not None
+            claim = existing(Claim.from_json(stored["claim"]))
             seen.append((claim, int(now[0].timestamp())))
             now[0] += timedelta(seconds=250)
             return "short"

@@ -14,6 +14,7 @@ from flue_py.core.model import ModelRequest
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard, GuardAnswer
 from flue_py.sessions.compact import Claim
+from tests.checks import existing
 from tests.sessions.guarded import SETTINGS, WINDOW, answer, events, guard_of, larger, model, talk, wrong_results
 from tests.sessions.talk import user
 from tests.tables import inputs
@@ -334,8 +335,7 @@ async def test_an_overflow_asks_only_a_model_that_takes_the_context(
     guard = guard_of(store, session, model(summarize), summarizer=other, mode=mode, window=100_000)
     assert await guard.call(ask) == "fine"
     assert bool(asked) == made_by_a_model
-    latest = await session.compactions.latest()
-    assert latest is not None
+    latest = existing(await session.compactions.latest())
     details = latest.fields["details"]
     assert isinstance(details, dict)
     assert details["mode"] == (mode if made_by_a_model else "intent")
@@ -495,8 +495,7 @@ async def test_a_message_before_a_compaction_is_taken_back_with_it(session: Sess
     with pytest.raises(ModelUnavailable):
         await conversation.take_turn("and now?", lambda _: guard.call(ask))
     assert await session.compactions.latest() is not None
-    retried = await conversation.retry()
-    assert retried is not None
+    retried = existing(await conversation.retry())
     assert retried.text == "and now?"
     assert await session.compactions.latest() is None
     assert await conversation.take_turn(retried.message, lambda _: guard.call(ask)) == [answer("fine")]

@@ -24,6 +24,7 @@ from flue_py.db.runner import CommittedBeforeCancellation
 from flue_py.db.sqlite.runner import MemoryRunner
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.harness import Harness, HarnessSession
+from tests.checks import existing
 from tests.sessions.conftest import also_in_memory
 from tests.sessions.guarded import SETTINGS, WINDOW, guard_of, talk
 from tests.sessions.talk import path_of, say, texts, user
@@ -35,9 +36,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def another_handle(store: Store, session: Session) -> Session:
-    other = await store.get_session(session.id)
-    assert other is not None
-    return other
+    return existing(await store.get_session(session.id))
 
 
 async def test_appends_of_one_handle_chain_in_the_order_they_were_called(session: Session) -> None:
@@ -66,9 +65,7 @@ async def test_an_operation_builds_on_the_leaf_at_its_turn_not_at_its_call(sessi
     second = asyncio.ensure_future(session.append_message(user("b")))
     assert session.leaf_id is None
     a, b = (await first).entry_ids[0], (await second).entry_ids[0]
-    entry = await session.get_entry(b)
-    assert entry is not None
-    assert entry.parent_id == a
+    assert existing(await session.get_entry(b)).parent_id == a
 
 
 async def test_of_two_handles_that_build_on_one_leaf_the_later_one_gets_a_conflict(
@@ -266,9 +263,7 @@ async def test_a_conflicting_append_may_land_on_a_branch_and_moves_nobody(store:
     landed = await late.append_message(user("late"), on_conflict="branch")
     assert landed.on_branch
     assert landed.leaf_id == mine
-    entry = await session.get_entry(landed.entry_ids[0])
-    assert entry is not None
-    assert entry.parent_id == root
+    assert existing(await session.get_entry(landed.entry_ids[0])).parent_id == root
     assert await path_of(session) == ["root", "mine"]
 
 

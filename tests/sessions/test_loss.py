@@ -10,6 +10,7 @@ import pytest
 from flue_py import EntryNotFound, InvalidArgument, Session, Store
 from flue_py.compaction import CompactionSettings
 from flue_py.core.json import JsonObject
+from tests.checks import existing
 from tests.sessions.talk import user
 
 pytestmark = pytest.mark.anyio
@@ -45,8 +46,7 @@ async def test_without_a_compaction_there_is_nothing_to_report(session: Session)
 async def test_a_window_loses_what_it_drops_and_recall_finds_it(session: Session, store: Store) -> None:
     ids = [entry for number in range(4) for entry in await talk(session, number)]
     compaction = await compacted(session)
-    report = await session.compactions.loss_report()
-    assert report is not None
+    report = existing(await session.compactions.loss_report())
     assert report.compaction_id == compaction
     kept = [item.entry_id for item in await session.build_context_entries()]
     assert [*report.entry_ids, *kept] == ids
@@ -77,8 +77,7 @@ async def test_each_layer_has_its_report_and_the_later_ones_have_the_earlier_one
     assert two.compaction_id == second
     assert two.entry_ids[: len(one.entry_ids)] == one.entry_ids
     assert len(two.entry_ids) > len(one.entry_ids)
-    back = await session.compactions.uncompact()
-    assert back is not None
+    back = existing(await session.compactions.uncompact())
     assert await session.compactions.loss_report() == one
     assert await session.compactions.loss_report(second) == two
     with pytest.raises(InvalidArgument, match="takes one back"):
@@ -94,8 +93,7 @@ async def test_pins_are_kept_and_exclusions_are_no_loss(session: Session) -> Non
     await session.marks.pin(ids[0])
     await session.marks.exclude(ids[3])
     await compacted(session)
-    report = await session.compactions.loss_report()
-    assert report is not None
+    report = existing(await session.compactions.loss_report())
     assert ids[0] not in report.entry_ids
     assert ids[3] not in report.entry_ids
     assert "src/part0.py" not in {fact.text for fact in report.lost}
@@ -141,16 +139,14 @@ async def test_a_report_has_each_layer_and_what_took_it_back(session: Session) -
     await talk(session, 5)
     await talk(session, 6)
     second = await compacted(session)
-    back = await session.compactions.uncompact()
-    assert back is not None
+    back = existing(await session.compactions.uncompact())
     ids, (one, two, taking) = told_of(await session.reports.html(sizes=False))
     taker = ids.index(back.appended.entry_ids[0])
     assert taking == {"takesBack": ids.index(second), "restores": ids.index(first)}
     assert one["isInEffect"]
     assert "isInEffect" not in two
     assert two["takenBackBy"] == [taker]
-    report = await session.compactions.loss_report(second)
-    assert report is not None
+    report = existing(await session.compactions.loss_report(second))
     assert [ids[at] for start, end in two["in"] for at in range(start, end + 1)] == list(report.entry_ids)
     assert two["entries"] == len(report.entry_ids)
     found = {kind: (total, covered) for kind, total, covered, _, _ in two["kinds"]}

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from flue_py import EntryNotFound, InvalidArgument, LeafConflict, Session, Store
 from flue_py.core.entries import NewEntry
 from flue_py.core.json import JsonObject, JsonValue
+from tests.checks import existing
 from tests.sessions.talk import assistant, say, user
 
 pytestmark = pytest.mark.anyio
@@ -72,8 +73,7 @@ async def test_without_pins_a_compaction_says_nothing_of_them(session: Session) 
     await session.marks.pin(a)
     await session.marks.unpin(a)
     await session.marks.pin(c)
-    entry = await session.get_entry(await compact(session, b))
-    assert entry is not None
+    entry = existing(await session.get_entry(await compact(session, b)))
     assert list(entry.fields) == ["summary", "firstKeptEntryId", "tokensBefore"]
 
 
@@ -305,8 +305,7 @@ async def test_what_was_compacted_away_can_be_left_out_to_no_effect(session: Ses
 
 async def test_another_writer_is_not_overwritten(store: Store, session: Session) -> None:
     (a,) = await say(session, "a")
-    other = await store.get_session(session.id)
-    assert other is not None
+    other = existing(await store.get_session(session.id))
     await say(other, "b")
     with pytest.raises(LeafConflict):
         await session.marks.exclude(a)
@@ -316,9 +315,7 @@ async def test_the_latest_assistant_is_not_a_pinned_one(session: Session) -> Non
     first, second, end = await append(session, assistant("pinned"), assistant("later"), user("u"))
     await session.marks.pin(first)
     await compact(session, end)
-    latest = await session.latest_assistant()
-    assert latest is not None
-    assert latest.id == second
+    assert existing(await session.latest_assistant()).id == second
 
 
 async def test_a_retracted_entry_is_neither_pinned_nor_labelled_until_it_is_back(session: Session) -> None:

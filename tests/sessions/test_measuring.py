@@ -21,6 +21,7 @@ from flue_py.core.json import encode_json
 from flue_py.providers import to_provider
 from flue_py.sync import Session as BlockingSession
 from flue_py.transfer import export_session
+from tests.checks import existing
 from tests.sessions.talk import assistant, hold_turns, user
 from tests.sessions.test_compact_any_history import Step, take
 from tests.tables import inputs
@@ -171,9 +172,7 @@ def compared(one: list[bytes], other: list[bytes]) -> int:
 
 def same_session(store: flue_py.sync.Store, session: BlockingSession) -> BlockingSession:
     """Return another handle, which has read nothing."""
-    found = store.get_session(session.id)
-    assert found is not None
-    return found
+    return existing(store.get_session(session.id))
 
 
 def summarize_range(session: BlockingSession, size: int) -> None:
@@ -316,8 +315,7 @@ async def test_an_answer_keeps_what_was_cleared_and_the_next_request_tells_it(se
     for target in ("anthropic", "openai-chat", "openai-responses", "gemini"):
         assert "clear_" not in str(to_provider(message, target))
         assert "clear_" not in str((await session.request(target)).messages)
-    entry = await session.get_entry(answered)
-    assert entry is not None
+    entry = existing(await session.get_entry(answered))
     assert '"context_management":{"applied_edits":[' in str(entry.extra)
     assert "appliedEdits" not in (await export_session(session, "anthropic")).text
     await session.append_message({"role": "assistant", "content": "And on."})

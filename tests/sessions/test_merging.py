@@ -20,6 +20,7 @@ from flue_py import (
     Store,
 )
 from flue_py.core.context import MergedRange, Provenance, ToolUse, merged_range_of, provenance_of
+from tests.checks import existing
 from tests.sessions.talk import assistant, hold_turns, path_of, say, user
 
 pytestmark = pytest.mark.anyio
@@ -89,14 +90,12 @@ async def test_entries_come_from_a_fork_and_from_a_task_session(session: Session
     await session.branches.cherry_pick([forked[1]], source=fork)
     picked = await session.branches.cherry_pick([done], source=task.id)
     assert await path_of(session) == ["U1", "A1", "F2", "done"]
-    copy = await session.get_entry(picked.entry_id)
-    assert copy is not None
+    copy = existing(await session.get_entry(picked.entry_id))
     assert provenance_of(copy) == Provenance(task.id, done)
     assert (await session.money.aggregate_usage_since(None)).usage.total_tokens == 1
     # A copy of the copy names whose history it is.
     other = await store.create_session()
-    twice = await other.get_entry((await other.branches.cherry_pick([copy.id], source=session)).entry_id)
-    assert twice is not None
+    twice = existing(await other.get_entry((await other.branches.cherry_pick([copy.id], source=session)).entry_id))
     assert provenance_of(twice) == Provenance(task.id, done)
 
 
@@ -150,8 +149,7 @@ async def test_what_cannot_be_picked_is_refused_and_changes_nothing(session: Ses
     with pytest.raises(SessionNotFound):
         await session.branches.cherry_pick([branch], source="missing")
     assert (await session.refresh()).revision == revision
-    stale = await store.get_session(session.id)
-    assert stale is not None
+    stale = existing(await store.get_session(session.id))
     await say(session, "moved on")
     with pytest.raises(LeafConflict):
         await stale.branches.cherry_pick([theirs], source=fork)
@@ -163,8 +161,7 @@ async def test_a_summary_of_a_fork_comes_back_once_with_the_stretch_it_stands_fo
     forked = list((await fork.append_messages([user("F1"), assistant("F2", 7)])).entry_ids)
     await say(session, "meanwhile")
     merged = await session.branches.merge_back("tried and found", source=fork, details={"by": "hand"})
-    entry = await session.get_entry(merged.entry_id)
-    assert entry is not None
+    entry = existing(await session.get_entry(merged.entry_id))
     assert entry.kind == "branch_summary"
     assert entry.fields["fromId"] == forked[-1]
     assert entry.fields["summary"] == "tried and found"
@@ -186,8 +183,7 @@ async def test_a_summary_comes_back_from_a_branch_and_from_a_task_session(sessio
     ids = await hold_turns(session, 2)
     await session.rewind(turns=1)
     merged = await session.branches.merge_back("went another way", source_leaf=ids[-1])
-    entry = await session.get_entry(merged.entry_id)
-    assert entry is not None
+    entry = existing(await session.get_entry(merged.entry_id))
     assert merged_range_of(entry) == MergedRange(session.id, ids[1], ids[-1], 2)
     task = await session.tasks.create(task_id="t")
     told = await say(task, "T1", "T2", "T3")
@@ -219,8 +215,7 @@ async def test_two_handles_that_merge_the_same_stretch_add_it_once(session: Sess
     await hold_turns(session, 1)
     fork = await session.fork()
     await say(fork, "F")
-    other = await store.get_session(session.id)
-    assert other is not None
+    other = existing(await store.get_session(session.id))
     first = await session.branches.merge_back("one", source=fork)
     # The other handle has not seen it, and builds on the leaf it knows.
     with pytest.raises(LeafConflict):

@@ -22,6 +22,7 @@ from flue_py.runtime import conversation as commands
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard
 from flue_py.transfer import copy_store
+from tests.checks import existing
 from tests.compaction import strategies
 from tests.postgres import NewDatabase
 from tests.sessions.talk import assistant, texts, user
@@ -137,9 +138,7 @@ def test_a_conversation_goes_on_and_back_without_await(store: sync.Store) -> Non
     assert talk.last() == "answer 2"
     assert sync.run_command(talk, "/rewind 1").text == "Rewound to turn 1 of 2; /undo takes it back."
     assert talk.session.undo() is not None
-    retried = talk.retry()
-    assert retried is not None
-    assert retried.text == "question 2"
+    assert existing(talk.retry()).text == "question 2"
     fork = talk.fork(switch=True)
     assert isinstance(fork, sync.Session)
     assert talk.session.id == fork.id
@@ -307,9 +306,7 @@ def test_a_store_is_copied_without_await(store: sync.Store, tmp_path: Path) -> N
         report = sync.copy_store(store, target, progress=lambda done: seen.append(done.phase))
         assert (report.trees_copied, report.is_complete) == (1, True)
         assert seen[-1] == "verifying"
-        there = target.get_session(talk.session.id)
-        assert there is not None
-        assert there.build_context() == talk.session.build_context()
+        assert existing(target.get_session(talk.session.id)).build_context() == talk.session.build_context()
         assert sync.copy_store(target, store).trees_unchanged == 1
     with pytest.raises(flue_py.StoreClosed):
         sync.copy_store(store, target)

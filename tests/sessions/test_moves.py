@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import flue_py
 from flue_py import BranchSummary, EntryNotFound, InvalidArgument, LeafConflict, Leaving, Navigated, Session, Store
 from flue_py.runtime.harness import redo_last, undo_last
+from tests.checks import existing
 from tests.sessions.talk import assistant, hold_turns, path_of, say, texts, user
 from tests.tables import inputs
 
@@ -48,8 +49,7 @@ async def test_a_callback_gets_what_is_left_and_its_summary_names_both_ends(sess
     (leaving,) = seen
     assert (leaving.from_id, leaving.to_id, leaving.common_id) == (ids[5], ids[3], ids[3])
     assert texts(leaving.entries) == ["U3", "A3"]
-    entry = await session.get_entry(went.summary_id or "")
-    assert entry is not None
+    entry = existing(await session.get_entry(went.summary_id or ""))
     assert {name: entry.fields[name] for name in ("summary", "fromId", "abandonedLeafId", "details")} == {
         "summary": "tried",
         "fromId": ids[3],
@@ -94,8 +94,7 @@ async def test_a_session_that_went_on_meanwhile_stays_where_it_is(session: Sessi
     ids = await hold_turns(session, 2)
 
     async def summarize(leaving: Leaving) -> str:
-        other = await store.get_session(session.id)
-        assert other is not None
+        other = existing(await store.get_session(session.id))
         await other.append_message(user("meanwhile"))
         return "s"
 
@@ -111,9 +110,7 @@ def test_the_blocking_twin_goes_there_too() -> None:
         session = store.create_session()
         ids = session.append_messages([user("a"), user("b")]).entry_ids
         assert session.navigate(ids[0], summary=lambda leaving: f"{len(leaving.entries)} left").draft == "a"
-        entry = session.get_entry(session.leaf_id or "")
-        assert entry is not None
-        assert entry.fields["summary"] == "2 left"
+        assert existing(session.get_entry(session.leaf_id or "")).fields["summary"] == "2 left"
 
 
 # -- rewind counts turns as the reference's command does, and goes back on the active path only -------------------
@@ -360,8 +357,7 @@ async def test_a_handle_knows_what_going_back_changed(store: Store, session: Ses
     await session.set_completed(None)
     for revision in (3, 4, 5, 1):
         assert await session.go_back(to=revision) is not None
-    fresh = await store.get_session(session.id)
-    assert fresh is not None
+    fresh = existing(await store.get_session(session.id))
     assert (session.title, session.metadata, session.leaf_id) == ("first", {"n": 1}, a)
     assert (fresh.title, fresh.metadata, fresh.leaf_id) == ("first", {"n": 1}, a)
     assert session.info.completed_us == fresh.info.completed_us is not None
@@ -372,8 +368,7 @@ async def test_a_handle_knows_what_going_back_changed(store: Store, session: Ses
 async def test_a_title_that_was_given_at_creation_comes_back(store: Store) -> None:
     session = await store.create_session(title="given")
     await session.set_title("renamed")
-    line = await session.go_back(to=1, before=True, by="ann")
-    assert line is not None
+    line = existing(await session.go_back(to=1, before=True, by="ann"))
     assert (line.what, line.by, session.title) == ("title", "ann", "given")
     assert await session.go_back(to=1, before=True) is None
 
@@ -389,8 +384,7 @@ async def test_a_handle_knows_the_automatic_title_that_came_back(session: Sessio
 
 async def test_going_back_is_refused_where_another_writer_was_quicker(store: Store, session: Session) -> None:
     await say(session, "a", "b")
-    other = await store.get_session(session.id)
-    assert other is not None
+    other = existing(await store.get_session(session.id))
     await say(other, "c")
     with pytest.raises(LeafConflict):
         await session.go_back(to=1)
@@ -477,9 +471,7 @@ async def test_a_call_names_the_entry_that_it_is_in_and_a_leaf_says_what_was_owe
     asked, calls, _ = (await session.append_messages([ASKED, calling("a"), result("a")])).entry_ids
     (call,) = (await session.pending(leaf=calls)).calls
     assert call.entry_id == calls
-    unanswered = (await session.pending(leaf=asked)).unanswered
-    assert unanswered is not None
-    assert unanswered.id == asked
+    assert existing((await session.pending(leaf=asked)).unanswered).id == asked
 
 
 async def test_what_a_person_ran_in_a_shell_and_what_is_excluded_is_not_owed(store: Store) -> None:

@@ -11,13 +11,13 @@ from pathlib import Path
 import flue_py.sync
 from flue_py.compaction import CompactionSettings
 from flue_py.sync import Session
+from tests.checks import existing
 
 PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
 
 
 def query() -> str:
-    found = re.search(r"\*\*The context of a session\*\*.*?```sql\n(.*?)```", PAGE, re.DOTALL)
-    assert found is not None
+    found = existing(re.search(r"\*\*The context of a session\*\*.*?```sql\n(.*?)```", PAGE, re.DOTALL))
     return found[1].replace("'triage'", ":key")
 
 

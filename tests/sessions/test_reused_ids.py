@@ -15,6 +15,7 @@ from flue_py.context.blocks import RuntimeEnvironment
 from flue_py.core.entries import NewEntry
 from flue_py.core.model import FunctionModel
 from flue_py.core.usage import NO_USAGE, PaidCall
+from tests.checks import existing
 from tests.samples import session_methods
 from tests.sessions.talk import user
 
@@ -164,8 +165,7 @@ async def test_the_id_itself_means_whichever_session_has_it(place: str) -> None:
     async with flue_py.open(place, prices=False) as store:
         old, new, _ = await used_again(store)
         assert type(old.id) is str
-        found = await store.get_session(old.id)
-        assert found is not None
+        found = existing(await store.get_session(old.id))
         assert (found.ref, found.ref.session_key, found.key) == (new.ref, new.ref.session_key, "k2")
         assert old.ref == new.ref
         assert old.ref.session_key != new.ref.session_key

@@ -18,6 +18,7 @@ from flue_py.core.model import FunctionModel, ModelRequest
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.defaults import REPL_CONTEXT, RUN_DEFAULTS
 from flue_py.runtime.guard import CompactionGuard
+from tests.checks import existing
 from tests.sessions.talk import user
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("target", ["memory"], indirect=True)]
@@ -265,8 +266,7 @@ async def test_who_asks_for_a_compaction_gets_one_of_all_that_is_over_however_li
 
         async def summarize(request: ModelRequest) -> str:
             if meanwhile:
-                other = await store.get_session(made.id)
-                assert other is not None
+                other = existing(await store.get_session(made.id))
                 await other.append_message(user(meanwhile))
             return "Told."
 

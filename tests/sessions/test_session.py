@@ -31,6 +31,7 @@ from flue_py.core.json import decode_object
 from flue_py.core.sessions import Limits
 from flue_py.core.usage import UsageTotals
 from flue_py.transfer import export_session
+from tests.checks import existing
 from tests.sessions.talk import assistant, hold_turns, path_of, say, text_of, texts, user
 from tests.tables import inputs
 
@@ -87,9 +88,7 @@ async def test_a_compaction_stands_for_what_came_before_the_first_kept_entry(ses
     await say(session, "U3")
     context = await session.build_context()
     assert [text_of(message) for message in context] == ["[Context Summary]\n\nso far", "U2", "A2", "U3"]
-    latest = await session.compactions.latest()
-    assert latest is not None
-    assert latest.id == appended.entry_ids[0]
+    assert existing(await session.compactions.latest()).id == appended.entry_ids[0]
     assert await session.compactions.latest(leaf=ids[-1]) is None
 
 
@@ -132,12 +131,8 @@ async def test_the_latest_assistant_is_found_before_a_compaction_that_keeps_none
     ids = await hold_turns(session, 2)
     (last,) = await say(session, "U3")
     await session.append_compaction("s", first_kept_entry_id=last, tokens_before=1)
-    found = await session.latest_assistant()
-    assert found is not None
-    assert found.id == ids[-1]
-    earlier = await session.latest_assistant(leaf=ids[2])
-    assert earlier is not None
-    assert earlier.id == ids[1]
+    assert existing(await session.latest_assistant()).id == ids[-1]
+    assert existing(await session.latest_assistant(leaf=ids[2])).id == ids[1]
     assert await session.latest_assistant(leaf=ids[0]) is None
 
 
@@ -284,8 +279,7 @@ async def test_title_metadata_and_completion_are_replaced_or_merged(store: Store
     assert (info.title, info.metadata, info.completed_us) == ("Red build", {"a": 1, "b": 3}, 1767323045000000)
     assert (await session.set_completed(None)).completed_us is None
     assert (await session.set_title(None)).title is None
-    stored = await store.get_session(session.id)
-    assert stored is not None
+    stored = existing(await store.get_session(session.id))
     assert stored.metadata == session.metadata == {"a": 1, "b": 3}
     assert stored.revision == session.revision
 
@@ -440,17 +434,14 @@ async def test_a_paid_answer_is_kept_whatever_its_usage_says(session: Session, s
         "message.usage.reasoning",
     ]
     assert (await session.append_message(answer, idempotency_key="k")).oddities == appended.oddities
-    entry = await session.get_entry(appended.entry_id)
-    assert entry is not None
-    assert entry.fields["usage"] == usage
+    assert existing(await session.get_entry(appended.entry_id)).fields["usage"] == usage
     total = (await store.usage(session)).total
     assert (total.input, total.output, total.reasoning, total.total_tokens) == (5, 2, 2, 7)
     assert (await store.verify()).problems == []
 
 
 async def test_metadata_name_task_sessions_as_the_reference_does(store: Store, session: Session) -> None:
-    other = await store.get_session(session.id)
-    assert other is not None
+    other = existing(await store.get_session(session.id))
     await session.set_metadata({"a": 1})
     one, two = [await session.tasks.create(task_id=name) for name in ("t1", "t2")]
     named = [{"session": each.id, "taskId": name, "storageKey": each.id} for each, name in ((one, "t1"), (two, "t2"))]
@@ -551,8 +542,7 @@ def test_the_blocking_twin_looks_up_alike() -> None:
         session = store.create_session(key="k")
         first, second = session.append_messages([user("one"), assistant("two")]).entry_ids
         assert [entry and entry.id for entry in session.get_entries([second, "x"])] == [second, None]
-        found = store.get_entry(second)
-        assert found is not None
+        found = existing(store.get_entry(second))
         assert (found.id, found.session_id) == (second, session.id)
         assert store.get_entry("missing") is None
         assert [entry.id for entry in session.branches.children(first)] == [second]

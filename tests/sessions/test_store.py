@@ -22,6 +22,7 @@ from flue_py.db.sqlite.runner import MemoryRunner
 from flue_py.errors import TaskDepthExceeded
 from flue_py.runtime.conversation import Conversation
 from flue_py.sessions.request import read_reported
+from tests.checks import existing
 from tests.core.test_spoken import INSERTED
 from tests.earlier import names_unchecked
 from tests.edges.cli_runs import Flue
@@ -358,8 +359,7 @@ async def test_limits_are_those_the_store_was_opened_with(target: str) -> None:
         assert store.limits == TIGHT
         if target != ":memory:":
             # What is there is read, whatever its size.
-            found = await store.get_session(session.id)
-            assert found is not None
+            found = existing(await store.get_session(session.id))
             assert await found.build_context() == [LONG]
 
 
@@ -460,8 +460,7 @@ async def test_a_store_that_has_such_names_goes_on_as_it_was(tmp_path: Path, bad
             session = await store.create_session(id=bad, key=bad, scope=bad)
             await session.import_entries([replace(NewEntry.custom("note", {}), id=bad)], leaf=bad)
     async with flue_py.open(path) as store:
-        by_id = await store.get_session(bad, scope=bad)
-        assert by_id is not None
+        by_id = existing(await store.get_session(bad, scope=bad))
         by_key = await store.open_session(bad, scope=bad, mode="get_or_create")
         assert by_id.id == by_key.id == bad
         assert [entry.id for entry in await by_key.get_active_path()] == [bad]
@@ -568,8 +567,7 @@ async def test_a_session_is_called_by_the_first_words_of_a_person_in_every_forma
     file.write_bytes(b"".join(as_lines(value)) if is_rows else json.dumps(value).encode())
     async with flue_py.open(":memory:") as store:
         report = await flue_py.import_file(store, file, format_name)
-        session = await store.get_session(report.session_id)
-        assert session is not None
+        session = existing(await store.get_session(report.session_id))
         assert session.info.shown_title == "Fix the parser"
         talk = Conversation(store, session)
         assert [turn.preview.endswith(("Fix the parser", "And the tests")) for turn in await talk.turns()] == [
@@ -611,9 +609,7 @@ async def test_a_file_is_added_replaced_listed_read_and_removed(store: Store) ->
     assert [file.name for file in await store.files(project="/work")] == ["b.md"]
     assert [file.name for file in await store.files(project="")] == ["a.md"]
     assert [file.name for file in await store.files(scope="them")] == ["c.md"]
-    found = await store.read_file("a.md")
-    assert found is not None
-    assert found.body == "three"
+    assert existing(await store.read_file("a.md")).body == "three"
     assert await store.read_file("a.md", project="/work") is None
     assert await store.remove_file("a.md")
     assert not await store.remove_file("a.md")

@@ -22,6 +22,7 @@ from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.db.backend import Backend
 from flue_py.db.sqlite.runner import MemoryRunner
 from flue_py.errors import SummaryFailed
+from tests.checks import existing
 from tests.sessions.talk import hold_turns, user
 from tests.sources import counted_sources
 from tests.tables import inputs
@@ -53,8 +54,7 @@ async def test_a_model_summarizes_what_is_left_within_a_budget(session: Session,
     assert "mind the files" in text
     assert asked[0].max_tokens == 1_024
     assert asked[0].purpose == "branch_summary"
-    entry = await session.get_entry(went.summary_id or "")
-    assert entry is not None
+    entry = existing(await session.get_entry(went.summary_id or ""))
     assert str(entry.fields["summary"]).startswith(BRANCH_PREAMBLE + "it was tried")
     assert (entry.fields["fromId"], entry.fields["abandonedLeafId"]) == (ids[1], ids[5])
     assert (session.leaf_id, entry.parent_id) == (went.summary_id, ids[1])
@@ -67,8 +67,7 @@ async def test_a_model_summarizes_what_is_left_within_a_budget(session: Session,
 async def test_a_mode_that_asks_nobody_summarizes_what_is_left(session: Session) -> None:
     ids = await hold_turns(session, 3)
     went = await session.navigate(ids[3], mode="window")
-    entry = await session.get_entry(went.summary_id or "")
-    assert entry is not None
+    entry = existing(await session.get_entry(went.summary_id or ""))
     assert f"[2 earlier messages are not shown here: entries {ids[4]} to {ids[5]}]" in str(entry.fields["summary"])
 
 
@@ -83,8 +82,7 @@ async def test_a_failed_summary_leaves_the_leaf_where_it_was(session: Session) -
     assert (await session.refresh()).leaf_id == ids[3]
     settings = CompactionSettings(on_failure="fallback")
     went = await session.navigate(ids[1], model=FunctionModel(fail, "small", provider="house"), settings=settings)
-    entry = await session.get_entry(went.summary_id or "")
-    assert entry is not None
+    entry = existing(await session.get_entry(went.summary_id or ""))
     assert "COMPACTION WARNING" in str(entry.fields["summary"])
     details = entry.fields["details"]
     assert isinstance(details, dict)
@@ -95,8 +93,7 @@ async def test_a_leaf_that_moves_meanwhile_is_a_conflict_and_the_call_stays_book
     session: Session, store: Store
 ) -> None:
     ids = await hold_turns(session, 2)
-    other = await store.get_session(session.id)
-    assert other is not None
+    other = existing(await store.get_session(session.id))
 
     async def answer(request: ModelRequest) -> ModelReply:
         await other.append_message(user("late"))
@@ -115,8 +112,7 @@ async def test_summaries_on_the_branch_are_taken_over(session: Session) -> None:
     done = await session.compactions.compact_range(asked[1], asked[4], mode="window")
     assert done.summary is not None
     went = await session.navigate(ids[1], mode="window")
-    entry = await session.get_entry(went.summary_id or "")
-    assert entry is not None
+    entry = existing(await session.get_entry(went.summary_id or ""))
     assert done.summary in str(entry.fields["summary"])
     assert f"entries {asked[0]} to {asked[7]}]" in str(entry.fields["summary"])
 
@@ -167,8 +163,7 @@ async def work_long(session: Session) -> str:
 async def left_for(session: Session, entry_id: str, **how: object) -> JsonObject:
     """Return the summary of the branch that is left, as stored."""
     went = await session.navigate(entry_id, **how)  # type: ignore[arg-type] # the arguments of the tests
-    entry = await session.get_entry(went.summary_id or "")
-    assert entry is not None
+    entry = existing(await session.get_entry(went.summary_id or ""))
     return dict(entry.fields)
 
 
@@ -255,8 +250,7 @@ MERGE_PREAMBLE = "This was done on another branch, or in a session of its own.\n
 
 
 async def summary_of(session: Session, entry_id: str) -> str:
-    entry = await session.get_entry(entry_id)
-    assert entry is not None
+    entry = existing(await session.get_entry(entry_id))
     return str(entry.fields["summary"])
 
 
@@ -274,10 +268,8 @@ async def test_a_model_summarizes_what_a_fork_has_done(session: Session, store: 
         assert (said in text) is is_shown
     assert (asked[0].max_tokens, asked[0].purpose) == (1_024, "branch_summary")
     assert (await summary_of(session, done.entry_id)).startswith(MERGE_PREAMBLE + "it was tried")
-    entry = await session.get_entry(done.entry_id)
-    assert entry is not None
-    merged = merged_range_of(entry)
-    assert merged is not None
+    entry = existing(await session.get_entry(done.entry_id))
+    merged = existing(merged_range_of(entry))
     assert (merged.session_id, merged.after, merged.leaf_id, merged.entries) == (fork.id, ids[1], tried[-1], 2)
     assert entry.fields["fromId"] == tried[-1]
     details = entry.fields["details"]
@@ -340,8 +332,7 @@ async def test_a_summary_that_fails_appends_nothing(session: Session) -> None:
     assert (await session.refresh()).leaf_id == ids[1]
     settings = CompactionSettings(on_failure="fallback")
     done = await session.branches.merge_back(source=fork, model=FunctionModel(fail), settings=settings)
-    entry = await session.get_entry(done.entry_id)
-    assert entry is not None
+    entry = existing(await session.get_entry(done.entry_id))
     assert isinstance(entry.fields["details"], dict)
     assert entry.fields["details"]["notes"]
 
@@ -357,9 +348,7 @@ async def test_what_happens_while_the_model_writes(session: Session, store: Stor
         return "it was tried"
 
     done = await session.branches.merge_back(source=fork, model=FunctionModel(goes_on))
-    entry = await session.get_entry(done.entry_id)
-    assert entry is not None
-    assert entry.fields["fromId"] == tried
+    assert existing(await session.get_entry(done.entry_id)).fields["fromId"] == tried
     assert [item.kind for item in (await session.build_context_entries())[-2:]] == ["message", "branch_summary"]
 
     async def goes_back(_: ModelRequest) -> str:
@@ -369,8 +358,7 @@ async def test_what_happens_while_the_model_writes(session: Session, store: Stor
     with pytest.raises(LeafConflict):
         await session.branches.merge_back(source=fork, model=FunctionModel(goes_back))
     assert session.leaf_id == ids[0]
-    other = await store.get_session(session.id)
-    assert other is not None
+    other = existing(await store.get_session(session.id))
 
     async def somebody_writes(_: ModelRequest) -> ModelReply:
         await other.append_message(user("late"))
@@ -424,8 +412,7 @@ def test_the_blocking_twin_has_summaries_made_too() -> None:
         fork = session.fork(at=first)
         fork.append_message(user("F1"))
         done = session.branches.merge_back(source=fork, model=FunctionModel(lambda _: "it was tried"))
-        entry = session.get_entry(done.entry_id)
-        assert entry is not None
+        entry = existing(session.get_entry(done.entry_id))
         assert "it was tried" in str(entry.fields["summary"])
         assert store.verify().problems == []
 

@@ -17,6 +17,7 @@ import flue_py
 from flue_py import sync
 from flue_py.core.json import decode_object
 from flue_py.sessions import store as opening
+from tests.checks import existing
 from tests.sessions.talk import assistant, user
 from tests.tables import inputs
 
@@ -68,8 +69,7 @@ def test_a_session_lives_without_an_event_loop(store: sync.Store) -> None:
     assert session.leaf_id == appended.entry_ids[-1]
     assert session.build_context() == [user("U1"), assistant("A1", 5), user("U2")]
     assert session.money.aggregate_usage_since(before).usage.total_tokens == 5
-    moved = session.rewind(turns=1)
-    assert moved is not None
+    assert session.rewind(turns=1) is not None
     assert len(session.get_active_path()) == 2
     assert session.undo() is not None
     assert (session.key, session.info.scope, session.info.kind, session.title) == ("k", "s", "root", None)
@@ -244,8 +244,7 @@ def test_a_session_goes_out_and_comes_in_without_an_event_loop(store: sync.Store
     with sync.open(":memory:") as other:
         report = sync.import_file(other, file, "pi", progress=lambda done, size: seen.append((done, size)))
         (imported,) = report.sessions
-        there = other.get_session(imported.session_id)
-        assert there is not None
+        there = existing(other.get_session(imported.session_id))
         assert [message["role"] for message in there.build_context()] == ["user", "assistant"]
         assert sync.import_file(other, file).sessions[0].added == 0
     assert seen[-1] == (file.stat().st_size, file.stat().st_size)
@@ -272,9 +271,7 @@ def test_bundles_are_written_and_read_without_an_event_loop(store: sync.Store, t
     assert sync.write_bundle(store, path, [session]).path == path
     with sync.open(":memory:") as other:
         assert sync.read_bundle(other, path).trees_added == 1
-        there = other.get_session("s")
-        assert there is not None
-        assert there.build_context() == [user("U1")]
+        assert existing(other.get_session("s")).build_context() == [user("U1")]
         assert not sync.read_bundle(other, path).changed
 
 

@@ -24,6 +24,7 @@ from flue_py.core.entries import REGISTERED_KINDS, RegisteredText
 from flue_py.core.model import FunctionModel, ModelRequest
 from flue_py.errors import ContextOverflow, IdempotencyConflict, InvalidArgument, LeafConflict
 from flue_py.runtime.conversation import Conversation
+from tests.checks import existing
 from tests.context.blocks.blocks import Clock, Fails, Keeps, Says
 from tests.sessions.guarded import guard_of, summary
 from tests.sessions.guarded import talk as talk_until_due
@@ -207,8 +208,7 @@ async def test_what_is_not_a_block_is_refused(session: Session) -> None:
 
 async def test_another_writer_is_noticed_and_can_be_gone_along_with(session: Session, store: Store) -> None:
     await session.append_message(user("a"))
-    other = await store.get_session(session.id)
-    assert other is not None
+    other = existing(await store.get_session(session.id))
     await other.append_blocks([Says("one", "1")])
     with pytest.raises(LeafConflict):
         await session.append_blocks([Says("one", "1")])
@@ -532,14 +532,11 @@ async def test_another_process_has_them(tmp_path: object) -> None:
 
 async def test_the_same_text_is_registered_once(session: Session) -> None:
     assert await session.marks.unregister("rules") is None
-    first = await session.marks.register("rules", RULES)
-    assert first is not None
+    assert await session.marks.register("rules", RULES) is not None
     assert await session.marks.register("rules", RULES) is None
     assert await session.marks.register("rules", RULES, kind="skill") is not None
     assert await session.marks.register("rules", RULES, kind="skill", idempotency_key="once") is not None
-    again = await session.marks.register("rules", RULES, kind="skill", idempotency_key="once")
-    assert again is not None
-    assert again.replayed
+    assert existing(await session.marks.register("rules", RULES, kind="skill", idempotency_key="once")).replayed
     assert [(each.kind, each.text) for each in await session.marks.registered()] == [("skill", RULES)]
     assert await session.build_context() == []
 
@@ -594,8 +591,7 @@ async def test_beside_a_summary_that_stays_they_are_shown_once(session: Session)
 async def test_what_is_registered_while_the_model_answers_is_in_the_summary(session: Session, store: Store) -> None:
     await session.marks.register("way", "the old way", kind="plan")
     await talk(session, 10)
-    other = await store.get_session(session.id)
-    assert other is not None
+    other = existing(await store.get_session(session.id))
 
     async def answer(request: ModelRequest) -> str:
         await other.marks.register("way", "the new way", kind="plan")
@@ -667,8 +663,7 @@ async def test_wrong_arguments_say_what_to_do(session: Session, arguments: dict[
 
 
 async def test_a_handle_that_has_not_seen_the_leaf_registers_nothing(session: Session, store: Store) -> None:
-    other = await store.get_session(session.id)
-    assert other is not None
+    other = existing(await store.get_session(session.id))
     await say(session, "one")
     with pytest.raises(LeafConflict):
         await other.marks.register("rules", RULES)

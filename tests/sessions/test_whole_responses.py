@@ -17,6 +17,7 @@ from flue_py.core.sessions import NewSession
 from flue_py.core.usage import Usage
 from flue_py.errors import CallConflict
 from flue_py.transfer import export_session
+from tests.checks import existing
 from tests.sessions.talk import assistant, user
 from tests.tables import inputs
 
@@ -382,9 +383,7 @@ async def test_an_answer_of_several_calls_has_a_row_for_each(store: Store) -> No
     session = await store.create_session()
     answer: JsonObject = {"role": "assistant", "content": "a", "model": "big", "provider": "p", "stopReason": "error"}
     appended = await session.append_message(answer, calls=CALLS)
-    entry = await session.get_entry(appended.leaf_id or "")
-    assert entry is not None
-    assert entry.usage.total_tokens == 33
+    assert existing(await session.get_entry(appended.leaf_id or "")).usage.total_tokens == 33
     assert (await session.money.aggregate_usage_since(None)).usage.cost.usd == Decimal("0.75")
     report = await store.usage(session, group_by=["provider", "model", "outcome"])
     assert {tuple(row.group.values()): (row.calls, row.input, row.cost) for row in report.rows} == {

@@ -17,6 +17,7 @@ from flue_py.core.sessions import NewSession
 from flue_py.db.backend import Backend
 from flue_py.db.runner import Sources
 from flue_py.errors import BudgetExceeded
+from tests.checks import existing
 
 ASKED = 20
 """Tokens that each call reserves."""
@@ -131,9 +132,7 @@ async def check_expiry(held: str, now: Backend, later: Backend) -> None:
     assert (budget.reserved, budget.left) == (0, 1_000)
     again = await later.reserve("parent", Amounts(900), HOUR_US)
     await later.commit_reservation(again.id, Amounts(900))
-    found = await later.get_reservation(held)
-    assert found is not None
-    assert found.state == "expired"
+    assert existing(await later.get_reservation(held)).state == "expired"
     # The call was made before the process died, as the provider's bill says.
     assert (await later.commit_reservation(held, Amounts(200))).was_late
     (budget,) = await now.covering_budgets("parent")

@@ -22,6 +22,7 @@ from flue_py.db.sqlite.runner import MemoryRunner, open_sqlite
 from flue_py.errors import CorruptStore, UnreadableFile
 from flue_py.sessions.store import Store
 from flue_py.transfer import read_bundle, write_bundle
+from tests.checks import existing
 from tests.contract.documents import TEXT, artifact
 from tests.postgres import NewDatabase, connected
 from tests.samples import PICTURE, add, compaction, new_session, path_ids, path_of, pictured, talk, user
@@ -190,8 +191,7 @@ async def test_an_export_of_a_session_that_lost_a_picture_says_so(tmp_path: Path
     await backend.close()
     change(path, LOSSES["deleted"])
     async with flue_py.open(path) as store:
-        session = await store.get_session(session_id)
-        assert session is not None
+        session = existing(await store.get_session(session_id))
         written = json.dumps(await session.build_context())
         assert written.count("[image no longer available: image/png]") == 2
         with pytest.raises(CorruptStore):
@@ -269,8 +269,7 @@ async def test_salvage_keeps_pictures_by_the_table_or_by_its_index(tmp_path: Pat
     backend = await open_in(new)
     assert await path_of(backend, session_id) == before
     (head,) = await backend.list_trees(-1, 9)
-    tree = await backend.read_whole_tree(head.tree_id)
-    assert tree is not None
+    tree = existing(await backend.read_whole_tree(head.tree_id))
     assert (len(tree.blobs), len(tree.attachments), len(ids)) == (2, 4, 4)
     await backend.close()
 
@@ -385,8 +384,7 @@ async def test_a_text_that_is_lost_is_named_and_all_else_is_read(tmp_path: Path,
         assert connection.execute(TEXT_LOSSES[loss]).rowcount == 1
         connection.commit()
     async with flue_py.open(path) as store:
-        found = await store.get_session("s")
-        assert found is not None
+        found = existing(await store.get_session("s"))
         assert await found.build_context() == before
         (listed,) = await found.artifacts.all()
         with pytest.raises(CorruptStore, match="verify"):
@@ -416,8 +414,7 @@ async def test_an_artifact_whose_row_is_lost_is_named_and_a_rescue_does_without_
         assert {"wrong depth", "orphaned attachment"} <= kinds
     report = salvage(path, tmp_path / "new.db")
     async with flue_py.open(tmp_path / "new.db") as rescued:
-        found = await rescued.get_session("s")
-        assert found is not None
+        found = existing(await rescued.get_session("s"))
         assert await found.get_entry(appended.entry_id) is not None
         assert (await rescued.verify()).problems == []
     assert report.changes or report.losses
@@ -431,7 +428,6 @@ async def test_a_rescue_brings_artifacts_along(tmp_path: Path) -> None:
         (listed,) = await session.artifacts.all()
     salvage(tmp_path / "s.db", tmp_path / "new.db")
     async with flue_py.open(tmp_path / "new.db") as rescued:
-        found = await rescued.get_session("s")
-        assert found is not None
+        found = existing(await rescued.get_session("s"))
         assert (await found.artifacts.read(listed.id, length=None)).text == TEXT
         assert (await rescued.verify()).problems == []

@@ -15,6 +15,7 @@ from flue_py.db.backend import Backend
 from flue_py.db.ops.ledger import deleting, releasing, reserving
 from flue_py.db.runner import Transaction
 from flue_py.errors import BudgetNotFound, ReservationSettled
+from tests.checks import existing
 from tests.sources import OpenBackend, counted_sources
 from tests.store.spending import BEYOND, LATER, NOW, check_expiry, check_spent, jobs, make_budget, prepare
 from tests.store.sqlite_batches import opened
@@ -97,8 +98,7 @@ async def test_calls_on_budgets_happen_once(open_backend: OpenBackend) -> None:
     backend, budget = await with_budget(open_backend)
 
     async def reserved() -> int:
-        found = await backend.get_budget(budget.id)
-        assert found is not None
+        found = existing(await backend.get_budget(budget.id))
         return found.reserved
 
     held: Reservation = await run_twice(backend, reserving(backend._sources, "s", Amounts(60), HOUR_US))

@@ -40,7 +40,7 @@ from flue_py.db.sqlite import file as sqlite_writer
 from flue_py.db.sqlite.file import backup_path, begin_immediate, commit, connect, create_private, file_size
 from flue_py.db.sqlite.runner import SqliteRunner, open_sqlite
 from flue_py.errors import NotAStore, StoreBusy, StoreUnavailable, StoreWarning, WrongProcess
-from tests.checks import refused
+from tests.checks import existing, refused
 from tests.samples import add, new_session, path_ids, path_of, session_info, talk, user
 from tests.sources import OpenBackend, counted_sources
 from tests.store.failing_operations import OPERATIONS, SESSION, prepare
@@ -797,8 +797,7 @@ async def test_where_files_cannot_be_mapped_a_new_store_and_one_with_a_log_work_
     assert said == [f"{length} [] ['StoreWarning']" for length in (1, 2, 5, 6)]
     assert journal_of(moved) == "delete"
     async with opened(moved) as backend:
-        found = await backend.get_session_by_key("k", "")
-        assert found is not None
+        found = existing(await backend.get_session_by_key("k", ""))
         assert len(await path_ids(backend, found.id)) == 6
         assert (await backend.verify()).problems == []
 
@@ -961,8 +960,7 @@ async def test_a_child_that_is_forked_from_an_open_store_is_refused_and_leaves_t
         "2 []",
     ]
     async with opened(path) as backend:
-        found = await backend.get_session_by_key("k", "")
-        assert found is not None
+        found = existing(await backend.get_session_by_key("k", ""))
         assert [entry.fields["content"] for entry in await path_of(backend, found.id)] == ["before", "after"]
 
 

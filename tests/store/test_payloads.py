@@ -20,6 +20,7 @@ from flue_py.db.backend import Backend
 from flue_py.db.payloads import LARGE, PACK_ABOVE, SPILL_ABOVE, StoredPayload, decode_payload, pack, unpack, unpack_blob
 from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import CorruptStore
+from tests.checks import existing
 from tests.samples import add, new_session, path_of, user
 from tests.sources import counted_sources
 from tests.tables import inputs
@@ -87,8 +88,7 @@ def test_one_byte_more_is_packed(text: str) -> None:
 @given(st.integers(LARGE - 3, LARGE + 3), st.sampled_from(["x", "é", "ab "]))
 def test_how_large_it_is_decides_only_how_hard_it_is_packed(length: int, letters: str) -> None:
     text = (letters * length)[:length]
-    packed = pack(text).packed
-    assert packed is not None
+    packed = existing(pack(text).packed)
     assert unpack(packed) == text.encode()
 
 

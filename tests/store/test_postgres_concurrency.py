@@ -14,6 +14,7 @@ import pytest
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.db.backend import Backend
 from flue_py.db.engine import open_engine
+from tests.checks import existing
 from tests.postgres import NewDatabase
 from tests.samples import add, assistant, new_session, path_ids, path_of, session_info, talk, tree_ids, user
 from tests.store.postgres_worker import SOURCES
@@ -194,9 +195,7 @@ async def test_of_many_that_create_a_session_with_the_same_key_one_wins(
     said = await together(team, "create_with_keys", url, {"keys": keys})
     for key, answers in zip(keys, zip(*said, strict=True), strict=True):
         (winner,) = [answer for answer in answers if answer is not None]
-        session = await backend.get_session_by_key(key, "")
-        assert session is not None
-        assert session.id == winner
+        assert existing(await backend.get_session_by_key(key, "")).id == winner
     assert (await backend.info()).sessions == len(keys)
 
 

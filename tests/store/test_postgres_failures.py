@@ -28,7 +28,7 @@ from flue_py.db.migrate import look_at
 from flue_py.db.postgres.runner import Connection, PostgresRunner
 from flue_py.db.runner import committed_before
 from flue_py.errors import InvalidArgument, OutcomeUnknown, SessionNotFound, StoreBusy, StoreUnavailable
-from tests.checks import refused
+from tests.checks import existing, refused
 from tests.postgres import NewDatabase, connected, own_server
 from tests.postgres_guard import CLUSTER
 from tests.postgres_server import PostgresServer
@@ -827,8 +827,7 @@ async def test_a_commit_that_has_begun_is_finished_before_its_caller_is_cancelle
             go_on.set()
             with pytest.raises(asyncio.CancelledError) as caught:
                 await task
-        committed = committed_before(caught.value)
-        assert committed is not None
+        committed = existing(committed_before(caught.value))
         assert isinstance(committed.result, Moved)
         info = await session_info(backend, session.id)
         assert (info.revision, info.entry_count) == (2, 2)

@@ -19,6 +19,7 @@ import flue_py.sync
 from flue_py.cli import main
 from flue_py.db.runner import Transaction
 from flue_py.errors import FormatTooNew, InvalidArgument, NotAStore, StoreBusy, StoreUnavailable
+from tests.checks import existing
 from tests.samples import add, new_session, path_ids, talk, user
 from tests.store.scripts import AS_NOBODY, folder_for_all, run_script
 from tests.store.sqlite_batches import GUARD_SECONDS, opened
@@ -213,8 +214,7 @@ async def test_a_store_that_is_only_read_leaves_nothing_behind_and_refuses_to_wr
     before = path.read_bytes()
     async with flue_py.open(path, read_only=True) as store:
         (info,) = (await store.list_sessions()).sessions
-        session = await store.get_session(info.id)
-        assert session is not None
+        session = existing(await store.get_session(info.id))
         assert len(await session.get_active_path()) == 4
         assert (await store.verify()).problems == []
         for operation in (session.append_message({"role": "user", "content": "x"}), store.create_session(key="new")):
@@ -230,8 +230,7 @@ async def test_a_store_that_is_only_read_sees_what_others_write(tmp_path: Path) 
     async with opened(path) as backend:
         session = await new_session(backend, *talk(2))
     async with flue_py.open(path, read_only=True) as store:
-        reading = await store.get_session(session.id)
-        assert reading is not None
+        reading = existing(await store.get_session(session.id))
         assert len(await reading.get_active_path()) == 2
         async with opened(path) as backend:
             await add(backend, session.id, user("while it is open"))

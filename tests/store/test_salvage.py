@@ -22,6 +22,7 @@ from flue_py.db.salvage.pages import PageFile, Scan, shapes
 from flue_py.db.salvage.rebuild import salvage
 from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import FormatTooNew, InvalidArgument, NotAStore, StoreUnavailable
+from tests.checks import existing
 from tests.migrations.later import later_version
 from tests.samples import add, new_session, path_ids, talk, user
 from tests.sources import StepSources, counted_sources
@@ -733,8 +734,7 @@ async def test_what_was_stored_under_larger_limits_is_read_under_smaller_ones(tm
     entries = await with_payloads(path)
     async with flue_py.open(path, prices=False, limits=flue_py.Limits(entry_bytes=1_000)) as store:
         (info,) = (await store.list_sessions()).sessions
-        session = await store.get_session(info.id)
-        assert session is not None
+        session = existing(await store.get_session(info.id))
         assert [entry.id for entry in await session.get_active_path()] == entries
         assert len(await session.build_context()) == 3
         assert (await store.verify()).problems == []

@@ -20,6 +20,7 @@ from flue_py.core.sessions import NewSession, SessionInfo
 from flue_py.db.backend import Backend
 from flue_py.db.salvage.rebuild import salvage
 from flue_py.db.sqlite.runner import open_sqlite
+from tests.checks import existing
 from tests.earlier import names_unchecked
 from tests.samples import add, path_ids, path_of, placed, user
 from tests.sources import counted_sources
@@ -69,9 +70,7 @@ async def usable(backend: Backend) -> None:
         assert await backend.get_session(info.id) is not None
         await path_of(backend, info.id)
         if info.key is not None:
-            found = await backend.get_session_by_key(info.key, info.scope)
-            assert found is not None
-            assert found.id == info.id
+            assert existing(await backend.get_session_by_key(info.key, info.scope)).id == info.id
         await add(backend, info.id, user("more"))
     assert (await backend.verify()).problems == []
     for info in await sessions_of(backend):
@@ -113,8 +112,7 @@ async def test_a_session_under_an_unusable_id_is_rescued_under_another(made: Mad
     backend = await open_rescued(tmp_path / "new.db")
     try:
         assert await path_ids(backend, "rescued-1") == made.entries
-        fork = await backend.get_session(made.fork)
-        assert fork is not None
+        fork = existing(await backend.get_session(made.fork))
         assert fork.forked_from_session == (None if what == "no UTF-8" else "rescued-1")
         assert [link.parent_id for link in await backend.task_parents(made.task)] == ["rescued-1"]
         assert (await backend.verify()).problems == []
@@ -166,10 +164,8 @@ async def test_an_entry_under_an_unusable_id_is_rescued_under_another(
     try:
         ids = [loss.entry_id if entry == old else entry for entry in made.entries]
         assert await path_ids(backend, made.root) == ids
-        entry = await backend.get_entry(made.root, loss.entry_id)
-        assert entry is not None
-        fork = await backend.get_session(made.fork)
-        assert fork is not None
+        assert await backend.get_entry(made.root, loss.entry_id) is not None
+        fork = existing(await backend.get_session(made.fork))
         if what != "no UTF-8":
             assert fork.forked_from_entry == ids[3]
             marks = await backend.read_marks(made.root)

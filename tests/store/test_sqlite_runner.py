@@ -44,7 +44,7 @@ from flue_py.errors import (
     StoreUnavailable,
     WrongEventLoop,
 )
-from tests.checks import refused, unchanged
+from tests.checks import existing, refused, unchanged
 from tests.samples import (
     UNKNOWN,
     add,
@@ -396,9 +396,8 @@ async def test_a_write_that_has_started_is_finished_before_the_cancellation_is_r
         slow_append.open()
         with pytest.raises(asyncio.CancelledError) as caught:
             await task
-        committed = committed_before(caught.value)
+        committed = existing(committed_before(caught.value))
         ids = await path_ids(backend, session.id)
-        assert committed is not None
         assert isinstance(committed.result, Appended)
         assert committed.result.entry_ids == tuple(ids)
         assert len(ids) == 1
