@@ -1,15 +1,18 @@
-"""What is written comes back value for value, key order included; what JSON cannot hold is refused by its path."""
+"""JSON text: what is written comes back value for value, as JavaScript has it, and long base64 is cut out."""
 
 from __future__ import annotations
 
 import json
 import math
+import tracemalloc
+from base64 import b64encode, urlsafe_b64encode
 from collections import OrderedDict
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import IntEnum, StrEnum
 from hashlib import blake2b
+from random import Random
 from types import MappingProxyType
 
 import pytest
@@ -19,15 +22,27 @@ from hypothesis import strategies as st
 from flue_py.core.json import (
     LARGEST_INTEGER,
     MAX_JSON_DEPTH,
+    SHORTEST,
+    Cut,
     JsonValue,
+    cut,
     decode_json,
     decode_object,
     encode_json,
+    encoded,
+    encoded_size,
+    js_json,
+    js_number,
+    js_string,
     payload_digest,
     replace_lone_surrogates,
+    splice,
     utf16_length,
+    utf16_prefix,
+    utf16_sort_key,
 )
 from flue_py.errors import CorruptStore, InvalidEntry
+from tests.compaction.strategies import json_values
 from tests.tables import inputs
 
 LARGEST = LARGEST_INTEGER
@@ -306,3 +321,219 @@ def test_the_digest_is_blake2b_of_the_utf8_bytes(text: str) -> None:
 @given(st.one_of(st.text(), BROKEN_TEXTS))
 def test_the_utf16_length_counts_code_units(text: str) -> None:
     assert utf16_length(text) == len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+# -- Text is measured, printed and sorted as JavaScript does it ---------------------------------------------------
+
+
+@inputs(
+    ("value", "printed"),
+    [
+        (0, "0"),
+        (-0.0, "0"),
+        (1.0, "1"),
+        (-17, "-17"),
+        (0.1, "0.1"),
+        (123.456, "123.456"),
+        (1e-5, "0.00001"),
+        (1e-6, "0.000001"),
+        (1e-7, "1e-7"),
+        (-1.25e-7, "-1.25e-7"),
+        (5e-324, "5e-324"),
+        (1e16, "10000000000000000"),
+        (1e20, "100000000000000000000"),
+        (123456789012345680000.0, "123456789012345680000"),
+        (1e21, "1e+21"),
+        (10**21, "1e+21"),
+        (1.5e300, "1.5e+300"),
+        (2**53, "9007199254740992"),
+        (2**53 + 1, "9007199254740992"),
+        (12345678901234567890, "12345678901234567000"),
+        (10**400, "null"),
+        (math.inf, "null"),
+        (math.nan, "null"),
+    ],
+)
+def test_numbers_print_as_javascript_prints_the_nearest_double(value: float, printed: str) -> None:
+    assert js_number(value) == printed
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_printed_number_reads_back_as_the_same_double(value: float) -> None:
+    assert float(js_number(value)) == value
+
+
+@given(st.integers(-(10**30), 10**30))
+def test_an_integer_prints_as_the_double_it_is_in_javascript(value: int) -> None:
+    assert js_number(value) == js_number(float(value))
+
+
+def test_objects_are_compact_and_nothing_is_escaped_without_need() -> None:
+    value: JsonValue = {"path": "é 数 🚀 \u2028", "o": [1, 2.50, True, None, {"q": '"\\/'}]}
+    assert js_json(value) == '{"path":"é 数 🚀 \u2028","o":[1,2.5,true,null,{"q":"\\"\\\\/"}]}'
+
+
+def test_control_characters_have_their_short_escapes_or_lower_case_hexadecimals() -> None:
+    assert js_string("\b\t\n\f\r\x00\x1f\x7f") == '"\\b\\t\\n\\f\\r\\u0000\\u001f\x7f"'
+
+
+def test_a_lone_surrogate_is_escaped_and_a_pair_is_not() -> None:
+    assert js_string("a\udc00b\ud83d\ude80") == '"a\\udc00b🚀"'
+    assert js_string("\ude80\ud83d") == '"\\ude80\\ud83d"'
+
+
+def test_array_index_keys_come_first_in_ascending_order() -> None:
+    value: JsonValue = {"b": 1, "10": 2, "9": 3, "01": 4, "0": 5, "-1": 6, "4294967295": 7, "4294967294": 8}
+    keys = ["0", "9", "10", "4294967294", "b", "01", "-1", "4294967295"]
+    assert list(json.loads(js_json(value))) == keys
+
+
+@given(json_values)
+def test_printed_json_reads_back_as_the_same_value(value: JsonValue) -> None:
+    assert json.loads(js_json(value), parse_int=float) == _as_doubles(value)
+
+
+def _as_doubles(value: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        return {json.loads(js_string(key)): _as_doubles(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_as_doubles(item) for item in value]
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+@given(st.text(alphabet="aé数🚀", max_size=40), st.integers(0, 70))
+def test_a_prefix_of_whole_characters_is_at_most_a_unit_shorter(text: str, units: int) -> None:
+    prefix = utf16_prefix(text, units)
+    assert text.startswith(prefix)
+    assert min(units, utf16_length(text)) - utf16_length(prefix) in (0, 1)
+
+
+def test_sorting_is_by_utf16_code_units_and_not_by_code_points() -> None:
+    assert sorted(["\U0001f680", "\uffee", "a"], key=utf16_sort_key) == ["a", "\U0001f680", "\uffee"]
+
+
+# -- Long base64 is cut out of a payload's text, and what is put back makes the same text, byte for byte ----------
+
+
+SHORT = 16
+"""So few characters are cut out in most of these tests."""
+
+runs = st.builds(
+    lambda data, drop, pad: b64encode(data).decode()[: len(b64encode(data)) - drop] + "=" * pad,
+    st.binary(max_size=60),
+    st.sampled_from([0, 0, 0, 0, 1, 2, 3]),
+    st.sampled_from([0, 0, 0, 0, 1, 2]),
+)
+"""Base64, sometimes without some of its padding or with too much, and sometimes cut short."""
+
+pieces = [
+    "",
+    "",
+    " ",
+    '"',
+    "\\",
+    "\\\\",
+    "\n",
+    "\u00e9",
+    "\u0000",
+    "日本",
+    "🚨",
+    "=",
+    ",",
+    "u",
+    "uAAAA",
+    "/",
+    "+",
+    "1e9",
+]
+glue = st.sampled_from([*pieces, "data:a/b;base64,"]) | st.text(st.characters(codec="utf-8"), max_size=3)
+strings = st.lists(st.tuples(glue, runs), max_size=5).map(lambda parts: "".join(a + b for a, b in parts))
+values = st.recursive(
+    strings | st.integers(-(10**40), 10**40) | st.none(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(strings, inner, max_size=3),
+    max_leaves=5,
+)
+texts = st.builds(
+    lambda value, ascii_only, spaced: json.dumps(
+        value, ensure_ascii=ascii_only, separators=(", ", ": ") if spaced else (",", ":")
+    ).encode(),
+    values,
+    st.booleans(),
+    st.booleans(),
+)
+
+
+def put_back(rest: bytes, cuts: tuple[Cut, ...]) -> bytes:
+    return splice(rest, [(each.place, encoded(each.data)) for each in cuts])
+
+
+@given(texts, st.sampled_from([8, SHORT, 40]))
+@example(b'"' + b"A" * 16 + b"==" + b"B" * 16 + b'"', SHORT)
+@example(rb'"\nAAAAAAAAAAAAAAAAAAAA"', SHORT)
+@example(rb'"\\nAAAAAAAAAAAAAAAAAAAA"', SHORT)
+@example(rb'"\u00e9AAAAAAAAAAAAAAAA"', SHORT)
+@example(b"1" * 64, SHORT)
+@example(b"", SHORT)
+def test_what_was_cut_out_makes_the_same_text_again_and_the_rest_is_json(text: bytes, shortest: int) -> None:
+    rest, cuts = cut(text, shortest)
+    assert put_back(rest, cuts) == text
+    assert all(len(encoded(each.data)) == encoded_size(len(each.data)) >= shortest for each in cuts)
+    places = [each.place for each in cuts]
+    assert places == sorted(set(places))
+    if text:
+        json.loads(rest)
+
+
+@given(st.binary(min_size=12, max_size=100), strings, strings)
+def test_base64_between_other_words_is_cut_out_decoded(data: bytes, before: str, after: str) -> None:
+    text = json.dumps([f"{before} ", f"{b64encode(data).decode()}", after]).encode()
+    _, cuts = cut(text, SHORT)
+    assert data in [each.data for each in cuts]
+
+
+@inputs(
+    "text",
+    [
+        urlsafe_b64encode(Random(1).randbytes(60)),
+        b64encode(b"\xff" * 31).rstrip(b"="),
+        b64encode(b"\xff" * 31).replace(b"w==", b"x=="),
+        b64encode(b"\xff" * 31)[:-3],
+        b"\\n".join([b64encode(b"\xff" * 9)] * 9),
+    ],
+    ids=["for URLs", "without padding", "with bits to spare", "cut short", "over lines"],
+)
+def test_what_encoding_would_not_make_again_stays(text: bytes) -> None:
+    quoted = b'"' + text + b'"'
+    assert cut(quoted, SHORT) == (quoted, ())
+
+
+def test_a_number_stays() -> None:
+    text = b'{"n":' + b"9" * 64 + b',"e":1e' + b"0" * 64 + b"}"
+    assert cut(text, SHORT) == (text, ())
+
+
+def test_only_what_is_long_enough_is_cut_out() -> None:
+    data = Random(2).randbytes(SHORTEST // 4 * 3)
+    long, short = b64encode(data), b64encode(data[3:])
+    assert cut(b'["' + long + b'","' + short + b'"]') == (b'["","' + short + b'"]', (Cut(2, data),))
+    assert len(long) == SHORTEST
+
+
+@given(st.integers(0, 70), st.integers(1, 3), st.integers(0, 3))
+def test_where_in_the_text_it_stands_does_not_matter(before: int, count: int, extra: int) -> None:
+    data = Random(3).randbytes(SHORT // 4 * 3 + 3 * extra)
+    text = b'"' + b"-" * before + b'" "'.join([b64encode(data)] * count) + b'"'
+    _, cuts = cut(text, SHORT)
+    assert [each.data for each in cuts] == [data] * count
+
+
+def test_text_of_words_takes_no_memory() -> None:
+    text = json.dumps("the quick brown fox " * 100_000).encode()
+    tracemalloc.start()
+    try:
+        assert cut(text) == (text, ())
+        assert tracemalloc.get_traced_memory()[1] < 20_000
+    finally:
+        tracemalloc.stop()
