@@ -1,7 +1,9 @@
-"""Time and ids that are the same in every run."""
+"""Times and ids for stores: the same in every run, or as real ones are."""
 
 from __future__ import annotations
 
+import secrets
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from typing import TypeAlias
@@ -24,6 +26,11 @@ def counted_sources(step_us: int = 1_000) -> Sources:
         session_id=lambda: f"session-{next(sessions):04d}",
         draws_entry_ids=True,
     )
+
+
+def random_sources() -> Sources:
+    """Return the time of day and random ids, for stores of several processes on one database."""
+    return Sources(lambda: time.time_ns() // 1000, lambda: secrets.token_hex(8), lambda: secrets.token_hex(8))
 
 
 def repeating_sources(entry_ids: Sequence[str] = (), session_ids: Sequence[str] = ()) -> Sources:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from decimal import Decimal
 
 import pytest
@@ -11,22 +10,17 @@ from flue_py import BudgetExceeded, JsonObject, Session, Store, SummaryFailed
 from flue_py.compaction import CompactionSettings
 from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import ModelDenied, ModelError, ModelUnavailable
-from tests.sessions.guarded import guard_of, talk
+from tests.sessions.guarded import SETTINGS, guard_of, model, talk
 from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
-SETTINGS = CompactionSettings(keep_recent_tokens=285, user_words_share=0)
 USAGE: JsonObject = {"input": 900, "output": 40, "totalTokens": 940, "cost": {"total": 0.25}}
 
 
 def reply(usage: JsonObject | None = USAGE) -> ModelReply:
     said: JsonObject = {"role": "assistant", "content": "short", "provider": "house", "model": "small"}
     return ModelReply(({**said, "stopReason": "stop", **({} if usage is None else {"usage": usage})},))
-
-
-def model(answer: Callable[[ModelRequest], ModelReply]) -> FunctionModel:
-    return FunctionModel(answer, "small", provider="house", context_window=200_000)
 
 
 async def spent(session: Session) -> list[tuple[int, int]]:

@@ -217,9 +217,6 @@ async def test_parts_of_one_imported_row_are_told_apart_by_their_numbers(target:
         assert await session.resolve_entry_id("many") == "many"
 
 
-# -- stepping back ------------------------------------------------------------------------------------------------
-
-
 # -- other sessions -----------------------------------------------------------------------------------------------
 
 
@@ -233,12 +230,6 @@ async def test_a_fork_sees_the_past_and_goes_its_own_way(session: Session) -> No
     assert fork.metadata == {"why": "cheaper"}
     assert (fork.info.forked_from_session, fork.info.forked_from_entry) == (session.id, ids[1])
     assert await session.get_entry((await fork.get_active_path())[-1].id) is None
-
-
-async def test_a_fork_keeps_the_working_directory(store: Store) -> None:
-    source = await store.create_session(cwd="/w", config_path="/w/c.yaml")
-    fork = await source.fork()
-    assert (fork.info.cwd, fork.info.config_path) == ("/w", "/w/c.yaml")
 
 
 async def test_a_task_session_is_made_once_and_linked(session: Session) -> None:

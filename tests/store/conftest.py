@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -99,3 +102,37 @@ def workers() -> Iterator[Nursery]:
     """The process that all worker processes on SQLite files are forked from."""
     with nursery() as started:
         yield started
+
+
+class SmallDisk:
+    """A folder on a file system of its own, which can be filled, and mounted for reading only."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = folder / "s.db"
+        self._filler = folder / "filler"
+
+    def forbid_writing(self) -> None:
+        subprocess.run(["mount", "-o", "remount,ro", str(self.folder)], check=True)
+
+    def fill(self) -> None:
+        with suppress(OSError), self._filler.open("ab", buffering=0) as file:
+            while True:
+                file.write(b"\0" * 4096)
+
+    def make_room(self) -> None:
+        self._filler.unlink()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """A disk of three megabytes."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("only root can mount a small disk")
+    try:
+        yield SmallDisk(folder)
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)

@@ -236,3 +236,18 @@ def _note(found: set[tuple[int, str]], row: tuple[object, ...], template: Templa
     whole = template.rows["entries"].get(row[:2])
     if whole is not None and row[2:] == (whole[30], whole[34], whole[32], whole[31]):
         found.add((int(str(row[0])), str(row[1])))
+
+
+def change(path: Path, *statements: str) -> None:
+    """Run statements on a store's file, each of which changes something."""
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            assert connection.execute(statement).rowcount > 0
+        connection.commit()
+
+
+def root_of(path: Path, name: str) -> int:
+    """Return the first page of a table or an index."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as connection:
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (name,)).fetchone()
+    return int(page)

@@ -9,21 +9,19 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import secrets
 import sys
-import time
 from collections.abc import Awaitable, Callable
 
 from flue_py.core.json import JsonValue
 from flue_py.core.sessions import NewSession
 from flue_py.db.backend import Backend
 from flue_py.db.engine import open_engine
-from flue_py.db.runner import Sources
 from flue_py.errors import EntryNotFound, LeafConflict, SessionExists, SessionNotFound
 from tests.samples import assistant, session_info, user
+from tests.sources import random_sources
 from tests.store.spending import reserve_everything, spend
 
-SOURCES = Sources(lambda: time.time_ns() // 1000, lambda: secrets.token_hex(8), lambda: secrets.token_hex(8))
+SOURCES = random_sources()
 LARGE = "large " * 20_000
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import secrets
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -15,9 +14,9 @@ from flue_py.core.json import JsonValue
 from flue_py.core.ledger import Amounts, NewBudget
 from flue_py.core.sessions import NewSession
 from flue_py.db.backend import Backend
-from flue_py.db.runner import Sources
 from flue_py.errors import BudgetExceeded
 from tests.checks import existing
+from tests.sources import random_sources
 
 ASKED = 20
 """Tokens that each call reserves."""
@@ -26,7 +25,7 @@ BEYOND = 7
 CALLERS = 2
 """Tasks of each process that call at the same time."""
 HOUR_US = 3_600_000_000
-NOW = Sources(lambda: time.time_ns() // 1000, lambda: secrets.token_hex(8), lambda: secrets.token_hex(8))
+NOW = random_sources()
 LATER = replace(NOW, now_us=lambda: time.time_ns() // 1000 + 2 * HOUR_US)
 """The clock of one who looks when everything that is reserved now has expired."""
 

@@ -1,4 +1,4 @@
-"""A SQLite store whose writer is paused, so that the operations called meanwhile are committed as one group."""
+"""Stores that are opened for a test, and one whose writer is paused, so that what is called meanwhile is one group."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flue_py.db.backend import Backend
+from flue_py.db.engine import open_engine
 from flue_py.db.runner import Sources, Transaction
 from flue_py.db.sqlite.runner import SqliteRunner, open_sqlite
 from tests.sources import counted_sources
@@ -21,6 +22,16 @@ GUARD_SECONDS = 60
 @asynccontextmanager
 async def opened(path: Path, sources: Sources | None = None, **options: Any) -> AsyncIterator[Backend]:
     backend = await open_sqlite(path, sources=sources or counted_sources(), **{"durability": "normal", **options})
+    try:
+        yield backend
+    finally:
+        await backend.close()
+
+
+@asynccontextmanager
+async def opened_on_engine(target: Any, sources: Sources | None = None, **options: Any) -> AsyncIterator[Backend]:
+    """Open the store of a database by an engine or a URL; made where there is none."""
+    backend = await open_engine(target, sources=sources or counted_sources(), **options)
     try:
         yield backend
     finally:

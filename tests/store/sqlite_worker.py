@@ -13,7 +13,6 @@ import json
 import os
 import random
 import resource
-import secrets
 import signal
 import socket
 import sqlite3
@@ -26,15 +25,15 @@ from typing import Any
 
 import flue_py.sync
 from flue_py.db.backend import Backend
-from flue_py.db.runner import Sources
 from flue_py.db.schema import schema_statements
 from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import StoreBusy
 from tests.samples import assistant, user
+from tests.sources import random_sources
 from tests.store import spending
 from tests.store.kill_operations import SOURCES, Chooser, apply, outcome
 
-RANDOM = Sources(lambda: time.time_ns() // 1000, lambda: secrets.token_hex(8), lambda: secrets.token_hex(8))
+RANDOM = random_sources()
 
 
 class Line:

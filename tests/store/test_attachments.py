@@ -27,6 +27,7 @@ from tests.contract.documents import TEXT, artifact
 from tests.postgres import NewDatabase, connected
 from tests.samples import PICTURE, add, compaction, new_session, path_ids, path_of, pictured, talk, user
 from tests.sources import counted_sources
+from tests.store.damaged_stores import change, root_of
 from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
@@ -37,13 +38,6 @@ LOST: JsonObject = {"type": "text", "text": "[image no longer available: image/p
 
 async def open_in(path: Path) -> Backend:
     return await open_sqlite(path, sources=counted_sources(), durability="normal")
-
-
-def change(path: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        for statement in statements:
-            assert connection.execute(statement).rowcount > 0
-        connection.commit()
 
 
 def content_of(entry_or_message: Any) -> list[Any]:
@@ -236,12 +230,6 @@ async def test_an_attachment_that_leads_nowhere_or_to_the_wrong_place_is_damage(
 
 
 # -- rescue -----------------------------------------------------------------------------------------------------------
-
-
-def root_of(path: Path, name: str) -> int:
-    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as connection:
-        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (name,)).fetchone()
-    return int(page)
 
 
 async def made_for_rescue(path: Path) -> tuple[str, list[str]]:

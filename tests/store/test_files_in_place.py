@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import shutil
 import sqlite3
-import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, closing, suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -19,13 +17,13 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from flue_py.core.sessions import Appended
 from flue_py.db.backend import Backend
 from flue_py.db.engine import open_engine
-from flue_py.db.runner import Sources
 from flue_py.db.salvage.rebuild import salvage
 from flue_py.db.sqlite import file as sqlite_writer
 from flue_py.db.sqlite.file import commit
 from flue_py.errors import InvalidArgument, OutcomeUnknown, StoreUnavailable
 from tests.samples import add, new_session, path_ids, talk, user
-from tests.store.sqlite_batches import opened
+from tests.sources import random_sources
+from tests.store.sqlite_batches import opened, opened_on_engine
 from tests.store.sqlite_workers import Nursery
 from tests.tables import inputs
 
@@ -142,23 +140,12 @@ def do_harm(path: Path, name: str) -> None:
         harm(Path(f"{path}{suffix}"))
 
 
-@asynccontextmanager
-async def on_engine(path: Path) -> AsyncIterator[Backend]:
-    backend = await open_engine(f"sqlite+aiosqlite:///{path}", sources=random_sources(), durability="normal")
-    try:
-        yield backend
-    finally:
-        await backend.close()
+def on_engine(path: Path) -> AbstractAsyncContextManager[Backend]:
+    return opened_on_engine(f"sqlite+aiosqlite:///{path}", random_sources(), durability="normal")
 
 
-@asynccontextmanager
-async def on_file(path: Path) -> AsyncIterator[Backend]:
-    async with opened(path, random_sources()) as backend:
-        yield backend
-
-
-def random_sources() -> Sources:
-    return Sources(lambda: time.time_ns() // 1000, lambda: secrets.token_hex(8), lambda: secrets.token_hex(8))
+def on_file(path: Path) -> AbstractAsyncContextManager[Backend]:
+    return opened(path, random_sources())
 
 
 RUNNERS = {"file": on_file, "engine": on_engine}

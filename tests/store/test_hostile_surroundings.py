@@ -8,9 +8,7 @@ Tests that need another user, a fork, or the end of the interpreter run in a pro
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import secrets
 import shutil
 import signal
 import socket
@@ -18,10 +16,10 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import time
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, closing
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,35 +31,24 @@ import flue_py.sync
 from flue_py.cli import main
 from flue_py.core.sessions import NewSession
 from flue_py.db.backend import Backend
-from flue_py.db.runner import Sources, Transaction
+from flue_py.db.runner import Transaction
 from flue_py.db.sqlite import file as opener
 from flue_py.db.sqlite import file as sqlite_journal
 from flue_py.db.sqlite import file as sqlite_writer
 from flue_py.db.sqlite.file import backup_path, begin_immediate, commit, connect, create_private, file_size
-from flue_py.db.sqlite.runner import SqliteRunner, open_sqlite
 from flue_py.errors import NotAStore, StoreBusy, StoreUnavailable, StoreWarning, WrongProcess
 from tests.checks import existing, refused
 from tests.samples import add, new_session, path_ids, path_of, session_info, talk, user
-from tests.sources import OpenBackend, counted_sources
+from tests.sources import OpenBackend, counted_sources, random_sources
+from tests.store.conftest import SmallDisk
 from tests.store.failing_operations import OPERATIONS, SESSION, prepare
 from tests.store.scripts import AS_NOBODY, NOBODY, folder_for_all, run_script
+from tests.store.sqlite_batches import GUARD_SECONDS, runner_of
+from tests.store.sqlite_batches import opened as opened_on_file
 
 pytestmark = pytest.mark.anyio
 
-GUARD_SECONDS = 60
-
-
-def random_sources() -> Sources:
-    return Sources(lambda: time.time_ns() // 1000, lambda: secrets.token_hex(8), lambda: secrets.token_hex(8))
-
-
-@asynccontextmanager
-async def opened(path: Path, **options: Any) -> AsyncIterator[Backend]:
-    backend = await open_sqlite(path, **{"sources": random_sources(), "durability": "normal", **options})
-    try:
-        yield backend
-    finally:
-        await backend.close()
+opened = partial(opened_on_file, sources=random_sources())
 
 
 @pytest.fixture
@@ -85,11 +72,6 @@ def names(folder: Path) -> list[str]:
     return sorted(file.name for file in folder.iterdir())
 
 
-def runner_of(backend: Backend) -> SqliteRunner:
-    assert isinstance(backend._runner, SqliteRunner)
-    return backend._runner
-
-
 def contents(path: Path) -> list[str]:
     """What a store holds, seen without our code: the payloads in the order of their making."""
     with closing(sqlite3.connect(path)) as connection:
@@ -97,35 +79,6 @@ def contents(path: Path) -> list[str]:
 
 
 # -- a full disk ----------------------------------------------------------------------------------------------------
-
-
-class SmallDisk:
-    """A folder on a disk of its own, which can be filled."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._filler = folder / "filler"
-
-    def fill(self) -> None:
-        with contextlib.suppress(OSError), self._filler.open("ab", buffering=0) as file:
-            while True:
-                file.write(b"\0" * 4096)
-
-    def make_room(self) -> None:
-        self._filler.unlink()
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)]
-    if shutil.which("mount") is None or subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("only root can mount a small disk")
-    try:
-        yield SmallDisk(folder)
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 async def test_on_a_full_disk_every_write_is_refused_and_once_there_is_room_the_store_goes_on(

@@ -35,10 +35,12 @@ from tests.postgres_server import PostgresServer
 from tests.samples import add, compaction, new_session, path_ids, path_of, session_info, store_snapshot, talk, user
 from tests.store.postgres_worker import SOURCES
 from tests.store.postgres_workers import Worker, workers
+from tests.store.sqlite_batches import opened_on_engine
 
 pytestmark = pytest.mark.anyio
 
 GUARD_SECONDS = 60
+opened = partial(opened_on_engine, sources=SOURCES)
 """Turns a test that hangs into one that fails; nothing is measured with it."""
 
 
@@ -52,15 +54,6 @@ def server() -> Iterator[PostgresServer]:
 @pytest.fixture
 def url(new_database: NewDatabase) -> str:
     return new_database()
-
-
-@asynccontextmanager
-async def opened(target: Any, **options: Any) -> AsyncIterator[Backend]:
-    backend = await open_engine(target, sources=SOURCES, **options)
-    try:
-        yield backend
-    finally:
-        await backend.close()
 
 
 @pytest.fixture

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
 from flue_py.core.sessions import NewSession
-from flue_py.db.backend import Backend
-from flue_py.db.engine import open_engine
 from tests.contract import NewStore
 from tests.contract.append import AppendContract
 from tests.contract.deletion import DeletionContract
@@ -21,7 +18,8 @@ from tests.contract.moves import UndoContract
 from tests.docs import pages
 from tests.postgres import END_OTHERS, Databases, KeptEngines, NewDatabase, blocking, connected
 from tests.samples import add, new_session, path_ids, talk, user
-from tests.sources import OpenBackend, counted_sources
+from tests.sources import OpenBackend
+from tests.store.sqlite_batches import opened_on_engine
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -71,19 +69,9 @@ def partitioning_script() -> str:
     return block_of_page("-- Partitions a store")
 
 
-@asynccontextmanager
-async def opened(url: str) -> AsyncIterator[Backend]:
-    """Open the store of a database, made where there is none."""
-    backend = await open_engine(url, sources=counted_sources())
-    try:
-        yield backend
-    finally:
-        await backend.close()
-
-
 async def make_partitioned(url: str) -> None:
     """Let the engine make a store in an empty database, and run the page's script on it."""
-    async with opened(url):
+    async with opened_on_engine(url):
         pass
     async with connected(url) as connection:
         await connection.execute(partitioning_script())
@@ -179,7 +167,7 @@ async def test_partitioned_tables_have_the_columns_keys_and_indexes_that_the_eng
     new_database: NewDatabase,
 ) -> None:
     url = new_database()
-    async with opened(url):
+    async with opened_on_engine(url):
         pass
     async with connected(url) as connection:
         made = await catalog_facts(connection)
@@ -198,7 +186,7 @@ async def test_partitioned_tables_have_the_columns_keys_and_indexes_that_the_eng
 async def test_all_history_of_a_tree_lies_in_one_partition_of_each_table(partitioned_url: str) -> None:
     trees = 24
     incompressible = Random(7).randbytes(20_000).hex()
-    async with opened(partitioned_url) as backend:
+    async with opened_on_engine(partitioned_url) as backend:
         for number in range(trees):
             session = await new_session(backend, *talk(4), user(f"{number} {incompressible}"))
             other = await backend.fork(session.id, (await path_ids(backend, session.id))[1], NewSession())
@@ -221,7 +209,7 @@ async def test_the_script_refuses_a_store_that_holds_something_and_one_it_has_pa
     import asyncpg
 
     url = new_database()
-    async with opened(url) as backend:
+    async with opened_on_engine(url) as backend:
         await new_session(backend, *talk(2))
         for refused in (url, partitioned_url):
             async with connected(refused) as connection:
@@ -236,7 +224,7 @@ async def test_the_script_refuses_a_store_that_holds_something_and_one_it_has_pa
 @pytest.mark.anyio
 async def test_the_query_for_bytes_per_row_tells_them_of_each_table_that_holds_some(new_database: NewDatabase) -> None:
     url = new_database()
-    async with opened(url) as backend:
+    async with opened_on_engine(url) as backend:
         await new_session(backend, *talk(8))
     async with connected(url) as connection:
         await connection.execute("VACUUM ANALYZE")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from hashlib import blake2b, sha256
 from random import Random
 
@@ -12,12 +10,10 @@ import pytest
 from asyncpg import IntegrityConstraintViolationError
 
 from flue_py.core.sessions import NewSession
-from flue_py.db.backend import Backend
-from flue_py.db.engine import open_engine
 from tests.migrations.postgres_catalog import query, run_script
 from tests.postgres import NewDatabase
 from tests.samples import add, assistant, compaction, new_session, path_of, talk, user
-from tests.sources import counted_sources
+from tests.store.sqlite_batches import opened_on_engine
 from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
@@ -25,19 +21,10 @@ pytestmark = pytest.mark.anyio
 NOISE = "".join(Random(3).choices("abcdefghijklmnopqrstuvwxyz0123456789-", k=60_000))
 
 
-@asynccontextmanager
-async def opened(url: str) -> AsyncIterator[Backend]:
-    backend = await open_engine(url, sources=counted_sources())
-    try:
-        yield backend
-    finally:
-        await backend.close()
-
-
 async def test_the_view_tells_each_entrys_parent_as_the_store_does(new_database: NewDatabase) -> None:
     url = new_database()
     columns = "tree_id, id, parent_id, depth, kind, role, revision, created_at, created_by"
-    async with opened(url) as backend:
+    async with opened_on_engine(url) as backend:
         root = await new_session(backend, *talk(4))
         ids = [each.id for each in await path_of(backend, root.id)]
         await backend.append(root.id, [user("branch"), assistant("b")], expected=ids[1], on_conflict="branch")
@@ -60,7 +47,7 @@ async def test_the_view_tells_each_entrys_parent_as_the_store_does(new_database:
 
 async def test_every_payload_is_text_a_zlib_stream_or_a_blob_with_its_digest(new_database: NewDatabase) -> None:
     url = new_database()
-    async with opened(url) as backend:
+    async with opened_on_engine(url) as backend:
         session = await new_session(backend, *talk(2), user("y" * 3_000), user(NOISE))
         texts = {each.id: each.payload for each in await backend.read_tree(session.id)}
     rows = await query(
@@ -101,7 +88,7 @@ async def test_every_payload_is_text_a_zlib_stream_or_a_blob_with_its_digest(new
 )
 async def test_a_row_that_would_break_the_format_is_refused(new_database: NewDatabase, sql: str) -> None:
     url = new_database()
-    async with opened(url) as backend:
+    async with opened_on_engine(url) as backend:
         root = await new_session(backend, *talk(3), assistant("c", tokens=5, dollars=0.25), key="main")
         ids = [each.id for each in await path_of(backend, root.id)]
         fork = await backend.fork(root.id, ids[1], NewSession(key="side"))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from flue_py.db.runner import Transaction
 from flue_py.errors import FormatTooNew, InvalidArgument, NotAStore, StoreBusy, StoreUnavailable
 from tests.checks import existing
 from tests.samples import add, new_session, path_ids, talk, user
+from tests.store.conftest import SmallDisk
 from tests.store.scripts import AS_NOBODY, folder_for_all, run_script
 from tests.store.sqlite_batches import GUARD_SECONDS, opened
 from tests.tables import inputs
@@ -67,79 +66,49 @@ def names(folder: Path) -> list[str]:
     return sorted(file.name for file in folder.iterdir())
 
 
-class Disk:
-    """A folder on a file system of its own, that can be filled, and mounted for reading only."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.store = folder / "s.db"
-
-    def forbid_writing(self) -> None:
-        subprocess.run(["mount", "-o", "remount,ro", str(self.folder)], check=True)
-
-    def fill(self) -> None:
-        with (self.folder / "filler").open("ab", buffering=0) as file:
-            try:
-                while True:
-                    file.write(b"\0" * 4096)
-            except OSError:
-                pass
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)]
-    if shutil.which("mount") is None or subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("only root can mount a disk")
-    try:
-        yield Disk(folder)
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def test_every_reading_command_answers_on_a_disk_mounted_for_reading_as_before(disk: Disk) -> None:
-    make_store(disk.store)
-    before = [run(disk.store, command) for command in READING]
-    disk.forbid_writing()
-    assert [run(disk.store, command) for command in READING] == before
+def test_every_reading_command_answers_on_a_disk_mounted_for_reading_as_before(small_disk: SmallDisk) -> None:
+    make_store(small_disk.store)
+    before = [run(small_disk.store, command) for command in READING]
+    small_disk.forbid_writing()
+    assert [run(small_disk.store, command) for command in READING] == before
     assert {code for code, _ in before} == {0}
     for command in WRITING:
-        code, output = run(disk.store, command)
+        code, output = run(small_disk.store, command)
         assert code == 1, output
         assert "nothing was changed" in output
-        assert f"{disk.folder} is mounted for reading only" in output
-    assert names(disk.folder) == ["s.db"]
+        assert f"{small_disk.folder} is mounted for reading only" in output
+    assert names(small_disk.folder) == ["s.db"]
 
 
-def test_what_is_written_elsewhere_is_written_from_a_disk_mounted_for_reading(disk: Disk, tmp_path: Path) -> None:
-    make_store(disk.store)
-    disk.forbid_writing()
+def test_what_is_written_elsewhere_is_written_from_a_disk_mounted_for_reading(
+    small_disk: SmallDisk, tmp_path: Path
+) -> None:
+    make_store(small_disk.store)
+    small_disk.forbid_writing()
     for command in (
         ["export", "openai-chat", "k", "--output", f"{tmp_path}/k.json"],
         ["export", "markdown", "k", "--output", f"{tmp_path}/k.md"],
         ["export", "html", "k", "--output", f"{tmp_path}/k.html"],
         ["bundle", f"{tmp_path}/k.bundle"],
         ["backup", f"{tmp_path}/backup.db"],
-        ["copy", str(disk.store), f"{tmp_path}/copy.db"],
+        ["copy", str(small_disk.store), f"{tmp_path}/copy.db"],
     ):
-        assert run(disk.store, command)[0] == 0, command
+        assert run(small_disk.store, command)[0] == 0, command
     for copy in ("backup.db", "copy.db"):
         assert count(tmp_path / copy) == 6
 
 
-def test_every_reading_command_answers_on_a_full_disk_and_writing_names_it(disk: Disk) -> None:
-    make_store(disk.store)
-    before = [run(disk.store, command) for command in READING]
-    disk.fill()
-    assert [run(disk.store, command) for command in READING] == before
+def test_every_reading_command_answers_on_a_full_disk_and_writing_names_it(small_disk: SmallDisk) -> None:
+    make_store(small_disk.store)
+    before = [run(small_disk.store, command) for command in READING]
+    small_disk.fill()
+    assert [run(small_disk.store, command) for command in READING] == before
     for command in WRITING:
-        code, output = run(disk.store, command)
+        code, output = run(small_disk.store, command)
         assert code == 1
         assert "is full: make room" in output
-    (disk.folder / "filler").unlink()
-    assert run(disk.store, ["fork", "k"])[0] == 0
+    small_disk.make_room()
+    assert run(small_disk.store, ["fork", "k"])[0] == 0
 
 
 CRASHED = """
@@ -154,18 +123,18 @@ os._exit(0)
 
 
 @pytest.mark.parametrize("has_index", [True, False])
-def test_what_a_crash_left_in_the_log_is_read_or_the_log_is_named(disk: Disk, has_index: bool) -> None:
-    make_store(disk.store)
-    subprocess.run([sys.executable, "-c", CRASHED, str(disk.store)], check=True, timeout=GUARD_SECONDS)
-    assert Path(f"{disk.store}-wal").stat().st_size
+def test_what_a_crash_left_in_the_log_is_read_or_the_log_is_named(small_disk: SmallDisk, has_index: bool) -> None:
+    make_store(small_disk.store)
+    subprocess.run([sys.executable, "-c", CRASHED, str(small_disk.store)], check=True, timeout=GUARD_SECONDS)
+    assert Path(f"{small_disk.store}-wal").stat().st_size
     if not has_index:
-        Path(f"{disk.store}-shm").unlink()
-    disk.forbid_writing()
+        Path(f"{small_disk.store}-shm").unlink()
+    small_disk.forbid_writing()
     if has_index:
-        assert count(disk.store) == 7
+        assert count(small_disk.store) == 7
     else:
         with pytest.raises(StoreUnavailable, match="copy both"):
-            count(disk.store)
+            count(small_disk.store)
 
 
 WARMED_UP = """

@@ -26,7 +26,17 @@ from tests.checks import existing
 from tests.migrations.later import later_version
 from tests.samples import add, new_session, path_ids, talk, user
 from tests.sources import StepSources, counted_sources
-from tests.store.damaged_stores import Template, destroyed, make_store, noise, readable_by_sql, rows_of, template_of
+from tests.store.damaged_stores import (
+    Template,
+    change,
+    destroyed,
+    make_store,
+    noise,
+    readable_by_sql,
+    root_of,
+    rows_of,
+    template_of,
+)
 from tests.tables import inputs
 
 
@@ -374,12 +384,6 @@ def salvaged(small: Small) -> tuple[SalvageReport, Path]:
     return report, new
 
 
-def root_of(path: Path, name: str) -> int:
-    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as connection:
-        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (name,)).fetchone()
-    return int(page)
-
-
 def overwrite(path: Path, page: int, data: bytes = bytes(4096)) -> None:
     with path.open("r+b") as file:
         file.seek((page - 1) * 4096)
@@ -494,13 +498,6 @@ def test_what_is_stored_elsewhere_too_is_not_lost(small: Small, name: str) -> No
     assert report.lost_entry_ids == report.lost_session_ids == ()
 
 
-def change_of(path: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        for statement in statements:
-            assert connection.execute(statement).rowcount > 0
-        connection.commit()
-
-
 PATHS_BY_PARENTS = """
 WITH RECURSIVE path(session, tree_id, id, parent_id, steps) AS (
   SELECT s.id, e.tree_id, e.id, e.parent_id, 0 FROM sessions s JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf
@@ -520,7 +517,7 @@ def paths_by_parents(path: Path) -> dict[str, list[str]]:
 @pytest.mark.parametrize("value", ["NULL", "'nowhere'", "id", "x'00ff'", "(SELECT MAX(e.id) FROM entries e)"])
 def test_parents_are_rebuilt_from_the_lanes(small: Small, value: str) -> None:
     before = rows_of(small.path)
-    change_of(small.path, f"UPDATE entries SET parent_id = {value}")
+    change(small.path, f"UPDATE entries SET parent_id = {value}")
     report, new = salvaged(small)
     assert rows_of(new) == before
     assert report.is_complete
@@ -531,7 +528,7 @@ def test_parents_are_rebuilt_from_the_lanes(small: Small, value: str) -> None:
 )
 def test_lanes_are_rebuilt_from_the_parents_alone(small: Small, nonsense: str) -> None:
     before, paths = rows_of(small.path), paths_by_parents(small.path)
-    change_of(small.path, "DELETE FROM lanes", f"UPDATE entries SET lane_id = {nonsense}")
+    change(small.path, "DELETE FROM lanes", f"UPDATE entries SET lane_id = {nonsense}")
     report, new = salvaged(small)
     rows = rows_of(new)
     assert paths_by_parents(new) == paths
@@ -544,7 +541,7 @@ def test_lanes_are_rebuilt_from_the_parents_alone(small: Small, nonsense: str) -
 
 
 def test_rows_that_name_each_other_as_parents_become_branches(small: Small) -> None:
-    change_of(
+    change(
         small.path,
         "DELETE FROM lanes",
         "UPDATE entries SET lane_id = 100 + rowid, depth = 7",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import zlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
 from pathlib import Path
@@ -21,23 +20,14 @@ from flue_py.core.sessions import STORED, NewSession, Ordering, SessionOrder
 from flue_py.db.backend import Backend
 from flue_py.db.ops import sessions as listing_sql
 from flue_py.db.ops.ledger import ledger_sums
-from flue_py.db.sqlite.runner import open_sqlite
 from tests.samples import add, assistant, compaction, new_session, path_of, session_info, talk, user
-from tests.sources import START_US, counted_sources
+from tests.sources import START_US
+from tests.store.sqlite_batches import opened
 from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
 NOISE = "".join(Random(3).choices("abcdefghijklmnopqrstuvwxyz0123456789-", k=60_000))
-
-
-@asynccontextmanager
-async def opened(path: Path) -> AsyncIterator[Backend]:
-    backend = await open_sqlite(path, sources=counted_sources(), durability="normal")
-    try:
-        yield backend
-    finally:
-        await backend.close()
 
 
 @pytest.fixture

@@ -6,14 +6,13 @@ import os
 import shutil
 import sqlite3
 import stat
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flue_py.db.backend import Backend
 from flue_py.db.schema import APPLICATION_ID
 from flue_py.db.sqlite import file as migrate
 from flue_py.db.sqlite.file import (
@@ -26,22 +25,12 @@ from flue_py.db.sqlite.file import (
     translate,
     translated,
 )
-from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import CorruptStore, FixTheStore, FlueError, NotAStore, StoreBusy, StoreUnavailable
 from tests.samples import new_session, path_of, talk
-from tests.sources import counted_sources
+from tests.store.sqlite_batches import opened
 from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
-
-
-@asynccontextmanager
-async def opened(path: Path, **options: Any) -> AsyncIterator[Backend]:
-    backend = await open_sqlite(path, **{"sources": counted_sources(), "durability": "normal", **options})
-    try:
-        yield backend
-    finally:
-        await backend.close()
 
 
 def mode(path: Path) -> int:

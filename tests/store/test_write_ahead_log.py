@@ -10,8 +10,8 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,11 @@ import pytest
 
 from flue_py.db import sql as store_sql
 from flue_py.db.backend import Backend
-from flue_py.db.engine import open_engine
 from flue_py.db.runner import Transaction
 from flue_py.db.sqlite import file as sqlite_file
 from flue_py.db.sqlite.file import BUSY_POLL_MS, LogKeeper, connect
 from tests.samples import add, new_session, path_ids, user
-from tests.sources import counted_sources
-from tests.store.sqlite_batches import Gate, opened, runner_of
+from tests.store.sqlite_batches import Gate, opened, opened_on_engine, runner_of
 
 LIMIT = 2 * 1024 * 1024
 PAD = "x" * 600
@@ -51,13 +49,8 @@ def log_size(path: Path) -> int:
         return 0
 
 
-@asynccontextmanager
-async def opened_engine(path: Path) -> AsyncIterator[Backend]:
-    backend = await open_engine(f"sqlite+aiosqlite:///{path}", sources=counted_sources(), durability="normal")
-    try:
-        yield backend
-    finally:
-        await backend.close()
+def opened_engine(path: Path) -> AbstractAsyncContextManager[Backend]:
+    return opened_on_engine(f"sqlite+aiosqlite:///{path}", durability="normal")
 
 
 @pytest.mark.anyio
