@@ -199,14 +199,6 @@ async def test_a_session_in_another_scope_is_not_deleted(store: Store) -> None:
     assert await store.get_session(session.id) is not None
 
 
-async def test_a_store_tells_what_it_holds(store: Store) -> None:
-    session = await store.create_session()
-    await say(session, "a", "b")
-    info = await store.info()
-    assert (info.sessions, info.entries) == (1, 2)
-    assert (await store.verify()).entries == 2
-
-
 # -- Where a store can be opened, and its clock and id sources ----------------------------------------------------
 
 
