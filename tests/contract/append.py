@@ -546,8 +546,9 @@ class ImportContract:
         session = await new_session(backend, placed(user(), "a"))
         refusals = Refusals(backend)
         for entries in ([placed(user(), "a")], [placed(user(), "b"), placed(user(), "b", "b")]):
-            async with refusals.refused(InvalidEntry):
+            async with refusals.refused(InvalidEntry) as caught:
                 await backend.import_entries(session.id, entries, leaf=None)
+            assert repr(entries[-1].id) in str(caught.value)
 
     async def test_an_import_compares_the_leaf(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))

@@ -37,7 +37,6 @@ from flue_py.errors import (
     IdempotencyConflict,
     InvalidEntry,
     LeafConflict,
-    SessionExists,
     SessionNotFound,
     StoreBusy,
     StoreClosed,
@@ -53,7 +52,6 @@ from tests.samples import (
     new_session,
     path_ids,
     path_of,
-    placed,
     session_info,
     talk,
     user,
@@ -275,28 +273,6 @@ def test_an_error_that_no_future_takes_reaches_its_caller_all_the_same(path: Pat
 # -- ids ------------------------------------------------------------------------------------------------------------
 
 
-async def test_generated_ids_that_are_taken_are_asked_for_again(path: Path) -> None:
-    sources = repeating_sources(["a", "a", "b", "b", "a", "b", "c"], ["s", "s", "t"])
-    async with opened(path, sources) as backend:
-        first = await backend.create_session(NewSession())
-        second = await backend.create_session(NewSession())
-        assert (first.id, second.id) == ("s", "t")
-        assert await add(backend, first.id, user()) == ("a",)
-        assert await add(backend, first.id, user()) == ("b",)
-        assert await add(backend, first.id, user()) == ("c",)
-        assert (await session_info(backend, first.id)).entry_count == 3
-        assert (await backend.verify()).problems == []
-
-
-async def test_two_ids_alike_in_one_append_are_asked_for_again(path: Path) -> None:
-    async with opened(path, repeating_sources(["a", "a", "b", "b", "c"])) as backend:
-        session = await backend.create_session(NewSession())
-        ids = await add(backend, session.id, user("1"), user("2"))
-        assert len(set(ids)) == 2
-        assert [entry.fields["content"] for entry in await path_of(backend, session.id)] == ["1", "2"]
-        assert (await session_info(backend, session.id)).revision == 1
-
-
 async def test_a_taken_id_in_a_batch_costs_the_neighbours_nothing(path: Path) -> None:
     async with opened(path, repeating_sources(["a", *"bac"])) as backend:
         session = await backend.create_session(NewSession())
@@ -316,26 +292,6 @@ async def test_a_source_that_always_gives_a_taken_id_is_given_up_and_nothing_is_
             await backend.append(session.id, [user()])
         async with refused(backend, FlueError):
             await backend.create_session(NewSession())
-
-
-async def test_an_imported_id_that_is_taken_is_refused_and_named(path: Path) -> None:
-    async with opened(path) as backend:
-        session = await new_session(backend)
-        await backend.import_entries(session.id, [placed(user(), "a"), placed(user(), "b", "a")], leaf="b")
-        for entries in (
-            [placed(user(), "c", "b"), placed(user(), "a", "c")],
-            [placed(user(), "c", "b"), placed(user(), "c", "b")],
-        ):
-            async with refused(backend, InvalidEntry) as caught:
-                await backend.import_entries(session.id, entries, leaf="c")
-            assert repr(entries[1].id) in str(caught.value)
-        async with refused(backend, InvalidEntry):
-            await backend.append(session.id, [replace(user(), id="a")])
-        async with refused(backend, SessionExists):
-            await backend.create_session(NewSession(id=session.id))
-        other = await new_session(backend)
-        await backend.import_entries(other.id, [placed(user(), "a")], leaf="a")
-        assert (await backend.verify()).problems == []
 
 
 # -- cancellation ---------------------------------------------------------------------------------------------------
