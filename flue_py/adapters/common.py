@@ -48,12 +48,6 @@ class Bridge(Protocol):
     async def __call__(self, function: Callable[[], Coroutine[object, object, Result]], /) -> Result: ...
 
 
-def use_from_here(session: Handle, backend: Backend, bridge: Bridge) -> None:
-    """Let a handle and the handles it makes be used in the running event loop; ``backend`` is elsewhere."""
-    # It forwards each method of a backend.
-    reach_by(session, cast("Backend", _BackendElsewhere(backend, bridge)))
-
-
 class _BackendElsewhere:
     """A `Backend` whose calls run where another one is."""
 
@@ -156,7 +150,9 @@ class Access:
         """
         handle = await self.run(work)
         if handle is not None and self._given is None and self._store is not None:
-            use_from_here(handle, self._store.backend, lambda function: self.run(lambda _: function()))
+            elsewhere = _BackendElsewhere(self._store.backend, lambda function: self.run(lambda _: function()))
+            # It forwards each method of a backend.
+            reach_by(handle, cast("Backend", elsewhere))
         return handle
 
     def run_blocking(self, work: Work[Result]) -> Result:

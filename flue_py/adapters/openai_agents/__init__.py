@@ -70,6 +70,7 @@ from flue_py.errors import (
     UnreadableFile,
     shown,
 )
+from flue_py.providers.base import fields_of
 from flue_py.providers.lists import Said
 from flue_py.providers.request import wire_request
 from flue_py.providers.rules import is_of_the_model, kind_of
@@ -183,8 +184,7 @@ class Below:
 
 
 def _ids(main: Session) -> dict[str, str]:
-    branch_ids = main.metadata.get(BRANCHES)
-    return {name: id for name, id in branch_ids.items() if isinstance(id, str)} if isinstance(branch_ids, dict) else {}
+    return {name: id for name, id in fields_of(main.metadata.get(BRANCHES)).items() if isinstance(id, str)}
 
 
 def _free(name: str, taken: dict[str, str]) -> str:
@@ -486,8 +486,6 @@ async def _turns(store: Store, session: Session) -> list[TurnUsage]:
 
 # Compaction by a model of the caller
 
-Told: TypeAlias = "Callable[[Usage], None]"
-
 
 class Compaction(Frozen, kw_only=True):
     """How a session is compacted.
@@ -508,7 +506,7 @@ class Compaction(Frozen, kw_only=True):
         if isinstance(self.context_window, bool) or not isinstance(self.context_window, int) or self.context_window < 0:
             raise InvalidArgument(f"context_window: should be tokens, 0 or more, not {shown(self.context_window)}")
 
-    def completing(self, note_usage: Told) -> Complete:
+    def completing(self, note_usage: Callable[[Usage], None]) -> Complete:
         """Return a function for one call of the model; ``note_usage`` is called with its usage, if the SDK says it."""
         model = self.model
         if not isinstance(model, Model):

@@ -21,7 +21,7 @@ from flue_py.core.entries import Entry, NewEntry, entry_of_message
 from flue_py.core.json import JsonObject, JsonValue, decode_object, encode_json
 from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
-from flue_py.providers.base import close_difference
+from flue_py.providers.base import close_difference, fields_of
 from flue_py.providers.lists import Said, said_of
 from flue_py.providers.openai_chat import arguments_from_text, arguments_text
 from flue_py.providers.openai_responses import API, EXTRA, PROVIDER
@@ -272,8 +272,7 @@ def items_of(shown_item: ContextEntry) -> list[TResponseInputItem]:
     """Return the items that an entry of the context is: one, unless another program wrote the entry. O(size)."""
     entry = shown_item.entry
     if entry.kind == COMPACTION:
-        details = entry.fields.get("details")
-        stored = details.get(COMPACTED) if isinstance(details, dict) else None
+        stored = fields_of(entry.fields.get("details")).get(COMPACTED)
         if isinstance(stored, list):
             items: list[Any] = stored
             return items

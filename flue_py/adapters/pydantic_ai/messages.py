@@ -30,7 +30,7 @@ from flue_py.core.kinds import MESSAGE, SYSTEM
 from flue_py.core.sessions import SessionInfo, call_id
 from flue_py.core.usage import PaidCall, billed_by, ledger_name, read_call, read_reported, usage_json
 from flue_py.errors import CorruptStore, InvalidArgument, InvalidEntry, shown
-from flue_py.providers.base import close_difference, restored
+from flue_py.providers.base import close_difference, fields_of, objects_in, restored
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -68,7 +68,7 @@ def our_usage(response: Mapping[str, JsonValue]) -> JsonObject:
 
 def their_usage(usage: JsonValue, is_whole: bool = False) -> JsonObject:
     """Return a usage of ours as a request's, as far as ours says it; with the rest too, if it is to be ``is_whole``."""
-    ours = usage if isinstance(usage, dict) else {}
+    ours = fields_of(usage)
     read, written = _count(ours, "cacheRead"), _count(ours, "cacheWrite")
     usage_of_request: JsonObject = {
         "input_tokens": _count(ours, "input") + read + written,
@@ -520,17 +520,15 @@ def message_by_hand(entry: Entry, names: dict[str, str]) -> JsonObject:
 
 
 def _note_calls(message: JsonObject, names: dict[str, str]) -> None:
-    content = message.get("content")
-    for part in content if isinstance(content, list) else []:
-        if isinstance(part, dict) and part.get("type") == "toolCall":
+    for _, part in objects_in(message.get("content")):
+        if part.get("type") == "toolCall":
             names[str(part.get("id"))] = str(part.get("name"))
 
 
 def _text_of(content: JsonValue) -> str:
     if isinstance(content, str):
         return content
-    parts = content if isinstance(content, list) else []
-    return "\n\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
+    return "\n\n".join(str(part.get("text", "")) for _, part in objects_in(content))
 
 
 # Values that JSON cannot hold: tuples, bytes, NaN, lone surrogates, keys that are no strings
