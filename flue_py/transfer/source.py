@@ -18,17 +18,8 @@ from flue_py.core.sessions import (
     Limits,
 )
 from flue_py.errors import FlueError, InvalidArgument, UnreadableFile, shown
+from flue_py.formats import registry
 from flue_py.formats.kit import ParseReport, Reader, SessionPart
-from flue_py.formats.registry import (
-    OURS,
-    Format,
-    all_formats,
-    find_format,
-    format_names,
-    program_by_content,
-    program_of,
-    recognize,
-)
 from flue_py.system import collector_held, in_full, open_if_plain
 
 # Opening a file that somebody else has made, and refusing pipes and devices, which may have no end.
@@ -76,7 +67,7 @@ class ImportSource:
         self._limits = limits
         self._wanted = format
         self._take_all = take_all
-        self._format: Format | None = None
+        self._format: registry.Format | None = None
         self._file: BinaryIO | None = None
         self._lines: Iterator[tuple[int, bytes]] = iter(())
         self._before: Iterator[None] = iter(())
@@ -108,7 +99,7 @@ class ImportSource:
             self._file.close()
 
     @property
-    def format(self) -> Format:
+    def format(self) -> registry.Format:
         """The format of the file, once it was started."""
         assert self._format is not None
         return self._format
@@ -154,50 +145,50 @@ class ImportSource:
 
     def _looks_like(self, first: bytes) -> str:
         """Return a hint for a file that is not of the format that was named."""
-        program = program_of(first, str(self.path.absolute()))
+        program = registry.program_of(first, str(self.path.absolute()))
         if program is not None:
             return f"; it is a file of {program}, which no format reads"
         if first.startswith(b"SQLite format 3"):
             return "; it looks like a SQLite database: use flue-py unbundle for a bundle, flue-py --db for a store"
         if first.startswith(_GZIP):
             return "; it is compressed: unpack it first"
-        form = recognize(first, str(self.path))
+        form = registry.recognize(first, str(self.path))
         if form is None or form is self._format:
             return ""
         return f"; it looks like {form.name}: use flue-py import {form.name}, or auto"
 
-    def _recognized(self, first: bytes) -> Format:
+    def _recognized(self, first: bytes) -> registry.Format:
         if self._wanted != AUTO:
-            named = find_format(self._wanted)
-            if program_by_content(first) is not None and not named.recognizes(first, str(self.path)):
+            named = registry.find_format(self._wanted)
+            if registry.program_by_content(first) is not None and not named.recognizes(first, str(self.path)):
                 raise UnreadableFile(f"{self.path} is not of the format {named.name}; nothing was imported")
             return named
-        form = recognize(first, str(self.path))
+        form = registry.recognize(first, str(self.path))
         if form is not None:
             return self._settled(form) if self.size > len(first) else form
         if first[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise UnreadableFile(f"{self.path} is UTF-16; sessions are UTF-8: convert it first")
-        reason = "is empty" if not first.strip() else f"looks like none of {', '.join(format_names())}"
+        reason = "is empty" if not first.strip() else f"looks like none of {', '.join(registry.format_names())}"
         raise UnreadableFile(f"{self.path} {reason}; nothing was imported")
 
-    def _settled(self, form: Format) -> Format:
+    def _settled(self, form: registry.Format) -> registry.Format:
         """Return the format that the whole file is of, where its beginning is not enough to tell."""
         file = self._file
         if form.settle is None or file is None:
             return form
         name = form.other_format(iter(lambda: file.read(_ONE_READ), b""))
         file.seek(0)
-        return form if name is None else find_format(name)
+        return form if name is None else registry.find_format(name)
 
-    def _make_reader(self, format: Format) -> Reader:  # noqa: A002
+    def _make_reader(self, format: registry.Format) -> Reader:  # noqa: A002
         try:
             return format.reader(self.path.name)
         except Exception as error:
             raise self._failed(format, error) from error
 
-    def _failed(self, format: Format, error: Exception) -> Exception:  # noqa: A002
+    def _failed(self, format: registry.Format, error: Exception) -> Exception:  # noqa: A002
         """Return the error to raise for one of a reader: of another package's, that it is to blame."""
-        if format.package == OURS or isinstance(error, (FlueError, OSError)):
+        if format.package == registry.OURS or isinstance(error, (FlueError, OSError)):
             return error
         return UnreadableFile(f"{self.path}: {format.failed(error)}; nothing more of it was imported")
 
@@ -305,7 +296,7 @@ def checked_format(name: str) -> str:
     """Return the name of a format, or ``auto``. Raises `InvalidArgument`."""
     if not isinstance(name, str):
         raise InvalidArgument(f"format: should be a string, not {shown(name)}")
-    return AUTO if name == AUTO else find_format(name).name
+    return AUTO if name == AUTO else registry.find_format(name).name
 
 
 # Where files to import are: in folders that were named, and in the usual places of the programs that write them.
@@ -313,7 +304,7 @@ def checked_format(name: str) -> str:
 
 def usual_places(format: str = AUTO) -> list[Path]:  # noqa: A002
     """Return the folders that are there of those in which programs keep their sessions, each once."""
-    formats = all_formats() if format == AUTO else (find_format(format),)
+    formats = registry.all_formats() if format == AUTO else (registry.find_format(format),)
     places = []
     for place in (place for form in formats for place in form.places):
         with suppress(InvalidArgument):  # the home of no user has no sessions
@@ -348,8 +339,8 @@ def _files_of(
     others: Counter[str] | None,
     is_session: Callable[[Path], object],
 ) -> Iterator[Path]:
-    named = None if format == AUTO else find_format(format)
-    suffixes = tuple({suffix for form in ((named,) if named else all_formats()) for suffix in form.suffixes})
+    named = None if format == AUTO else registry.find_format(format)
+    suffixes = tuple({suffix for form in ((named,) if named else registry.all_formats()) for suffix in form.suffixes})
     for where, folders, names in os.walk(folder):
         folders.sort()
         # What belongs to a session comes after it: a file of the same name as a folder, before what is in there.
@@ -360,10 +351,10 @@ def _files_of(
                 continue
             first = _beginning(path) if name.endswith(suffixes) else b""
             # What cannot be read is named, with the reason, when it is to be imported.
-            recognizes: Callable[[bytes, str], object] = recognize if named is None else named.recognizes
+            recognizes: Callable[[bytes, str], object] = registry.recognize if named is None else named.recognizes
             if first is None or (first and recognizes(first, str(path))):
                 yield path
-            elif others is not None and (program := program_of(first, str(path.absolute()))) is not None:
+            elif others is not None and (program := registry.program_of(first, str(path.absolute()))) is not None:
                 others[program] += 1
 
 
