@@ -881,7 +881,8 @@ class _Reading:
         """Take in every field that is known."""
         of_key: dict[str, JsonValue] = {}
         for name, reported in value.items():
-            if reported is None:
+            # A name that is not a string is refused where the usage is written down.
+            if reported is None or not isinstance(name, str):
                 continue
             spelling = _snake_case(name)
             node = FIELDS.get(spelling)
@@ -971,8 +972,8 @@ class _Reading:
                 reported = _summed_rows(rows, reported)
             if isinstance(reported, (dict, Mapping)):
                 for part, value in reported.items():
-                    part_spelling = _snake_case(part)
-                    if value is not None:
+                    if value is not None and isinstance(part, str):
+                        part_spelling = _snake_case(part)
                         self._take(
                             node.get(part_spelling) or node.get(ANY, FREE), value, f"{name}.{part}", part_spelling
                         )

@@ -773,7 +773,7 @@ class Writing(Handle):
         checked_flag(keep_exchanges_whole, "keep_exchanges_whole")
         checked_flag(from_hook, "from_hook")
         landing = checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
-        if not first_kept_entry_id:
+        if first_kept_entry_id == "":
             raise EntryNotFound(self.id, first_kept_entry_id)
         entry = NewEntry.compaction(
             summary,
