@@ -311,15 +311,16 @@ def _tell_transcript(told: Told, text: str) -> None:
         created=Short(head["Date"].removesuffix(" UTC")),
         folder=head.get("Folder", "``").strip("`"),
     )
-    headings = re.findall(r"^## \[.*\] — Turn (\d+)  ·  (.*)$", text, re.MULTILINE)
-    used = [dict(re.findall(r"([a-z-]+):([\d,]+)", facts)) for _, facts in headings]
+    # It numbers the turns of agents; the others count the prompts of people.
+    headings = re.findall(r"^## \[.*\] — Turn \d+  ·  (.*)$", text, re.MULTILINE)
+    used = [dict(re.findall(r"([a-z-]+):([\d,]+)", facts)) for facts in headings]
     names = {"input": "in", "output": "out", "cache_read": "cached", "cache_write": "cache-written"}
     told.tell("transcript", **{f"path_{name}": _sum(used, word) for name, word in names.items()})
-    costs = [_exact(cost) for _, facts in headings for cost in re.findall(r"\$([\d.,]+|–)", facts)]
+    costs = [_exact(cost) for facts in headings for cost in re.findall(r"\$([\d.,]+|–)", facts)]
     known = [cost for cost in costs if cost is not None]
     told.tell(
         "transcript", path_calls=len(costs), path_cost=sum(known, Decimal(0)) if known or not costs else None,
-        turns=max((int(turn) for turn, _ in headings), default=0),
+        turns=len(re.findall(r"^## \[Human\] — Turn ", text, re.MULTILINE)),
     )  # fmt: skip
 
 

@@ -138,7 +138,7 @@ async def grow(session: Session, messages: Sequence[JsonObject]) -> None:
 
 
 @pytest.mark.thorough(but=["intent"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "window"])
 async def test_the_lists_of_files_take_no_more_and_no_more_room(mode: str) -> None:
     model = FunctionModel(lambda _: "model says", "small", context_window=WINDOW)
     async with flue_py.open(":memory:") as store:

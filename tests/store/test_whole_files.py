@@ -114,10 +114,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 COMMANDS = {
     "export": ["export", "pi", "long", "--output"],
-    "save": ["save", "long"],
-    "snapshot": ["snapshot", "long"],
-    "report": ["report", "long", "--output"],
-    "transcript": ["transcript", "long", "--output"],
+    "markdown": ["export", "markdown", "long", "--output"],
+    "html": ["export", "html", "long", "--output"],
+    "json": ["export", "json", "long", "--output"],
     "bundle": ["bundle"],
     "backup": ["backup"],
 }
