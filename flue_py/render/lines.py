@@ -442,7 +442,7 @@ def table(rows: Sequence[Sequence[Span]], *, right: frozenset[int] = frozenset()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One entry as a line: what it is, and the beginning of what it says.
+# One entry as a line: its kind, and the beginning of its text.
 
 STYLES: Mapping[str, str] = {
     "user": "bold cyan",
@@ -470,7 +470,7 @@ class Cost(Frozen):
 
 class Look(Frozen):
     """How entries are shown: the width in cells, the signs, and by entry id how many tokens each takes, its label,
-    what its line cost (lines without calls are left out), and what the branch that ends with it cost. If
+    the cost of its line (lines without calls are left out), and of the branch that ends with it. If
     ``sizes_counted`` is False, sizes are estimates, marked with ``~``. If ``cuts`` is False, no text is cut to fit."""
 
     width: int = 80
@@ -481,7 +481,7 @@ class Look(Frozen):
     branch_costs: Mapping[str, Cost] | None = None
     sizes_counted: bool = True
     masked: Callable[[str], str] = str
-    """Takes out of a text what is not to be shown, before it is cut."""
+    """Takes out of a text all that is not to be shown, before it is cut."""
     cuts: bool = True
 
     def fit(self, text: str, room: int) -> str:

@@ -43,7 +43,7 @@ from flue_py.render.lines import entry_name, entry_text, one_line
 from flue_py.render.views import iso, minute, session_facts, session_name
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a report shows of compactions: what went in, what came out, what was lost, and what took one back.
+# The compactions of a report: the entries that went in, the summary, the losses, and who took one back.
 
 _LINE_LENGTH = 300
 
@@ -60,7 +60,7 @@ def compactions_json(
     ``active`` is the path to the leaf, ``losses`` are the loss reports as JSON, with ``entryIds``: the entries that
     went in. Without one, the loss was not worked out. ``stretches`` makes stretches of places. O(entries + losses).
     """
-    place = {entry.id: number for number, entry in enumerate(entries)}
+    place = _places(entries)
     latest = latest_compaction(active)
     in_effect = {item.entry_id for item in project(active) if item.kind == COMPACTION} | {latest and latest.id}
     compactions: dict[str, JsonObject] = {}
@@ -120,7 +120,7 @@ def _kind_json(kind: JsonObject, place: Mapping[str, int]) -> JsonValue:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a tool call changes in files, as the lines of a diff: the editing tools of Claude Code, Codex and pi.
+# The changes of a tool call in files, as the lines of a diff: the editing tools of Claude Code, Codex and pi.
 
 _PATHS = ("file_path", "path")
 _REPLACED = (("old_string", "new_string"), ("oldText", "newText"))
@@ -196,7 +196,7 @@ def _path_of(arguments: JsonValue) -> tuple[str | None, JsonObject]:
         for name in _PATHS:
             path = arguments.get(name)
             if isinstance(path, str):
-                return path, {key: value for key, value in arguments.items() if key != name}
+                return path, _without(arguments, name)
     return None, {}
 
 
@@ -204,8 +204,7 @@ def _replacement(fields: JsonObject) -> tuple[list[str], JsonObject] | None:
     for names in _REPLACED:
         old, new = (fields.get(name) for name in names)
         if isinstance(old, str) and isinstance(new, str):
-            rest = {key: value for key, value in fields.items() if key not in names}
-            return list(_compared(_lines(old), _lines(new))), rest
+            return list(_compared(_lines(old), _lines(new))), _without(fields, *names)
     return None
 
 
@@ -253,8 +252,8 @@ def _patched(arguments: JsonValue) -> Edits | None:
     return None
 
 
-def _without(arguments: JsonObject, name: str) -> JsonObject:
-    return {key: value for key, value in arguments.items() if key != name}
+def _without(fields: JsonObject, *names: str) -> JsonObject:
+    return {name: value for name, value in fields.items() if name not in names}
 
 
 def _patch(text: str, rest: JsonObject) -> Edits | None:
@@ -362,7 +361,7 @@ def growth_of(sessions: Sequence[tuple[str, Sequence[Entry], str | None]]) -> li
     """
     growths = []
     for number, (name, entries, leaf) in enumerate(sessions):
-        lines = _lines_of(active_path(entries, leaf), entries)
+        lines = _lines_of(_path_to(leaf, entries, _places(entries)), entries)
         for speaker, line in lines.items():
             label = name if speaker is None else speaker if number == 0 else f"{name}: {speaker}"
             if line.turns:
@@ -370,9 +369,12 @@ def growth_of(sessions: Sequence[tuple[str, Sequence[Entry], str | None]]) -> li
     return growths
 
 
-def active_path(entries: Sequence[Entry], leaf: str | None) -> list[int]:
-    """Return the positions, root to leaf, of the entries on the way to ``leaf``; none if it is not among them."""
-    place = {entry.id: number for number, entry in enumerate(entries)}
+def _places(entries: Sequence[Entry]) -> dict[str, int]:
+    return {entry.id: number for number, entry in enumerate(entries)}
+
+
+def _path_to(leaf: str | None, entries: Sequence[Entry], place: Mapping[str, int]) -> list[int]:
+    """Return the places, root to leaf, of the entries on the way to ``leaf``; none if it is not among them."""
     path: list[int] = []
     while leaf is not None and leaf in place:
         path.append(place[leaf])
@@ -468,7 +470,7 @@ def snapshot_rows(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What an agent is sent of a session, for the page: what each step did, and what became of each entry.
+# The request of an agent, for the page: the effect of each step, and the outcome of each entry.
 
 
 def sent_json(explained: JsonObject, place: Mapping[str, int]) -> JsonObject:
@@ -499,11 +501,11 @@ def _objects(value: JsonValue) -> list[JsonObject]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a report shows of a session and its tasks, as JSON for the page: entries, contexts, growth, cost by model.
+# A session and its tasks, as JSON for the page: entries, contexts, growth, cost by model.
 #
 # Contexts are computed here, by the projection itself, and never in the page. An entry of most kinds leaves its
-# parent's context as it is, or adds itself to it. Only the kinds in `RESHAPING_KINDS` change what came before
-# them, so only their contexts are written out, as stretches of entries (decision 0006).
+# parent's context as it is, or adds itself to it. Only the kinds in `RESHAPING_KINDS` change earlier entries of a
+# context, so only their contexts are written out, as stretches of entries (decision 0006).
 
 RESHAPING_KINDS = frozenset({COMPACTION, "exclusion"})
 """The kinds that may change what earlier entries contribute; the context at each is written out whole."""
@@ -580,10 +582,10 @@ def agent_name(session: ReportedSession) -> str:
 
 
 def _session_json(session: ReportedSession) -> JsonObject:
-    place = {entry.id: number for number, entry in enumerate(session.entries)}
+    place = _places(session.entries)
     contexts = reshaped_contexts(session.entries)
     leaf = session.info.leaf_id
-    active = [session.entries[number] for number in active_path(session.entries, leaf)]
+    active = [session.entries[number] for number in _path_to(leaf, session.entries, place)]
     compactions = compactions_json(session.entries, active, session.losses, session.sizes, _stretches)
     return {
         "id": session.info.id,
@@ -611,21 +613,13 @@ def reshaped_contexts(entries: Sequence[Entry]) -> dict[str, list[tuple[int, int
 
     At every other entry the context is its parent's, plus the entry itself if its kind is one of `CONTEXT_KINDS`.
     """
-    place = {entry.id: number for number, entry in enumerate(entries)}
+    place = _places(entries)
     stretches_by_step: dict[str, list[tuple[int, int]]] = {}
     for entry in entries:
         if entry.kind in RESHAPING_KINDS:
-            path = _path_to(entry, entries, place)
+            path = [entries[number] for number in _path_to(entry.id, entries, place)]
             stretches_by_step[entry.id] = _stretches([place[item.entry_id] for item in project(path)])
     return stretches_by_step
-
-
-def _path_to(entry: Entry, entries: Sequence[Entry], place: Mapping[str, int]) -> list[Entry]:
-    path = [entry]
-    while (parent := path[-1].parent_id) is not None and parent in place:
-        path.append(entries[place[parent]])
-    path.reverse()
-    return path
 
 
 def _stretches(numbers: Sequence[int]) -> list[tuple[int, int]]:
