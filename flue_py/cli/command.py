@@ -48,7 +48,6 @@ from flue_py.errors import (
     StoreUnavailable,
     shown,
 )
-from flue_py.formats.registry import canonical_name
 from flue_py.lazy import lazy_module
 from flue_py.render.lines import (
     ASCII,
@@ -82,7 +81,9 @@ if TYPE_CHECKING:
     from flue_py.context.request import ContextRequest
     from flue_py.context.settings import ContextSettings
     from flue_py.context.tokens import TokenCount
+    from flue_py.formats import registry
 else:
+    registry = lazy_module("flue_py.formats.registry")
     settings = lazy_module("flue_py.context.settings")
     request = lazy_module("flue_py.context.request")
 
@@ -672,6 +673,9 @@ newest_argument = click.argument("session", type=SESSION_OR_NEWEST, required=Fal
 entry_argument = click.argument("entry", type=ENTRY)
 last_option = click.option("--last", metavar="N", type=click.IntRange(min=1), help="Show only the last N entries.")
 scope_option = click.option("--scope", help="Of this tenant or user alone.")
+document_project_option = click.option(
+    "--project", metavar="FOLDER", help="What is for this folder alone (default: for all)."
+)
 why_option = click.option("--why", metavar="TEXT", help="The reason, for the log.")
 
 
@@ -683,6 +687,12 @@ def leaf_option(text: str) -> Callable[[Command], Command]:
 def project_option(text: str) -> Callable[[Command], Command]:
     """Return the option --project with this help. The command gets the folder's path from the root."""
     return click.option("--project", metavar="FOLDER", callback=_folder, help=text)
+
+
+def most_option(count: int, limit: int, text: str) -> Callable[[Command], Command]:
+    """Return the option --most with this help, and ``count`` by default."""
+    most = click.IntRange(1, limit)
+    return click.option("--most", metavar="N", type=most, default=count, show_default=True, help=text)
 
 
 def schema_option(text: str, schema: Callable[[], JsonValue]) -> Callable[[Command], Command]:
@@ -1086,7 +1096,7 @@ class SessionChoice(Frozen):
         imported = info.metadata.get("imported")
         since, until = times
         return (
-            (self.program is None or _field(imported, "format") == canonical_name(self.program))
+            (self.program is None or _field(imported, "format") == registry.canonical_name(self.program))
             and (self.project is None or is_below(info.cwd, self.project))
             and (self.model is None or self.model in models)
             and (self.git_branch is None or self.git_branch == _git_branch(_field(imported, "header")))

@@ -175,14 +175,7 @@ def _row(session: Session, done: CompactionResult) -> JsonObject:
 @cli.command(paged=True)
 @cli.session_argument
 @click.argument("compaction", type=cli.ENTRY, required=False)
-@click.option(
-    "--most",
-    metavar="N",
-    type=click.IntRange(1, 1000),
-    default=50,
-    show_default=True,
-    help="How many to list of each kind at most.",
-)
+@cli.most_option(50, 1000, "How many to list of each kind at most.")
 async def loss(session: Session, compaction: str | None, most: int) -> Answer:
     """Show what a compaction of SESSION lost: what its summary no longer says, by default of the one in effect.
 
@@ -351,14 +344,15 @@ def _plan_row(session: Session, planned: EditPlan) -> JsonObject:
 
 
 def _picodollars(price: EditPrice, kinds: str) -> JsonObject:
-    return {
-        "edit": None if price.edit is None else row_of(price.edit, kinds),
-        "nextCall": row_of(price.next_call, kinds),
-        "nextUnedited": row_of(price.next_unedited, kinds),
-        "laterCall": row_of(price.later_call, kinds),
-        "laterUnedited": row_of(price.later_unedited, kinds),
-        **row_of(price, "extra saved_per_call"),
+    calls = {
+        "edit": price.edit,
+        "nextCall": price.next_call,
+        "nextUnedited": price.next_unedited,
+        "laterCall": price.later_call,
+        "laterUnedited": price.later_unedited,
     }
+    rows = {name: None if call is None else row_of(call, kinds) for name, call in calls.items()}
+    return {**rows, **row_of(price, "extra saved_per_call")}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -371,14 +365,7 @@ def _picodollars(price: EditPrice, kinds: str) -> JsonObject:
 @click.option(
     "--compaction", metavar="ENTRY", type=cli.ENTRY, help="Look behind this one only (default: all in effect)."
 )
-@click.option(
-    "--most",
-    metavar="N",
-    type=click.IntRange(1, 100),
-    default=10,
-    show_default=True,
-    help="How many entries to show at most.",
-)
+@cli.most_option(10, 100, "How many entries to show at most.")
 async def recall(session: Session, words: tuple[str, ...], compaction: str | None, most: int) -> Answer:
     """Find WORDS in what a compaction of SESSION stands for. They are taken literally; the best match comes first.
 

@@ -178,19 +178,14 @@ _ELSEWHERE = {"demo": "flue_py.demo"}
 INTERRUPTED = 130
 READER_GONE = 141
 _FAILED = 1
+_WRONG_CALL = 2
 
 _OBJECTS_BEFORE_COLLECTION = 50_000
 """Importing makes many objects and hardly any garbage: looking for it takes a tenth of a short command's time."""
 
 
-class WrongCall(click.ClickException):
-    """A wrong call, shown in one line."""
-
-    exit_code = 2
-
-
 class Told(click.ClickException):
-    """An error of this library, shown in one line."""
+    """A wrong call, or an error of this library, shown in one line."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -346,7 +341,8 @@ def _told_in_one_line(command_path: str, tell_of_interruption: Callable[[], None
         if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command gets its help
             raise
         where = command_path if error.ctx is None else error.ctx.command_path
-        raise WrongCall(on_one_line(f"{error.format_message().rstrip('.')}; see {where} --help")) from error
+        text = on_one_line(f"{error.format_message().rstrip('.')}; see {where} --help")
+        raise Told(text, _WRONG_CALL) from error
     except BrokenPipeError:
         _exit(READER_GONE)
     except OSError as error:

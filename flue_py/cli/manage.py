@@ -267,23 +267,17 @@ def migrate(place: Place, only_sql: bool, from_format: int | None, only_ini: boo
         make_private_folder(Path(place.target).parent)
     here = dialect == "sqlite"
     done = finished(bring_up_to_date(place.target, waiting=OnCaller() if here else ON_LOOP), needs_loop=not here)
+    did = "created" if done.found is None else "nothing" if done.found == done.format else "upgraded"
     row: JsonObject = {
         "location": done.location,
-        "did": _did(done),
+        "did": did,
         **views.row_of(done, "fromFormat=found formatVersion=format"),
         "backup": None if done.backup is None else str(done.backup),
     }
-    return cli.said(_sentence(done), row)
+    return cli.said(_sentence(done, did), row)
 
 
-def _did(done: Migrated) -> str:
-    if done.found is None:
-        return "created"
-    return "nothing" if done.found == done.format else "upgraded"
-
-
-def _sentence(done: Migrated) -> str:
-    did = _did(done)
+def _sentence(done: Migrated, did: str) -> str:
     if did == "created":
         return f"{done.location}: created, format {done.format}"
     if did == "nothing":
@@ -500,13 +494,11 @@ def store() -> None:
 
 store.synonyms = {"ls": "list", "import": "add", "remove": "rm", "delete": "rm", "cat": "show"}
 
-_project = click.option("--project", metavar="FOLDER", help="What is for this folder alone (default: for all).")
-
 
 @cli.command(group=store, create=True)
 @click.argument("path")
 @click.option("--name", metavar="NAME", help="The name it gets; of a folder, what its files' names begin with.")
-@_project
+@cli.document_project_option
 @cli.scope_option
 async def add(store: Store, path: str, name: str | None, project: str | None) -> Answer:
     """Add PATH, a file or a folder, in place of what has its name.
@@ -536,7 +528,7 @@ async def list_(store: Store, project: str | None) -> Answer:
 
 @cli.command(group=store, paged=True)
 @click.argument("name")
-@_project
+@cli.document_project_option
 @cli.scope_option
 async def show(store: Store, name: str, project: str | None) -> Answer:
     """Show the text of the file NAME.
@@ -552,7 +544,7 @@ async def show(store: Store, name: str, project: str | None) -> Answer:
 
 @cli.destructive("rm", group=store)
 @click.argument("name")
-@_project
+@cli.document_project_option
 @cli.scope_option
 async def store_rm(store: Store, name: str, project: str | None) -> Plan:
     """Delete the file NAME. Its text is kept nowhere.

@@ -241,7 +241,11 @@ memory.synonyms = {
 }  # fmt: skip
 
 agent_option = click.option("--agent", metavar="NAME", help="The memory of this agent (default: that of the REPL).")
-project_option = click.option("--project", metavar="FOLDER", help="What is for this folder alone (default: for all).")
+
+
+def _memory_options(function: cli.Command) -> cli.Command:
+    """Add the options that say whose memory it is: ``agent``, ``project``, and the scope of the store."""
+    return agent_option(cli.document_project_option(cli.scope_option(function)))
 
 
 def _space(agent: str | None) -> str:
@@ -252,9 +256,7 @@ def _space(agent: str | None) -> str:
 @click.argument("name")
 @click.argument("text")
 @click.option("--type", "type_", metavar="WORD", default="user", show_default=True, help="What it is about.")
-@agent_option
-@project_option
-@cli.scope_option
+@_memory_options
 async def add(store: Store, name: str, text: str, type_: str, agent: str | None, project: str | None) -> Answer:
     """Remember TEXT under NAME, in place of what was remembered under it. "-" reads TEXT from standard input.
 
@@ -268,9 +270,7 @@ async def add(store: Store, name: str, text: str, type_: str, agent: str | None,
 
 
 @cli.command("list", group=memory, paged=True)
-@agent_option
-@project_option
-@cli.scope_option
+@_memory_options
 async def memory_list_(store: Store, agent: str | None, project: str | None) -> Answer:
     """List what is remembered: everything, or of one agent or folder, in order of agent, folder and name."""
     where = DocumentFilter(
@@ -287,9 +287,7 @@ async def memory_list_(store: Store, agent: str | None, project: str | None) -> 
 
 @cli.command(group=memory, paged=True)
 @click.argument("words", metavar="WORDS...", nargs=-1, required=True)
-@agent_option
-@project_option
-@cli.scope_option
+@_memory_options
 async def search(store: Store, words: tuple[str, ...], agent: str | None, project: str | None) -> Answer:
     """Find memories whose names or texts have all WORDS, taken literally and in any case."""
     memories: list[Document] = []
@@ -316,9 +314,7 @@ def _listed(memories: Sequence[Document], nothing: str) -> Answer:
 
 @cli.destructive("rm", group=memory)
 @click.argument("name")
-@agent_option
-@project_option
-@cli.scope_option
+@_memory_options
 async def memory_rm(store: Store, name: str, agent: str | None, project: str | None) -> Plan:
     """Forget the memory NAME. Its text is kept nowhere."""
     space, folder = _space(agent), cli.folder_named(project)

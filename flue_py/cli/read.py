@@ -27,7 +27,6 @@ from flue_py.core.kinds import Shape, message_text
 from flue_py.core.ledger import BRANCH_STATES, DIMENSIONS, BranchState, Dimension
 from flue_py.core.sessions import ORDERS, STORED, LeafChoice, Scalar, SessionInfo, SessionKind, SessionOrder, TaskLink
 from flue_py.errors import AmbiguousId, ArtifactNotFound, FlueError, InvalidArgument, SessionNotFound
-from flue_py.formats.registry import FORMATS
 from flue_py.lazy import lazy_module
 from flue_py.render import views
 from flue_py.render.lines import (
@@ -823,6 +822,8 @@ async def tree(
     ends = {entry_id for entry_id in (*forks, *(link.entry_id for link in links)) if entry_id is not None}
     drawn = entries
     if not (show_all or as_json):
+        from flue_py.formats.registry import FORMATS
+
         prefixes = tuple(f"{form.name.replace('-', '_')}." for form in FORMATS)
         drawn = without_program_rows(entries, prefixes, {*ends, *labels, *([info.leaf_id] if info.leaf_id else [])})
     plan = plan_tree(drawn, info.leaf_id, fold=not show_all, depth=depth, landmarks=labels, ends=ends)

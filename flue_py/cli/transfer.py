@@ -371,7 +371,7 @@ def import_(
     )
 
 
-import_.help = (import_.help or "").replace("{formats}", ", ".join(each.name for each in FORMATS))
+import_.help = (import_.help or "").replace("{formats}", ", ".join(form.name for form in FORMATS))
 
 
 class _Bar:
