@@ -1105,7 +1105,7 @@ class SessionChoice(Frozen):
         )
 
 
-def _all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+def all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
     """Return a decorator that adds several options, in this order."""
 
     def decorate(function: Command) -> Command:
@@ -1116,32 +1116,23 @@ def _all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Comma
     return decorate
 
 
-def choice_options(function: Command) -> Command:
-    """Add the options that choose sessions; the command gets them as one argument ``choice``, a `SessionChoice`."""
-    add = _all_of(
-        click.option("--program", help="Only sessions imported from this program: codex, claude-code, pi ..."),
-        project_option("Only sessions that work in this folder, or below it."),
-        click.option("--model", help="Only sessions that called this model."),
-        click.option("--git-branch", metavar="NAME", help="Only sessions that began on this branch of git."),
-        click.option("--since", metavar="WHEN", help="Only what came since then: 2026-01-31, 2026-01-31T12:00, 7d."),
-        click.option("--until", metavar="WHEN", help="Only what came until then; a day is included."),
-        click.option(
-            "--newest", metavar="N", type=click.IntRange(min=1), help="Only the N of them that were active last."
-        ),
-    )
-    return add(function)
+choice_options = all_of(
+    click.option("--program", help="Only sessions imported from this program: codex, claude-code, pi ..."),
+    project_option("Only sessions that work in this folder, or below it."),
+    click.option("--model", help="Only sessions that called this model."),
+    click.option("--git-branch", metavar="NAME", help="Only sessions that began on this branch of git."),
+    click.option("--since", metavar="WHEN", help="Only what came since then: 2026-01-31, 2026-01-31T12:00, 7d."),
+    click.option("--until", metavar="WHEN", help="Only what came until then; a day is included."),
+    click.option("--newest", metavar="N", type=click.IntRange(min=1), help="Only the N of them that were active last."),
+)
+"""The options that choose sessions; the command gets them as one argument ``choice``, a `SessionChoice`."""
 
-
-def summary_options(function: Command) -> Command:
-    """Add the options that say how a summary is made: ``mode``, ``model`` and ``instructions``."""
-    add = _all_of(
-        click.option(
-            "--mode", metavar="MODE", help="How the summary is made (default: llm with a model, else intent)."
-        ),
-        click.option("--model", metavar="MODEL", help="The model that is asked, such as openai:gpt-5 (extra: models)."),
-        click.option("--instructions", metavar="TEXT", help="What the summary is to attend to."),
-    )
-    return add(function)
+summary_options = all_of(
+    click.option("--mode", metavar="MODE", help="How the summary is made (default: llm with a model, else intent)."),
+    click.option("--model", metavar="MODEL", help="The model that is asked, such as openai:gpt-5 (extra: models)."),
+    click.option("--instructions", metavar="TEXT", help="What the summary is to attend to."),
+)
+"""The options that say how a summary is made: ``mode``, ``model`` and ``instructions``."""
 
 
 async def chooser(store: Store, choice: SessionChoice, times: Times = (None, None)) -> Callable[[SessionInfo], bool]:

@@ -241,11 +241,8 @@ memory.synonyms = {
 }  # fmt: skip
 
 agent_option = click.option("--agent", metavar="NAME", help="The memory of this agent (default: that of the REPL).")
-
-
-def _memory_options(function: cli.Command) -> cli.Command:
-    """Add the options that say whose memory it is: ``agent``, ``project``, and the scope of the store."""
-    return agent_option(cli.document_project_option(cli.scope_option(function)))
+_memory_options = cli.all_of(agent_option, cli.document_project_option, cli.scope_option)
+"""The options that say whose memory it is."""
 
 
 def _space(agent: str | None) -> str:

@@ -891,10 +891,8 @@ class _Days(Frozen):
     heading: str | None = None
 
     def to_json(self) -> JsonObject:
-        return {
-            "firstDay": None if self.first is None else self.first.isoformat(),
-            "lastDay": None if self.last is None else self.last.isoformat(),
-        }
+        first, last = (None if day is None else day.isoformat() for day in (self.first, self.last))
+        return {"firstDay": first, "lastDay": last}
 
 
 def _days_shown(

@@ -87,7 +87,10 @@ def append(
     surrogatesReplaced, oddities.
     """
     messages = _messages_in() if text is None else [_message(text, role)]
-    _refuse_what_cannot_be_stored(messages, source, idempotency_key)
+    # The errors of the append, before a database or a session is made for it.
+    check_name(idempotency_key, "idempotency_key")
+    DEFAULT_LIMITS.check_entries(incoming_messages(messages, source).entries)
+    checked_source(source)
 
     async def work(store: Store) -> Answer:
         target = await (store.open_session(session, mode="get_or_create") if create else store.find_session(session))
@@ -107,13 +110,6 @@ def append(
         return _answer(target, done)
 
     return cli.run(place, work, create=create)
-
-
-def _refuse_what_cannot_be_stored(messages: Sequence[JsonObject], source: str | None, key: str | None) -> None:
-    """Raise the errors of the append, before a database or a session is made for it."""
-    check_name(key, "idempotency_key")
-    DEFAULT_LIMITS.check_entries(incoming_messages(messages, source).entries)
-    checked_source(source)
 
 
 async def _note(session: Session, conflict: LeafConflict) -> None:
