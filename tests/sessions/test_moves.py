@@ -105,14 +105,6 @@ async def test_a_session_that_went_on_meanwhile_stays_where_it_is(session: Sessi
         await session.navigate(ids[1], expected_revision=1)
 
 
-def test_the_blocking_twin_goes_there_too() -> None:
-    with flue_py.sync.open(":memory:") as store:
-        session = store.create_session()
-        ids = session.append_messages([user("a"), user("b")]).entry_ids
-        assert session.navigate(ids[0], summary=lambda leaving: f"{len(leaving.entries)} left").draft == "a"
-        assert existing(session.get_entry(session.leaf_id or "")).fields["summary"] == "2 left"
-
-
 # -- rewind counts turns as the reference's command does, and goes back on the active path only -------------------
 
 

@@ -94,8 +94,9 @@ async def test_a_compaction_stands_for_what_came_before_the_first_kept_entry(ses
 
 async def test_a_compaction_that_keeps_an_unknown_entry_changes_nothing(session: Session) -> None:
     await say(session, "a")
-    with pytest.raises(EntryNotFound):
-        await session.append_compaction("s", first_kept_entry_id="missing", tokens_before=1)
+    for kept in ("missing", ""):
+        with pytest.raises(EntryNotFound):
+            await session.append_compaction("s", first_kept_entry_id=kept, tokens_before=1)
     assert await path_of(session) == ["a"]
 
 
