@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from flue_py.core.context import keeping, latest_compaction
 from flue_py.core.entries import Entry, NewEntry
-from flue_py.core.kinds import MESSAGE, SUMMARIES
+from flue_py.core.kinds import COMPACTION, MESSAGE, SUMMARIES
 from flue_py.core.ledger import (
     CallRow,
     Recorded,
@@ -70,6 +71,27 @@ from tests.model.rows import (
 )
 
 
+class _OnPath(NamedTuple):
+    """A path that a compaction is appended to. Nothing is pinned in a model."""
+
+    path: Sequence[Entry]
+
+    def named(self, ids: Iterable[str], /) -> dict[str, Entry]:
+        wanted = set(ids)
+        return {entry.id: entry for entry in self.path if entry.id in wanted}
+
+    def group_of(self, entry_id: str, /) -> list[str]:
+        return [entry_id]
+
+
+def with_ranges(new: NewEntry, path: Sequence[Entry]) -> NewEntry:
+    """Return an entry to be appended to a path: a compaction with the ranges that it keeps of the one before."""
+    latest = latest_compaction(path) if new.kind == COMPACTION else None
+    if latest is None:
+        return new
+    return keeping(new, {}, (latest.id, latest.fields), _OnPath(path), len(path))
+
+
 class StoreModel(ModelLedger, ModelBudgets):
     """Those methods of a `Backend` that do one operation each."""
 
@@ -98,7 +120,7 @@ class StoreModel(ModelLedger, ModelBudgets):
             session.check_sees(below)
         elif on_conflict == "raise":
             session.check_seen(expected)
-        rows = self._make_rows(session, entries, below)
+        rows = self._make_rows(session, [with_ranges(new, session.path(below)) for new in entries], below)
         if rows:
             last = leaf if on_branch else rows[-1].entry.id
             self._add_rows(session, entries, rows)
