@@ -28,7 +28,7 @@ from flue_py.errors import InvalidArgument, StoreUnavailable
 from flue_py.render import views
 from flue_py.render.lines import Line, Span, counted, one_line, printable, table
 from flue_py.runtime.housekeeping import find_completed, find_older, find_prunable, parse_age
-from flue_py.sessions.search import all_sessions
+from flue_py.sessions.handle import all_sessions
 from flue_py.sessions.store import Store
 from flue_py.transfer.copy import CopyProgress, CopyReport, salvage_file
 from flue_py.transfer.export import FilesReport, add_files

@@ -44,8 +44,7 @@ from flue_py.render.lines import (
     without_program_rows,
 )
 from flue_py.search import DEFAULT_PARTS, PARTS, How, Part
-from flue_py.sessions.handle import listed_sessions
-from flue_py.sessions.search import forks_seen, sources_of
+from flue_py.sessions.handle import forks_seen, listed_sessions, sources_of
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 

@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -17,9 +16,11 @@ from flue_py.lazy import lazy_module
 from flue_py.system import in_full
 
 if TYPE_CHECKING:
+    import shutil
     import tempfile
 else:
-    # Only a command that makes a folder needs it.
+    # Only a command that makes a folder needs these.
+    shutil = lazy_module("shutil")
     tempfile = lazy_module("tempfile")
 
 

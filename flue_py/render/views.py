@@ -10,7 +10,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from functools import cache
 from pathlib import Path, PureWindowsPath
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
 
@@ -71,7 +71,9 @@ from flue_py.render.lines import (
     shortest_ids,
     table,
 )
-from flue_py.search import Part, Place, SearchAnswer, SearchHit, SessionHits, Snippet
+
+if TYPE_CHECKING:
+    from flue_py.search import Part, Place, SearchAnswer, SearchHit, SessionHits, Snippet
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Paths, contexts, usage, sessions and deletions as lines.

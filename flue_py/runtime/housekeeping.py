@@ -12,7 +12,7 @@ from os.path import exists, join
 
 from flue_py.core.sessions import Deletion, SessionInfo
 from flue_py.errors import InvalidArgument, shown
-from flue_py.sessions.search import all_sessions
+from flue_py.sessions.handle import all_sessions
 from flue_py.sessions.store import Store
 
 DEFAULT_AGE = "30d"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
+from functools import partial
 from math import isfinite
 from os import PathLike, fspath
 from pathlib import Path
@@ -40,6 +41,7 @@ from flue_py.core.sessions import (
     Scalar,
     Seen,
     SessionInfo,
+    SessionKind,
     SessionOrder,
     SessionPage,
     SessionRef,
@@ -59,9 +61,12 @@ if TYPE_CHECKING:
     from flue_py.db import runner
     from flue_py.db.backend import Backend
     from flue_py.db.waiting import Waiting
+    from flue_py.render import views
 else:
     # The checks of arguments are used without a store, too.
     runner = lazy_module("flue_py.db.runner")
+    # Only a listing of forks asks how a tree is drawn.
+    views = lazy_module("flue_py.render.views")
 
 _AMBIGUOUS = 6
 
@@ -923,3 +928,118 @@ class Scoped:
         session_id = checked_session(session)
         await refuse_others(self._backend, self._scope, [session_id])
         return session_id
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which session a name means: an id or a key, or the beginning of one.
+
+_SESSIONS_MATCHED = 200
+_SESSIONS_LISTED = 1000
+
+
+async def find_named(backend: Backend, name: str, scope: str | None) -> SessionInfo:
+    """Return the session that ``name`` means, as `Store.find_session` says. Raises as that does."""
+    if not isinstance(name, str):
+        raise InvalidArgument(f"name: should be the id or key of a session, not {type(name).__name__}")
+    info = await _with_id(backend, name, scope) or await backend.get_session_by_key(name, scope or "")
+    if info is None and name:
+        info = await _with_beginning_of_id(backend, name, scope)
+    if info is None:
+        info = await _with_beginning_of_key(backend, name, scope)
+    if info is None:
+        raise SessionNotFound(name, detail=f"no session has the id or key {shown(name)}, or one that begins with it")
+    return info
+
+
+async def all_sessions(
+    backend: Backend, *, scope: str | None = None, kind: SessionKind | None = None
+) -> list[SessionInfo]:
+    """Return every session, or those of a scope or kind, most recently active first. O(sessions)."""
+    pages = partial(backend.list_sessions, scope=scope, kind=kind, limit=_SESSIONS_LISTED)
+    return [info async for info in listed_sessions(pages)]
+
+
+def _spellings(name: str) -> list[str]:
+    """Return the spellings of a name: ids that this library makes are hexadecimal, in lower case."""
+    is_hexadecimal = all(char in "0123456789abcdefABCDEF-" for char in name)
+    return list(dict.fromkeys((name, name.lower()))) if is_hexadecimal else [name]
+
+
+async def _with_id(backend: Backend, name: str, scope: str | None) -> SessionInfo | None:
+    for spelling in _spellings(name):
+        info = await backend.get_session(spelling, scope)
+        if info is not None:
+            return info
+    return None
+
+
+async def _with_beginning_of_id(backend: Backend, name: str, scope: str | None) -> SessionInfo | None:
+    for spelling in _spellings(name):
+        ids = await backend.match_session_ids(spelling, _SESSIONS_MATCHED)
+        if scope is not None and len(ids) < _SESSIONS_MATCHED:
+            ids = [match for match in ids if await backend.get_session(match, scope) is not None]
+        elif scope is not None:
+            # Not all are here: those of others may stand before the one that is meant.
+            everything = await all_sessions(backend, scope=scope)
+            ids = sorted(info.id for info in everything if info.id.startswith(spelling))[:_SESSIONS_MATCHED]
+        if not ids:
+            continue
+        # Imported task sessions are called by their parent's id, a colon and more: alone, it means the parent.
+        of_one = all(match.startswith(f"{ids[0]}:") for match in ids[1:])
+        if len(ids) == _SESSIONS_MATCHED or not of_one:
+            raise AmbiguousId(name, tuple(ids[:_AMBIGUOUS]))
+        return await backend.get_session(ids[0], scope)
+    return None
+
+
+async def _with_beginning_of_key(backend: Backend, name: str, scope: str | None) -> SessionInfo | None:
+    """Look through all keys: a key is unique within a scope only, and people do not think of scopes."""
+    everything = await all_sessions(backend, scope=scope)
+    whole = [info for info in everything if info.key == name]
+    begun = [info for info in everything if name and info.key is not None and info.key.startswith(name)]
+    matches = whole or begun
+    if len(matches) > 1:
+        raise AmbiguousId(name, tuple(info.id for info in matches[:_AMBIGUOUS]))
+    return matches[0] if matches else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Forks and the sessions they came from: their names, and where they begin.
+
+
+async def sources_of(backend: Backend, listed: Iterable[SessionInfo]) -> dict[str, SessionInfo]:
+    """Return the sessions that forks without a name of their own were made of, by id, and maybe others. O(listed)."""
+    there = {info.id: info for info in listed}
+    for info in [*there.values()]:
+        source = info.forked_from_session
+        if source is not None and source not in there and views.needs_source(info):
+            source_info = await backend.get_session(source)
+            if source_info is not None:
+                there[source] = source_info
+    return there
+
+
+async def forks_seen(backend: Backend, info: SessionInfo, seen: Collection[str]) -> dict[str | None, list[SessionInfo]]:
+    """Return the forks, and forks of forks, that begin at an entry the session sees, oldest first. O(forks).
+
+    ``seen`` are the ids of those entries. They are by the id of the entry, None for forks from before the first one.
+    """
+    forks = {fork.id: fork for fork in await all_sessions(backend, kind="fork")}
+    origins: dict[str, str] = {}
+
+    def origin_of(session_id: str) -> str:
+        climbed = []
+        at = session_id
+        while at not in origins and at in forks and at not in climbed:
+            climbed.append(at)
+            at = forks[at].forked_from_session or at
+        origins.update(dict.fromkeys(climbed, origins.get(at, at)))
+        return origins.get(at, at)
+
+    family = [fork for fork in forks.values() if fork.id != info.id and origin_of(fork.id) == origin_of(info.id)]
+    forks_by_source: dict[str | None, list[SessionInfo]] = {}
+    for fork in sorted(family, key=lambda fork: (fork.created_us, fork.id)):
+        begins = fork.forked_from_entry
+        if begins in seen if begins else fork.forked_from_session == info.id:
+            forks_by_source.setdefault(begins, []).append(fork)
+    return forks_by_source

@@ -1,12 +1,11 @@
-"""Which session a name means: an id or a key, or the beginning of one."""
+"""The search of a store: its index of words brought up to date, asked, and checked against the texts."""
 
 from __future__ import annotations
 
 import heapq
 import shlex
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from datetime import datetime
 from functools import partial
 from hashlib import blake2b
 from math import log
@@ -23,9 +22,7 @@ from flue_py.core.sessions import (
     Problem,
     SessionHead,
     SessionInfo,
-    SessionKind,
     SessionRef,
-    VerifyReport,
     retracted_in,
 )
 from flue_py.db.backend import Backend
@@ -38,7 +35,6 @@ from flue_py.errors import (
     SessionNotFound,
     StoreBusy,
     StoreUnavailable,
-    shown,
 )
 from flue_py.lazy import lazy_module
 from flue_py.search import (
@@ -61,145 +57,14 @@ from flue_py.search import (
     texts_of,
     title_text,
 )
-from flue_py.sessions.handle import (
-    HasId,
-    Scoped,
-    checked_choice,
-    checked_function,
-    checked_limit,
-    checked_moment,
-    checked_session,
-    checked_text,
-    listed_sessions,
-)
 from flue_py.system import is_below
 
 if TYPE_CHECKING:
     import difflib
 
-    from flue_py.render import views
-    from flue_py.search import How
 else:
     # Only a search that finds nothing needs it.
     difflib = lazy_module("difflib")
-    # Only a listing of forks asks how a tree is drawn.
-    views = lazy_module("flue_py.render.views")
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Which session a name means: an id or a key, or the beginning of one.
-
-_AMBIGUOUS = 6
-_MATCHES = 200
-_PAGE = 1000
-
-
-async def find_named(backend: Backend, name: str, scope: str | None) -> SessionInfo:
-    """Return the session that ``name`` means, as `Store.find_session` says. Raises as that does."""
-    if not isinstance(name, str):
-        raise InvalidArgument(f"name: should be the id or key of a session, not {type(name).__name__}")
-    info = await _with_id(backend, name, scope) or await backend.get_session_by_key(name, scope or "")
-    if info is None and name:
-        info = await _with_beginning_of_id(backend, name, scope)
-    if info is None:
-        info = await _with_beginning_of_key(backend, name, scope)
-    if info is None:
-        raise SessionNotFound(name, detail=f"no session has the id or key {shown(name)}, or one that begins with it")
-    return info
-
-
-async def all_sessions(
-    backend: Backend, *, scope: str | None = None, kind: SessionKind | None = None
-) -> list[SessionInfo]:
-    """Return every session, or those of a scope or kind, most recently active first. O(sessions)."""
-    pages = partial(backend.list_sessions, scope=scope, kind=kind, limit=_PAGE)
-    return [info async for info in listed_sessions(pages)]
-
-
-def _spellings(name: str) -> list[str]:
-    """Return the spellings of a name: ids that this library makes are hexadecimal, in lower case."""
-    is_hexadecimal = all(char in "0123456789abcdefABCDEF-" for char in name)
-    return list(dict.fromkeys((name, name.lower()))) if is_hexadecimal else [name]
-
-
-async def _with_id(backend: Backend, name: str, scope: str | None) -> SessionInfo | None:
-    for spelling in _spellings(name):
-        info = await backend.get_session(spelling, scope)
-        if info is not None:
-            return info
-    return None
-
-
-async def _with_beginning_of_id(backend: Backend, name: str, scope: str | None) -> SessionInfo | None:
-    for spelling in _spellings(name):
-        ids = await backend.match_session_ids(spelling, _MATCHES)
-        if scope is not None and len(ids) < _MATCHES:
-            ids = [match for match in ids if await backend.get_session(match, scope) is not None]
-        elif scope is not None:
-            # Not all are here: those of others may stand before the one that is meant.
-            everything = await all_sessions(backend, scope=scope)
-            ids = sorted(info.id for info in everything if info.id.startswith(spelling))[:_MATCHES]
-        if not ids:
-            continue
-        # Imported task sessions are called by their parent's id, a colon and more: alone, it means the parent.
-        of_one = all(match.startswith(f"{ids[0]}:") for match in ids[1:])
-        if len(ids) == _MATCHES or not of_one:
-            raise AmbiguousId(name, tuple(ids[:_AMBIGUOUS]))
-        return await backend.get_session(ids[0], scope)
-    return None
-
-
-async def _with_beginning_of_key(backend: Backend, name: str, scope: str | None) -> SessionInfo | None:
-    """Look through all keys: a key is unique within a scope only, and people do not think of scopes."""
-    everything = await all_sessions(backend, scope=scope)
-    whole = [info for info in everything if info.key == name]
-    begun = [info for info in everything if name and info.key is not None and info.key.startswith(name)]
-    matches = whole or begun
-    if len(matches) > 1:
-        raise AmbiguousId(name, tuple(info.id for info in matches[:_AMBIGUOUS]))
-    return matches[0] if matches else None
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Forks and the sessions they came from: their names, and where they begin.
-
-
-async def sources_of(backend: Backend, listed: Iterable[SessionInfo]) -> dict[str, SessionInfo]:
-    """Return the sessions that forks without a name of their own were made of, by id, and maybe others. O(listed)."""
-    there = {info.id: info for info in listed}
-    for info in [*there.values()]:
-        source = info.forked_from_session
-        if source is not None and source not in there and views.needs_source(info):
-            source_info = await backend.get_session(source)
-            if source_info is not None:
-                there[source] = source_info
-    return there
-
-
-async def forks_seen(backend: Backend, info: SessionInfo, seen: Collection[str]) -> dict[str | None, list[SessionInfo]]:
-    """Return the forks, and forks of forks, that begin at an entry the session sees, oldest first. O(forks).
-
-    ``seen`` are the ids of those entries. They are by the id of the entry, None for forks from before the first one.
-    """
-    forks = {fork.id: fork for fork in await all_sessions(backend, kind="fork")}
-    origins: dict[str, str] = {}
-
-    def origin_of(session_id: str) -> str:
-        climbed = []
-        at = session_id
-        while at not in origins and at in forks and at not in climbed:
-            climbed.append(at)
-            at = forks[at].forked_from_session or at
-        origins.update(dict.fromkeys(climbed, origins.get(at, at)))
-        return origins.get(at, at)
-
-    family = [fork for fork in forks.values() if fork.id != info.id and origin_of(fork.id) == origin_of(info.id)]
-    forks_by_source: dict[str | None, list[SessionInfo]] = {}
-    for fork in sorted(family, key=lambda fork: (fork.created_us, fork.id)):
-        begins = fork.forked_from_entry
-        if begins in seen if begins else fork.forked_from_session == info.id:
-            forks_by_source.setdefault(begins, []).append(fork)
-    return forks_by_source
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1030,98 +895,3 @@ async def _not_found(backend: Backend) -> list[str]:
                 if not (hits or result.has_more) or not all(hit.snippet.text for hit in hits):
                     wrong.append(f"entry {entry.id} of session {head.id} is not found by its words")
     return wrong
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Searching a store: the arguments, checked.
-
-
-class StoreSearch(Scoped):
-    """The search of a `Store`."""
-
-    __slots__ = ()
-
-    async def search(
-        self,
-        words: str,
-        *,
-        how: How = "words",
-        parts: Sequence[Part] | None = None,
-        sessions: Iterable[HasId | str] | None = None,
-        exclude: Iterable[HasId | str] = (),
-        scope: str | None = None,
-        project: str | None = None,
-        role: str | None = None,
-        tool: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int = 20,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> SearchAnswer:
-        """Return where something was said: up to ``limit`` (1 to 1000) texts that have these words, the best first.
-
-        Words are taken literally, any number of them: each has to be in the text, whatever characters it has;
-        ``userName`` is in ``getUserName``, and ``pool.py`` in ``src/db/pool.py``. ``how="query"`` knows ``AND``,
-        ``OR``, ``NOT``, ``"phrases"``, ``begin*`` and parentheses; ``"substring"`` and ``"regex"`` read every text. The
-        id of an entry or a session finds that one first, then the texts that have it. ``parts`` are ``messages``,
-        ``tools``, ``thinking``, ``titles``, ``summaries``, all but thinking where none is named. ``sessions`` are
-        searched with their tasks and the entries they see of the sessions they were forked from; ``project`` is a
-        folder with those below it. ``since`` is included, ``until`` is not.
-
-        The answer names the texts searched, and where each match lies. The text of a retracted entry is not
-        found. On a SQLite file and on PostgreSQL, an index beside it is brought up to date first; elsewhere every text
-        is read, with the same result. ``progress`` is called with the entries that were added to the index, and those
-        that are missing in all. Raises `InvalidArgument`, also for a regular expression that takes more
-        than five seconds of CPU time on one text, and `SessionNotFound` for one of ``sessions``. O(texts
-        with the rarest word), and O(what was written since the last search); without an index O(store).
-        """
-        checked_choice(how, "how", search.HOWS)
-        if not isinstance(words, str):
-            raise InvalidArgument(f"words: should be a text, not {type(words).__name__}")
-        checked_function(progress, "progress")
-        narrowing = Narrowing(
-            parts=_checked_parts(parts),
-            sessions=None if sessions is None else _ids(sessions, "sessions"),
-            without=_ids(exclude, "exclude"),
-            scope=self._meant(scope),
-            project=checked_text(project, "project"),
-            role=checked_text(role, "role"),
-            tool=checked_text(tool, "tool"),
-            since_us=None if since is None else checked_moment(since),
-            until_us=None if until is None else checked_moment(until),
-        )
-        most = checked_limit(limit)
-        read = partial(search.read_query, words, how)
-        # A page that was pasted is read where that holds up nobody else.
-        query = read() if len(words) <= search.MOST_CHARACTERS else await self._backend.waiting.call(read)
-        question = Asked(words, query, narrowing, most, progress)
-        return await answer(self._backend, question)
-
-    async def verify(self) -> VerifyReport:
-        """Re-derive everything that is stored twice; ``problems`` names the disagreements. O(store).
-
-        The index of words beside a store in which nothing does is checked as well, and asked for words of the store.
-        """
-        report = await self._backend.verify()
-        if report.problems:
-            return report
-        problems = await index_problems(self._backend)
-        return VerifyReport(report.sessions, report.entries, problems) if problems else report
-
-
-def _checked_parts(parts: Sequence[Part] | None) -> tuple[Part, ...]:
-    if parts is None:
-        return search.DEFAULT_PARTS
-    if isinstance(parts, str) or not isinstance(parts, Iterable):
-        raise InvalidArgument("parts: should be a list of names")
-    for part in parts:
-        checked_choice(part, "parts", search.PARTS)
-    if not parts:
-        raise InvalidArgument("parts: nothing would be searched; name one, or leave them out")
-    return tuple(part for part in search.PARTS if part in parts)
-
-
-def _ids(sessions: Iterable[HasId | str], name: str) -> frozenset[str]:
-    if isinstance(sessions, str) or not isinstance(sessions, Iterable):
-        raise InvalidArgument(f"{name}: should be a list of sessions, or of their ids")
-    return frozenset(str(checked_session(session)) for session in sessions)

@@ -63,7 +63,6 @@ from flue_py.errors import (
     shown,
 )
 from flue_py.lazy import lazy_module
-from flue_py.sessions.compact import Compactions, Requests, checked_hook
 from flue_py.sessions.handle import (
     ChangedMetadata,
     Group,
@@ -85,7 +84,6 @@ from flue_py.sessions.handle import (
 )
 from flue_py.sessions.marks import Marks
 from flue_py.sessions.money import Spending, model_of, window_of
-from flue_py.sessions.request import Context, Reports, offered_tools
 from flue_py.sessions.write import (
     Artifacts,
     Writing,
@@ -110,8 +108,14 @@ if TYPE_CHECKING:
     from flue_py.context.settings import ContextSettings
     from flue_py.context.sources import GatheredContext, SourceReader
     from flue_py.core.model import Model
+    from flue_py.sessions import compact as summaries
+    from flue_py.sessions import request as requests
+    from flue_py.sessions.compact import Compactions
+    from flue_py.sessions.request import Context, Reports
 else:
     # Most sessions are never compacted, and a command should start without these.
+    summaries = lazy_module("flue_py.sessions.compact")
+    requests = lazy_module("flue_py.sessions.request")
     hooks = lazy_module("flue_py.compaction.material")
     modes = lazy_module("flue_py.compaction.modes")
     policy = lazy_module("flue_py.compaction.settings")
@@ -162,12 +166,12 @@ class Session(Writing):
     @property
     def compactions(self) -> Compactions:
         """Compactions, their prices and their losses."""
-        return Compactions(self)
+        return summaries.Compactions(self)
 
     @property
     def context(self) -> Context:
         """The size, the beginning, the sources and the requests of the context."""
-        return Context(self)
+        return requests.Context(self)
 
     @property
     def branches(self) -> Branches:
@@ -187,7 +191,7 @@ class Session(Writing):
     @property
     def reports(self) -> Reports:
         """Reports as HTML and JSON lines."""
-        return Reports(self)
+        return requests.Reports(self)
 
     async def set_title(
         self,
@@ -327,16 +331,16 @@ class Session(Writing):
         checked_flag(aligned, "aligned")
         checked_text(instructions, "instructions")
         tokens.checked_request(None, None, system, tools)
-        checked_hook(before_compaction)
+        summaries.checked_hook(before_compaction)
         summarizer = None if model is None else model_of(model)
         maker = modes.checked_mode(mode, settings, has_model=summarizer is not None or dry_run)
         await self._compare(checked_seen(expected_leaf, expected_revision))
         basis = await self.compactions._basis_of(
             maker, settings, window, summarizer=summarizer, system=system, tools=tools
         )
-        requests = None if system is None or tools is None else Requests(system, tools, aligned)
+        own_requests = None if system is None or tools is None else summaries.Requests(system, tools, aligned)
         return await self.compactions._compact(
-            basis, summarizer, instructions, dry_run=dry_run, requests=requests, hook=before_compaction
+            basis, summarizer, instructions, dry_run=dry_run, requests=own_requests, hook=before_compaction
         )
 
     async def navigate(
@@ -480,7 +484,7 @@ class Session(Writing):
         Raises `EntryNotFound`, and `InvalidArgument`, for settings with the path of each field that is wrong. The cost
         of the context, and O(its size); other tasks go on meanwhile.
         """
-        offered = offered_tools(system, tools)
+        offered = requests.offered_tools(system, tools)
         _, make = await self.context._requests(
             target, leaf, agent, settings, steps, model, account, system, offered, sources, gathered
         )

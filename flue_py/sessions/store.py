@@ -52,6 +52,7 @@ from flue_py.core.sessions import (
     SessionPage,
     SessionRef,
     StoreInfo,
+    VerifyReport,
     check_document_name,
     check_imported_session,
     check_label,
@@ -75,11 +76,12 @@ from flue_py.errors import (
     StoreClosed,
     shown,
 )
+from flue_py.lazy import lazy_module
 from flue_py.prices import NO_PRICER, CallPricer, PricesChoice, choose_prices
-from flue_py.sessions.batch import Atomic
 from flue_py.sessions.handle import (
     HasId,
     Scoped,
+    all_sessions,
     checked_choice,
     checked_flag,
     checked_function,
@@ -97,12 +99,12 @@ from flue_py.sessions.handle import (
     checked_seen,
     checked_session,
     checked_text,
+    find_named,
     listed_sessions,
     optional,
     whole_list,
 )
 from flue_py.sessions.money import StoreBudgets, StoreUsage
-from flue_py.sessions.search import StoreSearch, all_sessions, find_named
 from flue_py.sessions.session import Session
 from flue_py.sessions.write import Writing, checked_root, oddities_of, write_what_fits
 from flue_py.system import async_once, in_full
@@ -111,9 +113,19 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+    from flue_py import search
     from flue_py.context.artifacts import OffloadSettings
     from flue_py.core.messages import Message
     from flue_py.core.trees import BackupReport
+    from flue_py.search import How, Part, SearchAnswer
+    from flue_py.sessions import batch as batches
+    from flue_py.sessions import search as engine
+    from flue_py.sessions.batch import Atomic
+else:
+    # Most programs search nothing and write one thing at a time.
+    search = lazy_module("flue_py.search")
+    engine = lazy_module("flue_py.sessions.search")
+    batches = lazy_module("flue_py.sessions.batch")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -548,6 +560,101 @@ def _check_project(project: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# The search of a store.
+
+
+class StoreSearch(Scoped):
+    """The search of a `Store`."""
+
+    __slots__ = ()
+
+    async def search(
+        self,
+        words: str,
+        *,
+        how: How = "words",
+        parts: Sequence[Part] | None = None,
+        sessions: Iterable[HasId | str] | None = None,
+        exclude: Iterable[HasId | str] = (),
+        scope: str | None = None,
+        project: str | None = None,
+        role: str | None = None,
+        tool: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 20,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> SearchAnswer:
+        """Return where something was said: up to ``limit`` (1 to 1000) texts that have these words, the best first.
+
+        Words are taken literally, any number of them: each has to be in the text, whatever characters it has;
+        ``userName`` is in ``getUserName``, and ``pool.py`` in ``src/db/pool.py``. ``how="query"`` knows ``AND``,
+        ``OR``, ``NOT``, ``"phrases"``, ``begin*`` and parentheses; ``"substring"`` and ``"regex"`` read every text. The
+        id of an entry or a session finds that one first, then the texts that have it. ``parts`` are ``messages``,
+        ``tools``, ``thinking``, ``titles``, ``summaries``, all but thinking where none is named. ``sessions`` are
+        searched with their tasks and the entries they see of the sessions they were forked from; ``project`` is a
+        folder with those below it. ``since`` is included, ``until`` is not.
+
+        The answer names the texts searched, and where each match lies. The text of a retracted entry is not
+        found. On a SQLite file and on PostgreSQL, an index beside it is brought up to date first; elsewhere every text
+        is read, with the same result. ``progress`` is called with the entries that were added to the index, and those
+        that are missing in all. Raises `InvalidArgument`, also for a regular expression that takes more
+        than five seconds of CPU time on one text, and `SessionNotFound` for one of ``sessions``. O(texts
+        with the rarest word), and O(what was written since the last search); without an index O(store).
+        """
+        checked_choice(how, "how", search.HOWS)
+        if not isinstance(words, str):
+            raise InvalidArgument(f"words: should be a text, not {type(words).__name__}")
+        checked_function(progress, "progress")
+        narrowing = engine.Narrowing(
+            parts=_checked_parts(parts),
+            sessions=None if sessions is None else _ids(sessions, "sessions"),
+            without=_ids(exclude, "exclude"),
+            scope=self._meant(scope),
+            project=checked_text(project, "project"),
+            role=checked_text(role, "role"),
+            tool=checked_text(tool, "tool"),
+            since_us=None if since is None else checked_moment(since),
+            until_us=None if until is None else checked_moment(until),
+        )
+        most = checked_limit(limit)
+        read = partial(search.read_query, words, how)
+        # A page that was pasted is read where that holds up nobody else.
+        query = read() if len(words) <= search.MOST_CHARACTERS else await self._backend.waiting.call(read)
+        question = engine.Asked(words, query, narrowing, most, progress)
+        return await engine.answer(self._backend, question)
+
+    async def verify(self) -> VerifyReport:
+        """Re-derive everything that is stored twice; ``problems`` names the disagreements. O(store).
+
+        The index of words beside a store in which nothing does is checked as well, and asked for words of the store.
+        """
+        report = await self._backend.verify()
+        if report.problems:
+            return report
+        problems = await engine.index_problems(self._backend)
+        return VerifyReport(report.sessions, report.entries, problems) if problems else report
+
+
+def _checked_parts(parts: Sequence[Part] | None) -> tuple[Part, ...]:
+    if parts is None:
+        return search.DEFAULT_PARTS
+    if isinstance(parts, str) or not isinstance(parts, Iterable):
+        raise InvalidArgument("parts: should be a list of names")
+    for part in parts:
+        checked_choice(part, "parts", search.PARTS)
+    if not parts:
+        raise InvalidArgument("parts: nothing would be searched; name one, or leave them out")
+    return tuple(part for part in search.PARTS if part in parts)
+
+
+def _ids(sessions: Iterable[HasId | str], name: str) -> frozenset[str]:
+    if isinstance(sessions, str) or not isinstance(sessions, Iterable):
+        raise InvalidArgument(f"{name}: should be a list of sessions, or of their ids")
+    return frozenset(str(checked_session(session)) for session in sessions)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # The public `Store`: it makes, finds, lists, links and deletes sessions.
 
 OpenMode: TypeAlias = Literal["get", "create", "get_or_create"]
@@ -840,7 +947,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         that it names and does not make itself; single operations may have keys of their own. Raises as the operations
         do, and `InvalidArgument` for a key that no session would have. The sum of their costs.
         """
-        batch = Atomic(self._backend, self._limits, self._pricer, self._scope, idempotency_key)
+        batch = batches.Atomic(self._backend, self._limits, self._pricer, self._scope, idempotency_key)
         try:
             yield batch
         finally:

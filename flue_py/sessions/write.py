@@ -66,7 +66,6 @@ from flue_py.errors import (
     shown,
 )
 from flue_py.lazy import lazy_module
-from flue_py.providers.base import Response, response_in
 from flue_py.sessions.handle import (
     Group,
     Handle,
@@ -94,7 +93,11 @@ if TYPE_CHECKING:
     from flue_py.context.blocks import Block, BlocksAppended
     from flue_py.core.kinds import Shape
     from flue_py.core.messages import Message
+    from flue_py.providers import base
+    from flue_py.providers.base import Response
 else:
+    # A session may be only looked at.
+    base = lazy_module("flue_py.providers.base")
     # Most appends put nothing aside and have no blocks, and a command should start without these.
     artifacts = lazy_module("flue_py.context.artifacts")
     protocol = lazy_module("flue_py.context.blocks")
@@ -185,7 +188,7 @@ def _incoming(
     digest: str | None,
 ) -> Incoming:
     responses = [
-        response_in(message, path) if isinstance(message, Mapping) else None
+        base.response_in(message, path) if isinstance(message, Mapping) else None
         for message, path in zip(messages, where, strict=True)
     ]
     shapes = [

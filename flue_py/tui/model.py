@@ -46,7 +46,7 @@ from flue_py.render.lines import (
 )
 from flue_py.render.views import group_line, hit_lines, minute, name_among, whole_cost_text
 from flue_py.search import SearchAnswer, SearchHit
-from flue_py.sessions.search import all_sessions, forks_seen, sources_of
+from flue_py.sessions.handle import all_sessions, forks_seen, sources_of
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
