@@ -7,7 +7,7 @@ import unicodedata
 import warnings
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 from zlib import crc32
@@ -49,7 +49,12 @@ _ALONE += "\U00020000-\U0003ffff"
 _MARKS = "\u0300-\u036f\u0591-\u05bd\u064b-\u065f"
 # Most texts are ASCII, and this is several times as fast.
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
-_WORD = re.compile(rf"[{_ALONE}]|(?:[^\W_{_ALONE}][{_MARKS}]*)+")
+
+
+@cache
+def _words() -> re.Pattern[str]:
+    """Return the expression of a word in any script: compiling it takes as long as a command takes to start."""
+    return re.compile(rf"[{_ALONE}]|(?:[^\W_{_ALONE}][{_MARKS}]*)+")
 
 
 class Term(NamedTuple):
@@ -62,7 +67,7 @@ class Term(NamedTuple):
 
 def terms_of(text: str) -> Iterator[Term]:
     """Yield the terms of a text, in order. O(characters)."""
-    for word in (_ASCII_WORD if text.isascii() else _WORD).finditer(text):
+    for word in (_ASCII_WORD if text.isascii() else _words()).finditer(text):
         start = word.start()
         for term, first, last in _parts(word[0]):
             yield Term(term, start + first, start + last)
@@ -70,7 +75,7 @@ def terms_of(text: str) -> Iterator[Term]:
 
 def wholes_of(text: str) -> Iterator[Term]:
     """Yield the words of a text as terms, in order: one that is written as several is one. O(characters)."""
-    for word in _WORD.finditer(text):
+    for word in _words().finditer(text):
         yield Term(_folded(word[0]), *word.span())
 
 
@@ -88,7 +93,7 @@ def bag_of(text: str) -> dict[str, None]:
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text, in order, as they are written. O(characters)."""
-    return (_ASCII_WORD if text.isascii() else _WORD).findall(text)
+    return (_ASCII_WORD if text.isascii() else _words()).findall(text)
 
 
 def _parts(word: str) -> tuple[tuple[str, int, int], ...]:
