@@ -52,7 +52,7 @@ _ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
 
 
 @cache
-def _words() -> re.Pattern[str]:
+def _word_of_any_script() -> re.Pattern[str]:
     """Return the expression of a word in any script: compiling it takes as long as a command takes to start."""
     return re.compile(rf"[{_ALONE}]|(?:[^\W_{_ALONE}][{_MARKS}]*)+")
 
@@ -67,7 +67,7 @@ class Term(NamedTuple):
 
 def terms_of(text: str) -> Iterator[Term]:
     """Yield the terms of a text, in order. O(characters)."""
-    for word in (_ASCII_WORD if text.isascii() else _words()).finditer(text):
+    for word in (_ASCII_WORD if text.isascii() else _word_of_any_script()).finditer(text):
         start = word.start()
         for term, first, last in _parts(word[0]):
             yield Term(term, start + first, start + last)
@@ -75,7 +75,7 @@ def terms_of(text: str) -> Iterator[Term]:
 
 def wholes_of(text: str) -> Iterator[Term]:
     """Yield the words of a text as terms, in order: one that is written as several is one. O(characters)."""
-    for word in _words().finditer(text):
+    for word in _word_of_any_script().finditer(text):
         yield Term(_folded(word[0]), *word.span())
 
 
@@ -93,7 +93,7 @@ def bag_of(text: str) -> dict[str, None]:
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text, in order, as they are written. O(characters)."""
-    return (_ASCII_WORD if text.isascii() else _words()).findall(text)
+    return (_ASCII_WORD if text.isascii() else _word_of_any_script()).findall(text)
 
 
 def _parts(word: str) -> tuple[tuple[str, int, int], ...]:

@@ -110,8 +110,6 @@ if TYPE_CHECKING:
     from flue_py.core.model import Model
     from flue_py.sessions import compact as summaries
     from flue_py.sessions import request as requests
-    from flue_py.sessions.compact import Compactions
-    from flue_py.sessions.request import Context, Reports
 else:
     # Most sessions are never compacted, and a command should start without these.
     summaries = lazy_module("flue_py.sessions.compact")
@@ -164,12 +162,12 @@ class Session(Writing):
         return Spending(self)
 
     @property
-    def compactions(self) -> Compactions:
+    def compactions(self) -> summaries.Compactions:
         """Compactions, their prices and their losses."""
         return summaries.Compactions(self)
 
     @property
-    def context(self) -> Context:
+    def context(self) -> requests.Context:
         """The size, the beginning, the sources and the requests of the context."""
         return requests.Context(self)
 
@@ -189,7 +187,7 @@ class Session(Writing):
         return Artifacts(self)
 
     @property
-    def reports(self) -> Reports:
+    def reports(self) -> requests.Reports:
         """Reports as HTML and JSON lines."""
         return requests.Reports(self)
 
