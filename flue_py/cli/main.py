@@ -177,7 +177,6 @@ _ELSEWHERE = {"demo": "flue_py.demo"}
 
 INTERRUPTED = 130
 READER_GONE = 141
-_FAILED = 1
 _WRONG_CALL = 2
 
 _OBJECTS_BEFORE_COLLECTION = 50_000
@@ -301,7 +300,7 @@ class LazyGroup(HelpfulGroup):
         try:
             return super().main(args, prog_name, complete_var, standalone_mode, **extra)
         except OSError:  # not even the error could be written
-            sys.exit(_FAILED)
+            sys.exit(FAILED)
         finally:
             gc.set_threshold(*thresholds)
             for stream in (sys.stdout, sys.stderr):

@@ -10,7 +10,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
-from msgspec import field as dataclasse_field
+from msgspec import field
 from msgspec.structs import replace
 
 from flue_py.compaction.facts import ARGUMENT_CHARS, Facts, facts_of
@@ -46,7 +46,7 @@ class Block(Frozen):
     """A text to put around a summary, "" for none; ``details`` are stored beside it, ``notes`` are for the caller."""
 
     text: str = ""
-    details: JsonObject = dataclasse_field(default_factory=dict)
+    details: JsonObject = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 

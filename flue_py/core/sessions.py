@@ -11,7 +11,7 @@ from decimal import Decimal
 from hashlib import blake2b
 from typing import ClassVar, Literal, NamedTuple, TypeAlias, cast, get_args
 
-from msgspec import field as dataclasse_field
+from msgspec import field
 from msgspec.structs import asdict, force_setattr, replace
 
 from flue_py.core.entries import (
@@ -886,7 +886,7 @@ class VerifyReport(Frozen):
 
     sessions: int
     entries: int
-    problems: list[Problem] = dataclasse_field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
 
 
 class StoreInfo(Frozen):

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import ClassVar, NamedTuple, TypeAlias
 
-from msgspec import Struct
-from msgspec import field as dataclasse_field
+from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from flue_py.core.json import Frozen, JsonObject, JsonValue, Selective
@@ -255,9 +254,9 @@ class Leftovers(Struct):
     """The remarks of an export while it is being made. ``at`` is the entry that is being printed, if it is known."""
 
     at: str | None = None
-    repairs: list[Repair] = dataclasse_field(default_factory=list)
+    repairs: list[Repair] = field(default_factory=list)
     """Each remark, in the order in which they were made, with the entry that it is about."""
-    places: dict[str | None, int] = dataclasse_field(default_factory=dict)
+    places: dict[str | None, int] = field(default_factory=dict)
     """Where in the list a message went, by its entry, for a list that tells it."""
 
     def note(self, text: str, *lost: Mapping[str, JsonValue], put: Mapping[str, JsonValue] | None = None) -> None:
@@ -392,10 +391,10 @@ def response_in(value: Mapping[str, JsonValue], where: str = "message") -> Respo
         value, where = ended, f"{where}.response"
     elif "type" in value:
         return None
-    for field, names in _RESPONSES.items():
-        listed = value.get(field)
+    for key, names in _RESPONSES.items():
+        listed = value.get(key)
         if isinstance(listed, list):
-            return _read(value, names, listed, f"{where}.{field}")
+            return _read(value, names, listed, f"{where}.{key}")
     return None
 
 
@@ -458,8 +457,8 @@ def charged(listed: Sequence[JsonValue | JsonObject]) -> JsonObject:
         for note in _objects(message.get("annotations") if isinstance(message, Mapping) else None):
             charges[_CHARGED.get(str(note.get("type")), "")] += 1
         grounding = item.get("groundingMetadata") or item.get("grounding_metadata")
-        for field, rows in grounding.items() if isinstance(grounding, Mapping) else ():
-            charges[_GROUNDED.get(field, "")] += len(rows) if isinstance(rows, list) else 0
+        for key, rows in grounding.items() if isinstance(grounding, Mapping) else ():
+            charges[_GROUNDED.get(key, "")] += len(rows) if isinstance(rows, list) else 0
             charges["grounded_places"] += sum(bool(row.get("maps")) for row in _objects(rows))
     return {name: number for name, number in charges.items() if name and number}
 

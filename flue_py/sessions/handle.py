@@ -1,4 +1,4 @@
-"""A handle on one session: its turn, its leaf, commits and reads; and the checks of arguments before any of these."""
+"""A handle on one session: its turn, its leaf, commits and reads; the checks of arguments; sessions by their names."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ from langchain_core.messages import (
     ToolMessageChunk,
 )
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from msgspec import field as dataclasse_field
+from msgspec import field
 from msgspec.structs import replace
 
 from flue_py.adapters import common
@@ -576,7 +576,7 @@ class Record(Frozen):
     metadata: JsonValue
     versions: Mapping[str, JsonValue]
     values: Mapping[str, JsonValue]
-    line: Line = dataclasse_field(default_factory=Line)
+    line: Line = field(default_factory=Line)
     high: str = ""
     """The largest id so far."""
 
@@ -776,7 +776,7 @@ class Numbers(Frozen):
     """``puts`` is the largest number that a checkpoint's entry has, ``writes`` that of the writes at an entry."""
 
     puts: int = PUTS
-    writes: Mapping[str, int] = dataclasse_field(default_factory=dict)
+    writes: Mapping[str, int] = field(default_factory=dict)
 
     def with_put(self, number: int) -> Numbers:
         return Numbers(max(self.puts, number), self.writes)
