@@ -577,7 +577,9 @@ class ParsedSession(Frozen):
     ``version`` is that of the format. ``lines`` gives the line (from 1) of each entry by id. ``labels`` are in file
     order: the last one counts. ``parent`` names the session whose task it is. ``completed_us`` is when its work was
     completed, where it was. ``tasks`` are the tasks that it names, with the ids of their sessions;
-    ``restates`` says that the metadata are those of the file whenever it is imported.
+    ``restates`` says that the metadata are those of the file whenever it is imported. ``earlier`` names, for an entry
+    of a message that may have been imported before it was complete, the ids that it had then. ``name`` is the one that
+    people gave the session, outside its messages.
     """
 
     format: str
@@ -593,6 +595,8 @@ class ParsedSession(Frozen):
     completed_us: int | None = None
     tasks: tuple[TaskOf, ...] = ()
     restates: bool = False
+    earlier: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    name: str | None = None
 
 
 # Texts and times as files of other programs have them, and as they are stored.
@@ -745,18 +749,29 @@ def imported_session(
     auto_title: str | None = None,
     cwd: str | None = None,
     created_us: int | None = None,
+    parent: TaskOf | None = None,
 ) -> NewSession:
-    """Return the session to create; its metadata says where it came from, with the rest of the document."""
+    """Return the session to create; its metadata says where it came from, with the rest of the document.
+
+    With ``parent`` it is a session of a task.
+    """
     imported: JsonObject = {"format": format_name, "file": one_text(name), **document}
+    links: JsonObject = {} if parent is None else {"parentSession": parent.session_id, "taskId": parent.task_id}
     try:
-        text, replaced = encode_json({"imported": imported}, "metadata")
+        text, replaced = encode_json({"imported": imported, **links}, "metadata")
     except InvalidEntry as error:
         notes.repair(0, f"{error}; what stands beside the messages is kept as text")
         storable = {key: _storable(value) for key, value in imported.items()}
-        text, replaced = encode_json({"imported": storable}, "metadata")
+        text, replaced = encode_json({"imported": storable, **links}, "metadata")
     notes.surrogates_replaced += replaced
     return NewSession(
-        id=session_id, title=title, cwd=cwd, metadata_text=text, created_us=created_us, auto_title=auto_title
+        id=session_id,
+        title=title,
+        cwd=cwd,
+        metadata_text=text,
+        created_us=created_us,
+        auto_title=auto_title,
+        kind="root" if parent is None else "task",
     )
 
 
@@ -1052,6 +1067,9 @@ def whole_session(parsed: ParsedSession) -> SessionPart:
     names = {False: parsed.session.title, True: parsed.session.auto_title}
     naming = [(str(entry.id), _NAMING[entry.kind]) for entry in parsed.entries if entry.kind in _NAMING]
     titles = [TitleChange(entry_id, name, is_made) for entry_id, is_made in naming if (name := names[is_made])]
+    if not titles and parsed.session.auto_title and parsed.leaf is not None:
+        # The program may have made it when the session had grown.
+        titles = [TitleChange(parsed.leaf, parsed.session.auto_title, is_made=True)]
     common = {name: value for name, value in asdict(parsed).items() if name not in ("leaf", "lines", "report")}
     return SessionPart(
         **common,

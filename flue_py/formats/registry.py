@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from fnmatch import translate
 from functools import cache
@@ -183,6 +183,8 @@ Settler: TypeAlias = Callable[[Iterable[bytes]], "str | None"]
 Lines: TypeAlias = "Callable[[BinaryIO], Iterator[tuple[int, bytes]]]"
 Before: TypeAlias = "Callable[[Path, Any, Lines], Iterator[None]]"
 """Given a path, its reader, and a reader of lines: gives it the rows before in other files, and yields after a row."""
+Gatherer: TypeAlias = "Callable[[Path], Generator[bytes, None, None]]"
+"""Given a path: rows for the reader, as lines, in place of those of the file. Raises `UnreadableFile`."""
 Beside: TypeAlias = "Callable[[Path], JsonValue]"
 """Given a path: the facts about it in other files, apart from those that come before it. Never raises."""
 ReaderMaker: TypeAlias = "Callable[[str], Reader]"
@@ -202,6 +204,8 @@ class Format(Frozen):
     ``settle`` is a `Settler`, for files whose beginning could as well be that of another format. ``is_chained`` says
     that rows have no ids of their own, so that a file whose beginning changes is another one. ``package`` is set
     here: whose format it is. ``before`` is a `Before`, for files that go on from others, and ``beside`` its `Beside`.
+    ``gather`` is a `Gatherer`, for databases and sessions of several files; ``beside`` then
+    says how these are now, since files that are as they were are not read again.
     """
 
     name: str
@@ -216,6 +220,7 @@ class Format(Frozen):
     package: str = OURS
     before: str | None = None
     beside: str | None = None
+    gather: str | None = None
 
     def recognizes(self, first_bytes: bytes, path: str) -> bool:
         """Return whether a file that begins like this looks like one of the format."""
@@ -242,6 +247,11 @@ class Format(Frozen):
         """Give a reader the rows before a file in other files, and yield after each row. Raises `UnreadableFile`."""
         before: Before | None = None if self.before is None else _named(self.before)
         return iter(()) if before is None else before(path, reader, lines)
+
+    def gathered(self, path: Path) -> Generator[bytes, None, None] | None:
+        """Return the rows that stand for a file; None if they are its own lines."""
+        gather: Gatherer | None = None if self.gather is None else _named(self.gather)
+        return None if gather is None else gather(path)
 
     def said_beside(self, path: Path) -> JsonValue:
         """Return the facts about a file in other files."""

@@ -649,7 +649,7 @@ async def import_source(
 def _next_batch(source: ImportSource) -> tuple[list[SessionPart], int] | None:
     """Return a batch and how many bytes have been read so far; None at the end."""
     batch = source.batch()
-    return None if batch is None else (batch, source.bytes_read)
+    return None if batch is None else (batch, min(source.bytes_read, source.size))
 
 
 class _FileImport:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -71,6 +71,7 @@ class ImportSource:
         self._file: BinaryIO | None = None
         self._lines: Iterator[tuple[int, bytes]] = iter(())
         self._before: Iterator[None] = iter(())
+        self._gathered: Generator[bytes, None, None] | None = None
         self._reader: Reader | None = None
         self._report: ParseReport | None = None
         self._waiting: list[SessionPart] | None = []
@@ -97,6 +98,8 @@ class ImportSource:
         """Close the file. Idempotent."""
         if self._file is not None:
             self._file.close()
+        if self._gathered is not None:
+            self._gathered.close()
 
     @property
     def format(self) -> registry.Format:
@@ -132,7 +135,8 @@ class ImportSource:
                 for number, raw in lines(self._file):
                     self._reader.scan(number, raw)
                 self._file.seek(0)
-            self._lines = lines(self._file)
+            self._gathered = self._format.gathered(self.path)
+            self._lines = lines(self._file) if self._gathered is None else self._bounded(self._gathered)
             self._before = self._format.rows_before(self.path, self._reader, self._numbered_lines)
             self._waiting = self._read_batch()
         except UnreadableFile as error:
@@ -253,15 +257,23 @@ class ImportSource:
         """
         if file is not self._file and isinstance(file.name, (str, Path)):
             self.before[str(file.name)] = stated(os.fstat(file.fileno()))
-        most = max(self._limits.entry_bytes, _SHORTEST_LIMIT)
-        number = 0
-        while line := file.readline(_ONE_READ):
-            number += 1
-            if len(line) == _ONE_READ and not line.endswith(b"\n"):
-                line = _read_long(file, line, most + most // 4)
-            if len(line) > most // _LIGHT and json_weight(line) > 3 * most:
-                line = line[:_BEGINNING] + b"\n"
-            yield number, line
+        most = self._most_of_a_line()
+
+        def lines() -> Iterator[bytes]:
+            while line := file.readline(_ONE_READ):
+                is_long = len(line) == _ONE_READ and not line.endswith(b"\n")
+                yield _read_long(file, line, most + most // 4) if is_long else line
+
+        return self._bounded(lines())
+
+    def _most_of_a_line(self) -> int:
+        return max(self._limits.entry_bytes, _SHORTEST_LIMIT)
+
+    def _bounded(self, lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+        most = self._most_of_a_line()
+        for number, line in enumerate(lines, 1):
+            is_heavy = len(line) > most // _LIGHT and json_weight(line) > 3 * most
+            yield number, line[:_BEGINNING] + b"\n" if is_heavy else line
 
     def digest_of_first(self, count: int) -> str | None:
         """Return the digest of the first ``count`` bytes of the file, as `digest` makes it; None if it has less."""

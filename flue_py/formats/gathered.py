@@ -1,0 +1,187 @@
+"""Sessions that lie in several files, or in the database of a program: their rows, and their reader."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, TypeAlias
+
+from flue_py.errors import UnreadableFile
+from flue_py.formats.kit import (
+    Notes,
+    ParsedSession,
+    ParseReport,
+    Row,
+    SessionPart,
+    decode_row,
+    has_type,
+    joined,
+    json_line,
+    whole_session,
+)
+from flue_py.system import open_if_plain
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from flue_py.core.json import JsonObject, JsonValue
+
+SESSION = "session"
+"""The type of the row that begins a session."""
+
+MOST_BYTES = 1 << 28
+"""How much of a file beside another one is read."""
+
+ParseRows: TypeAlias = "Callable[[list[Row], Notes, bool], ParsedSession | None]"
+"""Given the rows of a session and its notes: the session; None for one that says nothing.
+
+If the third is true, messages that may not be complete are taken; otherwise they are held back, and noted.
+"""
+
+
+def gathered_row(kind: str, fields: JsonObject) -> bytes:
+    """Return a row of a type as a line."""
+    return json_line({**fields, "type": kind}).encode() + b"\n"
+
+
+@contextmanager
+def database_of(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open the SQLite file of another program, which may be writing to it, in one read transaction.
+
+    Nothing is written, no lock is waited for longer than a second. One thread at a time may use the connection.
+    Raises `UnreadableFile`.
+    """
+    connection = None
+    try:
+        connection = _connected(path)
+        connection.row_factory = sqlite3.Row
+        connection.execute("BEGIN")
+        yield connection
+    except sqlite3.Error as error:
+        raise UnreadableFile(
+            f"{path} cannot be read as a SQLite database ({error}); nothing more was imported"
+        ) from error
+    finally:
+        if connection is not None:
+            connection.close()
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    place = path.absolute().as_uri()
+    connection = sqlite3.connect(f"{place}?mode=ro", uri=True, timeout=1, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_schema").fetchone()
+    except sqlite3.OperationalError:
+        connection.close()
+        # A folder that cannot be written has no room for the index of the log that SQLite shares among readers.
+        if path.with_name(f"{path.name}-wal").exists():
+            raise
+        connection = sqlite3.connect(f"{place}?immutable=1", uri=True, isolation_level=None, check_same_thread=False)
+    return connection
+
+
+def has_tables(path: str, first_bytes: bytes, *tables: str) -> bool:
+    """Return whether a file is a SQLite database with these tables, given its first bytes. Never raises."""
+    from pathlib import Path  # noqa: PLC0415 - most files are no databases
+
+    if not first_bytes.startswith(b"SQLite format 3\0"):
+        return False
+    with suppress(UnreadableFile, OSError), database_of(Path(path)) as database:
+        rows = database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        return {row[0] for row in rows}.issuperset(tables)
+    return False
+
+
+def log_beside(path: Path) -> JsonValue:
+    """Return the size and time of the write-ahead log of a database: its newest rows may be there alone."""
+    return states_of([path.with_name(f"{path.name}-wal")])
+
+
+def states_of(paths: Iterable[Path]) -> JsonValue:
+    """Return the size and time of each file that is there, by its name, as facts `beside` another one. Never raises."""
+    states: JsonObject = {}
+    for path in paths:
+        with suppress(OSError):
+            status = path.stat()
+            states[f"{path.parent.name}/{path.name}"] = [status.st_size, status.st_mtime_ns]
+    return states
+
+
+def read_beside(path: Path) -> bytes | None:
+    """Return the bytes of a plain file beside another one; None if it is not there, or too large to be one."""
+    with suppress(OSError):
+        file = open_if_plain(path)
+        if file is not None:
+            with file:
+                data = file.read(MOST_BYTES + 1)
+            return data if len(data) <= MOST_BYTES else None
+    return None
+
+
+class GatheredReader:
+    """Reads rows a session at a time (see `Reader`): a row of the type `SESSION` begins the next one.
+
+    A session with messages that may not be complete waits for the end, where it is known whether those are taken.
+    """
+
+    needs_scan = False
+    needs_whole = False
+
+    def __init__(self, parse: ParseRows, name: str) -> None:
+        self._parse = parse
+        self._name = name
+        self._notes = Notes("row")
+        self._rows: list[Row] = []
+        self._waiting: list[list[Row]] = []
+        self._parts: list[SessionPart] = []
+        self._reports: list[ParseReport] = []
+        self.ready = 0
+
+    def scan(self, number: int, raw: bytes) -> None:
+        """Nothing has to be known in advance."""
+
+    def feed(self, number: int, raw: bytes) -> None:
+        """Read a row."""
+        fields = decode_row(number, raw, self._notes)
+        if fields is None or not has_type(number, fields, self._notes):
+            return
+        if fields["type"] == SESSION:
+            self._read_session()
+        self._rows.append(Row(number, "", fields))
+
+    def _read_session(self) -> None:
+        rows, self._rows = self._rows, []
+        if rows and not self._add(rows, take_all=False):
+            self._waiting.append(rows)
+
+    def _add(self, rows: list[Row], *, take_all: bool, is_last: bool = False) -> bool:
+        notes = Notes("row")
+        parsed = self._parse(rows, notes, take_all)
+        report = notes.report()
+        if report.held_back and not is_last:
+            return False
+        self._reports.append(report)
+        if parsed is not None:
+            self._parts.append(whole_session(parsed))
+            self.ready += len(parsed.entries)
+        return True
+
+    def take(self) -> list[SessionPart]:
+        """Return the sessions that are ready, and forget them."""
+        parts, self._parts, self.ready = self._parts, [], 0
+        return parts
+
+    def finish(self, *, take_all: bool) -> list[SessionPart]:
+        """Return the last sessions. Raises `UnreadableFile` if there was none."""
+        self._read_session()
+        for rows in self._waiting:
+            self._add(rows, take_all=take_all, is_last=True)
+        self._waiting = []
+        if not self._reports:
+            raise UnreadableFile(f"{self._name} holds no session; nothing was imported")
+        return self.take()
+
+    def report(self) -> ParseReport:
+        """Return the report on all rows."""
+        return joined([self._notes.report(), *self._reports])
