@@ -32,7 +32,7 @@ from flue_py.render.views import row_of
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.transfer.bundle import BundleCounts, read_bundle, write_bundle
-from flue_py.transfer.export import export_session, transcripts_of_tasks, write_transcript
+from flue_py.transfer.export import export_session, transcripts_of_tasks, write_continuation, write_transcript
 from flue_py.transfer.export import transcript as transcript_of
 from flue_py.transfer.imports import ImportedFiles, ImportReport, import_source
 from flue_py.transfer.source import AUTO, ImportSource, find_files, usual_places
@@ -183,10 +183,10 @@ async def export(
 ) -> Answer:
     """Export SESSION, by default the newest, in the format of another program, or for people.
 
-    FORMAT is pi or flue (the whole tree), or openai-chat, openai-responses or anthropic (what the model sees);
-    markdown (the path with prices, tool calls folded), html (one page that needs no network: tree, contexts, costs of
-    SESSION and its tasks), json (the full state), or snapshots (the data of the chart of html, as JSON lines). What the
-    format cannot hold is reported on stderr.
+    FORMAT is pi or flue (the whole tree), or another program, openai-chat, openai-responses or anthropic (what the
+    model sees); markdown (the path with prices, tool calls folded), html (one page that needs no network: tree,
+    contexts, costs of SESSION and its tasks), json (the full state), or snapshots (the data of the chart of html, as
+    JSON lines). What the format cannot hold is reported on stderr.
 
     A file that is there is not written over. html is written to report-ID.html, unless --output is given. A dash in
     markdown stands for a price that is not known. json is an object: session (as in sessions), entries (all of the
@@ -252,6 +252,31 @@ async def _transcript_file(session: Session, output: str, leaf: LeafChoice, *, a
         "leafId": report.leaf_id,
     }
     return cli.said(f"{report.path}: {report.outcome}, {counted(report.entries, 'entry', 'entries')} written", row)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The resume command.
+
+
+@cli.command()
+@click.argument("program", metavar="PROGRAM", type=click.Choice([form.name for form in FORMATS if form.is_resumed]))
+@cli.newest_argument
+@cli.leaf_option("Go on at this entry instead of the stored leaf.")
+@click.option("--folder", metavar="FOLDER", help="Go on in this folder, instead of the one that SESSION works in.")
+@click.option("--home", metavar="FOLDER", help="The home whose programs are meant, instead of yours.")
+async def resume(session: Session, program: str, leaf: LeafChoice, folder: str | None, home: str | None) -> Answer:
+    """Write SESSION, by default the newest, where PROGRAM keeps its own, and print the line that goes on with it.
+
+    PROGRAM is {programs}, whichever program the session began in. It gets what the model sees; SESSION stays as it is.
+    What it does not get is reported on stderr. No file is written over: the same SESSION at the same entry is written
+    once.
+
+    With --json: an object: file, line, isNew, leftOut (a list of texts).
+    """
+    report = await write_continuation(session, program, leaf=leaf, folder=folder, home=home)
+    notes = [str(note) for note in report.notes]
+    row: JsonObject = {"file": str(report.path), "line": report.line, "isNew": report.is_new, "leftOut": [*notes]}
+    return replace(cli.said(report.line, row), notes=notes)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -372,6 +397,7 @@ def import_(
 
 
 import_.help = (import_.help or "").replace("{formats}", ", ".join(form.name for form in FORMATS))
+resume.help = (resume.help or "").replace("{programs}", " or ".join(form.name for form in FORMATS if form.is_resumed))
 
 
 class _Bar:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any, Generic, Protocol, TypeGuard, TypeVar, cast
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 import pydantic_core
 from msgspec import Struct, field
@@ -520,6 +522,32 @@ class SessionTree(Frozen):
         return project(self.path())
 
 
+class Continuation(Frozen):
+    """The way on with an exported session in its program: where the file lies, and the command to type.
+
+    ``place`` begins with ``~``, the home. ``command`` may name the file as `FILE`; it is typed in ``folder``, if there
+    is one.
+    """
+
+    place: str
+    command: tuple[str, ...]
+    folder: str | None = None
+
+    def line(self, path: str) -> str:
+        """Return the line to type, for a shell, of a file at this path."""
+        line = shlex.join(path if word == FILE else word for word in self.command)
+        return line if self.folder is None else f"cd {shlex.quote(self.folder)} && {line}"
+
+
+FILE = "FILE"
+"""The word of a `Continuation` that stands for the path of the file."""
+
+
+def id_elsewhere(session: SessionTree) -> UUID:
+    """Return the id that a session has in another program: the same for the same leaf."""
+    return uuid5(NAMESPACE_OID, f"{session.info.id}\n{session.leaf_id}")
+
+
 class Exported(Frozen):
     """A session in another format. ``notes`` name every part that was left out or changed.
 
@@ -531,6 +559,8 @@ class Exported(Frozen):
     notes: tuple[ExportNote, ...] = ()
     is_rows: bool = False
     """Whether the text is JSONL."""
+    continuation: Continuation | None = None
+    """The way on in the program, of formats that a program resumes."""
 
     @property
     def value(self) -> JsonValue:

@@ -758,7 +758,12 @@ def export_pi(session: kit.SessionTree) -> kit.Exported:
         left.note("a link to a task session")
     lines = [kit.json_line(_header(file))]
     lines += [row if isinstance(row, str) else kit.json_line(row) for _, row in rows]
-    return kit.Exported(FORMAT, "\n".join(lines) + "\n", left.notes(), is_rows=True)
+    text, cwd = "\n".join(lines) + "\n", info.cwd or "/"
+    folder = re.sub(r"[/\\:]", "-", cwd.removeprefix("/"))
+    time = re.sub(r"[:.]", "-", kit.iso_time(info.active_us))
+    place = f"~/.pi/agent/sessions/--{folder}--/{time}_{kit.id_elsewhere(session)}.jsonl"
+    way = kit.Continuation(place, ("pi", "--session", kit.FILE), info.cwd)
+    return kit.Exported(FORMAT, text, left.notes(), is_rows=True, continuation=way)
 
 
 def _header_of(info: SessionInfo) -> JsonObject | None:
@@ -824,6 +829,10 @@ def _body(entry: Entry, beside: JsonObject, file: _File) -> tuple[str, JsonObjec
     """Return the type of a row and its own fields; or a row that is kept as its line."""
     kind, data = entry.kind, entry.data
     if kind == MESSAGE and isinstance(data, dict):
+        if data.get("role") == "system" and file.header is None:
+            # Beside a system message that names no tools pi 1.6 offers none.
+            file.left.change("the system prompt goes out as a custom row: pi has one of its own")
+            return CUSTOM, {"customType": "system_prompt", "data": data}
         if "usage" in beside and "usage" not in data:
             data["usage"] = beside.pop("usage")
         return MESSAGE, _write_message(entry, data, beside, file)
@@ -833,6 +842,11 @@ def _body(entry: Entry, beside: JsonObject, file: _File) -> tuple[str, JsonObjec
         return _as_it_was(kind, data, file)
     if kind == CUSTOM_MESSAGE:
         return CUSTOM_MESSAGE, _custom_message(entry, data)
+    return _of_another(kind, data, file)
+
+
+def _of_another(kind: str, data: JsonValue, file: _File) -> tuple[str, JsonObject]:
+    """Return the type and the fields of the row of an entry, no message, that did not come from pi."""
     if kind in (BRANCH_SUMMARY, EMPTY_BRANCH_SUMMARY) and isinstance(data, dict):
         return BRANCH_SUMMARY, {**data, "fromId": data.get("fromId") or "root"}
     is_known = kind == COMPACTION or (kind in _KINDS and (kind != CUSTOM or "customType" in fields_of(data)))

@@ -199,7 +199,9 @@ class Format(Frozen):
     """One format. Functions are named as entry points name them: ``package.module:function``.
 
     ``recognize`` is a `Recognizer`, ``read`` a `ReaderMaker`. ``write``, if the format can be written, is a
-    `TreeWriter`; or a `ContextWriter` if a written file ``holds`` the context, and not the tree with every branch.
+    `TreeWriter`; or a `ContextWriter` if a written file ``holds`` the context, and not the tree with every branch. With
+    ``is_resumed`` it is a `TreeWriter` in either case: the program goes on with a session as `Exported.continuation`
+    says.
     ``places`` are folders (``~`` is the home) in which such files usually are; ``suffixes`` how their names end.
     ``settle`` is a `Settler`, for files whose beginning could as well be that of another format. ``is_chained`` says
     that rows have no ids of their own, so that a file whose beginning changes is another one. ``package`` is set
@@ -221,6 +223,7 @@ class Format(Frozen):
     before: str | None = None
     beside: str | None = None
     gather: str | None = None
+    is_resumed: bool = False
 
     def recognizes(self, first_bytes: bytes, path: str) -> bool:
         """Return whether a file that begins like this looks like one of the format."""
@@ -267,7 +270,8 @@ class Format(Frozen):
             raise InvalidArgument(f"format: {self.name} cannot be exported")
         try:
             write: Any = _named(self.write)
-            exported: Exported = write(session if self.holds == "tree" else session.context())
+            needs_tree = self.holds == "tree" or self.is_resumed
+            exported: Exported = write(session if needs_tree else session.context())
         except Exception as error:
             if self.package == OURS or isinstance(error, FlueError):
                 raise
@@ -310,15 +314,21 @@ def _ours(
     )
 
 
+def _resumed(form: Format) -> Format:
+    """Return a format whose program goes on with what `flue_py.formats.continuations` writes."""
+    write = f"{__package__}.continuations:export_{form.name.replace('-', '_')}"
+    return replace(form, write=write, holds="context", is_resumed=True)
+
+
 _JSON, _LIST = (".json",), (".json", ".jsonl")
 _CODEX = _ours("codex", "codex", places=("~/.codex/sessions", "~/.codex/archived_sessions"))
 
 _PROGRAMS = (
-    _ours("pi", "pi", "tree", places=("~/.pi/agent/sessions",)),
+    replace(_ours("pi", "pi", "tree", places=("~/.pi/agent/sessions",)), is_resumed=True),
     _ours("noumen", "noumen"),
-    _ours("claude-code", "claude_code", places=("~/.claude/projects",)),
+    _resumed(_ours("claude-code", "claude_code", places=("~/.claude/projects",))),
     replace(
-        _CODEX,
+        _resumed(_CODEX),
         is_chained=True,
         before=f"{__package__}.codex:read_before",
         beside=f"{__package__}.codex:name_beside",
@@ -385,9 +395,10 @@ def format_names() -> tuple[str, ...]:
     return tuple(candidate.name for candidate in all_formats())
 
 
-def export_names() -> tuple[str, ...]:
-    """Return the names of the formats that a session can be exported to."""
-    return tuple(candidate.name for candidate in all_formats() if candidate.write is not None)
+def export_names(*, resumed: bool = False) -> tuple[str, ...]:
+    """Return the names of the formats that a session can be exported to; or of those that a program resumes."""
+    written = (candidate for candidate in all_formats() if candidate.write is not None)
+    return tuple(candidate.name for candidate in written if candidate.is_resumed or not resumed)
 
 
 _OTHER_NAMES = {"claude": "claude-code", "claudecode": "claude-code"}

@@ -338,6 +338,7 @@ if TYPE_CHECKING:
     import_file = blocking(importing.import_file)
     export_session = blocking(export.export_session)
     transcript = blocking(export.transcript)
+    write_continuation = blocking(export.write_continuation)
     write_transcript = blocking(export.write_transcript)
     write_bundle = blocking(bundle.write_bundle)
     read_bundle = blocking(bundle.read_bundle)
@@ -345,7 +346,13 @@ else:
     _RUNTIME = ("CompactionGuard", "Conversation", "copy_store", "run_command", "summarize")
     _FUNCTIONS = {
         "flue_py.transfer.bundle": ("read_bundle", "write_bundle"),
-        "flue_py.transfer.export": ("add_files", "export_session", "transcript", "write_transcript"),
+        "flue_py.transfer.export": (
+            "add_files",
+            "export_session",
+            "transcript",
+            "write_continuation",
+            "write_transcript",
+        ),
         "flue_py.transfer.imports": ("import_file",),
     }
 

@@ -24,12 +24,14 @@ if TYPE_CHECKING:
         salvage,
     )
     from flue_py.transfer.export import (
+        ContinuationReport,
         FileRefusal,
         FilesReport,
         TranscriptReport,
         add_files,
         export_session,
         transcript,
+        write_continuation,
         write_transcript,
     )
     from flue_py.transfer.imports import ImportReport, SessionImport, import_file
@@ -37,6 +39,7 @@ __all__ = [
     "BudgetLeft",
     "BundleCounts",
     "BundleReport",
+    "ContinuationReport",
     "CopyProgress",
     "CopyRefusal",
     "CopyReport",
@@ -59,6 +62,7 @@ __all__ = [
     "salvage",
     "transcript",
     "write_bundle",
+    "write_continuation",
     "write_transcript",
 ]
 __getattr__ = lazy_names(
@@ -82,6 +86,8 @@ __getattr__ = lazy_names(
             "TranscriptReport",
             "transcript",
             "write_transcript",
+            "ContinuationReport",
+            "write_continuation",
             "FileRefusal",
             "FilesReport",
             "add_files",

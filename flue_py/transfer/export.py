@@ -18,7 +18,7 @@ from flue_py.core.context import part_of, turn_numbers
 from flue_py.core.entries import Entry
 from flue_py.core.json import Frozen
 from flue_py.core.sessions import STORED, DocumentInfo, LeafChoice, Limits, Stored
-from flue_py.db.files import Part, write_whole
+from flue_py.db.files import Part, make_private_folder, write_whole
 from flue_py.errors import (
     EntryNotFound,
     FlueError,
@@ -28,7 +28,7 @@ from flue_py.errors import (
     UnreadableFile,
     shown,
 )
-from flue_py.formats.kit import Exported, SessionTree
+from flue_py.formats.kit import Continuation, Exported, SessionTree
 from flue_py.formats.registry import export_names, known_format
 from flue_py.providers.base import ExportNote
 from flue_py.render.transcript import WrittenUpTo, rewound_note, transcript_body, transcript_head, written_up_to
@@ -36,26 +36,34 @@ from flue_py.sessions.handle import checked_flag, checked_leaf, checked_path, ch
 from flue_py.sessions.money import price_parts
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
-from flue_py.system import read_beginning
+from flue_py.system import in_full, read_beginning
 
 # Exporting a session of a store into the format of another program.
 
 _PAGE = 1000
 
 
-async def export_session(session: Session, format: str, *, leaf: LeafChoice = STORED) -> Exported:  # noqa: A002
+async def export_session(
+    session: Session,
+    format: str,  # noqa: A002
+    *,
+    leaf: LeafChoice = STORED,
+    folder: str | PathLike[str] | None = None,
+) -> Exported:
     """Return a session in the format of another program, and notes on the parts that have no place in that format.
 
     ``format`` is one of `flue_py.formats.registry.export_names`: "pi" and "flue" hold the whole tree, with ``leaf`` as
-    its leaf; "openai-chat", "openai-responses" and "anthropic" hold the context at ``leaf``. Nothing is
-    changed. Raises `InvalidArgument` for another format, `EntryNotFound` for a leaf the session does not see.
-    O(entries).
+    its leaf; the others hold the context at ``leaf``. The session works in ``folder`` there, if it is
+    given. Nothing is changed. Raises `InvalidArgument` for another format, `EntryNotFound` for a leaf the session does
+    not see. O(entries).
     """
     form = known_format(format) if isinstance(format, str) else None
     if form is None or form.write is None or form.name != format:
         raise InvalidArgument(f"format: {shown(format)} is not one of {', '.join(export_names())}")
     info = await session.refresh()
     at = info.leaf_id if isinstance(leaf, Stored) else leaf
+    if folder is not None:
+        info = replace(info, cwd=str(checked_path(folder, "folder").absolute()))
     entries = await session.get_tree()
     if at is not None and all(entry.id != at for entry in entries):
         raise EntryNotFound(session.id, at)
@@ -70,7 +78,7 @@ async def export_session(session: Session, format: str, *, leaf: LeafChoice = ST
         outside = len(entries) - len(tree.context())
         left = {
             "an entry that is not in the context": outside,
-            "the title": int(bool(info.title)),
+            "the title": int(bool(info.title) and not form.is_resumed),
             "a label": len(labels),
         }
     notes = (ExportNote(f"left out: {reason}", count) for reason, count in left.items() if count)
@@ -85,6 +93,71 @@ async def _retracted(session: Session, seen: set[str]) -> int:
         retracted.update(entry.id for change in page for entry in change.entries if entry.id not in seen)
         after = page[-1].revision
     return len(retracted)
+
+
+# Going on with a session in another program: its file is put where the program looks for it.
+
+
+class ContinuationReport(Frozen):
+    """The file of a session for another program, and the ``line`` to type there.
+
+    Without ``is_new`` the session was put there before, at the same leaf: the file is as it was, or as the program has
+    gone on with it. ``notes`` name every part that was left out or changed.
+    """
+
+    path: Path
+    line: str
+    is_new: bool
+    notes: tuple[ExportNote, ...] = ()
+
+
+async def write_continuation(
+    session: Session,
+    program: str,
+    *,
+    leaf: LeafChoice = STORED,
+    folder: str | PathLike[str] | None = None,
+    home: str | PathLike[str] | None = None,
+) -> ContinuationReport:
+    """Write a session where a program keeps its own, so that it goes on with the context at ``leaf``.
+
+    ``program`` is one of `flue_py.formats.registry.export_names` with ``resumed``. It works in ``folder`` there, by
+    default where it did. ``home`` takes the place of the user's; otherwise the variables count by which the programs
+    are told of another place. No file is written over. Raises `InvalidArgument`, `EntryNotFound`, `StoreUnavailable`.
+    O(entries).
+    """
+    if program not in export_names(resumed=True):
+        raise InvalidArgument(f"program: {shown(program)} is not one of {', '.join(export_names(resumed=True))}")
+    exported = await export_session(session, program, leaf=leaf, folder=folder)
+    way = exported.continuation
+    assert way is not None
+    path = _place_of(way, None if home is None else checked_path(home, "home"))
+    is_new = await waiting_of(session).call(partial(_write_once, path, exported.text))
+    return ContinuationReport(path, way.line(str(path)), is_new, exported.notes)
+
+
+def _place_of(way: Continuation, home: Path | None) -> Path:
+    for folder, variable in _FOLDERS.items():
+        if home is None and way.place.startswith(folder) and (value := os.environ.get(variable)):
+            return Path(value) / way.place.removeprefix(folder)
+    rest = way.place.removeprefix("~/")
+    return Path(in_full(way.place)) if home is None else home / rest
+
+
+_FOLDERS = {
+    "~/.claude/": "CLAUDE_CONFIG_DIR",
+    "~/.codex/": "CODEX_HOME",
+    "~/.pi/agent/": "PI_CODING_AGENT_DIR",
+}
+"""The folders of programs, and the variables that name others in their place."""
+
+
+def _write_once(path: Path, text: str) -> bool:
+    if os.path.exists(path):  # unlike Path.exists, it has no opinion on names that no file can have
+        return False
+    make_private_folder(path.parent)
+    write_whole(path, text.encode(errors="replace"))
+    return True
 
 
 # Adding files of the disk to a store, for agents to read: texts as they are, and of documents the text.

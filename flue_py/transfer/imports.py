@@ -731,7 +731,9 @@ class _FileImport:
             target = self._targets[session_id] = Target(session, created=False)
             target.parent = part.parent.session_id if part.parent else None
             target.segment, target.is_chained = part.segment, self._source.format.is_chained
-            await self._check_unchanged(target)
+            target.recorded = imported_record(session)
+            if target.is_chained:
+                await self._check_unchanged(target)
             target.take_names()
         await self._extend(target, part)
         return target

@@ -93,6 +93,8 @@ ROOMS = {
         "export_session",
         "Exported",
         "ExportNote",
+        "write_continuation",
+        "ContinuationReport",
         "transcript",
         "write_transcript",
         "TranscriptReport",

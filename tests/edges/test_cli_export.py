@@ -224,7 +224,10 @@ def test_python_gets_the_value_and_the_notes(flue: Flue) -> None:
         rows = (await flue_py.export_session(session, "pi")).value
         assert isinstance(rows, list)
         assert len(rows) == len(every_type())
-        with pytest.raises(InvalidArgument, match="is not one of pi, flue, anthropic, openai-responses, openai-chat"):
+        with pytest.raises(
+            InvalidArgument,
+            match="is not one of pi, claude-code, codex, flue, anthropic, openai-responses, openai-chat",
+        ):
             await flue_py.export_session(session, "word")
         with pytest.raises(EntryNotFound):
             await flue_py.export_session(session, "pi", leaf="nobody")

@@ -166,6 +166,7 @@ def test_a_session_of_another_origin_becomes_a_file_that_pi_can_read() -> None:
     )
     out = export_pi(SessionTree(info, tree, "e9"))
     assert [str(note) for note in out.notes] == [
+        "the system prompt goes out as a custom row: pi has one of its own",
         "usage or a cost that was not reported stands as zeros, which pi asks for",
         "what a compaction keeps by pins is in the file, but pi does not show it",
         "an exclusion goes out as a custom row: pi shows the entry that it took out of the context",

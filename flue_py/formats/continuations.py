@@ -1,0 +1,129 @@
+"""The files by which Claude Code and Codex go on with a session, whichever program it began in.
+
+Each holds the context: the messages that a model is sent. They say nothing of usage: the calls were paid for where
+they were made, and a bill over both files has each of them once.
+"""
+
+from __future__ import annotations
+
+import re
+from uuid import uuid5
+
+from flue_py.core.entries import from_microseconds
+from flue_py.core.json import JsonObject
+from flue_py.formats.kit import Continuation, Exported, SessionTree, id_elsewhere, iso_time, json_line
+from flue_py.providers.base import Leftovers, blocks_of, objects_in
+from flue_py.providers.lists import anthropic_list, responses_list, said_in
+
+_STEP_US = 1_000
+"""Rows that follow each other are this far apart in time: programs sort by it."""
+_OWN_PROMPT = "the system prompt, since the program has one of its own"
+_UNKNOWN_MODEL = "unknown"
+
+
+def _exported(
+    name: str, rows: list[JsonObject], place: str, command: tuple[str, ...], session: SessionTree, left: Leftovers
+) -> Exported:
+    text = "".join(f"{json_line(row)}\n" for row in rows)
+    continuation = Continuation(place, command, session.info.cwd)
+    return Exported(name, text, left.notes(), is_rows=True, continuation=continuation)
+
+
+# Claude Code: a row for each message, a chain by `parentUuid`.
+
+
+def export_claude_code(session: SessionTree) -> Exported:
+    """Return a session as Claude Code resumes it. O(entries)."""
+    left, own_id, folder = Leftovers(), id_elsewhere(session), session.info.cwd or "/"
+    context = session.context()
+    system, messages = anthropic_list(said_in(context), left, is_sent=True)
+    if system is not None:
+        left.note(_OWN_PROMPT)
+    models = _models(session, left.places)
+    rows: list[JsonObject] = []
+    parent: str | None = None
+    for number, message in enumerate(messages):
+        for part, row_message in enumerate(_row_messages(message, f"{own_id}-{number}", models.get(number))):
+            name = str(uuid5(own_id, f"{number}.{part}"))
+            rows.append(
+                {
+                    "parentUuid": parent,
+                    "isSidechain": False,
+                    "userType": "external",
+                    "cwd": folder,
+                    "sessionId": str(own_id),
+                    "version": "2.1.332",
+                    "type": row_message["role"],
+                    "message": row_message,
+                    "uuid": name,
+                    "timestamp": iso_time(session.info.active_us + len(rows) * _STEP_US),
+                }
+            )
+            parent = name
+    if (title := session.info.title or session.info.auto_title) is not None:
+        rows.append({"type": "custom-title", "customTitle": title, "sessionId": str(own_id)})
+    folder_name = re.sub(r"[^A-Za-z0-9]", "-", folder)
+    place = f"~/.claude/projects/{folder_name}/{own_id}.jsonl"
+    return _exported("claude-code", rows, place, ("claude", "--resume", str(own_id)), session, left)
+
+
+def _row_messages(message: JsonObject, name: str, model: str | None) -> list[JsonObject]:
+    """Return the messages of the rows for one: a block of an answer each, as the program writes them."""
+    if message["role"] != "assistant":
+        return [message]
+    blocks = blocks_of(message.get("content"))
+    whole: JsonObject = {"id": f"msg_{name}", "type": "message", "role": "assistant", "model": model or _UNKNOWN_MODEL}
+    calls = any(block.get("type") == "tool_use" for _, block in objects_in([*blocks]))
+    end: JsonObject = {"stop_reason": "tool_use" if calls else "end_turn", "stop_sequence": None}
+    return [{**whole, "content": [block], **end} for block in blocks]
+
+
+def _models(session: SessionTree, places: dict[str | None, int]) -> dict[int, str]:
+    """Return the models of answers, by their places in the list."""
+    models: dict[int, str] = {}
+    for item in session.context():
+        model = item.data.get("model")
+        if item.entry.id in places and isinstance(model, str):
+            models[places[item.entry.id]] = model
+    return models
+
+
+# Codex: a header, and a row for each item.
+
+
+def export_codex(session: SessionTree) -> Exported:
+    """Return a session as Codex resumes it. O(entries)."""
+    left, own_id, began_us = Leftovers(), str(id_elsewhere(session)), session.info.active_us
+    header: JsonObject = {
+        "id": own_id,
+        "timestamp": iso_time(began_us),
+        "cwd": session.info.cwd or "/",
+        "originator": "flue-py",
+        "cli_version": "0.171.0",
+        "source": "cli",
+    }
+    items = responses_list(said_in(session.context()), left, is_complete=True, is_sent=True)
+    payloads: list[tuple[str, JsonObject]] = [("session_meta", header)]
+    for item in items:
+        if item.get("role") == "system":
+            left.note(_OWN_PROMPT)
+        else:
+            payloads.append(("response_item", _item(item)))
+    rows: list[JsonObject] = [
+        {"timestamp": iso_time(began_us + number * _STEP_US), "type": kind, "payload": payload}
+        for number, (kind, payload) in enumerate(payloads)
+    ]
+    if session.info.title is not None:
+        left.note("the title, which the program keeps elsewhere")
+    moment = from_microseconds(began_us)
+    place = f"~/.codex/sessions/{moment:%Y/%m/%d}/rollout-{moment:%Y-%m-%dT%H-%M-%S}-{own_id}.jsonl"
+    return _exported("codex", rows, place, ("codex", "resume", own_id), session, left)
+
+
+def _item(item: JsonObject) -> JsonObject:
+    """Return an item with its content as a list: Codex passes over a message whose content is a text."""
+    content = item.get("content")
+    if not isinstance(content, str):
+        return {"type": "message", **item}
+    part: JsonObject = {"type": "output_text" if item.get("role") == "assistant" else "input_text", "text": content}
+    return {"type": "message", **item, "content": [part]}

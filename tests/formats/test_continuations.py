@@ -1,0 +1,128 @@
+"""Going on in another program: the file holds the context, is put once, and says nothing of usage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import flue_py
+from flue_py.errors import InvalidArgument
+from flue_py.formats.registry import export_names
+from flue_py.sessions.session import Session
+from flue_py.transfer import write_continuation
+from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, import_lines, lines_of
+from tests.programs.talks import TALK, texts_in
+
+pytestmark = pytest.mark.anyio
+PROGRAMS = export_names(resumed=True)
+
+
+async def talk(store: flue_py.Store) -> Session:
+    session = await store.create_session(cwd="/home/dev/the demo", title="A made-up talk")
+    for message in TALK:
+        await session.append_message(message)
+    return session
+
+
+async def words_of(session: Session) -> list[str]:
+    """Return what is said in the context, without reasoning and prompts: texts, calls, results."""
+    context = await session.build_context()
+    return texts_in([message for message in context if message["role"] not in ("system", "developer")])
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+async def test_a_program_goes_on_with_what_the_model_sees(tmp_path: Path, program: str) -> None:
+    async with flue_py.open(":memory:") as store:
+        session = await talk(store)
+        kept = (await session.get_active_path())[-2].id
+        await session.append_compaction("They looked at two files.", first_kept_entry_id=kept, tokens_before=900)
+        await session.append_message({"role": "user", "content": "And then?"})
+        await session.append_message({"role": "assistant", "content": "Nothing more.", "model": "m"})
+        report = await write_continuation(session, program, home=tmp_path)
+        assert report.is_new
+        assert report.path.stat().st_mode & 0o777 == 0o600
+        assert report.path.is_relative_to(tmp_path)
+        assert report.line.startswith("cd '/home/dev/the demo' && ")
+        assert any("not in the context" in str(note) for note in report.notes) is (program != "pi")
+        calls = (await store.usage()).total.calls
+        there = await flue_py.import_file(store, report.path)
+        # pi keeps ids: what it adds to the file goes on with the session itself.
+        assert (there.session_id == session.id) is (program == "pi")
+        assert (await store.usage()).total.calls == calls, "each call is paid once"
+        assert (await store.verify()).problems == []
+        expected = await words_of(session)
+    async with flue_py.open(":memory:") as other:
+        back = await flue_py.import_file(other, report.path)
+        copy = await other.get_session(back.session_id)
+        assert copy is not None
+        assert (back.format, back.skipped, copy.info.cwd) == (program, (), "/home/dev/the demo")
+        assert await words_of(copy) == expected
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+async def test_a_session_is_put_once_for_each_leaf(tmp_path: Path, program: str) -> None:
+    async with flue_py.open(":memory:") as store:
+        session = await talk(store)
+        first = await write_continuation(session, program, home=tmp_path)
+        with first.path.open("a") as file:
+            file.write('{"type": "of the program"}\n')
+        there = first.path.read_bytes()
+        again = await write_continuation(session, program, home=tmp_path)
+        assert (again.path, again.line, again.is_new) == (first.path, first.line, False)
+        assert first.path.read_bytes() == there
+        earlier = (await session.get_active_path())[2].id
+        other = await write_continuation(session, program, leaf=earlier, home=tmp_path)
+        assert other.is_new
+        assert other.path != first.path
+        assert (await session.refresh()).leaf_id != earlier, "the session itself stays as it is"
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("name", [CLAUDE, CODEX_REAL, CODEX_MADE])
+async def test_a_real_session_goes_on_elsewhere(tmp_path: Path, program: str, name: str) -> None:
+    async with flue_py.open(":memory:") as store:
+        before = await import_lines(store, tmp_path, lines_of(name), finish=True)
+        session = await store.get_session(before.session_id)
+        assert session is not None
+        report = await write_continuation(session, program, home=tmp_path)
+        expected = await words_of(session)
+        await flue_py.import_file(store, report.path, finish=True)
+        assert (await store.verify()).problems == []
+    async with flue_py.open(":memory:") as other:
+        back = await flue_py.import_file(other, report.path, finish=True)
+        copy = await other.get_session(back.session_id)
+        assert copy is not None
+        assert (set(expected) - set(await words_of(copy)), back.skipped) == (set(), ())
+
+
+async def test_the_folders_that_programs_are_told_of_are_heeded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
+    monkeypatch.setenv("PI_CODING_AGENT_DIR", str(tmp_path / "pi"))
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
+    async with flue_py.open(":memory:") as store:
+        session = await talk(store)
+        codex, claude, pi = [await write_continuation(session, name) for name in ("codex", "claude-code", "pi")]
+        assert pi.path.is_relative_to(tmp_path / "pi" / "sessions")
+        assert codex.path.is_relative_to(tmp_path / "codex" / "sessions")
+        assert claude.path.parent == tmp_path / "claude" / "projects" / "-home-dev-the-demo"
+        with pytest.raises(InvalidArgument, match="program: 'flue' is not one of"):
+            await write_continuation(session, "flue")
+
+
+async def test_a_folder_that_nobody_would_name_so_goes_nowhere_else(tmp_path: Path) -> None:
+    async with flue_py.open(":memory:") as store:
+        for number, folder in enumerate(("../../etc", "/a\n/b", "~root", "x" * 300)):
+            session = await store.create_session(cwd=folder)
+            await session.append_message({"role": "user", "content": str(number)})
+            for program in PROGRAMS:
+                try:
+                    report = await write_continuation(session, program, home=tmp_path)
+                except flue_py.StoreUnavailable:
+                    continue
+                assert ".." not in report.path.parts
+                assert report.path.is_relative_to(tmp_path)
+                json.loads(report.path.read_text().splitlines()[0])
