@@ -149,7 +149,9 @@ def room_of(path: str, rooms: Iterable[str]) -> str:
 
 def source_figures(sources: Mapping[str, str], rooms: Iterable[str]) -> dict[str, float]:
     """Return the figures of sources by name, those of rooms included."""
-    trees = {path: ast.parse(text) for path, text in sources.items() if path.startswith("flue_py/")}
+    trees = {
+        path: ast.parse(text) for path, text in sources.items() if path.startswith("flue_py/") and path.endswith(".py")
+    }
     lines = {path: code_lines(text) for path, text in sources.items() if path.endswith(".py")}
     room_files, room_lines = Counter[str](), Counter[str]()
     for path in trees:

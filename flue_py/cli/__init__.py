@@ -22,6 +22,7 @@ SECTIONS = {
         "import": "Import session files of other programs.",
         "export": "Export a session: for a program, or as a page.",
         "resume": "Go on with a session in another program.",
+        "skill": "Print the skill by which agents search sessions.",
         "bundle": "Write whole trees to one file.",
         "unbundle": "Add the trees of a bundle to the database.",
     },

@@ -21,7 +21,7 @@ from flue_py.cli import command as cli
 from flue_py.cli.command import Answer
 from flue_py.cli.main import HelpfulGroup, Place, exit_code_of, finished, in_commands, is_only_readable, on_one_line
 from flue_py.core.context import Turn, entry_costs
-from flue_py.core.entries import Artifact
+from flue_py.core.entries import Artifact, Entry
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import Shape, message_text
 from flue_py.core.ledger import BRANCH_STATES, DIMENSIONS, BranchState, Dimension
@@ -619,6 +619,8 @@ def _show_check(options: SimpleNamespace) -> None:
         raise click.UsageError("--path, --turns, --history, --answer and --print-leaf show a session; leave ENTRY out")
     if options.view != "path" and (options.leaf is not None or options.count):
         raise click.UsageError("--leaf and --count are for --path")
+    if options.around is not None and options.entry is None:
+        raise click.UsageError("--around is for an ENTRY; name it")
     if options.view not in ("path", "history") and options.last is not None:
         raise click.UsageError("--last is for --path and --history")
     if options.view != "turns" and options.show_all:
@@ -638,6 +640,9 @@ def _show_check(options: SimpleNamespace) -> None:
     "--last", metavar="N", type=click.IntRange(min=1), help="Show only the last N: entries of --path, or turns."
 )
 @click.option("--all", "show_all", is_flag=True, help="With --turns: list compacted turns, too.")
+@click.option(
+    "--around", metavar="N", type=click.IntRange(1, 100), help="With ENTRY: show N before and N behind it, too."
+)
 @cli.count_option
 async def show(
     store: Store,
@@ -647,19 +652,21 @@ async def show(
     leaf: LeafChoice,
     last: int | None,
     show_all: bool,
+    around: int | None,
     count: bool,
     as_json: bool,
 ) -> Answer:
     """Show the facts about SESSION, by default the newest, one ENTRY of it in full, or a view of it.
 
     "set to" is the model that is asked next, "model" the one of most calls. Of a very long --path the last 10,000
-    entries are shown, unless --last says how many. --history --last N names the session first, to go on with it.
+    entries are shown, unless --last says how many. --history --last N names the session first, to go on with it. What
+    stands --around ENTRY is on its branch, cut if it is long.
 
     With --json: the object of sessions, with settings (thinkingLevel, provider, model) and tasks (taskId, sessionId,
-    entryId: the entry below which it began, or null; status and summary: how it ended). Of --path and --history a list
-    of whole entries: id, parentId, sessionId, kind, role, source, depth, createdAt, payload, and extra if an imported
-    row carried more; --history has tool calls, too. Of ENTRY such an object with its label, of --answer one, or null.
-    Of --turns a list of number, entryId, preview, compacted, createdAt.
+    entryId: the entry below which it began, or null; status and summary: how it ended). Of --path, --history and
+    --around a list of whole entries: id, parentId, sessionId, kind, role, source, depth, createdAt, payload, and extra
+    if an imported row carried more; --history has tool calls, too. Of ENTRY such an object with its label, of --answer
+    one, or null. Of --turns a list of number, entryId, preview, compacted, createdAt.
     """
     answers: dict[View | None, Callable[[], Awaitable[Answer]]] = {
         "path": lambda: _path(session, leaf, last, count=count, as_json=as_json),
@@ -673,9 +680,41 @@ async def show(
         return await answers[view]()
     if entry is None:
         return await _session(store, session)
+    if around is not None:
+        return await _around(session, entry, around)
     stored, label = await session.get_entry(entry), (await session.marks.labels()).get(entry)
     assert stored is not None
     return Answer(lambda: views.entry_block(stored, label), lambda: {**views.entry_row(stored), "label": label})
+
+
+async def _around(session: Session, entry: str, count: int) -> Answer:
+    entries, leaf = await session.get_active_path(leaf=entry, limit=count + 1), session.leaf_id
+    for _ in range(count):
+        children = await session.branches.children(entries[-1].id)
+        if not children:
+            break
+        on_path = [child for child in children if leaf is not None and await _is_above(session, child.id, leaf)]
+        entries.append((on_path or children)[-1])
+    return Answer(lambda: _around_lines(entries, entry), lambda: [views.entry_row(shown) for shown in entries])
+
+
+_MOST_AROUND = 2_000
+"""How many characters are shown of an entry that stands around another one."""
+
+
+def _around_lines(entries: Sequence[Entry], at: str) -> Iterator[Line]:
+    """Yield entries with a heading each: that of the id ``at`` in full, of the others the beginning."""
+    for entry in entries:
+        heading = f"{entry.id}  {one_line(entry.role or entry.kind)}  {views.minute(entry.created_at)} UTC"
+        yield ((f"{'>' if entry.id == at else '-'} {heading}", "bold"),)
+        text = "\n".join(map(text_of, views.body_lines(entry)))
+        if entry.id != at and len(text) > _MOST_AROUND:
+            text = f"{text[:_MOST_AROUND]}\n(the entry goes on: show SESSION ENTRY)"
+        yield from (((line, ""),) for line in (*text.split("\n"), ""))
+
+
+async def _is_above(session: Session, entry_id: str, leaf: str) -> bool:
+    return entry_id == leaf or await session.branches.is_ancestor(entry_id, of=leaf)
 
 
 async def _path(session: Session, leaf: LeafChoice, last: int | None, *, count: bool, as_json: bool) -> Answer:

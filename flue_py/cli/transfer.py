@@ -23,7 +23,7 @@ from flue_py.cli.main import INTERRUPTED, Place, in_commands
 from flue_py.core.json import JsonObject
 from flue_py.core.kinds import Shape
 from flue_py.core.sessions import LeafChoice
-from flue_py.db.files import write_whole
+from flue_py.db.files import make_private_folder, write_whole
 from flue_py.errors import FixTheCall, FlueError, InvalidArgument, shown
 from flue_py.formats.registry import FORMATS, canonical_name, export_names, format_names, known_format, programs_seen
 from flue_py.lazy import lazy_module
@@ -32,7 +32,13 @@ from flue_py.render.views import row_of
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.transfer.bundle import BundleCounts, read_bundle, write_bundle
-from flue_py.transfer.export import export_session, transcripts_of_tasks, write_continuation, write_transcript
+from flue_py.transfer.export import (
+    export_session,
+    place_in_home,
+    transcripts_of_tasks,
+    write_continuation,
+    write_transcript,
+)
 from flue_py.transfer.export import transcript as transcript_of
 from flue_py.transfer.imports import ImportedFiles, ImportReport, import_source
 from flue_py.transfer.source import AUTO, ImportSource, find_files, usual_places
@@ -277,6 +283,38 @@ async def resume(session: Session, program: str, leaf: LeafChoice, folder: str |
     notes = [str(note) for note in report.notes]
     row: JsonObject = {"file": str(report.path), "line": report.line, "isNew": report.is_new, "leftOut": [*notes]}
     return replace(cli.said(report.line, row), notes=notes)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The skill command.
+
+_SKILLS = {
+    "claude-code": "~/.claude/skills/past-sessions/SKILL.md",
+    "codex": "~/.codex/skills/past-sessions/SKILL.md",
+    "pi": "~/.pi/agent/skills/past-sessions/SKILL.md",
+}
+
+
+@cli.command(json=False)
+@click.argument("program", type=click.Choice([*_SKILLS]), required=False)
+@click.option("--overwrite", is_flag=True, help="Replace the file if it is there, and another.")
+@click.option("--home", metavar="FOLDER", help="The home whose PROGRAM is meant, instead of yours.")
+def skill(place: Place, program: str | None, overwrite: bool, home: str | None) -> Answer:
+    """Print the skill that tells agents how to search and read past sessions, or put it where PROGRAM looks for it.
+
+    It is a SKILL.md, as Claude Code, Codex and pi read them. They see it when they are started next.
+    """
+    text = (Path(__file__).parents[1] / "render" / "assets" / "skill.md").read_text(encoding="utf-8")
+    if program is None:
+        return Answer(document=text)
+    path = place_in_home(_SKILLS[program], None if home is None else Path(home))
+    if exists(path) and path.read_text(encoding="utf-8", errors="replace") == text:
+        return cli.said(f"{path} is there already", None)
+    if exists(path) and not overwrite:
+        raise InvalidArgument(f"{path} is there, and says something else; give --overwrite to replace it")
+    make_private_folder(path.parent)
+    write_whole(path, text.encode(), overwrite=overwrite)
+    return cli.said(f"{path}: written; {program} sees it when it is started next", None)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

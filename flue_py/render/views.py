@@ -135,7 +135,15 @@ def entry_block(entry: Entry, label: str | None = None) -> list[Line]:
         ("created", f"{minute(entry.created_at)} UTC"),
     ]
     lines: list[Line] = table([[(name, "dim"), (value, "")] for name, value in facts if value])
-    lines.append(())
+    lines += [(), *body_lines(entry)]
+    if entry.extra is not None:
+        lines += [(), ((printable(json.dumps(entry.extra_fields, ensure_ascii=False)), "dim"),)]
+    return lines
+
+
+def body_lines(entry: Entry) -> list[Line]:
+    """Return everything that an entry says."""
+    lines: list[Line] = []
     value = entry.data
     if entry.kind == MESSAGE and isinstance(value, dict):
         for field in ("content", "command", "output"):
@@ -147,8 +155,6 @@ def entry_block(entry: Entry, label: str | None = None) -> list[Line]:
         lines += [((shown, ""),) for text in texts for shown in text.splitlines() or [""]]
     else:
         lines += [((shown, ""),) for shown in printable(json.dumps(value, ensure_ascii=False, indent=2)).splitlines()]
-    if entry.extra is not None:
-        lines += [(), ((printable(json.dumps(entry.extra_fields, ensure_ascii=False)), "dim"),)]
     return lines
 
 

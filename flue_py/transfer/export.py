@@ -28,7 +28,7 @@ from flue_py.errors import (
     UnreadableFile,
     shown,
 )
-from flue_py.formats.kit import Continuation, Exported, SessionTree
+from flue_py.formats.kit import Exported, SessionTree
 from flue_py.formats.registry import export_names, known_format
 from flue_py.providers.base import ExportNote
 from flue_py.render.transcript import WrittenUpTo, rewound_note, transcript_body, transcript_head, written_up_to
@@ -131,17 +131,19 @@ async def write_continuation(
     exported = await export_session(session, program, leaf=leaf, folder=folder)
     way = exported.continuation
     assert way is not None
-    path = _place_of(way, None if home is None else checked_path(home, "home"))
+    path = place_in_home(way.place, None if home is None else checked_path(home, "home"))
     is_new = await waiting_of(session).call(partial(_write_once, path, exported.text))
     return ContinuationReport(path, way.line(str(path)), is_new, exported.notes)
 
 
-def _place_of(way: Continuation, home: Path | None) -> Path:
+def place_in_home(place: str, home: Path | None) -> Path:
+    """Return a place below ``~`` in full: in ``home``, or else where the program's variable says, or in the home."""
+    if home is not None:
+        return home / place.removeprefix("~/")
     for folder, variable in _FOLDERS.items():
-        if home is None and way.place.startswith(folder) and (value := os.environ.get(variable)):
-            return Path(value) / way.place.removeprefix(folder)
-    rest = way.place.removeprefix("~/")
-    return Path(in_full(way.place)) if home is None else home / rest
+        if place.startswith(folder) and (value := os.environ.get(variable)):
+            return Path(value) / place.removeprefix(folder)
+    return Path(in_full(place))
 
 
 _FOLDERS = {

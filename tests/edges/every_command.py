@@ -38,6 +38,7 @@ CALLS: dict[str, list[list[str]]] = {
     + [["html", "SESSION", "--output", "-"], ["snapshots", "SESSION"], ["json", "SESSION"]]
     + [[each, "SESSION", "--output", "{new}"] for each in ("markdown", "html", "json")],
     "resume": [[each, "SESSION", "--home", "{new}"] for each in ("pi", "claude-code", "codex")],
+    "skill": [[], ["codex", "--home", "{new}"]],
     "bundle": [["{new}"]],
     "unbundle": [["{bundle}"], ["{odd}"]],
     "sessions": [[], ["--scope", HOSTILE]],
@@ -47,6 +48,7 @@ CALLS: dict[str, list[list[str]]] = {
         ["SESSION", "{first}"],
         ["SESSION", "{last}"],
         ["SESSION", "{call}"],
+        ["SESSION", "{call}", "--around", "3"],
         ["SESSION", "{custom}"],
         ["SESSION", "--path"],
         ["SESSION", "--turns", "--all"],

@@ -142,6 +142,49 @@ def test_show_tells_of_the_session_its_settings_and_single_entries(flue: Flue) -
     assert entry["label"] == "first-version"
 
 
+def test_show_around_an_entry_follows_its_branch(flue: Flue) -> None:
+    session = flue.json("new", "--title", "around")["id"]
+    ids = [
+        flue.json("append", session, "--role", "user", text)["leafId"] for text in ("one", "two", "three", "y" * 5000)
+    ]
+    flue.run("move", session, ids[0])
+    other = flue.json("append", session, "--role", "user", "another way")["leafId"]
+
+    def around(entry: str, count: str) -> list[str]:
+        return [row["id"] for row in flue.json("show", session, entry, "--around", count)]
+
+    assert around(ids[1], "1") == ids[:3], "off the active path, its own branch"
+    assert around(ids[0], "9") == [ids[0], other], "on the active path, that"
+    shown = flue.run("show", session, ids[2], "--around", "1").stdout
+    assert [line[:2] + line.split()[1] for line in shown.splitlines() if line[:2] in ("- ", "> ")] == [
+        f"- {ids[1]}",
+        f"> {ids[2]}",
+        f"- {ids[3]}",
+    ]
+    assert "y" * 2000 + "\n(the entry goes on: show SESSION ENTRY)\n" in shown
+    assert "name it" in flue.run("show", session, "--around", "1", code=2).stderr
+
+
+def test_the_skill_is_printed_and_put_where_a_program_looks(flue: Flue, tmp_path: Path) -> None:
+    printed = flue.run("skill").stdout
+    assert re.match(r"---\nname: past-sessions\ndescription: .{20,1000}\n---\n", printed)
+    for line in re.findall(r"`flue-py ([^`]+)`", printed):
+        command, *words = line.split()
+        options = {word for word in words if word.startswith("--")}
+        missing = {option for option in options if option not in flue.run(command, "--help").stdout}
+        assert not missing, line
+    for program, folder in {"claude-code": ".claude", "codex": ".codex", "pi": ".pi/agent"}.items():
+        file = tmp_path / "home" / folder / "skills" / "past-sessions" / "SKILL.md"
+        assert "written" in flue.run("skill", program, "--home", str(tmp_path / "home")).stdout
+        assert (file.read_text(), file.stat().st_mode & 0o777) == (printed, 0o600)
+        assert "already" in flue.run("skill", program, "--home", str(tmp_path / "home")).stdout
+        file.write_text("mine")
+        assert "--overwrite" in flue.run("skill", program, "--home", str(tmp_path / "home"), code=1).stderr
+        assert file.read_text() == "mine"
+        flue.run("skill", program, "--home", str(tmp_path / "home"), "--overwrite")
+        assert file.read_text() == printed
+
+
 def test_ids_and_keys_may_be_shortened_while_they_fit_only_one(flue: Flue) -> None:
     session = flue.import_every_type()
     key = flue.json("fork", session, "--key", "triage-1")["id"]
