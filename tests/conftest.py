@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -27,6 +28,10 @@ for package in ("contract", "model", "machine"):
     pytest.register_assert_rewrite(f"tests.{package}")
 
 pytest_plugins = ("tests.browser", "tests.postgres")
+
+# Days are those of the machine where a command does not name a zone: the same for everybody here.
+os.environ["TZ"] = "UTC"
+time.tzset()
 
 GRACE_SECONDS = 5.0
 """How long a thread that is already ending may take at the end of the run."""

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, nullcontext
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial, update_wrapper
 from inspect import CO_COROUTINE
 from os.path import exists
@@ -73,6 +73,8 @@ from flue_py.sessions.store import Store
 from flue_py.system import in_full, is_below, open_if_plain, read_beginning
 
 if TYPE_CHECKING:
+    import zoneinfo
+
     from click.shell_completion import CompletionItem
     from rich.console import Console
 
@@ -83,6 +85,7 @@ if TYPE_CHECKING:
     from flue_py.context.tokens import TokenCount
     from flue_py.formats import registry
 else:
+    zoneinfo = lazy_module("zoneinfo")
     registry = lazy_module("flue_py.formats.registry")
     settings = lazy_module("flue_py.context.settings")
     request = lazy_module("flue_py.context.request")
@@ -1177,6 +1180,30 @@ def moment(text: str | None, option: str, *, is_end: bool = False) -> datetime |
             f"{option}: {text!r} is no date; write 2026-01-31, 2026-01-31T12:00, or 7d for the last seven days"
         ) from None
     return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
+
+
+def zone(name: str | None) -> tzinfo:
+    """Return a time zone by its name; the machine's for None. Raises `InvalidArgument`."""
+    if name is None:
+        return _local_zone()
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise InvalidArgument(f"--tz: {name!r} is no time zone that is known here, such as Europe/Berlin") from None
+
+
+def _local_zone() -> tzinfo:
+    now = datetime.now().astimezone()
+    if now.tzname() == "UTC":
+        return UTC
+    named = os.environ.get("TZ", "").removeprefix(":")
+    with contextlib.suppress(KeyError, ValueError, OSError):
+        if named:
+            return zoneinfo.ZoneInfo(named)
+        with open("/etc/localtime", "rb") as rules:
+            return zoneinfo.ZoneInfo.from_file(rules)
+    # A machine that keeps its zone elsewhere says only how far it is from UTC today.
+    return now.tzinfo or UTC
 
 
 def _field(value: JsonValue, name: str) -> JsonValue:

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import partial
 from os.path import exists, getsize
 from types import SimpleNamespace
@@ -24,7 +24,7 @@ from flue_py.core.context import Turn, entry_costs
 from flue_py.core.entries import Artifact, Entry
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import Shape, message_text
-from flue_py.core.ledger import BRANCH_STATES, DIMENSIONS, BranchState, Dimension
+from flue_py.core.ledger import BRANCH_STATES, DIMENSIONS, BranchState, Dimension, UsageRow
 from flue_py.core.sessions import ORDERS, STORED, LeafChoice, Scalar, SessionInfo, SessionKind, SessionOrder, TaskLink
 from flue_py.errors import AmbiguousId, ArtifactNotFound, FlueError, InvalidArgument, SessionNotFound
 from flue_py.lazy import lazy_module
@@ -39,6 +39,7 @@ from flue_py.render.lines import (
     counted,
     one_line,
     plan_tree,
+    short_count,
     table,
     text_of,
     without_program_rows,
@@ -934,7 +935,13 @@ class _Days(Frozen):
 
 
 def _days_shown(
-    session: str | None, first: datetime | None, last: datetime | None, days: int | None, *, always: bool
+    session: str | None,
+    first: datetime | None,
+    last: datetime | None,
+    days: int | None,
+    *,
+    always: bool,
+    zone: tzinfo = UTC,
 ) -> _Days:
     """Return the days that were asked for. Raises `InvalidArgument` for two answers to one question."""
     if sum((first is not None or last is not None, days is not None, always)) > 1:
@@ -944,15 +951,17 @@ def _days_shown(
     if always or (session is not None and days is None):
         return _Days()
     count = RECENT_DAYS if days is None else days
-    today = datetime.now(UTC).date()
+    today = datetime.now(zone).date()
     start = today - timedelta(days=min(count - 1, today.toordinal() - 1))
     hint = "; --all shows what was before" if days is None else ""
     span = "today" if count == 1 else f"the last {count:,} days"
-    return _Days(start, today, f"{span}, {start} to {today} (UTC){hint}")
+    return _Days(start, today, f"{span}, {start} to {today} ({datetime.now(zone).tzname()}){hint}")
 
 
 def _usage_check(options: SimpleNamespace) -> None:
     session, choice = options.session, options.choice
+    if session is not None and options.line:
+        raise InvalidArgument("--line is of all sessions; leave out SESSION")
     if session is None and (options.path or options.leaf is not None):
         raise InvalidArgument("--path and --leaf are of a session; name it")
     if session is not None and (choice.until or choice.newest or choice.program or choice.git_branch):
@@ -993,10 +1002,12 @@ def _days_between(
 @click.option("--purpose", help="Only calls for this purpose: turn, compaction, branch_summary ...")
 @click.option("--outcome", help="Only calls with this outcome: failed, aborted ...")
 @click.option("--branch", type=click.Choice(BRANCH_STATES), help="Only calls whose entry is there.")
-@click.option("--first-day", type=_day, metavar="DAY", help="Only calls of this day (YYYY-MM-DD, in UTC) and later.")
+@click.option("--first-day", type=_day, metavar="DAY", help="Only calls of this day (YYYY-MM-DD) and later.")
 @click.option("--last-day", type=_day, metavar="DAY", help="Only calls of this day and earlier.")
 @click.option("--days", type=click.IntRange(min=1, max=100_000), help="Only calls of the last N days, today included.")
 @click.option("--all", "always", is_flag=True, help="All calls, of any day.")
+@click.option("--tz", metavar="ZONE", help="Days of this zone, such as Europe/Berlin or UTC (default: the machine's).")
+@click.option("--line", is_flag=True, help="One line for a prompt or a status bar: today, this block, this month.")
 async def usage(
     store: Store,
     session: str | None,
@@ -1016,14 +1027,17 @@ async def usage(
     last_day: datetime | None,
     days: int | None,
     always: bool,
+    tz: str | None,
+    line: bool,
 ) -> Answer:
     """Show the tokens and the exact cost of the path of SESSION, or of all calls.
 
     With SESSION, --since is an entry of it; --since and --leaf show a part of the path. With any other option, or
     without SESSION, the numbers come from the ledger, which keeps every paid call. Without SESSION they are of the last
-    30 days, by day, unless other days or --by are options. Days are in UTC; a week is named by its Monday. A project is
-    the folder that a session worked in at its first paid call; an agent is the one that a message names, else the
-    program that a session was imported from. "-" means unknown.
+    30 days, by day, unless other days or --by are options. A week is named by its Monday; a block is the five hours
+    that begin with the hour of the first call after the block before (of a program, with --agent). A project is the
+    folder that a session worked in at its first paid call; an agent is the one that a message names, else the program
+    that a session was imported from. "-" means unknown.
 
     With --since or --leaf, the ledger's numbers are for the entries of that part of the path. The calls of a
     deleted session are found by its whole id. --branch: active and abandoned are calls whose entry is on the active
@@ -1037,6 +1051,9 @@ async def usage(
     input, output, cacheRead, cacheWrite5m, cacheWrite1h, reasoning, totalTokens (each null if none of its calls
     reported any), costPicodollars and costUsd (a decimal string; both null if no cost is known).
     """
+    zone = cli.zone(tz)
+    if line:
+        return await _status_line(store, agent, zone)
     filters = (store.scope, scope_prefix, provider, agent, purpose, outcome, branch, first_day, last_day, days)
     is_filtered = replace(choice, since=None) != cli.SessionChoice() or any(value is not None for value in filters)
     asks_ledger = group_by or path or tree or tasks or always or is_filtered
@@ -1059,7 +1076,7 @@ async def usage(
             return Answer(lambda: views.usage_lines(window), lambda: views.usage_row(window))
     if session is None:
         first_day, last_day = _days_between(choice, first_day, last_day)
-    shown = _days_shown(session, first_day, last_day, days, always=always)
+    shown = _days_shown(session, first_day, last_day, days, always=always, zone=zone)
     payers = await cli.chosen_sessions(store, choice) if choice.reads_sessions else None
     groups: tuple[Dimension, ...] = group_by or (("day",) if session is None else ())
     report = await store.usage(
@@ -1080,11 +1097,41 @@ async def usage(
         path=path,
         since=after,
         leaf=end,
+        tz=zone,
     )
     heading: list[Line] = [] if shown.heading is None else [((shown.heading, "dim"),)]
     return Answer(
         lambda: [*heading, *views.bill_lines(report, groups)], lambda: {**report.to_json(), **shown.to_json()}
     )
+
+
+async def _status_line(store: Store, agent: str | None, zone: tzinfo) -> Answer:
+    """Return what was spent today, in the block that is running, and this month, on one line."""
+    now = datetime.now(zone)
+    month = await store.usage(agent=agent, first_day=now.date().replace(day=1), group_by=["day", "block"], tz=zone)
+    today = _sum(row for row in month.rows if row.group["day"] == now.date())
+    latest = max((str(row.group["block"]) for row in month.rows), default="")
+    ends = None if not latest else datetime.fromisoformat(latest) + timedelta(hours=5)
+    row: JsonObject = {"today": today.to_json(), "block": None, "month": month.total.to_json()}
+    texts = [f"today {_on_the_line(today)}"]
+    if ends is not None and ends > now:
+        block = _sum(row for row in month.rows if row.group["block"] == latest)
+        row["block"] = {**block.to_json(), "ends": views.iso(ends.astimezone(UTC))}
+        texts.append(f"block {_on_the_line(block)} until {ends.astimezone(zone):%H:%M}")
+    texts.append(f"month {_on_the_line(month.total)}")
+    return cli.said(" | ".join(texts), row)
+
+
+def _sum(rows: Iterable[UsageRow]) -> UsageRow:
+    total = UsageRow()
+    for row in rows:
+        total = total.plus(row)
+    return total
+
+
+def _on_the_line(row: UsageRow) -> str:
+    cost, tokens = cost_text(Cost(row.picodollars, is_partial=row.unpriced_calls > 0)), row.known["totalTokens"]
+    return f"${cost} {'-' if tokens is None else short_count(tokens)} tokens"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import date, datetime
+from datetime import UTC, date, datetime, tzinfo
 from decimal import Decimal
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias, get_args
@@ -707,7 +707,10 @@ class CallRow(NamedTuple):
 
 DAY_US = 86_400_000_000
 
-Period: TypeAlias = Literal["day", "week", "month"]
+QUARTER_US = 900_000_000
+"""A quarter of an hour: local midnights and whole hours of every zone of today fall between two."""
+
+Period: TypeAlias = Literal["day", "week", "month", "block"]
 Dimension: TypeAlias = Literal[
     "session",
     "scope",
@@ -722,6 +725,7 @@ Dimension: TypeAlias = Literal[
     "day",
     "week",
     "month",
+    "block",
 ]
 PERIODS: tuple[Period, ...] = get_args(Period)
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
@@ -990,6 +994,8 @@ class LedgerQuery(Frozen):
     from_us: int | None = None
     before_us: int | None = None
     group_by: tuple[Dimension, ...] = ()
+    zone: tzinfo | None = None
+    """The time zone of days, weeks and months; None is UTC."""
 
     @property
     def matches(self) -> dict[str, str]:
@@ -1030,7 +1036,8 @@ class UsageRow(Frozen):
     """The usage of paid calls: tokens by kind, and cost.
 
     ``group`` has the values that they have in common, by dimension. A ``day`` is a `datetime.date`, a ``week`` the
-    Monday that it begins with, a ``month`` text such as ``2026-11``; all in UTC. ``reasoning`` is part of ``output``.
+    Monday that it begins with, a ``month`` text such as ``2026-11``, a ``block`` the hour that it begins with, as
+    ``2026-11-28T14:00+01:00``; in UTC, or in the zone that was asked for. ``reasoning`` is part of ``output``.
     ``total_tokens`` is as reported, or the sum of the kinds if nothing was. ``picodollars`` sums the costs that are
     known; ``unpriced_calls`` counts the calls without one, ``unknown_calls`` those whose tokens are unknown, too: they
     add nothing to any of the sums. ``reported`` has a bit for each number that some of the calls reported (see
@@ -1159,6 +1166,33 @@ def period_of(day: int, period: Period) -> str | date:
         return date_of(day).isoformat()[:7]
     # 1 January 1970 was a Thursday.
     return date_of(day - (day + 3) % 7 if period == "week" else day)
+
+
+def local_day(at_us: int, zone: tzinfo | None) -> int:
+    """Return the number of the day that a time is on in a zone; in UTC for None."""
+    if zone is None:
+        return day_of(at_us)
+    return number_of(datetime.fromtimestamp(at_us // 1_000_000, zone).date())
+
+
+def blocks_of(quarters: Iterable[int]) -> dict[int, int]:
+    """Return the blocks of quarters of an hour with calls, each by the quarter that it begins with.
+
+    A block begins with the whole hour of the first call after the block before, and lasts five hours. Both are numbers
+    of quarters since 1970 UTC.
+    """
+    blocks: dict[int, int] = {}
+    start = None
+    for quarter in sorted(quarters):
+        if start is None or quarter >= start + 20:
+            start = quarter // 4 * 4
+        blocks[quarter] = start
+    return blocks
+
+
+def block_name(quarter: int, zone: tzinfo | None) -> str:
+    """Return a block, given by the quarter that it begins with, as `UsageRow` names it."""
+    return datetime.fromtimestamp(quarter * 900, zone or UTC).isoformat(timespec="minutes")
 
 
 def number_of(day: date) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from datetime import date, datetime
+from datetime import date, datetime, time, tzinfo
 from functools import partial
 from os.path import normpath
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 from msgspec.structs import replace
 
 from flue_py.core.context import EntryCost, told_by
-from flue_py.core.entries import Entry, NewEntry, derived_from_payload
+from flue_py.core.entries import Entry, NewEntry, derived_from_payload, to_microseconds
 from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_json, encode_json
 from flue_py.core.ledger import (
     ANY_REST,
@@ -45,6 +45,7 @@ from flue_py.core.ledger import (
     calls_of,
     check_amount,
     check_spent,
+    date_of,
     differences,
     number_of,
     picodollars_of,
@@ -113,12 +114,15 @@ from flue_py.sessions.handle import (
 from flue_py.system import async_once
 
 if TYPE_CHECKING:
+    import zoneinfo
+
     from flue_py.context import tokens
     from flue_py.core import model as model_seam
     from flue_py.core.model import Model, ModelReply, ModelRequest
 else:
     # It brings the models of messages, which opening a session does not need.
     tokens = lazy_module("flue_py.context.tokens")
+    zoneinfo = lazy_module("zoneinfo")
     model_seam = lazy_module("flue_py.core.model")
 
 
@@ -593,6 +597,7 @@ class StoreUsage(Scoped):
         first_day: date | None = None,
         last_day: date | None = None,
         group_by: Sequence[Dimension] = (),
+        tz: tzinfo | str | None = None,
     ) -> UsageReport:
         """Return the usage in the ledger: the total, and a row for each group, in the order of the groups.
 
@@ -605,10 +610,12 @@ class StoreUsage(Scoped):
 
         ``scope``, ``provider``, ``model``, ``purpose``, ``outcome`` and ``agent`` take the calls of that value,
         ``scope_prefix`` those of all scopes that begin so, ``project`` those of sessions that worked in this folder or
-        below it, ``first_day`` and ``last_day`` those of the days from one to the other (in UTC, both included).
+        below it, ``first_day`` and ``last_day`` those of the days from one to the other (both included). Periods are
+        those of UTC, or of the zone ``tz``, which may be its name, such as Europe/Berlin.
         ``branch`` takes those whose entry is on the active path of a session (``active``), on that of none
         (``abandoned``), deleted (``gone``), or that never had one (``alone``). ``group_by`` names any of session,
-        scope, project, agent, provider, model, purpose, outcome, price_source, branch, day, week, month. A project is
+        scope, project, agent, provider, model, purpose, outcome, price_source, branch, day, week, month, block. A block
+        is the five hours that begin with the hour of the first call after the block before. A project is
         the folder of a session at its first paid call; an agent is the one a message names, else the program that a
         session was imported from. None is unknown.
 
@@ -639,7 +646,9 @@ class StoreUsage(Scoped):
             raise InvalidArgument(f"group_by: should be a sequence of names, not {shown(group_by)}")
         for name in group_by:
             checked_choice(name, "group_by", DIMENSIONS)
-        first, last = _checked_day(first_day, "first_day"), _checked_day(last_day, "last_day")
+        zone = _checked_zone(tz)
+        from_us, _ = _bounds(first_day, "first_day", zone)
+        _, before_us = _bounds(last_day, "last_day", zone)
         query = LedgerQuery(
             None if single is None else checked_session(single),
             None if several is None else tuple(checked_session(payer) for payer in several),
@@ -652,9 +661,10 @@ class StoreUsage(Scoped):
             scope_prefix=checked_text(scope_prefix, "scope_prefix"),
             project=None if project is None else normpath(project),  # noqa: ASYNC240 - it reads no folder
             branch=branch,
-            from_us=None if first is None else first * DAY_US,
-            before_us=None if last is None else (last + 1) * DAY_US,
+            from_us=from_us,
+            before_us=before_us,
             group_by=tuple(dict.fromkeys(group_by)),
+            zone=zone,
         )
         return await self._backend.read_ledger(query)
 
@@ -689,13 +699,30 @@ class StoreUsage(Scoped):
         )
 
 
-def _checked_day(day: date | None, name: str) -> int | None:
-    """Return a day as its number, counted from 1 January 1970."""
+def _bounds(day: date | None, name: str, zone: tzinfo | None) -> tuple[int | None, int | None]:
+    """Return the beginning and the end of a day, in microseconds since 1970 UTC; None for no day."""
     if day is None:
-        return None
+        return None, None
     if not isinstance(day, date) or isinstance(day, datetime):
-        raise InvalidArgument(f"{name}: {shown(day)} is not a day; use a datetime.date (days are in UTC)")
-    return number_of(day)
+        raise InvalidArgument(f"{name}: {shown(day)} is not a day; use a datetime.date")
+    number = number_of(day)
+    begin, end = number * DAY_US, (number + 1) * DAY_US
+    if zone is None:
+        return begin, end
+    with suppress(OverflowError, ValueError):  # the first and the last day that there is
+        begin, end = (to_microseconds(datetime.combine(date_of(each), time(), zone)) for each in (number, number + 1))
+    return begin, end
+
+
+def _checked_zone(tz: tzinfo | str | None) -> tzinfo | None:
+    if tz is None or str(tz) == "UTC":
+        return None
+    if isinstance(tz, tzinfo):
+        return tz
+    try:
+        return zoneinfo.ZoneInfo(tz)
+    except (KeyError, ValueError, TypeError, OSError):
+        raise InvalidArgument(f"tz: {shown(tz)} is no time zone that is known here, such as Europe/Berlin") from None
 
 
 class Spending(Group[Handle]):

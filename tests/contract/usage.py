@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 import pytest
 from msgspec.structs import replace
@@ -673,6 +674,13 @@ class LedgerContract:
         monthly = await ask(backend, None, "month", "day")
         assert [row.group["month"] for row in monthly.rows] == ["1969-12", *["2026-03"] * 3]
         assert by(await ask(backend, None, "scope"), "scope") == {"": 2, "x": 4}
+        berlin = ZoneInfo("Europe/Berlin")
+        assert by(await ask(backend, None, "day", zone=berlin), "day") == {
+            date(1970, 1, 1): 3, date(2026, 3, 2): 1, date(2026, 3, 3): 1, date(2026, 3, 4): 1,
+        }  # fmt: skip
+        assert by(await ask(backend, None, "month", zone=ZoneInfo("Asia/Kathmandu")), "month") == {
+            "1970-01": 3, "2026-03": 3,
+        }  # fmt: skip
         assert by(await ask(backend, None, "purpose"), "purpose") == {"compaction": 3, "title": 3}
         assert by(await ask(backend, None, "provider"), "provider") == {"": 3, "p": 3}
         assert by(await ask(backend, None, "model"), "model") == {"": 3, "m0": 1, "m1": 1, "m2": 1}
@@ -685,6 +693,33 @@ class LedgerContract:
         assert await spent(backend, from_us=last_of_first, before_us=second) == (1, 1)
         assert await spent(backend, from_us=0, before_us=last_of_first) == (0, 0)
         assert await spent(backend, from_us=0, before_us=second) == (1, 1)
+
+    async def test_a_block_is_five_hours_from_the_hour_of_its_first_call(self, backend: Backend) -> None:
+        session = await new_session(backend)
+        # The clocks go back at 03:00 in Berlin on this day.
+        begin = datetime(2026, 10, 24, 20, 40, tzinfo=UTC)
+        minutes = (0, 259, 260, 500, 560, 561, 3_000)
+        for number, minute in enumerate(minutes):
+            at = to_microseconds(begin + timedelta(minutes=minute))
+            await backend.record_call(session.id, replace(call(f"c{number}"), at_us=at))
+        blocks = {
+            "2026-10-24T20:00+00:00": 2, "2026-10-25T01:00+00:00": 2,
+            "2026-10-25T06:00+00:00": 2, "2026-10-26T22:00+00:00": 1,
+        }  # fmt: skip
+        assert by(await ask(backend, None, "block"), "block") == blocks
+        local = await ask(backend, None, "block", "day", zone=ZoneInfo("Europe/Berlin"))
+        assert [(row.group["block"], row.group["day"], row.calls) for row in local.rows] == [
+            ("2026-10-24T22:00+02:00", date(2026, 10, 24), 1),
+            ("2026-10-24T22:00+02:00", date(2026, 10, 25), 1),
+            ("2026-10-25T02:00+01:00", date(2026, 10, 25), 2),
+            ("2026-10-25T07:00+01:00", date(2026, 10, 25), 2),
+            ("2026-10-26T23:00+01:00", date(2026, 10, 26), 1),
+        ]
+        # What came before the first day decides where its blocks begin.
+        second = to_microseconds(datetime(2026, 10, 25, tzinfo=UTC))
+        later = await ask(backend, None, "block", from_us=second)
+        assert by(later, "block") == {**blocks, "2026-10-24T20:00+00:00": 1}
+        assert later.total.calls == 6
 
     async def test_an_abandoned_branch_is_on_nobodys_active_path(self, backend: Backend) -> None:
         session = await new_session(backend)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, tzinfo
 from pathlib import Path
 
 import pytest
 
 import flue_py
+from flue_py.cli import read
 from flue_py.core.json import JsonObject
 from tests.edges.cli_runs import Flue
 
@@ -169,6 +170,34 @@ def test_it_is_summed_up_by_project_and_agent(flue: Flue, monkeypatch: pytest.Mo
     rows = flue.json("usage", "--by", "project", "--project", "~/app", "--agent", "Dev")["rows"]
     assert [row["project"] for row in rows] == [str(home / "app"), str(home / "app" / "sub")]
     assert flue.json("usage", "--project", str(home / "ap"))["total"]["calls"] == 0
+
+
+class _Noon(datetime):
+    """Clocks that say 2 March 2026, 12:10 UTC."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+        return datetime(2026, 3, 2, 12, 10, tzinfo=UTC).astimezone(tz)
+
+
+def test_days_and_blocks_are_those_of_a_zone(flue: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
+    with flue_py.sync.open(flue.database, prices=False) as store:
+        session = store.create_session(id="s")
+        for day, hour in ((1, 23), (2, 9), (2, 12)):
+            usage: JsonObject = {"input": 400, "cost": {"total": 0.25}}
+            session.money.record_call(usage, at=datetime(2026, 3, day, hour, tzinfo=UTC))
+        session.money.record_call({"input": 400}, at=datetime(2026, 3, 2, 12, 5, tzinfo=UTC))
+    by_day = flue.json("usage", "--all", "--by", "day", "--tz", "Asia/Tokyo")["rows"]
+    assert [(row["day"], row["calls"]) for row in by_day] == [("2026-03-02", 4)]
+    monkeypatch.setattr(read, "datetime", _Noon)
+    assert flue.lines("usage", "--tz", "Europe/Berlin")[0].endswith("to 2026-03-02 (CET); --all shows what was before")
+    assert flue.run("usage", "--line").stdout == (
+        "today $0.5000+ 1.2k tokens | block $0.5000+ 1.2k tokens until 14:00 | month $0.7500+ 1.6k tokens\n"
+    )
+    told = flue.json("usage", "--line", "--tz", "America/New_York")
+    assert (told["block"]["ends"], told["today"]["calls"]) == ("2026-03-02T14:00:00.000000Z", 3)
+    flue.run("usage", "s", "--line", code=1)
+    assert "no time zone" in flue.run("usage", "--tz", "Mars/Olympus", code=1).stderr
 
 
 @pytest.mark.parametrize(

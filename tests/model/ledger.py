@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from datetime import date
+from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, date, datetime
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
 from flue_py.core.context import NO_CALLS, EntryCost
-from flue_py.core.ledger import CallRow, Dimension, LedgerQuery, UsageReport, day_of, period_of, summed, usage_report
+from flue_py.core.ledger import CallRow, Dimension, LedgerQuery, UsageReport, local_day, period_of, summed, usage_report
 from flue_py.core.sessions import Stored, all_meant, is_meant
 from flue_py.errors import SessionNotFound
 from tests.model.reads import ModelReads
 
 _Booked: TypeAlias = tuple[int, int, str | None]
 """What a call was for: a tree, the session that paid and added the entry, and the entry."""
+
+
+def _block_starts(times: Iterable[int]) -> dict[int, int]:
+    """Return the hour with which the block of each time begins, as the number of hours since 1970 UTC."""
+    starts: dict[int, int] = {}
+    start = -(10**9)
+    for at in sorted(times):
+        if at >= (start + 5) * 3_600_000_000:
+            start = at // 3_600_000_000
+        starts[at] = start
+    return starts
 
 
 class ModelLedger(ModelReads):
@@ -31,14 +44,22 @@ class ModelLedger(ModelReads):
         elif query.session_ids is not None:
             payers = self._payers_named(query.session_ids)
         active = self._active()
-        calls: list[tuple[CallRow, Mapping[str, str | date | None]]] = [
-            (call, {name: self._group_value(name, call, active) for name in query.group_by})
+        # The calls before the first day decide where blocks begin.
+        whole = replace(query, from_us=None) if "block" in query.group_by else query
+        meant = [
+            call
             for call in self._ledger.values()
-            if query.fits(call)
+            if whole.fits(call)
             and query.fits_project(self._payers[call.session_key].project)
             and (payers is None or call.session_key in payers)
             and (on_path is None or self._booked(call) in on_path)
             and (query.branch is None or self._branch(call, active) == query.branch)
+        ]
+        starts = _block_starts(call.at for call in meant)
+        calls: list[tuple[CallRow, Mapping[str, str | date | None]]] = [
+            (call, {name: self._group_value(name, call, active, query, starts) for name in query.group_by})
+            for call in meant
+            if query.fits(call)
         ]
         return usage_report(summed(calls), query.group_by)
 
@@ -110,14 +131,19 @@ class ModelLedger(ModelReads):
         row = next(trees, {}).get(call.entry_id)
         return "abandoned" if row is not None and row.creator == payer else "gone"
 
-    def _group_value(self, name: Dimension, call: CallRow, active: set[_Booked]) -> str | date | None:
+    def _group_value(
+        self, name: Dimension, call: CallRow, active: set[_Booked], query: LedgerQuery, starts: Mapping[int, int]
+    ) -> str | date | None:
         if name == "session":
             return self._payers[call.session_key].session_id
         if name == "project":
             return self._payers[call.session_key].project
         if name == "branch":
             return self._branch(call, active)
+        if name == "block":
+            start = datetime.fromtimestamp(starts[call.at] * 3600, query.zone or UTC)
+            return start.isoformat(timespec="minutes")
         if name in ("day", "week", "month"):
-            return period_of(day_of(call.at), name)
+            return period_of(local_day(call.at, query.zone), name)
         value: str | None = getattr(call, name)
         return value

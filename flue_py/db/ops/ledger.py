@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date
 from functools import lru_cache, partial
 from typing import NamedTuple, TypeVar
@@ -15,6 +15,7 @@ from flue_py.core.ledger import (
     ANY_REST,
     DAY_US,
     PERIODS,
+    QUARTER_US,
     TOKEN_COLUMNS,
     Amounts,
     Budget,
@@ -36,6 +37,8 @@ from flue_py.core.ledger import (
     UnpricedCall,
     UsageReport,
     UsageRow,
+    block_name,
+    blocks_of,
     call_row,
     check_booked,
     check_held,
@@ -43,6 +46,7 @@ from flue_py.core.ledger import (
     differences,
     is_booked_alone,
     is_retry,
+    local_day,
     merged,
     period_of,
     replaced_by,
@@ -254,15 +258,26 @@ _BRANCH = (
     "CASE WHEN g.entry_id IS NULL THEN 'alone' WHEN e.id IS NULL THEN 'gone' WHEN a.lane_id IS NULL THEN 'abandoned'"
     " ELSE 'active' END"
 )
-# Whole days since 1970, rounded down before it, too.
-_DAY = f"(g.at - ((g.at % {DAY_US}) + {DAY_US}) % {DAY_US}) / {DAY_US}"
+
+
+def _whole(unit_us: int) -> str:
+    """Return how many whole units of time a call is after 1970, rounded down before it, too."""
+    return f"(g.at - ((g.at % {unit_us}) + {unit_us}) % {unit_us}) / {unit_us}"
+
+
 _BY_KEYS = f"g.session_key {sql.IN_KEYS}"
-_GROUPS = {"session": "n.session_id", "project": "n.project", "branch": _BRANCH, "day": _DAY}
+_GROUPS = {
+    "session": "n.session_id",
+    "project": "n.project",
+    "branch": _BRANCH,
+    "day": _whole(DAY_US),
+    "quarter": _whole(QUARTER_US),
+}
 
 
 @lru_cache(maxsize=256)
 def ledger_sums(
-    group_by: tuple[Dimension, ...],
+    group_by: tuple[str, ...],
     *,
     matches: tuple[str, ...] = (),
     by_keys: bool = False,
@@ -273,6 +288,7 @@ def ledger_sums(
 ) -> Statement[tuple[Row, list[int]]]:
     """Return the statement that sums up the ledger's rows by these dimensions, where these columns have their values.
 
+    There is the dimension ``quarter``, too: the number of the quarter of an hour.
     A row has the values of the dimensions, and then numbers: calls, those without a price or of unknown usage, parts
     reported, and each of `SUMMED` as two sums, of the high and the low halves of its numbers: one could leave 64
     bits.
@@ -365,10 +381,11 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
         named = json.dumps([name for name in query.session_ids if is_storable(name)])
         payers = _meant(query.session_ids, tx.rows(PAYERS_OF, ids=named))
         parameters["keys"] = json.dumps([key for _, key, _ in payers])
-    # A database sums up by day; weeks and months are made of those here.
-    by_day: tuple[Dimension, ...] = tuple("day" if name in PERIODS else name for name in query.group_by)
+    # A database sums up by day of UTC, or by quarter of an hour; other periods are made of those here.
+    has_blocks = "block" in query.group_by
+    unit = "quarter" if has_blocks or query.zone is not None else "day"
     statement = ledger_sums(
-        by_day,
+        tuple(unit if name in PERIODS else name for name in query.group_by),
         matches=tuple(query.matches),
         by_keys="keys" in parameters,
         by_scopes=bool(query.scope_prefix),
@@ -376,7 +393,15 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
         by_branch=query.branch is not None,
         on_path=query.on_path,
     )
-    rows = merged(_usage_row(*row, query) for row in tx.rows(statement, **parameters))
+    if has_blocks:
+        parameters["from_us"] = _FIRST_US  # the calls before it decide where blocks begin
+    sums = list(tx.rows(statement, **parameters))
+    blocks: dict[int, int] = {}
+    if has_blocks:
+        column, first = query.group_by.index("block"), query.from_us
+        blocks = blocks_of(values[column] for values, _ in sums)
+        sums = [row for row in sums if first is None or row[0][column] * QUARTER_US >= first]
+    rows = merged(_usage_row(*row, query, unit, blocks) for row in sums)
     return usage_report([row for row in rows if row.calls], query.group_by)
 
 
@@ -429,10 +454,15 @@ def _meant(names: Iterable[str], rows: Iterable[tuple[str, int, Tree]]) -> list[
     return [(session_id, key, tree) for session_id, key, tree in rows if is_meant(session_id, key)]
 
 
-def _usage_row(values: Row, numbers: list[int], query: LedgerQuery) -> UsageRow:
-    group: dict[str, str | date | None] = {
-        name: _group_value(name, value) for name, value in zip(query.group_by, values, strict=True)
-    }
+def _usage_row(values: Row, numbers: list[int], query: LedgerQuery, unit: str, blocks: Mapping[int, int]) -> UsageRow:
+    group: dict[str, str | date | None] = {}
+    for name, value in zip(query.group_by, values, strict=True):
+        if name == "block":
+            group[name] = block_name(blocks[value], query.zone)
+        elif name in PERIODS and unit == "quarter":
+            group[name] = _group_value(name, local_day(value * QUARTER_US, query.zone))
+        else:
+            group[name] = _group_value(name, value)
     calls, unpriced, unknown, reported, *halves = numbers
     sums = (high << 32 | low for high, low in _pairs(halves))
     return UsageRow(group, *(calls, unpriced, *sums, unknown, reported))
