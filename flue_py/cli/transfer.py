@@ -10,6 +10,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from os.path import exists, isdir
 from pathlib import Path, PurePath
+from time import sleep
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, get_args
 
@@ -41,7 +42,7 @@ from flue_py.transfer.export import (
 )
 from flue_py.transfer.export import transcript as transcript_of
 from flue_py.transfer.imports import ImportedFiles, ImportReport, import_source
-from flue_py.transfer.source import AUTO, ImportSource, find_files, usual_places
+from flue_py.transfer.source import AUTO, ImportSource, WatchedFolders, find_files, usual_places
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -343,6 +344,7 @@ class _FormatOrPath(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 @click.option("--discover", is_flag=True, help="Import from the usual folders of the programs, too.")
 @click.option("--finish", is_flag=True, help="Import a last message that may be incomplete: the file will not grow.")
 @click.option("--again", is_flag=True, help="Import sessions that were deleted here, too.")
+@click.option("--watch", is_flag=True, help="Go on: import what changes, until Ctrl-C.")
 def import_(
     place: Place,
     named: str | None,
@@ -351,6 +353,8 @@ def import_(
     discover: bool,
     finish: bool,
     again: bool,
+    watch: bool,
+    as_json: bool,
 ) -> Answer:
     """Import session files of other programs, or folders of them.
 
@@ -363,7 +367,8 @@ def import_(
     A session keeps the id of its file. The leaf moves along with what is new, unless the session has moved on
     since. A last message that may be incomplete is held back for a later import, unless --finish is given. With
     --discover, programs that are there and cannot be read are named on stderr. Ctrl-C prints what was imported so
-    far, and exits 130.
+    far, and exits 130. With --watch, files are looked at twice a second, one that changed is imported, and a last
+    message that may be incomplete is imported once its file rests; --json then prints an object a line.
 
     With --json: a list with an object for each file: file, format, sessionId, created, changed, rows (lines that
     are not blank), added and alreadyThere (entries), leafId, leafKept (the session had moved on), skipped and
@@ -374,18 +379,9 @@ def import_(
     leafId, leafKept, taskOf, booked, and oddities (usage that is kept and not counted, as sums would be too large).
     The fields before sessions are about the first of them, added and alreadyThere about all.
     """
-    wanted = AUTO if named is None else canonical_name(named)
-    if named is not None and wanted != AUTO and known_format(wanted) is None:
-        if not Path(named).exists():
-            formats = ", ".join((AUTO, *format_names()))
-            raise click.UsageError(f"{named!r} is neither a file or folder that is there, nor a format: {formats}")
-        # FORMAT was left out: what stands in its place is the first path.
-        wanted, paths = AUTO, (Path(named), *paths)
+    wanted, paths = _named(named, paths)
     if not paths and not discover:
         raise click.UsageError("name a file or a folder to import, or use --discover")
-    for path in paths:
-        if not path.exists():
-            raise click.BadParameter(f"{printable(str(path))} does not exist", param_hint="PATH")
     others: Counter[str] = Counter()
     reports: list[ImportReport] = []
     failures: list[FlueError] = []
@@ -407,10 +403,15 @@ def import_(
             await remembered.read()
             with closing(sources(remembered.report)) as started:
                 await _import(store, started, reports, failures, bar, scope, remembered, again=again)
+            if watch:
+                bar.begin(())
+                _print_reports(reports, as_json=as_json)
+                places = [*paths, *(usual_places(wanted) if discover else ())]
+                await _watch(store, WatchedFolders(places), wanted, scope, reports, again=again, as_json=as_json)
 
         try:
             # No database is made where no file can be read.
-            if (place.is_file and exists(place.target)) or _has_some(sources(lambda _: None)):
+            if watch or (place.is_file and exists(place.target)) or _has_some(sources(lambda _: None)):
                 cli.run(place, work, create=True)
         except KeyboardInterrupt:
             is_interrupted = True
@@ -422,10 +423,12 @@ def import_(
         lines = [((f"no session files were found in {searched}", ""),)]
     notes = [f"Error: {in_commands(str(failure))}" for failure in failures]
     if is_interrupted:
-        counts = _counts(reports, failures, len(files))
+        counts = _counts(reports, failures, max(len(files), len(reports)))
         notes.append(f"Interrupted; what was committed before stays: {counts}. The same import goes on from there")
     else:
         notes += _passed_over(others if wanted == AUTO else Counter(), discover=discover)
+    if watch:  # everything was printed when it was imported
+        return Answer(document="", notes=notes, code=INTERRUPTED)
     return Answer(
         lambda: lines,
         lambda: [report.to_json() for report in reports],
@@ -436,6 +439,21 @@ def import_(
 
 import_.help = (import_.help or "").replace("{formats}", ", ".join(form.name for form in FORMATS))
 resume.help = (resume.help or "").replace("{programs}", " or ".join(form.name for form in FORMATS if form.is_resumed))
+
+
+def _named(named: str | None, paths: tuple[Path, ...]) -> tuple[str, tuple[Path, ...]]:
+    """Return the format and the paths that were named. Raises `click.UsageError`."""
+    wanted = AUTO if named is None else canonical_name(named)
+    if named is not None and wanted != AUTO and known_format(wanted) is None:
+        if not Path(named).exists():
+            formats = ", ".join((AUTO, *format_names()))
+            raise click.UsageError(f"{named!r} is neither a file or folder that is there, nor a format: {formats}")
+        # FORMAT was left out: what stands in its place is the first path.
+        wanted, paths = AUTO, (Path(named), *paths)
+    for path in paths:
+        if not path.exists():
+            raise click.BadParameter(f"{printable(str(path))} does not exist", param_hint="PATH")
+    return wanted, paths
 
 
 class _Bar:
@@ -531,6 +549,49 @@ async def _import(
     finally:
         # What this one has finished, the next import need not read again, however it ends.
         await remembered.write()
+
+
+_REST_SECONDS = 0.5
+
+
+async def _watch(
+    store: Store,
+    folders: WatchedFolders,
+    wanted: str,
+    scope: str | None,
+    reports: list[ImportReport],
+    *,
+    again: bool,
+    as_json: bool,
+) -> None:
+    """Import what changes, adding to ``reports``, until Ctrl-C."""
+    waiting: set[Path] = {Path(report.file) for report in reports if report.held_back}
+    while True:
+        sleep(_REST_SECONDS)  # noqa: ASYNC251 - nothing else is to be done meanwhile
+        changed = {file for path in folders.changed() for file in folders.sessions_of(path, wanted)}
+        for file in sorted(changed | waiting):
+            is_resting = file not in changed
+            waiting.discard(file)
+            try:
+                with ImportSource(file, wanted, take_all=is_resting) as source:
+                    source.start()
+                    report = await import_source(store, source, scope=scope, again=again)
+            except FixTheCall as error:
+                click.echo(f"Error: {in_commands(str(error))}", err=True)
+                continue
+            if report.held_back:
+                waiting.add(file)
+            if report.changed:
+                reports.append(report)
+                _print_reports([report], as_json=as_json)
+
+
+def _print_reports(reports: Sequence[ImportReport], *, as_json: bool) -> None:
+    for report in reports:
+        if as_json:
+            cli.print_document(json.dumps(report.to_json(), ensure_ascii=False) + "\n", is_json=True)
+        else:
+            cli.print_lines(_lines(report))
 
 
 def _total(reports: Sequence[ImportReport], failures: Sequence[FlueError], files: int) -> Line:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -368,6 +368,54 @@ def _files_of(
                 yield path
             elif others is not None and (program := registry.program_of(first, str(path.absolute()))) is not None:
                 others[program] += 1
+
+
+class WatchedFolders:
+    """The files below some folders, or named, as they were when they were last looked at."""
+
+    def __init__(self, places: Sequence[Path]) -> None:
+        self._places = places
+        self._states = self._look()
+
+    def changed(self) -> list[Path]:
+        """Return the files that are new, or not as they were, by name, and remember them as they are. O(files)."""
+        before, self._states = self._states, self._look()
+        return [Path(path) for path, state in sorted(self._states.items()) if before.get(path) != state]
+
+    def sessions_of(self, path: Path, format: str = AUTO) -> list[Path]:  # noqa: A002
+        """Return the files to import after a change: that one, or the one that the session or database is read by.
+
+        A session of several files is read by one of them, in the same folder or one above.
+        """
+        named = tuple(registry.all_formats()) if format == AUTO else (registry.find_format(format),)
+        whole = path.with_name(path.name.removesuffix("-wal"))
+        if _is_of(whole, named):
+            return [whole]
+        gathered = tuple(form for form in named if form.gather is not None)
+        suffixes = tuple(suffix for form in gathered for suffix in form.suffixes)
+        for folder in path.parents:
+            if not suffixes or not any(folder.is_relative_to(place) for place in self._places):
+                break
+            files = (folder / name for name in sorted(os.listdir(folder)) if name.endswith(suffixes))
+            if sessions := [file for file in files if _is_of(file, gathered)]:
+                return sessions
+        return []
+
+    def _look(self) -> dict[str, tuple[int, int, int]]:
+        states: dict[str, tuple[int, int, int]] = {}
+        for place in self._places:
+            for where, _, names in os.walk(place) if place.is_dir() else [(place.parent, (), (place.name,))]:
+                for name in names:
+                    path = os.path.join(where, name)
+                    with suppress(OSError):
+                        status = os.stat(path)
+                        states[path] = status.st_ino, status.st_size, status.st_mtime_ns
+        return states
+
+
+def _is_of(path: Path, formats: Iterable[registry.Format]) -> bool:
+    first = _beginning(path)
+    return bool(first) and any(form.recognizes(first or b"", str(path)) for form in formats)
 
 
 def _beginning(path: Path) -> bytes | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import stat
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import flue_py
+from flue_py.cli import transfer
 from flue_py.sessions.session import Session
 from flue_py.transfer.source import ImportSource
 from tests.edges.cli_runs import REAL_ID, Flue, with_a_bar_at_once
@@ -92,6 +94,58 @@ def test_a_grown_file_adds_only_what_is_new(flue: Flue) -> None:
     assert fresh.json("context", SESSION_ID) == flue.json("context", SESSION_ID)
     assert fresh.json("usage", SESSION_ID) == flue.json("usage", SESSION_ID)
     assert flue.json("verify")["problems"] == []
+
+
+def test_what_changes_is_imported_while_it_is_watched(flue: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = {"type": "message", "id": "a2", "parentId": "a1", "timestamp": "2026-01-05T10:00:02.000Z"}
+    calls = [{"type": "toolCall", "id": "c", "name": "bash", "arguments": {}}]
+    folder = flue.folder / "watched"
+    (folder / "-w").mkdir(parents=True)
+    first, second = folder / "-w" / "first.jsonl", folder / "-w" / "second.jsonl"
+    first.write_bytes(b"".join(as_lines([HEADER, said("a1", None)])))
+    message = {"role": "assistant", "content": calls, "timestamp": 1}
+    claude = {
+        "type": "user",
+        "uuid": "u1",
+        "parentUuid": None,
+        "sessionId": "s2",
+        "cwd": "/w",
+        "timestamp": "2026-01-05T10:00:00Z",
+    }
+    answer = {
+        "type": "assistant",
+        "uuid": "u2",
+        "parentUuid": "u1",
+        "sessionId": "s2",
+        "timestamp": "2026-01-05T10:00:01Z",
+    }
+    tool = {"id": "m", "role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "Bash", "input": {}}]}
+    steps: list[tuple[Path, list[dict[str, Any]]] | None] = [
+        (first, [{**call, "message": message}]),
+        (second, [{**claude, "message": {"role": "user", "content": "hi"}}, {**answer, "message": tool}]),
+        None,
+        None,
+        (folder / "other.txt", [{"type": "of no program"}]),
+    ]
+
+    def rest(_seconds: float) -> None:
+        if not steps:
+            raise KeyboardInterrupt
+        if (step := steps.pop(0)) is not None:
+            with step[0].open("ab") as file:
+                file.write(b"".join(as_lines(step[1])))
+
+    monkeypatch.setattr(transfer, "sleep", rest)
+    done = flue.run("import", "auto", str(folder), "--watch", "--json", code=130)
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(Path(row["file"]).name, row["added"], row["heldBackRows"]) for row in told] == [
+        ("first.jsonl", 1, 0),
+        ("first.jsonl", 1, 0),
+        ("second.jsonl", 1, 1),
+        ("second.jsonl", 1, 0),
+    ], "what is held back comes in when the file rests"
+    assert "Interrupted" in done.stderr
+    assert len(flue.json("show", "s2", "--path")) == 2
 
 
 def test_a_grown_version_1_file_continues_its_chain(flue: Flue) -> None:
