@@ -28,7 +28,7 @@ _SIGNS = re.compile(
     rb'"type"\s*:\s*"(tool_use|tool_result|thinking|redacted_thinking|document|server_tool_use)"|"cache_control"'
     rb'|"media_type"|"max_tokens"|"stop_reason"|"anthropic_version"'
 )
-_ROW = re.compile(rb'"(parentUuid|sessionId|uuid|tool_calls|tool_call_id)"\s*:')
+_ROW = re.compile(rb'"(parentUuid|sessionId|uuid|tool_calls|tool_call_id|source_message_count)"\s*:')
 
 
 def looks_like_anthropic(head: bytes, path_name: str = "") -> bool:
@@ -86,7 +86,7 @@ def export_anthropic(context: Iterable[ContextEntry]) -> kit.Exported:
 
 READ_CHAT_FORMAT = "openai-chat"
 
-_NOT_CHAT = re.compile(rb'"type"\s*:\s*"session"|"parentUuid"|"sessionId"')
+_NOT_CHAT = re.compile(rb'"type"\s*:\s*"session"|"parentUuid"|"sessionId"|"source_message_count"')
 
 
 def looks_like_openai_chat(head: bytes, path_name: str = "") -> bool:

@@ -53,19 +53,10 @@ def _in(folders: tuple[str, ...], *patterns: str) -> tuple[str, ...]:
     return tuple(f"{folder}/{pattern}" for folder in folders for pattern in patterns)
 
 
-def _extension(name: str) -> tuple[str, ...]:
-    return _in(_EDITORS, f"User/globalStorage/{name}/tasks/*/api_conversation_history.json")
-
-
 OTHERS = (
     Program("aider", ("~/.aider.chat.history.md",), rb"\s*# aider chat started at "),
     Program("Amp", _in(_DATA, "amp/threads/T-*.json"), rb'\s*\{"v": ?\d+, ?"id": ?"T-'),
     Program("Antigravity", ("~/.gemini/antigravity*/conversations/*",)),
-    Program(
-        "Cline",
-        ("~/.cline/data/sessions/*/*.messages.json", *_extension("saoudrizwan.claude-dev")),
-        rb'\s*\{\s*"version": ?\d+,\s*"updated_at"[^{}\[\]]{0,300}"agent"',
-    ),
     Program("Codebuff", ("~/.config/manicode/projects/*/chats/*/chat-messages.json",)),
     Program(
         "Codex (compressed rollouts)",
@@ -99,7 +90,7 @@ OTHERS = (
     Program("Goose", _in((*_DATA, "~/.config"), "goose/sessions/*.db", "goose/sessions/*.jsonl")),
     Program("Grok CLI", ("~/.grok/sessions/**/*.jsonl",)),
     Program("Hermes", ("~/.hermes/state.db", "~/.hermes/sessions/*.json*")),
-    Program("Kilo", (*_extension("kilocode.kilo-code"), *_in(_DATA, "kilo/kilo.db"))),
+    Program("Kilo (command line)", _in(_DATA, "kilo/kilo.db")),
     Program(
         "Kimi",
         ("~/.kimi-code/sessions/**/wire.jsonl", "~/.kimi/sessions/*/*/context*.jsonl"),
@@ -125,7 +116,6 @@ OTHERS = (
         ("~/.qwen/projects/*/chats/*.jsonl", "~/.qwen/projects/*/subagents/**/*.jsonl", "~/.qwen/tmp/*/chats/*.json*"),
         rb'([^\n]*\n){0,50}?\{[^\n{}]*"message": ?\{"role": ?"(user|model)", ?"parts": ?\[',
     ),
-    Program("Roo Code", _extension("rooveterinaryinc.roo-cline")),
     Program("Zed", _in(_DATA, "[zZ]ed/threads/threads.db")),
 )  # fmt: skip
 """By name. The order does not matter: no file has two signs."""
@@ -323,6 +313,12 @@ def _resumed(form: Format) -> Format:
 _JSON, _LIST = (".json",), (".json", ".jsonl")
 _CODEX = _ours("codex", "codex", places=("~/.codex/sessions", "~/.codex/archived_sessions"))
 
+_TASKS = tuple(
+    f"User/globalStorage/{name}/tasks"
+    for name in ("saoudrizwan.claude-dev", "rooveterinaryinc.roo-cline", "kilocode.kilo-code")
+)
+"""The folders of Cline, Roo Code and Kilo in an editor's."""
+
 _PROGRAMS = (
     replace(_ours("pi", "pi", "tree", places=("~/.pi/agent/sessions",)), is_resumed=True),
     _ours("noumen", "noumen"),
@@ -332,6 +328,11 @@ _PROGRAMS = (
         is_chained=True,
         before=f"{__package__}.codex:read_before",
         beside=f"{__package__}.codex:name_beside",
+    ),
+    replace(
+        _ours("cline", "cline", None, _JSON, ("~/.cline/data/sessions", *_in(_EDITORS, *_TASKS))),
+        before=f"{__package__}.cline:read_before",
+        beside=f"{__package__}.cline:state_beside",
     ),
     _ours("flue", "flue", "tree", _JSON),
     _ours("fuseraft-repl", "fuseraft", None, _JSON, ("~/.fuseraft/repl-sessions",)),

@@ -110,7 +110,6 @@ QWEN: dict[str, Any] = {"uuid": "q1", "parentUuid": None, "sessionId": "s", "cwd
 BEGINNINGS: dict[str, list[Any] | Any] = {
     "aider": b"# aider chat started at 2026-11-27 10:00:00\n\n#### hi\n",
     "Amp": {"v": 3, "id": "T-1", "created": 1, "messages": [{"role": "user", "content": [{"type": "text"}]}]},
-    "Cline": {"version": 1, "updated_at": 1, "agent": "cline", "sessionId": "s", "messages": TALK},
     "Continue": {"sessionId": "s", "title": "t", "workspaceDirectory": "/w", "history": [{"message": TALK[0]}]},
     "Copilot CLI": [{"type": "session.start", "id": "e", "parentId": None, "data": {"sessionId": "s"}}],
     "Droid": [{"type": "session_start", "id": "s"}, {"type": "message", "id": "m", "message": TALK[0]}],
