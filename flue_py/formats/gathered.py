@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 from flue_py.errors import UnreadableFile
@@ -119,6 +119,19 @@ def read_beside(path: Path) -> bytes | None:
     return None
 
 
+def object_beside(path: Path) -> JsonObject:
+    """Return the JSON object of a file beside another one; an empty one if there is none."""
+    return decode_row(1, read_beside(path) or b"", Notes()) or {}
+
+
+def lines_of(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a plain file, without those that would begin a session: no program here writes such rows."""
+    with open_if_plain(path) or nullcontext(()) as lines:
+        for line in lines:
+            if b'"session"' not in line or (decode_row(2, line, Notes()) or {}).get("type") != SESSION:
+                yield line
+
+
 class GatheredReader:
     """Reads rows a session at a time (see `Reader`): a row of the type `SESSION` begins the next one.
 
@@ -163,7 +176,7 @@ class GatheredReader:
             return False
         self._reports.append(report)
         if parsed is not None:
-            self._parts.append(whole_session(parsed))
+            self._parts += [whole_session(parsed), *([parsed.payer] if parsed.payer is not None else [])]
             self.ready += len(parsed.entries)
         return True
 

@@ -609,7 +609,8 @@ class ParsedSession(Frozen):
     completed, where it was. ``tasks`` are the tasks that it names, with the ids of their sessions;
     ``restates`` says that the metadata are those of the file whenever it is imported. ``earlier`` names, for an entry
     of a message that may have been imported before it was complete, the ids that it had then. ``name`` is the one that
-    people gave the session, outside its messages.
+    people gave the session, outside its messages. ``payer`` is a part of the session that has the bill of calls that
+    this one repeats.
     """
 
     format: str
@@ -627,6 +628,7 @@ class ParsedSession(Frozen):
     restates: bool = False
     earlier: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     name: str | None = None
+    payer: SessionPart | None = None
 
 
 # Texts and times as files of other programs have them, and as they are stored.
@@ -1100,7 +1102,7 @@ def whole_session(parsed: ParsedSession) -> SessionPart:
     if not titles and parsed.session.auto_title and parsed.leaf is not None:
         # The program may have made it when the session had grown.
         titles = [TitleChange(parsed.leaf, parsed.session.auto_title, is_made=True)]
-    common = {name: value for name, value in asdict(parsed).items() if name not in ("leaf", "lines", "report")}
+    common = {name: value for name, value in asdict(parsed).items() if name not in ("leaf", "lines", "report", "payer")}
     return SessionPart(
         **common,
         leaves=(*leaves, parsed.leaf) if parsed.leaf is not None else tuple(leaves),

@@ -92,9 +92,9 @@ OTHERS = (
     Program("Hermes", ("~/.hermes/state.db", "~/.hermes/sessions/*.json*")),
     Program("Kilo (command line)", _in(_DATA, "kilo/kilo.db")),
     Program(
-        "Kimi",
-        ("~/.kimi-code/sessions/**/wire.jsonl", "~/.kimi/sessions/*/*/context*.jsonl"),
-        rb'\s*\{[^{}\[\]]{0,200}"protocol_version"',
+        "Kimi CLI",
+        ("~/.kimi/sessions/*/*/context*.jsonl", "~/.kimi/sessions/*/*/wire.jsonl"),
+        rb'\s*\{"type": ?"metadata", ?"protocol_version": ?"[^"]*"\}',
     ),
     Program("llm", _in(("~/.config", *_DATA), "io.datasette.llm/logs.db")),
     Program(
@@ -333,6 +333,11 @@ _PROGRAMS = (
         _ours("cline", "cline", None, _JSON, ("~/.cline/data/sessions", *_in(_EDITORS, *_TASKS))),
         before=f"{__package__}.cline:read_before",
         beside=f"{__package__}.cline:state_beside",
+    ),
+    replace(
+        _ours("kimi", "kimi", places=("~/.kimi-code/sessions",)),
+        beside=f"{__package__}.kimi:state_beside",
+        gather=f"{__package__}.kimi:gather_kimi",
     ),
     _ours("flue", "flue", "tree", _JSON),
     _ours("fuseraft-repl", "fuseraft", None, _JSON, ("~/.fuseraft/repl-sessions",)),

@@ -1,0 +1,341 @@
+"""Session files of Kimi Code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Sequence
+from functools import partial
+from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from flue_py.core.entries import BASE, RANGES, NewEntry, Range
+from flue_py.core.json import Frozen, JsonObject, JsonValue
+from flue_py.core.kinds import COMPACTION, MESSAGE, message_text
+from flue_py.core.sessions import made_id
+from flue_py.core.usage import PaidCall, read_reported, usage_json
+from flue_py.errors import UnreadableFile
+from flue_py.formats import kit
+from flue_py.formats.gathered import SESSION, GatheredReader, gathered_row, lines_of, object_beside, states_of
+from flue_py.providers.base import blocks_of, fields_of, objects_in, only, without
+from flue_py.providers.openai_chat import calls_in, message_from_chat
+
+# A session is a folder: state.json, and a wire.jsonl for each agent, whose rows are gathered behind a row about it.
+#
+# Rows say what happened, in order. An answer is a step: its parts, its calls, their results, and its end; the rows from
+# its beginning on wait until it is over. A row may go back to a line: what follows is another branch.
+# docs/formats/kimi.md lists the fields that are kept.
+
+FORMAT = "kimi"
+_STATE = "../../state.json"
+"""The file about the session, from the folder of an agent."""
+
+_BEGINNING = re.compile(rb'\s*\{"type": ?"metadata", ?"protocol_version": ?"[^"]*", ?"created_at"')
+_REPEATING = re.compile(r"(agent\.(message|turn)\.\w+|turn\.prompt|prompt\.completed|token_counting\.\w+)$")
+_KNOWN = re.compile(
+    r"(agent|config|context|cron|file_history|full_compaction|goal|interaction|interruptionReminder|llm|mcp|permission|plan"
+    r"|plan_mode|plugin|profile|prompt|runtime|subagent|swarm_mode|task|tools|tower_mode|turn|usage)\.|(metadata|forked)$"
+)
+_PARTS = ("content.part", "tool.call", "step.end")
+_MOVES = frozenset({"agent.switched", "context.undo", "context.clear"})
+_TOKENS = {"inputOther": "input", "inputCacheRead": "cacheRead", "inputCacheCreation": "cacheWrite"}
+_READ = ("role", "content", "output", "toolCalls", "toolCallId", "id", "note", "isError")
+
+
+def looks_like_kimi(head: bytes, path_name: str = "") -> bool:
+    """Return whether the beginning of a file may be the rows of an agent of Kimi Code."""
+    return bool(_BEGINNING.match(head.removeprefix(b"\xef\xbb\xbf")))
+
+
+def gather_kimi(path: Path) -> Generator[bytes, None, None]:
+    """Yield a row about the session whose folder a file is in, and the rows of the file."""
+    place = path.absolute()
+    about: JsonObject = {"file": path.name}
+    if place.parent.parent.name == "agents":
+        about |= {"agent": place.parent.name, "session": place.parts[-4], "state": object_beside(path.parent / _STATE)}
+    yield gathered_row(SESSION, about)
+    yield from lines_of(path)
+
+
+def state_beside(path: Path) -> JsonValue:
+    """Return the state of the file about the session. Never raises."""
+    return states_of([path.parent / _STATE])
+
+
+class _Place(Frozen):
+    """A place in the tree: its entry, the id that made ids go on from, and how many messages its context has."""
+
+    leaf: str | None = None
+    linked: str = ""
+    messages: int = 0
+
+
+class _Said(Frozen):
+    """A message of the context: its entry, whether a person said it, and the place before it."""
+
+    entry_id: str
+    is_users: bool
+    before: _Place
+
+
+class _Reading(Struct):
+    """The rows that were read so far."""
+
+    chain: kit.Chain
+    began_us: int | None
+    """When the file began: forks copy it with the rows."""
+    copied: int
+    """The line up to which a fork repeats another session, which has their bill."""
+    pins_left: int
+    """How many messages compactions may keep: only a hostile file has more."""
+    request: JsonObject = field(default_factory=dict)
+    """The last request to a model."""
+    said: list[_Said] = field(default_factory=list)
+    summarized: int = 0
+    """How many of the messages were kept by a compaction, or are its summary."""
+    step: list[kit.Row] = field(default_factory=list)
+    """The rows of an answer that is not over."""
+    tools: dict[str, str] = field(default_factory=dict)
+    places: list[_Place] = field(default_factory=lambda: [_Place(), _Place()])
+    """The place after each line, from 0; line 1 is the header."""
+    undone: int = 0
+    """The line of an undo that the row before it has done."""
+    earlier: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    repeated: list[PaidCall] = field(default_factory=list)
+
+    def read(self, row: kit.Row) -> None:
+        """Take over a row of the file."""
+        kind, _ = _event(row)
+        if self.step and (kind in _MOVES or kind == "step.begin"):
+            self.settle()
+        if kind == "llm.request":
+            self.request = row.fields
+        if self.step or kind == "step.begin":
+            self.step.append(row)
+        else:
+            self._place(row)
+        if self.step and kind == "step.end":
+            self.settle()
+        self.places.append(self._here())
+
+    def _here(self) -> _Place:
+        return _Place(self.chain.leaf, self.chain.linked, len(self.said))
+
+    def settle(self, *, is_over: bool = True) -> None:
+        """Store the answer whose rows were read, and the rows that were waiting behind it: messages last."""
+        rows = self.step
+        uuid, events = _text(_event(rows[0])[1], "uuid"), [(*_event(row), row) for row in rows[1:]]
+        content = [event.get("part") for kind, event, _ in events if kind == "content.part"]
+        calls: list[JsonValue] = [event for kind, event, _ in events if kind == "tool.call"]
+        end = next((event for kind, event, _ in events if kind == "step.end"), {})
+        paid = next((row.fields for kind, _, row in events if kind == "usage.record"), end if "usage" in end else None)
+        others = [row for kind, _, row in events if not (kind in _PARTS or row.fields is paid)]
+        self.step = [] if is_over else rows
+        if calls or not all(map(_is_blank, content)):
+            *before, last = (made_id(FORMAT, uuid, str(number)) for number in range(len(content) + len(calls) + 1))
+            self.earlier |= {uuid: (*before, last)} if is_over else {}
+            value: JsonObject = {"role": "assistant", "step": uuid, "end": without(end, "usage")}
+            value |= {"content": content, "toolCalls": calls}
+            self._say(rows[0], value, uuid if is_over else last, paid)
+            self.chain.notes.merged += len(events) - len(others)
+            self.step = [] if is_over else others
+        elif is_over and paid is not None:
+            self._aside(rows[0], "usage.record", paid, uuid)
+            self.chain.notes.merged += len(events) - len(others)
+        elif is_over:
+            self.chain.notes.left_out["is an answer without words"] += len(rows) - len(others)
+        for row in sorted(others, key=lambda row: row.type == "context.append_message") if is_over else ():
+            self._place(row)
+
+    def _place(self, row: kit.Row) -> None:
+        """Store a row that is not part of an answer."""
+        (kind, event), notes = _event(row), self.chain.notes
+        if kind == "context.append_message":
+            value = fields_of(row.fields.get("message"))
+            self._say(row, value, value.get("id"))
+        elif kind == "tool.result":
+            value = {**fields_of(event.get("result")), "role": "tool", "toolCallId": event.get("toolCallId")}
+            self._say(row, {**value, "content": value.get("output")}, made_id(FORMAT, _text(event, "parentUuid")))
+        elif kind == "context.apply_compaction":
+            self._compact(row)
+        elif kind in _MOVES:
+            self._move(row)
+        elif _REPEATING.match(kind):
+            notes.left_out["repeats other rows"] += 1
+        else:
+            notes.unknown_kinds.update([] if _KNOWN.match(kind) else [kind])
+            self._aside(row, kind, row.fields)
+
+    def _say(self, row: kit.Row, value: JsonObject, own_id: JsonValue, paid: JsonObject | None = None) -> None:
+        """Store a message, with the call that it cost."""
+        message, before = self._message(value), self._here()
+        if value.get("role") == "assistant":
+            message |= {**self._model_of(paid or {}), **({"usage": _tokens(paid)} if paid else {})}
+        entry, extra = kit.message_entry(message, value, row.line, self.chain.notes)
+        extra = {**without(value, *_READ), **extra}
+        entry_id = self._add(row, kit.with_response(entry, FORMAT, value.get("step")), extra, own_id)
+        if entry.kind == MESSAGE:
+            self.said.append(_Said(entry_id, entry.role == "user" and _is_own(value), before))
+
+    def _message(self, value: JsonObject) -> JsonObject:
+        """Return a message of the program as one of ours."""
+        parts, note = [_part(part) for part in blocks_of(value.get("content"))], _text(value, "note")
+        if note:
+            text = fields_of(parts[0]).get("text") if len(parts) == 1 else None
+            parts = [] if isinstance(text, str) else parts
+            parts.append({"type": "text", "text": f"{text}\n{note}" if isinstance(text, str) else note})
+        calls = [_call(call) for _, call in objects_in(value.get("toolCalls"))]
+        chat: JsonObject = {"role": value.get("role"), "content": parts, "tool_call_id": value.get("toolCallId")}
+        chat |= {"tool_calls": calls} if calls else only(value, "isError")
+        message = message_from_chat(chat, self.tools)
+        self.tools |= calls_in(message)
+        return without(message, "tool_call_id")
+
+    def _add(self, row: kit.Row, entry: NewEntry, beside: JsonObject, own_id: JsonValue = None) -> str:
+        """Store an entry, under an id of its own if that is free."""
+        entry_id = own_id if kit.is_name(own_id) and own_id not in self.chain.lines else None
+        moment = kit.read_moment(row.fields.get("time"))
+        if row.line <= self.copied:
+            self.repeated += [replace(call, at_us=moment) for call in entry.calls]
+            entry = replace(entry, calls=(), unpaid=True)
+        line = max(row.line, self.chain.lines.get(self.chain.leaf or "", 0))
+        return self.chain.add(entry, line, beside=beside, entry_id=entry_id, created_us=moment)
+
+    def _aside(self, row: kit.Row, kind: str, fields: JsonObject, name: str = "") -> str:
+        """Store a row outside the conversation, with the call that it reports, of this name."""
+        entry = kit.plain_entry(kit.entry_kind("kimi.", kind), without(fields, "type"))
+        if kind == "usage.record":
+            call_id = made_id(FORMAT, name or f"{self.began_us}:{entry.payload}")
+            names = {"provider": "", "model": "", **self._model_of(fields), "call_id": call_id}
+            names["purpose"] = "compaction" if self.request.get("kind") == "compaction" else "turn"
+            entry = kit.with_call(entry, _tokens(fields), self.chain.notes, row.line, **names)
+        return self._add(row, entry, {})
+
+    def _model_of(self, fields: JsonObject) -> dict[str, str]:
+        """Return the provider and the model of a call: those of the request, or else its short name."""
+        names = {"model": fields.get("model"), **only(self.request, "provider", "model")}
+        return {name: text for name, value in names.items() if (text := kit.one_text(value, 160))}
+
+    def _move(self, row: kit.Row) -> None:
+        """Go back to a line, or before the last messages of a person, or begin anew."""
+        line, count = len(self.places), row.fields.get("count")
+        base = 0 if row.type == "context.clear" else fields_of(row.fields.get("base")).get("line")
+        users = [message for message in self.said[self.summarized :] if message.is_users]
+        place = self._here() if line == self.undone else None
+        if row.type != "context.undo" and type(base) is int and 0 <= base < line:
+            place, self.undone = self.places[base], line + 1
+        elif place is None and type(count) is int and 0 < count <= len(users):
+            place = users[-count].before
+        if place is None:
+            self.chain.notes.repair(row.line, "goes back to a place that is not there; nothing was taken back")
+        else:
+            self.chain.leaf, self.chain.linked = place.leaf, place.linked
+            del self.said[place.messages :]
+            self.summarized = min(self.summarized, place.messages)
+        self._aside(row, row.type, row.fields)
+
+    def _compact(self, row: kit.Row) -> None:
+        """Store a compaction: words of people stay before the summary, in older files the last messages behind it."""
+        fields, old = row.fields, row.fields.get("summary")
+        summary = message_text({"content": fields.get("contextSummary") or fields_of(old).get("content", old)})
+        mark = self._aside(row, row.type, without(fields, "contextSummary"))
+        body: JsonObject = {"summary": summary, "tokensBefore": fields.get("tokensBefore")}
+        kept, head, count = map(fields.get, ("keptUserMessageCount", "keptHeadUserMessageCount", "compactedCount"))
+        before, behind = [], []
+        if type(kept) is int and kept >= 0 and fields.get("legacyTail") is not True:
+            users = [message for message in self.said if message.is_users]
+            first = min(head, kept) if type(head) is int and head > 0 else 0
+            before = [*users[:first], *users[max(first, len(users) - kept + first) :]][: self.pins_left]
+            self.pins_left -= len(before)
+            body |= {"pinnedEntryIds": [message.entry_id for message in before], "firstKeptEntryId": mark}
+            body |= {BASE: None, RANGES: [Range(mark, mark, None).as_json]}
+        else:
+            behind = self.said[count:] if type(count) is int and count >= 0 else []
+            body["firstKeptEntryId"] = behind[0].entry_id if behind else ""
+        entry_id = self._add(row, replace(kit.plain_entry(COMPACTION, body), references=()), {})
+        self.said = [*before, _Said(entry_id, is_users=False, before=_Place()), *behind]
+        self.summarized = len(before) + 1
+
+
+def _event(row: kit.Row) -> tuple[str, JsonObject]:
+    """Return the type of a row, or of the event of an answer that it holds, and the event."""
+    event = fields_of(row.fields.get("event"))
+    return _text(event, "type") if row.type == "context.append_loop_event" else row.type, event
+
+
+def _text(fields: JsonObject, name: str) -> str:
+    return kit.one_text(fields.get(name)) or ""
+
+
+def _tokens(fields: JsonObject) -> JsonObject:
+    usage: JsonObject = {_TOKENS.get(name, name): count for name, count in fields_of(fields.get("usage")).items()}
+    return usage if (read := read_reported(usage)).oddities else usage_json(read)
+
+
+def _is_own(value: JsonObject) -> bool:
+    """Return whether a person said a message, or called a command that did."""
+    origin = fields_of(value.get("origin"))
+    return origin.get("kind", "user") == "user" or origin.get("trigger") == "user-slash"
+
+
+def _call(call: JsonObject) -> JsonValue:
+    arguments = call.get("arguments", call.get("args")) or {}
+    return {"id": call.get("id", call.get("toolCallId")), "function": {**only(call, "name"), "arguments": arguments}}
+
+
+def _part(value: JsonValue) -> JsonValue:
+    """Return a part of a message as one of ours; of another type as it is."""
+    part = fields_of(value)
+    image, seal = fields_of(part.get("imageUrl")), part.get("encrypted")
+    if part.get("type") == "think":
+        return {"type": "thinking", "thinking": part.get("think"), **({"thinkingSignature": seal} if seal else {})}
+    return {"type": "image_url", "image_url": only(image, "url")} if image else value
+
+
+def _is_blank(value: JsonValue) -> bool:
+    part = fields_of(value)
+    text = part.get("think", part.get("text"))
+    return isinstance(text, str) and not text.strip() and "encrypted" not in part
+
+
+def parse_kimi(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -> kit.ParsedSession | None:
+    """Return the session of the rows of an agent.
+
+    The rows of an answer that is not over are held back, and noted, unless ``take_all``.
+    Raises `UnreadableFile` if the first row of the file is not one of Kimi Code.
+    """
+    about, rows = (rows[0].fields, rows[1:]) if rows[0].type == SESSION else ({}, rows)
+    file = kit.one_text(about.get("file")) or "the file"
+    if not rows or rows[0].type != "metadata" or "protocol_version" not in rows[0].fields:
+        raise UnreadableFile(f"{file} is not a session of Kimi Code: it does not begin like one; nothing was imported")
+    state, name, agent = fields_of(about.get("state")), about.get("session"), about.get("agent")
+    began_us, version = kit.read_moment(rows[0].fields.get("created_at")), _text(rows[0].fields, "protocol_version")
+    root = session_id = name if kit.is_name(name) else made_id(FORMAT, file, str(began_us))
+    notes.left_out["is about the session"] += 1 + bool(about)
+    parent, payer, main = None, None, state
+    if kit.is_name(agent) and agent != "main":
+        above = fields_of(fields_of(state.get("agents")).get(agent)).get("parentAgentId")
+        parent = kit.TaskOf(f"{root}:{above}" if kit.is_name(above) and above != "main" else root, agent)
+        session_id, main = f"{root}:{agent}", {}
+    # A title is by a person or not.
+    source, titles = main.get("forkedFrom"), {main.get("isCustomTitle") is True: kit.one_text(main.get("title"))}
+    copied = max((row.line for row in rows if row.type == "forked"), default=0) if kit.is_name(source) else 0
+    reading = _Reading(kit.Chain(session_id, notes), began_us, copied, 20 * len(rows) + 1000)
+    for row in rows[1:]:
+        reading.read(row)
+    if take_all and reading.step:
+        reading.settle(is_over=False)
+    for row in reading.step:
+        notes.hold_back(row.line)
+    new = partial(kit.imported_session, format_name=FORMAT, name=file, notes=notes, cwd=kit.one_text(state.get("cwd")))
+    about, created = {"state": without(main, "agents")}, kit.read_moment(main.get("createdAt")) or began_us
+    session = new(session_id, document=about, created_us=created, parent=parent, auto_title=titles.get(False))
+    if reading.repeated:
+        bill = new(str(source), document={}, created_us=began_us)
+        payer = kit.SessionPart(FORMAT, version, bill, (), calls=tuple(reading.repeated), is_payer=True)
+    parsed = reading.chain.parsed(FORMAT, version, session, is_rewritten=False)
+    return replace(parsed, parent=parent, name=titles.get(True), restates=True, earlier=reading.earlier, payer=payer)
+
+
+read_kimi = partial(GatheredReader, parse_kimi)

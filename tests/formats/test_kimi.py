@@ -1,0 +1,312 @@
+"""Sessions of Kimi Code: files of the program itself, whose contexts are the messages that it sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flue_py
+from flue_py.core.sessions import check_imported_session, checked_imported_entries
+from flue_py.errors import UnreadableFile
+from flue_py.formats.kimi import looks_like_kimi, parse_kimi, read_kimi
+from flue_py.formats.kit import Notes, ParsedSession, ParseReport, Row, read_lines
+from tests.effort import examples
+from tests.formats.transcripts import all_seen, as_lines, import_file, import_lines, rows_are_accounted_for
+from tests.formats.trees import document
+from tests.programs.made import unpack
+from tests.tables import inputs
+
+pytestmark = pytest.mark.anyio
+
+HEADER = {"type": "metadata", "protocol_version": "1.5", "created_at": 1_795_897_000_000}
+PLACE = "sessions/wd_x_1/session_1/agents/main/wire.jsonl"
+
+
+class Made:
+    """The files of the program, and the messages that it sent."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = unpack("kimi-code-2.1.0", folder) / "home"
+        told = json.loads((folder / "sent.json").read_text())
+        self.sent: list[list[dict[str, Any]]] = told["sent"]
+        self.names: dict[str, str] = told["names"]
+
+    def file(self, session: str, agent: str = "main") -> Path:
+        """Return the file of an agent."""
+        (file,) = self.home.glob(f".kimi-code/sessions/*/{self.names[session]}/agents/{agent}/wire.jsonl")
+        return file
+
+    def last_sent(self, text: str) -> list[tuple[str, str]]:
+        """Return the messages of the last request whose last words of a person are these."""
+        requests = [messages for messages in self.sent if text in _of_people(messages)[-1][1]]
+        return _of_people(requests[-1])
+
+
+def _of_people(messages: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Return roles and texts, without the notes of the program, which stand behind each other in any order."""
+    texts = [(message["role"], _text(message)) for message in messages]
+    return [(role.replace("toolResult", "tool"), text) for role, text in texts if "<system-reminder>" not in text]
+
+
+def _text(message: dict[str, Any]) -> str:
+    content = message.get("content") or ""
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
+
+def row(kind: str, /, **fields: Any) -> dict[str, Any]:
+    return {"type": kind, "agentId": "main", **fields, "time": 1_795_897_000_100}
+
+
+def said(text: str, **fields: Any) -> dict[str, Any]:
+    message = {"role": "user", "content": [{"type": "text", "text": text}], "toolCalls": [], **fields}
+    return row("context.append_message", message=message)
+
+
+def event(kind: str, step: str, /, **fields: Any) -> dict[str, Any]:
+    name = "uuid" if kind.startswith("step") else "stepUuid"
+    return row("context.append_loop_event", event={"type": kind, name: step, **fields})
+
+
+def answered(step: str, text: str, **fields: Any) -> list[dict[str, Any]]:
+    usage = {"inputOther": 10, "output": 5, "inputCacheRead": 3, "inputCacheCreation": 0}
+    return [
+        event("step.begin", step),
+        row("llm.request", kind="loop", provider="kimi", model="k2", modelAlias="k"),
+        row("usage.record", model="k", usage=usage, usageScope="turn"),
+        event("content.part", step, part={"type": "text", "text": text}),
+        event("step.end", step, finishReason="end_turn", usage=usage),
+    ]
+
+
+TALK = [HEADER, said("One.", id="u1"), *answered("a1", "First."), said("Two.", id="u2"), *answered("a2", "Second.")]
+
+
+def parsed(*rows: Any, take_all: bool = True) -> tuple[ParsedSession, ParseReport]:
+    notes = Notes("row")
+    lines = [Row(number, "", fields) for number, fields in enumerate(rows, 1)]
+    session = parse_kimi(lines, notes, take_all)
+    assert session is not None
+    return session, notes.report()
+
+
+def path_of(session: ParsedSession) -> list[str | None]:
+    by_id = {entry.id: entry for entry in session.entries}
+    path, at = [], session.leaf
+    while at is not None:
+        path.append(at)
+        at = by_id[at].parent_id
+    return path[::-1]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return Made(tmp_path_factory.mktemp("kimi"))
+
+
+async def test_the_files_of_the_program_give_its_contexts_its_bill_and_its_names(made: Made) -> None:
+    async with flue_py.open(":memory:") as store:
+        reports = [await import_file(store, file) for file in sorted(made.home.rglob("wire.jsonl"))]
+        seen = await all_seen(store)
+        names = {name: made.names[name] for name in ("plain", "agent", "fork", "edited")}
+        infos = {name: (await store.find_session(session)).info for name, session in names.items()}
+        links = await (await store.find_session(names["agent"])).tasks.links()
+        assert (await store.verify()).problems == []
+    assert [(report.skipped, report.repaired, dict(report.unknown_kinds)) for report in reports] == [((), (), {})] * 5
+    # A compaction is two entries.
+    compactions = [int(report.added > 50) for report in reports]
+    assert sum(compactions) == 1
+    pairs = zip(reports, compactions, strict=True)
+    assert all(rows_are_accounted_for(report, several_entries=count) for report, count in pairs)
+    # 1020 for calls of tools, 1412 for what follows them, 2030 for a plain answer, 3070 for the compaction.
+    assert {name: seen[session].spent_tokens for name, session in names.items()} == {
+        "plain": 1020 + 1412 + 2 * 2030,
+        "agent": 1020 + 1412,
+        "fork": 2030,
+        "edited": 1020 + 1412 + 7 * 2030 + 3070,
+    }
+    assert seen[f"{names['agent']}:agent-0"].spent_tokens == 1020 + 1412
+    assert [(link.child_id, link.task_id) for link in links] == [(f"{names['agent']}:agent-0", "agent-0")]
+    titles = {name: (info.title, info.auto_title) for name, info in infos.items()}
+    assert titles == {
+        "plain": ("Renamed", None),
+        "agent": (None, None),
+        "fork": (None, f"Fork: {names['plain']}"),
+        "edited": ("A title of a person", None),
+    }
+    assert {info.cwd for info in infos.values()} == {"/tmp/kimi/m1/work"}
+    for name, text in (("plain", "And now?"), ("fork", "Go on in the fork.")):
+        context = _of_people(seen[names[name]].context)
+        assert context[:-1] == made.last_sent(text)
+    assert _of_people(seen[f"{names['agent']}:agent-0"].context)[:-1] == made.last_sent("1\tBBB")
+    first = seen[names["plain"]].context[3]
+    assert [part["type"] for part in first["content"]] == ["thinking", "text", "toolCall", "toolCall"]
+    assert (first["provider"], first["model"]) == ("openai", "made-up")
+
+
+async def test_what_was_taken_back_is_a_branch_and_a_compaction_keeps_the_words_of_people(made: Made) -> None:
+    async with flue_py.open(":memory:") as store:
+        await import_file(store, made.file("edited"))
+        seen = (await all_seen(store))[made.names["edited"]]
+    sent = made.last_sent("At the end.")
+    kept, (_, summary), *after = sent
+    context = [(message["role"], _text(message) or message.get("summary", "")) for message in seen.context]
+    context = [(role, text) for role, text in context if "<system-reminder>" not in text]
+    # The program joins messages of a person that stand together; the words around a summary are ours.
+    assert "\n\n".join(text for _, text in context[:4]) == kept[1]
+    assert context[4][1].endswith(summary)
+    assert context[5:-1] == after
+    texts = [payload for *_, payload, _ in seen.entries.values() if '"The third."' in payload]
+    assert len(texts) == 1
+    assert not any("third" in text for _, text in context)
+
+
+async def test_a_file_that_grows_row_by_row_ends_like_the_whole_one(made: Made, tmp_path: Path) -> None:
+    for name in ("edited", "agent"):
+        lines = made.file(name).read_bytes().splitlines(keepends=True)
+        async with flue_py.open(":memory:") as store:
+            await import_lines(store, tmp_path, lines, f"whole/{PLACE}")
+            (whole,) = (await all_seen(store)).values()
+        async with flue_py.open(":memory:") as store:
+            for end in range(1, len(lines) + 1):
+                await import_lines(store, tmp_path, lines[:end], f"grown/{PLACE}")
+            assert (await import_lines(store, tmp_path, lines, f"grown/{PLACE}")).added == 0
+            (grown,) = (await all_seen(store)).values()
+        assert grown == whole
+
+
+async def test_an_answer_that_was_taken_before_it_was_over_is_replaced(tmp_path: Path) -> None:
+    lines = as_lines(TALK)
+    async with flue_py.open(":memory:") as store:
+        for end in range(2, len(lines) + 1):
+            await import_lines(store, tmp_path, lines[:end], PLACE, finish=True)
+        seen = (await all_seen(store))["session_1"]
+    assert [_text(message) for message in seen.context] == ["One.", "First.", "Two.", "Second."]
+    assert seen.spent_tokens == 36
+
+
+async def test_the_calls_that_a_fork_repeats_are_those_of_its_source(tmp_path: Path) -> None:
+    fork = PLACE.replace("session_1", "session_2")
+    state = tmp_path / "sessions/wd_x_1/session_2/state.json"
+    state.parent.mkdir(parents=True)
+    state.write_text(json.dumps({"forkedFrom": "session_1", "title": "Fork", "isCustomTitle": False}))
+    copied = [*TALK, row("forked"), said("Three."), *answered("a3", "Third.")]
+    for order in ((PLACE, fork), (fork, PLACE)):
+        async with flue_py.open(":memory:") as store:
+            for place in order:
+                await import_lines(store, tmp_path, as_lines(TALK if place == PLACE else copied), place)
+            seen = await all_seen(store)
+        assert {name: each.spent_tokens for name, each in seen.items()} == {"session_1": 36, "session_2": 18}
+
+
+def test_undo_clear_and_older_compactions_move_as_in_the_program() -> None:
+    session, report = parsed(*TALK, row("context.undo", count=1), said("Other.", id="u3"))
+    assert path_of(session)[:2] == ["u1", "a1"]
+    assert path_of(session)[-1] == "u3"
+    session, _ = parsed(*TALK, row("context.clear"), said("New.", id="u3"))
+    assert len(path_of(session)) == 2  # the row that cleared it, and the message
+    session, report = parsed(*TALK, row("context.undo", count=3), row("agent.switched", base={"line": 99}))
+    assert [note.line for note in report.repaired] == [14, 15]
+    compacted = row("context.apply_compaction", summary="Short.", compactedCount=2, tokensBefore=9)
+    session, report = parsed(*TALK, compacted, row("context.undo", count=1), said("More.", id="u3"))
+    (body,) = [json.loads(entry.payload) for entry in session.entries if entry.kind == "compaction"]
+    assert (body["summary"], body["firstKeptEntryId"]) == ("Short.", "u2")
+    assert report.repaired == ()
+    switched = row("agent.switched", branch="b1", base={"branch": "main", "line": 7}, legacyUndoLine=15)
+    session, _ = parsed(*TALK, switched, row("context.undo", count=1), said("Other.", id="u3"))
+    assert path_of(session)[:2] == ["u1", "a1"]
+    assert "u2" not in path_of(session)
+
+
+def test_results_failures_and_unknown_rows_are_kept() -> None:
+    called = event("tool.call", "a1", uuid="c", toolCallId="t1", name="Bash", args={"command": "ls"})
+    result = event("tool.result", "", parentUuid="c", toolCallId="t1", result={"output": "no", "isError": True})
+    image = {"type": "image_url", "imageUrl": {"url": "data:image/png;base64,AAAA"}}
+    rows = [event("step.begin", "a1"), called, said("Meanwhile."), result, event("step.end", "a1")]
+    session, report = parsed(HEADER, said("Go.", content=[image]), *rows, row("future.thing", a=1), row("x"))
+    messages = [json.loads(entry.payload) for entry in session.entries if entry.kind == "message"]
+    assert messages[0]["content"] == [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]
+    assert (messages[2]["toolName"], messages[2]["isError"], _text(messages[2])) == ("Bash", True, "no")
+    assert _text(messages[3]) == "Meanwhile."
+    assert report.unknown_kinds == {"future.thing": 1, "x": 1}
+    failed = [event("step.begin", "a2"), event("step.end", "a2", finishReason="error")]
+    _, report = parsed(HEADER, *failed)
+    assert report.left_out == {"is about the session": 1, "is an answer without words": 2}
+    _, report = parsed(*TALK, event("step.begin", "a3"), row("llm.request"), take_all=False)
+    assert (report.held_back, report.held_back_from) == (2, 14)
+
+
+@inputs(
+    ("head", "is_one"),
+    [
+        (document(HEADER), True),
+        (b'{"type": "metadata", "protocol_version": "1.4", "created_at": 1}', True),
+        (b'{"type": "metadata", "protocol_version": "1.9"}\n', False),
+        (b'{"role": "_checkpoint", "id": 0}\n', False),
+        (b"", False),
+    ],
+)
+def test_the_beginning_of_a_file_tells_it_from_others(head: bytes, is_one: bool) -> None:
+    assert looks_like_kimi(head) is is_one
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 20) | st.sampled_from(["", "u1", "a1", "t1", "\ud800", "text", "tool"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["type", "role", "content", "text", "id", "uuid", "toolCalls", "toolCallId", "args", "line"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=8,
+)
+TYPES = ["context.append_message", "context.append_loop_event", "context.apply_compaction", "context.undo", "forked",
+         "context.clear", "agent.switched", "usage.record", "llm.request", "metadata", "turn.prompt"]  # fmt: skip
+EVENTS = st.fixed_dictionaries(
+    {"type": st.sampled_from(["step.begin", "step.end", "content.part", "tool.call", "tool.result"]) | VALUES},
+    optional=dict.fromkeys(("uuid", "part", "toolCallId", "result", "usage", "args", "name", "parentUuid"), VALUES),
+)
+FIELDS = ("message", "usage", "count", "base", "summary", "contextSummary", "compactedCount", "keptUserMessageCount",
+          "keptHeadUserMessageCount", "legacyTail", "legacyUndoLine", "time", "model", "modelAlias")  # fmt: skip
+ROWS = st.fixed_dictionaries(
+    {"type": st.sampled_from(TYPES)}, optional={"event": EVENTS | VALUES} | dict.fromkeys(FIELDS, VALUES)
+)
+
+
+@given(st.lists(ROWS, max_size=8), st.booleans())
+@examples(150)
+def test_no_value_in_a_row_is_fatal(rows: list[Any], take_all: bool) -> None:
+    session, report = parsed(*TALK, *rows, *TALK[1:], take_all=take_all)
+    check_imported_session(session.session)
+    checked_imported_entries(session.entries)
+    names: set[str | None] = {None}
+    for entry in session.entries:
+        assert (entry.parent_id in names, entry.id in names) == (True, False)
+        names.add(entry.id)
+    assert session.leaf in names
+    assert report.held_back == 0
+
+
+@inputs("data", [b"", b"null", b"{}", b'{"type":"metadata"}\n', document({"type": "x", "protocol_version": "1"})])
+def test_what_is_no_session_is_refused_in_one_line(data: bytes) -> None:
+    with pytest.raises(UnreadableFile, match=r"nothing was imported$"):
+        read_lines(read_kimi("wire.jsonl"), [data])
+
+
+async def test_a_row_that_would_begin_a_session_and_deep_values_do_no_harm(tmp_path: Path) -> None:
+    deep = b'{"type":"x","v":' + b"[" * 5000 + b"]" * 5000 + b"}\n"
+    lines: Sequence[bytes] = [*as_lines(TALK), deep, *as_lines([{"type": "session", "session": "evil"}, said("End.")])]
+    async with flue_py.open(":memory:") as store:
+        await import_lines(store, tmp_path, lines, PLACE)
+        seen = await all_seen(store)
+    assert list(seen) == ["session_1"]
+    assert len(seen["session_1"].context) == 5
