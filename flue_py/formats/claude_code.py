@@ -49,7 +49,7 @@ def looks_like_claude_code(first_bytes: bytes, path: str) -> bool:
         if row is None or not isinstance(row.get("type"), str):
             continue
         message = row.get("message")
-        is_row = "parentUuid" in row and ("sessionId" in row or "isSidechain" in row)
+        is_row = "parentUuid" in row and ("sessionId" in row or "isSidechain" in row) and "systemPayload" not in row
         if is_row and isinstance(message, dict) and row["type"] in ("user", "assistant"):
             if "content" in message:
                 return True

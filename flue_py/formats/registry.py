@@ -111,11 +111,7 @@ OTHERS = (
         "OpenHands",
         ("~/.openhands/conversations/*/base_state.json", "~/.openhands/sessions/*/events/*.json"),
     ),
-    Program(
-        "Qwen Code",
-        ("~/.qwen/projects/*/chats/*.jsonl", "~/.qwen/projects/*/subagents/**/*.jsonl", "~/.qwen/tmp/*/chats/*.json*"),
-        rb'([^\n]*\n){0,50}?\{[^\n{}]*"message": ?\{"role": ?"(user|model)", ?"parts": ?\[',
-    ),
+    Program("Qwen Code (older sessions)", ("~/.qwen/tmp/*/chats/*.json*",)),
     Program("Zed", _in(_DATA, "[zZ]ed/threads/threads.db")),
 )  # fmt: skip
 """By name. The order does not matter: no file has two signs."""
@@ -342,6 +338,11 @@ _PROGRAMS = (
     _ours("flue", "flue", "tree", _JSON),
     _ours("fuseraft-repl", "fuseraft", None, _JSON, ("~/.fuseraft/repl-sessions",)),
     _ours("fuseraft-run", "fuseraft", None, _JSON, ("~/.fuseraft/sessions",)),
+    replace(
+        _ours("qwen-code", "qwen_code", places=("~/.qwen/projects",)),
+        before=f"{__package__}.qwen_code:read_about",
+        beside=f"{__package__}.qwen_code:about_beside",
+    ),
 )
 _LISTS = (
     _ours("anthropic", "lists", "context", _LIST),
