@@ -82,11 +82,7 @@ OTHERS = (
         ),
     ),
     Program("Droid", ("~/.factory/sessions/**/*.jsonl",), rb'\s*\{"type": ?"session_start"'),
-    Program(
-        "Gemini CLI",
-        ("~/.gemini/tmp/*/chats/**/*.json*", "~/.gemini/tmp/*/checkpoint-*.json"),
-        rb'\s*\{[^{}\[\]]{0,400}"projectHash"',
-    ),
+    Program("Gemini CLI (saved chats)", ("~/.gemini/tmp/*/checkpoint-*.json",)),
     Program("Goose", _in((*_DATA, "~/.config"), "goose/sessions/*.db", "goose/sessions/*.jsonl")),
     Program("Grok CLI", ("~/.grok/sessions/**/*.jsonl",)),
     Program("Hermes", ("~/.hermes/state.db", "~/.hermes/sessions/*.json*")),
@@ -334,6 +330,10 @@ _PROGRAMS = (
         _ours("kimi", "kimi", places=("~/.kimi-code/sessions",)),
         beside=f"{__package__}.kimi:state_beside",
         gather=f"{__package__}.kimi:gather_kimi",
+    ),
+    replace(
+        _ours("gemini-cli", "gemini_cli", None, _LIST, ("~/.gemini/tmp",)),
+        before=f"{__package__}.gemini_cli:read_place",
     ),
     _ours("flue", "flue", "tree", _JSON),
     _ours("fuseraft-repl", "fuseraft", None, _JSON, ("~/.fuseraft/repl-sessions",)),
