@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
-from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -20,7 +19,7 @@ from flue_py.errors import UnreadableFile
 from flue_py.formats import kit
 from flue_py.formats.gathered import read_beside, states_of
 from flue_py.providers.anthropic import messages_from_anthropic
-from flue_py.providers.base import fields_of, listed, objects_in, only, without
+from flue_py.providers.base import fields_of, objects_in, only, without
 from flue_py.providers.openai_chat import calls_in
 
 # A document is a list of Anthropic's messages that is written anew each time. Other files stand beside it: the header
@@ -97,100 +96,65 @@ def read_before(path: Path, reader: ClineReader, lines: object) -> Iterator[None
     return iter(())
 
 
-def parse_cline(
-    data: bytes, name: str = "the file", path: str = "", beside: Mapping[str, bytes] | None = None
-) -> kit.ParsedSession:
+def parse_cline(data: bytes, name: str, path: str, beside: Mapping[str, bytes]) -> kit.ParsedSession:
     """Return the session in a document, given its path and the files beside it. Raises `UnreadableFile`. O(size)."""
     notes, values = kit.Notes("item"), dict[str, JsonValue]()
-    for kind, raw in (beside or {}).items():
+    for kind, raw in beside.items():
         try:
             values[kind] = kit.read_document(raw, notes, f"the {kind} beside it")
         except UnreadableFile as error:
             notes.repair(0, str(error).removesuffix("; nothing was imported"))
     if data.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
-        return _task(kit.read_items(data, notes, name, ()), _Source(name, path, values, notes))
-    return _session(kit.read_object(data, notes, name), _Source(name, path, values, notes))
+        return _task(kit.read_items(data, notes, name, ()), name, path, values, notes)
+    return _session(kit.read_object(data, notes, name), name, values, notes)
 
 
-class _Source(Struct):
-    """A document: its name and path, the values of the files beside it, and the notes on it."""
-
-    name: str
-    path: str
-    beside: Mapping[str, JsonValue]
-    notes: kit.Notes
-
-    def session(self, reading: _Reading, parent: JsonValue, about: JsonObject, **fields: Any) -> kit.ParsedSession:  # noqa: ANN401
-        """Return what was read, as the task of a ``parent`` if there is one, with the fields beside the messages."""
-        session_id = reading.chain.session_id
-        sizes = {key: len(kit.plain_entry(FORMAT, value).payload) for key, value in about.items()}
-        kept = {key: value for key, value in about.items() if value and sizes[key] <= _LONGEST_FIELD}
-        if max(sizes.values(), default=0) > _LONGEST_FIELD:
-            self.notes.repair(0, f"a field of more than {_LONGEST_FIELD} characters beside the messages is left out")
-        task = None
-        if kit.is_name(parent) and parent != session_id:
-            task = kit.TaskOf(parent, session_id.removeprefix(f"{parent}__"))
-        new = kit.imported_session(session_id, FORMAT, self.name, kept, self.notes, parent=task, **fields)
-        parsed = reading.chain.parsed(FORMAT, "1", new)
-        return replace(parsed, parent=task, earlier=reading.earlier, restates=True)
-
-
-def _session(document: JsonObject, source: _Source) -> kit.ParsedSession:
+def _session(document: JsonObject, name: str, beside: JsonObject, notes: kit.Notes) -> kit.ParsedSession:
     """Return a session of the command line."""
-    session_id, notes = document.get("sessionId"), source.notes
+    session_id, header = document.get("sessionId"), fields_of(beside.get("header"))
     if not kit.is_name(session_id) or not isinstance(document.get("messages"), list):
-        raise UnreadableFile(f"{source.name} is no session of Cline: it has no id or no messages; nothing was imported")
-    items, reading = kit.items_of(document["messages"], notes), _Reading(kit.Chain(session_id, notes))
-    state = fields_of(source.beside.get("compaction"))
-    count = state.get("source_message_count")
+        raise UnreadableFile(f"{name} is no session of Cline: it has no id or no messages; nothing was imported")
+    items, state = kit.items_of(document["messages"], notes), fields_of(beside.get("compaction"))
+    reading, count = _Reading(kit.Chain(session_id, notes)), state.get("source_message_count")
     for place, item in enumerate(items, 1):
         reading.read(item)
         if place == count:
             reading.compact(state, items[:place])
     if state and (type(count) is not int or not 0 < count <= len(items)):
         notes.repair(0, "the compaction beside it is of another list; the context has all messages")
-    header = fields_of(source.beside.get("header"))
-    about, began_us = without(document, "messages", "updated_at", "sessionId", "version"), reading.began_us
-    title = None
+    title, about = None, without(document, "messages", "updated_at", "sessionId", "version")
     if header.get("session_id") == session_id:
-        about["header"], began_us = header, kit.read_time(header.get("started_at"))
-        title = kit.one_text(fields_of(header.get("metadata")).get("title"), _LONGEST_TITLE)
+        title, about["header"] = fields_of(header.get("metadata")).get("title"), header
+    title = kit.one_text(title, _LONGEST_TITLE) or ""
     prompts = {_first_line(message) for message in ({"content": header.get("prompt")}, *(item.value for item in items))}
-    is_made = title is None or title in prompts or title.endswith(" (fork)")
-    names = {"auto_title": title if is_made else None, "cwd": kit.one_text(header.get("cwd")), "created_us": began_us}
-    parsed = source.session(reading, fields_of(document.get("origin")).get("parentThreadId"), about, **names)
-    return replace(parsed, name=None if is_made else title)
+    is_made = not title or title in prompts or title.endswith(" (fork)")
+    parent = fields_of(document.get("origin")).get("parentThreadId")
+    parsed = reading.parsed(name, parent, about, title if is_made else "", header.get("cwd"))
+    return replace(parsed, name=title if not is_made else None)
 
 
-def _task(items: kit.Items, source: _Source) -> kit.ParsedSession:
+def _task(items: kit.Items, name: str, path: str, beside: JsonObject, notes: kit.Notes) -> kit.ParsedSession:
     """Return a task of an extension. Its id is the name of its folder."""
-    folder = PurePath(source.path).parent.name
-    session_id = folder if kit.is_name(folder) else kit.list_session_id(FORMAT, source.name, items)
-    screen = [row for _, row in objects_in(source.beside.get("screen"))]
-    reading = _Reading(kit.Chain(session_id, source.notes), not _WITHOUT_CACHE.search(source.path))
-    reading.calls, cuts = _calls(screen, session_id), _cuts(screen)
+    folder, about = PurePath(path).parent.name, fields_of(beside.get("task"))
+    session_id = folder if kit.is_name(folder) else kit.list_session_id(FORMAT, name, items)
+    screen = [row for _, row in objects_in(beside.get("screen"))]
+    cuts, calls = _cuts(screen), _calls(screen, session_id)
+    reading = _Reading(kit.Chain(session_id, notes), not _WITHOUT_CACHE.search(path), calls)
     for item in items.items:
         reading.read(item)
         if item.index in cuts:
             reading.cut(item.index, *cuts[item.index])
     # The answers of others may only not have been written yet.
     reading.unanswered([call for call in reading.calls if call.get("cancelReason")])
-    about = fields_of(source.beside.get("task"))
-    folders = [found[1] for item in items.items[:1] if (found := _FOLDER.search(message_text(item.value)))]
-    return source.session(
-        reading,
-        about.get("parentTaskId"),
-        {"task": about},
-        auto_title=_first_line({"content": screen[0].get("text")}) or None if screen else None,
-        cwd=kit.one_text(about.get("workspace")) or kit.one_text(folders[0] if folders else None),
-        created_us=reading.began_us,
-    )
+    found = _FOLDER.search(message_text(items.items[0].value)) if items.items else None
+    title, cwd = _first_line({"content": screen[0].get("text")}) if screen else "", found[1] if found else None
+    return reading.parsed(name, about.get("parentTaskId"), {"task": about}, title, about.get("workspace") or cwd)
 
 
 def _first_line(message: JsonObject) -> str:
     """Return the title that the program makes of a prompt."""
-    text = message_text(message)
-    wrapped = _WRAPPED.search(text)
+    text = message_text(message).strip()
+    wrapped = _WRAPPED.match(text)
     line, _, _ = (wrapped[2] if wrapped else text).strip().partition("\n")
     return kit.one_text(line.strip(), _LONGEST_TITLE) or ""
 
@@ -199,22 +163,22 @@ def _calls(screen: Sequence[JsonObject], session_id: str) -> list[JsonObject]:
     """Return the calls that the screen shows: their numbers, models and times."""
     calls = []
     for row in screen:
-        if row.get("say") == "api_req_started" and isinstance(text := row.get("text"), str):
-            numbers = kit.decode_row(2, text.encode(errors="replace"), kit.Notes()) or {}
-            calls.append({**without(numbers, "request"), **_named(row), "ts": row.get("ts")})
-            calls[-1]["id"] = f"{session_id}:{row.get('ts')}"
+        if row.get("say") == "api_req_started":
+            numbers = kit.decode_row(2, str(row.get("text")).encode(errors="replace"), kit.Notes()) or {}
+            more = {"ts": row.get("ts"), "id": f"{session_id}:{row.get('ts')}"}
+            calls.append({**without(numbers, "request"), **_named(row), **more})
     return calls
 
 
 def _cuts(screen: Sequence[JsonObject]) -> Mapping[int, tuple[int, int]]:
     """Return the messages that are not sent any more, first and last, by the message behind which that was so."""
-    cuts: dict[int, tuple[int, int]] = {}
+    found: dict[tuple[int, int], int] = {}
     for row in screen:
-        at, ends = row.get("conversationHistoryIndex"), listed(row.get("conversationHistoryDeletedRange"))
-        first, last = ends if len(ends) == 2 else (None, None)
-        if type(at) is int and type(first) is int and type(last) is int and 0 <= first <= last < at:
-            cuts |= {} if (first, last) in cuts.values() else {at: (first, last)}
-    return cuts
+        match row.get("conversationHistoryIndex"), row.get("conversationHistoryDeletedRange"):
+            # The program keeps two messages, at most, of the beginning.
+            case int(at), [int(first), int(last)] if 0 <= first <= min(last, 2) and last < at:
+                found.setdefault((first, last), at)
+    return {at: ends for ends, at in found.items()}
 
 
 def _counted(numbers: JsonObject, *, holds_cache: bool) -> JsonObject | None:
@@ -239,52 +203,70 @@ class _Reading(Struct):
     tools: dict[str, str] = field(default_factory=dict)
     entries: dict[int, list[str]] = field(default_factory=dict)
     earlier: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    began_us: int | None = None
+
+    def parsed(self, name: str, parent: JsonValue, about: JsonObject, title: str, cwd: JsonValue) -> kit.ParsedSession:
+        """Return the session, as the task of a ``parent`` if there is one, with the fields beside its messages."""
+        chain, task = self.chain, None
+        sizes = {key: len(kit.plain_entry(FORMAT, value).payload) for key, value in about.items()}
+        kept = {key: value for key, value in about.items() if value and sizes[key] <= _LONGEST_FIELD}
+        if max(sizes.values(), default=0) > _LONGEST_FIELD:
+            chain.notes.repair(0, f"a field of more than {_LONGEST_FIELD} characters beside the messages is left out")
+        if kit.is_name(parent) and parent != chain.session_id:
+            task = kit.TaskOf(parent, chain.session_id.removeprefix(f"{parent}__"))
+        began_us = next((entry.created_us for entry in chain.entries if entry.created_us), None)
+        new = kit.imported_session(chain.session_id, FORMAT, name, kept, chain.notes, parent=task)
+        new = replace(new, auto_title=title or None, cwd=kit.one_text(cwd), created_us=began_us)
+        return replace(chain.parsed(FORMAT, "1", new), parent=task, earlier=self.earlier, restates=True)
 
     def read(self, item: kit.Item) -> None:
         """Add what a message says."""
         value, at_us = item.value, kit.read_moment(item.value.get("ts"))
-        self.began_us = self.began_us or at_us
-        role, kind = value.get("role"), kit.one_text(value.get("type")) or "message"
+        role, kind = value.get("role"), kit.one_text(value.get("type"), 60) or "message"
         if fields_of(value.get("metadata")).get("displayOnly") is True or value.get("isTruncationMarker") is True:
             kind = "shown"
         if kind != "message" or role not in ("user", "assistant"):
-            if kind != "shown":
-                self.chain.notes.unknown_kinds[kind] += 1
+            self.chain.notes.unknown_kinds.update([kind] if kind != "shown" else [])
             entry = kit.plain_entry(kit.entry_kind("cline.", kind), without(value, "ts"))
             self.chain.add(entry, item.index, created_us=at_us, is_link=False)
         elif value.get("isSummary") is True:
-            self._compact(
-                item, {"summary": message_text(value), "firstKeptEntryId": ""}, without(value, "content", "ts")
-            )
+            self._compact(item, {"summary": message_text(value), "firstKeptEntryId": ""}, without(value, "content"))
             self.chain.linked = self.chain.leaf or ""
         else:
             self._say(item, at_us)
 
     def _say(self, item: kit.Item, at_us: int | None) -> None:
-        value, usage, numbers = item.value, None, dict[str, JsonValue]()
+        """Add a message, known by the messages before it and its words; with its tokens, by these as well."""
+        value, chain, numbers, usage = item.value, self.chain, dict[str, JsonValue](), None
         if value["role"] == "assistant":
             metrics = fields_of(value.get("metrics"))
-            own = {**metrics, **fields_of(metrics.get("tokens")), "id": value.get("id")}
-            numbers = self._shown_call(at_us) or own
+            numbers = self._shown_call(at_us) or {**metrics, **fields_of(metrics.get("tokens")), "id": value.get("id")}
             usage = _counted(numbers, holds_cache=self.holds_cache)
         beside = without(value, "role", "content", "ts", "metrics")
+        if wrapped := _WRAPPED.match(message_text(value)):
+            beside["mode"] = wrapped[1]
         for message, extra in self._messages(value):
-            self._add(item, {**message, **_named(value)}, usage, numbers.get("id"), {**beside, **extra})
-            beside = {}
+            words, _ = kit.message_entry(without(message, "provider", "model"), value, item.index, kit.Notes())
+            name = known = made_id(chain.session_id, chain.linked, words.kind, words.payload)
+            if usage is not None:
+                message["usage"], name = usage, made_id(known, json.dumps(usage))
+                self.earlier[name] = (known,)
+            entry, noted = kit.message_entry(message, value, item.index, chain.notes)
+            entry, fields = kit.with_response(entry, FORMAT, numbers.get("id") or known), {**beside, **extra, **noted}
+            chain.add(entry, item.index, beside=fields, entry_id=name, created_us=at_us, is_link=False)
+            self.entries.setdefault(item.index, []).append(name)
+            chain.linked, beside = known, {}
 
     def _messages(self, value: JsonObject) -> Iterator[tuple[JsonObject, JsonObject]]:
         """Yield our messages of one of the program, as it is sent."""
-        content, mode = value.get("content"), ""
+        content = value.get("content")
         for _, block in objects_in(content):
             if isinstance(call := block.get("tool_use_id"), str):
                 self.tools.setdefault(call, kit.one_text(block.get("name")) or "")
-            if wrapped := _WRAPPED.fullmatch(str(block.get("text"))):
-                mode = wrapped[1]
-        sent = [_sent(block) for block in content] if isinstance(content, list) else content
-        for message, extra in messages_from_anthropic({"role": value["role"], "content": sent}, self.tools):
+        if isinstance(content, list):
+            content = [_sent(block) if isinstance(block, dict) else block for block in content]
+        for message, extra in messages_from_anthropic({"role": value["role"], "content": content}, self.tools):
             self.tools.update(calls_in(message))
-            yield message, {**extra, "mode": mode} if mode and message["role"] == "user" else extra
+            yield {**without(message, "provider"), **_named(value)}, extra
 
     def _shown_call(self, at_us: int | None) -> JsonObject | None:
         """Return the last call of the screen before an answer, of which the others have none."""
@@ -298,31 +280,14 @@ class _Reading(Struct):
     def unanswered(self, calls: Sequence[JsonObject]) -> None:
         """Add calls that failed or were broken off, if something was paid for them."""
         for call in calls:
-            usage = _counted(call, holds_cache=self.holds_cache)
-            if usage is not None:
+            if (usage := _counted(call, holds_cache=self.holds_cache)) is not None:
                 names = {name: str(call.get(name, "")) for name in ("provider", "model")}
                 entry, name = kit.plain_entry("cline.api_req_started", call), made_id(FORMAT, str(call["id"]))
                 entry = kit.with_call(entry, usage, self.chain.notes, 0, call_id=name, **names)
                 self.chain.add(entry, 0, created_us=kit.read_moment(call["ts"]), is_link=False)
 
-    def _add(
-        self, item: kit.Item, message: JsonObject, usage: JsonObject | None, call: JsonValue, beside: JsonObject
-    ) -> None:
-        """Add a message, known by the messages before it and its words; with its tokens, by these as well."""
-        chain, at_us = self.chain, kit.read_moment(item.value.get("ts"))
-        words = kit.message_entry(without(message, "provider", "model"), item.value, item.index, kit.Notes())[0]
-        name = known = made_id(chain.session_id, chain.linked, words.kind, words.payload)
-        if usage is not None:
-            message, name = {**message, "usage": usage}, made_id(known, json.dumps(usage))
-            self.earlier[name] = (known,)
-        entry, extra = kit.message_entry(message, item.value, item.index, chain.notes)
-        entry = kit.with_response(entry, FORMAT, call or known)
-        chain.add(entry, item.index, beside={**beside, **extra}, entry_id=name, created_us=at_us, is_link=False)
-        chain.linked = known
-        self.entries.setdefault(item.index, []).append(name)
-
-    def _entries(self, first: int, end: int) -> list[str]:
-        return [name for index in range(first, end) for name in self.entries.get(index, ())]
+    def _entries(self, first: int, end: int) -> Iterator[str]:
+        return (name for index in range(first, end) for name in self.entries.get(index, ()))
 
     def compact(self, state: JsonObject, items: Sequence[kit.Item]) -> None:
         """Add the compaction of these messages: the end of them is kept, or a list of its own."""
@@ -331,18 +296,17 @@ class _Reading(Struct):
         fields: JsonObject = {"summary": CUT, BASE: None}
         if about.get("kind") == "compaction_summary":
             fields, kept, first = {"summary": kit.one_text(about.get("summary")) or ""}, kept[1:], first + 1
-        names = self._entries(items[first].index, items[-1].index + 1) if 0 <= first < len(items) else []
+        names = self._entries(items[first].index, items[-1].index + 1) if 0 <= first < len(items) else iter(())
         words = [[only(value, "role", "content") for value in values] for values in (kept, [i.value for i in items])]
         if words[0] != words[1][max(first, 0) :]:
             messages = [message for value in kept if value.get("role") for message, _ in self._messages(value)]
             copies = [kit.message_entry(message, message, items[-1].index, self.chain.notes)[0] for message in messages]
-            names = [self.chain.add(copy, items[-1].index, is_link=False) for copy in copies]
-        self._compact(items[-1], {**fields, "firstKeptEntryId": names[0] if names else ""}, without(about, "summary"))
+            names = iter([self.chain.add(copy, items[-1].index, is_link=False) for copy in copies])
+        self._compact(items[-1], {**fields, "firstKeptEntryId": next(names, "")}, without(about, "summary"))
 
     def cut(self, index: int, first: int, last: int) -> None:
         """Add that messages are not sent any more, while those before them are."""
-        after = self._entries(last + 1, index + 1)
-        fields = {"summary": CUT, BASE: None, "firstKeptEntryId": after[0] if after else ""}
+        fields = {"summary": CUT, BASE: None, "firstKeptEntryId": next(self._entries(last + 1, index + 1), "")}
         self._compact(kit.Item(index, {}), {**fields, "pinnedEntryIds": [*self._entries(0, first)]}, {})
 
     def _compact(self, item: kit.Item, fields: JsonObject, beside: JsonObject) -> None:
@@ -356,17 +320,12 @@ class _Reading(Struct):
 def _named(value: JsonObject) -> JsonObject:
     """Return the provider and the model of an answer, as our messages name them."""
     model = fields_of(value.get("modelInfo")) if value.get("role", "assistant") == "assistant" else {}
-    names = {
-        "provider": model.get("provider") or model.get("providerId"),
-        "model": model.get("id") or model.get("modelId"),
-    }
-    return {key: name for key, name in names.items() if isinstance(name, str)}
+    names = (("provider", "provider"), ("provider", "providerId"), ("model", "id"), ("model", "modelId"))
+    return {ours: name for ours, theirs in names if isinstance(name := model.get(theirs), str)}
 
 
-def _sent(block: JsonValue) -> JsonValue:
+def _sent(block: JsonObject) -> JsonObject:
     """Return a block as it is sent: the user's text without its wrapper, and values that are not parts as JSON."""
-    if not isinstance(block, dict):
-        return block
     kind, data, content = block.get("type"), block.get("data"), block.get("content")
     if kind == "text" and (wrapped := _WRAPPED.fullmatch(str(block.get("text")))):
         return {**block, "text": wrapped[2]}

@@ -201,7 +201,7 @@ def test_messages_that_classic_cline_cut_are_not_in_the_context() -> None:
 
 def test_a_summary_of_roo_code_begins_the_context_anew() -> None:
     summary = said("user", "## Conversation Summary\nRead.", isSummary=True, condenseId="c", ts=9000)
-    session = parse_cline(json.dumps([*TASK, summary, said("user", "Go on", ts=9100)]).encode(), "x")
+    session = parse_cline(json.dumps([*TASK, summary, said("user", "Go on", ts=9100)]).encode(), "x", "", {})
     assert shown(session) == [("user", "[Context Summary]\n\n## Conversation Summary\nRead."), ("user", "Go on")]
 
 
@@ -277,14 +277,14 @@ def test_no_value_is_fatal(messages: list[Any], beside: Any) -> None:
 )
 def test_other_documents_are_refused(document: bytes) -> None:
     with pytest.raises(UnreadableFile):
-        parse_cline(document, "x")
+        parse_cline(document, "x", "", {})
 
 
 def test_deep_and_damaged_files_are_noted() -> None:
     deep = "[" * 900 + "]" * 900
     message = f'{{"role": "user", "content": [{{"type": "tool_result", "content": {deep}}}]}}'
     document = f'{{"sessionId": "s", "messages": [{message}]}}'
-    assert len(parse_cline(document.encode(), "x").entries) == 1
+    assert len(parse_cline(document.encode(), "x", "", {}).entries) == 1
     session = parse_cline(json.dumps(TASK).encode(), "x", "", {"screen": b"[{", "task": b"\xff"})
     assert len(session.report.repaired) >= 2
 
@@ -295,3 +295,31 @@ def test_files_of_the_program_are_told_apart() -> None:
     assert looks_like_cline(json.dumps(TASK).encode(), "C:\\tasks\\1\\api_conversation_history.json")
     assert not looks_like_cline(json.dumps(LAST[f"{SOURCE}/{SOURCE}.compaction.json"]).encode(), "/x/a.compaction.json")
     assert not looks_like_cline(json.dumps(SCREEN).encode(), "/x/ui_messages.json")
+
+
+async def test_files_beside_are_taken_for_no_session(tmp_path: Path) -> None:
+    path = task(tmp_path, "saoudrizwan.claude-dev", TASK, SCREEN, task_metadata={"files_in_context": []})
+    names = [name for name in write(tmp_path, LAST)[0].parent.iterdir() if "messages" not in name.name]
+    async with flue_py.open(":memory:") as store:
+        for other in (path.with_name("ui_messages.json"), path.with_name("task_metadata.json"), *names):
+            with pytest.raises(UnreadableFile):
+                await flue_py.import_file(store, other)
+
+
+def test_a_compaction_whose_messages_were_changed_keeps_copies_of_them_without_a_summary() -> None:
+    kept = [said("user", "Fix it. More", metadata={"kind": "compaction"}), said("assistant", "Yes, shorter.")]
+    state = json.dumps({"source_message_count": 2, "messages": kept}).encode()
+    document = json.dumps({"sessionId": "s", "messages": [*TASK[:2], said("user", "On")]}).encode()
+    session = parse_cline(document, "x", "", {"compaction": state})
+    assert [text for _, text in shown(session)] == ["Fix it. More", "Yes, shorter.", "On"]
+    other = parse_cline(document, "x", "", {"compaction": state.replace(b": 2", b": 9")})
+    assert len(shown(other)) == 3
+    assert "of another list" in other.report.repaired[0].text
+
+
+def test_a_title_that_nobody_said_is_a_name_that_people_gave() -> None:
+    document = json.dumps({"sessionId": "s", "messages": [said("user", '<user_input mode="act">Hi\nyou</user_input>')]})
+    for title, name in (("Hi", None), ("Work (fork)", None), ("Mine", "Mine")):
+        header = json.dumps({"session_id": "s", "metadata": {"title": title}}).encode()
+        session = parse_cline(document.encode(), "x", "", {"header": header})
+        assert (session.name, session.session.auto_title) == (name, None if name else title)
