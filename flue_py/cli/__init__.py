@@ -21,6 +21,7 @@ SECTIONS = {
         "demo": "Show a real session: tree, path, context, usage, deletion.",
         "import": "Import session files of other programs.",
         "export": "Export a session: for a program, or as a page.",
+        "report": "Write sessions as pages for people.",
         "resume": "Go on with a session in another program.",
         "skill": "Print the skill by which agents search sessions.",
         "bundle": "Write whole trees to one file.",
@@ -94,7 +95,6 @@ MODULES = {
 FORMER = {
     "transcript": "export markdown",
     "save": "export markdown --words-only",
-    "report": "export html",
     "snapshot": "export json",
     "path": "show --path",
     "conversation": "show --turns",

@@ -38,6 +38,7 @@ from flue_py.transfer.export import (
     place_in_home,
     transcripts_of_tasks,
     write_continuation,
+    write_pages,
     write_transcript,
 )
 from flue_py.transfer.export import transcript as transcript_of
@@ -262,6 +263,73 @@ async def _transcript_file(session: Session, output: str, leaf: LeafChoice, *, a
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# The report command.
+
+
+def _report_check(options: SimpleNamespace) -> None:
+    if options.show_all == (options.session is not None):
+        raise click.UsageError("name a SESSION, or give --all")
+    if not options.show_all and (options.choice != cli.SessionChoice() or options.tz is not None):
+        raise click.UsageError("options that choose sessions, and --tz, go with --all")
+
+
+@cli.command(check=_report_check)
+@click.argument("session", type=cli.SESSION, required=False)
+@click.option("--all", "show_all", is_flag=True, help="A folder of pages: a list of all sessions, and a page for each.")
+@click.option(
+    "--output", metavar="PATH", help="The folder, or of a SESSION the file (default: report, report-ID.html)."
+)
+@click.option("--overwrite", is_flag=True, help="Replace files that are there.")
+@click.option("--open", is_flag=True, help="Open it in the browser.")
+@cli.scope_option
+@cli.choice_options
+@click.option("--sizes", is_flag=True, help="Count the tokens of entries, which takes time.")
+@click.option("--tz", metavar="ZONE", help="Days of this zone, such as Europe/Berlin or UTC (default: the machine's).")
+@click.option("--no-time", is_flag=True, help="No time of making, so that the same sessions give the same bytes.")
+async def report(
+    store: Store,
+    session: Session | None,
+    show_all: bool,
+    output: str | None,
+    overwrite: bool,
+    open: bool,
+    choice: cli.SessionChoice,
+    sizes: bool,
+    tz: str | None,
+    no_time: bool,
+    tell: cli.Tell,
+) -> Answer:
+    """Write SESSION as a page for people, or with --all a folder of pages of all sessions.
+
+    The list has filters, a search in names and first words, and the cost by day, month, project, program and model.
+    Behind it is a page for each session with its tasks, as of export html. They need no network. Files are for their
+    owner alone.
+
+    With --json: an object: file (of --all the list), bytes, sessions (how many).
+    """
+    made_at = None if no_time else datetime.now(UTC)
+    if session is not None:
+        text = await session.reports.html(made_at=made_at, sizes=sizes)
+        path = Path(output or f"report-{_safe(session.id)}.html")
+        return _written(path, text, (), overwrite=overwrite, is_opened=open)
+    infos = await cli.chosen_sessions(store, choice, choice.times())
+    pages = await write_pages(
+        store,
+        output or "report",
+        [info for info in infos if info.kind != "task"],
+        sizes=sizes,
+        overwrite=overwrite,
+        made_at=made_at,
+        tz=cli.zone(tz),
+        progress=lambda done, total: tell(done, total, "writing pages"),
+    )
+    if open:
+        webbrowser.open(pages.index.resolve().as_uri())
+    row: JsonObject = {"file": str(pages.index), "bytes": pages.size_bytes, "sessions": pages.sessions}
+    return cli.said(f"{pages.index}: {counted(pages.sessions, 'session')}, {pages.size_bytes:,} bytes", row)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # The resume command.
 
 
@@ -305,7 +373,7 @@ def skill(place: Place, program: str | None, overwrite: bool, home: str | None) 
 
     It is a SKILL.md, as Claude Code, Codex and pi read them. They see it when they are started next.
     """
-    text = (Path(__file__).parents[1] / "render" / "assets" / "skill.md").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("skill.md").read_text(encoding="utf-8")
     if program is None:
         return Answer(document=text)
     path = place_in_home(_SKILLS[program], None if home is None else Path(home))
@@ -577,7 +645,7 @@ async def _watch(
                     source.start()
                     report = await import_source(store, source, scope=scope, again=again)
             except FixTheCall as error:
-                click.echo(f"Error: {in_commands(str(error))}", err=True)
+                cli.tell(f"Error: {in_commands(str(error))}")
                 continue
             if report.held_back:
                 waiting.add(file)

@@ -597,7 +597,7 @@ def _session_json(session: ReportedSession) -> JsonObject:
         "facts": [
             [name, value] for name, value in session_facts(session.info, session.name) if value and name != "spent"
         ],
-        "spent": _spent_json(session.info),
+        "spent": spent_json(session.info),
         "counted": bool(session.sizes),
         "sent": None if session.sent is None else sent_json(session.sent, place),
         "entries": [
@@ -797,13 +797,14 @@ def _models_json(bill: Sequence[UsageRow]) -> JsonObject:
         total = total.plus(row)
     ranked = sorted(models.items(), key=lambda item: (-item[1].picodollars, -item[1].total_tokens, item[0]))
     rows: list[JsonValue] = [
-        {"provider": one_line(provider, 80), "model": one_line(model, 120), **_bill_json(row)}
+        {"provider": one_line(provider, 80), "model": one_line(model, 120), **bill_json(row)}
         for (provider, model), row in ranked
     ]
-    return {"rows": rows, "total": _bill_json(total)}
+    return {"rows": rows, "total": bill_json(total)}
 
 
-def _bill_json(row: UsageRow) -> JsonObject:
+def bill_json(row: UsageRow) -> JsonObject:
+    """Return usage and payments as the scripts of a page take them."""
     return {
         "usage": [row.known[name] for name in KINDS],
         "paid": [row.picodollars, row.calls, row.unpriced_calls],
@@ -811,7 +812,7 @@ def _bill_json(row: UsageRow) -> JsonObject:
     }
 
 
-def _spent_json(info: SessionInfo) -> JsonObject:
+def spent_json(info: SessionInfo) -> JsonObject:
     """Return the payments of a session itself. Its calls are those without a price, and one for all others."""
     unpriced = info.unpriced_calls
     calls = unpriced + (info.spent_picodollars > 0)
@@ -870,13 +871,21 @@ def html_report(
     and O(path) for each compaction; the text is about 1.5 times the payloads, and 240 kB.
     """
     data = report_data(sessions, thresholds, bill=bill, made_at=made_at)
+    return filled_page("report", SCRIPTS, data, title=str(data["title"]), libraries=_LIBRARIES)
+
+
+def filled_page(
+    name: str, scripts: Sequence[str], data: JsonObject, *, title: str, libraries: Sequence[str] = ()
+) -> str:
+    """Return the page of this name with its scripts, styles and data."""
+    texts = _scripts(scripts, libraries)
     return _filled(
-        _asset("report.html"),
+        _asset(f"{name}.html"),
         {
-            "POLICY": _policy(),
-            "TITLE": escape(str(data["title"])),
+            "POLICY": _policy(texts),
+            "TITLE": escape(title),
             "STYLES": "\n".join(f"<style>{style}</style>" for style in _styles()),
-            "SCRIPTS": "\n".join(f"<script>{script}</script>" for script in _scripts()),
+            "SCRIPTS": "\n".join(f"<script>{script}</script>" for script in texts),
             "DATA": embedded_json(data),
             "LICENSES": escape("\n\n".join(f"{name}\n{_asset(f'vendor/{file}').strip()}" for name, file in _LICENSES)),
         },
@@ -911,14 +920,14 @@ def _styles() -> list[str]:
     return [_asset("vendor/uPlot.min.css"), _asset("report.css")]
 
 
-def _scripts() -> list[str]:
-    own = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
-    libraries = (_SOURCE_MAP.sub("", _asset(f"vendor/{name}")) for name in _LIBRARIES)
-    return [*libraries, f'(() => {{\n"use strict";\n{own}}})();\n']
+def _scripts(names: Sequence[str], libraries: Sequence[str]) -> list[str]:
+    own = "\n".join(_asset(f"{name}.js") for name in names)
+    others = (_SOURCE_MAP.sub("", _asset(f"vendor/{name}")) for name in libraries)
+    return [*others, f'(() => {{\n"use strict";\n{own}}})();\n']
 
 
-def _policy() -> str:
-    scripts = " ".join(_hash(script) for script in _scripts())
+def _policy(texts: Sequence[str]) -> str:
+    scripts = " ".join(_hash(script) for script in texts)
     styles = " ".join(_hash(style) for style in _styles())
     return (
         f"default-src 'none'; script-src {scripts}; style-src {styles}; img-src data:; base-uri 'none';"

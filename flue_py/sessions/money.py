@@ -715,12 +715,12 @@ def _bounds(day: date | None, name: str, zone: tzinfo | None) -> tuple[int | Non
 
 
 def _checked_zone(tz: tzinfo | str | None) -> tzinfo | None:
-    if tz is None or str(tz) == "UTC":
+    if tz is None:
         return None
     if isinstance(tz, tzinfo):
-        return tz
+        return None if str(tz) == "UTC" else tz
     try:
-        return zoneinfo.ZoneInfo(tz)
+        return None if tz == "UTC" else zoneinfo.ZoneInfo(tz)
     except (KeyError, ValueError, TypeError, OSError):
         raise InvalidArgument(f"tz: {shown(tz)} is no time zone that is known here, such as Europe/Berlin") from None
 

@@ -339,6 +339,7 @@ if TYPE_CHECKING:
     export_session = blocking(export.export_session)
     transcript = blocking(export.transcript)
     write_continuation = blocking(export.write_continuation)
+    write_pages = blocking(export.write_pages)
     write_transcript = blocking(export.write_transcript)
     write_bundle = blocking(bundle.write_bundle)
     read_bundle = blocking(bundle.read_bundle)
@@ -351,6 +352,7 @@ else:
             "export_session",
             "transcript",
             "write_continuation",
+            "write_pages",
             "write_transcript",
         ),
         "flue_py.transfer.imports": ("import_file",),

@@ -27,11 +27,13 @@ if TYPE_CHECKING:
         ContinuationReport,
         FileRefusal,
         FilesReport,
+        PagesReport,
         TranscriptReport,
         add_files,
         export_session,
         transcript,
         write_continuation,
+        write_pages,
         write_transcript,
     )
     from flue_py.transfer.imports import ImportReport, SessionImport, import_file
@@ -50,6 +52,7 @@ __all__ = [
     "FilesReport",
     "ImportReport",
     "Loss",
+    "PagesReport",
     "SalvageReport",
     "SessionImport",
     "TranscriptReport",
@@ -63,6 +66,7 @@ __all__ = [
     "transcript",
     "write_bundle",
     "write_continuation",
+    "write_pages",
     "write_transcript",
 ]
 __getattr__ = lazy_names(
@@ -88,6 +92,8 @@ __getattr__ = lazy_names(
             "write_transcript",
             "ContinuationReport",
             "write_continuation",
+            "PagesReport",
+            "write_pages",
             "FileRefusal",
             "FilesReport",
             "add_files",

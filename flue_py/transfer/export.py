@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from datetime import datetime, tzinfo
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -17,7 +19,8 @@ from flue_py.context.document_texts import MOST_BYTES, is_document
 from flue_py.core.context import part_of, turn_numbers
 from flue_py.core.entries import Entry
 from flue_py.core.json import Frozen
-from flue_py.core.sessions import STORED, DocumentInfo, LeafChoice, Limits, Stored
+from flue_py.core.ledger import Dimension, UsageRow
+from flue_py.core.sessions import STORED, DocumentInfo, LeafChoice, Limits, SessionInfo, Stored, made_id
 from flue_py.db.files import Part, make_private_folder, write_whole
 from flue_py.errors import (
     EntryNotFound,
@@ -31,8 +34,18 @@ from flue_py.errors import (
 from flue_py.formats.kit import Exported, SessionTree
 from flue_py.formats.registry import export_names, known_format
 from flue_py.providers.base import ExportNote
+from flue_py.render.overview import ListedSession, overview
 from flue_py.render.transcript import WrittenUpTo, rewound_note, transcript_body, transcript_head, written_up_to
-from flue_py.sessions.handle import checked_flag, checked_leaf, checked_path, checked_text, waiting_of
+from flue_py.render.views import name_among
+from flue_py.sessions.handle import (
+    checked_flag,
+    checked_leaf,
+    checked_path,
+    checked_text,
+    listed_sessions,
+    sources_of,
+    waiting_of,
+)
 from flue_py.sessions.money import price_parts
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -160,6 +173,83 @@ def _write_once(path: Path, text: str) -> bool:
     make_private_folder(path.parent)
     write_whole(path, text.encode(errors="replace"))
     return True
+
+
+# All sessions as a folder of pages: a list, and a page for each session with its tasks.
+
+_INDEX = "index.html"
+_SUMS: tuple[Dimension, ...] = ("day", "month", "project", "agent", "model")
+"""The sums on the list."""
+
+
+class PagesReport(Frozen):
+    """The folder of pages: the list, how many pages of sessions, and their bytes."""
+
+    index: Path
+    sessions: int
+    size_bytes: int
+
+
+async def write_pages(
+    store: Store,
+    folder: str | PathLike[str],
+    sessions: Sequence[SessionInfo] | None = None,
+    *,
+    sizes: bool = False,
+    overwrite: bool = False,
+    made_at: datetime | None = None,
+    tz: tzinfo | str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> PagesReport:
+    """Write a page for each session, with its tasks, and `index.html`, the list of them with what they cost.
+
+    ``sessions`` are all that are not tasks if they are left out; they stand in their order. Days are those of ``tz``.
+    ``sizes`` counts tokens, which takes time. Files are for their owner alone. Raises `InvalidArgument` if a file is
+    there and ``overwrite`` is False, `StoreUnavailable`. O(entries).
+    """
+    target = checked_path(folder, "folder")
+    if sessions is None:
+        listed = listed_sessions(partial(store.list_sessions, limit=_PAGE))
+        sessions = [info async for info in listed if info.kind != "task"]
+    waiting, size = store.backend.waiting, 0
+    if not checked_flag(overwrite, "overwrite") and (target / _INDEX).exists():
+        raise InvalidArgument(f"{target / _INDEX} is there already; name another folder, or overwrite it")
+    await waiting.call(partial(make_private_folder, target))
+    sources = await sources_of(store.backend, sessions)
+    usage = await store.usage(sessions, group_by=("session", "model"))
+    calls = sorted((row.calls, str(row.group["session"]), str(row.group["model"] or "")) for row in usage.rows)
+    models = {session: model for _, session, model in calls if model}
+    rows: list[ListedSession] = []
+    for number, info in enumerate(sessions):
+        session = await store.get_session(info.id)
+        if session is None:
+            continue  # it was deleted meanwhile
+        data = (await session.reports.html(sizes=sizes, made_at=made_at)).encode(errors="backslashreplace")
+        name = f"session-{_file_name(info.id)}.html"
+        await waiting.call(partial(write_whole, target / name, data, overwrite=overwrite))
+        rows.append(ListedSession(info, name_among(info, sources), models.get(info.id, ""), name))
+        size += len(data)
+        if progress is not None:
+            progress(number + 1, len(sessions))
+    payers = [row.info for row in rows]
+    sums: dict[str, Sequence[UsageRow]] = {}
+    for name in _SUMS:
+        found = (await store.usage(payers, group_by=[name], tz=tz)).rows
+        # The newest period comes first, else the most expensive.
+        sums[name] = found[::-1] if name in ("day", "month") else _dearest_first(found)
+    total = (await store.usage(payers)).total
+    data = overview(rows, sums, total, made_at=made_at).encode(errors="backslashreplace")
+    await waiting.call(partial(write_whole, target / _INDEX, data, overwrite=overwrite))
+    return PagesReport(target / _INDEX, len(rows), size + len(data))
+
+
+def _dearest_first(rows: Sequence[UsageRow]) -> tuple[UsageRow, ...]:
+    return tuple(sorted(rows, key=lambda row: (-row.picodollars, -row.total_tokens)))
+
+
+def _file_name(session_id: str) -> str:
+    plain = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", session_id)
+    return session_id if plain else made_id("page", session_id)
 
 
 # Adding files of the disk to a store, for agents to read: texts as they are, and of documents the text.

@@ -95,6 +95,8 @@ ROOMS = {
         "ExportNote",
         "write_continuation",
         "ContinuationReport",
+        "write_pages",
+        "PagesReport",
         "transcript",
         "write_transcript",
         "TranscriptReport",

@@ -37,6 +37,7 @@ CALLS: dict[str, list[list[str]]] = {
     + [["markdown", "SESSION"], ["markdown", "SESSION", "--tasks"], ["markdown", "SESSION", "--words-only"]]
     + [["html", "SESSION", "--output", "-"], ["snapshots", "SESSION"], ["json", "SESSION"]]
     + [[each, "SESSION", "--output", "{new}"] for each in ("markdown", "html", "json")],
+    "report": [["SESSION", "--output", "{new}"], ["--all", "--output", "{new}"]],
     "resume": [[each, "SESSION", "--home", "{new}"] for each in ("pi", "claude-code", "codex")],
     "skill": [[], ["codex", "--home", "{new}"]],
     "bundle": [["{new}"]],

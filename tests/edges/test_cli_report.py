@@ -29,6 +29,27 @@ def test_a_report_is_written_for_its_owner_alone_under_the_sessions_id(flue: Flu
     assert file.read_text().startswith("<!doctype html>")
 
 
+def test_all_sessions_are_a_folder_of_pages(flue: Flue) -> None:
+    flue.json("new", "--title", "Another", "--key", "../odd")
+    told = flue.json("report", "--all", "--no-time")
+    folder = flue.folder / "report"
+    assert (told["sessions"], told["file"]) == (2, "report/index.html")
+    files = sorted(folder.iterdir())
+    assert told["bytes"] == sum(file.stat().st_size for file in files)
+    assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600] * 3
+    assert (folder / f"session-{SESSION_ID}.html").read_text().startswith("<!doctype html>")
+    before = {file: file.read_bytes() for file in files}
+    assert "is there already" in flue.run("report", "--all", code=1).stderr
+    flue.run("report", "--all", "--no-time", "--overwrite")
+    assert {file: file.read_bytes() for file in files} == before, "the same sessions give the same bytes"
+    chosen = flue.json("report", "--all", "--program", "pi", "--output", "pi", "--tz", "Asia/Tokyo")
+    assert chosen["sessions"] == 1
+    alone = flue.json("report", SESSION_ID, "--output", "one.html", "--no-time")
+    flue.run("export", "html", SESSION_ID, "--no-sizes", "--no-time", "--output", "same.html")
+    assert (flue.folder / alone["file"]).read_bytes() == (flue.folder / "same.html").read_bytes()
+    assert "name a SESSION, or give --all" in flue.run("report", code=2).stderr
+
+
 def test_a_report_goes_to_standard_output_byte_for_byte(flue: Flue) -> None:
     arguments = ("export", "html", SESSION_ID, "--no-time", "--warn-at", "7", "--no-sizes")
     printed = flue.run(*arguments, "--output", "-").stdout

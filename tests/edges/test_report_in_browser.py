@@ -15,6 +15,7 @@ import flue_py
 from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import NewSession, SessionInfo
 from flue_py.render.report import ReportedSession, html_report
+from flue_py.transfer import write_pages
 from tests.browser import Chromium
 from tests.checks import existing
 from tests.formats.pi_files import parse_pi, real_lines
@@ -65,6 +66,52 @@ def write(folder: Path, page: str) -> Path:
     file = folder / "report.html"
     file.write_bytes(page.encode())
     return file
+
+
+def test_the_list_of_all_sessions_is_searched_filtered_and_sorted(chromium: Chromium, tmp_path: Path) -> None:
+    async def made() -> Path:
+        async with flue_py.open(tmp_path / "sessions.db", prices=False) as store:
+            for number, name in enumerate(HOSTILE):
+                imported = {"imported": {"format": f"program {number % 3}"}}
+                session = await store.create_session(
+                    title=name.replace("\0", ""), cwd=f"/w/project {number % 2}", metadata=imported
+                )
+                await session.append_message(ask(f"about {number}"))
+                await session.append_message(answer("x", 10 * number, f"0.{number:02}"))
+            untold = await store.create_session(title="untold")
+            await untold.append_message({"role": "assistant", "content": "x", "model": "m", "usage": {"input": 5}})
+            await untold.tasks.create(task_id="t", title="a task")
+            return (await write_pages(store, tmp_path / "pages")).index
+
+    index = asyncio.run(made())
+    count = len(HOSTILE) + 1
+
+    def look(page: Page) -> None:
+        def column(place: int) -> list[str]:
+            cells: list[str] = page.locator(f"#sessions tbody tr > :nth-child({place})").all_text_contents()
+            return cells
+
+        assert page.locator("#found").text_content() == f"{count} sessions of {count}, $0.78 + ?"
+        assert {name.split()[0] for name in column(2)} >= {"untold", "javascript:window.pwned=3"}
+        assert page.evaluate("window.pwned") is None
+        links = page.eval_on_selector_all("#sessions a", "all => all.map(each => each.getAttribute('href'))")
+        assert {(index.parent / link).is_file() for link in links} == {True}
+        assert len(set(links)) == count
+        page.locator("#sessions th button").nth(7).click()
+        assert column(8)[:2] == [f"${len(HOSTILE) - 1:02}".replace("$", "$0."), f"$0.{len(HOSTILE) - 2:02}"]
+        assert column(8)[-1] == "—", "an unknown cost is no 0"
+        page.locator("#find").fill("WINDOW.pwned javascript:")
+        assert page.locator("#sessions tbody tr").count() == sum("javascript:window.pwned" in name for name in HOSTILE)
+        page.locator("#find").fill("")
+        page.select_option("#program", "program 2")
+        page.select_option("#project", "project 1")
+        assert page.locator("#sessions tbody tr").count() == len(range(5, len(HOSTILE), 6))
+        page.select_option("#by", "project")
+        assert page.locator("#sums tbody th").all_text_contents()[-1] == "—"
+        assert not is_wider_than_window(page)
+
+    chromium.look(index, look)
+    chromium.look(index, lambda page: page.emulate_media(media="print"), viewport=PHONE)
 
 
 def shown_ids(page: Page) -> list[str]:

@@ -1,0 +1,96 @@
+// The list of all sessions: filters, order, and what they cost. Each session has a page of its own.
+
+const COLUMNS = [
+  { name: "Last active", of: (session) => session.active, cell: (session) => session.active },
+  { name: "Session", of: (session) => session.name.toLowerCase(), cell: link },
+  { name: "Program", of: (session) => session.program, cell: (session) => session.program || "—" },
+  { name: "Project", of: (session) => session.project, cell: (session) => session.project || "—" },
+  { name: "Model", of: (session) => session.model, cell: (session) => session.model || "—" },
+  { name: "Messages", of: (session) => session.messages, cell: (session) => number(session.messages), isNumber: true },
+  { name: "Tokens", of: (session) => session.tokens ?? -1, cell: (session) => known(session.tokens), isNumber: true },
+  { name: "Cost", of: (session) => (moneyText(session.paid) === "—" ? -1 : session.paid[0]), cell: (session) => moneyText(session.paid), isNumber: true },
+];
+const FILTERS = ["program", "project", "model"];
+let order = { column: 0, isDown: true };
+
+function link(session) {
+  const note = session.kind === "fork" ? " (fork)" : "";
+  return make("a", { href: session.href, text: session.name + note, title: session.first, dir: "auto" });
+}
+
+function shownSessions() {
+  const words = byId("find").value.toLowerCase().split(/\s+/).filter(Boolean);
+  const chosen = FILTERS.map((name) => [name, byId(name).value]).filter(([, value]) => value !== "");
+  const sessions = data.sessions.filter((session) => {
+    const text = [session.name, session.first, session.program, session.project, session.model, session.id].join("\n").toLowerCase();
+    return words.every((word) => text.includes(word)) && chosen.every(([name, value]) => (session[name] || "—") === value);
+  });
+  const { of } = COLUMNS[order.column];
+  const compare = (one, other) => (of(one) < of(other) ? -1 : of(one) > of(other) ? 1 : 0);
+  sessions.sort((one, other) => (order.isDown ? compare(other, one) : compare(one, other)));
+  return sessions;
+}
+
+function drawSessions() {
+  const sessions = shownSessions();
+  const sum = sumPaid(sessions);
+  byId("found").textContent = `${counted(sessions.length, "session")} of ${number(data.sessions.length)}, ${moneyText(sum)}`;
+  const head = make("tr", {}, ...COLUMNS.map((column, place) => {
+    const sort = place === order.column ? (order.isDown ? "descending" : "ascending") : "none";
+    const button = make("button", { type: "button", class: "link", text: column.name, on: { click: () => sortBy(place) } });
+    return make("th", { scope: "col", class: column.isNumber ? "numeric" : null, "aria-sort": sort }, button);
+  }));
+  const rows = sessions.map((session) => make("tr", {}, ...COLUMNS.map((column, place) => {
+    const cell = column.cell(session);
+    return make(place === 1 ? "th" : "td", { class: column.isNumber ? "numeric" : null, scope: place === 1 ? "row" : null }, cell);
+  })));
+  byId("sessions").replaceChildren(make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)));
+}
+
+function sortBy(place) {
+  const isText = !COLUMNS[place].isNumber && place > 0;
+  order = { column: place, isDown: order.column === place ? !order.isDown : !isText };
+  drawSessions();
+  byId("sessions").querySelectorAll("th button")[place].focus();
+}
+
+function drawSums() {
+  const name = byId("by").value;
+  const rows = data.sums[name];
+  const most = Math.max(1, ...rows.map((row) => row.paid[0]));
+  const headings = [name, ...["Calls", "Input", "Output", "Cache read", "Cache write", "Cost"].map(numeric), ""];
+  const lines = rows.map((row) => [
+    row.name || "—", numeric(number(row.paid[1])), ...row.usage.map((count) => numeric(known(count))), numeric(billText(row.paid)), "",
+  ]);
+  const drawn = table(headings, lines);
+  drawn.querySelectorAll("tbody tr").forEach((line, place) => {
+    const bar = make("meter", { min: "0", max: String(most), "aria-hidden": "true" });
+    bar.value = rows[place].paid[0];
+    line.lastElementChild.append(bar);
+  });
+  byId("sums").replaceChildren(drawn);
+}
+
+function drawTiles() {
+  const tile = (value, text) => make("li", {}, make("span", { class: "tile-value", text: value }), make("span", { class: "muted", text }));
+  const programs = new Set(data.sessions.map((session) => session.program || "—"));
+  byId("tiles").replaceChildren(
+    tile(number(data.sessions.length), data.sessions.length === 1 ? "session" : "sessions"),
+    tile(number(programs.size), programs.size === 1 ? "program" : "programs"),
+    tile(short(data.total.paid[1]), "paid calls"),
+    tile(moneyText(data.total.paid), "paid in all"),
+  );
+}
+
+for (const name of FILTERS) {
+  const values = [...new Set(data.sessions.map((session) => session[name] || "—"))].sort();
+  byId(name).replaceChildren(make("option", { value: "", text: "all" }), ...values.map((value) => make("option", { value, text: value })));
+  byId(name).addEventListener("change", drawSessions);
+}
+byId("by").replaceChildren(...Object.keys(data.sums).map((name) => make("option", { value: name, text: name })));
+byId("by").addEventListener("change", drawSums);
+byId("find").addEventListener("input", drawSessions);
+byId("made").textContent = data.made ? `Made ${data.made}` : "Report";
+drawTiles();
+drawSums();
+drawSessions();
