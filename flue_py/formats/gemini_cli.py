@@ -38,7 +38,9 @@ _READ = ("id", "type", "timestamp", "content", "thoughts", "toolCalls", "tokens"
 
 def looks_like_gemini_cli(head: bytes, path_name: str = "") -> bool:
     """Return whether the beginning of a file may be a session of Gemini CLI."""
-    return bool(re.match(rb'\s*\{[^{}\[\]]{0,400}"projectHash"', head.removeprefix(b"\xef\xbb\xbf")))
+    # Qwen Code began with such files.
+    is_one = re.match(rb'\s*\{[^{}\[\]]{0,400}"projectHash"', head.removeprefix(b"\xef\xbb\xbf"))
+    return is_one is not None and "/.qwen/" not in path_name.replace("\\", "/")
 
 
 class _Unit(Frozen):

@@ -154,7 +154,7 @@ class Conversation(Struct):
         path = self.path()
         now = next((record for record in reversed(path) if record.is_change), self.first)
         new: JsonObject = first.fields if first.is_context else {"id": "", "type": "user"}
-        if now.fields["id"] != new["id"]:
+        if _words(now.fields.get("content")) != _words(new.get("content")):
             last = next(record for record in reversed(path) if not record.is_change)
             self.changes.setdefault(last.key, []).append(Record(line, new, is_change=True))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,11 @@ from flue_py.core.sessions import check_imported_session, checked_imported_entri
 from flue_py.errors import UnreadableFile
 from flue_py.formats.gemini_cli import GeminiCliReader, looks_like_gemini_cli
 from flue_py.formats.kit import ParseReport, SessionPart, read_lines
+from flue_py.transfer.imports import import_file
 from tests.effort import examples
 from tests.formats.transcripts import all_seen, as_lines, import_lines, rows_are_accounted_for, seen_at_once
 from tests.formats.trees import document
+from tests.programs.made import unpack
 from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
@@ -97,6 +101,90 @@ def spoken(context: list[Any]) -> list[tuple[str, str]]:
         (role, content if isinstance(content, str) else "".join(part.get("text", "") for part in content))
         for role, content in texts
     ]
+
+
+REAL = "gemini-cli-0.61.0"
+
+
+def parts_sent(contents: list[Any]) -> list[tuple[str, ...]]:
+    """Return the parts of contents without thoughts, each result once: the program repeats it after every resuming."""
+    parts: dict[tuple[str, ...], None] = {}
+    pairs = [(content["role"], part) for content in contents for part in content["parts"]]
+    for number, (role, part) in enumerate(pairs):
+        answer, call = part.get("functionResponse"), part.get("functionCall")
+        if answer is not None:
+            parts["result", answer["id"].rpartition("__")[2], json.dumps(answer["response"])] = None
+        elif not part.get("thought"):
+            said = f"{call['name']} {call['args']}" if call else part["text"].removeprefix("[Context Summary]\n\n")
+            parts[role, said, str(number)] = None
+    return [key[:2] for key in parts]
+
+
+async def test_the_context_is_what_the_program_sent_in_each_request(tmp_path: Path) -> None:
+    folder = unpack(REAL, tmp_path)
+    async with flue_py.open(":memory:") as store:
+        for file in folder.rglob("chats/**/*.jsonl"):
+            report = await import_file(store, file)
+            assert report.skipped == report.repaired == ()
+        contexts = []
+        for info in (await store.list_sessions(limit=10)).sessions:
+            session = await store.find_session(info.id)
+            asking = [entry.id for entry in await session.get_tree() if entry.role in ("user", "toolResult")]
+            requests = [await session.request("gemini", leaf=entry_id, settings={}) for entry_id in asking]
+            contexts += [parts_sent(request.messages) for request in requests]
+    sent = [parts_sent(contents) for contents in json.loads((folder / "sent.json").read_bytes())]
+    assert len(sent) == 16
+    assert [number for number, parts in enumerate(sent) if parts not in contexts] == []
+
+
+async def test_real_sessions_have_the_bill_of_ccusage_and_their_tree(tmp_path: Path) -> None:
+    folder = unpack(REAL, tmp_path)
+    async with flue_py.open(":memory:") as store:
+        for file in sorted(folder.rglob("chats/**/*.jsonl"), reverse=True):
+            await import_file(store, file)
+        infos = (await store.list_sessions(limit=10)).sessions
+        spent = {info.id[:8]: info.spent_tokens for info in infos}
+        # By ccusage 20.0.26, which counts the 1608 tokens of the fork's first answer twice.
+        assert spent == {
+            "9da2295a": 5758,
+            "c48d062f": 3216 - 1608,
+            "30e81a32": 2532,
+            "7e1af812": 2130,
+            "9383640a": 7366,
+        }
+        assert {info.cwd for info in infos} == {"/tmp/gemini-made/work"}
+        titles = {info.id[:8]: info.auto_title for info in infos if info.auto_title}
+        assert titles == {"30e81a32": "Two files were read; they have AAA and BBB."}
+        caller = await store.find_session(next(info.id for info in infos if info.id.startswith("30e81a32")))
+        (link,) = await caller.tasks.links()
+        (call,) = (
+            entry for entry in await caller.get_tree() if "invoke_agent" in entry.payload and entry.role == "assistant"
+        )
+        assert (link.child_id[:8], link.entry_id) == ("7e1af812", call.id)
+        rewound = await store.find_session(next(info.id for info in infos if info.id.startswith("9383640a")))
+        kinds = Counter(entry.kind for entry in await rewound.get_tree())
+        assert (kinds["compaction"], kinds["exclusion"], kinds["message"]) == (1, 2, 16)
+        assert (await store.verify()).problems == []
+
+
+@inputs("name", ["9da2295a", "9383640a", "30e81a32"])
+async def test_a_real_file_may_be_imported_at_any_length(tmp_path: Path, name: str) -> None:
+    (file,) = (
+        file
+        for file in unpack(REAL, tmp_path).rglob("chats/session-*.jsonl")
+        if file.stem.endswith(name) and file.stat().st_size > 2000
+    )
+    lines = file.read_bytes().splitlines(keepends=True)
+    (whole,) = (await seen_at_once(tmp_path, lines))[0].values()
+    async with flue_py.open(":memory:") as store:
+        for end in range(1, len(lines) + 1):
+            await import_lines(store, tmp_path, lines[:end])
+        assert (await store.verify()).problems == []
+        (grown,) = (await all_seen(store)).values()
+    assert (grown.context, grown.leaf, grown.spent_tokens) == (whole.context, whole.leaf, whole.spent_tokens)
+    assert {name: entry[:3] for name, entry in grown.entries.items()} == {
+        name: entry[:3] for name, entry in whole.entries.items()
+    }
 
 
 async def test_rows_are_messages_with_thoughts_calls_and_results(tmp_path: Path) -> None:
@@ -203,7 +291,7 @@ def test_an_answer_in_the_same_words_is_no_mark_of_a_summary() -> None:
     assert [entry.kind for entry in part.entries] == ["message", "message"]
 
 
-NOW, LATER = said("c1", "<session_context>Friday"), said("c2", "<session_context>Saturday")
+NOW, LATER = said("c0", "<session_context>Friday"), said("c0", "<session_context>Saturday")
 
 
 async def test_a_session_context_made_anew_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
