@@ -72,11 +72,11 @@ class _Place(Frozen):
 
 
 class _Said(Frozen):
-    """A message of the context: its entry, whether a person said it, and the place before it."""
+    """A message of the context: its entry, whether a person said it, and the place to which its undo goes back."""
 
     entry_id: str
     is_users: bool
-    before: _Place
+    before: _Place | None
 
 
 class _Reading(Struct):
@@ -87,13 +87,13 @@ class _Reading(Struct):
     """When the file began: forks copy it with the rows."""
     copied: int
     """The line up to which a fork repeats another session, which has their bill."""
-    pins_left: int
-    """How many messages compactions may keep: only a hostile file has more."""
+    repeats_left: int
+    """How many messages compactions and undos may repeat: only a hostile file has more."""
     request: JsonObject = field(default_factory=dict)
     """The last request to a model."""
     said: list[_Said] = field(default_factory=list)
-    summarized: int = 0
-    """How many of the messages were kept by a compaction, or are its summary."""
+    reminders: list[kit.Row] = field(default_factory=list)
+    """The messages that an undo leaves where they are."""
     step: list[kit.Row] = field(default_factory=list)
     """The rows of an answer that is not over."""
     tools: dict[str, str] = field(default_factory=dict)
@@ -132,19 +132,18 @@ class _Reading(Struct):
         paid = next((row.fields for kind, _, row in events if kind == "usage.record"), end if "usage" in end else None)
         others = [row for kind, _, row in events if not (kind in _PARTS or row.fields is paid)]
         self.step = [] if is_over else rows
-        if calls or not all(map(_is_blank, content)):
+        if calls or content:
             *before, last = (made_id(FORMAT, uuid, str(number)) for number in range(len(content) + len(calls) + 1))
             self.earlier |= {uuid: (*before, last)} if is_over else {}
             value: JsonObject = {"role": "assistant", "step": uuid, "end": without(end, "usage")}
             value |= {"content": content, "toolCalls": calls}
             self._say(rows[0], value, uuid if is_over else last, paid)
-            self.chain.notes.merged += len(events) - len(others)
             self.step = [] if is_over else others
         elif is_over and paid is not None:
             self._aside(rows[0], "usage.record", paid, uuid)
-            self.chain.notes.merged += len(events) - len(others)
         elif is_over:
-            self.chain.notes.left_out["is an answer without words"] += len(rows) - len(others)
+            self.chain.notes.left_out["is an answer without words"] += 1
+        self.chain.notes.merged += len(events) - len(others) if self.step is not rows else 0
         for row in sorted(others, key=lambda row: row.type == "context.append_message") if is_over else ():
             self._place(row)
 
@@ -154,6 +153,8 @@ class _Reading(Struct):
         if kind == "context.append_message":
             value = fields_of(row.fields.get("message"))
             self._say(row, value, value.get("id"))
+            origin = fields_of(value.get("origin"))
+            self.reminders += [row] if origin.get("kind") == "injection" and "ownerPromptId" not in origin else []
         elif kind == "tool.result":
             value = {**fields_of(event.get("result")), "role": "tool", "toolCallId": event.get("toolCallId")}
             self._say(row, {**value, "content": value.get("output")}, made_id(FORMAT, _text(event, "parentUuid")))
@@ -176,7 +177,9 @@ class _Reading(Struct):
         extra = {**without(value, *_READ), **extra}
         entry_id = self._add(row, kit.with_response(entry, FORMAT, value.get("step")), extra, own_id)
         if entry.kind == MESSAGE:
-            self.said.append(_Said(entry_id, entry.role == "user" and _is_own(value), before))
+            origin = fields_of(value.get("origin"))
+            is_own = origin.get("kind", "user") == "user" or origin.get("trigger") == "user-slash"
+            self.said.append(_Said(entry_id, entry.role == "user" and is_own, before))
 
     def _message(self, value: JsonObject) -> JsonObject:
         """Return a message of the program as one of ours."""
@@ -219,21 +222,28 @@ class _Reading(Struct):
 
     def _move(self, row: kit.Row) -> None:
         """Go back to a line, or before the last messages of a person, or begin anew."""
-        line, count = len(self.places), row.fields.get("count")
-        base = 0 if row.type == "context.clear" else fields_of(row.fields.get("base")).get("line")
-        users = [message for message in self.said[self.summarized :] if message.is_users]
-        place = self._here() if line == self.undone else None
-        if row.type != "context.undo" and type(base) is int and 0 <= base < line:
-            place, self.undone = self.places[base], line + 1
-        elif place is None and type(count) is int and 0 < count <= len(users):
-            place = users[-count].before
+        line, count, since = len(self.places), row.fields.get("count"), row.line
+        base = fields_of(row.fields.get("base")).get("line")
+        place = _Place() if row.type == "context.clear" else self._here() if line == self.undone else None
+        if row.type == "agent.switched" and type(base) is int and 0 <= base < line:
+            place, self.undone, since = self.places[base], line + 1, row.line - line + base
+        elif place is None and type(count) is int and 0 < count <= len(self.said):
+            last = [message for message in self.said if message.is_users][-count:]
+            if len(last) == count and last[0].before is not None:
+                place, since = last[0].before, self.chain.lines[last[0].entry_id]
         if place is None:
             self.chain.notes.repair(row.line, "goes back to a place that is not there; nothing was taken back")
         else:
-            self.chain.leaf, self.chain.linked = place.leaf, place.linked
+            self.chain.leaf, self.chain.linked = place.leaf, f"{place.linked}:{line}"
             del self.said[place.messages :]
-            self.summarized = min(self.summarized, place.messages)
         self._aside(row, row.type, row.fields)
+        for other in self._few([other for other in self.reminders if other.line > since]):
+            self._say(other, fields_of(other.fields.get("message")), None)
+
+    def _few(self, values: list[kit.Value]) -> list[kit.Value]:
+        values = values[: self.repeats_left]
+        self.repeats_left -= len(values)
+        return values
 
     def _compact(self, row: kit.Row) -> None:
         """Store a compaction: words of people stay before the summary, in older files the last messages behind it."""
@@ -246,16 +256,14 @@ class _Reading(Struct):
         if type(kept) is int and kept >= 0 and fields.get("legacyTail") is not True:
             users = [message for message in self.said if message.is_users]
             first = min(head, kept) if type(head) is int and head > 0 else 0
-            before = [*users[:first], *users[max(first, len(users) - kept + first) :]][: self.pins_left]
-            self.pins_left -= len(before)
+            before = self._few([*users[:first], *users[max(first, len(users) - kept + first) :]])
             body |= {"pinnedEntryIds": [message.entry_id for message in before], "firstKeptEntryId": mark}
             body |= {BASE: None, RANGES: [Range(mark, mark, None).as_json]}
         else:
             behind = self.said[count:] if type(count) is int and count >= 0 else []
             body["firstKeptEntryId"] = behind[0].entry_id if behind else ""
         entry_id = self._add(row, replace(kit.plain_entry(COMPACTION, body), references=()), {})
-        self.said = [*before, _Said(entry_id, is_users=False, before=_Place()), *behind]
-        self.summarized = len(before) + 1
+        self.said = [*(replace(message, before=None) for message in before), _Said(entry_id, False, None), *behind]
 
 
 def _event(row: kit.Row) -> tuple[str, JsonObject]:
@@ -273,12 +281,6 @@ def _tokens(fields: JsonObject) -> JsonObject:
     return usage if (read := read_reported(usage)).oddities else usage_json(read)
 
 
-def _is_own(value: JsonObject) -> bool:
-    """Return whether a person said a message, or called a command that did."""
-    origin = fields_of(value.get("origin"))
-    return origin.get("kind", "user") == "user" or origin.get("trigger") == "user-slash"
-
-
 def _call(call: JsonObject) -> JsonValue:
     arguments = call.get("arguments", call.get("args")) or {}
     return {"id": call.get("id", call.get("toolCallId")), "function": {**only(call, "name"), "arguments": arguments}}
@@ -291,12 +293,6 @@ def _part(value: JsonValue) -> JsonValue:
     if part.get("type") == "think":
         return {"type": "thinking", "thinking": part.get("think"), **({"thinkingSignature": seal} if seal else {})}
     return {"type": "image_url", "image_url": only(image, "url")} if image else value
-
-
-def _is_blank(value: JsonValue) -> bool:
-    part = fields_of(value)
-    text = part.get("think", part.get("text"))
-    return isinstance(text, str) and not text.strip() and "encrypted" not in part
 
 
 def parse_kimi(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -> kit.ParsedSession | None:

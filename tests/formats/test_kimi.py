@@ -43,15 +43,17 @@ class Made:
         return file
 
     def last_sent(self, text: str) -> list[tuple[str, str]]:
-        """Return the messages of the last request whose last words of a person are these."""
-        requests = [messages for messages in self.sent if text in _of_people(messages)[-1][1]]
-        return _of_people(requests[-1])
+        """Return the messages of the last request whose last words, but for reminders of the program, are these."""
+        return [messages for messages in map(texts_of, self.sent) if text in _without_reminders(messages)[-1][1]][-1]
 
 
-def _of_people(messages: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Return roles and texts, without the notes of the program, which stand behind each other in any order."""
-    texts = [(message["role"], _text(message)) for message in messages]
-    return [(role.replace("toolResult", "tool"), text) for role, text in texts if "<system-reminder>" not in text]
+def texts_of(messages: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Return roles and texts."""
+    return [(message["role"].replace("toolResult", "tool"), _text(message)) for message in messages]
+
+
+def _without_reminders(texts: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(role, text) for role, text in texts if "<system-reminder>" not in text]
 
 
 def _text(message: dict[str, Any]) -> str:
@@ -111,21 +113,23 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 async def test_the_files_of_the_program_give_its_contexts_its_bill_and_its_names(made: Made) -> None:
     async with flue_py.open(":memory:") as store:
-        reports = [await import_file(store, file) for file in sorted(made.home.rglob("wire.jsonl"))]
+        files = sorted(made.home.rglob("wire.jsonl"))
+        reports = [await import_file(store, file) for file in files]
         seen = await all_seen(store)
         names = {name: made.names[name] for name in ("plain", "agent", "fork", "edited")}
         infos = {name: (await store.find_session(session)).info for name, session in names.items()}
         links = await (await store.find_session(names["agent"])).tasks.links()
         assert (await store.verify()).problems == []
     assert [(report.skipped, report.repaired, dict(report.unknown_kinds)) for report in reports] == [((), (), {})] * 5
-    # A compaction is two entries.
-    compactions = [int(report.added > 50) for report in reports]
-    assert sum(compactions) == 1
-    pairs = zip(reports, compactions, strict=True)
-    assert all(rows_are_accounted_for(report, several_entries=count) for report, count in pairs)
+    # A compaction is two entries, and a reminder stands on both branches.
+    several = {made.file("edited"): 1, made.file("plain"): 2}
+    pairs = zip(files, reports, strict=True)
+    assert [
+        file for file, report in pairs if not rows_are_accounted_for(report, several_entries=several.get(file, 0))
+    ] == []
     # 1020 for calls of tools, 1412 for what follows them, 2030 for a plain answer, 3070 for the compaction.
     assert {name: seen[session].spent_tokens for name, session in names.items()} == {
-        "plain": 1020 + 1412 + 2 * 2030,
+        "plain": 1020 + 1412 + 3 * 2030,
         "agent": 1020 + 1412,
         "fork": 2030,
         "edited": 1020 + 1412 + 7 * 2030 + 3070,
@@ -140,10 +144,9 @@ async def test_the_files_of_the_program_give_its_contexts_its_bill_and_its_names
         "edited": ("A title of a person", None),
     }
     assert {info.cwd for info in infos.values()} == {"/tmp/kimi/m1/work"}
-    for name, text in (("plain", "And now?"), ("fork", "Go on in the fork.")):
-        context = _of_people(seen[names[name]].context)
-        assert context[:-1] == made.last_sent(text)
-    assert _of_people(seen[f"{names['agent']}:agent-0"].context)[:-1] == made.last_sent("1\tBBB")
+    for name, text in (("plain", "Once more."), ("fork", "Go on in the fork.")):
+        assert texts_of(seen[names[name]].context)[:-1] == made.last_sent(text)
+    assert texts_of(seen[f"{names['agent']}:agent-0"].context)[:-1] in map(texts_of, made.sent)
     first = seen[names["plain"]].context[3]
     assert [part["type"] for part in first["content"]] == ["thinking", "text", "toolCall", "toolCall"]
     assert (first["provider"], first["model"]) == ("openai", "made-up")
@@ -153,10 +156,9 @@ async def test_what_was_taken_back_is_a_branch_and_a_compaction_keeps_the_words_
     async with flue_py.open(":memory:") as store:
         await import_file(store, made.file("edited"))
         seen = (await all_seen(store))[made.names["edited"]]
-    sent = made.last_sent("At the end.")
+    sent = _without_reminders(made.last_sent("At the end."))
     kept, (_, summary), *after = sent
-    context = [(message["role"], _text(message) or message.get("summary", "")) for message in seen.context]
-    context = [(role, text) for role, text in context if "<system-reminder>" not in text]
+    context = _without_reminders(texts_of(seen.context))
     # The program joins messages of a person that stand together; the words around a summary are ours.
     assert "\n\n".join(text for _, text in context[:4]) == kept[1]
     assert context[4][1].endswith(summary)
@@ -223,6 +225,18 @@ def test_undo_clear_and_older_compactions_move_as_in_the_program() -> None:
     assert "u2" not in path_of(session)
 
 
+def test_reminders_of_a_turn_that_was_taken_back_stay_as_in_the_program() -> None:
+    note = said("<system-reminder>Auto.</system-reminder>", origin={"kind": "injection", "variant": "permission_mode"})
+    owned = said("Mine.", origin={"kind": "injection", "ownerPromptId": "u2"})
+    rows = [HEADER, said("One.", id="u1"), owned, said("Two.", id="u2"), note, *answered("a2", "Second.")]
+    switched = row("agent.switched", branch="b1", base={"branch": "main", "line": 2}, legacyUndoLine=12)
+    for undo in ([switched, row("context.undo", count=1)], [row("context.undo", count=1)]):
+        session, report = parsed(*rows, *undo, said("Three."))
+        texts = {entry.id: _text(json.loads(entry.payload)) for entry in session.entries if entry.kind == "message"}
+        assert [texts[name] for name in path_of(session) if name in texts][-2:] == [_text(note["message"]), "Three."]
+        assert report.repaired == ()
+
+
 def test_results_failures_and_unknown_rows_are_kept() -> None:
     called = event("tool.call", "a1", uuid="c", toolCallId="t1", name="Bash", args={"command": "ls"})
     result = event("tool.result", "", parentUuid="c", toolCallId="t1", result={"output": "no", "isError": True})
@@ -236,7 +250,7 @@ def test_results_failures_and_unknown_rows_are_kept() -> None:
     assert report.unknown_kinds == {"future.thing": 1, "x": 1}
     failed = [event("step.begin", "a2"), event("step.end", "a2", finishReason="error")]
     _, report = parsed(HEADER, *failed)
-    assert report.left_out == {"is about the session": 1, "is an answer without words": 2}
+    assert report.left_out == {"is about the session": 1, "is an answer without words": 1}
     _, report = parsed(*TALK, event("step.begin", "a3"), row("llm.request"), take_all=False)
     assert (report.held_back, report.held_back_from) == (2, 14)
 

@@ -154,6 +154,8 @@ def main(program: Path, folder: Path, name: str | None) -> None:
             kimi.wait(edited)
             kimi.prompt(edited, "At the end.")
             kimi.prompt(plain, "And now?")
+            kimi.post("POST", f"/sessions/{plain}:undo", {"count": 2})
+            kimi.prompt(plain, "Once more.")
             kimi.post("POST", f"/sessions/{plain}/profile", {"title": "Renamed"})
             time.sleep(0.5)
         finally:
