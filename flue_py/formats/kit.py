@@ -610,7 +610,7 @@ class ParsedSession(Frozen):
     ``restates`` says that the metadata are those of the file whenever it is imported. ``earlier`` names, for an entry
     of a message that may have been imported before it was complete, the ids that it had then. ``name`` is the one that
     people gave the session, outside its messages. ``payer`` is a part of the session that has the bill of calls that
-    this one repeats.
+    this one repeats. ``calls`` belong to no entry, or to none yet, each with an id.
     """
 
     format: str
@@ -629,6 +629,7 @@ class ParsedSession(Frozen):
     earlier: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     name: str | None = None
     payer: SessionPart | None = None
+    calls: tuple[PaidCall, ...] = ()
 
 
 # Texts and times as files of other programs have them, and as they are stored.

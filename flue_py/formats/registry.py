@@ -103,10 +103,7 @@ OTHERS = (
         _in(_DATA, "opencode/opencode*.db", "opencode/storage/session/**/ses_*.json"),
         rb'\s*\{\s*"id": ?"(ses|msg|prt)_[^"]*",\s*"(slug|version|projectID|sessionID|messageID)"',
     ),
-    Program(
-        "OpenHands",
-        ("~/.openhands/conversations/*/base_state.json", "~/.openhands/sessions/*/events/*.json"),
-    ),
+    Program("OpenHands (before its SDK)", ("~/.openhands/sessions/*/events/*.json",)),
     Program("Qwen Code (older sessions)", ("~/.qwen/tmp/*/chats/*.json*",)),
     Program("Zed", _in(_DATA, "[zZ]ed/threads/threads.db")),
 )  # fmt: skip
@@ -334,6 +331,11 @@ _PROGRAMS = (
     replace(
         _ours("gemini-cli", "gemini_cli", None, _LIST, ("~/.gemini/tmp",)),
         before=f"{__package__}.gemini_cli:read_place",
+    ),
+    replace(
+        _ours("openhands", "openhands", None, ("base_state.json",), ("~/.openhands/conversations",)),
+        gather=f"{__package__}.openhands:gather_openhands",
+        beside=f"{__package__}.openhands:states_beside",
     ),
     _ours("flue", "flue", "tree", _JSON),
     _ours("fuseraft-repl", "fuseraft", None, _JSON, ("~/.fuseraft/repl-sessions",)),

@@ -791,12 +791,11 @@ class _FileImport:
         if target.created:
             # Nobody else has written to it, and the reader has left out repeated ids.
             entries = storable_entries(part, self._store.limits.entry_bytes, self._notes)
-            leaf = _last(part.leaves) or target.newest
             target.note_names(part, None)
             if entries:
                 await target.remember_coming(None)
-                await self._store_entries(target, entries, part.leaves, leaf)
-                target.newest = leaf
+                target.newest = _last(part.leaves) or target.newest
+                await self._store_entries(target, entries, part.leaves, target.newest)
             return
         session, first_part = target.session, target.first_part
         follows = False
@@ -819,14 +818,15 @@ class _FileImport:
         if stored_leaves:
             target.newest = stored_leaves[-1]
         target.already_there += sum(entry.id in taken for entry in part.entries)
-        follows = follows or replaced or session.leaf_id == target.newest
-        follows = follows or _is_where_it_was(target, part)
+        follows = follows or replaced or session.leaf_id == target.newest or _is_where_it_was(target, part)
         follows = follows and not target.is_superseded
         if not follows and part.unfinished:
             # The session has it whole by now, or has gone on without it.
             missing = [entry for entry in missing if entry.id not in part.unfinished]
         if not missing:
             target.note_names(part, set())
+            if follows and part.restates and stored_leaves and session.leaf_id != target.newest:
+                await session.move_leaf(target.newest)  # the program went back, and has written nothing since
             return
         if not part.may_overlap:
             missing = self._in_order(target, part, taken, missing)
