@@ -55,7 +55,6 @@ def _in(folders: tuple[str, ...], *patterns: str) -> tuple[str, ...]:
 
 OTHERS = (
     Program("aider", ("~/.aider.chat.history.md",), rb"\s*# aider chat started at "),
-    Program("Amp", _in(_DATA, "amp/threads/T-*.json"), rb'\s*\{"v": ?\d+, ?"id": ?"T-'),
     Program("Antigravity", ("~/.gemini/antigravity*/conversations/*",)),
     Program("Codebuff", ("~/.config/manicode/projects/*/chats/*/chat-messages.json",)),
     Program(
@@ -318,6 +317,7 @@ _PROGRAMS = (
         before=f"{__package__}.codex:read_before",
         beside=f"{__package__}.codex:name_beside",
     ),
+    _ours("amp", "amp", None, _JSON, _in(_DATA, "amp/threads")),
     replace(
         _ours("cline", "cline", None, _JSON, ("~/.cline/data/sessions", *_in(_EDITORS, *_TASKS))),
         before=f"{__package__}.cline:read_before",
