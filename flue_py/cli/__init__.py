@@ -60,6 +60,7 @@ SECTIONS = {
         "recall": "Find words in what a compaction stands for.",
     },
     "Mark entries, set budgets, remember": {
+        "title": "Give a session a title, or have a model write one.",
         "label": "Set or clear the label of an entry.",
         "pin": "Keep an entry word for word in later compactions.",
         "exclude": "Leave an entry out of the context, or put it back.",

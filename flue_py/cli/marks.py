@@ -3,22 +3,92 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from functools import partial
 from types import SimpleNamespace
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import click
 
 from flue_py.cli import command as cli
 from flue_py.cli.command import Answer, Plan
 from flue_py.cli.main import HelpfulGroup
-from flue_py.core.json import JsonObject
+from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.ledger import Budget, Money, shown_amount
 from flue_py.core.sessions import Document, DocumentFilter, DocumentName
-from flue_py.errors import AmbiguousId, BudgetNotFound
+from flue_py.errors import AmbiguousId, BudgetNotFound, FixTheCall
+from flue_py.lazy import lazy_module
 from flue_py.render import views
 from flue_py.render.lines import counted, printable
+from flue_py.sessions.handle import listed_sessions
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import REPL, Store
+
+if TYPE_CHECKING:
+    from flue_py import models
+    from flue_py.runtime import titles
+else:
+    models = lazy_module("flue_py.models")
+    titles = lazy_module("flue_py.runtime.titles")
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The title command.
+
+
+def _title_check(options: SimpleNamespace) -> None:
+    if [options.text is not None, options.clear, options.model is not None].count(True) != 1:
+        raise click.UsageError("give a TITLE, --clear, or --model")
+    if options.show_all == (options.session is not None):
+        raise click.UsageError("name a SESSION, or give --all with --model")
+    if options.show_all and options.model is None:
+        raise click.UsageError("--all goes with --model")
+
+
+@cli.command(check=_title_check)
+@click.argument("session", type=cli.SESSION, required=False)
+@click.argument("text", metavar="TITLE", required=False)
+@click.option("--clear", is_flag=True, help="Take the title away: one that a program made is shown again.")
+@click.option("--model", metavar="MODEL", help="The model that writes one, such as openai:gpt-5 (extra: models).")
+@click.option("--all", "show_all", is_flag=True, help="With --model: all sessions without a title, newest first.")
+@click.option("--limit", type=click.IntRange(min=1), help="With --all: at most so many.")
+async def title(
+    store: Store,
+    session: Session | None,
+    text: str | None,
+    clear: bool,
+    model: str | None,
+    show_all: bool,
+    limit: int | None,
+    tell: cli.Tell,
+) -> Answer:
+    """Give SESSION a TITLE, or take it away; or have a model write one, from the first words of the conversation.
+
+    A title that was given is shown before one that was made. What the model costs is in the ledger, for the purpose
+    title. A session of which it writes none is named on stderr, and the exit code is 1.
+
+    With --json: a list of objects: sessionId, title, autoTitle.
+    """
+    named = [] if session is None else [session]
+    notes: list[str] = []
+    if show_all:
+        async with aclosing(listed_sessions(partial(store.list_sessions, limit=_PAGE))) as listed:
+            infos = [info async for info in listed if info.message_count and not (info.title or info.auto_title)]
+        found = [await store.get_session(info.id) for info in infos[:limit]]
+        named = [each for each in found if each is not None]
+    asked = None if model is None else models.open_model(model)
+    for number, each in enumerate(named):
+        tell(number, len(named), "asking for titles")
+        if asked is None:
+            await each.set_title(None if clear else text)
+            continue
+        try:
+            await titles.write_title(each, asked)
+        except FixTheCall as error:
+            notes.append(f"Error: {error}")
+    rows: list[JsonValue] = [{"sessionId": each.id, **views.row_of(each.info, "title auto_title")} for each in named]
+    lines = [f"{each.id}: {each.info.shown_title or '(no title)'}" for each in named] or ["every session has a title"]
+    return Answer(lambda: cli.plain_lines("\n".join(lines)), lambda: rows, notes=notes, code=int(bool(notes)))
+
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The budget command.

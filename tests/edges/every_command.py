@@ -39,6 +39,7 @@ CALLS: dict[str, list[list[str]]] = {
     + [[each, "SESSION", "--output", "{new}"] for each in ("markdown", "html", "json")],
     "report": [["SESSION", "--output", "{new}"], ["--all", "--output", "{new}"]],
     "resume": [[each, "SESSION", "--home", "{new}"] for each in ("pi", "claude-code", "codex")],
+    "title": [["SESSION", HOSTILE], ["SESSION", "--clear"]],
     "skill": [[], ["codex", "--home", "{new}"]],
     "bundle": [["{new}"]],
     "unbundle": [["{bundle}"], ["{odd}"]],

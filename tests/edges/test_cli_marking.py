@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flue_py.core.model import FunctionModel
 from tests.edges.cli_runs import Flue
 
 
@@ -106,3 +107,22 @@ def test_undo_takes_back_the_last_thing_that_was_done_be_it_an_edit_or_a_move(fl
     assert state() == states[0]
     # Then it was imported.
     assert flue.json("undo", session)["leafId"] is None
+
+
+def test_a_title_is_given_taken_away_and_written_by_a_model(flue: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [flue.json("new")["id"] for _ in range(3)]
+    for session in ids[:2]:
+        flue.run("append", session, "Why is the build red?")
+    flue.run("title", ids[0], "Mine")
+    answers = ["Red build", "Red", "Green build at last"]
+    model = FunctionModel(lambda _: answers.pop(0), "small", provider="house", context_window=200_000)
+    monkeypatch.setattr("flue_py.models.open_model", lambda name: model)
+    refused = flue.run("title", "--all", "--model", "house:small", code=1)
+    assert f"no title of 3 to 7 words came back for session '{ids[1]}'" in refused.stderr
+    told = flue.json("title", "--all", "--model", "house:small")
+    assert told == [{"sessionId": ids[1], "title": None, "autoTitle": "Green build at last"}]
+    assert flue.run("title", "--all", "--model", "house:small").stdout == "every session has a title\n"
+    assert flue.json("title", ids[0], "--clear") == [{"sessionId": ids[0], "title": None, "autoTitle": None}]
+    assert flue.run("title", ids[1], "Ours").stdout == f"{ids[1]}: Ours\n"
+    for wrong in ((), (ids[0],), (ids[0], "x", "--clear"), ("--all",), (ids[0], "--all", "--model", "m")):
+        flue.run("title", *wrong, code=2)
