@@ -26,7 +26,8 @@ pytestmark = pytest.mark.anyio
 MADE = "qwen-code-0.24.4"
 MAIN = "c0000000-0000-4000-8000-0000000000e1"
 SHORT = "c0000000-0000-4000-8000-0000000000e2"
-AGENT = f"{MAIN}:general-purpose-call_0003_0"
+GEMINI = "c0000000-0000-4000-8000-0000000000e3"
+AGENT, BESIDE, NESTED = (f"general-purpose-call_{number}" for number in ("0003_0", "0003_1", "0004_0"))
 AT = "2026-11-28T10:00:00.000Z"
 
 
@@ -94,6 +95,7 @@ async def test_contexts_are_the_messages_that_the_program_sent_next(home: Path) 
     async with flue_py.open(":memory:") as store:
         sessions = await imported(store, files_of(home))
     asked = []
+    del sessions[GEMINI]  # asked in another form
     for name, seen in sessions.items():
         *before, last = seen.context
         ours = _sent([_of_ours(message) for message in before], is_compacted=name == SHORT)
@@ -103,7 +105,7 @@ async def test_contexts_are_the_messages_that_the_program_sent_next(home: Path) 
         )
         assert number is not None, (name, ours)
         asked.append((name, last["role"]))
-    assert len(asked) == 5
+    assert len(asked) == 7
     assert {role for _, role in asked} == {"assistant"}
 
 
@@ -143,7 +145,7 @@ async def test_every_call_is_paid_once_as_the_program_counts_them(home: Path) ->
         assert (paid.calls, paid.unknown_calls) == (len(calls), 0)
         if paths == files_of(home):
             spent = {name: seen.spent_tokens for name, seen in sessions.items()}
-            spent[MAIN] += spent.pop(AGENT)
+            spent[MAIN] += sum(spent.pop(f"{MAIN}:{agent}") for agent in (AGENT, BESIDE, NESTED))
             names = {call["sessionId"] for call in calls}
             assert spent == {
                 name: sum(call["totalTokens"] for call in calls if call["sessionId"] == name) for name in names
@@ -154,15 +156,19 @@ def _id_of(home: Path, sign: bytes) -> str:
     return next(path.stem for path in files_of(home) if sign in path.read_bytes())
 
 
-async def test_a_sub_agent_is_a_task_below_the_answer_that_called_it(home: Path) -> None:
+async def test_sub_agents_are_tasks_below_the_answers_that_called_them(home: Path) -> None:
     async with flue_py.open(":memory:") as store:
         sessions = await imported(store, files_of(home))
-        (link,) = await (await store.find_session(MAIN)).tasks.links()
-        agent = (await store.find_session(AGENT)).info
-    assert (link.child_id, link.task_id) == (AGENT, "general-purpose-call_0003_0")
-    assert (agent.kind, agent.cwd) == ("task", "/tmp/qwen-made/demo")
-    assert spoken(sessions[AGENT].context)[0] == ("user", "LOOK at a.txt")
-    assert sessions[AGENT].context[-1]["model"] == "made-up"
+        above = {name: await (await store.find_session(name)).tasks.links() for name in (MAIN, f"{MAIN}:{AGENT}")}
+        info = (await store.find_session(f"{MAIN}:{NESTED}")).info
+    tasks = {name: [(link.child_id, link.task_id) for link in links] for name, links in above.items()}
+    assert tasks == {
+        MAIN: [(f"{MAIN}:{agent}", agent) for agent in (AGENT, BESIDE)],
+        f"{MAIN}:{AGENT}": [(f"{MAIN}:{NESTED}", NESTED)],
+    }
+    assert (info.kind, info.cwd) == ("task", "/tmp/qwen-made/demo")
+    context = sessions[f"{MAIN}:{NESTED}"].context
+    assert (spoken(context)[0], context[-1]["model"]) == (("user", "LOOK at a.txt"), "made-up")
 
 
 async def test_a_rewind_leaves_a_branch_and_the_name_is_that_of_a_person(home: Path) -> None:

@@ -22,13 +22,18 @@ WORK = Path("/tmp/qwen-made")
 HOME, PROJECT = WORK / "home", WORK / "demo"
 MAIN = "c0000000-0000-4000-8000-0000000000e1"
 SHORT = "c0000000-0000-4000-8000-0000000000e2"
+GEMINI = "c0000000-0000-4000-8000-0000000000e3"
+STARTED: list[str] = []
+"""Requests for the answer that is empty the first time."""
+
 LONG_TEXT = "A long story of many words that says nothing at all. " * 60
 
 
 def chosen(request: Request) -> Turn:
     """Return the answer to a request, by the last words in it."""
-    messages = request.body.get("messages", [])
-    content, number = messages[-1].get("content"), len(messages)
+    work = {"description": "look", "subagent_type": "general-purpose", "run_in_background": False}
+    messages = request.body.get("messages") or request.body.get("contents", [])
+    content, number = messages[-1].get("content") or messages[-1].get("parts"), len(messages)
     words = content if isinstance(content, str) else content[-1].get("text", "")
     if "summarizes a con" in words or not request.has_tools:
         return Turn("<state_snapshot>They read two files.</state_snapshot>", input=1900, cached=0, output=14)
@@ -38,8 +43,12 @@ def chosen(request: Request) -> Turn:
         files = [("read_file", {"file_path": str(PROJECT / name)}) for name in ("a.txt", "b.txt")]
         return Turn("Reading.", files, "Two files.", output=25, reasoning=5)
     if words.startswith("DELEGATE"):
-        work = {"description": "look", "prompt": "LOOK at a.txt", "subagent_type": "general-purpose"}
-        return Turn("", [("agent", {**work, "run_in_background": False})])
+        return Turn("", [("agent", {**work, "prompt": "NEST it"}), ("agent", {**work, "prompt": "LOOK at b.txt"})])
+    if words.startswith("NEST"):
+        return Turn("", [("agent", {**work, "prompt": "LOOK at a.txt"})])
+    if words.startswith("EMPTY"):
+        STARTED.append(words)
+        return Turn("" if len(STARTED) == 1 else "At last.", output=3)
     if words.startswith("LOOK"):
         return Turn("", [("read_file", {"file_path": str(PROJECT / "a.txt")})], input=700, cached=0)
     if words.startswith("BREAK"):
@@ -54,8 +63,10 @@ class Program:
 
     def __init__(self, program: str, node: str, model: Model) -> None:
         self._program = program
+        self.provider = "openai"
         self._about = {"PATH": f"{node}:/usr/bin:/bin", "HOME": str(HOME), "LANG": "C.UTF-8"}
         self._about |= {"OPENAI_BASE_URL": f"{model.url}/v1", "OPENAI_API_KEY": "x", "OPENAI_MODEL": "made-up"}
+        self._about |= {"GOOGLE_GEMINI_BASE_URL": model.url, "GEMINI_API_KEY": "x", "GEMINI_MODEL": "made-up"}
 
     def run(self, *words: str, stop_after: float = 0) -> None:
         """Run it once; ``stop_after`` interrupts it after seconds."""
@@ -67,7 +78,7 @@ class Program:
             process.wait(30)
 
     def _begun(self, *words: str, **pipes: Any) -> subprocess.Popen[str]:
-        line = [self._program, "--auth-type", "openai", "-y", *words]
+        line = [self._program, "--auth-type", self.provider, "-y", *words]
         quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
         about: Any = {"cwd": PROJECT, "env": self._about, "text": True, "start_new_session": True, **quiet, **pipes}
         return subprocess.Popen(line, **about)
@@ -108,6 +119,7 @@ def main(program: str, node: str) -> None:
         qwen = Program(program, node, model)
         qwen.run("--session-id", MAIN, "-p", "READ both")
         qwen.run("-c", "-p", "DELEGATE it")
+        qwen.run("-c", "-p", "EMPTY at first")
         qwen.run("-c", "-p", "BREAK it")
         qwen.run("-c", "-p", "HANG now", stop_after=4)
         qwen.run("-c", "-p", "and then?")
@@ -116,6 +128,9 @@ def main(program: str, node: str) -> None:
         qwen.run("--resume", SHORT, "-p", "READ both")
         qwen.run("--resume", SHORT, "-p", "/compress")
         qwen.run("--resume", SHORT, "-p", "go on")
+        qwen.provider = "gemini"
+        qwen.run("--session-id", GEMINI, "-p", "READ both")
+        qwen.provider = "openai"
         qwen.talk(
             prompt("first"),
             prompt("second"),
@@ -123,7 +138,7 @@ def main(program: str, node: str) -> None:
             ("rewindSession", {"targetTurnIndex": 1}),
             prompt("another second"),
         )
-        sent = [[_short(message) for message in request.body["messages"]] for request in model.requests]
+        sent = [[_short(message) for message in request.body.get("messages", ())] for request in model.requests]
     (HOME / "sent.json").write_text(json.dumps(sent))
     pack(
         HOME,
