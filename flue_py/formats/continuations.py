@@ -1,4 +1,4 @@
-"""The files by which Claude Code and Codex go on with a session, whichever program it began in.
+"""The files by which Claude Code, Codex and Qwen Code go on with a session, whichever program it began in.
 
 Each holds the context: the messages that a model is sent. They say nothing of usage: the calls were paid for where
 they were made, and a bill over both files has each of them once.
@@ -12,8 +12,8 @@ from uuid import uuid5
 from flue_py.core.entries import from_microseconds
 from flue_py.core.json import JsonObject
 from flue_py.formats.kit import Continuation, Exported, SessionTree, id_elsewhere, iso_time, json_line
-from flue_py.providers.base import Leftovers, blocks_of, objects_in
-from flue_py.providers.lists import anthropic_list, responses_list, said_in
+from flue_py.providers.base import Leftovers, blocks_of, listed, objects_in, without
+from flue_py.providers.lists import anthropic_list, gemini_list, responses_list, said_in
 
 _STEP_US = 1_000
 """Rows that follow each other are this far apart in time: programs sort by it."""
@@ -127,3 +127,41 @@ def _item(item: JsonObject) -> JsonObject:
         return {"type": "message", **item}
     part: JsonObject = {"type": "output_text" if item.get("role") == "assistant" else "input_text", "text": content}
     return {"type": "message", **item, "content": [part]}
+
+
+# Qwen Code: a row for each content of the Gemini API, a chain by `parentUuid`.
+
+
+def export_qwen_code(session: SessionTree) -> Exported:
+    """Return a session as Qwen Code resumes it. O(entries)."""
+    left, own_id, folder = Leftovers(), id_elsewhere(session), session.info.cwd or "/"
+    system, contents = gemini_list(said_in(session.context()), left)
+    if system is not None:
+        left.note(_OWN_PROMPT)
+    rows: list[JsonObject] = []
+
+    def add(kind: str, fields: JsonObject) -> None:
+        rows.append(
+            {
+                "uuid": str(uuid5(own_id, str(len(rows)))),
+                "parentUuid": rows[-1]["uuid"] if rows else None,
+                "sessionId": str(own_id),
+                "timestamp": iso_time(session.info.active_us + len(rows) * _STEP_US),
+                "type": kind,
+                "cwd": folder,
+                "version": "0.24.4",
+                **fields,
+            }
+        )
+
+    for content in contents:
+        # The mark of a signature is for the API alone.
+        parts = [without(part, "thoughtSignature") for _, part in objects_in(listed(content.get("parts")))]
+        is_result = any("functionResponse" in part for part in parts)
+        kind = "assistant" if content.get("role") == "model" else "tool_result" if is_result else "user"
+        add(kind, {"message": {"role": content.get("role"), "parts": [*parts]}})
+    if (title := session.info.title or session.info.auto_title) is not None:
+        add("system", {"subtype": "custom_title", "systemPayload": {"customTitle": title, "titleSource": "manual"}})
+    folder_name = re.sub(r"[^A-Za-z0-9]", "-", folder)
+    place = f"~/.qwen/projects/{folder_name}/chats/{own_id}.jsonl"
+    return _exported("qwen-code", rows, place, ("qwen", "--resume", str(own_id)), session, left)

@@ -341,7 +341,7 @@ _PROGRAMS = (
     _ours("fuseraft-repl", "fuseraft", None, _JSON, ("~/.fuseraft/repl-sessions",)),
     _ours("fuseraft-run", "fuseraft", None, _JSON, ("~/.fuseraft/sessions",)),
     replace(
-        _ours("qwen-code", "qwen_code", places=("~/.qwen/projects",)),
+        _resumed(_ours("qwen-code", "qwen_code", places=("~/.qwen/projects",))),
         before=f"{__package__}.qwen_code:read_about",
         beside=f"{__package__}.qwen_code:about_beside",
     ),
