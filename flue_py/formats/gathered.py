@@ -125,8 +125,11 @@ def object_beside(path: Path) -> JsonObject:
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a plain file, without those that would begin a session: no program here writes such rows."""
-    with open_if_plain(path) or nullcontext(()) as lines:
+    """Yield the lines of a plain file, if there is one, but for those that would begin a session."""
+    file = None
+    with suppress(FileNotFoundError):
+        file = open_if_plain(path)
+    with file or nullcontext(()) as lines:
         for line in lines:
             if b'"session"' not in line or (decode_row(2, line, Notes()) or {}).get("type") != SESSION:
                 yield line

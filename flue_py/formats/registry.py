@@ -87,8 +87,8 @@ OTHERS = (
     Program("Hermes", ("~/.hermes/state.db", "~/.hermes/sessions/*.json*")),
     Program("Kilo (command line)", _in(_DATA, "kilo/kilo.db")),
     Program(
-        "Kimi CLI",
-        ("~/.kimi/sessions/*/*/context*.jsonl", "~/.kimi/sessions/*/*/wire.jsonl"),
+        "Kimi CLI (events)",
+        ("~/.kimi/sessions/*/*/wire.jsonl",),
         rb'\s*\{"type": ?"metadata", ?"protocol_version": ?"[^"]*"\}',
     ),
     Program("llm", _in(("~/.config", *_DATA), "io.datasette.llm/logs.db")),
@@ -327,6 +327,11 @@ _PROGRAMS = (
         _ours("kimi", "kimi", places=("~/.kimi-code/sessions",)),
         beside=f"{__package__}.kimi:state_beside",
         gather=f"{__package__}.kimi:gather_kimi",
+    ),
+    replace(
+        _ours("kimi-cli", "kimi_cli", places=("~/.kimi/sessions",)),
+        beside=f"{__package__}.kimi_cli:files_beside",
+        gather=f"{__package__}.kimi_cli:gather_kimi_cli",
     ),
     replace(
         _ours("gemini-cli", "gemini_cli", None, _LIST, ("~/.gemini/tmp",)),

@@ -1,0 +1,196 @@
+"""Sessions of Kimi CLI: files made by hand from the source of 1.51."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from hashlib import md5
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flue_py
+from flue_py.core.sessions import check_imported_session, checked_imported_entries
+from flue_py.formats import registry
+from flue_py.formats.gathered import SESSION
+from flue_py.formats.kimi_cli import files_beside, looks_like_kimi_cli, parse_kimi_cli
+from flue_py.formats.kit import Notes, Row
+from tests.effort import examples
+from tests.formats.transcripts import all_seen, as_lines, import_file, rows_are_accounted_for
+from tests.tables import inputs
+
+pytestmark = pytest.mark.anyio
+
+DIGEST = md5(b"/work/shop", usedforsecurity=False).hexdigest()
+SYSTEM = {"role": "_system_prompt", "content": "You are Kimi."}
+MARK = {"role": "_checkpoint", "id": 0}
+CALL = {"type": "function", "id": "t1", "function": {"name": "ReadFile", "arguments": '{"path": "a"}'}}
+TALK = [
+    SYSTEM,
+    MARK,
+    {"role": "user", "content": "What is in a?"},
+    {"role": "_usage", "token_count": 100},
+    {"role": "assistant", "content": [{"type": "think", "think": "Look."}], "tool_calls": [CALL]},
+    {"role": "tool", "content": "AAA", "tool_call_id": "t1"},
+    {"role": "assistant", "content": "AAA."},
+]
+SHORT = [{"role": "user", "content": "<system>Previous context has been compacted.</system>"}, *TALK[-1:]]
+
+
+def step(time: float, name: str) -> dict[str, Any]:
+    usage = {"input_other": 10, "output": 5, "input_cache_read": 85, "input_cache_creation": 0}
+    payload = {"context_usage": 0.1, "token_usage": usage, "message_id": name}
+    return {"timestamp": time, "message": {"type": "StatusUpdate", "payload": payload}}
+
+
+class Folder:
+    """A session as the program leaves it."""
+
+    def __init__(self, home: Path, name: str = "session-1") -> None:
+        self.path = home / f".kimi/sessions/{DIGEST}/{name}"
+        self.path.mkdir(parents=True)
+        (home / ".kimi/kimi.json").write_text(json.dumps({"work_dirs": [{"path": "/work/shop"}, 7]}))
+
+    def write(self, name: str, rows: Sequence[Any]) -> Path:
+        """Write rows to a file of the session, and return it."""
+        file = self.path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return file
+
+
+def spoken(context: list[Any]) -> list[tuple[str, str]]:
+    texts = [(message["role"], message.get("content") or "") for message in context]
+    return [
+        (role, text if isinstance(text, str) else "".join(part.get("text", "") for part in text))
+        for role, text in texts
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+async def test_a_list_is_a_session_with_the_tokens_of_its_steps(folder: Folder) -> None:
+    folder.write(
+        "wire.jsonl", [{"type": "metadata", "protocol_version": "1.9"}, step(1_790_000_000.5, "m1"), step(2e9, "m2")]
+    )
+    folder.write("state.json", [{"custom_title": "Shop", "title_generated": False}])
+    file = folder.write("context.jsonl", TALK)
+    folder.write("subagents/a1/context.jsonl", TALK[2:3])
+    async with flue_py.open(":memory:") as store:
+        report = await import_file(store, file)
+        await import_file(store, folder.path / "subagents/a1/context.jsonl")
+        seen = await all_seen(store)
+        info = (await store.find_session("session-1")).info
+        assert (await store.verify()).problems == []
+        links = await (await store.find_session("session-1")).tasks.links()
+    assert spoken(seen["session-1"].context) == [
+        ("user", "What is in a?"),
+        ("assistant", ""),
+        ("toolResult", "AAA"),
+        ("assistant", "AAA."),
+    ]
+    called = seen["session-1"].context[1]["content"]
+    assert [part["type"] for part in called] == ["thinking", "toolCall"]
+    assert seen["session-1"].context[2]["toolName"] == "ReadFile"
+    assert seen["session-1"].spent_tokens == 200
+    assert (info.title, info.auto_title, info.cwd) == ("Shop", None, "/work/shop")
+    assert [link.child_id for link in links] == ["session-1:a1"]
+    assert rows_are_accounted_for(report)
+    assert (report.skipped, report.repaired, dict(report.unknown_kinds)) == ((), (), {})
+
+
+async def test_lists_that_were_begun_anew_are_branches_and_growing_ends_the_same(folder: Folder) -> None:
+    async with flue_py.open(":memory:") as store:
+        for end in range(1, len(TALK) + 1):
+            folder.write("wire.jsonl", [step(float(number), f"m{number}") for number in range(end // 3)])
+            await import_file(store, folder.write("context.jsonl", TALK[:end]))
+        folder.write("context_1.jsonl", TALK)
+        file = folder.write("context.jsonl", [SYSTEM, MARK, *SHORT, {"role": "user", "content": "Go on."}])
+        await import_file(store, file)
+        assert (await import_file(store, folder.path / "context_1.jsonl")).added == 0
+        grown = (await all_seen(store))["session-1"]
+    async with flue_py.open(":memory:") as store:
+        await import_file(store, file)
+        whole = (await all_seen(store))["session-1"]
+    assert [text for _, text in spoken(grown.context)] == [SHORT[0]["content"], "AAA.", "Go on."]
+    assert (grown.context, grown.leaf, grown.entries.keys()) == (whole.context, whole.leaf, whole.entries.keys())
+    assert grown.spent_tokens == whole.spent_tokens == 200
+
+
+async def test_a_fork_repeats_steps_that_are_paid_once(tmp_path: Path, folder: Folder) -> None:
+    async with flue_py.open(":memory:") as store:
+        for place, count in ((folder, 1), (Folder(tmp_path / "x", "session-2"), 2)):
+            place.write("wire.jsonl", [step(float(number), f"m{number}") for number in range(1, count + 1)])
+            await import_file(store, place.write("context.jsonl", TALK))
+        spent = {name: each.spent_tokens for name, each in (await all_seen(store)).items()}
+    assert spent == {"session-1": 100, "session-2": 100}
+
+
+@inputs(
+    ("head", "place", "is_one"),
+    [
+        (b'{"role": "_checkpoint", "id": 0}\n', "x.jsonl", True),
+        (b'{"role":"user","content":"hi"}\n', "/h/.kimi/sessions/ab/cd/context.jsonl", True),
+        (b'{"role":"user","content":"hi"}\n', "x.jsonl", False),
+        (b'{"type": "metadata", "protocol_version": "1.9"}\n', "/h/.kimi/sessions/ab/cd/wire.jsonl", False),
+        (b"", "/h/.kimi/sessions/ab/cd/context.jsonl", False),
+    ],
+)
+def test_the_beginning_and_the_place_of_a_file_tell_it(head: bytes, place: str, is_one: bool) -> None:
+    assert looks_like_kimi_cli(head, place) is is_one
+    found = registry.recognize(head, place)
+    assert (found is not None and found.name == "kimi-cli") is is_one
+
+
+def test_the_states_of_files_that_are_not_there_are_none() -> None:
+    assert files_beside(Path("/context.jsonl")) == {}
+
+
+VALUES = st.recursive(
+    st.none() | st.integers(-5, 5) | st.sampled_from(["", "text", "think", "t1", "\ud800", "assistant", "_usage"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["type", "text", "think", "id", "function", "image_url", "payload"]), inner)
+    ),
+    max_leaves=6,
+)
+ROWS = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "tool", "_system_prompt", "_usage", "other"]) | VALUES},
+    optional=dict.fromkeys(("content", "tool_calls", "tool_call_id", "message", "timestamp", "name"), VALUES),
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["item", "event", "list"]), ROWS | VALUES), max_size=8))
+@examples(100)
+def test_no_value_in_a_row_is_fatal(values: list[tuple[str, Any]]) -> None:
+    rows = [("item", row) for row in TALK] + values + [("list", {})] + [("item", row) for row in SHORT]
+    about = Row(1, "", {"type": SESSION, "session": "s-1", "file": "context.jsonl", "state": {}})
+    lines = [Row(number, "", {"type": kind, "row": value}) for number, (kind, value) in enumerate(rows, 2)]
+    session = parse_kimi_cli([about, *lines], Notes("row"), True)
+    assert session is not None
+    check_imported_session(session.session)
+    checked_imported_entries(session.entries)
+    names: set[str | None] = {None}
+    for entry in session.entries:
+        assert (entry.parent_id in names, entry.id in names) == (True, False)
+        names.add(entry.id)
+
+
+async def test_rows_that_are_none_are_noted_and_a_file_without_any_is_refused(folder: Folder) -> None:
+    file = folder.write("context.jsonl", TALK)
+    file.write_bytes(
+        file.read_bytes() + b'{torn\n{},"type":"session"\n' + b"".join(as_lines([{"role": "user", "content": 7}]))
+    )
+    async with flue_py.open(":memory:") as store:
+        report = await import_file(store, file)
+        assert len(report.skipped) == 1
+        assert len(report.repaired) == 2
+        assert list(await all_seen(store)) == ["session-1"]
+        with pytest.raises(flue_py.UnreadableFile, match=r"no row has a role"):
+            await flue_py.import_file(store, folder.write("context.jsonl", [{"x": 1}]), format="kimi-cli")
