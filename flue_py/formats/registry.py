@@ -66,11 +66,7 @@ OTHERS = (
         ("~/.continue/sessions/*-*.json",),
         rb'\s*\{\s*"sessionId"[^{}\[\]]{0,2000}"workspaceDirectory"',
     ),
-    Program(
-        "Copilot CLI",
-        ("~/.copilot/session-state/*/events.jsonl", "~/.copilot/session-state/*.jsonl"),
-        rb'\s*\{"type": ?"session\.start"',
-    ),
+    Program("Copilot CLI (older sessions)", ("~/.copilot/history-session-state/*.json",)),
     Program("Crush", ("~/.crush/crush.db", "~/.local/share/crush/*.db")),
     Program(
         "Cursor",
@@ -341,6 +337,11 @@ _PROGRAMS = (
         _ours("openhands", "openhands", None, ("base_state.json",), ("~/.openhands/conversations",)),
         gather=f"{__package__}.openhands:gather_openhands",
         beside=f"{__package__}.openhands:states_beside",
+    ),
+    replace(
+        _ours("copilot-cli", "copilot_cli", places=("~/.copilot/session-state",)),
+        before=f"{__package__}.copilot_cli:read_workspace",
+        beside=f"{__package__}.copilot_cli:workspace_beside",
     ),
     _ours("flue", "flue", "tree", _JSON),
     _ours("fuseraft-repl", "fuseraft", None, _JSON, ("~/.fuseraft/repl-sessions",)),
