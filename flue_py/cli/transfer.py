@@ -486,7 +486,7 @@ def import_(
     searched = ", ".join([*map(str, paths), *(["the usual places"] if discover else [])])
     lines = [line for report in reports for line in _lines(report)]
     if len(files) > 1:
-        lines.append(_total(reports, failures, len(files)))
+        lines += _totals(reports, failures, len(files))
     elif not files:
         lines = [((f"no session files were found in {searched}", ""),)]
     notes = [f"Error: {in_commands(str(failure))}" for failure in failures]
@@ -662,8 +662,14 @@ def _print_reports(reports: Sequence[ImportReport], *, as_json: bool) -> None:
             cli.print_lines(_lines(report))
 
 
-def _total(reports: Sequence[ImportReport], failures: Sequence[FlueError], files: int) -> Line:
-    return (("total: ", "bold"), (_counts(reports, failures, files), ""))
+def _totals(reports: Sequence[ImportReport], failures: Sequence[FlueError], files: int) -> list[Line]:
+    """Return a line for each program, if there are several, and one for all."""
+    formats = sorted({report.format for report in reports})
+    lines: list[Line] = []
+    for name in formats if len(formats) > 1 else ():
+        own = [report for report in reports if report.format == name]
+        lines.append(((f"{name}: ", "bold"), (_counts(own, (), len(own)), "")))
+    return [*lines, (("total: ", "bold"), (_counts(reports, failures, files), ""))]
 
 
 def _counts(reports: Sequence[ImportReport], failures: Sequence[FlueError], files: int) -> str:
@@ -691,6 +697,8 @@ def _passed_over(others: Counter[str], *, discover: bool) -> list[str]:
 
 
 def _lines(report: ImportReport) -> list[Line]:
+    if not report.sessions:
+        return [((_shown_path(report.file), "bold"), (": nothing was said in it yet", "")), *_row_lines(report)]
     first = report.sessions[0]
     if first.deleted:
         did = f"session {first.session_id} was deleted here, and stays deleted; --again imports it"

@@ -64,7 +64,8 @@ class ImportReport(Frozen):
     """The effect of importing one file.
 
     ``sessions`` are those of the file, the first one being the one that the file is of; the fields that describe one
-    session are about that one, ``added`` and ``already_there`` about all of them. ``rows`` counts the lines that are
+    session are about that one, ``added`` and ``already_there`` about all of them. There is none if nothing was said
+    yet. ``rows`` counts the lines that are
     not blank, a header among them; ``skipped`` rows made no entry, ``repaired`` ones differ from what the file says
     (the first thousand of each, while ``skipped_rows`` and ``repaired_rows`` count them all), ``merged`` ones became
     part of another row's entry, ``left_out`` ones, by reason, say nothing of their own. ``held_back`` rows, from the
@@ -91,18 +92,18 @@ class ImportReport(Frozen):
 
     @property
     def session_id(self) -> str:
-        """The id of the session that the file is of."""
-        return self.sessions[0].session_id
+        """The id of the session that the file is of; "" if nothing was said in it yet."""
+        return self.sessions[0].session_id if self.sessions else ""
 
     @property
     def created(self) -> bool:
         """Whether that session was not there before."""
-        return self.sessions[0].created
+        return any(session.created for session in self.sessions[:1])
 
     @property
     def leaf_id(self) -> str | None:
         """The leaf of that session after the import."""
-        return self.sessions[0].leaf_id
+        return self.sessions[0].leaf_id if self.sessions else None
 
     @property
     def leaf_kept(self) -> bool:
@@ -130,7 +131,7 @@ class ImportReport(Frozen):
         return {
             "file": self.file,
             "format": self.format,
-            "sessionId": self.session_id,
+            "sessionId": self.session_id or None,
             "created": self.created,
             "changed": self.changed,
             "rows": self.rows,
