@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from flue_py.errors import UnreadableFile
@@ -201,3 +203,44 @@ class GatheredReader:
     def report(self) -> ParseReport:
         """Return the report on all rows."""
         return joined([self._notes.report(), *self._reports])
+
+
+class Tables:
+    """The tables of a database of another program, whose rows are found by a column without an index of theirs.
+
+    The places of the values of a column are remembered: a number for each row. Names of tables and columns are words of
+    a format, not of a file. Every method raises `sqlite3.Error`, which `database_of` turns into `UnreadableFile`.
+    """
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        database.text_factory = partial(str, encoding="utf-8", errors="replace")
+        self._database = database
+        self._names = {row[0] for row in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        self._places: dict[tuple[str, str], dict[JsonValue, list[int]]] = {}
+
+    def values(self, table: str, column: str) -> dict[JsonValue, list[int]]:
+        """Return the places of the rows of a table by the values of a column, in order; none if there is no table."""
+        key = (table, column)
+        if key not in self._places:
+            places: dict[JsonValue, list[int]] = {}
+            query = f"SELECT {column}, rowid FROM {table} ORDER BY rowid"  # noqa: S608 - both are words of a format
+            for value, place in self._database.execute(query) if table in self._names else ():
+                places.setdefault(value, []).append(place)
+            self._places[key] = places
+        return self._places[key]
+
+    def rows(self, table: str, column: str, value: JsonValue) -> list[JsonObject]:
+        """Return the rows of a table that have a value in a column: the columns that have one; bytes as base64."""
+        if not isinstance(value, (str, int)):
+            return []
+        query, places = f"SELECT * FROM {table} WHERE rowid = ?", self.values(table, column).get(value, ())  # noqa: S608
+        return [_plain(row) for place in places for row in self._database.execute(query, (place,))]
+
+    def first(self, table: str, value: JsonValue, column: str = "id") -> JsonObject:
+        """Return the first row of a table that has a value; an empty one if there is none."""
+        return next(iter(self.rows(table, column, value)), {})
+
+
+def _plain(row: sqlite3.Row) -> JsonObject:
+    values: list[tuple[str, JsonValue | bytes]] = [(key, row[key]) for key in row.keys() if row[key] is not None]  # noqa: SIM118
+    return {key: b64encode(value).decode() if isinstance(value, bytes) else value for key, value in values}

@@ -87,7 +87,6 @@ OTHERS = (
         ("~/.kimi/sessions/*/*/wire.jsonl",),
         rb'\s*\{"type": ?"metadata", ?"protocol_version": ?"[^"]*"\}',
     ),
-    Program("llm", _in(("~/.config", *_DATA), "io.datasette.llm/logs.db")),
     Program(
         "Mistral Vibe",
         _in(("~/.vibe/logs/session",), "unified/*/CURRENT", "unified/*/*/*.json*", "*.json", "*/messages.jsonl"),
@@ -344,6 +343,11 @@ _PROGRAMS = (
         beside=f"{__package__}.copilot_cli:workspace_beside",
     ),
     _ours("flue", "flue", "tree", _JSON),
+    replace(
+        _ours("llm", "llm", None, (".db",), _in(("~/.config", *_DATA), "io.datasette.llm")),
+        beside=f"{__package__}.gathered:log_beside",
+        gather=f"{__package__}.llm:gather_llm",
+    ),
     _ours("fuseraft-repl", "fuseraft", None, _JSON, ("~/.fuseraft/repl-sessions",)),
     _ours("fuseraft-run", "fuseraft", None, _JSON, ("~/.fuseraft/sessions",)),
     replace(
