@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -42,9 +42,18 @@ If the third is true, messages that may not be complete are taken; otherwise the
 """
 
 
-def gathered_row(kind: str, fields: JsonObject) -> bytes:
-    """Return a row of a type as a line."""
-    return json_line({**fields, "type": kind}).encode() + b"\n"
+def gathered_row(kind: str, fields: JsonObject, texts: Mapping[str, str] | None = None) -> bytes:
+    """Return a row of a type as a line. ``texts`` are values that are JSON text already, whatever is in them."""
+    inside = "".join(f"{json_line(name)}:{text}," for name, text in (texts or {}).items())
+    # Of two fields with one name the last counts: no text can give the row another type.
+    return f"{{{inside}{json_line({**fields, 'type': kind})[1:]}\n".encode(errors="replace")
+
+
+def table_row(kind: str, row: sqlite3.Row, *json_columns: str) -> bytes:
+    """Return a row of a table as a line, of a type; some of its columns have JSON as text."""
+    fields = dict(zip(row.keys(), row, strict=True))
+    texts = {name: fields.pop(name) for name in json_columns if isinstance(fields.get(name), str)}
+    return gathered_row(kind, fields, texts)
 
 
 @contextmanager
@@ -58,6 +67,8 @@ def database_of(path: Path) -> Iterator[sqlite3.Connection]:
     try:
         connection = _connected(path)
         connection.row_factory = sqlite3.Row
+        # Bytes that are not UTF-8 cost one row, and not the file.
+        connection.text_factory = lambda data: data.decode(errors="replace")
         connection.execute("BEGIN")
         yield connection
     except sqlite3.Error as error:

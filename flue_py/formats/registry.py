@@ -92,11 +92,6 @@ OTHERS = (
         _in(("~/.vibe/logs/session",), "unified/*/CURRENT", "unified/*/*/*.json*", "*.json", "*/messages.jsonl"),
         rb'\s*\[\s*\{"message": ?\{(?s:.)*"turn_index"|\s*\{[^{}]{0,400}"mistral\.vibe\.',
     ),
-    Program(
-        "OpenCode",
-        _in(_DATA, "opencode/opencode*.db", "opencode/storage/session/**/ses_*.json"),
-        rb'\s*\{\s*"id": ?"(ses|msg|prt)_[^"]*",\s*"(slug|version|projectID|sessionID|messageID)"',
-    ),
     Program("OpenHands (before its SDK)", ("~/.openhands/sessions/*/events/*.json",)),
     Program("Qwen Code (older sessions)", ("~/.qwen/tmp/*/chats/*.json*",)),
     Program("Zed", _in(_DATA, "[zZ]ed/threads/threads.db")),
@@ -341,6 +336,11 @@ _PROGRAMS = (
         _ours("copilot-cli", "copilot_cli", places=("~/.copilot/session-state",)),
         before=f"{__package__}.copilot_cli:read_workspace",
         beside=f"{__package__}.copilot_cli:workspace_beside",
+    ),
+    replace(
+        _ours("opencode", "opencode", None, (".db", ".json"), _in(_DATA, "opencode")),
+        gather=f"{__package__}.opencode:gather_opencode",
+        beside=f"{__package__}.opencode:beside_opencode",
     ),
     _ours("flue", "flue", "tree", _JSON),
     replace(

@@ -23,7 +23,7 @@ from flue_py.core.usage import TOO_LARGE, CallDifference, PaidCall, SumTooLarge
 from flue_py.errors import CallConflict, EntryNotFound, FlueError, SessionExists, UnreadableFile, shown
 from flue_py.formats.kit import LineNote, SessionPart, TaskOf
 from flue_py.formats.registry import OURS, find_format
-from flue_py.providers.base import fields_of, listed
+from flue_py.providers.base import fields_of, listed, only
 from flue_py.sessions.handle import checked_flag, checked_function, checked_metadata, checked_path, listed_sessions
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -312,15 +312,17 @@ class Target(Struct):
         stated, session = self.metadata, self.session
         if stated is None or self.leaf_kept:
             return
+        # Facts of imports stay, which the file knows nothing of.
+        own = only(self.recorded or {}, "leaf", "name", "completed")
+        stated = {**stated, "imported": {**own, **fields_of(stated.get("imported"))}}
         info = session.info
         now = checked_metadata(restated(decode_object(info.metadata_text), stated), store.limits)
         # What links say by now is not stored once more.
         if decode_object(info.task_names.taken_from(now, info.metadata_text)) == decode_object(info.metadata_text):
             return
-        new = checked_metadata(stated, store.limits)
 
         def edit(stored: str) -> str:
-            return checked_metadata(restated(decode_object(stored), decode_object(new)), store.limits)
+            return checked_metadata(restated(decode_object(stored), stated), store.limits)
 
         await store.backend.update_session(session.ref, metadata_text=edit)
         await session.refresh()

@@ -112,7 +112,6 @@ BEGINNINGS: dict[str, list[Any] | Any] = {
     "Droid": [{"type": "session_start", "id": "s"}, {"type": "message", "id": "m", "message": TALK[0]}],
     "Kimi CLI (events)": [{"type": "metadata", "protocol_version": "1.9"}, {"type": "user", "role": "user"}],
     "Mistral Vibe": json.dumps([{"message": TALK[0], "source": "history", "turn_index": 0}]).encode(),
-    "OpenCode": {"id": "ses_1", "projectID": "p", "directory": "/w", "title": "t"},
 }
 
 

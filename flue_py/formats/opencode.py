@@ -1,0 +1,405 @@
+"""Sessions of OpenCode: its database, and the folders of older versions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator, Iterable, Iterator
+from functools import partial
+from itertools import dropwhile
+from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from flue_py.core.entries import NewEntry
+from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.kinds import COMPACTION, message_text
+from flue_py.core.sessions import made_id
+from flue_py.core.usage import read_reported
+from flue_py.errors import shown
+from flue_py.formats import gathered, kit
+from flue_py.providers.base import fields_of, listed, only, without
+from flue_py.providers.openai_chat import image_from_url
+
+# The rows of a session are its own, those of its messages with their parts, and of the events behind them.
+#
+# A message is one step as a rule: an answer with the calls of tools and their results. A revert deletes messages when
+# the conversation goes on; events still have them, and say in which order messages came and went. Forks copy messages
+# under new ids, with their times and tokens. docs/formats/opencode.md lists the fields that are kept.
+
+FORMAT = "opencode"
+
+_SESSION_FILE = re.compile(rb'\s*\{\s*"id": ?"ses_[^"]*",\s*"(slug|version|projectID|parentID)"')
+_IS_DEFAULT = re.compile(r"|(New|Child) session - \d{4}-\d\d-\d\dT[\d:.]+Z( \(fork #\d+\))?")
+_ROWS = {"ses": gathered.SESSION, "msg": "message", "prt": "part"}
+_ASKS = {COMPACTION: "What did we do so far?", "subtask": "The following tool was executed by the user"}
+"""The words that the program sends for parts of a user's message."""
+_INTERRUPTED = "[Tool execution was interrupted]"
+_STOPS = {"tool-calls": "toolUse", "content-filter": "error", "unknown": "stop", "other": "stop"}
+_EVENTS = """
+    SELECT id, type AS name, data FROM event WHERE aggregate_id = ?1 AND (type GLOB 'session.*' OR type GLOB 'message.*'
+        AND EXISTS (SELECT 1 FROM event WHERE aggregate_id = ?1 AND type GLOB 'message.removed.*')
+        AND NOT (type GLOB 'message.part.*' AND EXISTS (
+            SELECT 1 FROM part WHERE part.id = CASE json_valid(event.data) WHEN 1 THEN event.data ->> '$.part.id' END
+        ))
+    ) ORDER BY seq
+"""
+"""The events of a session that lost messages, but for those of parts that are there; of others those of its names."""
+
+
+def looks_like_opencode(head: bytes, path_name: str = "") -> bool:
+    """Return whether a file may be the database of OpenCode, or a session file of an older version."""
+    if path_name.endswith(".json"):
+        return "/session/" in path_name.replace("\\", "/") and bool(_SESSION_FILE.match(head))
+    return gathered.has_tables(path_name, head, "session", "message", "part")
+
+
+def gather_opencode(path: Path) -> Generator[bytes, None, None]:
+    """Yield the rows of each session, those of a task after those of its parent. Raises `UnreadableFile`."""
+    if path.suffix != ".json":
+        yield from _rows_of_database(path)
+        return
+    for file in (path, *_files_beside(path)):
+        fields: JsonObject = {"id": file.stem, "message_id": file.parent.name}
+        text = (gathered.read_beside(file) or b"").decode(errors="replace")
+        yield gathered.gathered_row(_ROWS.get(file.name[:3], gathered.SESSION), fields, {"data": text})
+
+
+def beside_opencode(path: Path) -> JsonValue:
+    """Return the states of the log of a database, or of the files of messages and parts. Never raises."""
+    return gathered.states_of(_files_beside(path)) if path.suffix == ".json" else gathered.log_beside(path)
+
+
+def _files_beside(path: Path) -> Iterator[Path]:
+    """Yield the files of the messages of a session, each before those of its parts."""
+    storage = path.absolute().parent.parent.parent
+    for message in sorted((storage / "message" / path.stem).glob("msg_*.json")):
+        yield message
+        yield from sorted((storage / "part" / message.stem).glob("prt_*.json"))
+
+
+def _rows_of_database(path: Path) -> Iterator[bytes]:
+    messages = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
+    parts = "SELECT id, message_id, data FROM part WHERE message_id = ? ORDER BY id"
+    with gathered.database_of(path) as database:
+        has_events = database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'event'").fetchone() is not None
+        for session in database.execute("SELECT * FROM session ORDER BY time_created, id"):
+            yield gathered.table_row(gathered.SESSION, session, "revert", "model", "metadata", "permission")
+            for message in database.execute(messages, (session["id"],)):
+                yield gathered.table_row("message", message, "data")
+                for part in database.execute(parts, (message["id"],)):
+                    yield gathered.table_row("part", part, "data")
+            for event in database.execute(_EVENTS, (session["id"],)) if has_events else ():
+                yield gathered.table_row("event", event, "data")
+
+
+def _own(fields: JsonObject) -> JsonObject:
+    """Return the fields of a message or a part without its ids, and the summary that is added to a prompt later."""
+    return without(fields, "id", "sessionID", "messageID", "summary" if isinstance(fields.get("summary"), dict) else "")
+
+
+class _Message(Struct):
+    """A message: its row, its fields, and its parts by id."""
+
+    id: str
+    line: int
+    fields: JsonObject
+    parts: dict[str, JsonObject] = field(default_factory=dict)
+    is_partial: bool = False
+    """Whether it may not be complete."""
+
+    @property
+    def is_answer(self) -> bool:
+        return self.fields.get("role") == "assistant"
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether it is an answer that does not change any more. A fork copies the parts after the message."""
+        is_completed = fields_of(self.fields.get("time")).get("completed") is not None
+        is_whole = not self.fields.get("finish") or self.has("step-finish")
+        return self.is_answer and (bool(self.fields.get("error")) or (is_completed and is_whole))
+
+    @property
+    def is_summary(self) -> bool:
+        """Whether it is the summary that a compaction ended in."""
+        about = self.fields
+        return self.is_answer and about.get("summary") is True and bool(about.get("finish")) and not about.get("error")
+
+    def has(self, kind: str) -> bool:
+        """Return whether it has a part of a type."""
+        return any(part.get("type") == kind for part in self.parts.values())
+
+    @property
+    def is_left_out(self) -> bool:
+        """Whether it is an answer that is not sent: it failed, or was aborted before it said anything."""
+        kinds = {part.get("type") for part in self.parts.values()}
+        error = fields_of(self.fields.get("error"))
+        is_aborted = error.get("name") == "MessageAbortedError"
+        return not kinds or (bool(error) and not (is_aborted and kinds - {"step-start", "reasoning"}))
+
+
+class _Rows(Struct):
+    """The messages of a session that are there, in their order, and those that were taken back."""
+
+    notes: kit.Notes
+    there: dict[str, _Message] = field(default_factory=dict)
+    gone: dict[str, _Message] = field(default_factory=dict)
+    alive: list[str] = field(default_factory=list)
+    before: dict[str, str | None] = field(default_factory=dict)
+    """The message before each one, when it came."""
+    titles: list[str] = field(default_factory=list)
+
+    def read(self, row: kit.Row) -> None:
+        """Read a row of a message, a part or an event."""
+        data, name, owner = row.fields.get("data"), row.fields.get("id"), row.fields.get("message_id")
+        if not isinstance(data, dict) or not kit.is_name(name):
+            self.notes.skip(row.line, "is not an object with an id")
+        elif row.type == "message":
+            self.there[name] = _Message(name, row.line, _own(data))
+        elif row.type == "event":
+            self._replay(row, data)
+        elif isinstance(owner, str) and owner in self.there:
+            self.there[owner].parts[name] = _own(data)
+        else:
+            self.notes.skip(row.line, f"is a part of the message {shown(owner)}, which is not there")
+
+    def _replay(self, row: kit.Row, data: JsonObject) -> None:
+        self.notes.left_out["is an event"] += 1
+        kind, info, part = str(row.fields.get("name")), fields_of(data.get("info")), fields_of(data.get("part"))
+        name, part_id = info.get("id", data.get("messageID", part.get("messageID"))), part.get("id")
+        if kind.startswith("session."):
+            self.titles.append(kit.one_text(info.get("title")) or "")
+        elif kind.startswith("message.removed.") and name in self.alive:
+            self.alive.remove(str(name))
+        elif kind.startswith("message.updated.") and kit.is_name(name):
+            if name not in self.before:
+                self.before[name] = self.alive[-1] if self.alive else None
+                self.alive.append(name)
+            if name not in self.there:
+                self.gone.setdefault(name, _Message(name, row.line, {})).fields = _own(info)
+        elif kind.startswith("message.part.updated.") and name in self.gone and isinstance(part_id, str):
+            self.gone[str(name)].parts[part_id] = _own(part)
+
+    def hold_back(self, *, take_all: bool) -> None:
+        """Leave out the messages at the end that may not be complete: an answer being written, and all after it.
+
+        A prompt that has no answer yet may lack parts, and a request to sum up is nothing without its summary.
+        """
+        messages = [*self.there.values()]
+        last = next((at for at in range(len(messages) - 1, -1, -1) if messages[at].is_ended), -1)
+        after = messages[last + 1 :]
+        if any(message.is_answer for message in after):
+            after = [*dropwhile(lambda message: not message.is_answer and not message.has(COMPACTION), after)]
+        for message in after:
+            message.is_partial = True
+            if not take_all:
+                self.notes.hold_back(message.line)
+                del self.there[message.id]
+
+
+class _Tree(Struct):
+    """The entries so far."""
+
+    rows: _Rows
+    chain: kit.Chain
+    earlier: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    tails: dict[str | None, str | None] = field(default_factory=dict)
+    """The last entry of each message."""
+    tokens: int = 0
+    """The tokens of the last answer."""
+
+    def build(self, revert: JsonValue) -> None:
+        """Add the messages that are there, and those that were taken back ; an open ``revert`` begins at this one."""
+        rows, chain = self.rows, self.chain
+        messages = {**rows.gone, **rows.there}
+        asked = {str(message.fields.get("parentID")) for message in messages.values() if message.is_summary}
+        before = {**rows.before, **dict(zip(rows.there, (None, *rows.there), strict=False))}
+        for message in rows.there.values():
+            self._add(message, messages, is_summed_up=message.id in asked)
+        leaf = self.tails.get(before.get(revert)) if isinstance(revert, str) and revert in messages else chain.leaf
+        for message in rows.gone.values():
+            chain.leaf = self.tails.get(before.get(message.id))
+            self._add(message, messages, is_summed_up=message.id in asked)
+        chain.leaf = leaf
+
+    def _add(self, message: _Message, messages: dict[str, _Message], *, is_summed_up: bool) -> None:
+        fields, parts = message.fields, [*message.parts.values()]
+        content: list[JsonValue] = [sent for part in parts if (sent := _sent(part))]
+        if message.is_summary and (asked := messages.get(str(fields.get("parentID")))) is not None:
+            self._compaction(message, asked)
+        elif message.is_answer and not message.is_left_out:
+            for number, step in enumerate(_steps(message)):
+                self._answer(message, step, number)
+        elif fields.get("role") == "user" and content and not is_summed_up:
+            self._place(message, *self._entry(message, {"role": "user", "content": content}, parts))
+        else:
+            kind = kit.entry_kind("opencode.", "failed" if message.is_answer else str(fields.get("role")))
+            self._place(message, kit.plain_entry(kind, {**fields, "parts": [*parts]}), {})
+        self.tails[message.id] = self.chain.leaf
+
+    def _entry(self, message: _Message, said: JsonObject, parts: Iterable[JsonObject]) -> tuple[NewEntry, JsonObject]:
+        entry, extra = kit.message_entry(said, message.fields, message.line, self.rows.notes)
+        beside = without(message.fields, "role", "providerID", "modelID")
+        return entry, {**beside, "parts": [without(part, "text", "url") for part in parts], **extra}
+
+    def _place(self, message: _Message, entry: NewEntry, beside: JsonObject, own_id: str = "") -> None:
+        session_id, name = self.chain.session_id, own_id or message.id
+        whole = kit.first_unused(lambda number: made_id(name, str(number)) if number else name, self.chain.lines)
+        partial_id = made_id(session_id, "partial", whole)
+        self.earlier[whole] = (partial_id,)
+        at = kit.read_moment(fields_of(message.fields.get("time")).get("created"))
+        entry_id = partial_id if message.is_partial else whole
+        self.chain.add(entry, message.line, beside=beside, entry_id=entry_id, created_us=at)
+
+    def _compaction(self, message: _Message, asked: _Message) -> None:
+        said = _answer(message, [*message.parts.items()], 0)
+        first = next((part["tail_start_id"] for part in asked.parts.values() if "tail_start_id" in part), None)
+        answer, beside = self._entry(message, said, ())
+        body: JsonObject = {
+            "summary": message_text(said),
+            "firstKeptEntryId": first if isinstance(first, str) and first in self.chain.lines else "",
+            "tokensBefore": self.tokens,
+        }
+        calls = tuple(replace(call, purpose=COMPACTION) for call in _paid_once(answer, message, 0).calls)
+        self._place(message, replace(kit.plain_entry(COMPACTION, body), calls=calls), beside)
+
+    def _answer(self, message: _Message, step: list[tuple[str, JsonObject]], number: int) -> None:
+        """Add an answer, and the results of its calls behind it."""
+        said = _answer(message, step, number)
+        self.tokens = read_reported(said.get("usage")).totals.tokens or self.tokens
+        entry, beside = self._entry(message, said, [part for _, part in step if part.get("type") != "tool"])
+        self._place(message, _paid_once(entry, message, number), beside, step[0][0] if number else "")
+        for name, part in step:
+            if part.get("type") == "tool" and not message.is_partial:
+                result, rest = _result(part)
+                self._place(message, self._entry(message, result, ())[0], rest, name)
+
+
+def parse_opencode(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.ParsedSession | None:
+    """Return the session of some rows (see `ParseRows`)."""
+    first = rows[0]
+    about = fields_of(first.fields.get("data", without(first.fields, "type", "summary_diffs")))
+    session_id, parent_id = about.get("id"), about.get("parent_id", about.get("parentID"))
+    if first.type != gathered.SESSION or not kit.is_name(session_id):
+        notes.skip(first.line, f"is not the row of a session: it {kit.unusable_id(session_id)}")
+        return None
+    read = _Rows(notes)
+    for row in rows[1:]:
+        read.read(row)
+    read.hold_back(take_all=take_all)
+    tree = _Tree(read, kit.Chain(session_id, notes))
+    tree.build(fields_of(about.get("revert")).get("messageID"))
+    parent = kit.TaskOf(parent_id, session_id) if kit.is_name(parent_id) and parent_id != session_id else None
+    # The first title that is not the date is the program's; one that was put in its place is a person's.
+    told = (*read.titles, kit.one_text(about.get("title")) or "")
+    titles = [title for title in told if not _IS_DEFAULT.fullmatch(title)] or [""]
+    session = kit.imported_session(
+        session_id,
+        FORMAT,
+        FORMAT,
+        {"session": about},
+        notes,
+        auto_title=titles[0] or None,
+        cwd=kit.one_text(about.get("directory")),
+        created_us=kit.read_moment(about.get("time_created", fields_of(about.get("time")).get("created"))),
+        parent=parent,
+    )
+    parsed = tree.chain.parsed(FORMAT, kit.one_text(about.get("version")) or "1", session)
+    name = titles[-1] if titles[-1] != titles[0] else None
+    return replace(parsed, parent=parent, restates=True, earlier=tree.earlier, name=name)
+
+
+read_opencode = partial(gathered.GatheredReader, parse_opencode)
+
+
+def _steps(message: _Message) -> list[list[tuple[str, JsonObject]]]:
+    """Return the parts of each step, with their ids; there is one at least. Older versions put several in a message."""
+    steps: list[list[tuple[str, JsonObject]]] = [[]]
+    for name, part in message.parts.items():
+        if part.get("type") == "step-start" and any(_said(other) for _, other in steps[-1]):
+            steps.append([])
+        steps[-1].append((name, part))
+    return steps
+
+
+def _answer(message: _Message, step: list[tuple[str, JsonObject]], number: int) -> JsonObject:
+    """Return a step as an answer of ours."""
+    ends = (part for _, part in step if part.get("type") == "step-finish" and "tokens" in part)
+    finish = next(ends, {} if number else message.fields)
+    reason = str(finish.get("reason", message.fields.get("finish", "stop")))
+    said: JsonObject = {
+        "role": "assistant",
+        "content": [item for _, part in step if (item := _said(part))],
+        "provider": message.fields.get("providerID"),
+        "model": message.fields.get("modelID"),
+        "stopReason": "aborted" if message.fields.get("error") else _STOPS.get(reason, reason),
+        "usage": _usage(fields_of(finish.get("tokens")), finish.get("cost")),
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _paid_once(entry: NewEntry, message: _Message, number: int) -> NewEntry:
+    """Return an answer whose call has the name that it has in every fork, which copies times, tokens and cost."""
+    same = only(message.fields, "time", "providerID", "modelID", "agent", "tokens", "cost")
+    return kit.with_response(entry, FORMAT, json.dumps([same, number], sort_keys=True))
+
+
+def _usage(tokens: JsonObject, cost: JsonValue) -> JsonObject | None:
+    """Return tokens and cost as our usage; None if nothing was reported, for which the program has zeros."""
+    cache, reasoning, output = fields_of(tokens.get("cache")), tokens.get("reasoning"), tokens.get("output")
+    if isinstance(output, int) and isinstance(reasoning, int):
+        output += reasoning
+    usage: JsonObject = {"input": tokens.get("input"), "output": output, "reasoning": reasoning}
+    usage |= {"cacheRead": cache.get("read"), "cacheWrite": cache.get("write"), "totalTokens": tokens.get("total")}
+    # A cost of 0 is that of a model whose price the program does not know, or that is free.
+    usage["cost"] = {"total": cost} if cost else None
+    return {name: count for name, count in usage.items() if count is not None} if any(usage.values()) else None
+
+
+def _sent(part: JsonObject) -> JsonObject | None:
+    """Return a part of a user's message as it is sent; None for one that is not."""
+    kind, text = part.get("type"), part.get("text")
+    if kind == "text" and isinstance(text, str) and text and not part.get("ignored"):
+        return {"type": "text", "text": text}
+    # The text of these files stands in the message, too.
+    if kind == "file" and part.get("mime") not in ("text/plain", "application/x-directory"):
+        return _file(part)
+    return {"type": "text", "text": _ASKS[kind]} if isinstance(kind, str) and kind in _ASKS else None
+
+
+def _file(part: JsonObject) -> JsonObject | None:
+    url, kind = part.get("url"), "image" if str(part.get("mime")).startswith("image/") else "file"
+    return {"type": kind, **image_from_url(url), **only(part, "filename")} if isinstance(url, str) else None
+
+
+def _said(part: JsonObject) -> JsonObject | None:
+    """Return a part of an answer as ours; None for one that says nothing."""
+    kind, text = part.get("type"), part.get("text")
+    if kind == "tool":
+        arguments = fields_of(part.get("state")).get("input")
+        return {"type": "toolCall", "id": part.get("callID"), "name": part.get("tool"), "arguments": arguments}
+    if kind == "reasoning" and isinstance(text, str):
+        signature = fields_of(fields_of(part.get("metadata")).get("anthropic")).get("signature")
+        signed: JsonObject = {"thinkingSignature": signature} if isinstance(signature, str) else {}
+        return {"type": "thinking", "thinking": text, **signed}
+    return {"type": "text", "text": text} if kind == "text" and isinstance(text, str) and text else None
+
+
+def _result(part: JsonObject) -> tuple[JsonObject, JsonObject]:
+    """Return the result of a call as it is sent, and the other fields of the part."""
+    state = fields_of(part.get("state"))
+    metadata = fields_of(state.get("metadata"))
+    is_cut = metadata.get("interrupted") is True and isinstance(metadata.get("output"), str)
+    is_done = state.get("status") == "completed" or is_cut
+    text = metadata["output"] if is_cut else state.get("output" if is_done else "error")
+    files = [file for item in listed(state.get("attachments")) if (file := _file(fields_of(item)))]
+    said: JsonObject = {
+        "role": "toolResult",
+        "toolCallId": part.get("callID"),
+        "toolName": part.get("tool"),
+        "content": [{"type": "text", "text": text if isinstance(text, str) else _INTERRUPTED}, *files],
+        "isError": not is_done,
+    }
+    rest = without(state, "input", "output", "error", "attachments")
+    return said, {**without(part, "type", "callID", "tool", "state"), "state": rest}

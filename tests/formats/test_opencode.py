@@ -1,0 +1,387 @@
+"""OpenCode: a database that the program wrote, at every state that it went through, and rows made by hand."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flue_py
+from flue_py.errors import UnreadableFile
+from flue_py.formats.gathered import SESSION
+from flue_py.formats.kit import Notes, ParsedSession, Row
+from flue_py.formats.opencode import looks_like_opencode, parse_opencode
+from tests.formats.trees import context_of, shown, text_of
+from tests.programs.made import unpack
+from tests.strategies import hostile_json
+from tests.tables import inputs
+
+pytestmark = pytest.mark.anyio
+Store = flue_py.Store
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack("opencode-1.18.33", tmp_path_factory.mktemp("opencode"))
+
+
+def row(number: int, kind: str, fields: dict[str, Any]) -> Row:
+    return Row(number, "", {**fields, "type": kind})
+
+
+def message(name: str, role: str, *parts: dict[str, Any], at: int = 0, **fields: Any) -> list[tuple[str, Any]]:
+    """Return the rows of a message; an answer is complete unless it has a time."""
+    data = {"role": role, "time": {"created": at, "completed": at + 1}, **fields}
+    rows = [("part", {"id": f"{name}p{i}", "message_id": name, "data": part}) for i, part in enumerate(parts)]
+    return [("message", {"id": name, "data": data}), *rows]
+
+
+def text(words: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "text", "text": words, **fields}
+
+
+def user(name: str, *parts: dict[str, Any], **fields: Any) -> list[tuple[str, Any]]:
+    return message(name, "user", *parts, **fields)
+
+
+def answer(name: str, *parts: dict[str, Any], **fields: Any) -> list[tuple[str, Any]]:
+    end = () if "time" in fields else ({"type": "step-finish"},)
+    return message(name, "assistant", *parts, *end, **{"providerID": "p", "modelID": "m", "finish": "stop", **fields})
+
+
+def rows_of(*messages: list[tuple[str, Any]], **about: Any) -> list[Row]:
+    rows = [(SESSION, {"id": "ses_1", "title": "T", **about}), *(row for rows in messages for row in rows)]
+    return [row(number, kind, fields) for number, (kind, fields) in enumerate(rows, 1)]
+
+
+def parsed(*messages: list[tuple[str, Any]], take_all: bool = False, **about: Any) -> ParsedSession:
+    session = parse_opencode(rows_of(*messages, **about), Notes("row"), take_all)
+    assert session is not None
+    return session
+
+
+async def imported(store: Store, path: Path) -> dict[str, Any]:
+    """Return the facts of every session after an import: entries, leaf, names, tasks."""
+    report = await flue_py.import_file(store, path)
+    facts: dict[str, Any] = {}
+    for session in report.sessions:
+        read = await store.find_session(session.session_id)
+        tree = await read.get_tree()
+        entries = {(entry.id, entry.parent_id, entry.kind, json.dumps(entry.fields, sort_keys=True)) for entry in tree}
+        facts[session.session_id] = (
+            entries, read.leaf_id, read.title, read.info.auto_title, read.info.cwd, session.task_of
+        )  # fmt: skip
+    return facts
+
+
+async def paid(store: Store) -> tuple[Any, ...]:
+    usage = await store.usage()
+    return usage.total.calls, usage.total.total_tokens, usage.total.picodollars, usage.total.unpriced_calls
+
+
+# The database of the program
+
+
+async def test_sessions_of_the_program_as_it_showed_them(made: Path) -> None:
+    async with flue_py.open(":memory:") as store:
+        sessions = await imported(store, made / "opencode.db")
+        (first, fork, parent, compacted, odd, undone, task) = sessions.values()
+        assert [facts[2] or facts[3] for facts in sessions.values()] == [
+            "Named by hand",
+            "Fruit notes (fork #1)",
+            "Delegation",
+            "Fruit notes",
+            "Fruit notes",
+            "Fruit notes",
+            "Count fruit (@general subagent)",
+        ]
+        assert first[3] == "Fruit notes"
+        assert task[5] == list(sessions)[2]
+        assert parent[5] is None
+        assert first[4] == "/tmp/opencode/home/work"
+        kinds = [sorted(kind for _, _, kind, _ in facts[0] if kind != "message") for facts in sessions.values()]
+        assert kinds == [[], [], [], ["compaction", "opencode.user"], ["opencode.failed"] * 2, [], []]
+        assert len(first[0]) == 11
+        assert len(fork[0]) == 9
+        assert len(compacted[0]) == 11
+        assert len(odd[0]) == 10
+        # The revert is open: the conversation is where it went back to.
+        assert len(undone[0]) == 4
+        assert next(body for name, _, _, body in undone[0] if name == undone[1]).count("Answer 2.") == 1
+        with closing(sqlite3.connect(made / "opencode.db")) as database:
+            rows = database.execute("SELECT data FROM event WHERE type = 'message.updated.1'").fetchall()
+        answers = {info["id"]: info for (data,) in rows if (info := json.loads(data)["info"])["role"] == "assistant"}
+        unique = {(info["time"]["created"], info["tokens"]["input"]): info for info in answers.values()}
+        tokens = [info["tokens"] for info in unique.values()]
+        assert await paid(store) == (
+            19,
+            sum(counts.get("total", 0) for counts in tokens),
+            sum(round(info["cost"] * 10**12) for info in unique.values()),
+            0,
+        )
+
+
+async def test_the_context_before_each_answer_is_the_request_that_the_program_sent(made: Path) -> None:
+    """Answers were asked for in the order of their times; a summary is worded differently here."""
+    async with flue_py.open(":memory:") as store:
+        report = await flue_py.import_file(store, made / "opencode.db")
+        asked: dict[int, tuple[str, list[Any]]] = {}
+        for name in report.sessions:
+            session = await store.find_session(name.session_id)
+            for entry in await session.get_tree():
+                is_answer = entry.role == "assistant" or entry.kind == "opencode.failed"
+                if is_answer and entry.created_us not in asked:
+                    sent = await session.request("openai-chat", leaf=entry.parent_id)
+                    asked[entry.created_us] = (entry.id, list(sent.messages))
+    requests = json.loads((made / "requests.json").read_text())
+    assert len(asked) == len(requests) == 20
+    for (_, ours), theirs in zip((asked[at] for at in sorted(asked)), requests, strict=True):
+        assert [*map(plain, ours)] == [*map(plain, summed_up(theirs))]
+
+
+def plain(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message of a request without thoughts, which a chat request has no field for; no text is null."""
+    fields = {name: value for name, value in message.items() if name != "reasoning_content"}
+    return {**fields, "content": text_of(fields) or None}
+
+
+def summed_up(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if messages[0]["content"] != "What did we do so far?":
+        return messages
+    return [{"role": "user", "content": f"[Context Summary]\n\n{messages[1]['content']}"}, *messages[2:]]
+
+
+def states(path: Path, made: Path, step: int) -> Iterator[None]:
+    """Make a database anew, as its events say that it grew, and yield after every ``step`` of them."""
+    with closing(sqlite3.connect(made)) as source:
+        events = source.execute("SELECT id, aggregate_id, seq, type, data FROM event ORDER BY id").fetchall()
+        tables = source.execute("SELECT sql FROM sqlite_schema WHERE type = 'table'").fetchall()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        for (table,) in tables:
+            database.execute(table)
+        for number, event in enumerate(events):
+            database.execute("INSERT INTO event VALUES (?, ?, ?, ?, ?)", event)
+            apply(database, event[3], json.loads(event[4]))
+            if number % step == 0:
+                database.commit()
+                yield
+        database.commit()
+        yield
+
+
+def apply(database: sqlite3.Connection, kind: str, data: dict[str, Any]) -> None:
+    info, part = data.get("info", {}), data.get("part", {})
+    body = json.dumps({name: value for name, value in (info or part).items() if name not in ("id", "sessionID")})
+    if kind.startswith("session."):
+        revert = json.dumps(info["revert"]) if info.get("revert") else None
+        values = (info["id"], info.get("parentID"), info["directory"], info["title"], info["version"], revert)
+        database.execute("DELETE FROM session WHERE id = ?", values[:1])
+        database.execute(
+            "INSERT INTO session (id, project_id, slug, time_updated, parent_id, directory, title, version, revert, "
+            "time_created) VALUES (?1, '', '', 0, ?2, ?3, ?4, ?5, ?6, ?7)",
+            (*values, info["time"]["created"]),
+        )
+    elif kind == "message.updated.1":
+        values = (info["id"], info["sessionID"], info["time"]["created"], body)
+        database.execute("INSERT OR REPLACE INTO message VALUES (?1, ?2, ?3, 0, ?4)", values)
+    elif kind == "message.part.updated.1":
+        values = (part["id"], part["messageID"], part["sessionID"], body)
+        database.execute("INSERT OR REPLACE INTO part VALUES (?1, ?2, ?3, 0, 0, ?4)", values)
+    elif kind == "message.removed.1":
+        database.execute("DELETE FROM part WHERE message_id = ?", (data["messageID"],))
+        database.execute("DELETE FROM message WHERE id = ?", (data["messageID"],))
+
+
+async def test_a_database_imported_at_its_states_ends_as_one_imported_whole(made: Path, tmp_path: Path) -> None:
+    path = tmp_path / "opencode.db"
+    async with flue_py.open(":memory:") as growing, flue_py.open(":memory:") as whole:
+        for _ in states(path, made / "opencode.db", 11):
+            grown = await imported(growing, path)
+        assert grown == await imported(whole, made / "opencode.db")
+        assert await paid(growing) == await paid(whole)
+        assert not (await flue_py.import_file(growing, path)).changed
+
+
+async def test_a_message_taken_before_it_was_complete_is_replaced(tmp_path: Path) -> None:
+    begun = answer("m2", text("Hel"), time={"created": 5})
+    rest = parsed(user("m1", text("hi")), begun)
+    assert (shown(rest), rest.report.held_back) == ([("user", "hi")], 1)
+    taken = parsed(user("m1", text("hi")), begun, take_all=True)
+    whole = parsed(user("m1", text("hi")), answer("m2", text("Hello")))
+    assert [entry.id for entry in whole.entries] == ["m1", "m2"]
+    assert whole.earlier["m2"] == (taken.entries[1].id,)
+
+
+# Rows made by hand
+
+
+def test_parts_are_read_as_the_program_sends_them() -> None:
+    image = {"type": "file", "mime": "image/png", "url": "data:image/png;base64,QUJD", "filename": "a.png"}
+    call = {"type": "tool", "callID": "c1", "tool": "read", "metadata": {"x": 1}}
+    done = {"status": "completed", "input": {"a": 1}, "output": "AAA", "attachments": [image], "title": "a"}
+    cut = {"status": "error", "input": {}, "error": "cut", "metadata": {"interrupted": True, "output": "half"}}
+    signed = {"anthropic": {"signature": "sig"}}
+    session = parsed(
+        user(
+            "m1",
+            text("Look"),
+            text("hidden", ignored=True),
+            text("made", synthetic=True),
+            image,
+            {"type": "file", "mime": "text/plain", "url": "file:///a.txt"},
+            {"type": "agent", "name": "general"},
+            {"type": "subtask", "prompt": "p"},
+        ),
+        answer(
+            "m2",
+            {"type": "reasoning", "text": "Hm.", "metadata": signed},
+            {**call, "state": done},
+            {**call, "callID": "c2", "state": cut},
+            {**call, "callID": "c3", "state": {"status": "running", "input": {}}},
+            {"type": "patch", "hash": "h", "files": []},
+        ),
+    )
+    picture = {"type": "image", "data": "QUJD", "mimeType": "image/png", "filename": "a.png"}
+    calls = [{"type": "toolCall", "id": f"c{n}", "name": "read", "arguments": {}} for n in (1, 2, 3)]
+    asked, said, *results = context_of(session)
+    assert asked["content"] == [
+        text("Look"),
+        text("made"),
+        picture,
+        text("The following tool was executed by the user"),
+    ]
+    assert said["content"] == [
+        {"type": "thinking", "thinking": "Hm.", "thinkingSignature": "sig"},
+        {**calls[0], "arguments": {"a": 1}},
+        *calls[1:],
+    ]
+    assert [(result["content"], result["isError"]) for result in results] == [
+        ([text("AAA"), picture], False),
+        ([text("half")], False),
+        ([text("[Tool execution was interrupted]")], True),
+    ]
+    assert [entry.id for entry in session.entries][2:] == ["m2p1", "m2p2", "m2p3"]
+    extra = json.loads(session.entries[1].extra or "")
+    assert {"type": "patch", "hash": "h", "files": []} in extra["parts"]
+
+
+def test_tokens_are_ours_and_zeros_are_unknown() -> None:
+    tokens = {"input": 10, "output": 5, "reasoning": 3, "cache": {"read": 7, "write": 2}}
+    none = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}
+    step = {"type": "step-finish", "reason": "tool-calls", "tokens": tokens, "cost": 0.5}
+    session = parsed(
+        answer("m1", text("one"), tokens=tokens, cost=0),
+        answer("m2", text("two"), tokens=none, cost=0),
+        # A message of an older version: two steps, its own tokens are those of the last.
+        answer(
+            "m3",
+            {"type": "step-start"},
+            text("a"),
+            step,
+            {"type": "step-start"},
+            text("b"),
+            step,
+            tokens=tokens,
+            cost=1,
+        ),
+    )
+    assert [(entry.usage.input, entry.usage.output, entry.usage.cost_total) for entry in session.entries] == [
+        (10, 8, 0),
+        (0, 0, 0),
+        (10, 8, 5 * 10**11),
+        (10, 8, 5 * 10**11),
+    ]
+    calls = [call for entry in session.entries for call in entry.calls]
+    assert len({call.call_id for call in calls}) == len(calls) == 3
+    assert [entry.id for entry in session.entries][2:] == ["m3", "m3p3"]
+
+
+def test_a_compaction_keeps_the_tail_that_it_names() -> None:
+    ask = {"type": "compaction", "auto": True, "tail_start_id": "m3"}
+    messages = [user("m1", text("one")), answer("m2", text("1")), user("m3", text("two")), answer("m4", text("2"))]
+    summary = {"summary": True, "parentID": "m5", "tokens": {"input": 9, "output": 1}}
+    session = parsed(*messages, user("m5", ask), answer("m6", text("Sum."), **summary), user("m7", text("on")))
+    assert shown(session) == [("user", "[Context Summary]\n\nSum."), ("user", "two"), ("assistant", "2")]
+    assert [call.purpose for entry in session.entries for call in entry.calls] == ["compaction"]
+    # One that failed is a prompt like another.
+    error = {**summary, "error": {"name": "APIError"}}
+    failed = parsed(*messages[:2], user("m5", ask), answer("m6", **error))
+    assert shown(failed) == [("user", "one"), ("assistant", "1"), ("user", "What did we do so far?")]
+    # Without its summary it waits.
+    assert parsed(*messages[:2], user("m5", ask)).report.held_back == 1
+
+
+def test_files_of_older_versions_are_read_with_the_same_rules(tmp_path: Path) -> None:
+    storage = tmp_path / "opencode" / "storage"
+    files: dict[str, Any] = {
+        "session/global/ses_1.json": {"id": "ses_1", "version": "0.15.0", "projectID": "global", "directory": "/w"},
+        "message/ses_1/msg_1.json": {"id": "msg_1", "role": "user", "time": {"created": 1}},
+        "message/ses_1/msg_2.json": {"id": "msg_2", "role": "assistant", "time": {"created": 2, "completed": 3}},
+        "part/msg_1/prt_1.json": {"id": "prt_1", "type": "text", "text": "hi"},
+        "part/msg_2/prt_2.json": {"id": "prt_2", "type": "text", "text": "yes"},
+    }
+    for name, value in files.items():
+        (storage / name).parent.mkdir(parents=True, exist_ok=True)
+        (storage / name).write_text(json.dumps(value, indent=2))
+
+    async def run() -> None:
+        async with flue_py.open(":memory:") as store:
+            (report,) = [
+                await flue_py.import_file(store, path) for path in flue_py.transfer.source.find_files([storage])
+            ]
+            assert report.format == "opencode"
+            session = await store.find_session("ses_1")
+            assert [entry.id for entry in await session.get_tree()] == ["msg_1", "msg_2"]
+            (storage / "message/ses_1/msg_3.json").write_text('{"role": "user", "time": {"created": 4}}')
+            assert (await flue_py.import_file(store, storage / "session/global/ses_1.json")).held_back == 1
+
+    import anyio
+
+    anyio.run(run)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["message", "part", "event", "odd"]), hostile_json), max_size=6), hostile_json
+)
+def test_no_row_is_fatal(rows: list[tuple[str, Any]], value: Any) -> None:
+    names = ["id", "message_id", "name", "data"]
+    events = ["session.updated.1", "message.updated.1", "message.removed.1", "message.part.updated.1"]
+    made_rows = rows_of(user("m1", text("hi")), answer("m2", text("yes"), tokens=value, cost=value), revert=value)
+    for number, (kind, odd) in enumerate(rows, 10):
+        fields = dict.fromkeys(names, odd) | {"id": "m1", "message_id": "m1", "name": events[number % 4]}
+        data = {"role": "assistant", "info": odd, "part": odd, "messageID": "m1", "time": odd, "state": odd}
+        made_rows += [row(number, kind, fields), row(number, kind, {**fields, "data": data, "id": f"m{number}"})]
+    for take_all in (False, True):
+        session = parse_opencode(made_rows, Notes("row"), take_all)
+        assert session is not None
+        assert len({entry.id for entry in session.entries}) == len(session.entries)
+
+
+@inputs(
+    ("name", "head", "is_ours"),
+    [
+        ("/a/storage/session/p/ses_1.json", b'{\n  "id": "ses_1",\n  "version": "0.1"', True),
+        ("/a/storage/message/ses_1/msg_1.json", b'{\n  "id": "msg_1",\n  "role": "user"', False),
+        ("/a/session/other.json", b'{"id": "abc", "messages": []', False),
+        ("/a/opencode.db", b"SQLite format 3\0", False),
+    ],
+)
+def test_the_beginning_of_a_file_tells_it_from_others(name: str, head: bytes, is_ours: bool) -> None:
+    assert looks_like_opencode(head, name) is is_ours
+
+
+async def test_a_database_without_sessions_is_refused(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "o.db")) as database:
+        for table in ("session (id, time_created)", "message (id)", "part (id)"):
+            database.execute(f"CREATE TABLE {table}")
+    async with flue_py.open(":memory:") as store:
+        with pytest.raises(UnreadableFile, match="holds no session"):
+            await flue_py.import_file(store, tmp_path / "o.db")
