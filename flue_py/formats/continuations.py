@@ -161,7 +161,8 @@ def export_qwen_code(session: SessionTree) -> Exported:
         kind = "assistant" if content.get("role") == "model" else "tool_result" if is_result else "user"
         add(kind, {"message": {"role": content.get("role"), "parts": [*parts]}})
     if (title := session.info.title or session.info.auto_title) is not None:
-        add("system", {"subtype": "custom_title", "systemPayload": {"customTitle": title, "titleSource": "manual"}})
+        source = "auto" if session.info.title is None else "manual"
+        add("system", {"subtype": "custom_title", "systemPayload": {"customTitle": title, "titleSource": source}})
     folder_name = re.sub(r"[^A-Za-z0-9]", "-", folder)
     place = f"~/.qwen/projects/{folder_name}/chats/{own_id}.jsonl"
     return _exported("qwen-code", rows, place, ("qwen", "--resume", str(own_id)), session, left)

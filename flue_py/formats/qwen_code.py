@@ -54,9 +54,8 @@ def looks_like_qwen_code(first_bytes: bytes, path: str) -> bool:
     """Return whether a file begins like a session of Qwen Code, or of one of its sub-agents."""
     for raw in kit.first_rows(first_bytes):
         row = kit.decode_row(2, raw, kit.Notes()) or {}
-        if "uuid" not in row or "sessionId" not in row or row.get("type") not in (*_SPOKEN, "system"):
-            continue
-        if isinstance(fields_of(row.get("message")).get("parts"), list) or "systemPayload" in row:
+        is_row = "uuid" in row and "sessionId" in row and row.get("type") in (*_SPOKEN, "system")
+        if is_row and ("systemPayload" in row or isinstance(fields_of(row.get("message")).get("parts"), list)):
             return True
     # A first line longer than the bytes that were read.
     start = first_bytes.removeprefix(b"\xef\xbb\xbf")
@@ -94,6 +93,8 @@ class QwenCodeReader(kit.RowReader):
         self._parent: kit.TaskOf | None = None
         self._header: JsonObject = {}
         self._last_time: int | None = None
+        self._payer, self._is_copied = "", False
+        self._repeated: list[PaidCall] = []
         self._waiting: list[PaidCall] = []
         """Reported calls of a turn, until the row of the answer comes."""
 
@@ -113,7 +114,11 @@ class QwenCodeReader(kit.RowReader):
         if self._session is None:
             self._session = self._begun(fields)
         row = kit.Row(number, raw.decode(errors="replace").strip(), fields)
-        is_own = self._place(row)
+        is_own, moment = self._place(row), kit.read_time(fields.get("timestamp"))
+        self._last_time = moment if moment is not None else self._last_time
+        source = fields_of(fields.get("forkedFrom")).get("sessionId")
+        self._is_copied = kit.is_name(source) and source != self._chain.session_id
+        self._payer = str(source) if self._is_copied else self._payer
         subtype, payload = fields.get("subtype"), fields_of(fields.get("systemPayload"))
         content, contents = fields_of(fields.get("message")), payload.get("compressedHistory")
         # An answer without a part has its numbers alone: the words of a sub-agent come in the next row.
@@ -137,12 +142,23 @@ class QwenCodeReader(kit.RowReader):
         session = replace(session, title=names.get(False), auto_title=names.get(True))
         part = draft.take(FORMAT, str(self._header.get("version") or ""), session, self._parent)
         is_over = self._parent is not None and self.about.get("status") == "completed"
-        return [replace(part, completed_us=kit.read_time(self.about.get("lastUpdatedAt")) if is_over else None)]
+        own = replace(part, completed_us=kit.read_time(self.about.get("lastUpdatedAt")) if is_over else None)
+        if not self._repeated:
+            return [own]
+        # The calls of rows that a fork repeats, for the session that they were copied from.
+        began_us = session.created_us
+        bill = kit.imported_session(
+            self._payer, FORMAT, self._name, {}, self._notes, cwd=session.cwd, created_us=began_us
+        )
+        calls, self._repeated = tuple(self._repeated), []
+        return [kit.SessionPart(FORMAT, part.version, bill, (), calls=calls, is_payer=True), own]
 
     def finish(self, *, take_all: bool) -> list[kit.SessionPart]:
         """Return the last part: a row is complete, so that nothing is held back. Raises `UnreadableFile`."""
         if self._session is None:
             raise UnreadableFile(f"{self._name} is not a session of Qwen Code: it has no row; nothing was imported")
+        # Should an answer come, it replaces the report.
+        self._draft.calls += [] if self._is_copied else self._waiting
         return self.take()
 
     # where rows stand
@@ -161,15 +177,10 @@ class QwenCodeReader(kit.RowReader):
             session_id = _task_session_id(session_id, agent)
         self._chain.session_id = session_id
         self._header = {name: kit.one_text(first[name], 1000) for name in _CONSTANT if name in first}
+        about: JsonObject = {"header": self._header, **({"agent": self.about} if self.about else {})}
+        cwd, began_us = kit.one_text(first.get("cwd")), kit.read_time(first.get("timestamp"))
         return kit.imported_session(
-            session_id,
-            FORMAT,
-            self._name,
-            {"header": self._header, "agent": self.about} if self.about else {"header": self._header},
-            self._notes,
-            cwd=kit.one_text(first.get("cwd")),
-            created_us=kit.read_time(first.get("timestamp")),
-            parent=self._parent,
+            session_id, FORMAT, self._name, about, self._notes, cwd=cwd, created_us=began_us, parent=self._parent
         )
 
     def _place(self, row: kit.Row) -> bool:
@@ -189,17 +200,15 @@ class QwenCodeReader(kit.RowReader):
 
     def _emit(self, row: kit.Row, entry: NewEntry, beside: JsonObject, number: int | None = None) -> None:
         """Hand an entry over, below the one before it of the row: under the row's id, or one with a number."""
-        moment = kit.read_time(row.fields.get("timestamp"))
-        self._last_time = moment if moment is not None else self._last_time
-        name = row.id if number is None else self._part_id(row, number)
+        name = row.id if number is None else made_id(self._chain.session_id, row.id, str(number))
+        if entry.calls and self._is_copied:
+            self._repeated += [replace(call, at_us=self._last_time) for call in entry.calls]
+            entry = replace(entry, calls=(), unpaid=True)
         self._chain.leaf = row.parent
         row.parent = self._chain.add(entry, row.line, beside=beside, entry_id=name, created_us=self._last_time)
         self._draft.lines.append(row.line)
         if row.lost_parent is not None:
             self._draft.lost[name], row.lost_parent = row.lost_parent, None
-
-    def _part_id(self, row: kit.Row, number: int) -> str:
-        return made_id(self._chain.session_id, row.id, str(number))
 
     def _rest(self, row: kit.Row, *placed: str) -> JsonObject:
         """Return the fields of a row that have no other place, but for those that are the same all over the file."""
@@ -220,9 +229,6 @@ class QwenCodeReader(kit.RowReader):
         self._prompt = None
         if row.type == "user" and "subtype" not in row.fields:
             self._prompt = (row.id, message_text(messages[-1][0]))
-            # A call before it that has no answer gets none: the program asked again.
-            self._draft.calls += self._waiting
-            self._waiting = []
 
     def _answer(self, row: kit.Row, message: JsonObject) -> JsonObject:
         """Return the model and the usage of an answer, and note the sub-agents that it calls."""
@@ -239,16 +245,19 @@ class QwenCodeReader(kit.RowReader):
         usage = usage_of(fields_of(row.fields.get("usageMetadata")))
         for oddity in usage.oddities:
             self._notes.repair(row.line, oddity)
-        if usage.told:
-            same = [call for call in self._waiting if call.usage == usage.totals] or self._waiting
-            self._waiting = [call for call in self._waiting if call is not next(iter(same), None)]
+        if usage.told and self._waiting:
+            # A report before that of the answer is of one that the program did not take: it asked again.
+            *others, own = sorted(self._waiting, key=lambda call: call.usage == usage.totals)
+            (self._repeated if self._is_copied else self._draft.calls).extend(others)
+            self._draft.settles[row.id] = (str(own.call_id),)
+            self._waiting = []
         model = self.about.get("model") or fields_of(self.about.get("persistedCliFlags")).get("model")
         return _call(row, usage, row.fields.get("model", model), "turn"), usage
 
     def _compact(self, row: kit.Row, payload: JsonObject, contents: list[JsonValue]) -> None:
         """Emit the list of messages that the program goes on with: a summary, and those that the compaction keeps."""
         messages = [pair for content in contents for pair in _messages(fields_of(content))]
-        summary = COMPACTED
+        summary, self._prompt = COMPACTED, None
         if messages and messages[0][0]["role"] == "user" and (text := message_text(messages[0][0])):
             summary, messages = text, messages[1:]
         for number, (message, beside) in enumerate(messages, 1):
@@ -257,7 +266,7 @@ class QwenCodeReader(kit.RowReader):
         tokens = fields_of(payload.get("info")).get("originalTokenCount")
         fields: JsonObject = {
             "summary": summary,
-            "firstKeptEntryId": self._part_id(row, 1) if messages else "",
+            "firstKeptEntryId": made_id(self._chain.session_id, row.id, "1") if messages else "",
             "tokensBefore": tokens if type(tokens) is int and tokens >= 0 else 0,
             "details": without(payload, "compressedHistory"),
         }
@@ -281,8 +290,7 @@ class QwenCodeReader(kit.RowReader):
         self._emit(row, entry, {})
         title = (kit.one_text(payload.get("customTitle"), 500) or "").strip()
         if subtype == "custom_title" and title:
-            is_made = payload.get("titleSource") == "auto"
-            self._draft.titles.append(kit.TitleChange(row.id, title, is_made=is_made))
+            self._draft.titles.append(kit.TitleChange(row.id, title, is_made=payload.get("titleSource") == "auto"))
 
     def _reported(self, row: kit.Row, event: JsonObject) -> tuple[PaidCall, ...]:
         """Return the call of a report, unless an answer has it or may get it, in this file or in that of an agent."""
@@ -291,8 +299,7 @@ class QwenCodeReader(kit.RowReader):
         usage = usage_of({f"{name}TokenCount": event.get(f"{field}_token_count") for name, field in _COUNTS.items()})
         source = kit.one_text(event.get("prompt_id")) or ""
         if _OF_A_TURN in source:
-            at = kit.read_time(row.fields.get("timestamp")) or self._last_time
-            self._waiting.append(replace(_call(row, usage, event.get("model"), "turn"), at_us=at))
+            self._waiting.append(replace(_call(row, usage, event.get("model"), "turn"), at_us=self._last_time))
             return ()
         return (_call(row, usage, event.get("model"), COMPACTION if source.startswith("compress-") else "background"),)
 

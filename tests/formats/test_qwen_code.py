@@ -137,19 +137,22 @@ async def test_every_call_is_paid_once_as_the_program_counts_them(home: Path) ->
     """The program has a list of its calls by session, where a sub-agent's are those of the session above it."""
     (listed,) = (home / ".qwen" / "usage").iterdir()
     calls = [json.loads(line) for line in listed.read_bytes().splitlines()]
+    seen_before = None
     for paths in (files_of(home), files_of(home)[::-1]):
         async with flue_py.open(":memory:") as store:
             sessions = await imported(store, paths)
             paid = (await store.usage()).total
         assert sum(seen.spent_tokens for seen in sessions.values()) == sum(call["totalTokens"] for call in calls)
         assert (paid.calls, paid.unknown_calls) == (len(calls), 0)
-        if paths == files_of(home):
-            spent = {name: seen.spent_tokens for name, seen in sessions.items()}
-            spent[MAIN] += sum(spent.pop(f"{MAIN}:{agent}") for agent in (AGENT, BESIDE, NESTED))
-            names = {call["sessionId"] for call in calls}
-            assert spent == {
-                name: sum(call["totalTokens"] for call in calls if call["sessionId"] == name) for name in names
-            }
+        # A fork pays for its own calls, whether it comes before its source or after.
+        spent = {name: seen.spent_tokens for name, seen in sessions.items()}
+        spent[MAIN] += sum(spent.pop(f"{MAIN}:{agent}") for agent in (AGENT, BESIDE, NESTED))
+        assert seen_before in (None, sessions)
+        seen_before = sessions
+        names = {call["sessionId"] for call in calls}
+        assert spent == {
+            name: sum(call["totalTokens"] for call in calls if call["sessionId"] == name) for name in names
+        }
 
 
 def _id_of(home: Path, sign: bytes) -> str:
