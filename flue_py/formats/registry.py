@@ -88,9 +88,9 @@ OTHERS = (
         rb'\s*\{"type": ?"metadata", ?"protocol_version": ?"[^"]*"\}',
     ),
     Program(
-        "Mistral Vibe",
-        _in(("~/.vibe/logs/session",), "unified/*/CURRENT", "unified/*/*/*.json*", "*.json", "*/messages.jsonl"),
-        rb'\s*\[\s*\{"message": ?\{(?s:.)*"turn_index"|\s*\{[^{}]{0,400}"mistral\.vibe\.',
+        "Mistral Vibe (older sessions)",
+        _in(("~/.vibe/logs/session",), "*.json", "*/messages.jsonl"),
+        rb'\s*\[\s*\{("message": ?\{(?s:.)*"turn_index"|(?s:.)*"generationStatus":)',
     ),
     Program("OpenHands (before its SDK)", ("~/.openhands/sessions/*/events/*.json",)),
     Program("Qwen Code (older sessions)", ("~/.qwen/tmp/*/chats/*.json*",)),
@@ -341,6 +341,11 @@ _PROGRAMS = (
         _ours("opencode", "opencode", None, (".db", ".json"), _in(_DATA, "opencode")),
         gather=f"{__package__}.opencode:gather_opencode",
         beside=f"{__package__}.opencode:beside_opencode",
+    ),
+    replace(
+        _ours("mistral-vibe", "mistral_vibe", None, ("CURRENT",), ("~/.vibe/logs/session/unified",)),
+        beside=f"{__package__}.mistral_vibe:meta_beside",
+        gather=f"{__package__}.mistral_vibe:gather_mistral_vibe",
     ),
     _ours("flue", "flue", "tree", _JSON),
     replace(

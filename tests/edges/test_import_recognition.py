@@ -111,7 +111,7 @@ BEGINNINGS: dict[str, list[Any] | Any] = {
     "Continue": {"sessionId": "s", "title": "t", "workspaceDirectory": "/w", "history": [{"message": TALK[0]}]},
     "Droid": [{"type": "session_start", "id": "s"}, {"type": "message", "id": "m", "message": TALK[0]}],
     "Kimi CLI (events)": [{"type": "metadata", "protocol_version": "1.9"}, {"type": "user", "role": "user"}],
-    "Mistral Vibe": json.dumps([{"message": TALK[0], "source": "history", "turn_index": 0}]).encode(),
+    "Mistral Vibe (older sessions)": json.dumps([{"message": TALK[0], "source": "history", "turn_index": 0}]).encode(),
 }
 
 

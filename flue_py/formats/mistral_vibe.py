@@ -1,0 +1,161 @@
+"""Sessions of Mistral Vibe: its unified store."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.kinds import message_text
+from flue_py.core.sessions import made_id
+from flue_py.core.usage import PaidCall, call_of, read_reported
+from flue_py.errors import UnreadableFile
+from flue_py.formats import kit
+from flue_py.formats.gathered import SESSION, GatheredReader, gathered_row, object_beside, read_beside, states_of
+from flue_py.providers.base import fields_of, listed, only, without
+
+# A session is a folder. CURRENT names the generation that counts; its manifest names the chunks that hold the messages
+# of the context. The generation before it is there as well: each is a list, and a path of the tree.
+# docs/formats/mistral-vibe.md lists the fields that are kept.
+
+FORMAT = "mistral-vibe"
+LIST, ITEM = "list", "item"
+"""The types of gathered rows: the beginning of a list, and a message of one."""
+
+_BEGINNING = re.compile(rb'\s*\{[^{}]{0,2000}"store_format": ?"mistral\.vibe\.unified-session-store/')
+_NAME = re.compile(r"[0-9a-f]{16,128}")
+_READ = ("role", "content", "tool_call_id", "name")
+
+
+def looks_like_mistral_vibe(head: bytes, path_name: str = "") -> bool:
+    """Return whether the beginning of a file may be the one that names the current generation of a session."""
+    return bool(_BEGINNING.match(head.removeprefix(b"\xef\xbb\xbf")))
+
+
+def meta_beside(path: Path) -> JsonValue:
+    """Return the state of the file about the session. Never raises."""
+    return states_of([path.parent / "meta.json"])
+
+
+def gather_mistral_vibe(path: Path) -> Generator[bytes, None, None]:
+    """Yield a row about a session, and the messages of each generation, the current one last."""
+    folder, current = path.absolute().parent, object_beside(path)
+    name = kit.one_text(current.get("generation")) or ""
+    older = sorted(place.name for place in folder.glob("generations/*") if place.name != name)
+    newest = object_beside(folder / f"generations/{name}/projection-state.json") if _NAME.fullmatch(name) else {}
+    snapshot = fields_of(fields_of(newest.get("snapshot")).get("session"))
+    meta = object_beside(folder / "meta.json")
+    yield gathered_row(SESSION, {"file": path.name, "current": current, "meta": meta, "session": snapshot})
+    for generation in [name for name in (*older, name) if _NAME.fullmatch(name)]:
+        yield gathered_row(LIST, {})
+        manifest = object_beside(folder / f"generations/{generation}/manifest.json")
+        for chunk in listed(fields_of(manifest.get("checkpoint")).get("chunks")):
+            if isinstance(chunk, str) and _NAME.fullmatch(chunk):
+                yield from _items(read_beside(folder / f"chunks/{chunk}.json") or b"[]")
+        rest = object_beside(folder / f"generations/{generation}/checkpoint.json")
+        yield from _rows(fields_of(rest.get("context")).get("messages"))
+
+
+def _items(data: bytes) -> Iterator[bytes]:
+    try:
+        yield from _rows(json.loads(data))
+    except (ValueError, RecursionError):
+        yield data[:100].replace(b"\n", b" ") + b"\n"
+
+
+def _rows(values: JsonValue) -> Iterator[bytes]:
+    return (gathered_row(ITEM, {"row": value}) for value in listed(values))
+
+
+class _Reading(Struct):
+    """The rows that were read so far."""
+
+    chain: kit.Chain
+    placed: dict[tuple[str | None, str], str] = field(default_factory=dict)
+    """The entries, by the one before them, and their payloads: lists have beginnings in common."""
+
+    def read(self, row: kit.Row) -> None:
+        """Take over a row."""
+        item, notes = fields_of(row.fields.get("row")), self.chain.notes
+        if row.type == LIST:
+            notes.left_out["is about the session"] += 1
+            self.chain.leaf = None
+            return
+        value = fields_of(item.get("message"))
+        entry, extra = kit.message_entry(_message(value), value, row.line, notes)
+        key = self.chain.leaf, entry.payload
+        notes.merged += key in self.placed
+        # The same list gives the same ids, whichever generation it is of.
+        self.chain.linked = self.chain.leaf or ""
+        extra = {**without(item, "message"), **without(value, *_READ), **extra}
+        self.chain.leaf = self.placed[key] = self.placed.get(key) or self.chain.add(entry, row.line, beside=extra)
+
+
+def _message(value: JsonObject) -> JsonObject:
+    """Return a message of the store as one of ours."""
+    content = value.get("content")
+    parts = [_part(part) for part in content] if isinstance(content, list) else content
+    if value.get("role") != "tool":
+        return {"role": value.get("role"), "content": parts}
+    message: JsonObject = {"role": "toolResult", "toolCallId": value.get("tool_call_id"), "content": parts}
+    is_error = value.get("outcome") not in (None, "success")
+    return {**message, "toolName": value.get("name"), **({"isError": True} if is_error else {})}
+
+
+def _part(value: JsonValue) -> JsonValue:
+    part = fields_of(value)
+    if part.get("type") == "reasoning":
+        return {"type": "thinking", "thinking": message_text(part)}
+    if part.get("type") == "tool_call":
+        arguments = fields_of(part.get("arguments"))
+        called = arguments.get("value") if isinstance(arguments.get("value"), dict) else arguments.get("raw")
+        return {"type": "toolCall", **only(part, "id", "name"), "arguments": {} if called is None else called}
+    return value
+
+
+def _spent(session_id: str, usage: JsonObject) -> PaidCall:
+    """Return the tokens of all calls of a session as one call, which takes the place of the one that was fewer."""
+    total, cached = usage.get("inputTokens"), usage.get("cachedInputTokens")
+    tokens: JsonObject = {"input": total, "output": usage.get("outputTokens")}
+    if type(total) is int and type(cached) is int and 0 <= cached <= total:
+        tokens |= {"input": total - cached, "cacheRead": cached}
+    call_id = made_id(FORMAT, session_id)
+    return replace(call_of(read_reported(tokens), call_id=call_id), replaces=(call_id,))
+
+
+def parse_mistral_vibe(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -> kit.ParsedSession | None:
+    """Return the session of gathered rows. Raises `UnreadableFile` if it has no id."""
+    about, meta = rows[0].fields, fields_of(rows[0].fields.get("meta"))
+    file, session_id = kit.one_text(about.get("file")) or "the file", fields_of(about.get("current")).get("session_id")
+    if not kit.is_name(session_id):
+        raise UnreadableFile(f"{file} is not a session of Mistral Vibe: it has no id; nothing was imported")
+    notes.left_out["is about the session"] += 1
+    reading = _Reading(kit.Chain(session_id, notes))
+    for row in rows[1:]:
+        reading.read(row)
+    titles = {meta.get("title_source") == "auto": kit.one_text(meta.get("title"))}
+    snapshot = fields_of(about.get("session"))
+    session = kit.imported_session(
+        session_id,
+        FORMAT,
+        file,
+        {"meta": without(meta, "username"), "session": snapshot},
+        notes,
+        auto_title=titles.get(True),
+        cwd=kit.one_text(fields_of(meta.get("environment")).get("working_directory")),
+        created_us=kit.read_time(meta.get("start_time")),
+    )
+    parsed = reading.chain.parsed(FORMAT, "1", session)
+    usage, payer = snapshot.get("tokenUsage"), None
+    if isinstance(usage, dict) and usage.get("totalTokens"):
+        payer = kit.SessionPart(FORMAT, "1", session, (), calls=(_spent(session_id, usage),))
+    return replace(parsed, name=titles.get(False), restates=True, payer=payer)
+
+
+read_mistral_vibe = partial(GatheredReader, parse_mistral_vibe)

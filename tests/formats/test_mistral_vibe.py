@@ -1,0 +1,152 @@
+"""Sessions of Mistral Vibe: the store of the program itself after each run, and damaged ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flue_py
+from flue_py.core.kinds import message_text
+from flue_py.core.sessions import check_imported_session, checked_imported_entries
+from flue_py.errors import UnreadableFile
+from flue_py.formats import registry
+from flue_py.formats.gathered import SESSION
+from flue_py.formats.kit import Notes, Row
+from flue_py.formats.mistral_vibe import looks_like_mistral_vibe, meta_beside, parse_mistral_vibe
+from tests.effort import examples
+from tests.formats.transcripts import all_seen, import_file, rows_are_accounted_for
+from tests.programs.made import unpack
+from tests.tables import inputs
+
+pytestmark = pytest.mark.anyio
+
+CALL = 1020
+"""The tokens of each call, but for one of 40,020."""
+SPENT = (2 * CALL, 3 * CALL, 3 * CALL, 3 * CALL + 40_020, 5 * CALL + 40_020, 6 * CALL + 40_020)
+"""After each run: two calls for tools, an answer, a failure, a long answer, a compaction with an answer, an answer."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack("mistral-vibe-3.0.2", tmp_path_factory.mktemp("vibe"))
+
+
+def put(state: Path, folder: Path) -> Path:
+    """Put a state of the store in the place of the one before, and return the file to import."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(state, folder)
+    return next(folder.glob("*/CURRENT"))
+
+
+def texts_of(messages: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(message["role"].replace("toolResult", "tool"), message_text(message)) for message in messages]
+
+
+async def test_each_state_gives_the_messages_that_were_sent_and_the_tokens_so_far(made: Path, tmp_path: Path) -> None:
+    sent = [texts_of(messages) for messages in json.loads((made / "sent.json").read_text())]
+    async with flue_py.open(":memory:") as store:
+        for number, spent in enumerate(SPENT):
+            report = await import_file(store, put(made / f"states/{number}", tmp_path / "store"))
+            (seen,) = (await all_seen(store)).values()
+            context = texts_of(seen.context)
+            assert (context in sent) if context[-1][0] == "user" else (context[:-1] in sent)
+            assert seen.spent_tokens == spent
+            assert (report.skipped, report.repaired) == ((), ())
+            assert rows_are_accounted_for(report)
+            assert not report.sessions[0].leaf_kept
+        assert not (await import_file(store, tmp_path / "store" / report.sessions[0].session_id / "CURRENT")).changed
+        assert (await store.verify()).problems == []
+        info = (await store.find_session(report.sessions[0].session_id)).info
+        assert info.spent_tokens == SPENT[-1]
+        assert any("AAA, and hi." in payload for *_, payload, _ in seen.entries.values())
+    async with flue_py.open(":memory:") as store:
+        await import_file(store, tmp_path / "store" / report.sessions[0].session_id / "CURRENT")
+        (whole,) = (await all_seen(store)).values()
+    assert (whole.context, whole.leaf, whole.spent_tokens) == (seen.context, seen.leaf, seen.spent_tokens)
+    assert (info.cwd or "").endswith("/work")
+    assert "username" not in str(info.metadata)
+
+
+async def test_thoughts_calls_and_results_are_parts_and_messages(made: Path) -> None:
+    async with flue_py.open(":memory:") as store:
+        await import_file(store, next((made / "states/0").glob("*/CURRENT")))
+        (seen,) = (await all_seen(store)).values()
+    assert [part["type"] for part in seen.context[1]["content"]] == ["thinking", "text", "toolCall", "toolCall"]
+    assert seen.context[1]["content"][2]["arguments"] == {"path": "a.txt"}
+    assert [message.get("toolName") for message in seen.context] == [None, None, "read_file", "bash", None]
+
+
+@inputs(
+    ("head", "is_one"),
+    [
+        (b'{"generation":"0000000000000008","store_format":"mistral.vibe.unified-session-store/v1"}', True),
+        (b'{"generation":"1"}', False),
+        (b'[{"message":{"role":"user"},"source":"history","turn_index":0}]', False),
+        (b'[{"content":[{"text":"hi","type":"text"}],"role":"user","generationStatus":"completed"}]', False),
+        (b"", False),
+    ],
+)
+def test_the_file_that_names_the_generation_is_the_session(head: bytes, is_one: bool) -> None:
+    assert looks_like_mistral_vibe(head) is is_one
+    found = registry.recognize(head, "x/CURRENT")
+    assert (found.name if found else None) == ("mistral-vibe" if is_one else None)
+
+
+async def test_chunks_that_are_damaged_missing_or_elsewhere_cost_their_messages_only(
+    made: Path, tmp_path: Path
+) -> None:
+    current = put(made / "states/1", tmp_path / "store")
+    *_, last = sorted(current.parent.glob("generations/*/manifest.json"))
+    manifest = json.loads(last.read_text())
+    (name,) = manifest["checkpoint"]["chunks"]
+    last.write_text(json.dumps({"checkpoint": {"chunks": [name, "0" * 64, "../../../meta", 7, {}]}}))
+    (current.parent / f"chunks/{name}.json").write_text('[{"message"')
+    (current.parent / "meta.json").write_text("[")
+    async with flue_py.open(":memory:") as store:
+        report = await import_file(store, current)
+        assert len(report.skipped) == 1
+        current.write_text(
+            '{"store_format": "mistral.vibe.unified-session-store/v1", "session_id": 7, "generation": "../x"}'
+        )
+        with pytest.raises(UnreadableFile, match=r"it has no id; nothing was imported$"):
+            await import_file(store, current)
+    assert meta_beside(Path("/CURRENT")) == {}
+
+
+VALUES = st.recursive(
+    st.none() | st.integers(-5, 5) | st.sampled_from(["", "text", "reasoning", "tool_call", "t1", "\ud800", "user"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["type", "text", "content", "id", "arguments", "raw", "value"]), inner)
+    ),
+    max_leaves=6,
+)
+MESSAGES = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "tool", "system"]) | VALUES},
+    optional=dict.fromkeys(("content", "tool_call_id", "name", "outcome"), VALUES),
+)
+ITEMS = st.fixed_dictionaries({"message": VALUES | MESSAGES}, optional={"source": VALUES, "turn_index": VALUES})
+
+
+@given(st.lists(st.tuples(st.sampled_from(["item", "list", "x"]), ITEMS | VALUES), max_size=8), VALUES)
+@examples(100)
+def test_no_value_in_a_row_is_fatal(values: list[tuple[str, Any]], other: Any) -> None:
+    about = {"type": SESSION, "current": {"session_id": "s-1"}, "meta": {"title": other, "environment": other}}
+    session = {"tokenUsage": {"inputTokens": other, "cachedInputTokens": 3, "totalTokens": 9}}
+    first = Row(1, "", {**about, "session": session, "file": other})
+    rows = [Row(number, "", {"type": kind, "row": value}) for number, (kind, value) in enumerate(values, 2)]
+    parsed = parse_mistral_vibe([first, *rows], Notes("row"), True)
+    assert parsed is not None
+    check_imported_session(parsed.session)
+    checked_imported_entries(parsed.entries)
+    names: set[str | None] = {None}
+    for entry in parsed.entries:
+        assert (entry.parent_id in names, entry.id in names) == (True, False)
+        names.add(entry.id)
