@@ -129,7 +129,7 @@ class QwenCodeReader(kit.RowReader):
             self._compact(row, payload, contents)
         else:
             self._aside(row, payload)
-        if is_own and subtype not in _BESIDE:
+        if is_own and not (isinstance(subtype, str) and subtype in _BESIDE):
             self._draft.leaves.append(row.id)
 
     def take(self) -> list[kit.SessionPart]:

@@ -72,6 +72,8 @@ def is_output(item: JsonObject) -> bool:
 def is_spoken(item: JsonObject) -> bool:
     """Return whether an item is a part of the words of the model, or of its provider in its place."""
     kind = item.get("type")
+    if not isinstance(kind, str):
+        return False
     if kind == "message":
         return item.get("role") == "assistant"
     return (
