@@ -229,10 +229,12 @@ def test_a_later_condensation_takes_the_summary_of_an_earlier_one_with_it() -> N
     first = forgets("c1", "a2", ["u1", "a1"], summary="OLD", summary_offset=1)
     then = [said("u3", "Three.", "c1"), said("a3", "Third.", "u3", "assistant")]
     last = forgets("c2", "a3", ["c1-summary", "u2", "a2"], summary="NEW", summary_offset=1)
-    kept = forgets("c2", "a3", ["u2", "a2"], summary="NEW", summary_offset=2)
+    kept = forgets("c2", "a3", ["u2", "a2"], summary="NEW", summary_offset=3)
     assert texts(*TALK, first, *then, last) == ["Be brief.", "NEW\nThree.", "Third."]
     assert texts(*TALK, first, *then) == ["Be brief.", "OLD\nTwo.", "Second.", "Three.", "Third."]
-    assert texts(*TALK, first, *then, kept) == ["Be brief.", "OLD\nNEW\nThree.", "Third."]
+    # There is no stretch between two messages in which a summary could stand.
+    assert [note.line for note in parsed(*TALK, first, *then, kept)[1].repaired] == [10]
+    assert texts(*TALK, first, *then, kept) == ["Be brief.", "OLD\nThree.", "Third."]
 
 
 def test_each_call_is_paid_once_where_its_response_is() -> None:
@@ -310,6 +312,7 @@ def test_a_result_has_the_words_that_the_model_was_shown(result: dict[str, Any],
 def test_events_without_a_parent_follow_each_other_and_faults_are_noted() -> None:
     old = [{name: value for name, value in fields.items() if name != "parent_id"} for fields in TALK]
     assert texts(*old) == ["Be brief.", "One.", "First.", "Two.", "Second."]
+    assert texts(event("c", "Condensation", summary="SUM", summary_offset=0), said("u1", "One.", "c")) == ["One."]
     root = said("u3", "Anew.", "__root__")
     assert texts(*TALK, root) == ["Anew."]
     session, report = parsed(*TALK, said("u2", "Again.", "a1"), said("v", "Lost.", "w"), event("n", "NewEvent"), 7)
