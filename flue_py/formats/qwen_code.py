@@ -151,7 +151,7 @@ class QwenCodeReader(kit.RowReader):
             self._payer, FORMAT, self._name, {}, self._notes, cwd=session.cwd, created_us=began_us
         )
         calls, self._repeated = tuple(self._repeated), []
-        return [kit.SessionPart(FORMAT, part.version, bill, (), calls=calls, is_payer=True), own]
+        return [own, kit.SessionPart(FORMAT, part.version, bill, (), calls=calls, is_payer=True)]
 
     def finish(self, *, take_all: bool) -> list[kit.SessionPart]:
         """Return the last part: a row is complete, so that nothing is held back. Raises `UnreadableFile`."""

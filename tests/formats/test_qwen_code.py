@@ -81,6 +81,7 @@ async def imported(store: Store, paths: list[Path]) -> dict[str, Any]:
     for path in paths:
         report = await flue_py.import_file(store, path)
         assert report.format == "qwen-code"
+        assert report.session_id.rpartition(":")[2] == path.stem.removeprefix("agent-")
         assert (report.skipped_rows, report.repaired_rows, report.unknown_kinds) == (0, 0, {})
     assert (await store.verify()).problems == []
     return await all_seen(store)
