@@ -88,8 +88,8 @@ class CopilotCliReader(kit.RowReader):
         self._told: dict[str, Counter[str]] = {}
         """The sums of the last shutdown, by model."""
 
-        self._has_records = False
-        """Whether each call has numbers of its own."""
+        self._room, self._has_records = 1 << 26, False
+        """How much of the texts of the user may still be repeated; whether each call has numbers of its own."""
 
     def feed(self, number: int, raw: bytes) -> None:
         """Read a line."""
@@ -225,6 +225,10 @@ class CopilotCliReader(kit.RowReader):
         """Emit a compaction: the program sends the texts of the user, the summary, and messages that came meanwhile."""
         since = [] if agent.compacting is None else agent.chain.entries[agent.compacting :]
         kept = next((entry.id for entry in since if entry.kind == MESSAGE), "")
+        self._room -= sum(len(text) + 32 for text in agent.texts)
+        if self._room < 0:
+            self._notes.repair(row.line, "the summary is without the texts of the user, which are too long")
+            agent.texts.clear()
         texts = "".join(f"<user_message>\n{text}\n</user_message>\n" for text in agent.texts)
         summary = f"The messages of the user so far:\n{texts}\n<summary>\n{data['summaryContent']}\n</summary>"
         before, used = data.get("preCompactionTokens"), fields_of(data.get("compactionTokensUsed"))
@@ -273,20 +277,17 @@ class CopilotCliReader(kit.RowReader):
     def _record(self, row: kit.Row, usage: JsonObject, agent: _Agent) -> None:
         """Note the numbers of a call. Forks have the same rows, so that the ids of these tell the calls apart."""
         self._provider, self._has_records = kit.one_text(usage.get("providerType")) or _PROVIDER, True
-        call = replace(
-            self._paid(row, usage, "turn", usage.get("model")), at_us=kit.read_time(row.fields.get("timestamp"))
-        )
+        at, call = kit.read_time(row.fields.get("timestamp")), self._paid(row, usage, "turn", usage.get("model"))
         name = kit.one_text(usage.get("apiCallId")) or row.id
         numbers = usage_json(read_reported(_translated(usage)))
-        agent.calls[row.id if name in agent.calls else name] = call, numbers
+        agent.calls[row.id if name in agent.calls else name] = replace(call, at_us=at), numbers
         self._notes.merged += 1
 
     def _paid(self, row: kit.Row, usage: JsonObject, purpose: str, model: JsonValue) -> PaidCall:
         reported = read_reported(_translated(usage))
         for oddity in reported.oddities:
             self._notes.repair(row.line, oddity)
-        call_id = made_id(FORMAT, row.id)
-        return call_of(reported, provider=self._provider, model=model, call_id=call_id, purpose=purpose)
+        return call_of(reported, provider=self._provider, model=model, call_id=made_id(FORMAT, row.id), purpose=purpose)
 
     def _unaccounted(self, row: kit.Row, metrics: JsonObject) -> Iterator[PaidCall]:
         """Yield the calls that only the sums of a shutdown have: older versions write no numbers of each call."""
@@ -296,8 +297,7 @@ class CopilotCliReader(kit.RowReader):
             is_anew = any(sums[name] < before[name] for name in _COUNTS)
             rest, self._told[model] = sums if is_anew else sums - before, sums
             if rest and not self._has_records:
-                call = self._paid(row, dict(rest), "turn", model)
-                yield replace(call, call_id=made_id(FORMAT, row.id, model))
+                yield replace(self._paid(row, dict(rest), "turn", model), call_id=made_id(FORMAT, row.id, model))
 
 
 read_copilot_cli = CopilotCliReader
@@ -305,8 +305,7 @@ read_copilot_cli = CopilotCliReader
 
 def _translated(usage: JsonObject) -> JsonObject:
     """Return the numbers of a call under names that say that the input has the cached part in it."""
-    counts = {ours: usage[name] for name, ours in _COUNTS.items() if name in usage}
-    return counts or usage
+    return {ours: usage[name] for name, ours in _COUNTS.items() if name in usage} or usage
 
 
 def _numbers(usage: JsonObject) -> Counter[str]:

@@ -76,7 +76,6 @@ OTHERS = (
             *_in(("~/.config", *_DATA), "Cursor/User/globalStorage/state.vscdb"),
         ),
     ),
-    Program("Droid", ("~/.factory/sessions/**/*.jsonl",), rb'\s*\{"type": ?"session_start"'),
     Program("Gemini CLI (saved chats)", ("~/.gemini/tmp/*/checkpoint-*.json",)),
     Program("Goose", _in((*_DATA, "~/.config"), "goose/sessions/*.db", "goose/sessions/*.jsonl")),
     Program("Grok CLI", ("~/.grok/sessions/**/*.jsonl",)),
@@ -346,6 +345,11 @@ _PROGRAMS = (
         _ours("mistral-vibe", "mistral_vibe", None, ("CURRENT",), ("~/.vibe/logs/session/unified",)),
         beside=f"{__package__}.mistral_vibe:meta_beside",
         gather=f"{__package__}.mistral_vibe:gather_mistral_vibe",
+    ),
+    replace(
+        _ours("droid", "droid", places=("~/.factory/sessions",)),
+        before=f"{__package__}.droid:read_settings",
+        beside=f"{__package__}.droid:settings_beside",
     ),
     _ours("flue", "flue", "tree", _JSON),
     replace(

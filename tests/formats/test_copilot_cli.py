@@ -240,6 +240,14 @@ def test_a_compaction_keeps_what_came_while_it_was_made_and_a_failed_one_nothing
     assert next(entry for entry in part.entries if entry.id == "k3").kind == "copilot_cli.session.compaction_complete"
 
 
+def test_texts_that_every_compaction_repeats_do_not_fill_the_memory() -> None:
+    done = row("session.compaction_complete", "k", success=True, summaryContent="S")
+    rows = [{**(said("u", "x" * 50_000) if at % 2 else done), "id": f"r{at}"} for at in range(400)]
+    ((part,), report) = read(START, *rows)
+    assert sum(len(entry.payload) for entry in part.entries if entry.kind == "compaction") < 1 << 27
+    assert report.repaired[-1].text.startswith("the summary is without the texts")
+
+
 def test_damage_is_named_by_its_line_and_unknown_rows_are_kept() -> None:
     bad = [b"{torn\n", {"id": "x"}, {"type": "future"}, said("u1", "Again."), row("other.thing", "o", a=1)]
     ((part,), report) = read(*TALK, *bad, row("tool.execution_complete", "r1", toolCallId=7))

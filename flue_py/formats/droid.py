@@ -1,0 +1,165 @@
+"""Session files of Droid, the agent of Factory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from flue_py.core.entries import NewEntry
+from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.sessions import derived_id, made_id
+from flue_py.core.usage import PaidCall, call_of, read_reported
+from flue_py.errors import UnreadableFile
+from flue_py.formats import kit
+from flue_py.formats.gathered import read_beside, states_of
+from flue_py.providers.anthropic import messages_from_anthropic
+from flue_py.providers.base import fields_of, without
+from flue_py.providers.openai_chat import calls_in
+
+# The program cannot be run without an account: this follows the readers that others have published, which take the rows
+# in the order of the file. The numbers of a session stand in a file beside it, as sums, and are one call that grows.
+# docs/formats/droid.md lists the fields.
+
+FORMAT = "droid"
+PREFIX = "droid."
+"""Before the type of a row that is not a message."""
+
+_START = "session_start"
+_COUNTS = {"inputTokens": "input_tokens", "cacheCreationTokens": "cache_creation_input_tokens",
+           "cacheReadTokens": "cache_read_input_tokens"}  # fmt: skip
+
+
+def looks_like_droid(first_bytes: bytes, path: str) -> bool:
+    """Return whether a file begins like a session of Droid."""
+    rows = (kit.decode_row(2, raw, kit.Notes()) or {} for raw in kit.first_rows(first_bytes))
+    first = next(rows, {})
+    return first.get("type") == _START and isinstance(first.get("id"), str)
+
+
+class DroidReader(kit.RowReader):
+    """Reads a session file (see `Reader`). ``settings`` are those of the file beside it."""
+
+    ready = 0
+
+    def __init__(self, name: str = "the file") -> None:
+        super().__init__(name)
+        self.settings: JsonObject = {}
+        self._chain: kit.Chain | None = None
+        self._start: JsonObject = {}
+        self._tools: dict[str, str] = {}
+        self._created_us: int | None = None
+        self._last_us: int | None = None
+
+    def feed(self, number: int, raw: bytes) -> None:
+        """Read a line. Raises `UnreadableFile` if the first one is of another program."""
+        fields = kit.decode_row(number, raw, self._notes)
+        if fields is None or not kit.has_type(number, fields, self._notes):
+            return
+        moment = kit.read_moment(fields.get("timestamp"))
+        # Some rows have no time.
+        at = self._last_us = moment if moment is not None else self._last_us
+        self._created_us = at if self._created_us is None else self._created_us
+        row = kit.Row(number, "", fields)
+        if self._chain is None:
+            self._chain = kit.Chain(self._begin(row), self._notes)
+        if row.type == _START and not self._start:
+            self._start = fields
+            self._notes.left_out["begins the session"] += 1
+        elif row.type == "message" and isinstance(fields.get("message"), dict):
+            self._say(row, self._chain, at)
+        else:
+            if row.type not in ("message", _START):
+                self._notes.unknown_kinds[row.type] += 1
+            body = without(fields, "id", "timestamp", "type")
+            self._add(row, self._chain, kit.plain_entry(kit.entry_kind(PREFIX, row.type), body), {}, at)
+
+    def take(self) -> list[kit.SessionPart]:
+        """Return nothing before the end."""
+        return []
+
+    def finish(self, *, take_all: bool) -> list[kit.SessionPart]:
+        """Return the session. Raises `UnreadableFile` if there is no row."""
+        if self._chain is None:
+            raise UnreadableFile(f"{self._name} is not a session of Droid: it has no row; nothing was imported")
+        about: JsonObject = {"start": self._start, **({"settings": self.settings} if self.settings else {})}
+        title = kit.one_text(self._start.get("sessionTitle")) or kit.one_text(self._start.get("title"))
+        session = kit.imported_session(
+            self._chain.session_id,
+            FORMAT,
+            self._name,
+            about,
+            self._notes,
+            auto_title=title,
+            cwd=kit.one_text(self._start.get("cwd")),
+            created_us=self._created_us,
+        )
+        part = kit.whole_session(self._chain.parsed(FORMAT, "1", session))
+        return [replace(part, calls=self._calls(self._chain.session_id))]
+
+    def _begin(self, row: kit.Row) -> str:
+        names = (row.fields.get("id") if row.type == _START else None, self._name.rpartition("/")[2])
+        session_id = next((name.removesuffix(".jsonl") for name in names if kit.is_name(name)), "")
+        if not session_id or row.type not in (_START, "message"):
+            raise UnreadableFile(f"{self._name} is not a session of Droid; nothing was imported")
+        return session_id
+
+    def _say(self, row: kit.Row, chain: kit.Chain, at: int | None) -> None:
+        """Emit the messages of a row: several where a user's has results of tools."""
+        value = fields_of(row.fields.get("message"))
+        rest = without(row.fields, "id", "timestamp", "type", "message")
+        messages = list(messages_from_anthropic(value, self._tools)) or [(value, {})]
+        for index, (message, extra) in enumerate(messages):
+            self._tools.update(calls_in(message))
+            entry, more = kit.message_entry(message, row.fields, row.line, self._notes)
+            # The sums beside have every call.
+            self._add(
+                row, chain, replace(entry, calls=()), {**(rest if index == 0 else {}), **extra, **more}, at, index
+            )
+
+    def _add(
+        self, row: kit.Row, chain: kit.Chain, entry: NewEntry, beside: JsonObject, at: int | None, index: int = 0
+    ) -> None:
+        own = row.fields.get("id")
+        name = own if kit.is_name(own) else derived_id(chain.session_id, row.line)
+        name = derived_id(name, str(index)) if index else name
+        if not kit.is_name(own) and index == 0:
+            self._notes.repair(row.line, f"{kit.unusable_id(own)}; it was given another")
+        if name in chain.lines:
+            self._notes.repair(row.line, f"repeats the id {name!r}; it was given another")
+            name = kit.first_unused(lambda number: derived_id(name, row.line, str(number)), chain.lines)
+        chain.add(entry, row.line, beside=beside, entry_id=name, created_us=at)
+
+    def _calls(self, session_id: str) -> tuple[PaidCall, ...]:
+        """Return the sums of the session as one call; thoughts are counted apart from the output."""
+        sums = fields_of(self.settings.get("tokenUsage"))
+        counts: JsonObject = {ours: sums[name] for name, ours in _COUNTS.items() if name in sums}
+        written = [count for name in ("outputTokens", "thinkingTokens") if isinstance(count := sums.get(name), int)]
+        counts |= {"output_tokens": sum(written)} if written else {}
+        reported = read_reported(counts)
+        for oddity in reported.oddities:
+            self._notes.repair(0, oddity)
+        provider, model = self.settings.get("providerLock"), self.settings.get("model")
+        call = call_of(reported, provider=provider, model=model, call_id=made_id(FORMAT, session_id))
+        at = kit.read_moment(self.settings.get("providerLockTimestamp")) or self._created_us
+        return (replace(call, at_us=at),) if any(reported.totals) else ()
+
+
+read_droid = DroidReader
+
+
+def read_settings(path: Path, reader: DroidReader, _lines: object) -> Iterator[None]:
+    """Give a reader the settings that stand beside its file. Never raises."""
+    data = read_beside(_settings(path))
+    reader.settings = (kit.decode_row(2, data, kit.Notes()) or {}) if data else {}
+    return iter(())
+
+
+def settings_beside(path: Path) -> JsonValue:
+    """Return the state of the settings beside a session."""
+    return states_of([_settings(path)])
+
+
+def _settings(path: Path) -> Path:
+    return path.with_name(f"{path.name.removesuffix('.jsonl')}.settings.json")

@@ -1,0 +1,158 @@
+"""Sessions of Droid: rows made by hand, as published readers take them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flue_py
+from flue_py.core.sessions import check_imported_session, checked_imported_entries
+from flue_py.errors import UnreadableFile
+from flue_py.formats.droid import DroidReader, looks_like_droid
+from flue_py.formats.kit import ParseReport, SessionPart, read_lines
+from tests.effort import examples
+from tests.formats.transcripts import all_seen, as_lines, import_file, import_lines
+from tests.formats.trees import document
+from tests.tables import inputs
+
+pytestmark = pytest.mark.anyio
+
+
+def row(name: str, role: str, *content: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    message = {"role": role, "content": list(content)}
+    return {"type": "message", "id": name, "timestamp": "2026-11-28T10:00:00.000Z", "message": message, **fields}
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def result(call: str, words: str) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": call, "content": words, "is_error": False}
+
+
+START = {"type": "session_start", "id": "s-1", "title": "About a", "cwd": "/w"}
+TALK = [
+    START,
+    row("m1", "user", text("What is in a?")),
+    row("m2", "assistant", text("Reading."), {"type": "tool_use", "id": "t1", "name": "Read", "input": {"path": "a"}},
+        {"type": "tool_use", "id": "t2", "name": "Read", "input": {"path": "b"}}, parentId="m1"),
+    row("m3", "user", result("t1", "AAA"), result("t2", "BBB"), parentId="m2"),
+    row("m4", "assistant", text("AAA and BBB."), parentId="m3"),
+    {"type": "todo_state", "id": "x1", "todos": []},
+]  # fmt: skip
+SUMS = {"inputTokens": 100, "outputTokens": 20, "cacheCreationTokens": 7, "cacheReadTokens": 50, "thinkingTokens": 5}
+
+
+def settings(**sums: int) -> str:
+    return json.dumps({"model": "claude-opus-4-6", "providerLock": "anthropic", "tokenUsage": SUMS | sums}, indent=2)
+
+
+def read(*rows: Any) -> tuple[SessionPart, ParseReport]:
+    reader = DroidReader("s-1.jsonl")
+    (part,) = read_lines(reader, as_lines(rows))
+    return part, reader.report()
+
+
+async def test_rows_are_messages_and_the_sums_are_one_call_that_grows(tmp_path: Path) -> None:
+    async with flue_py.open(":memory:") as store:
+        for sums, tokens in ((SUMS, 182), (SUMS | {"outputTokens": 30, "inputTokens": 130}, 222)):
+            (tmp_path / "s-1.settings.json").write_text(settings(**sums))
+            await import_lines(store, tmp_path, as_lines(TALK), "s-1.jsonl")
+            seen = (await all_seen(store))["s-1"]
+            assert seen.spent_tokens == tokens
+        again = await import_file(store, tmp_path / "s-1.jsonl")
+        info = (await store.find_session("s-1")).info
+        assert (await store.verify()).problems == []
+    assert (again.added, again.changed) == (0, False)
+    assert [message["role"] for message in seen.context] == [
+        "user", "assistant", "toolResult", "toolResult", "assistant",
+    ]  # fmt: skip
+    assert [message.get("toolName") for message in seen.context[2:4]] == ["Read", "Read"]
+    assert (info.auto_title, info.cwd, seen.leaf) == ("About a", "/w", "x1")
+    assert list(seen.entries)[:2] == ["m1", "m2"]
+
+
+async def test_a_file_that_grows_row_by_row_ends_like_the_whole_one(tmp_path: Path) -> None:
+    lines = as_lines(TALK)
+    async with flue_py.open(":memory:") as store:
+        await import_lines(store, tmp_path, lines, "whole.jsonl")
+        whole = await all_seen(store)
+    async with flue_py.open(":memory:") as store:
+        for end in range(1, len(lines) + 1):
+            await import_lines(store, tmp_path, lines[:end], "grown.jsonl")
+        assert await all_seen(store) == whole
+
+
+def test_damage_is_named_by_its_line_and_unknown_rows_are_kept() -> None:
+    part, report = read(*TALK, b"{torn\n", row("m1", "user", text("Again.")), {"type": "message", "message": 7})
+    assert [note.line for note in report.skipped] == [7]
+    assert [note.line for note in report.repaired] == [8, 9]
+    assert report.unknown_kinds == {"todo_state": 1}
+    assert [entry.kind for entry in part.entries][-3:] == ["droid.todo_state", "message", "droid.message"]
+
+
+@inputs(
+    ("head", "is_one"),
+    [
+        (document(START), True),
+        (b'{"type": "session_start", "id": "x"}\n', True),
+        (b'{"type": "session_start", "session_id": "x"}\n', False),
+        (document(TALK[1]), False),
+        (b"", False),
+    ],
+)
+def test_the_beginning_of_a_file_tells_it_from_others(head: bytes, is_one: bool) -> None:
+    assert looks_like_droid(head, "s.jsonl") is is_one
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 20)
+    | st.sampled_from(["", "m1", "user", "\ud800", "tool_result", 1e400]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["type", "text", "id", "role", "content", "tool_use_id", "input"]), inner, max_size=4
+        )
+    ),
+    max_leaves=8,
+)
+ROWS = st.fixed_dictionaries(
+    {"type": st.sampled_from(["message", "session_start", "x"])},
+    optional={
+        "id": VALUES,
+        "timestamp": VALUES,
+        "message": st.fixed_dictionaries(
+            {"role": st.sampled_from(["user", "assistant"]) | VALUES}, optional={"content": VALUES}
+        )
+        | VALUES,
+    },
+)
+
+
+@given(st.lists(ROWS, max_size=8), VALUES)
+@examples(100)
+def test_no_value_in_a_row_is_fatal(rows: list[Any], sums: Any) -> None:
+    reader = DroidReader("s-1.jsonl")
+    reader.settings = {"tokenUsage": {"inputTokens": sums, "outputTokens": sums}, "model": sums, "providerLock": sums}
+    (part,) = read_lines(reader, as_lines([*TALK, *rows, *TALK]))
+    check_imported_session(part.session)
+    checked_imported_entries(part.entries)
+    names: set[str | None] = {None}
+    for entry in part.entries:
+        assert (entry.parent_id in names, entry.id in names) == (True, False)
+        names.add(entry.id)
+    assert set(part.leaves) <= names
+
+
+@inputs("data", [b"", b"null", b"{}", b'{"type":"x"}\n', document({"type": "session", "id": "x"})])
+def test_what_is_no_session_is_refused_in_one_line(data: bytes) -> None:
+    with pytest.raises(UnreadableFile, match=r"nothing was imported$"):
+        read_lines(DroidReader(""), [data])
