@@ -71,32 +71,23 @@ class _Tree(Struct):
     read: dict[int, list[_Unit]] = field(default_factory=dict)
     """The messages of each record."""
 
+    marks: dict[tuple[int, str], NewEntry] = field(default_factory=dict)
+    """The entries that say something of those before them, by record and the entry before."""
+
     def add(self, records: Sequence[Record]) -> None:
         """Put the messages of a path below each other. The leaf is the last one."""
         said = self.chain.leaf = None
         ids: list[str] = []
         for unit in self._units(records):
-            entry = self._marked(unit, ids)
+            entry = unit.entry
+            if ids and (unit.record.is_change or unit.record.key in self.reading.summed_up):
+                place = id(unit.record), ids[-1]
+                has_first = records[0] is self.reading.first
+                entry = self.marks[place] = self.marks.get(place) or _marked(unit, ids, has_first=has_first)
             key = said, unit.name, entry.payload
             self.chain.leaf = self.placed[key] = self.placed.get(key) or self._place(unit, entry, said)
             ids.append(self.chain.leaf)
             said = self.chain.leaf if unit.is_said else said
-
-    def _marked(self, unit: _Unit, ids: Sequence[str]) -> NewEntry:
-        """Return the entry of a message; of one that says something about those before it, what it says."""
-        record, has_first = unit.record, self.reading.first is not None
-        if record.is_change:
-            content = fields_of(decode_object(unit.entry.payload)).get("content")
-            fields: JsonObject = {"excluded": False, REPLACEMENT: content} if record.fields["id"] else {}
-            return replace(kit.plain_entry(EXCLUSION, {"entryId": ids[0], **fields}), references=(ids[0],))
-        if record.key not in self.reading.summed_up or not ids:
-            return unit.entry
-        text = message_text(decode_object(unit.entry.payload))
-        entry = NewEntry.compaction(text, first_kept_entry_id=ids[0] if has_first else "", tokens_before=0)
-        if not has_first or len(ids) == 1:
-            return entry
-        # The first message, which is no part of the conversation, stays before the summary.
-        return laid_out(entry, [Range(ids[1], ids[-1], None)], head=Layout(None, None))
 
     def _place(self, unit: _Unit, entry: NewEntry, said: str | None) -> str:
         """Make an entry of a message: under its own id the first time, then under one made of its place."""
@@ -137,6 +128,20 @@ class _Tree(Struct):
                 if unit is not None and name not in answered:
                     yield replace(unit, beside=own.get(name, unit).beside)
                 answered.add(name)
+
+
+def _marked(unit: _Unit, ids: Sequence[str], *, has_first: bool) -> NewEntry:
+    """Return the entry of a summary, or of a first message made anew, given the ids of the path before it."""
+    if unit.record.is_change:
+        content = decode_object(unit.entry.payload).get("content")
+        fields: JsonObject = {"excluded": False, REPLACEMENT: content} if unit.record.is_context else {}
+        return replace(kit.plain_entry(EXCLUSION, {"entryId": ids[0], **fields}), references=(ids[0],))
+    text = message_text(decode_object(unit.entry.payload))
+    entry = NewEntry.compaction(text, first_kept_entry_id=ids[0] if has_first else "", tokens_before=0)
+    if not has_first or len(ids) == 1:
+        return entry
+    # The first message, which is no part of the conversation, stays before the summary.
+    return laid_out(entry, [Range(ids[1], ids[-1], None)], head=Layout(None, None))
 
 
 def _unit(message: JsonObject, record: Record, beside: JsonObject, chain: kit.Chain, **fields: Any) -> _Unit:  # noqa: ANN401

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.errors import shown
@@ -25,30 +25,31 @@ _CONTEXT = "<session_context>"
 """The beginning of the message that the program puts first, with the date and the folder."""
 _THANKS: list[JsonValue] = [{"text": "Got it. Thanks for the additional context!"}]
 """The answer that the program makes up to its summary: it has no other mark."""
-_MOST = 5_000_000
-"""How many messages the lists of a file may have in all: rows of a few bytes can each make a long list."""
+_MOST, _FAR_MORE = 1_000_000, 50_000_000
+"""How many messages the lists of a file may have in all, to be paths, and to be read at all."""
 
 _Key = tuple[str, str]
 
 
 class Record(Frozen):
-    """A message of the file, and the line or the index of the row that it is from."""
+    """A message of the file, and the line or the index of the row that it is from.
+
+    ``key`` is its id, of which a call of a tool and its result may have the same one, and its type. ``is_context`` says
+    that it is the session's context, ``is_change`` that it takes the place of the first one.
+    """
 
     line: int
     fields: JsonObject
+    key: _Key
+    is_context: bool = False
     is_change: bool = False
-    """Whether it takes the place of the first message."""
 
-    @property
-    def key(self) -> _Key:
-        """Its id, of which a call of a tool and its result may have the same one, and its type."""
-        return str(self.fields["id"]), str(self.fields["type"])
 
-    @property
-    def is_context(self) -> bool:
-        """Whether it is the session's context."""
-        first = fields_of(next(iter(content_parts(self.fields.get("content"))), None)).get("text")
-        return self.key[1] == "user" and isinstance(first, str) and first[:100].lstrip().startswith(_CONTEXT)
+def _record(line: int, fields: JsonObject) -> Record:
+    key = str(fields["id"]), str(fields["type"])
+    first = fields_of(next(iter(content_parts(fields.get("content"))), None)).get("text")
+    is_context = key[1] == "user" and isinstance(first, str) and first[:100].lstrip().startswith(_CONTEXT)
+    return Record(line, fields, key, is_context)
 
 
 class Conversation(Struct):
@@ -77,7 +78,7 @@ class Conversation(Struct):
     def read(self, line: int, row: JsonObject) -> None:
         """Take over a row. One that is none of the program is noted."""
         changes = row.get("$set")
-        if self.steps > _MOST:
+        if self.steps > _FAR_MORE:
             self.notes.skip(line, "comes after more changes of the conversation than are followed")
         elif isinstance(name := row.get("$rewindTo"), str):
             self._rewind(line, name)
@@ -88,7 +89,7 @@ class Conversation(Struct):
             self.notes.left_out["is a header"] += 1
             self._set(line, row)
         elif self._is_message(line, row):
-            record = Record(line, row)
+            record = _record(line, row)
             rows = self.versions.setdefault(record.key, [])
             rows.append(record)
             self.records[record.key] = record
@@ -106,15 +107,15 @@ class Conversation(Struct):
         at = next((at for at, record in enumerate(records) if record.key[0] == name), 0)
         if not records or records[at].key[0] != name:
             self.notes.repair(line, f"goes back to {shown(name)}, which is not there; the conversation begins anew")
-        self._replace(records[:at])
+        self._replace(line, records[:at])
 
     def _set(self, line: int, changes: JsonObject) -> None:
         self.about.update(without(changes, "messages") | only(self.about, "sessionId", "startTime"))
         items = [fields_of(item) for item in listed(changes.get("messages"))]
-        records = [self._of_list(Record(line, item)) for item in items if self._is_message(line, item)]
+        records = [self._of_list(_record(line, item)) for item in items if self._is_message(line, item)]
         if records:
             self._sum_up(records)
-            self._replace(records)
+            self._replace(line, records)
             self._change_first(line, records[0])
 
     def _of_list(self, record: Record) -> Record:
@@ -123,49 +124,51 @@ class Conversation(Struct):
         content = record.fields.get("content")
         if _words(content) == _words(rows[-1].fields.get("content")):
             return rows[-1]
-        return Record(record.line, {**rows[-1].fields, "content": content})
+        return _record(record.line, {**rows[-1].fields, "content": content})
 
-    def _replace(self, records: Sequence[Record]) -> None:
-        self.paths.append(self.path())
-        self.steps += len(self.paths[-1]) + 1
+    def _replace(self, line: int, records: Sequence[Record]) -> None:
+        path = [] if self.is_full else self.path()
+        self.paths.append(path)
+        self.steps += len(path or self.records) + 1
         self.records = {record.key: record for record in records}
+        if self.is_full:
+            self.notes.repair(line, "the conversation was changed too often; the messages that it had are no branch")
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more paths are made: rows of a few bytes can each make a long one."""
+        return self.steps > _MOST
 
     def _sum_up(self, records: Sequence[Record]) -> None:
-        """Remember the path before a summary, if a list has a new one."""
-        for at, (asked, answer) in enumerate(pairwise(records)):
-            rows = self.versions.get(answer.key, ())
-            is_made = answer.key[1] == ANSWER and not any(isinstance(row.fields.get("tokens"), dict) for row in rows)
-            if (
-                is_made
-                and asked.key[1] == "user"
-                and asked.key not in self.summed_up
-                and _words(answer.fields.get("content")) == _THANKS
-            ):
-                new = {record.key for record in records[at:]}
-                self.summed_up[asked.key] = [record for record in self.path() if record.key not in new]
-                return
+        """Remember the path before a summary, if a list begins with a new one."""
+        asked, answer, *_ = [*records[records[0].is_context :], None, None]
+        if asked is None or answer is None or asked.key in self.summed_up or self.is_full:
+            return
+        is_made = not any(isinstance(row.fields.get("tokens"), dict) for row in self.versions.get(answer.key, ()))
+        types = asked.key[1], answer.key[1]
+        if is_made and types == ("user", ANSWER) and _words(answer.fields.get("content")) == _THANKS:
+            new = {record.key for record in records if not record.is_context}
+            self.summed_up[asked.key] = [record for record in self.path() if record.key not in new]
 
     def _change_first(self, line: int, first: Record) -> None:
         """Take the first message of a list for the session's context, from the end of the list on."""
         if self.first is None and first.is_context:
             self.first = first
-        if self.first is None or len(self.records) == 1:
+        if self.first is None or len(self.records) == 1 or self.is_full:
             return
         path = self.path()
         now = next((record for record in reversed(path) if record.is_change), self.first)
-        new: JsonObject = first.fields if first.is_context else {"id": "", "type": "user"}
-        if _words(now.fields.get("content")) != _words(new.get("content")):
+        new = first if first.is_context else Record(line, {}, ("", "user"))
+        if _words(now.fields.get("content")) != _words(new.fields.get("content")):
             last = next(record for record in reversed(path) if not record.is_change)
-            self.changes.setdefault(last.key, []).append(Record(line, new, is_change=True))
+            self.changes.setdefault(last.key, []).append(replace(new, line=line, is_change=True))
 
     def path(self) -> list[Record]:
         """Return the messages now, behind those that are summed up, with each change of the first one in its place."""
         records = [record for record in self.records.values() if self.first is None or not record.is_context]
-        at = next((at for at in range(len(records) - 1, -1, -1) if records[at].key in self.summed_up), None)
         before: list[Record] = []
-        if at is not None:
-            before = self.summed_up[records[at].key]
-            records = [records[at], *records[:at], *records[at + 1 :]]
+        if records and records[0].key in self.summed_up:
+            before = self.summed_up[records[0].key]
         elif self.first is not None:
             records = [self.first, *records]
         return before + [item for record in records for item in (record, *self.changes.get(record.key, ()))]

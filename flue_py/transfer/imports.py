@@ -828,7 +828,7 @@ class _FileImport:
             missing = [entry for entry in missing if entry.id not in part.unfinished]
         if not missing:
             target.note_names(part, set())
-            if follows and part.restates and stored_leaves and session.leaf_id != target.newest:
+            if follows and (part.restates or part.is_rewritten) and stored_leaves and session.leaf_id != target.newest:
                 await session.move_leaf(target.newest)  # the program went back, and has written nothing since
             return
         if not part.may_overlap:

@@ -278,6 +278,34 @@ async def test_a_summary_stands_for_all_before_it_but_the_session_context(tmp_pa
     ]
 
 
+async def test_the_leaf_goes_back_with_a_list_that_adds_nothing(tmp_path: Path) -> None:
+    rows = [HEADER, said("u1", "x"), answer("a1", "y"), said("u2", "Please fail.")]
+    failed = {"$set": {"messages": [rows[1], plain(rows[2], [{"text": "y"}])]}}
+    async with flue_py.open(":memory:") as store:
+        for end in range(1, 6):
+            await import_lines(store, tmp_path, as_lines([*rows, failed][:end]))
+        seen = (await all_seen(store))["s-1"]
+        assert spoken(seen.context) == [("user", "x"), ("assistant", "y")]
+        await import_lines(store, tmp_path, as_lines([*rows, failed, said("u3", "z")]))
+        assert spoken((await all_seen(store))["s-1"].context)[2:] == [("user", "z")]
+        # A leaf that was moved here stays.
+        await (await store.find_session("s-1")).move_leaf("u1")
+        await import_lines(store, tmp_path, as_lines([*rows, failed, said("u3", "z"), {"$rewindTo": "u3"}]))
+        assert (await all_seen(store))["s-1"].leaf == "u1"
+
+
+def test_a_summary_that_a_later_one_keeps_is_a_message() -> None:
+    again = [
+        said("m1", "They thanked."),
+        {**SHORT[1], "id": "m2"},
+        said("m3", "They read a."),
+        {**SHORT[1], "id": "m4"},
+    ]
+    lists = [{"$set": {"messages": messages}} for messages in (SHORT, again, again)]
+    part, _ = read(*TALK, *lists)
+    assert [entry.id for entry in part.entries if entry.kind == "compaction"] == ["n1", "m1"]
+
+
 def test_a_summary_without_a_session_context_keeps_nothing() -> None:
     part, _ = read(*TALK, {"$set": {"messages": SHORT}})
     (entry,) = (entry for entry in part.entries if entry.kind == "compaction")
@@ -339,7 +367,7 @@ def test_results_that_stand_with_each_call_are_told_apart() -> None:
 def test_a_file_of_very_many_lists_is_read_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flue_py.formats.gemini_rows._MOST", 20)
     part, report = read(*TALK, *[{"$rewindTo": "a2"}, answer("a2", "x")] * 9)
-    assert report.skipped_rows == 11
+    assert (report.repaired_rows, report.skipped_rows) == (6, 0)
     assert part.leaves
 
 
