@@ -291,7 +291,7 @@ class _Reading(Struct):
 
     def compact(self, state: JsonObject, items: Sequence[kit.Item]) -> None:
         """Add the compaction of these messages: the end of them is kept, or a list of its own."""
-        kept = [value for _, value in objects_in(state.get("messages"))]
+        kept, at_us = [value for _, value in objects_in(state.get("messages"))], kit.read_time(state.get("updated_at"))
         about, first = fields_of(kept[0].get("metadata")) if kept else {}, len(items) - len(kept)
         fields: JsonObject = {"summary": CUT, BASE: None}
         if about.get("kind") == "compaction_summary":
@@ -301,7 +301,7 @@ class _Reading(Struct):
         if words[0] != words[1][max(first, 0) :]:
             messages = [message for value in kept if value.get("role") for message, _ in self._messages(value)]
             copies = [kit.message_entry(message, message, items[-1].index, self.chain.notes)[0] for message in messages]
-            names = iter([self.chain.add(copy, items[-1].index, is_link=False) for copy in copies])
+            names = iter([self.chain.add(copy, items[-1].index, created_us=at_us, is_link=False) for copy in copies])
         self._compact(items[-1], {**fields, "firstKeptEntryId": next(names, "")}, without(about, "summary"))
 
     def cut(self, index: int, first: int, last: int) -> None:

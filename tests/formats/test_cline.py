@@ -26,7 +26,7 @@ PACKED = json.loads(gzip.decompress((DATA / "cline-3.0.65.json.gz").read_bytes()
 STATES: list[dict[str, Any]] = json.loads(PACKED["states.json"])
 REQUESTS: list[list[dict[str, Any]]] = json.loads(PACKED["requests.json"])
 LAST = STATES[-1]
-SOURCE, FORK, UNDONE = sorted({name.split("/")[0] for name in LAST})
+SOURCE, FORK, UNDONE, CUT_SHORT = sorted({name.split("/")[0] for name in LAST})
 (AGENT,) = (document["sessionId"] for name, document in LAST.items() if "/agent_" in name)
 SUMMARY = "## Goal\nA made-up summary."
 
@@ -60,14 +60,14 @@ def words(message: dict[str, Any]) -> tuple[str, str, list[str]]:
 
 def test_every_request_that_the_program_sent_is_a_context_of_ours() -> None:
     contexts = []
-    for session in map(parsed, (SOURCE, FORK, UNDONE, AGENT)):
+    for session in map(parsed, (SOURCE, FORK, UNDONE, AGENT, CUT_SHORT)):
         ends = {entry.parent_id for entry in session.entries if entry.role == "assistant"} | {session.leaf}
         ends |= {entry.id for entry in session.entries if entry.role == "user"}
         contexts += [[*map(words, context_of(session, end))] for end in ends]
     sent = [
         [*map(words, messages)] for messages in REQUESTS if not str(messages[-1]["content"]).startswith("Summarize")
     ]
-    assert len(sent) == 16
+    assert len(sent) == 19
     assert [messages for messages in sent if messages not in contexts] == []
 
 
@@ -90,8 +90,8 @@ async def test_a_fork_and_a_session_gone_back_pay_only_for_their_own_calls(tmp_p
             for path in order:
                 await flue_py.import_file(store, path)
             usage = (await store.usage()).total
-            # 14 answers: 13 of 1000 tokens, 600 of which were cached, and one of 300 with 100.
-            assert (usage.input, usage.cache_read, usage.cache_write, usage.output) == (5400, 7900, 0, 280)
+            # 17 answers: 16 of 1000 tokens, 600 of which were cached, and one of 300 with 100.
+            assert (usage.input, usage.cache_read, usage.cache_write, usage.output) == (6600, 9700, 0, 340)
             assert (await store.verify()).problems == []
             infos = {info.id: info for info in (await store.list_sessions()).sessions}
             assert {info.cwd for info in infos.values()} == {"/tmp/cline-made/work"}

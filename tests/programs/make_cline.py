@@ -90,16 +90,24 @@ def made(program: Path, version: str) -> Path:
             _keep(states)
         first = min(path.name for path in SESSIONS.iterdir())
         tmux("kill-server")
-        time.sleep(3)
-        tmux("new-session", "-d", "-x", "120", "-y", "40", f"{program} --id {first} -i")
-        time.sleep(9)
-        for keys in (("Escape",), ("-l", "Resumed"), ("Enter",)):
-            tmux("send-keys", *keys)
-            time.sleep(2)
-        time.sleep(4)
-        tmux("kill-server")
-        _keep(states)
+        for words, typed in (
+            (f"--id {first}", ("Resumed",)),
+            ("--compaction basic", ("EDIT please", "/compact", "Shorter")),
+        ):
+            time.sleep(3)
+            tmux("new-session", "-d", "-x", "120", "-y", "40", f"{program} {words} -i")
+            time.sleep(9)
+            tmux("send-keys", "Escape")
+            for text in typed:
+                time.sleep(2)
+                tmux("send-keys", "-l", text)
+                time.sleep(2)
+                tmux("send-keys", "Enter")
+            time.sleep(6)
+            tmux("kill-server")
+            _keep(states)
         requests = [request.body.get("messages", [])[1:] for request in model.requests]
+    time.sleep(3)
     _end_hub()
     folder = PLACE / "packed"
     folder.mkdir()
