@@ -38,11 +38,15 @@ if TYPE_CHECKING:
 
 
 class Program(NamedTuple):
-    """A program: its name, patterns of its files (``~`` is a home), and a sign that only such a file begins with."""
+    """A program: its name, patterns of its files (``~`` is a home), and a sign that only such a file begins with.
+
+    ``is_part`` says that the files are parts of sessions that a format reads: refused by name, and not counted.
+    """
 
     name: str
     files: tuple[str, ...]
     sign: bytes | None = None
+    is_part: bool = False
 
 
 _EDITORS = ("~/.config/Code", "~/Library/Application Support/Code", "~/.vscode-server/data")
@@ -85,17 +89,23 @@ OTHERS = (
         "Kimi CLI (events)",
         ("~/.kimi/sessions/*/*/wire.jsonl",),
         rb'\s*\{"type": ?"metadata", ?"protocol_version": ?"[^"]*"\}',
+        is_part=True,
     ),
     Program(
-        "Mistral Vibe (older sessions)",
-        _in(("~/.vibe/logs/session",), "*.json", "*/messages.jsonl"),
+        "Mistral Vibe (parts of a store)",
+        ("~/.vibe/logs/session/unified/*/chunks/*.json",),
         rb'\s*\[\s*\{("message": ?\{(?s:.)*"turn_index"|(?s:.)*"generationStatus":)',
+        is_part=True,
     ),
+    Program("Mistral Vibe 2", _in(("~/.vibe/logs/session",), "session_*.json", "session_*/messages.jsonl")),
     Program("OpenHands (before its SDK)", ("~/.openhands/sessions/*/events/*.json",)),
     Program("Qwen Code (older sessions)", ("~/.qwen/tmp/*/chats/*.json*",)),
     Program("Zed", _in(_DATA, "[zZ]ed/threads/threads.db")),
 )  # fmt: skip
 """By name. The order does not matter: no file has two signs."""
+
+PARTS = frozenset(program.name for program in OTHERS if program.is_part)
+"""The names of those whose files are parts of sessions that are read."""
 
 
 @cache
@@ -129,7 +139,7 @@ def programs_seen() -> Iterator[tuple[str, int, str]]:
         for pattern in program.files:
             with suppress(InvalidArgument):  # there is no home
                 files += iglob(in_full(pattern), recursive=True)
-        if files:
+        if files and not program.is_part:
             yield program.name, len(set(files)), min(files)
 
 
