@@ -51,8 +51,8 @@ def gathered_row(kind: str, fields: JsonObject, texts: Mapping[str, str] | None 
 
 def table_row(kind: str, row: sqlite3.Row, *json_columns: str) -> bytes:
     """Return a row of a table as a line, of a type; some of its columns have JSON as text."""
-    fields = dict(zip(row.keys(), row, strict=True))
-    texts = {name: fields.pop(name) for name in json_columns if isinstance(fields.get(name), str)}
+    fields = _plain(row)
+    texts = {name: text for name in json_columns if isinstance(text := fields.pop(name, None), str)}
     return gathered_row(kind, fields, texts)
 
 
@@ -60,7 +60,7 @@ def table_row(kind: str, row: sqlite3.Row, *json_columns: str) -> bytes:
 def database_of(path: Path) -> Iterator[sqlite3.Connection]:
     """Open the SQLite file of another program, which may be writing to it, in one read transaction.
 
-    Nothing is written, no lock is waited for longer than a second. One thread at a time may use the connection.
+    Nothing is written but an empty log, which SQLite makes; no lock is waited for longer than a second. One thread at a time may use the connection.
     Raises `UnreadableFile`.
     """
     connection = None
@@ -68,7 +68,7 @@ def database_of(path: Path) -> Iterator[sqlite3.Connection]:
         connection = _connected(path)
         connection.row_factory = sqlite3.Row
         # Bytes that are not UTF-8 cost one row, and not the file.
-        connection.text_factory = lambda data: data.decode(errors="replace")
+        connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         connection.execute("BEGIN")
         yield connection
     except sqlite3.Error as error:
@@ -107,8 +107,14 @@ def has_tables(path: str, first_bytes: bytes, *tables: str) -> bool:
 
 
 def log_beside(path: Path) -> JsonValue:
-    """Return the size and time of the write-ahead log of a database: its newest rows may be there alone."""
-    return states_of([path.with_name(f"{path.name}-wal")])
+    """Return the size and time of the write-ahead log of a database: its newest rows may be there alone.
+
+    An empty one is none: SQLite leaves it behind when it has read.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    with suppress(OSError):
+        return states_of([log]) if log.stat().st_size else {}
+    return {}
 
 
 def states_of(paths: Iterable[Path]) -> JsonValue:
@@ -224,7 +230,6 @@ class Tables:
     """
 
     def __init__(self, database: sqlite3.Connection) -> None:
-        database.text_factory = partial(str, encoding="utf-8", errors="replace")
         self._database = database
         self._names = {row[0] for row in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         self._places: dict[tuple[str, str], dict[JsonValue, list[int]]] = {}

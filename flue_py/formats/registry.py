@@ -84,7 +84,6 @@ OTHERS = (
     Program("Goose", _in((*_DATA, "~/.config"), "goose/sessions/*.db", "goose/sessions/*.jsonl")),
     Program("Grok CLI", ("~/.grok/sessions/**/*.jsonl",)),
     Program("Hermes", ("~/.hermes/state.db", "~/.hermes/sessions/*.json*")),
-    Program("Kilo (command line)", _in(_DATA, "kilo/kilo.db")),
     Program(
         "Kimi CLI (events)",
         ("~/.kimi/sessions/*/*/wire.jsonl",),
@@ -347,7 +346,7 @@ _PROGRAMS = (
         beside=f"{__package__}.copilot_cli:workspace_beside",
     ),
     replace(
-        _ours("opencode", "opencode", None, (".db", ".json"), _in(_DATA, "opencode")),
+        _ours("opencode", "opencode", None, (".db", ".json"), _in(_DATA, "opencode", "kilo")),
         gather=f"{__package__}.opencode:gather_opencode",
         beside=f"{__package__}.opencode:beside_opencode",
     ),
