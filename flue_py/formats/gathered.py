@@ -60,7 +60,8 @@ def table_row(kind: str, row: sqlite3.Row, *json_columns: str) -> bytes:
 def database_of(path: Path) -> Iterator[sqlite3.Connection]:
     """Open the SQLite file of another program, which may be writing to it, in one read transaction.
 
-    Nothing is written but an empty log, which SQLite makes; no lock is waited for longer than a second. One thread at a time may use the connection.
+    Nothing is written but an empty log, which SQLite makes. No lock is waited for longer than a second. One thread at
+    a time may use the connection.
     Raises `UnreadableFile`.
     """
     connection = None

@@ -19,8 +19,8 @@ from flue_py.core.sessions import made_id
 from flue_py.core.usage import read_reported
 from flue_py.errors import shown
 from flue_py.formats import gathered, kit
-from flue_py.providers.base import fields_of, listed, only, without
-from flue_py.providers.openai_chat import image_from_url
+from flue_py.formats.opencode_parts import answer_of, error_of, own_fields, result_of, sent_part, steps_of
+from flue_py.providers.base import fields_of, only, without
 
 # The rows of a session are its own, those of its messages with their parts, and of the events behind them.
 #
@@ -33,10 +33,6 @@ FORMAT = "opencode"
 _SESSION_FILE = re.compile(rb'\s*\{\s*"id": ?"ses_[^"]*",\s*"(slug|version|projectID|parentID)"')
 _IS_DEFAULT = re.compile(r"|(New|Child) session - \d{4}-\d\d-\d\dT[\d:.]+Z( \(fork #\d+\))?")
 _ROWS = {"ses": gathered.SESSION, "msg": "message", "prt": "part"}
-_ASKS = {COMPACTION: "What did we do so far?", "subtask": "The following tool was executed by the user"}
-"""The words that the program sends for parts of a user's message."""
-_INTERRUPTED = "[Tool execution was interrupted]"
-_STOPS = {"tool-calls": "toolUse", "content-filter": "error", "unknown": "stop", "other": "stop"}
 _EVENTS = """
     SELECT id, type AS name, data FROM event WHERE aggregate_id = ?1 AND (type GLOB 'session.*' OR type GLOB 'message.*'
         AND EXISTS (SELECT 1 FROM event WHERE aggregate_id = ?1 AND type GLOB 'message.removed.*')
@@ -94,11 +90,6 @@ def _rows_of_database(path: Path) -> Iterator[bytes]:
                 yield gathered.table_row("event", event, "data")
 
 
-def _own(fields: JsonObject) -> JsonObject:
-    """Return the fields of a message or a part without its ids, and the summary that is added to a prompt later."""
-    return without(fields, "id", "sessionID", "messageID", "summary" if isinstance(fields.get("summary"), dict) else "")
-
-
 class _Message(Struct):
     """A message: its row, its fields, and its parts by id."""
 
@@ -118,13 +109,15 @@ class _Message(Struct):
         """Whether it is an answer that does not change any more. A fork copies the parts after the message."""
         is_completed = fields_of(self.fields.get("time")).get("completed") is not None
         is_whole = not self.fields.get("finish") or self.has("step-finish")
-        return self.is_answer and (bool(self.fields.get("error")) or (is_completed and is_whole))
+        return self.is_answer and (bool(error_of(self.fields)) or (is_completed and is_whole))
 
     @property
     def is_summary(self) -> bool:
         """Whether it is the summary that a compaction ended in."""
         about = self.fields
-        return self.is_answer and about.get("summary") is True and bool(about.get("finish")) and not about.get("error")
+        return (
+            self.is_answer and about.get("summary") is True and bool(about.get("finish")) and not error_of(self.fields)
+        )
 
     def has(self, kind: str) -> bool:
         """Return whether it has a part of a type."""
@@ -134,9 +127,8 @@ class _Message(Struct):
     def is_left_out(self) -> bool:
         """Whether it is an answer that is not sent: it failed, or was aborted before it said anything."""
         kinds = {part.get("type") for part in self.parts.values()}
-        error = fields_of(self.fields.get("error"))
-        is_aborted = error.get("name") == "MessageAbortedError"
-        return not kinds or (bool(error) and not (is_aborted and kinds - {"step-start", "reasoning"}))
+        is_heard = error_of(self.fields) == "MessageAbortedError" and kinds - {"step-start", "reasoning"}
+        return not kinds or bool(error_of(self.fields) and not is_heard)
 
 
 class _Rows(Struct):
@@ -145,7 +137,7 @@ class _Rows(Struct):
     notes: kit.Notes
     there: dict[str, _Message] = field(default_factory=dict)
     gone: dict[str, _Message] = field(default_factory=dict)
-    alive: list[str] = field(default_factory=list)
+    alive: dict[str, None] = field(default_factory=dict)
     before: dict[str, str | None] = field(default_factory=dict)
     """The message before each one, when it came."""
     titles: list[str] = field(default_factory=list)
@@ -156,11 +148,11 @@ class _Rows(Struct):
         if not isinstance(data, dict) or not kit.is_name(name):
             self.notes.skip(row.line, "is not an object with an id")
         elif row.type == "message":
-            self.there[name] = _Message(name, row.line, _own(data))
+            self.there[name] = _Message(name, row.line, own_fields(data))
         elif row.type == "event":
             self._replay(row, data)
         elif isinstance(owner, str) and owner in self.there:
-            self.there[owner].parts[name] = _own(data)
+            self.there[owner].parts[name] = own_fields(data)
         else:
             self.notes.skip(row.line, f"is a part of the message {shown(owner)}, which is not there")
 
@@ -170,16 +162,21 @@ class _Rows(Struct):
         name, part_id = info.get("id", data.get("messageID", part.get("messageID"))), part.get("id")
         if kind.startswith("session."):
             self.titles.append(kit.one_text(info.get("title")) or "")
-        elif kind.startswith("message.removed.") and name in self.alive:
-            self.alive.remove(str(name))
+        elif kind.startswith("message.removed.") and isinstance(name, str) and name in self.alive:
+            del self.alive[name]
         elif kind.startswith("message.updated.") and kit.is_name(name):
             if name not in self.before:
-                self.before[name] = self.alive[-1] if self.alive else None
-                self.alive.append(name)
+                self.before[name] = next(reversed(self.alive), None)
+                self.alive[name] = None
             if name not in self.there:
-                self.gone.setdefault(name, _Message(name, row.line, {})).fields = _own(info)
-        elif kind.startswith("message.part.updated.") and name in self.gone and isinstance(part_id, str):
-            self.gone[str(name)].parts[part_id] = _own(part)
+                self.gone.setdefault(name, _Message(name, row.line, {})).fields = own_fields(info)
+        elif (
+            kind.startswith("message.part.updated.")
+            and isinstance(name, str)
+            and name in self.gone
+            and isinstance(part_id, str)
+        ):
+            self.gone[name].parts[part_id] = own_fields(part)
 
     def hold_back(self, *, take_all: bool) -> None:
         """Leave out the messages at the end that may not be complete: an answer being written, and all after it.
@@ -210,7 +207,7 @@ class _Tree(Struct):
     """The tokens of the last answer."""
 
     def build(self, revert: JsonValue) -> None:
-        """Add the messages that are there, and those that were taken back ; an open ``revert`` begins at this one."""
+        """Add the messages that are there, and those that were taken back; an open ``revert`` begins at this one."""
         rows, chain = self.rows, self.chain
         messages = {**rows.gone, **rows.there}
         asked = {str(message.fields.get("parentID")) for message in messages.values() if message.is_summary}
@@ -225,17 +222,17 @@ class _Tree(Struct):
 
     def _add(self, message: _Message, messages: dict[str, _Message], *, is_summed_up: bool) -> None:
         fields, parts = message.fields, [*message.parts.values()]
-        content: list[JsonValue] = [sent for part in parts if (sent := _sent(part))]
+        content: list[JsonValue] = [sent for part in parts if (sent := sent_part(part))]
         if message.is_summary and (asked := messages.get(str(fields.get("parentID")))) is not None:
             self._compaction(message, asked)
         elif message.is_answer and not message.is_left_out:
-            for number, step in enumerate(_steps(message)):
+            for number, step in enumerate(steps_of(message.parts)):
                 self._answer(message, step, number)
         elif fields.get("role") == "user" and content and not is_summed_up:
             self._place(message, *self._entry(message, {"role": "user", "content": content}, parts))
         else:
             kind = kit.entry_kind("opencode.", "failed" if message.is_answer else str(fields.get("role")))
-            self._place(message, kit.plain_entry(kind, {**fields, "parts": [*parts]}), {})
+            self._place(message, self._paid(kit.plain_entry(kind, {**fields, "parts": [*parts]}), message), {})
         self.tails[message.id] = self.chain.leaf
 
     def _entry(self, message: _Message, said: JsonObject, parts: Iterable[JsonObject]) -> tuple[NewEntry, JsonObject]:
@@ -253,26 +250,36 @@ class _Tree(Struct):
         self.chain.add(entry, message.line, beside=beside, entry_id=entry_id, created_us=at)
 
     def _compaction(self, message: _Message, asked: _Message) -> None:
-        said = _answer(message, [*message.parts.items()], 0)
+        said = answer_of(message.fields, [*message.parts.items()], 0)
         first = next((part["tail_start_id"] for part in asked.parts.values() if "tail_start_id" in part), None)
-        answer, beside = self._entry(message, said, ())
         body: JsonObject = {
             "summary": message_text(said),
             "firstKeptEntryId": first if isinstance(first, str) and first in self.chain.lines else "",
             "tokensBefore": self.tokens,
         }
-        calls = tuple(replace(call, purpose=COMPACTION) for call in _paid_once(answer, message, 0).calls)
-        self._place(message, replace(kit.plain_entry(COMPACTION, body), calls=calls), beside)
+        entry = self._paid(kit.plain_entry(COMPACTION, body), message, COMPACTION)
+        self._place(message, entry, self._entry(message, {"role": "user", "content": ""}, ())[1])
+
+    def _paid(self, entry: NewEntry, message: _Message, purpose: str = "turn") -> NewEntry:
+        """Return an entry that is no answer with the calls that were paid for it."""
+        if not message.is_answer:
+            return entry
+        steps = enumerate(steps_of(message.parts))
+        answers = [
+            (self._entry(message, answer_of(message.fields, step, number), ())[0], number) for number, step in steps
+        ]
+        calls = [call for answer, number in answers for call in _paid_once(answer, message, number).calls]
+        return replace(entry, calls=tuple(replace(call, purpose=purpose) for call in calls))
 
     def _answer(self, message: _Message, step: list[tuple[str, JsonObject]], number: int) -> None:
         """Add an answer, and the results of its calls behind it."""
-        said = _answer(message, step, number)
+        said = answer_of(message.fields, step, number)
         self.tokens = read_reported(said.get("usage")).totals.tokens or self.tokens
         entry, beside = self._entry(message, said, [part for _, part in step if part.get("type") != "tool"])
         self._place(message, _paid_once(entry, message, number), beside, step[0][0] if number else "")
         for name, part in step:
             if part.get("type") == "tool" and not message.is_partial:
-                result, rest = _result(part)
+                result, rest = result_of(part)
                 self._place(message, self._entry(message, result, ())[0], rest, name)
 
 
@@ -313,93 +320,7 @@ def parse_opencode(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit
 read_opencode = partial(gathered.GatheredReader, parse_opencode)
 
 
-def _steps(message: _Message) -> list[list[tuple[str, JsonObject]]]:
-    """Return the parts of each step, with their ids; there is one at least. Older versions put several in a message."""
-    steps: list[list[tuple[str, JsonObject]]] = [[]]
-    for name, part in message.parts.items():
-        if part.get("type") == "step-start" and any(_said(other) for _, other in steps[-1]):
-            steps.append([])
-        steps[-1].append((name, part))
-    return steps
-
-
-def _answer(message: _Message, step: list[tuple[str, JsonObject]], number: int) -> JsonObject:
-    """Return a step as an answer of ours."""
-    ends = (part for _, part in step if part.get("type") == "step-finish" and "tokens" in part)
-    finish = next(ends, {} if number else message.fields)
-    reason = str(finish.get("reason", message.fields.get("finish", "stop")))
-    said: JsonObject = {
-        "role": "assistant",
-        "content": [item for _, part in step if (item := _said(part))],
-        "provider": message.fields.get("providerID"),
-        "model": message.fields.get("modelID"),
-        "stopReason": "aborted" if message.fields.get("error") else _STOPS.get(reason, reason),
-        "usage": _usage(fields_of(finish.get("tokens")), finish.get("cost")),
-    }
-    return {name: value for name, value in said.items() if value is not None}
-
-
 def _paid_once(entry: NewEntry, message: _Message, number: int) -> NewEntry:
     """Return an answer whose call has the name that it has in every fork, which copies times, tokens and cost."""
     same = only(message.fields, "time", "providerID", "modelID", "agent", "tokens", "cost")
     return kit.with_response(entry, FORMAT, json.dumps([same, number], sort_keys=True))
-
-
-def _usage(tokens: JsonObject, cost: JsonValue) -> JsonObject | None:
-    """Return tokens and cost as our usage; None if nothing was reported, for which the program has zeros."""
-    cache, reasoning, output = fields_of(tokens.get("cache")), tokens.get("reasoning"), tokens.get("output")
-    if isinstance(output, int) and isinstance(reasoning, int):
-        output += reasoning
-    usage: JsonObject = {"input": tokens.get("input"), "output": output, "reasoning": reasoning}
-    usage |= {"cacheRead": cache.get("read"), "cacheWrite": cache.get("write"), "totalTokens": tokens.get("total")}
-    # A cost of 0 is that of a model whose price the program does not know, or that is free.
-    usage["cost"] = {"total": cost} if cost else None
-    return {name: count for name, count in usage.items() if count is not None} if any(usage.values()) else None
-
-
-def _sent(part: JsonObject) -> JsonObject | None:
-    """Return a part of a user's message as it is sent; None for one that is not."""
-    kind, text = part.get("type"), part.get("text")
-    if kind == "text" and isinstance(text, str) and text and not part.get("ignored"):
-        return {"type": "text", "text": text}
-    # The text of these files stands in the message, too.
-    if kind == "file" and part.get("mime") not in ("text/plain", "application/x-directory"):
-        return _file(part)
-    return {"type": "text", "text": _ASKS[kind]} if isinstance(kind, str) and kind in _ASKS else None
-
-
-def _file(part: JsonObject) -> JsonObject | None:
-    url, kind = part.get("url"), "image" if str(part.get("mime")).startswith("image/") else "file"
-    return {"type": kind, **image_from_url(url), **only(part, "filename")} if isinstance(url, str) else None
-
-
-def _said(part: JsonObject) -> JsonObject | None:
-    """Return a part of an answer as ours; None for one that says nothing."""
-    kind, text = part.get("type"), part.get("text")
-    if kind == "tool":
-        arguments = fields_of(part.get("state")).get("input")
-        return {"type": "toolCall", "id": part.get("callID"), "name": part.get("tool"), "arguments": arguments}
-    if kind == "reasoning" and isinstance(text, str):
-        signature = fields_of(fields_of(part.get("metadata")).get("anthropic")).get("signature")
-        signed: JsonObject = {"thinkingSignature": signature} if isinstance(signature, str) else {}
-        return {"type": "thinking", "thinking": text, **signed}
-    return {"type": "text", "text": text} if kind == "text" and isinstance(text, str) and text else None
-
-
-def _result(part: JsonObject) -> tuple[JsonObject, JsonObject]:
-    """Return the result of a call as it is sent, and the other fields of the part."""
-    state = fields_of(part.get("state"))
-    metadata = fields_of(state.get("metadata"))
-    is_cut = metadata.get("interrupted") is True and isinstance(metadata.get("output"), str)
-    is_done = state.get("status") == "completed" or is_cut
-    text = metadata["output"] if is_cut else state.get("output" if is_done else "error")
-    files = [file for item in listed(state.get("attachments")) if (file := _file(fields_of(item)))]
-    said: JsonObject = {
-        "role": "toolResult",
-        "toolCallId": part.get("callID"),
-        "toolName": part.get("tool"),
-        "content": [{"type": "text", "text": text if isinstance(text, str) else _INTERRUPTED}, *files],
-        "isError": not is_done,
-    }
-    rest = without(state, "input", "output", "error", "attachments")
-    return said, {**without(part, "type", "callID", "tool", "state"), "state": rest}

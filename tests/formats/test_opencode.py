@@ -302,6 +302,10 @@ def test_tokens_are_ours_and_zeros_are_unknown() -> None:
     calls = [call for entry in session.entries for call in entry.calls]
     assert len({call.call_id for call in calls}) == len(calls) == 3
     assert [entry.id for entry in session.entries][2:] == ["m3", "m3p3"]
+    # An answer that is not sent is paid all the same.
+    failed = parsed(answer("m1", text("x"), tokens=tokens, cost=0.5, error={"name": "StructuredOutputError"}))
+    ((call,), kind) = failed.entries[0].calls, failed.entries[0].kind
+    assert (kind, call.outcome, call.cost) == ("opencode.failed", "failed", 5 * 10**11)
 
 
 def test_a_compaction_keeps_the_tail_that_it_names() -> None:
