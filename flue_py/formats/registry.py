@@ -58,7 +58,6 @@ def _in(folders: tuple[str, ...], *patterns: str) -> tuple[str, ...]:
 
 
 OTHERS = (
-    Program("aider", ("~/.aider.chat.history.md",), rb"\s*# aider chat started at "),
     Program("Antigravity", ("~/.gemini/antigravity*/conversations/*",)),
     Program("Codebuff", ("~/.config/manicode/projects/*/chats/*/chat-messages.json",)),
     Program(
@@ -361,6 +360,10 @@ _PROGRAMS = (
         beside=f"{__package__}.droid:settings_beside",
     ),
     _ours("flue", "flue", "tree", _JSON),
+    replace(
+        _ours("aider", "aider", suffixes=(".aider.chat.history.md",), places=("~/.aider.chat.history.md",)),
+        gather=f"{__package__}.aider:gather_aider",
+    ),
     replace(
         _ours("llm", "llm", None, (".db",), _in(("~/.config", *_DATA), "io.datasette.llm")),
         beside=f"{__package__}.gathered:log_beside",

@@ -315,13 +315,13 @@ def checked_format(name: str) -> str:
 
 
 def usual_places(format: str = AUTO) -> list[Path]:  # noqa: A002
-    """Return the folders that are there of those in which programs keep their sessions, each once."""
+    """Return the folders and files that are there of those in which programs keep their sessions, each once."""
     formats = registry.all_formats() if format == AUTO else (registry.find_format(format),)
     places = []
     for place in (place for form in formats for place in form.places):
         with suppress(InvalidArgument):  # the home of no user has no sessions
             places.append(Path(in_full(place)))
-    return [place for place in dict.fromkeys(places) if place.is_dir()]
+    return [place for place in dict.fromkeys(places) if place.exists()]
 
 
 def find_files(

@@ -107,7 +107,6 @@ async def test_a_file_of_the_right_format_that_is_refused_does_not_look_like_its
 
 
 BEGINNINGS: dict[str, list[Any] | Any] = {
-    "aider": b"# aider chat started at 2026-11-27 10:00:00\n\n#### hi\n",
     "Continue": {"sessionId": "s", "title": "t", "workspaceDirectory": "/w", "history": [{"message": TALK[0]}]},
     "Kimi CLI (events)": [{"type": "metadata", "protocol_version": "1.9"}, {"type": "user", "role": "user"}],
     "Mistral Vibe (parts of a store)": json.dumps(

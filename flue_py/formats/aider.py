@@ -1,0 +1,158 @@
+"""The chat history of aider: `.aider.chat.history.md`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterator
+from functools import partial
+from io import StringIO
+from pathlib import Path
+
+from flue_py.core.json import JsonObject
+from flue_py.core.sessions import made_id
+from flue_py.errors import UnreadableFile
+from flue_py.formats import kit
+from flue_py.formats.gathered import SESSION, GatheredReader, gathered_row, read_beside
+
+# The file is Markdown that aider only appends to. Its notes and the lines of a person end with two spaces; a line of an
+# answer that begins in the same way has none, as a rule. A note of several lines has them at the end of the last.
+#
+# A part is complete when the next one follows: its entry has an id made of its text.
+# docs/formats/aider.md names all that is lost.
+
+FORMAT = "aider"
+HISTORY = ".aider.chat.history.md"
+
+_HEADING = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\s*")
+_END = "  "
+_USER, _NOTE, _REPORT = "#### ", "> ", "> Tokens: "
+_TOKENS = re.compile(r"Tokens: (\S+) sent,(?: (\S+) cache write,)?(?: (\S+) cache hit,)? (\S+) received\.")
+_COST = re.compile(r"Cost: \$([\d.]+) message")
+_MODEL = re.compile(r"(?:Main model|Model): (\S+) with \S+ edit format")
+_CLEARED = re.compile(r"All (?:files dropped and )?chat history cleared\.?")
+_SCALE = {"k": 1000}
+
+
+def looks_like_aider(head: bytes, path_name: str = "") -> bool:
+    """Return whether the beginning of a file may be a chat history of aider."""
+    text = head.removeprefix(b"\xef\xbb\xbf").decode(errors="replace").lstrip()
+    return _HEADING.match(text) is not None
+
+
+def gather_aider(path: Path) -> Generator[bytes, None, None]:
+    """Yield the rows of each session of a history: one about it, and its parts. Raises `UnreadableFile`."""
+    data = read_beside(path)
+    if data is None:
+        raise UnreadableFile(f"{path} is not a file that can be read as a chat history; nothing was imported")
+    folder = str(path.absolute().parent) if path.name == HISTORY else None
+    sessions: list[tuple[str | None, list[str]]] = [(None, [])]
+    for line in StringIO(data.decode(errors="replace").removeprefix("\ufeff")):
+        heading = _HEADING.fullmatch(line)
+        if heading is None:
+            sessions[-1][1].append(line)
+        else:
+            sessions.append((heading[1], []))
+    counts: dict[str, int] = {}
+    for number, (started, lines) in enumerate(sessions, 1):
+        parts = [*_parts(lines)]
+        if number < len(sessions) and parts:
+            parts[-1]["complete"] = True
+        first = next((str(part["text"]) for part in parts if part["complete"]), None)
+        if started is not None or first is not None:
+            counts[f"{started} {first}"] = counts.get(f"{started} {first}", 0) + 1
+            name = made_id(FORMAT, str(started), str(first), str(counts[f"{started} {first}"]))
+            yield gathered_row(SESSION, {"session": name, "started": started, "cwd": folder})
+            yield from (gathered_row(str(part["type"]), part) for part in parts)
+
+
+def _parts(lines: list[str]) -> Iterator[JsonObject]:
+    """Yield the parts of a session: the words of a person, notes, and answers."""
+    kind, texts, is_open = "answer", list[str](), False
+    for line in lines:
+        text = line.rstrip("\r\n")
+        is_own = text.endswith(_END)
+        if is_open and not (is_own and text.startswith((_USER, _NOTE))):
+            texts.append(text)
+            is_open = not is_own
+            continue
+        begins = "user" if text.startswith(_USER) else "note" if text.startswith(_NOTE) else "answer"
+        if not is_own and kind == "answer" and not text.startswith(_REPORT):
+            begins = "answer"
+        if begins != kind or kind == "note":
+            yield from _part(kind, texts, is_complete=True)
+            kind, texts = begins, []
+        texts.append(text if begins == "answer" else text[len(_USER if begins == "user" else _NOTE) :])
+        is_open = begins == "note" and not is_own
+    yield from _part(kind, texts, is_complete=kind == "note" and not is_open and lines[-1].endswith("\n"))
+
+
+def _part(kind: str, texts: list[str], *, is_complete: bool) -> Iterator[JsonObject]:
+    text = "\n".join(text.removesuffix(_END) for text in texts) if kind != "answer" else "\n".join(texts).strip("\n")
+    if text.strip():
+        yield {"type": kind, "text": text, "complete": is_complete}
+
+
+def parse_aider(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.ParsedSession | None:
+    """Return the session of a row about it and its parts; None if it says nothing. O(rows)."""
+    about = rows[0].fields
+    started, folder = kit.one_text(about.get("started")), kit.one_text(about.get("cwd"))
+    moment = kit.read_time(started)
+    chain, model = kit.Chain(str(about.get("session")), notes), dict[str, str]()
+    notes.left_out["is about a session"] += 1
+    whole = [row for row in rows[1:] if row.fields.get("complete") is True or take_all]
+    following = rows[1 + len(whole) :]
+    if whole and following and whole[-1].type == "answer" and following[0].type == "note":
+        following = [whole.pop(), *following]  # its tokens may be in the note
+    for row in following:
+        notes.hold_back(row.line)
+    for at, row in enumerate(whole):
+        text = str(row.fields.get("text"))
+        named = _MODEL.fullmatch(text) if row.type == "note" else None
+        if named is not None:
+            provider, slash, name = named[1].partition("/")
+            model = {"provider": provider, "model": name} if slash else {"model": named[1]}
+        if row.type == "note" or (row.type == "user" and text.startswith(("/", "!"))):
+            kind = "aider.note" if row.type == "note" else "aider.command"
+            entry, usage = kit.plain_entry(kind, {"text": text}), _usage(row)
+            if usage and whole[at - 1].type != "answer":
+                names = {"provider": "", "model": "", **model, "call_id": ""}
+                entry = kit.with_call(entry, usage, notes, row.line, **names)
+            chain.add(entry, row.line, created_us=moment)
+            chain.leaf = None if row.type == "note" and _CLEARED.fullmatch(text) else chain.leaf
+            continue
+        message: JsonObject = {"role": "user", "content": text}
+        if row.type == "answer":
+            usage = _usage(whole[at + 1]) if at + 1 < len(whole) else {}
+            message = {"role": "assistant", "content": text, **model, **({"usage": usage} if usage else {})}
+        entry, extra = kit.message_entry(message, {**message}, row.line, notes)
+        chain.add(entry, row.line, beside=extra, created_us=moment)
+    if not chain.entries:
+        return None
+    chain.leaf = chain.entries[-1].id
+    session = kit.imported_session(
+        chain.session_id, FORMAT, HISTORY, {"started": started}, notes, cwd=folder, created_us=moment
+    )
+    return chain.parsed(FORMAT, "1", session)
+
+
+read_aider = partial(GatheredReader, parse_aider)
+
+
+def _usage(row: kit.Row) -> JsonObject:
+    """Return the usage that a note reports of the answer before it, in rounded numbers."""
+    text = str(row.fields.get("text"))
+    report, cost = _TOKENS.match(text) if row.type == "note" else None, _COST.search(text)
+    counts = [_count(number) for number in report.groups()] if report is not None else []
+    if not counts or counts[0] is None or counts[3] is None:
+        return {}
+    cached = [count for count in counts[1:3] if count is not None]
+    names = ("cacheWrite", "cacheRead")
+    usage: JsonObject = {name: count for name, count in zip(names, counts[1:3], strict=True) if count is not None}
+    usage |= {"input": max(0, counts[0] - sum(cached)), "output": counts[3]}
+    return usage | ({"cost": {"total": float(cost[1])}} if cost is not None and cost[1].count(".") < 2 else {})
+
+
+def _count(number: str | None) -> int | None:
+    """Return a number of tokens as aider writes it: 581, 2.1k, 12k."""
+    match = re.fullmatch(r"(\d{1,9}(?:[.,]\d{1,9})?)(k?)", number or "")
+    return None if match is None else round(float(match[1].replace(",", "")) * _SCALE.get(match[2], 1))
