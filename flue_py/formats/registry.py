@@ -130,6 +130,12 @@ def program_of(first_bytes: bytes, path: str) -> str | None:
     return program_by_content(first_bytes) or next((name for name, files, _ in _matchers() if files.match(place)), None)
 
 
+def unread_of(first_bytes: bytes, path: str) -> str | None:
+    """Return the same as `program_of`, but None for parts of sessions that are read."""
+    name = program_of(first_bytes, path)
+    return None if name in PARTS else name
+
+
 def programs_seen() -> Iterator[tuple[str, int, str]]:
     """Yield each program that has files in its usual places, how many, and the first. O(files)."""
     for program in OTHERS:

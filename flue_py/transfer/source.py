@@ -366,9 +366,8 @@ def _files_of(
             recognizes: Callable[[bytes, str], object] = registry.recognize if named is None else named.recognizes
             if first is None or (first and recognizes(first, str(path))):
                 yield path
-            elif others is not None:
-                program = registry.program_of(first, str(path.absolute()))
-                others.update([program] if program is not None and program not in registry.PARTS else [])
+            elif others is not None and (program := registry.unread_of(first, str(path.absolute()))) is not None:
+                others[program] += 1
 
 
 class WatchedFolders:
