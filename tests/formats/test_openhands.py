@@ -81,7 +81,7 @@ async def test_the_files_of_the_program_give_its_contexts_its_bill_and_its_tree(
         reports = [await import_file(store, file) for file in files]
         seen = await all_seen(store)
         talk = await store.find_session(named("talk"))
-        links = await talk.tasks.links()
+        links, bill = await talk.tasks.links(), (await store.usage()).total
         assert (await store.verify()).problems == []
     assert [(report.skipped, report.repaired, dict(report.unknown_kinds)) for report in reports] == [((), (), {})] * 6
     # Two calls in one response are one message, twice in a fork that copies them, and one event has no row of its own.
@@ -95,6 +95,9 @@ async def test_the_files_of_the_program_give_its_contexts_its_bill_and_its_tree(
         "empty": 1020,
     }
     assert seen[helper].spent_tokens == 307
+    # The sum of all `accumulated_cost` but that of the task, which is the sub-agent's.
+    assert bill.picodollars == 56_585_000_000
+    assert (bill.calls, bill.unpriced_calls) == (34, 0)
     assert [(link.child_id, link.task_id) for link in links] == [(helper, helper)]
     for name in ("talk", "fork", "long"):
         assert spoken(seen[named(name)].context)[:-1] == made.last_sent(name)
