@@ -1,6 +1,6 @@
 """Make the sessions of Kimi Code: ``python -m tests.programs.make_kimi KIMI FOLDER [NAME]``, Node 22 first in PATH.
 
-The program runs against a model on loopback, with a home in ``FOLDER``; ``FOLDER/sent.json`` has what it sent.
+The program runs against a model on loopback, with a home in ``FOLDER``. The messages that it sent are in ``sent.json``.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Kimi:
         self.url = ""
 
     def run(self, *arguments: str) -> str:
-        """Run a command, and return what it printed."""
+        """Run a command, and return its output."""
         command = [str(self.program), *arguments]
         result = subprocess.run(
             command, check=False, cwd=self.work, env=self.env, capture_output=True, text=True, timeout=90
