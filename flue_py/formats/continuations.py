@@ -1,4 +1,4 @@
-"""The files by which Claude Code, Codex and Qwen Code go on with a session, whichever program it began in.
+"""The files by which Claude Code, Codex, Gemini CLI and Qwen Code go on with a session, whichever program it began in.
 
 Each holds the context: the messages that a model is sent. They say nothing of usage: the calls were paid for where
 they were made, and a bill over both files has each of them once.
@@ -7,11 +7,12 @@ they were made, and a bill over both files has each of them once.
 from __future__ import annotations
 
 import re
+from hashlib import sha256
 from uuid import uuid5
 
 from flue_py.core.entries import from_microseconds
 from flue_py.core.json import JsonObject
-from flue_py.formats.kit import Continuation, Exported, SessionTree, id_elsewhere, iso_time, json_line
+from flue_py.formats.kit import FILE, Continuation, Exported, SessionTree, id_elsewhere, iso_time, json_line
 from flue_py.providers.base import Leftovers, blocks_of, listed, objects_in, without
 from flue_py.providers.lists import anthropic_list, gemini_list, responses_list, said_in
 
@@ -166,3 +167,35 @@ def export_qwen_code(session: SessionTree) -> Exported:
     folder_name = re.sub(r"[^A-Za-z0-9]", "-", folder)
     place = f"~/.qwen/projects/{folder_name}/chats/{own_id}.jsonl"
     return _exported("qwen-code", rows, place, ("qwen", "--resume", str(own_id)), session, left)
+
+
+# Gemini CLI: a header, and a row for each content of its API.
+
+_IGNORED = ("/", "?", "<session_context>", "<hook_context>")
+"""The beginnings of messages that the program does not send again."""
+
+
+def export_gemini_cli(session: SessionTree) -> Exported:
+    """Return a session as Gemini CLI begins one with it. O(entries)."""
+    left, own_id, start = Leftovers(), id_elsewhere(session), session.info.active_us
+    system, contents = gemini_list(said_in(session.context()), left)
+    if system is not None:
+        left.note(_OWN_PROMPT)
+    folder = session.info.cwd or "/"
+    place: JsonObject = {"projectHash": sha256(folder.encode(errors="replace")).hexdigest(), "directories": [folder]}
+    times: JsonObject = {"startTime": iso_time(start), "lastUpdated": iso_time(start + len(contents) * _STEP_US)}
+    rows: list[JsonObject] = [{"sessionId": str(own_id), **place, **times, "kind": "main"}]
+    for number, content in enumerate(contents):
+        parts = [part for _, part in objects_in(listed(content.get("parts")))]
+        text = "".join(str(part.get("text", "")) for part in parts).strip()
+        is_answer = content.get("role") == "model"
+        if not is_answer and text.startswith(_IGNORED):
+            left.note("a message that begins like a command, which the program does not send", content)
+        fields: JsonObject = {"type": "gemini" if is_answer else "user", "content": [*parts]}
+        moment = iso_time(start + number * _STEP_US)
+        rows.append({"id": str(uuid5(own_id, str(number))), "timestamp": moment, **fields})
+    if (title := session.info.title or session.info.auto_title) is not None:
+        rows.append({"$set": {"summary": title}})
+    # Where the program keeps its own, it deletes files.
+    path = f"~/.gemini/flue-py/{own_id}.jsonl"
+    return _exported("gemini-cli", rows, path, ("gemini", "--session-file", FILE), session, left)

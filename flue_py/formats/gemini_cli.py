@@ -243,7 +243,9 @@ class GeminiCliReader(kit.RowReader):
             tree.add(path)
         is_task = self.parent is not None and about.get("kind") == "subagent"
         parent = kit.TaskOf(str(self.parent), session_id) if is_task else None
-        hashed = sha256((self.folder or "").encode(errors="replace")).hexdigest()
+        # Of sub-agents and of exported files the file names the folder.
+        folders = (one for one in (self.folder, *listed(about.get("directories"))) if isinstance(one, str))
+        hashed = {sha256(one.encode(errors="replace")).hexdigest(): one for one in folders}
         new = kit.imported_session(
             session_id,
             FORMAT,
@@ -251,7 +253,7 @@ class GeminiCliReader(kit.RowReader):
             {"session": about},
             self._notes,
             auto_title=kit.one_text(about.get("summary")) or None,
-            cwd=self.folder if hashed == about.get("projectHash") else None,
+            cwd=kit.one_text(hashed.get(str(about.get("projectHash")))),
             created_us=moment,
             parent=parent,
         )

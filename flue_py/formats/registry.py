@@ -337,7 +337,7 @@ _PROGRAMS = (
         gather=f"{__package__}.kimi_cli:gather_kimi_cli",
     ),
     replace(
-        _ours("gemini-cli", "gemini_cli", None, _LIST, ("~/.gemini/tmp",)),
+        _resumed(_ours("gemini-cli", "gemini_cli", None, _LIST, ("~/.gemini/tmp",))),
         before=f"{__package__}.gemini_cli:read_place",
     ),
     replace(

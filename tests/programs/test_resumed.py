@@ -1,7 +1,8 @@
 """The real programs go on with sessions that began elsewhere, and send what the model saw.
 
 They are run where `FLUE_PY_PROGRAMS` names a folder of their commands, such as ``node_modules/.bin`` after
-``npm install node@22.23.3 @openai/codex@0.171.0 @anthropic-ai/claude-code@2.1.332 @qwen-code/qwen-code@0.24.4``.
+``npm install node@22.23.3 @openai/codex@0.171.0 @anthropic-ai/claude-code@2.1.332 @qwen-code/qwen-code@0.24.4``
+and ``@google/gemini-cli@0.61.0``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pytest
 import flue_py
 from flue_py.core.kinds import Shape
 from flue_py.formats.registry import export_names
+from flue_py.providers.request import CONTINUE
 from flue_py.transfer import write_continuation
 from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, import_lines, lines_of
 from tests.programs.loopback import Model, Turn
@@ -76,6 +78,15 @@ PROGRAMS = {
         "input",
         ("system",),
         (".codex/config.toml", _codex_settings),
+    ),
+    "gemini-cli": Program(
+        "gemini",
+        ("--skip-trust", "-y", "-m", "gemini-2.5-flash", "--session-file", "FILE", "-p", "go on"),
+        {"GOOGLE_GEMINI_BASE_URL": "URL", "GEMINI_API_KEY": "made-up"},
+        "gemini",
+        "contents",
+        settings=(".gemini/settings.json", lambda _: '{"security": {"auth": {"selectedType": "gemini-api-key"}}}'),
+        joins=True,
     ),
     "qwen-code": Program(
         "qwen",
@@ -154,6 +165,8 @@ async def test_the_program_sends_what_the_model_saw(tmp_path: Path, name: str, t
         way = await write_continuation(session, name, home=home, folder=folder)
         sent = texts_in(sent_by(program, home, folder, way.path))
         expected = texts_in([message for message in request.messages if message.get("role") not in program.own_roles])
+        # A request ends with words of the user, as the prompt here does.
+        expected = [text for text in expected if text != CONTINUE]
         places = iter(sent)
         is_joined = program.joins and "".join(expected) in "".join(sent)
         missing = (
