@@ -12,14 +12,23 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from flue_py.core.entries import NewEntry
+from flue_py.core.entries import REPLACEMENT, NewEntry
 from flue_py.core.json import JsonObject, JsonValue
-from flue_py.core.kinds import COMPACTION, message_text
+from flue_py.core.kinds import COMPACTION, EXCLUSION, message_text
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import read_reported
 from flue_py.errors import shown
 from flue_py.formats import gathered, kit
-from flue_py.formats.opencode_parts import answer_of, error_of, own_fields, result_of, sent_part, steps_of
+from flue_py.formats.opencode_parts import (
+    CLEARED,
+    MessageRow,
+    answer_of,
+    cleared_at,
+    own_fields,
+    result_of,
+    sent_part,
+    steps_of,
+)
 from flue_py.providers.base import fields_of, only, without
 
 # The rows of a session are its own, those of its messages with their parts, and of the events behind them.
@@ -90,53 +99,12 @@ def _rows_of_database(path: Path) -> Iterator[bytes]:
                 yield gathered.table_row("event", event, "data")
 
 
-class _Message(Struct):
-    """A message: its row, its fields, and its parts by id."""
-
-    id: str
-    line: int
-    fields: JsonObject
-    parts: dict[str, JsonObject] = field(default_factory=dict)
-    is_partial: bool = False
-    """Whether it may not be complete."""
-
-    @property
-    def is_answer(self) -> bool:
-        return self.fields.get("role") == "assistant"
-
-    @property
-    def is_ended(self) -> bool:
-        """Whether it is an answer that does not change any more. A fork copies the parts after the message."""
-        is_completed = fields_of(self.fields.get("time")).get("completed") is not None
-        is_whole = not self.fields.get("finish") or self.has("step-finish")
-        return self.is_answer and (bool(error_of(self.fields)) or (is_completed and is_whole))
-
-    @property
-    def is_summary(self) -> bool:
-        """Whether it is the summary that a compaction ended in."""
-        about = self.fields
-        return (
-            self.is_answer and about.get("summary") is True and bool(about.get("finish")) and not error_of(self.fields)
-        )
-
-    def has(self, kind: str) -> bool:
-        """Return whether it has a part of a type."""
-        return any(part.get("type") == kind for part in self.parts.values())
-
-    @property
-    def is_left_out(self) -> bool:
-        """Whether it is an answer that is not sent: it failed, or was aborted before it said anything."""
-        kinds = {part.get("type") for part in self.parts.values()}
-        is_heard = error_of(self.fields) == "MessageAbortedError" and kinds - {"step-start", "reasoning"}
-        return not kinds or bool(error_of(self.fields) and not is_heard)
-
-
 class _Rows(Struct):
     """The messages of a session that are there, in their order, and those that were taken back."""
 
     notes: kit.Notes
-    there: dict[str, _Message] = field(default_factory=dict)
-    gone: dict[str, _Message] = field(default_factory=dict)
+    there: dict[str, MessageRow] = field(default_factory=dict)
+    gone: dict[str, MessageRow] = field(default_factory=dict)
     alive: dict[str, None] = field(default_factory=dict)
     before: dict[str, str | None] = field(default_factory=dict)
     """The message before each one, when it came."""
@@ -148,7 +116,7 @@ class _Rows(Struct):
         if not isinstance(data, dict) or not kit.is_name(name):
             self.notes.skip(row.line, "is not an object with an id")
         elif row.type == "message":
-            self.there[name] = _Message(name, row.line, own_fields(data))
+            self.there[name] = MessageRow(name, row.line, own_fields(data))
         elif row.type == "event":
             self._replay(row, data)
         elif isinstance(owner, str) and owner in self.there:
@@ -169,7 +137,7 @@ class _Rows(Struct):
                 self.before[name] = next(reversed(self.alive), None)
                 self.alive[name] = None
             if name not in self.there:
-                self.gone.setdefault(name, _Message(name, row.line, {})).fields = own_fields(info)
+                self.gone.setdefault(name, MessageRow(name, row.line, {})).fields = own_fields(info)
         elif (
             kind.startswith("message.part.updated.")
             and isinstance(name, str)
@@ -212,15 +180,33 @@ class _Tree(Struct):
         messages = {**rows.gone, **rows.there}
         asked = {str(message.fields.get("parentID")) for message in messages.values() if message.is_summary}
         before = {**rows.before, **dict(zip(rows.there, (None, *rows.there), strict=False))}
+        cleared = sorted(
+            (at, name, message.line)
+            for message in rows.there.values()
+            for name, part in message.parts.items()
+            if (at := cleared_at(part)) is not None
+        )
         for message in rows.there.values():
+            at = kit.read_moment(fields_of(message.fields.get("time")).get("created")) or 0
+            while cleared and cleared[0][0] < at:
+                self._clear(*cleared.pop(0))
             self._add(message, messages, is_summed_up=message.id in asked)
+        for place in cleared:
+            self._clear(*place)
         leaf = self.tails.get(before.get(revert)) if isinstance(revert, str) and revert in messages else chain.leaf
         for message in rows.gone.values():
             chain.leaf = self.tails.get(before.get(message.id))
             self._add(message, messages, is_summed_up=message.id in asked)
         chain.leaf = leaf
 
-    def _add(self, message: _Message, messages: dict[str, _Message], *, is_summed_up: bool) -> None:
+    def _clear(self, at: int, name: str, line: int) -> None:
+        """Add that the result of a call is sent as cleared from here on."""
+        if name in self.chain.lines:
+            body: JsonObject = {"entryId": name, "excluded": False, REPLACEMENT: CLEARED}
+            mark = made_id(self.chain.session_id, "cleared", name)
+            self.chain.add(kit.plain_entry(EXCLUSION, body), line, entry_id=mark, created_us=at)
+
+    def _add(self, message: MessageRow, messages: dict[str, MessageRow], *, is_summed_up: bool) -> None:
         fields, parts = message.fields, [*message.parts.values()]
         content: list[JsonValue] = [sent for part in parts if (sent := sent_part(part))]
         if message.is_summary and (asked := messages.get(str(fields.get("parentID")))) is not None:
@@ -235,12 +221,12 @@ class _Tree(Struct):
             self._place(message, self._paid(kit.plain_entry(kind, {**fields, "parts": [*parts]}), message), {})
         self.tails[message.id] = self.chain.leaf
 
-    def _entry(self, message: _Message, said: JsonObject, parts: Iterable[JsonObject]) -> tuple[NewEntry, JsonObject]:
+    def _entry(self, message: MessageRow, said: JsonObject, parts: Iterable[JsonObject]) -> tuple[NewEntry, JsonObject]:
         entry, extra = kit.message_entry(said, message.fields, message.line, self.rows.notes)
         beside = without(message.fields, "role", "providerID", "modelID")
         return entry, {**beside, "parts": [without(part, "text", "url") for part in parts], **extra}
 
-    def _place(self, message: _Message, entry: NewEntry, beside: JsonObject, own_id: str = "") -> None:
+    def _place(self, message: MessageRow, entry: NewEntry, beside: JsonObject, own_id: str = "") -> None:
         session_id, name = self.chain.session_id, own_id or message.id
         whole = kit.first_unused(lambda number: made_id(name, str(number)) if number else name, self.chain.lines)
         partial_id = made_id(session_id, "partial", whole)
@@ -249,7 +235,7 @@ class _Tree(Struct):
         entry_id = partial_id if message.is_partial else whole
         self.chain.add(entry, message.line, beside=beside, entry_id=entry_id, created_us=at)
 
-    def _compaction(self, message: _Message, asked: _Message) -> None:
+    def _compaction(self, message: MessageRow, asked: MessageRow) -> None:
         said = answer_of(message.fields, [*message.parts.items()], 0)
         first = next((part["tail_start_id"] for part in asked.parts.values() if "tail_start_id" in part), None)
         body: JsonObject = {
@@ -260,7 +246,7 @@ class _Tree(Struct):
         entry = self._paid(kit.plain_entry(COMPACTION, body), message, COMPACTION)
         self._place(message, entry, self._entry(message, {"role": "user", "content": ""}, ())[1])
 
-    def _paid(self, entry: NewEntry, message: _Message, purpose: str = "turn") -> NewEntry:
+    def _paid(self, entry: NewEntry, message: MessageRow, purpose: str = "turn") -> NewEntry:
         """Return an entry that is no answer with the calls that were paid for it."""
         if not message.is_answer:
             return entry
@@ -271,7 +257,7 @@ class _Tree(Struct):
         calls = [call for answer, number in answers for call in _paid_once(answer, message, number).calls]
         return replace(entry, calls=tuple(replace(call, purpose=purpose) for call in calls))
 
-    def _answer(self, message: _Message, step: list[tuple[str, JsonObject]], number: int) -> None:
+    def _answer(self, message: MessageRow, step: list[tuple[str, JsonObject]], number: int) -> None:
         """Add an answer, and the results of its calls behind it."""
         said = answer_of(message.fields, step, number)
         self.tokens = read_reported(said.get("usage")).totals.tokens or self.tokens
@@ -320,7 +306,7 @@ def parse_opencode(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit
 read_opencode = partial(gathered.GatheredReader, parse_opencode)
 
 
-def _paid_once(entry: NewEntry, message: _Message, number: int) -> NewEntry:
+def _paid_once(entry: NewEntry, message: MessageRow, number: int) -> NewEntry:
     """Return an answer whose call has the name that it has in every fork, which copies times, tokens and cost."""
     same = only(message.fields, "time", "providerID", "modelID", "agent", "tokens", "cost")
     return kit.with_response(entry, FORMAT, json.dumps([same, number], sort_keys=True))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from msgspec import Struct, field
+
 from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION
+from flue_py.formats.kit import read_moment
 from flue_py.providers.base import fields_of, listed, only, without
 from flue_py.providers.openai_chat import image_from_url
 
 _ASKS = {COMPACTION: "What did we do so far?", "subtask": "The following tool was executed by the user"}
 """The words that the program sends for parts of a user's message."""
 _INTERRUPTED = "[Tool execution was interrupted]"
+CLEARED = "[Old tool result content cleared]"
+"""The words that the program sends for the result of a call that it cleared, which it keeps."""
 _STOPS = {"tool-calls": "toolUse", "content-filter": "error", "unknown": "stop", "other": "stop"}
 
 
@@ -22,6 +27,48 @@ def error_of(fields: JsonObject) -> str:
     """Return the name of the error that an answer ended in; "" for none."""
     error = fields.get("error")
     return str(fields_of(error).get("name", "error")) if error else ""
+
+
+class MessageRow(Struct):
+    """A message: its row, its fields, and its parts by id."""
+
+    id: str
+    line: int
+    fields: JsonObject
+    parts: dict[str, JsonObject] = field(default_factory=dict)
+    is_partial: bool = False
+    """Whether it may not be complete."""
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it is a message of the model."""
+        return self.fields.get("role") == "assistant"
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether it is an answer that does not change any more. A fork copies the parts after the message."""
+        is_completed = fields_of(self.fields.get("time")).get("completed") is not None
+        is_whole = not self.fields.get("finish") or self.has("step-finish")
+        return self.is_answer and (bool(error_of(self.fields)) or (is_completed and is_whole))
+
+    @property
+    def is_summary(self) -> bool:
+        """Whether it is the summary that a compaction ended in."""
+        about = self.fields
+        return (
+            self.is_answer and about.get("summary") is True and bool(about.get("finish")) and not error_of(self.fields)
+        )
+
+    def has(self, kind: str) -> bool:
+        """Return whether it has a part of a type."""
+        return any(part.get("type") == kind for part in self.parts.values())
+
+    @property
+    def is_left_out(self) -> bool:
+        """Whether it is an answer that is not sent: it failed, or was aborted before it said anything."""
+        kinds = {part.get("type") for part in self.parts.values()}
+        is_heard = error_of(self.fields) == "MessageAbortedError" and kinds - {"step-start", "reasoning"}
+        return not kinds or bool(error_of(self.fields) and not is_heard)
 
 
 def steps_of(message_parts: dict[str, JsonObject]) -> list[list[tuple[str, JsonObject]]]:
@@ -111,3 +158,8 @@ def result_of(part: JsonObject) -> tuple[JsonObject, JsonObject]:
     }
     rest = without(state, "input", "output", "error", "attachments")
     return said, {**without(part, "type", "callID", "tool", "state"), "state": rest}
+
+
+def cleared_at(part: JsonObject) -> int | None:
+    """Return when the result of a call was cleared from the context; None if it was not."""
+    return read_moment(fields_of(fields_of(part.get("state")).get("time")).get("compacted"))

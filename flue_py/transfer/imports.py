@@ -313,9 +313,8 @@ class Target(Struct):
         if stated is None or self.leaf_kept:
             return
         # Facts of imports stay, which the file knows nothing of.
-        own = only(self.recorded or {}, "leaf", "name", "completed")
+        info, own = session.info, only(self.recorded or {}, "leaf", "name", "completed")
         stated = {**stated, "imported": {**own, **fields_of(stated.get("imported"))}}
-        info = session.info
         now = checked_metadata(restated(decode_object(info.metadata_text), stated), store.limits)
         # What links say by now is not stored once more.
         if decode_object(info.task_names.taken_from(now, info.metadata_text)) == decode_object(info.metadata_text):

@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flue_py
+from flue_py.core.entries import replacements
 from flue_py.errors import UnreadableFile
 from flue_py.formats.gathered import SESSION
 from flue_py.formats.kit import Notes, ParsedSession, Row
 from flue_py.formats.opencode import looks_like_opencode, parse_opencode
-from tests.formats.trees import context_of, shown, text_of
+from tests.formats.trees import context_of, shown, text_of, tree_of
 from tests.programs.made import unpack
 from tests.strategies import hostile_json
 from tests.tables import inputs
@@ -321,6 +322,27 @@ def test_a_compaction_keeps_the_tail_that_it_names() -> None:
     assert shown(failed) == [("user", "one"), ("assistant", "1"), ("user", "What did we do so far?")]
     # Without its summary it waits.
     assert parsed(*messages[:2], user("m5", ask)).report.held_back == 1
+
+
+def test_a_result_that_was_cleared_stays_and_is_sent_as_cleared() -> None:
+    state = {"status": "completed", "input": {}, "output": "long"}
+    call = {"type": "tool", "callID": "c", "tool": "t"}
+    cleared = {**call, "state": {**state, "time": {"compacted": 15}}}
+
+    def session(part: dict[str, Any], *more: list[tuple[str, Any]]) -> ParsedSession:
+        return parsed(user("m1", text("a"), at=1), answer("m2", part, time={"created": 2, "completed": 9}), *more)
+
+    before, after = session({**call, "state": state}), session(cleared)
+    end = {"type": "step-finish"}
+    later = session(
+        cleared, user("m3", text("b"), at=20), answer("m4", text("c"), end, time={"created": 21}, error="x")
+    )
+    assert [entry.id for entry in after.entries[:3]] == [entry.id for entry in before.entries]
+    assert [entry.payload for entry in after.entries[:3]] == [entry.payload for entry in before.entries]
+    assert later.entries[: len(after.entries)] == after.entries
+    (mark,) = replacements(tree_of(later)).items()
+    assert (mark[0], mark[1].fields["replacement"]) == ("m2p0", "[Old tool result content cleared]")
+    assert [entry.parent_id for entry in later.entries][3:5] == ["m2p0", mark[1].id]
 
 
 def test_files_of_older_versions_are_read_with_the_same_rules(tmp_path: Path) -> None:
