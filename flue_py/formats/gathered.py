@@ -248,14 +248,16 @@ class Tables:
 
     def rows(self, table: str, column: str, value: JsonValue) -> list[JsonObject]:
         """Return the rows of a table that have a value in a column: the columns that have one; bytes as base64."""
-        if not isinstance(value, (str, int)):
-            return []
-        query, places = f"SELECT * FROM {table} WHERE rowid = ?", self.values(table, column).get(value, ())  # noqa: S608
-        return [_plain(row) for place in places for row in self._database.execute(query, (place,))]
+        return [*self._each(table, column, value)]
 
     def first(self, table: str, value: JsonValue, column: str = "id") -> JsonObject:
         """Return the first row of a table that has a value; an empty one if there is none."""
-        return next(iter(self.rows(table, column, value)), {})
+        return next(self._each(table, column, value), {})
+
+    def _each(self, table: str, column: str, value: JsonValue) -> Iterator[JsonObject]:
+        query = f"SELECT * FROM {table} WHERE rowid = ?"  # noqa: S608
+        for place in self.values(table, column).get(value, ()) if isinstance(value, (str, int)) else ():
+            yield from (_plain(row) for row in self._database.execute(query, (place,)))
 
 
 def _plain(row: sqlite3.Row) -> JsonObject:

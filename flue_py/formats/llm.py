@@ -70,9 +70,11 @@ class _Log(Struct):
 
     def _newer(self, name: JsonValue, thread: JsonObject) -> Iterator[JsonObject]:
         """Yield the messages of a thread, and the turns that have none."""
-        seen: set[str] = set()
-        for turn in [*self.tables.rows("turns", _TURNS, name), thread]:
-            yield from self._chain(name, turn.get("tip_message_hash"), seen)
+        seen, turns = set[str](), dict[JsonValue, list[JsonObject]]()
+        for turn in (rows := self.tables.rows("turns", _TURNS, name)):
+            turns.setdefault(turn.get("tip_message_hash"), []).append(turn)
+        for turn in [*rows, thread]:
+            yield from self._chain(turns, turn.get("tip_message_hash"), seen)
             if turn is not thread and turn.get("tip_message_hash") not in seen:
                 yield {"type": "call", "calls": [self._call(turn, "turn")]}
 
@@ -116,16 +118,18 @@ class _Log(Struct):
         rows = sorted(self.tables.rows(table, owner, row.get("id")), key=_order)
         return [self._file({"id": file.get("attachment_id")}) for file in rows]
 
-    def _chain(self, name: JsonValue, tip: JsonValue, seen: set[str]) -> list[JsonObject]:
-        """Return a message of a thread and those above it, parents first, down from the first that was not seen."""
+    def _chain(self, turns: dict[JsonValue, list[JsonObject]], tip: JsonValue, seen: set[str]) -> list[JsonObject]:
+        """Return a message and those above it, parents first, down from the first that was not seen.
+
+        ``turns`` are those of the thread, by the last message that they gave.
+        """
         messages: list[JsonObject] = []
         moment: JsonObject = {}
         while isinstance(tip, str) and tip not in seen and (message := self.tables.first("messages", tip, "hash")):
             seen.add(tip)
-            turns = self.tables.rows("turns", "tip_message_hash", tip)
-            own = [turn for turn in turns if turn.get("thread_id", turn.get("id")) == name]
             # A message that another thread gave has the call that was paid there; one that was sent, the time of that.
-            calls = [self._call(turn, "turn") for turn in own or turns[:1]]
+            others = [] if tip in turns else [self.tables.first("turns", tip, "tip_message_hash")]
+            calls = [self._call(turn, "turn") for turn in turns.get(tip, others) if turn]
             moment = only(calls[0], "datetime_utc") if calls else moment
             parts = [self._part(part) for part in self.tables.rows("parts", "message_hash", tip)]
             messages.append({"type": "message", **message, **moment, "parts": [*parts], "calls": [*calls]})
