@@ -36,7 +36,7 @@ else:
 
 
 def _title_check(options: SimpleNamespace) -> None:
-    if [options.text is not None, options.clear, options.model is not None].count(True) != 1:
+    if [options.text is not None, options.is_cleared, options.model is not None].count(True) != 1:
         raise click.UsageError("give a TITLE, --clear, or --model")
     if options.show_all == (options.session is not None):
         raise click.UsageError("name a SESSION, or give --all with --model")
@@ -47,7 +47,9 @@ def _title_check(options: SimpleNamespace) -> None:
 @cli.command(check=_title_check)
 @click.argument("session", type=cli.SESSION, required=False)
 @click.argument("text", metavar="TITLE", required=False)
-@click.option("--clear", is_flag=True, help="Take the title away: one that a program made is shown again.")
+@click.option(
+    "--clear", "is_cleared", is_flag=True, help="Take the title away: one that a program made is shown again."
+)
 @click.option("--model", metavar="MODEL", help="The model that writes one, such as openai:gpt-5 (extra: models).")
 @click.option("--all", "show_all", is_flag=True, help="With --model: all sessions without a title, newest first.")
 @click.option("--limit", type=click.IntRange(min=1), help="With --all: at most so many.")
@@ -55,7 +57,7 @@ async def title(
     store: Store,
     session: Session | None,
     text: str | None,
-    clear: bool,
+    is_cleared: bool,
     model: str | None,
     show_all: bool,
     limit: int | None,
@@ -79,7 +81,7 @@ async def title(
     for number, each in enumerate(named):
         tell(number, len(named), "asking for titles")
         if asked is None:
-            await each.set_title(None if clear else text)
+            await each.set_title(None if is_cleared else text)
             continue
         try:
             await titles.write_title(each, asked)
