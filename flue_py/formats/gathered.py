@@ -86,10 +86,10 @@ def _connected(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{place}?mode=ro", uri=True, timeout=1, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("SELECT 1 FROM sqlite_schema").fetchone()
-    except sqlite3.OperationalError:
+    except sqlite3.Error as error:
         connection.close()
         # A folder that cannot be written has no room for the index of the log that SQLite shares among readers.
-        if path.with_name(f"{path.name}-wal").exists():
+        if not isinstance(error, sqlite3.OperationalError) or path.with_name(f"{path.name}-wal").exists():
             raise
         connection = sqlite3.connect(f"{place}?immutable=1", uri=True, isolation_level=None, check_same_thread=False)
     return connection

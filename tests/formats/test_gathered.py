@@ -180,3 +180,23 @@ async def test_a_file_that_is_no_database_is_refused(data: bytes, tmp_path: Path
         for name in ("auto", "opencode"):
             with pytest.raises(UnreadableFile):
                 await flue_py.import_file(store, path, name)
+
+
+def test_what_was_opened_is_closed_whatever_the_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[sqlite3.Connection] = []
+    connect = sqlite3.connect
+
+    def noted(*arguments: object, **options: object) -> sqlite3.Connection:
+        opened.append(connect(*arguments, **options))  # type: ignore[call-overload]
+        return opened[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", noted)
+    file = tmp_path / "odd.db"
+    file.write_bytes(b"SQLite format 3\0" + b"x" * 200)
+    assert not has_tables(str(file), file.read_bytes(), "session")
+    with pytest.raises(UnreadableFile), database_of(file):
+        pass
+    assert len(opened) == 2
+    for connection in opened:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            connection.execute("SELECT 1")

@@ -358,7 +358,7 @@ def test_no_value_is_fatal(rows: list[Any], usage: Any, leaf: Any) -> None:
 
 
 async def test_torn_and_deep_files_cost_themselves_alone(tmp_path: Path) -> None:
-    deep = b'{"id":"d","kind":"X","v":' + b"[" * 5000 + b"]" * 5000 + b"}"
+    deep = b'{"id":"d","kind":"X","v":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
     evil = b'{"id":"e"},"type":"session","data":{}'
     place = folder_of(tmp_path / "c", [*TALK, b"", b'{"id":"t', deep, evil, said("u3", "End.", "a2")])
     async with flue_py.open(":memory:") as store:
