@@ -118,15 +118,16 @@ async def test_the_log_stays_bounded_while_there_is_always_somebody_reading(path
         reading = Reading(backend)
         readers = asyncio.create_task(reading.go_on())
         longest = 0
-        for _ in range(1_200):
+        for _ in range(2_700):
             await add(backend, session.id, user(PAD))
             longest = max(longest, log_size(path))
         reading.stop()
         await readers
         assert reading.reads > 10
-        # What was written is more than twice that, and would have stayed in the log.
-        assert longest < 6 * LIMIT
-        assert len(await path_ids(backend, session.id)) == len(BATCH) + 1_200
+        # What was written is more than twice that, and would have stayed in the log. The writer waits for readers when
+        # the log has one, two, four and eight times the limit: on a busy machine the first waits may be too short.
+        assert longest < 12 * LIMIT
+        assert len(await path_ids(backend, session.id)) == len(BATCH) + 2_700
         assert (await backend.verify()).problems == []
 
 
