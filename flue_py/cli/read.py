@@ -24,7 +24,7 @@ from flue_py.core.context import Turn, entry_costs
 from flue_py.core.entries import Artifact, Entry
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import Shape, message_text
-from flue_py.core.ledger import BRANCH_STATES, DIMENSIONS, BranchState, Dimension, UsageRow
+from flue_py.core.ledger import BRANCH_STATES, DIMENSIONS, BranchState, Dimension, UsageRow, usage_report
 from flue_py.core.sessions import ORDERS, STORED, LeafChoice, Scalar, SessionInfo, SessionKind, SessionOrder, TaskLink
 from flue_py.errors import AmbiguousId, ArtifactNotFound, FlueError, InvalidArgument, SessionNotFound
 from flue_py.lazy import lazy_module
@@ -1109,24 +1109,17 @@ async def _status_line(store: Store, agent: str | None, zone: tzinfo) -> Answer:
     """Return what was spent today, in the block that is running, and this month, on one line."""
     now = datetime.now(zone)
     month = await store.usage(agent=agent, first_day=now.date().replace(day=1), group_by=["day", "block"], tz=zone)
-    today = _sum(row for row in month.rows if row.group["day"] == now.date())
+    today = usage_report((row for row in month.rows if row.group["day"] == now.date()), ()).total
     latest = max((str(row.group["block"]) for row in month.rows), default="")
     ends = None if not latest else datetime.fromisoformat(latest) + timedelta(hours=5)
     row: JsonObject = {"today": today.to_json(), "block": None, "month": month.total.to_json()}
     texts = [f"today {_on_the_line(today)}"]
     if ends is not None and ends > now:
-        block = _sum(row for row in month.rows if row.group["block"] == latest)
+        block = usage_report((row for row in month.rows if row.group["block"] == latest), ()).total
         row["block"] = {**block.to_json(), "ends": views.iso(ends.astimezone(UTC))}
         texts.append(f"block {_on_the_line(block)} until {ends.astimezone(zone):%H:%M}")
     texts.append(f"month {_on_the_line(month.total)}")
     return cli.said(" | ".join(texts), row)
-
-
-def _sum(rows: Iterable[UsageRow]) -> UsageRow:
-    total = UsageRow()
-    for row in rows:
-        total = total.plus(row)
-    return total
 
 
 def _on_the_line(row: UsageRow) -> str:

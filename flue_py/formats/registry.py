@@ -283,16 +283,24 @@ def _ours(
     holds: Literal["tree", "context"] | None = None,
     suffixes: tuple[str, ...] = (".jsonl",),
     places: tuple[str, ...] = (),
+    **functions: str,
 ) -> Format:
     """Return a format of ours by its module: its functions are ``looks_like_X``, ``read_X`` and ``export_X``.
 
-    ``holds`` says what a written file holds; None for a format that is only read.
+    ``holds`` says what a written file holds; None for a format that is only read. ``functions`` are others of the
+    module, by the field of the `Format` that is to name each.
     """
     home, suffix = f"{__package__}.{module}", name.replace("-", "_")
-    write = None if holds is None else f"{home}:export_{suffix}"
-    return Format(
-        name, f"{home}:looks_like_{suffix}", f"{home}:read_{suffix}", write, holds or "tree", places, suffixes
+    form = Format(
+        name,
+        f"{home}:looks_like_{suffix}",
+        f"{home}:read_{suffix}",
+        None if holds is None else f"{home}:export_{suffix}",
+        holds or "tree",
+        places,
+        suffixes,
     )
+    return replace(form, **{field: f"{home}:{function}" for field, function in functions.items()})
 
 
 def _resumed(form: Format) -> Format:
@@ -302,7 +310,7 @@ def _resumed(form: Format) -> Format:
 
 
 _JSON, _LIST = (".json",), (".json", ".jsonl")
-_CODEX = _ours("codex", "codex", places=("~/.codex/sessions", "~/.codex/archived_sessions"))
+_CODEX_PLACES = ("~/.codex/sessions", "~/.codex/archived_sessions")
 
 _TASKS = tuple(
     f"User/globalStorage/{name}/tasks"
@@ -315,60 +323,64 @@ _PROGRAMS = (
     _ours("noumen", "noumen"),
     _resumed(_ours("claude-code", "claude_code", places=("~/.claude/projects",))),
     replace(
-        _resumed(_CODEX),
+        _resumed(_ours("codex", "codex", places=_CODEX_PLACES, before="read_before", beside="name_beside")),
         is_chained=True,
-        before=f"{__package__}.codex:read_before",
-        beside=f"{__package__}.codex:name_beside",
     ),
     _ours("amp", "amp", None, _JSON, _in(_DATA, "amp/threads")),
-    replace(
-        _ours("cline", "cline", None, _JSON, ("~/.cline/data/sessions", *_in(_EDITORS, *_TASKS))),
-        before=f"{__package__}.cline:read_before",
-        beside=f"{__package__}.cline:state_beside",
+    _ours(
+        "cline",
+        "cline",
+        None,
+        _JSON,
+        ("~/.cline/data/sessions", *_in(_EDITORS, *_TASKS)),
+        before="read_before",
+        beside="state_beside",
     ),
-    replace(
-        _ours("kimi", "kimi", places=("~/.kimi-code/sessions",)),
-        beside=f"{__package__}.kimi:state_beside",
-        gather=f"{__package__}.kimi:gather_kimi",
+    _ours("kimi", "kimi", places=("~/.kimi-code/sessions",), beside="state_beside", gather="gather_kimi"),
+    _ours("kimi-cli", "kimi_cli", places=("~/.kimi/sessions",), beside="files_beside", gather="gather_kimi_cli"),
+    _resumed(_ours("gemini-cli", "gemini_cli", None, _LIST, ("~/.gemini/tmp",), before="read_place")),
+    _ours(
+        "openhands",
+        "openhands",
+        None,
+        ("base_state.json",),
+        ("~/.openhands/conversations",),
+        gather="gather_openhands",
+        beside="states_beside",
     ),
-    replace(
-        _ours("kimi-cli", "kimi_cli", places=("~/.kimi/sessions",)),
-        beside=f"{__package__}.kimi_cli:files_beside",
-        gather=f"{__package__}.kimi_cli:gather_kimi_cli",
+    _ours(
+        "copilot-cli",
+        "copilot_cli",
+        places=("~/.copilot/session-state",),
+        before="read_workspace",
+        beside="workspace_beside",
     ),
-    replace(
-        _resumed(_ours("gemini-cli", "gemini_cli", None, _LIST, ("~/.gemini/tmp",))),
-        before=f"{__package__}.gemini_cli:read_place",
+    _ours(
+        "opencode",
+        "opencode",
+        None,
+        (".db", ".json"),
+        _in(_DATA, "opencode", "kilo"),
+        gather="gather_opencode",
+        beside="beside_opencode",
     ),
-    replace(
-        _ours("openhands", "openhands", None, ("base_state.json",), ("~/.openhands/conversations",)),
-        gather=f"{__package__}.openhands:gather_openhands",
-        beside=f"{__package__}.openhands:states_beside",
+    _ours(
+        "mistral-vibe",
+        "mistral_vibe",
+        None,
+        ("CURRENT",),
+        ("~/.vibe/logs/session/unified",),
+        beside="meta_beside",
+        gather="gather_mistral_vibe",
     ),
-    replace(
-        _ours("copilot-cli", "copilot_cli", places=("~/.copilot/session-state",)),
-        before=f"{__package__}.copilot_cli:read_workspace",
-        beside=f"{__package__}.copilot_cli:workspace_beside",
-    ),
-    replace(
-        _ours("opencode", "opencode", None, (".db", ".json"), _in(_DATA, "opencode", "kilo")),
-        gather=f"{__package__}.opencode:gather_opencode",
-        beside=f"{__package__}.opencode:beside_opencode",
-    ),
-    replace(
-        _ours("mistral-vibe", "mistral_vibe", None, ("CURRENT",), ("~/.vibe/logs/session/unified",)),
-        beside=f"{__package__}.mistral_vibe:meta_beside",
-        gather=f"{__package__}.mistral_vibe:gather_mistral_vibe",
-    ),
-    replace(
-        _ours("droid", "droid", places=("~/.factory/sessions",)),
-        before=f"{__package__}.droid:read_settings",
-        beside=f"{__package__}.droid:settings_beside",
-    ),
+    _ours("droid", "droid", places=("~/.factory/sessions",), before="read_settings", beside="settings_beside"),
     _ours("flue", "flue", "tree", _JSON),
-    replace(
-        _ours("aider", "aider", suffixes=(".aider.chat.history.md",), places=("~/.aider.chat.history.md",)),
-        gather=f"{__package__}.aider:gather_aider",
+    _ours(
+        "aider",
+        "aider",
+        suffixes=(".aider.chat.history.md",),
+        places=("~/.aider.chat.history.md",),
+        gather="gather_aider",
     ),
     replace(
         _ours("llm", "llm", None, (".db",), _in(("~/.config", *_DATA), "io.datasette.llm")),
@@ -377,11 +389,7 @@ _PROGRAMS = (
     ),
     _ours("fuseraft-repl", "fuseraft", None, _JSON, ("~/.fuseraft/repl-sessions",)),
     _ours("fuseraft-run", "fuseraft", None, _JSON, ("~/.fuseraft/sessions",)),
-    replace(
-        _resumed(_ours("qwen-code", "qwen_code", places=("~/.qwen/projects",))),
-        before=f"{__package__}.qwen_code:read_about",
-        beside=f"{__package__}.qwen_code:about_beside",
-    ),
+    _resumed(_ours("qwen-code", "qwen_code", places=("~/.qwen/projects",), before="read_about", beside="about_beside")),
 )
 _LISTS = (
     _ours("anthropic", "lists", "context", _LIST),

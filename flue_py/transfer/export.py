@@ -233,11 +233,12 @@ async def write_pages(
             progress(number + 1, len(sessions))
     payers = [row.info for row in rows]
     sums: dict[str, Sequence[UsageRow]] = {}
+    total = UsageRow()
     for name in _SUMS:
-        found = (await store.usage(payers, group_by=[name], tz=tz)).rows
+        usage = await store.usage(payers, group_by=[name], tz=tz)
         # The newest period comes first, else the most expensive.
-        sums[name] = found[::-1] if name in ("day", "month") else _dearest_first(found)
-    total = (await store.usage(payers)).total
+        sums[name] = usage.rows[::-1] if name in ("day", "month") else _dearest_first(usage.rows)
+        total = usage.total
     data = overview(rows, sums, total, made_at=made_at).encode(errors="backslashreplace")
     await waiting.call(partial(write_whole, target / _INDEX, data, overwrite=overwrite))
     return PagesReport(target / _INDEX, len(rows), size + len(data))

@@ -24,7 +24,7 @@ from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
-DIGEST = md5(b"/work/shop", usedforsecurity=False).hexdigest()
+DIGEST = md5(b"/home/dev/shop", usedforsecurity=False).hexdigest()
 SYSTEM = {"role": "_system_prompt", "content": "You are Kimi."}
 MARK = {"role": "_checkpoint", "id": 0}
 CALL = {"type": "function", "id": "t1", "function": {"name": "ReadFile", "arguments": '{"path": "a"}'}}
@@ -52,7 +52,7 @@ class Folder:
     def __init__(self, home: Path, name: str = "session-1") -> None:
         self.path = home / f".kimi/sessions/{DIGEST}/{name}"
         self.path.mkdir(parents=True)
-        (home / ".kimi/kimi.json").write_text(json.dumps({"work_dirs": [{"path": "/work/shop"}, 7]}))
+        (home / ".kimi/kimi.json").write_text(json.dumps({"work_dirs": [{"path": "/home/dev/shop"}, 7]}))
 
     def write(self, name: str, rows: Sequence[Any]) -> Path:
         """Write rows to a file of the session, and return it."""
@@ -99,7 +99,7 @@ async def test_a_list_is_a_session_with_the_tokens_of_its_steps(folder: Folder) 
     assert [part["type"] for part in called] == ["thinking", "toolCall"]
     assert seen["session-1"].context[2]["toolName"] == "ReadFile"
     assert seen["session-1"].spent_tokens == 200
-    assert (info.title, info.auto_title, info.cwd) == ("Shop", None, "/work/shop")
+    assert (info.title, info.auto_title, info.cwd) == ("Shop", None, "/home/dev/shop")
     assert [link.child_id for link in links] == ["session-1:a1"]
     assert rows_are_accounted_for(report)
     assert (report.skipped, report.repaired, dict(report.unknown_kinds)) == ((), (), {})

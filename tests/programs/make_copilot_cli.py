@@ -59,7 +59,7 @@ def choose(request: Request) -> Turn:
     if "detailed summary" in words:
         return Turn("The user had files read.", input=3000, cached=0, output=70)
     if "both" in words:
-        calls = [("view", {"path": f"{sys.argv[2]}/work/{name}"}) for name in ("a.txt", "none.txt")]
+        calls = [("view", {"path": str(Path(sys.argv[2], "work", name))}) for name in ("a.txt", "none.txt")]
         return Turn("Reading both.", calls, "Two files.", input=1200, cached=0, output=40, reasoning=8)
     if "fails" in words:
         return Turn("made-up refusal", status=400)

@@ -34,7 +34,9 @@ def answer(request: Request) -> Turn:
     if "Count to two" in text:
         return Turn("", [("finish", {"message": "One, two."})], input=300, cached=0, output=7)
     if "Look twice" in text:
-        views = [("file_editor", {"command": "view", "path": f"{folder}/work/{name}.txt"}) for name in "ab"]
+        views = [
+            ("file_editor", {"command": "view", "path": str(Path(folder, "work", f"{name}.txt"))}) for name in "ab"
+        ]
         return Turn("Two files.", views, thoughts="Both, then.", output=30, reasoning=10)
     if '"role": "tool"' in json.dumps(request.body["messages"][-1:]) or "tool_result" in text:
         return Turn("That was it.", input=1200, cached=1000, output=5)
