@@ -408,7 +408,8 @@ def _compaction(row: kit.Row, body: JsonObject, file: PiFile) -> NewEntry:
         fields["firstKeptEntryId"] = target
     if not isinstance(fields.get("firstKeptEntryId"), str) or not fields["firstKeptEntryId"]:
         fields["firstKeptEntryId"] = ""
-        file.notes.repair(row.line, "names no first kept entry; nothing before the compaction is kept")
+        if fields.get("retainedTail") != []:
+            file.notes.repair(row.line, "names no first kept entry; nothing before the compaction is kept")
     tokens = fields.get("tokensBefore")
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
         fields["tokensBefore"] = 0
@@ -460,8 +461,10 @@ class PiReader(kit.RowReader):
 
     needs_scan = True
 
-    def __init__(self, name: str = "the file") -> None:
+    def __init__(self, name: str = "the file", about: JsonObject | None = None) -> None:
+        """Make a reader; ``about`` are facts for the metadata that do not stand in the file."""
         super().__init__(name)
+        self._about = about or {}
         self._file: PiFile | None = None
         self._session: NewSession | None = None
         self._has_ids: bool | None = None
@@ -510,11 +513,14 @@ class PiReader(kit.RowReader):
         fields = kit.decode_row(number, raw, self._notes)
         if fields is None or not kit.has_type(number, fields, self._notes):
             return
-        row = kit.Row(number, raw.decode(errors="replace").strip(), fields)
+        self.read(kit.Row(number, raw.decode(errors="replace").strip(), fields))
+
+    def read(self, row: kit.Row) -> None:
+        """Read a row that is decoded already. Raises `UnreadableFile` as `feed` does."""
         if self._file is None:
             self._file = self._begin(row)
             return
-        is_header = row.type == "session"
+        is_header, number = row.type == "session", row.line
         if self._file.version < 2:
             self._file.lines.append(0 if is_header else number)
         if is_header:
@@ -531,7 +537,13 @@ class PiReader(kit.RowReader):
         session_id = _session_id(header, self._name)
         version = _version(header)
         created_us = kit.read_moment(header.get("timestamp"))
-        imported = {"format": FORMAT, "version": version, "file": kit.one_text(self._name) or "", "header": header}
+        imported: JsonObject = {
+            "format": FORMAT,
+            "version": version,
+            "file": kit.one_text(self._name) or "",
+            "header": header,
+        }
+        imported |= self._about
         try:
             metadata, replaced = encode_json({"imported": imported}, "header")
         except InvalidEntry as error:

@@ -387,6 +387,10 @@ _PROGRAMS = (
         beside=f"{__package__}.gathered:log_beside",
         gather=f"{__package__}.llm:gather_llm",
     ),
+    replace(
+        _ours("pi-sqlite", "pi_sqlite", None, (".sqlite", ".db"), gather="gather_pi_sqlite"),
+        beside=f"{__package__}.gathered:log_beside",
+    ),
     _ours("fuseraft-repl", "fuseraft", None, _JSON, ("~/.fuseraft/repl-sessions",)),
     _ours("fuseraft-run", "fuseraft", None, _JSON, ("~/.fuseraft/sessions",)),
     _resumed(_ours("qwen-code", "qwen_code", places=("~/.qwen/projects",), before="read_about", beside="about_beside")),

@@ -1,0 +1,273 @@
+"""The databases of pi's agent library: the sessions that the same rows in pi's own files give."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flue_py
+from flue_py.errors import UnreadableFile
+from flue_py.formats.kit import read_lines
+from flue_py.formats.pi_sqlite import PiSqliteReader, gather_pi_sqlite, looks_like_pi_sqlite
+from flue_py.formats.registry import recognize
+from tests.formats.pi_files import HEADER, as_lines, every_type
+from tests.formats.transcripts import all_seen, import_lines, seen
+from tests.tables import inputs
+
+pytestmark = pytest.mark.anyio
+
+SESSIONS = "id TEXT PRIMARY KEY, created_at TEXT, cwd TEXT, parent_session_id TEXT, metadata TEXT"
+ROW = "id TEXT, parent_id TEXT, type TEXT, timestamp TEXT, payload TEXT"
+OLDER = (
+    f"CREATE TABLE sessions ({SESSIONS}, active_leaf_id TEXT)",
+    f"CREATE TABLE session_entries (session_id TEXT, entry_seq INTEGER, {ROW}, PRIMARY KEY (session_id, id))",
+    "CREATE TABLE session_sequences (session_id TEXT PRIMARY KEY, next_seq INTEGER)",
+)
+NEWER = (
+    f"CREATE TABLE sessions ({SESSIONS})",
+    f"CREATE TABLE entries (session_id TEXT, seq INTEGER, {ROW}, PRIMARY KEY (session_id, id))",
+    "CREATE TABLE session_sequences (session_id TEXT PRIMARY KEY, next_seq INTEGER)",
+    "CREATE TABLE lanes (session_id TEXT, lane TEXT, leaf_id TEXT)",
+    "CREATE TABLE facts (session_id TEXT, seq INTEGER, kind TEXT, key TEXT, value TEXT)",
+    "CREATE TABLE records (session_id TEXT, seq INTEGER, id TEXT, lane TEXT, type TEXT, timestamp TEXT, payload TEXT)",
+    "CREATE TABLE leases (session_id TEXT PRIMARY KEY, owner TEXT, heartbeat INTEGER)",
+)
+USAGE = {"input": 10, "output": 5, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 15, "cost": {"total": 0.5}}
+
+
+class Made:
+    """A database that is being written, row by row, as the library writes it."""
+
+    def __init__(self, path: Path, *, is_older: bool = False) -> None:
+        self.path = path
+        self.is_older = is_older
+        self.seq = 0
+        with closing(sqlite3.connect(path)) as database, database:
+            for statement in OLDER if is_older else NEWER:
+                database.execute(statement)
+
+    def put(self, table: str, *values: Any) -> None:
+        marks = ", ".join("?" * len(values))
+        with closing(sqlite3.connect(self.path)) as database, database:
+            database.execute(f"INSERT INTO {table} VALUES ({marks})", values)
+
+    def session(self, header: dict[str, Any], **fields: Any) -> None:
+        row = [header["id"], header["timestamp"], header["cwd"], fields.get("parent"), fields.get("metadata")]
+        self.put("sessions", *row, *([None] if self.is_older else []))
+        if not self.is_older:
+            self.put("lanes", header["id"], "main", None)
+
+    def entry(self, session_id: str, row: dict[str, Any], *, moves: bool = True) -> None:
+        """Append a row of a pi session file; the leaf goes there."""
+        self.seq += 1
+        payload = {name: value for name, value in row.items() if name not in ("type", "id", "parentId", "timestamp")}
+        table = "session_entries" if self.is_older else "entries"
+        envelope = (row["id"], row["parentId"], row["type"], row["timestamp"])
+        self.put(table, session_id, self.seq, *envelope, json.dumps(payload))
+        if moves:
+            self.move(session_id, row["id"])
+
+    def move(self, session_id: str, leaf: str | None) -> None:
+        statement = "UPDATE lanes SET leaf_id = ? WHERE session_id = ? AND lane = 'main'"
+        if self.is_older:
+            statement = "UPDATE sessions SET active_leaf_id = ? WHERE id = ?"
+        with closing(sqlite3.connect(self.path)) as database, database:
+            database.execute(statement, (leaf, session_id))
+
+    def fact(self, session_id: str, kind: str, key: str | None, value: str | None) -> None:
+        self.seq += 1
+        self.put("facts", session_id, self.seq, kind, key, None if value is None else json.dumps(value))
+
+    def record(self, session_id: str, name: str, **fields: Any) -> None:
+        self.seq += 1
+        payload = json.dumps({"type": "usage", "id": name, "lane": "main", **fields})
+        self.put("records", session_id, self.seq, name, "main", "usage", "2026-01-05T10:01:00.000Z", payload)
+
+
+def said(entry_id: str, parent: str | None, role: str = "user", **fields: Any) -> dict[str, Any]:
+    message = {"role": role, "content": [{"type": "text", "text": f"text of {entry_id}"}], "timestamp": 1, **fields}
+    return row("message", entry_id, parent, message=message)
+
+
+def row(kind: str, entry_id: str, parent: str | None, **fields: Any) -> dict[str, Any]:
+    return {"type": kind, "id": entry_id, "parentId": parent, "timestamp": "2026-01-05T10:00:01.000Z", **fields}
+
+
+def talk() -> list[dict[str, Any]]:
+    return [
+        said("u1", None),
+        said("a1", "u1", "assistant", usage=USAGE, stopReason="stop"),
+        said("u2", "a1"),
+        said("a2", "u2", "assistant", usage=USAGE, stopReason="stop", model="m"),
+    ]
+
+
+def filled(path: Path, rows: Iterable[dict[str, Any]], *, is_older: bool = False) -> Made:
+    made = Made(path, is_older=is_older)
+    made.session(HEADER)
+    for each in rows:
+        made.entry(HEADER["id"], each)
+    return made
+
+
+@inputs("is_older", [True, False])
+async def test_a_database_gives_the_session_of_the_file_with_its_rows(tmp_path: Path, is_older: bool) -> None:
+    header, *rows = every_type()
+    made = filled(tmp_path / f"{is_older}.sqlite", rows, is_older=is_older)
+    async with flue_py.open(":memory:") as store, flue_py.open(":memory:") as other:
+        await import_lines(store, tmp_path, as_lines([header, *rows]))
+        report = await flue_py.import_file(other, made.path)
+        of_file = await all_seen(store)
+        assert await all_seen(other) == of_file
+        assert (report.format, report.skipped) == ("pi-sqlite", ())
+        again = await flue_py.import_file(store, made.path)
+        assert (again.added, await all_seen(store)) == (0, of_file)
+        assert (await other.verify()).problems == []
+
+
+@inputs("is_older", [True, False])
+async def test_a_database_that_grows_is_caught_up_with_where_its_leaf_is(tmp_path: Path, is_older: bool) -> None:
+    made = filled(tmp_path / f"{is_older}.sqlite", [], is_older=is_older)
+    steps: list[Any] = [*talk()[:2], "u1", said("u3", "u1"), "a1", talk()[2], "u3", "u1"]
+    async with flue_py.open(":memory:") as store:
+        for step in steps:
+            if isinstance(step, str):
+                made.move(HEADER["id"], step)
+            else:
+                made.entry(HEADER["id"], step)
+            await flue_py.import_file(store, made.path)
+            session = await seen(store, HEADER["id"])
+            assert session.leaf == (step if isinstance(step, str) else step["id"])
+        assert set(session.entries) == {"u1", "a1", "u3", "u2"}
+
+
+async def test_a_leaf_that_is_before_the_first_entry_is_none(tmp_path: Path) -> None:
+    made = filled(tmp_path / "s.sqlite", talk())
+    made.move(HEADER["id"], None)
+    async with flue_py.open(":memory:") as store:
+        await flue_py.import_file(store, made.path)
+        assert (await seen(store, HEADER["id"])).leaf is None
+
+
+async def test_names_and_labels_follow_the_tables_of_facts(tmp_path: Path) -> None:
+    made, session_id = filled(tmp_path / "s.sqlite", talk()), HEADER["id"]
+    made.fact(session_id, "name", None, "First name")
+    made.fact(session_id, "label", "u2", "here")
+    async with flue_py.open(":memory:") as store:
+        await flue_py.import_file(store, made.path)
+        session = await store.find_session(session_id)
+        assert (session.title, await session.marks.labels(), session.leaf_id) == ("First name", {"u2": "here"}, "a2")
+        await session.set_title("Ours")
+        made.fact(session_id, "label", "u2", None)
+        made.fact(session_id, "label", "u1", "start")
+        await flue_py.import_file(store, made.path)
+        session = await store.find_session(session_id)
+        assert (session.title, await session.marks.labels(), session.leaf_id) == ("Ours", {"u1": "start"}, "a2")
+        made.fact(session_id, "name", None, "Second name")
+        made.entry(session_id, said("u3", "a2"))
+        report = await flue_py.import_file(store, made.path)
+        session = await store.find_session(session_id)
+        assert (session.title, session.leaf_id, report.repaired) == ("Second name", "u3", ())
+
+
+async def test_each_call_is_paid_once_whichever_table_has_its_usage(tmp_path: Path) -> None:
+    made, session_id = filled(tmp_path / "s.sqlite", talk()), HEADER["id"]
+    made.record(session_id, "r1", cause="assistant", entryId="a1", usage=USAGE)
+    made.record(session_id, "r2", cause="assistant", entryId="failed", attempt=1, usage=USAGE)
+    fork = {**HEADER, "id": "fork", "timestamp": "2026-01-06T10:00:00.000Z"}
+    made.session(fork, parent=session_id, metadata=json.dumps({"profile": "writer"}))
+    for each in talk()[:2]:
+        made.entry("fork", each)
+    async with flue_py.open(":memory:") as store:
+        report = await flue_py.import_file(store, made.path)
+        sessions = await all_seen(store)
+        assert (report.skipped, report.repaired, dict(report.unknown_kinds)) == ((), (), {})
+        assert [(name, each.leaf, each.spent_tokens) for name, each in sorted(sessions.items())] == [
+            (session_id, "a2", 45),
+            ("fork", "a1", 0),
+        ]
+        header = (await store.find_session("fork")).info.metadata["imported"]["header"]
+        assert (header["parentSessionId"], header["metadata"]) == (session_id, {"profile": "writer"})
+
+
+@inputs("kept", [0, 1, 3, 4])
+async def test_a_compaction_shows_its_tail(tmp_path: Path, kept: int) -> None:
+    rows = talk()
+    rows.insert(2, row("custom", "c1", "a1", customType="note"))
+    rows[3]["parentId"] = "c1"
+    tail = [each["message"] for each in talk()][4 - kept :]
+    rows.append(row("compaction", "k1", "a2", summary="so far", retainedTail=tail, tokensBefore=9))
+    # The next one keeps messages from before the first, which that kept as well.
+    rows += [said("u4", "k1"), row("compaction", "k2", "u4", summary="by now", tokensBefore=9)]
+    rows[-1]["retainedTail"] = [*tail, rows[-2]["message"]]
+    made, session_id = filled(tmp_path / f"{kept}.sqlite", rows[:-2]), HEADER["id"]
+    async with flue_py.open(":memory:") as store:
+        report = await flue_py.import_file(store, made.path)
+        context = (await seen(store, session_id)).context
+        assert [message["content"] for message in context[1:]] == [message["content"] for message in tail]
+        assert "so far" in json.dumps(context[0])
+        for each in rows[-2:]:
+            made.entry(session_id, each)
+        report = await flue_py.import_file(store, made.path)
+        context = (await seen(store, session_id)).context
+        assert report.repaired == ()
+        assert [message["content"] for message in context[1:]] == [
+            message["content"] for message in rows[-1]["retainedTail"]
+        ]
+        assert "by now" in json.dumps(context[0])
+
+
+async def test_a_tail_of_other_messages_is_kept_and_noted(tmp_path: Path) -> None:
+    tail = [{"role": "user", "content": "never said", "timestamp": 1}]
+    rows = [*talk(), row("compaction", "k1", "a2", summary="so far", retainedTail=tail, tokensBefore=9)]
+    async with flue_py.open(":memory:") as store:
+        report = await flue_py.import_file(store, filled(tmp_path / "s.sqlite", rows).path)
+        assert len((await seen(store, HEADER["id"])).context) == 1
+        assert "names no first kept entry" in str(report.repaired[0])
+
+
+HOSTILE = ("", "null", "[]", "7", '{"message": 7}', "{" * 9000, '{"id": "other", "type": "session"}', None, b"\xff")
+
+
+@inputs("is_older", [True, False])
+async def test_no_row_of_a_database_is_fatal(tmp_path: Path, is_older: bool) -> None:
+    made, session_id = filled(tmp_path / f"{is_older}.sqlite", talk(), is_older=is_older), HEADER["id"]
+    table = "session_entries" if is_older else "entries"
+    for number, payload in enumerate(HOSTILE):
+        for kind in ("message", "compaction", "label", "session", "leaf"):
+            name = f"{kind}-{number}"
+            made.seq += 1
+            made.put(table, session_id, made.seq, name, name, kind, "never", payload)
+            if not is_older:
+                made.put("facts", session_id, made.seq, kind, name, payload)
+                made.put("records", session_id, made.seq, name, "main", "usage", payload, payload)
+    made.put("sessions", None, 7, b"x", 8, "[", *([9] if is_older else []))
+    made.entry(session_id, said("u3", "a2"))
+    async with flue_py.open(":memory:") as store:
+        report = await flue_py.import_file(store, made.path)
+        session = await seen(store, session_id)
+        assert session.leaf == "u3"
+        assert {"u1", "a1", "u2", "a2", "u3"} <= set(session.entries)
+        assert report.skipped
+        assert report.repaired
+        assert (await store.verify()).problems == []
+
+
+def test_only_such_a_database_is_recognised(tmp_path: Path) -> None:
+    for is_older in (True, False):
+        path = filled(tmp_path / f"{is_older}.sqlite", talk(), is_older=is_older).path
+        form = recognize(path.read_bytes()[:4096], str(path))
+        assert form is not None
+        assert form.name == "pi-sqlite"
+    with closing(sqlite3.connect(tmp_path / "other.db")) as database, database:
+        database.execute("CREATE TABLE sessions (id TEXT)")
+    other = tmp_path / "other.db"
+    assert not looks_like_pi_sqlite(other.read_bytes(), str(other))
+    with pytest.raises(UnreadableFile, match="holds no session"):
+        read_lines(PiSqliteReader("s"), list(gather_pi_sqlite(Made(tmp_path / "none.sqlite").path)))
