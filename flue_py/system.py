@@ -6,16 +6,19 @@ import errno
 import gc
 import os
 import stat
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from functools import wraps
+from importlib import import_module
+from io import SEEK_SET, BufferedReader, RawIOBase
 from os.path import expanduser, normpath
 from pathlib import Path, PurePath
 from threading import Lock
 from types import TracebackType
-from typing import BinaryIO, Generic, ParamSpec, TypeVar
+from typing import Any, BinaryIO, Generic, ParamSpec, TypeVar
 
-from flue_py.errors import InvalidArgument, shown
+from flue_py.errors import InvalidArgument, MissingExtra, shown
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Holding the cycle collector off while thousands of rows or messages become objects, none of which is a cycle.
@@ -174,3 +177,61 @@ def read_beginning(path: Path, most: int) -> bytes | None:
         return None
     with opened:
         return opened.read(most)
+
+
+ZSTD = b"\x28\xb5\x2f\xfd"
+"""How a file begins that is packed with zstd."""
+
+
+def unpacked(file: BinaryIO) -> BinaryIO:
+    """Return a file, at its beginning; one that is packed with zstd is read unpacked, in little memory.
+
+    Raises `MissingExtra`, and OSError, as reading does where the packed bytes are damaged.
+    """
+    is_packed = file.read(len(ZSTD)) == ZSTD
+    file.seek(0)
+    return BufferedReader(_Unpacked(file)) if is_packed else file
+
+
+class _Unpacked(RawIOBase):
+    """The bytes of a packed file; going back begins anew."""
+
+    def __init__(self, packed: BinaryIO) -> None:
+        self.name = packed.name
+        try:
+            self._zstd: Any = import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+        except ImportError as error:
+            packed.close()
+            raise MissingExtra("zstd", f"{self.name}: reading packed files") from error
+        self._packed = packed
+        self._file: Any = self._zstd.ZstdFile(packed)
+
+    @contextmanager
+    def _checked(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, self._zstd.ZstdError) as error:
+            raise OSError(f"its packed bytes are damaged ({error})") from error
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._packed.fileno()
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any kind of buffer
+        with self._checked():
+            return int(self._file.readinto(buffer))
+
+    def seek(self, offset: int, whence: int = SEEK_SET, /) -> int:
+        with self._checked():
+            return int(self._file.seek(offset, whence))
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+            self._packed.close()
+        super().close()

@@ -45,7 +45,7 @@ from flue_py.providers.openai_responses import (
     token_counts,
     total_usage,
 )
-from flue_py.system import open_if_plain
+from flue_py.system import ZSTD, open_if_plain, unpacked
 
 # The rows of a Codex rollout: how a file of them begins, and the values in their envelopes.
 
@@ -68,9 +68,14 @@ USAGE_RECORD = "token_usage_record"
 _KNOWN_TYPES = frozenset({*_CLOSING_TYPES, "response_item", "event_msg", "world_state", USAGE_RECORD})
 _KNOWN_ITEMS = frozenset({"ghost_snapshot", "compaction", "compaction_summary", "context_compaction"})
 
+PACKED = ".jsonl.zst"
+"""How the names of rollouts end that Codex has packed: those that were not written to for a week."""
+
 
 def looks_like_codex(first_bytes: bytes, path: str) -> bool:
     """Return whether a file begins like a Codex rollout, of today or from before rows had envelopes."""
+    if first_bytes.startswith(ZSTD):
+        return path.endswith(PACKED)
     has_header = False
     for raw in kit.first_rows(first_bytes):
         row = kit.decode_row(2, raw, kit.Notes())
@@ -147,7 +152,9 @@ def _kind(payload: JsonObject) -> str:
 
 def segment_of(name: str, thread: str) -> str:
     """Return the segment of its thread that a file has, by its name; "" for the file that the thread began with."""
-    return name.removesuffix(".jsonl").rpartition(f"-{thread}_")[2] if f"-{thread}_" in name else ""
+    return (
+        name.removesuffix(".zst").removesuffix(".jsonl").rpartition(f"-{thread}_")[2] if f"-{thread}_" in name else ""
+    )
 
 
 def task_of(meta: JsonObject) -> kit.TaskOf | None:
@@ -848,7 +855,7 @@ def _metadata(imported: JsonObject, payload: JsonObject, parent: kit.TaskOf | No
 _LONGEST_NAME = 1_000
 _MOST_FILES = 1_000
 _ROOTS = ("sessions", "archived_sessions")
-_ROLLOUT = re.compile(r"rollout-.*\.jsonl")
+_ROLLOUT = re.compile(r"rollout-.*\.jsonl(\.zst)?")
 _THREAD = re.compile(r"rollout-[\dT-]{19}-([0-9a-f-]{36})[_.]")
 
 
@@ -889,7 +896,7 @@ def read_before(path: Path, reader: CodexReader, lines: Lines) -> Iterator[None]
     for piece in reversed(pieces):
         is_own, segment = piece.thread == own.thread, segment_of(piece.path.name, piece.thread)
         place = segment if is_own else f" {piece.thread} {segment}"
-        with open(piece.path, "rb") as file:
+        with unpacked(open(piece.path, "rb")) as file:
             for number, line in lines(file):
                 if piece.end is not None and file.tell() > piece.end:
                     break
@@ -923,7 +930,7 @@ def _end(path: Path, base: JsonObject, lines: Lines) -> int | None:
     if type(end) is int or type(ordinal) is not int:
         return end if type(end) is int else None
     before = 0
-    with open(path, "rb") as file:
+    with unpacked(open(path, "rb")) as file:
         for _, line in lines(file):
             number = re.search(rb'"ordinal": ?(\d+)', line[:200])
             if number is not None and int(number[1]) >= ordinal:
@@ -936,8 +943,8 @@ def _piece(path: Path, lines: Lines) -> _Piece | None:
     file = open_if_plain(path)
     if file is None:
         return None
-    with file:
-        first = next(lines(file), (1, b""))[1]
+    with unpacked(file) as rows:
+        first = next(lines(rows), (1, b""))[1]
     row = read_codex_row(1, first, kit.Notes(), is_first=True)
     if row is None or row.type != "session_meta":
         return None
@@ -947,7 +954,7 @@ def _piece(path: Path, lines: Lines) -> _Piece | None:
 
 def _find(path: Path, name: str) -> Path | None:
     """Return the file of a rollout, in the folder of another or where Codex keeps such files."""
-    endings = (f"-{name}.jsonl", f"_{name}.jsonl")
+    endings = tuple(f"{sign}{name}{suffix}" for sign in "-_" for suffix in (".jsonl", PACKED))
     home = _home(path)
     roots = [path.parent, *((home / root for root in _ROOTS) if home is not None else ())]
     for root in roots:

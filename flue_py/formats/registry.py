@@ -61,10 +61,6 @@ OTHERS = (
     Program("Antigravity", ("~/.gemini/antigravity*/conversations/*",)),
     Program("Codebuff", ("~/.config/manicode/projects/*/chats/*/chat-messages.json",)),
     Program(
-        "Codex (compressed rollouts)",
-        _in(("~/.codex",), "sessions/**/*.jsonl.zst", "archived_sessions/*.jsonl.zst"),
-    ),
-    Program(
         "Continue",
         ("~/.continue/sessions/*-*.json",),
         rb'\s*\{\s*"sessionId"[^{}\[\]]{0,2000}"workspaceDirectory"',
@@ -324,6 +320,7 @@ _PROGRAMS = (
     _resumed(_ours("claude-code", "claude_code", places=("~/.claude/projects",))),
     replace(
         _resumed(_ours("codex", "codex", places=_CODEX_PLACES, before="read_before", beside="name_beside")),
+        suffixes=(".jsonl", ".jsonl.zst"),
         is_chained=True,
     ),
     _ours("amp", "amp", None, _JSON, _in(_DATA, "amp/threads")),

@@ -20,7 +20,7 @@ from flue_py.core.sessions import (
 from flue_py.errors import FlueError, InvalidArgument, UnreadableFile, shown
 from flue_py.formats import registry
 from flue_py.formats.kit import ParseReport, Reader, SessionPart
-from flue_py.system import collector_held, in_full, open_if_plain
+from flue_py.system import ZSTD, collector_held, in_full, open_if_plain, unpacked
 
 # Opening a file that somebody else has made, and refusing pipes and devices, which may have no end.
 
@@ -128,6 +128,10 @@ class ImportSource:
             first = self._file.read(_FIRST_BYTES)
             self._file.seek(0)
             self._format = self._recognized(first)
+            if first.startswith(ZSTD):
+                self._file = unpacked(self._file)
+                self.size = self._file.seek(0, os.SEEK_END)
+                self._file.seek(0)
             self.beside = self._format.said_beside(self.path)
             self._reader = self._make_reader(self._format)
             lines = self._document if self._reader.needs_whole else self._numbered_lines
@@ -280,7 +284,7 @@ class ImportSource:
         if count > self.size:
             return None
         digest = blake2b(digest_size=16)
-        with open_plain(self.path) as file:
+        with unpacked(open_plain(self.path)) as file:
             while count > 0 and (some := file.read(min(count, 1 << 20))):
                 digest.update(some)
                 count -= len(some)
