@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 
@@ -47,16 +46,3 @@ def test_every_format_is_on_the_page() -> None:
         text = (docs / index).read_text(encoding="utf-8")
         unlinked = [name for name in pages if name not in ("README.md", "bundle.md") and f"formats/{name}" not in text]
         assert unlinked == [], f"link docs/formats/{unlinked} from docs/{index}"
-
-
-def test_no_module_imports_a_private_name_of_another() -> None:
-    # ruff's SLF001 sees `module._name`, but not `from module import _name`.
-    found = [
-        f"{path.relative_to(PACKAGE)}:{node.lineno}: {alias.name}"
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_bytes()))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "flue_py"
-        for alias in node.names
-        if re.match("_(?!_)", alias.name)
-    ]
-    assert found == []

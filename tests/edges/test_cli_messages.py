@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
-import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -152,23 +149,3 @@ def test_errors_name_commands(flue: Flue) -> None:
     again = flue.run("fork", session, "--key", "k") and flue.run("fork", session, "--key", "k", code=6)
     assert "mode=" not in again.stderr
     assert in_commands("run verify() to find it") == "run flue-py verify to find it"
-
-
-def raised_texts() -> Iterator[str]:
-    """Yield the literal text of every message that the package raises."""
-    for path in PACKAGE.rglob("*.py"):
-        if "testing" in path.parts:
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            is_message = isinstance(node, ast.Raise) or (
-                isinstance(node, ast.Call) and ast.unparse(node.func) == "super().__init__"
-            )
-            if is_message:
-                found = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
-                yield " ".join(each for each in found if isinstance(each, str))
-
-
-def test_no_message_of_the_library_keeps_a_call_of_python() -> None:
-    texts = [in_commands(text) for text in raised_texts()]
-    assert len(texts) > 300
-    assert [text for text in texts if re.search(r"\w\(\)|mode='|on_conflict=", text)] == []

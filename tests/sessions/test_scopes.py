@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from inspect import isawaitable
-from pathlib import Path
 
-import click
 import pytest
 
 import flue_py
-from flue_py.cli import main
 from flue_py.db.backend import Backend
 from flue_py.runtime.housekeeping import find_older, find_prunable
 from tests.samples import store_snapshot
@@ -21,40 +17,6 @@ pytestmark = pytest.mark.anyio
 
 OF_THE_WHOLE_STORE = {"backend", "limits", "info", "verify", "backup", "reprice", "close"}
 """What `Store.in_scope` says that it does not narrow."""
-
-
-def _functions() -> Iterator[tuple[str, str, ast.expr | None]]:
-    """Yield file, name, and default of each parameter ``scope`` that may be left out."""
-    package = Path(flue_py.__file__).parent
-    for path in sorted(package.rglob("*.py")):
-        where = path.relative_to(package).as_posix()
-        if where.startswith(("db/", "core/")):
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                asked = node.args
-                for arg, default in zip(asked.kwonlyargs, asked.kw_defaults, strict=True):
-                    if arg.arg == "scope" and default is not None:
-                        yield where, node.name, default
-
-
-def _commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Parameter]]:
-    for name in group.list_commands(click.Context(group)):
-        found = group.get_command(click.Context(group), name)
-        if isinstance(found, click.Group):
-            yield from _commands(found, f"{path} {name}")
-        elif found is not None:
-            yield from ((f"{path} {name}", param) for param in found.params if param.name == "scope")
-
-
-def test_every_call_and_command_leaves_the_scope_to_the_store() -> None:
-    functions = list(_functions())
-    assert len(functions) > 25
-    assert [each for each in functions if not (isinstance(each[2], ast.Constant) and each[2].value is None)] == []
-    commands = list(_commands(main))
-    assert len(commands) > 12
-    left_out = [(path, param.get_default(click.Context(main), call=False)) for path, param in commands]
-    assert [each for each in left_out if isinstance(each[1], str)] == []
 
 
 async def test_a_store_of_a_scope_reaches_nothing_of_others(store: flue_py.Store) -> None:
