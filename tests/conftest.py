@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -205,7 +206,7 @@ def _is_left_to_thorough(item: pytest.Item) -> bool:
     if marker is None:
         return False
     variant = item.callspec.id if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ""
-    return not any(name in variant for name in marker.kwargs.get("but", ()))
+    return not any(re.search(rf"(^|-){re.escape(name)}", variant) for name in marker.kwargs.get("but", ()))
 
 
 @pytest.fixture(scope="session")

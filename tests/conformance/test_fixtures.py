@@ -179,13 +179,13 @@ async def test_an_op_that_is_not_known_is_a_failure() -> None:
 
 
 @pytest.mark.anyio
-@inputs("function", sorted(CALLS))
-async def test_a_changed_answer_of_any_call_is_a_failure(function: str) -> None:
+async def test_a_changed_answer_of_any_call_is_a_failure() -> None:
     cases = [case for path in FILES for case in read_fixture(path)["cases"] if "ops" not in case and "root" not in case]
-    case = next(case for case in cases if case.get("fn", "prepare_compaction") == function and case["expect"])
-    tampered = {**case, "expect": changed(case["expect"])}
-    assert (await run_cases("calls", [case])).passed == [case["name"]]
-    assert list((await run_cases("calls", [tampered])).failed) == [case["name"]]
+    for function in sorted(CALLS):
+        case = next(case for case in cases if case.get("fn", "prepare_compaction") == function and case["expect"])
+        tampered = {**case, "expect": changed(case["expect"])}
+        assert (await run_cases("calls", [case])).passed == [case["name"]], function
+        assert list((await run_cases("calls", [tampered])).failed) == [case["name"]], function
 
 
 @pytest.mark.anyio

@@ -185,29 +185,26 @@ class AtomicContract:
         assert [link.child_id for link in await backend.task_links("new")] == ["fork"]
         assert [line.revision for line in await backend.read_log("first", before=None, limit=9)] == [3, 2, 1]
 
-    @pytest.mark.parametrize("wrong", WRONG)
-    @pytest.mark.parametrize("place", [0, 3, 5])
-    async def test_what_one_operation_raises_undoes_all_and_names_it(
-        self, backend: Backend, wrong: str, place: int
-    ) -> None:
+    async def test_what_one_operation_raises_undoes_all_and_names_it(self, backend: Backend) -> None:
         for session_id in ("one", "two", "gone"):
             await backend.create_session(NewSession(id=session_id))
         await backend.append("one", [placed(user(), "a"), NewEntry.custom("note", 1, id="note")])
-        error, operation = WRONG[wrong]
-        operations: list[Operation] = [
+        refusals, right = Refusals(backend), (
             DeleteTree("gone"),
             say("one", "n1"),
             ForkSession("one", "n1", NewSession(id="forked")),
             UpdateSession("two", title="changed", metadata_text='{"n":1}'),
             say("forked", "n2"),
-        ]
-        operations.insert(0 if place == 0 and wrong != "deleted in the batch" else max(place, 1), operation)
-        number = operations.index(operation)
-        async with refused(backend, error) as caught:
-            await backend.atomic(operations)
-        assert caught.value.operation == number
-        (told,) = caught.value.__notes__
-        assert told.startswith(f"operation {number + 1} of 6: ")
+        )  # fmt: skip
+        for wrong, (error, operation) in WRONG.items():
+            for place in (0 if wrong != "deleted in the batch" else 1, 3, 5):
+                operations: list[Operation] = [*right[:place], operation, *right[place:]]
+                async with refusals.refused(error) as caught:
+                    await backend.atomic(operations)
+                assert caught.value.operation == place, wrong
+                (told,) = caught.value.__notes__
+                assert told.startswith(f"operation {place + 1} of 6: "), wrong
+        await backend.atomic(right)
 
     async def test_nothing_to_do_does_nothing(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))

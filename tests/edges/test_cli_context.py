@@ -12,6 +12,7 @@ from flue_py import sync
 from flue_py.context.settings import context_schema
 from flue_py.core.json import JsonObject, JsonValue
 from tests.edges.cli_runs import Flue
+from tests.tables import inputs
 
 SETTINGS = {
     "epoch_tokens": 0,
@@ -24,6 +25,12 @@ SETTINGS = {
 def flue(tmp_path: Path) -> Flue:
     (tmp_path / "agents.json").write_text(json.dumps(SETTINGS), encoding="utf-8")
     return Flue(tmp_path)
+
+
+@pytest.fixture
+def real(flue: Flue) -> str:
+    """The id of a real session, which is imported once for all rows of a table."""
+    return flue.import_real()
 
 
 def test_what_an_agent_is_sent_is_explained_by_step_and_by_entry(flue: Flue, tmp_path: Path) -> None:
@@ -117,7 +124,7 @@ def test_the_schema_needs_no_session(flue: Flue) -> None:
     assert flue.json("context", "--schema") == context_schema()
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("text", "problem"),
     [
         ('{"window": {"max_turn_age": -1}}', "window.max_turn_age"),
@@ -128,16 +135,15 @@ def test_the_schema_needs_no_session(flue: Flue) -> None:
         (None, "No such file"),
     ],
 )
-def test_wrong_settings_are_named(flue: Flue, tmp_path: Path, text: str | None, problem: str) -> None:
-    session = flue.import_real()
+def test_wrong_settings_are_named(flue: Flue, real: str, tmp_path: Path, text: str | None, problem: str) -> None:
     file = tmp_path / "wrong.json"
     if text is not None:
         file.write_bytes(text.encode(errors="surrogateescape"))
-    said = flue.run("context", session, "--explain", "--settings", str(file), code=1).stderr
+    said = flue.run("context", real, "--explain", "--settings", str(file), code=1).stderr
     assert problem in said
 
 
-@pytest.mark.parametrize(
+@inputs(
     "given",
     [
         ["--agent", "A"],
@@ -189,7 +195,7 @@ def test_reasoning_is_whole_beside_what_it_was_produced_under(flue: Flue, beside
     assert "tools" not in flue.json("context", session.id, "--target", "anthropic")
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("option", "data", "problem"),
     [
         ("--system", b"\xff", "it is no text in UTF-8"),
@@ -205,22 +211,20 @@ def test_reasoning_is_whole_beside_what_it_was_produced_under(flue: Flue, beside
     ],
 )
 def test_wrong_files_of_what_stands_beside_are_named(
-    flue: Flue, tmp_path: Path, option: str, data: bytes | None, problem: str
+    flue: Flue, real: str, tmp_path: Path, option: str, data: bytes | None, problem: str
 ) -> None:
-    session = flue.import_real()
     file = tmp_path / "wrong"
     if data is not None:
         file.write_bytes(data)
-    said = flue.run("context", session, "--explain", option, str(file), code=1).stderr
+    said = flue.run("context", real, "--explain", option, str(file), code=1).stderr
     assert problem in " ".join(said.split())
     assert f"{option} {file}" in "".join(said.split("\n"))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
-@pytest.mark.parametrize("option", ["--settings", "--system", "--tools"])
-def test_a_pipe_and_a_folder_are_refused_and_not_waited_for(flue: Flue, tmp_path: Path, option: str) -> None:
-    session = flue.import_real()
+@inputs("option", ["--settings", "--system", "--tools"])
+def test_a_pipe_and_a_folder_are_refused_and_not_waited_for(flue: Flue, real: str, tmp_path: Path, option: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name, problem in {"pipe": "it is a pipe or a device", "": "Is a directory"}.items():
-        said = flue.run("context", session, "--explain", option, str(tmp_path / name), code=1).stderr
+        said = flue.run("context", real, "--explain", option, str(tmp_path / name), code=1).stderr
         assert problem in " ".join(said.split())

@@ -1,27 +1,21 @@
-"""The commands that a script writes with: new, append, task, compact; their exit codes, and a loop in a shell."""
+"""The commands that a script writes with: new, append, task, compact; and their exit codes."""
 
 from __future__ import annotations
 
 import json
-import os
 import stat
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import flue_py
 from flue_py import errors
 from flue_py.cli import command as given
 from flue_py.cli import compact, main
 from flue_py.cli.main import BAD_INPUT, BUSY, CHANGED, FAILED, NOT_FOUND, REFUSED, TAKEN, exit_code_of
-from tests.docs.pages import ROOT, blocks_of
 from tests.edges.cli_runs import COMMAND, Flue, runner
 from tests.postgres import NewDatabase
-
-PAGE = "docs/how-to/write-from-the-shell.md"
 
 ANSWERS: dict[str, Any] = {
     "ours": {"role": "assistant", "content": "Well."},
@@ -271,35 +265,3 @@ def test_many_processes_make_one_session_and_append_each_its_own(flue: Flue) -> 
     ids = [process.communicate(timeout=60)[0].strip() for process in writers]
     assert {entry["id"] for entry in flue.json("show", "talk", "--path")} == set(ids)
     verified(flue)
-
-
-def test_the_loop_of_the_page_runs_in_a_shell(tmp_path: Path) -> None:
-    files = {block.file: block.text for block in blocks_of(PAGE, (ROOT / PAGE).read_text("utf-8")) if block.file}
-    for name, text in files.items():
-        (tmp_path / name).write_text(text + "\n")
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    for name, words in {"flue-py": COMMAND, "python": [sys.executable]}.items():
-        file = programs / name
-        file.write_text("#!/bin/sh\nexec " + " ".join(f"'{word}'" for word in quoted(words)) + ' "$@"\n')
-        file.chmod(0o755)
-    database = tmp_path / "sessions.db"
-    env = {"PATH": f"{programs}:{os.defpath}", "FLUE_PY_DB": str(database), "HOME": str(tmp_path)}
-    done = subprocess.run(
-        ["sh", "agent.sh", "triage", "Why is the build red?"],
-        cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == [
-        "(somebody wrote meanwhile: asking again)",
-        "test_login times out, on Linux.",
-    ]
-    with flue_py.sync.open(database) as store:
-        path = store.open_session("triage").get_active_path()
-        assert [entry.role for entry in path] == ["user", "user", "assistant", "toolResult", "assistant"]
-        assert store.verify().problems == []
-    assert stat.S_IMODE(database.stat().st_mode) == 0o600
-
-
-def quoted(words: list[str]) -> list[str]:
-    return [word.replace("'", "'\\''") for word in words]

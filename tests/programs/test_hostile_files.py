@@ -15,6 +15,7 @@ import flue_py
 from flue_py.errors import FlueError
 from flue_py.formats.registry import FORMATS
 from flue_py.transfer.source import WatchedFolders
+from tests.effort import examples
 from tests.programs.test_one_home import home_of_all
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +24,7 @@ ODD: tuple[Any, ...] = (
     None, 0, -1, 2.5, 1e308, True, "", "x", "\0", "2026-01-01T00:00:00Z", [], {}, [[]], [None], {"type": None},
     {"type": "text", "text": 5}, [{"type": 5}], "a" * 5000, 10**30, {"role": "user", "content": {}},
 )  # fmt: skip
-CHANGES = 40
+CHANGES = examples(40).max_examples
 """How many values are changed, for each program, each in a file of its own."""
 
 

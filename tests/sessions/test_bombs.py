@@ -217,6 +217,7 @@ async def test_a_bundle_is_read_by_limits_of_its_own_where_some_are_given(tmp_pa
         assert (await flue_py.read_bundle(store, path, limits=flue_py.Limits())).trees_added == 1
 
 
+@pytest.mark.thorough(but=["auto", "unbundle", "pi", "opencode"])
 @pytest.mark.parametrize("how", ["auto", "unbundle", *format_names()])
 def test_a_device_without_an_end_is_refused(read_elsewhere: Reading, how: str) -> None:
     told = read_elsewhere(how, "/dev/zero")
