@@ -8,6 +8,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -36,11 +37,18 @@ _TOKENS = {"input": "prompt", "output": "candidates", "cached": "cachedContent",
 _READ = ("id", "type", "timestamp", "content", "thoughts", "toolCalls", "tokens", "model")
 
 
+_SAVED = re.compile(rb'\s*(\{\s*"history"\s*:\s*)?\[\s*\{\s*"(?:role"\s*:\s*"(?:user|model)"\s*,\s*"parts"|parts")\s*:')
+"""The beginning of a saved chat; without the group it is the plain list that older versions wrote."""
+_CHECKPOINT = "checkpoint-"
+
+
 def looks_like_gemini_cli(head: bytes, path_name: str = "") -> bool:
-    """Return whether the beginning of a file may be a session of Gemini CLI."""
+    """Return whether the beginning of a file may be a session of Gemini CLI, or a saved chat."""
+    start, path = head.removeprefix(b"\xef\xbb\xbf"), path_name.replace("\\", "/")
+    saved = _SAVED.match(start)
+    is_saved = saved is not None and (saved[1] is not None or path.rpartition("/")[2].startswith(_CHECKPOINT))
     # Qwen Code began with such files.
-    is_one = re.match(rb'\s*\{[^{}\[\]]{0,400}"projectHash"', head.removeprefix(b"\xef\xbb\xbf"))
-    return is_one is not None and "/.qwen/" not in path_name.replace("\\", "/")
+    return (is_saved or re.match(rb'\s*\{[^{}\[\]]{0,400}"projectHash"', start) is not None) and "/.qwen/" not in path
 
 
 class _Unit(Frozen):
@@ -227,6 +235,9 @@ class GeminiCliReader(kit.RowReader):
 
     def feed(self, number: int, raw: bytes) -> None:
         """Read the file. Raises `UnreadableFile` if it is not of this format."""
+        if _SAVED.match(raw.removeprefix(b"\xef\xbb\xbf")):
+            self._read_saved(raw)
+            return
         reading = Conversation(self._notes)
         for line, row in self._rows(raw):
             reading.read(line, row)
@@ -261,6 +272,28 @@ class GeminiCliReader(kit.RowReader):
         self._part = replace(kit.whole_session(parsed), began=tree.began)
         self.ready = len(parsed.entries)
 
+    def _read_saved(self, raw: bytes) -> None:
+        """Read a saved chat: the contents that were sent, without ids, times and usage."""
+        notes = self._notes = kit.Notes("item")
+        items = kit.read_items(raw, notes, self._name, ("history",))
+        chain = kit.Chain(kit.list_session_id(FORMAT, f"{self.folder}/{self._name}", items), notes)
+        answered: set[JsonValue] = set()
+        for item in items.items:
+            for message, extra in messages_from_gemini(item.value):
+                call = message.get("toolCallId")
+                if isinstance(call, str) and call in answered:
+                    notes.left_out["repeats a result"] += 1
+                    continue
+                answered.add(call if isinstance(call, str) else None)
+                entry, more = kit.message_entry(message, item.value, item.index, notes)
+                chain.add(entry, item.index, beside={**extra, **more})
+        about: JsonObject = {"document": items.beside} if items.beside else {}
+        new = kit.imported_session(chain.session_id, FORMAT, self._name, about, notes, cwd=kit.one_text(self.folder))
+        tag = kit.one_text(unquote(self._name.removesuffix(".json").removeprefix(_CHECKPOINT)))
+        if chain.entries:
+            self._part = kit.whole_session(replace(chain.parsed(FORMAT, "1", new), name=tag or None))
+            self.ready = len(chain.entries)
+
     def _rows(self, raw: bytes) -> Iterable[tuple[int, JsonObject]]:
         with suppress(UnreadableFile):
             trial = kit.Notes("item")
@@ -290,6 +323,7 @@ def read_place(path: Path, reader: GeminiCliReader, lines: object) -> Iterator[N
     """Tell a reader the folder that was worked in, and for a sub-agent the session that called it. Yields no rows."""
     if path.parent.parent.name == "chats":
         reader.parent = path.parent.name
-    root = path.parents[2 if reader.parent else 1] / ".project_root" if len(path.parents) > 2 else path
+    above = 2 if reader.parent else 1 if path.parent.name == "chats" else 0
+    root = path.parents[above] / ".project_root" if len(path.parents) > 2 else path
     reader.folder = kit.one_text((read_beside(root) or b"").decode(errors="replace").strip()) if root != path else None
     return iter(())

@@ -75,7 +75,6 @@ OTHERS = (
             *_in(("~/.config", *_DATA), "Cursor/User/globalStorage/state.vscdb"),
         ),
     ),
-    Program("Gemini CLI (saved chats)", ("~/.gemini/tmp/*/checkpoint-*.json",)),
     Program("Goose", _in((*_DATA, "~/.config"), "goose/sessions/*.db", "goose/sessions/*.jsonl")),
     Program("Grok CLI", ("~/.grok/sessions/**/*.jsonl",)),
     Program("Hermes", ("~/.hermes/state.db", "~/.hermes/sessions/*.json*")),

@@ -440,6 +440,63 @@ def test_the_beginning_of_a_file_tells_it_from_others(head: bytes, is_one: bool)
     assert looks_like_gemini_cli(head) is is_one
 
 
+SAVED = [
+    {"role": "user", "parts": [{"text": "What is in a?"}]},
+    {"role": "model", "parts": [{"text": "Reading."}, {**call("c1"), "thoughtSignature": "x"}]},
+    {"role": "user", "parts": [result("c1"), result("c1")]},
+    {"role": "model", "parts": [{"text": "AAA."}]},
+]
+
+
+@inputs(
+    ("value", "name", "is_one"),
+    [
+        ({"history": SAVED, "authType": "oauth"}, "checkpoint-a.json", True),
+        ({"history": SAVED}, "elsewhere.json", True),
+        ({"history": [{"parts": [], "role": "user"}]}, "checkpoint-a.json", True),
+        (SAVED, "/home/me/.gemini/tmp/p/checkpoint-a.json", True),
+        (SAVED, "contents.json", False),
+        ({"history": SAVED}, "/home/me/.qwen/tmp/p/checkpoint-a.json", False),
+        ({"history": [{"type": "user", "text": "hi"}]}, "checkpoint-a.json", False),
+        ({"history": []}, "checkpoint-a.json", False),
+    ],
+)
+def test_a_saved_chat_is_told_from_other_lists(value: Any, name: str, is_one: bool) -> None:
+    assert looks_like_gemini_cli(json.dumps(value, indent=2).encode(), name) is is_one
+
+
+async def test_a_saved_chat_is_a_session_of_its_own_that_costs_nothing(tmp_path: Path) -> None:
+    folder = unpack(REAL, tmp_path)
+    (file,) = folder.rglob("checkpoint-*.json")
+    history = json.loads(file.read_bytes())["history"]
+    async with flue_py.open(":memory:") as store:
+        report = await import_file(store, file)
+        assert (report.format, report.skipped, report.repaired) == ("gemini-cli", (), ())
+        assert report.left_out == {"repeats a result": 2}
+        session = await store.find_session(report.session_id)
+        assert (session.title, session.info.cwd, session.info.spent_tokens) == ("saved", "/tmp/gemini-made/work", 0)
+        request = await session.request("gemini", settings={})
+        history[2]["parts"] = history[2]["parts"][:2]
+        assert parts_sent(request.messages) == [*parts_sent(history), ("user", "(continue)")]
+        assert (await import_file(store, file)).added == 0
+
+
+async def test_a_tag_that_is_saved_again_goes_on_and_keeps_what_was_taken_back(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoint-my%2Ftag.json"
+    async with flue_py.open(":memory:") as store:
+        for contents in (SAVED[:2], SAVED, [*SAVED[:3], {"role": "model", "parts": [{"text": "BBB."}]}]):
+            file.write_text(json.dumps({"history": contents}))
+            report = await import_file(store, file)
+        session = await store.find_session(report.session_id)
+        assert (session.title, len(await session.get_tree())) == ("my/tag", 5)
+        assert [message["content"] for message in await session.build_context()][-1] == [
+            {"type": "text", "text": "BBB."}
+        ]
+        file.write_text(json.dumps([{"role": "user", "parts": [{"text": "Something else."}]}]))
+        assert (await import_file(store, file)).session_id != session.id
+        assert (await store.verify()).problems == []
+
+
 VALUES = st.recursive(
     st.none()
     | st.booleans()
@@ -474,6 +531,15 @@ def test_no_value_in_a_row_is_fatal(rows: list[Any]) -> None:
         assert (entry.parent_id in seen, entry.id in seen) == (True, False)
         seen.add(entry.id)
     assert set(part.leaves) <= seen
+
+
+@given(st.lists(st.fixed_dictionaries({}, optional={"role": VALUES, "parts": st.lists(VALUES) | VALUES}) | VALUES))
+@examples(50)
+def test_no_value_in_a_saved_chat_is_fatal(contents: list[Any]) -> None:
+    data = json.dumps({"history": [SAVED[0], *contents]}).encode()
+    (part,) = read_lines(GeminiCliReader("checkpoint-a.json"), [data])
+    check_imported_session(part.session)
+    checked_imported_entries(part.entries)
 
 
 @inputs(
