@@ -42,7 +42,7 @@ from flue_py.transfer.export import (
     write_transcript,
 )
 from flue_py.transfer.export import transcript as transcript_of
-from flue_py.transfer.imports import ImportedFiles, ImportReport, import_source
+from flue_py.transfer.imports import FollowedFiles, ImportedFiles, ImportReport, import_source
 from flue_py.transfer.source import AUTO, ImportSource, WatchedFolders, find_files, usual_places
 
 if TYPE_CHECKING:
@@ -634,6 +634,7 @@ async def _watch(
 ) -> None:
     """Import what changes, adding to ``reports``, until Ctrl-C."""
     waiting: set[Path] = {Path(report.file) for report in reports if report.held_back}
+    followed = FollowedFiles(store, wanted, scope, again=again)
     while True:
         sleep(_REST_SECONDS)  # noqa: ASYNC251 - nothing else is to be done meanwhile
         changed = {file for path in folders.changed() for file in folders.sessions_of(path, wanted)}
@@ -641,9 +642,7 @@ async def _watch(
             is_resting = file not in changed
             waiting.discard(file)
             try:
-                with ImportSource(file, wanted, take_all=is_resting) as source:
-                    source.start()
-                    report = await import_source(store, source, scope=scope, again=again)
+                report = await followed.catch_up(file, take_all=is_resting)
             except FixTheCall as error:
                 cli.tell(f"Error: {in_commands(str(error))}")
                 continue

@@ -997,6 +997,10 @@ class Draft(Struct, kw_only=True):
 _GAIN = tuple(name for name in Draft.__struct_fields__ if name != "is_new")
 
 
+class ReadAgain(Exception):
+    """A row changes the place of rows before it: the file has to be read from its start."""
+
+
 class Reader(Protocol):
     """Reads one file."""
 
@@ -1011,7 +1015,7 @@ class Reader(Protocol):
         """How many entries can be taken, about."""
 
     def scan(self, number: int, raw: bytes) -> None:
-        """Look at a line (``number`` counts from 1), before any line is read."""
+        """Look at a line (``number`` counts from 1), before it and those behind it are read. Raises `ReadAgain`."""
 
     def feed(self, number: int, raw: bytes) -> None:
         """Read a line. Raises `UnreadableFile` if the file is not of this format; nothing was returned before that."""

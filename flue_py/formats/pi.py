@@ -472,6 +472,8 @@ class PiReader(kit.RowReader):
 
         self._announced = kit.IdTable()
         self._known = kit.IdTable()
+        self._missed = kit.IdTable()
+        """Entries that rows name, and that are not in the file."""
         self._first_lines: dict[str, int] = {}
         """The line of the first row of each id that occurs more than once."""
 
@@ -504,6 +506,8 @@ class PiReader(kit.RowReader):
             name = row.get("id")
             if row.get("type") == "session" or not kit.is_name(name):
                 return
+        if self._file is not None and (self._announced.get(name), self._missed.get(name)) != (None, None):
+            raise kit.ReadAgain
         if self._announced.get(name) is not None:
             self._first_lines[name] = 0
         self._announced.put(name)
@@ -607,7 +611,10 @@ class PiReader(kit.RowReader):
     def _may_come(self, entry_id: str) -> bool:
         """Return whether an entry that was not returned may still be."""
         state = self._known.get(entry_id)
-        return state == _WAITING or (state is None and self._announced.get(entry_id) is not None)
+        if state is None and self._announced.get(entry_id) is None:
+            self._missed.put(entry_id)
+            return False
+        return state in (_WAITING, None)
 
     def _make_root(self, row: kit.Row, why: str) -> None:
         row.lost_parent, row.parent = row.parent, None

@@ -21,14 +21,14 @@ from flue_py.core.ledger import CallId, CallRow, call_row, is_part_of
 from flue_py.core.sessions import IMPORTED_FILES, DocumentName, NewDocument, SessionInfo, check_new_name, scope_meant
 from flue_py.core.usage import TOO_LARGE, CallDifference, PaidCall, SumTooLarge
 from flue_py.errors import CallConflict, EntryNotFound, FlueError, SessionExists, UnreadableFile, shown
-from flue_py.formats.kit import LineNote, SessionPart, TaskOf
+from flue_py.formats.kit import LineNote, Recent, SessionPart, TaskOf
 from flue_py.formats.registry import OURS, find_format
 from flue_py.providers.base import fields_of, listed, only
 from flue_py.sessions.handle import checked_flag, checked_function, checked_metadata, checked_path, listed_sessions
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.sessions.write import oddities_of
-from flue_py.transfer.source import AUTO, ImportSource, checked_format, open_plain, stated
+from flue_py.transfer.source import AUTO, Bookmark, ImportSource, checked_format, open_plain, stated, stated_at
 
 # What an import did, file by file and session by session.
 
@@ -339,6 +339,12 @@ class Target(Struct):
         """Whether another file, from which on the session took another way, was imported before."""
         return any(name > self.segment for name in self._segments())
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether the leaf is where the file has it, and nothing of the session is kept from it."""
+        is_odd = self.leaf_kept or self.is_older_copy or self.is_superseded or self.oddities or self.instead
+        return not is_odd and self.newest == self.session.leaf_id
+
     async def remember_end(self, source: ImportSource) -> None:
         """Note how far the file was read, and where that left the leaf; not of an older copy."""
         if self.is_older_copy:
@@ -636,16 +642,7 @@ async def import_source(
     progress: Progress | None = None,
 ) -> ImportReport:
     """Import a file that was started, as `import_file` does."""
-    work = _FileImport(store, scope_meant(store.scope, scope) or "", source, again=again)
-    # While one batch is stored, the next one is read.
-    async with aclosing(store.backend.waiting.ahead(partial(_next_batch, source))) as batches:
-        async for batch, done in batches:
-            for part in batch:
-                await work.add(part)
-            if progress is not None:
-                progress(done, source.size)
-    await work.finish()
-    return work.report()
+    return await _FileImport(store, scope_meant(store.scope, scope) or "", source, again=again).run(progress)
 
 
 def _next_batch(source: ImportSource) -> tuple[list[SessionPart], int] | None:
@@ -674,6 +671,18 @@ class _FileImport:
         self._payers: set[str] = set()
         self._repeated: list[PaidCall] = []
         """Calls that the session which asked cannot have: the one that repeats them has the bill."""
+
+    async def run(self, progress: Progress | None = None) -> ImportReport:
+        """Import all of the file that its source has, and return the report."""
+        # While one batch is stored, the next one is read.
+        async with aclosing(self._store.backend.waiting.ahead(partial(_next_batch, self._source))) as batches:
+            async for batch, done in batches:
+                for part in batch:
+                    await self.add(part)
+                if progress is not None:
+                    progress(done, self._source.size)
+        await self.finish()
+        return self.report()
 
     async def add(self, part: SessionPart) -> None:
         """Store the new entries of a part."""
@@ -975,6 +984,33 @@ class _FileImport:
                 await target.remember_leaf()
         await link_tasks(self._store, self._scope, self._targets.values())
 
+    def ends(self) -> list[Target]:
+        """Return the sessions of the file, if rows that come behind it can be told from the rest; none otherwise.
+
+        They cannot where the outcome of a row that was imported depends on more than its session.
+        """
+        is_odd = self._deleted or self._payers or self._rewritten or self._notes or self._conflicts
+        targets = [*self._targets.values()]
+        return targets if not is_odd and all(target.is_followed for target in targets) else []
+
+    async def go_on(self, targets: Iterable[Target], taken: Mapping[str, int]) -> None:
+        """Take over the sessions of an import of the file, which are as it left them, and how much came before."""
+        for target in targets:
+            session = target.session
+            await session.refresh()
+            self._targets[session.id] = Target(
+                session,
+                created=False,
+                newest=target.newest,
+                first_part=False,
+                is_unchanged=True,
+                is_chained=self._source.format.is_chained,
+                already_there=taken.get(session.id, 0),
+                segment=target.segment,
+                recorded=imported_record(session),
+                parent=target.parent,
+            )
+
     def report(self) -> ImportReport:
         """Return the report of the import."""
         rows: dict[str, Any] = asdict(self._source.report)
@@ -1072,7 +1108,7 @@ class ImportedFiles:
         said_beside = find_format(record["report"]["format"]).said_beside(path)
         before: dict[str, list[int]] = record.get("before", {})
         if record.get("beside") != said_beside or any(
-            _stated(before_path) != state for before_path, state in before.items()
+            stated_at(before_path) != state for before_path, state in before.items()
         ):
             return None
         if record["file"] != _state_of(path):
@@ -1149,14 +1185,6 @@ def _state_of(path: Path) -> list[Any] | None:
         return None
 
 
-def _stated(path: str) -> list[int] | None:
-    """Return which file is at a path, and whether it was changed; None where there is none."""
-    try:
-        return stated(os.stat(path))
-    except OSError:
-        return None
-
-
 def _reported(file: str, before: dict[str, Any], sessions: dict[str, SessionInfo]) -> ImportReport:
     def part(session: dict[str, Any]) -> SessionImport:
         leaf = sessions[session["sessionId"]].leaf_id
@@ -1179,3 +1207,53 @@ def _reported(file: str, before: dict[str, Any], sessions: dict[str, SessionInfo
         held_back=before["heldBackRows"],
         held_back_from=before["heldBackFromLine"],
     )
+
+
+# Files that grow while they are watched: of each, only the rows that are new are read.
+#
+# A reader knows what the rows before said: it is kept in memory, with the place in the file where it stopped. Anything
+# that is not as it was left, in the file, beside it, or in the store, has the whole file read.
+
+_MOST_FOLLOWED = 32
+
+
+class _Followed(Frozen):
+    bookmark: Bookmark
+    targets: list[Target]
+    sessions: list[SessionInfo | None]
+
+
+class FollowedFiles:
+    """Files that are imported again and again while they grow, into a scope."""
+
+    def __init__(self, store: Store, wanted: str, scope: str | None, *, again: bool) -> None:
+        self._store = store
+        self._wanted = wanted
+        self._scope = scope_meant(store.scope, scope) or ""
+        self._again = again
+        self._files: Recent[_Followed | None] = Recent(_MOST_FOLLOWED)
+
+    async def catch_up(self, path: Path, *, take_all: bool) -> ImportReport:
+        """Import a file, or the rows that it has gained since the last time. The result is that of `import_file`.
+
+        Raises as that does. O(new rows), and a digest of the file.
+        """
+        before = self._files.get(str(path))
+        self._files.put(str(path), None)
+        sessions = [] if before is None else await self._sessions(before.targets)
+        if before is not None and sessions != before.sessions:
+            before = None
+        mark, limits = None if before is None else before.bookmark, self._store.limits
+        source = ImportSource(path, self._wanted, take_all=take_all, limits=limits, is_followed=True, bookmark=mark)
+        with source:
+            await self._store.backend.waiting.call(source.start)
+            work = _FileImport(self._store, self._scope, source, again=self._again)
+            if source.goes_on and before is not None:
+                await work.go_on(before.targets, source.taken_before)
+            report = await work.run()
+            if (targets := work.ends()) and source.bookmark is not None:
+                self._files.put(str(path), _Followed(source.bookmark, targets, await self._sessions(targets)))
+        return report
+
+    async def _sessions(self, targets: Sequence[Target]) -> list[SessionInfo | None]:
+        return await self._store.backend.get_sessions([target.session.id for target in targets])

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
+from array import array
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from hashlib import blake2b
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO
+from types import NoneType, TracebackType
+from typing import Any, BinaryIO, TypeVar
 
-from flue_py.core.json import JsonValue, json_weight
+from msgspec import Struct
+
+from flue_py.core.json import Frozen, JsonValue, json_weight
 from flue_py.core.sessions import (
     DEFAULT_LIMITS,
     Limits,
 )
 from flue_py.errors import FlueError, InvalidArgument, UnreadableFile, shown
 from flue_py.formats import registry
-from flue_py.formats.kit import ParseReport, Reader, SessionPart
+from flue_py.formats.kit import ParseReport, ReadAgain, Reader, SessionPart
 from flue_py.system import ZSTD, collector_held, in_full, open_if_plain, unpacked
 
 # Opening a file that somebody else has made, and refusing pipes and devices, which may have no end.
@@ -38,6 +42,65 @@ def open_plain(path: Path) -> BinaryIO:
     return opened
 
 
+# A file up to a row, as it was read before, so that the rows behind that need not be read with all others again.
+
+
+class Bookmark(Struct):
+    """The whole lines of a file that were read, and its reader as it was then. It serves once.
+
+    ``taken`` counts the entries of each session that were returned by then.
+    """
+
+    format: registry.Format
+    reader: Reader
+    lines: int
+    size: int
+    digest: blake2b
+    before: dict[str, list[int]]
+    beside: JsonValue
+    taken: Counter[str]
+
+
+Value = TypeVar("Value")
+_CONSTANT = frozenset({str, int, float, bool, bytes, NoneType})
+
+
+def twin(value: Value, twins: dict[int, object]) -> Value:
+    """Return a reader, or a part of one, as it is now, which shares nothing with it that may change. O(size).
+
+    ``twins`` are those of the parts so far, by their ids. Raises TypeError if something in it cannot be copied.
+    """
+    kind = type(value)
+    if kind in _CONSTANT or isinstance(value, Frozen):
+        return value
+    made: Any = twins.get(id(value))
+    if made is not None:
+        return made  # type: ignore[no-any-return]
+    if isinstance(value, tuple):
+        return tuple(twin(item, twins) for item in value)  # type: ignore[return-value]
+    is_ours = kind.__module__.startswith("flue_py.")
+    if not is_ours and not isinstance(value, (dict, list, deque, set, frozenset, array)):
+        raise TypeError(f"a {kind.__name__} cannot be copied")
+    made = twins[id(value)] = copy(value)
+    if isinstance(value, dict):
+        made.update((name, twin(item, twins)) for name, item in value.items() if type(item) not in _CONSTANT)
+    elif isinstance(value, (list, deque)):
+        for place, item in enumerate(value):
+            made[place] = twin(item, twins)
+    elif is_ours:
+        for name in _fields_of(value):
+            item = getattr(value, name)
+            if type(item) not in _CONSTANT:
+                setattr(made, name, twin(item, twins))
+    return made  # type: ignore[no-any-return]
+
+
+def _fields_of(value: object) -> Iterable[str]:
+    if isinstance(value, Struct):
+        return value.__struct_fields__
+    return (*getattr(value, "__slots__", ()), *getattr(value, "__dict__", ()))
+
+
 # A file that is being imported: recognised, opened, and read a batch at a time.
 
 AUTO = "auto"
@@ -53,7 +116,11 @@ _LIGHT = 16
 
 
 class ImportSource:
-    """One file to import. Opened by `start`; to be closed, or used as a context manager."""
+    """One file to import. Opened by `start`; to be closed, or used as a context manager.
+
+    With ``is_followed`` there is a ``bookmark`` once it was read. Given that of an import before, ``goes_on`` says that
+    only the rows behind it are read.
+    """
 
     def __init__(
         self,
@@ -62,8 +129,17 @@ class ImportSource:
         *,
         take_all: bool = False,
         limits: Limits = DEFAULT_LIMITS,
+        is_followed: bool = False,
+        bookmark: Bookmark | None = None,
     ) -> None:
         self.path = path
+        self._is_followed = is_followed
+        self.bookmark = bookmark
+        self.goes_on = False
+        self._last_line = 0
+        self._taken = Counter[str]()
+        self.taken_before = Counter[str]()
+        """How many entries of each session come before the bookmark that it goes on from."""
         self._limits = limits
         self._wanted = format
         self._take_all = take_all
@@ -133,15 +209,11 @@ class ImportSource:
                 self.size = self._file.seek(0, os.SEEK_END)
                 self._file.seek(0)
             self.beside = self._format.said_beside(self.path)
-            self._reader = self._make_reader(self._format)
-            lines = self._document if self._reader.needs_whole else self._numbered_lines
-            if self._reader.needs_scan:
-                for number, raw in lines(self._file):
-                    self._reader.scan(number, raw)
+            mark, self.bookmark = self.bookmark, None
+            self.goes_on = mark is not None and self._begins_as(mark, self._file) and self._go_on(mark, self._file)
+            if not self.goes_on:
                 self._file.seek(0)
-            self._gathered = self._format.gathered(self.path)
-            self._lines = lines(self._file) if self._gathered is None else self._bounded(self._gathered)
-            self._before = self._format.rows_before(self.path, self._reader, self._numbered_lines)
+                self._begin(self._format, self._file)
             self._waiting = self._read_batch()
         except UnreadableFile as error:
             hint = self._looks_like(first)
@@ -150,6 +222,47 @@ class ImportSource:
             raise UnreadableFile(f"{error}{hint}") from error
         except OSError as error:
             raise UnreadableFile(f"{self.path} cannot be read: {error.strerror or error}") from error
+
+    def _begin(self, form: registry.Format, file: BinaryIO) -> None:
+        self._reader = self._make_reader(form)
+        lines = self._document if self._reader.needs_whole else self._numbered_lines
+        if self._reader.needs_scan:
+            for number, raw in lines(file):
+                self._reader.scan(number, raw)
+            file.seek(0)
+        self._gathered = form.gathered(self.path)
+        self._lines = lines(file) if self._gathered is None else self._bounded(self._gathered)
+        self._before = form.rows_before(self.path, self._reader, self._numbered_lines)
+        # The rest of these means something only with all that is there now.
+        is_whole = self._reader.needs_whole or self._gathered is not None
+        self._is_followed = self._is_followed and not is_whole and form.package == registry.OURS
+
+    def _begins_as(self, mark: Bookmark, file: BinaryIO) -> bool:
+        """Return whether everything up to a bookmark is as it was. O(size): its bytes are compared by a digest."""
+        if mark.format is not self._format or mark.beside != self.beside:
+            return False
+        digest, left = blake2b(digest_size=16), mark.size
+        while left > 0 and (some := file.read(min(left, _ONE_READ))):
+            digest.update(some)
+            left -= len(some)
+        is_same = digest.digest() == mark.digest.digest()
+        return is_same and all(stated_at(path) == state for path, state in mark.before.items())
+
+    def _go_on(self, mark: Bookmark, file: BinaryIO) -> bool:
+        """Read on behind a bookmark; return False if rows there change the place of those before."""
+        if mark.reader.needs_scan:
+            try:
+                for number, raw in self._numbered_lines(file, mark.lines + 1):
+                    mark.reader.scan(number, raw)
+            except ReadAgain:
+                return False
+            file.seek(mark.size)
+        self._reader, self._digest, self.before, self._taken = mark.reader, mark.digest, mark.before, mark.taken
+        self.taken_before = mark.taken.copy()
+        self.bytes_read = self.whole_bytes = mark.size
+        self._last_line = mark.lines
+        self._lines = self._numbered_lines(file, mark.lines + 1)
+        return True
 
     def _looks_like(self, first: bytes) -> str:
         """Return a hint for a file that is not of the format that was named."""
@@ -236,26 +349,55 @@ class ImportSource:
             raise self._failed(self.format, error) from error
 
     def _read_rows(self, reader: Reader) -> list[SessionPart]:
-        size, is_chained = 0, self.format.is_chained
+        size, is_digested = 0, self.format.is_chained or self._is_followed
         for _ in self._before:
             if reader.ready >= _ROWS_AT_ONCE:
-                return reader.take()
+                return self._taken_from(reader)
+        parts: list[SessionPart] = []
         for number, raw in self._lines:
             self.bytes_read += len(raw)
             if raw.endswith(b"\n"):
                 self.whole_bytes += len(raw)
-                if is_chained:
+                self._last_line = number
+                if is_digested:
                     self._digest.update(raw)
+            elif self._is_followed:
+                parts = self._mark(reader)
             reader.feed(number, raw)
             size += len(raw)
             if size >= _BYTES_AT_ONCE or reader.ready >= _ROWS_AT_ONCE:
-                return reader.take()
-        parts = reader.finish(take_all=self._take_all)
+                return parts + self._taken_from(reader)
+        if self._is_followed and self.bookmark is None:
+            parts = self._mark(reader)
+        parts += reader.finish(take_all=self._take_all)
         self._report = reader.report()
         return parts
 
-    def _numbered_lines(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-        """Return the lines of a file with their numbers, from 1; of a line that is too large only the beginning.
+    def _taken_from(self, reader: Reader) -> list[SessionPart]:
+        parts = reader.take()
+        for part in parts:
+            self._taken[str(part.session.id)] += len(part.entries)
+        return parts
+
+    def _mark(self, reader: Reader) -> list[SessionPart]:
+        """Make the bookmark behind the last whole line, and return the parts that are ready."""
+        parts = self._taken_from(reader)
+        # What cannot be remembered is read again.
+        with suppress(TypeError, RecursionError):
+            self.bookmark = Bookmark(
+                self.format,
+                twin(reader, {}),
+                self._last_line,
+                self.whole_bytes,
+                self._digest.copy(),
+                self.before,
+                self.beside,
+                self._taken.copy(),
+            )
+        return parts
+
+    def _numbered_lines(self, file: BinaryIO, first: int = 1) -> Iterator[tuple[int, bytes]]:
+        """Return the lines of a file with their numbers, from ``first``; of one that is too large only the beginning.
 
         Too large is one far longer than an entry may be, or whose values would take far more memory than that.
         """
@@ -268,14 +410,14 @@ class ImportSource:
                 is_long = len(line) == _ONE_READ and not line.endswith(b"\n")
                 yield _read_long(file, line, most + most // 4) if is_long else line
 
-        return self._bounded(lines())
+        return self._bounded(lines(), first)
 
     def _most_of_a_line(self) -> int:
         return max(self._limits.entry_bytes, _SHORTEST_LIMIT)
 
-    def _bounded(self, lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    def _bounded(self, lines: Iterable[bytes], first: int = 1) -> Iterator[tuple[int, bytes]]:
         most = self._most_of_a_line()
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(lines, first):
             is_heavy = len(line) > most // _LIGHT and json_weight(line) > 3 * most
             yield number, line[:_BEGINNING] + b"\n" if is_heavy else line
 
@@ -306,6 +448,14 @@ def _read_long(file: BinaryIO, begun: bytes, most: int) -> bytes:
 def stated(status: os.stat_result) -> list[int]:
     """Return numbers that identify an open file, and tell whether it was changed."""
     return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+
+
+def stated_at(path: str) -> list[int] | None:
+    """Return which file is at a path, and whether it was changed; None where there is none."""
+    try:
+        return stated(os.stat(path))
+    except OSError:
+        return None
 
 
 def checked_format(name: str) -> str:

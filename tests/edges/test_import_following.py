@@ -1,0 +1,120 @@
+"""A file that grows while it is watched: only new rows are read, and the result is that of reading it whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flue_py
+from flue_py.sessions.store import Store
+from flue_py.transfer.imports import FollowedFiles, ImportReport
+from flue_py.transfer.source import ImportSource
+from tests.checks import existing
+from tests.formats.pi_files import HEADER, SESSION_ID, every_type
+from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, all_seen, as_lines, lines_of
+from tests.programs.made import unpack
+
+
+class Watched:
+    """A file that grows, a store that follows it, and another one that imports all of it each time."""
+
+    def __init__(self, followed: Store, whole: Store, path: Path, form: str) -> None:
+        self.followed, self.whole, self.path, self.form = followed, whole, path, form
+        self.files = FollowedFiles(followed, form, None, again=False)
+
+    async def is_as_whole(self, data: bytes, *, finish: bool = False) -> ImportReport:
+        """Write the file and import it into both; return the report, which is the same."""
+        self.path.write_bytes(data)
+        report = await self.files.catch_up(self.path, take_all=finish)
+        assert report == await flue_py.transfer.import_file(self.whole, self.path, self.form, finish=finish)
+        return report
+
+
+async def bill(store: Store) -> list[Any]:
+    report = await store.usage(group_by=["session", "branch", "model", "day"])
+    return [row.to_json() for row in report.rows]
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Return whether each file that was opened was read on from where an import before had stopped."""
+    went_on: list[bool] = []
+    start = ImportSource.start
+
+    def noted(source: ImportSource) -> None:
+        start(source)
+        went_on.append(source.goes_on)
+
+    monkeypatch.setattr(ImportSource, "start", noted)
+    return went_on
+
+
+def program_lines(folder: Path, program: str, pattern: str) -> tuple[str, list[bytes]]:
+    path = min(unpack(program, folder).glob(pattern), key=lambda path: path.stat().st_size)
+    return path.name, path.read_bytes().splitlines(keepends=True)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        ("claude-code", CLAUDE),
+        ("pi", "pi"),
+        ("codex", CODEX_REAL),
+        ("codex", CODEX_MADE),
+        ("qwen-code", "qwen-code-0.24.4"),
+    ],
+)
+async def test_at_every_length_the_rows_behind_give_the_whole_file(
+    form: str, name: str, tmp_path: Path, starts: list[bool]
+) -> None:
+    if form == "pi":
+        file, lines = "session.jsonl", as_lines([HEADER, *every_type()])
+    elif name.endswith(".gz"):
+        file, lines = "session.jsonl", lines_of(name)[:30]
+    else:
+        file, lines = program_lines(tmp_path / "home", name, "**/*.jsonl")
+    async with flue_py.open(":memory:") as followed, flue_py.open(":memory:") as whole:
+        watched = Watched(followed, whole, tmp_path / file, form)
+        data = lines[0]
+        for line in lines[1:]:
+            await watched.is_as_whole(data + line[: len(line) // 2])
+            data += line
+            await watched.is_as_whole(data)
+        await watched.is_as_whole(data, finish=True)
+        assert await bill(followed) == await bill(whole)
+        assert await all_seen(followed) == await all_seen(whole)
+        assert (await followed.verify()).problems == []
+    assert sum(starts[::2]) >= len(lines) - 1, "of two imports, the first follows"
+
+
+@pytest.mark.anyio
+async def test_what_was_not_as_it_was_left_is_read_whole(tmp_path: Path, starts: list[bool]) -> None:
+    def said(name: str, parent: str | None) -> dict[str, Any]:
+        message = {"role": "user", "content": name, "timestamp": 1}
+        row = {"type": "message", "id": name, "parentId": parent, "timestamp": "2026-01-05T10:00:00.000Z"}
+        return {**row, "message": message}
+
+    rows = [HEADER, said("a", None), said("b", "a")]
+    async with flue_py.open(":memory:") as followed, flue_py.open(":memory:") as whole:
+        watched = Watched(followed, whole, tmp_path / "session.jsonl", "pi")
+
+        async def goes_on(*new: dict[str, Any]) -> bool:
+            rows.extend(new)
+            starts.clear()
+            await watched.is_as_whole(b"".join(as_lines(rows)))
+            assert await all_seen(followed) == await all_seen(whole)
+            return starts[0]
+
+        assert [await goes_on(), await goes_on(), await goes_on(said("c", "b"))] == [False, True, True]
+        assert not await goes_on(said("c", "a")), "it has the id of a row before"
+        assert await goes_on(said("e", "d"))
+        assert not await goes_on(said("d", "a")), "a row before it names it"
+        for store in (followed, whole):
+            await existing(await store.get_session(SESSION_ID)).move_leaf("a")
+        assert not await goes_on(said("g", "c")), "the leaf was moved"
+        assert not await goes_on(said("h", "g")), "it was kept there"
+        rows[0] = {**HEADER, "cwd": "/elsewhere"}
+        assert not await goes_on(said("i", "h")), "the file begins in another way"
