@@ -82,6 +82,9 @@ SECTIONS = {
 }
 """The commands by section, with their lines in the overview. Each section is a module of this package."""
 
+READING = frozenset({*SECTIONS["Read sessions"], "export", "report", "resume"})
+"""The commands before which files may be imported."""
+
 MODULES = {
     "Import and export": "transfer",
     "Read sessions": "read",
@@ -138,9 +141,10 @@ def _tell_of_interruption() -> None:
     show_default=True,
     help="The database: a file, or a SQLAlchemy URL with an async driver. Also FLUE_PY_DB.",
 )
+@click.option("--no-import", is_flag=True, help="Do not import first, whatever config.toml says.")
 @click.version_option(package_name="flue-py", prog_name="flue-py")
 @click.pass_context
-def main(ctx: click.Context, database: str) -> None:
+def main(ctx: click.Context, database: str, no_import: bool) -> None:
     """Store, read and change the sessions of agents.
 
     SESSION is the id or key of a session, or the beginning of one. ENTRY is the id of an entry, or the beginning of
@@ -151,8 +155,11 @@ def main(ctx: click.Context, database: str) -> None:
             stream.reconfigure(errors="replace")
     source = ctx.get_parameter_source("database")
     is_named = source not in (click.core.ParameterSource.DEFAULT, click.core.ParameterSource.DEFAULT_MAP)
-    ctx.obj = Place(expanded(database), is_named=is_named)
+    # A database that is named for one command may be any: sessions of others, a copy.
+    is_typed = source is click.core.ParameterSource.COMMANDLINE
+    is_kept_up = ctx.invoked_subcommand in READING and not (is_typed or no_import)
+    ctx.obj = Place(expanded(database), is_named=is_named, is_kept_up=is_kept_up)
     if ctx.invoked_subcommand is None:
         from flue_py.cli.read import print_next_steps
 
-        ctx.exit(print_next_steps(ctx.obj, is_typed=source is click.core.ParameterSource.COMMANDLINE))
+        ctx.exit(print_next_steps(ctx.obj, is_typed=is_typed))

@@ -10,7 +10,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from os.path import exists, isdir
 from pathlib import Path, PurePath
-from time import sleep
+from time import monotonic, sleep
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, get_args
 
@@ -762,6 +762,64 @@ def _shown_path(file: str) -> str:
         return f"~/{PurePath(file).relative_to(Path.home())}"
     except (ValueError, RuntimeError):
         return file
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The import before a command that reads.
+
+
+class _TimeIsUp(Exception):
+    pass
+
+
+def import_changed(place: Place, seconds: float) -> None:
+    """Import what changed in the usual places, the newest first, and say on stderr what is left after ``seconds``.
+
+    A file is left between two batches of its rows. Nothing that fails here keeps a command from reading.
+    """
+    reports: list[ImportReport] = []
+    failures: list[FlueError] = []
+    files: list[Path] = []
+    end = monotonic() + seconds
+
+    def look(done: int, total: int, text: str = "") -> None:
+        if monotonic() > end:
+            raise _TimeIsUp
+
+    async def work(store: Store) -> None:
+        remembered = ImportedFiles(store, "", finish=False, wanted=AUTO, version=flue_py.__version__)
+        await remembered.read()
+
+        def known(path: Path) -> ImportReport | None:
+            look(0, 0)
+            return remembered.report(path)
+
+        changed = [path for path in find_files(usual_places(), is_session=known) if known(path) is None]
+        files.extend(sorted(changed, key=_changed_ns, reverse=True))
+        bar = _Bar(look)
+        bar.begin(files)
+        with closing(_started(files, AUTO, failures, known, bar, finish=False)) as started:
+            await _import(store, started, reports, failures, bar, None, remembered, again=False)
+
+    notes = []
+    try:
+        cli.run(place, work)
+    except _TimeIsUp:
+        left = counted(len(files) - len(reports) - len(failures), "changed file") if files else "not all folders"
+        notes.append(f"{left} {'left' if files else 'looked at'} after {seconds:g} s")
+    except FlueError as error:
+        notes.append(in_commands(str(error)))
+    if failures:
+        notes.append(f"{counted(len(failures), 'file')} not imported")
+    if notes:
+        cli.tell(f"Import before reading: {'; '.join(notes)}. flue-py import --discover imports all, and says more")
+
+
+def _changed_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,54 @@
+"""The file in which a user says how commands behave: ``config.toml``."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from flue_py.cli.main import absolute
+from flue_py.core.json import Frozen
+from flue_py.errors import InvalidArgument
+
+CONFIG_FILE = "~/.flue-py/config.toml"
+CONFIG_VARIABLE = "FLUE_PY_CONFIG"
+
+
+class ImportConfig(Frozen, forbid_unknown_fields=True):
+    """Whether commands that read first import what has changed, and how many ``seconds`` that may take."""
+
+    before_reading: bool = False
+    seconds: Annotated[float, msgspec.Meta(ge=0.1, le=3600)] = 2.0
+
+
+class Config(Frozen, forbid_unknown_fields=True):
+    """The tables of the file."""
+
+    import_: ImportConfig = msgspec.field(default=ImportConfig(), name="import")
+
+
+def read_config() -> Config:
+    """Return the configuration of this user: that of the file that FLUE_PY_CONFIG names, or of the usual one.
+
+    Without the usual file it is the default. Raises `InvalidArgument`, which names the file and the field at fault.
+    """
+    named = os.environ.get(CONFIG_VARIABLE)
+    try:
+        path = Path(absolute(named or CONFIG_FILE))
+        text = path.read_text(encoding="utf-8")
+    except (OSError, InvalidArgument) as error:
+        if not named:  # there is none, or no home that could have one
+            return Config()
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise InvalidArgument(f"{CONFIG_VARIABLE}: {named}: {reason or error}") from error
+    except ValueError as error:
+        raise InvalidArgument(f"{named or CONFIG_FILE} is not UTF-8; save it as UTF-8") from error
+    try:
+        return msgspec.convert(tomllib.loads(text), Config)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidArgument(f"{path} is not TOML: {error}") from error
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(f"{path}: {error}; it may have [import] with before_reading and seconds") from error
