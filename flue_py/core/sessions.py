@@ -1141,14 +1141,22 @@ def check_imported_session(new: NewSession) -> None:
         raise InvalidEntry(f"metadata_text: {shown(new.metadata_text)} is not the text of a JSON object")
 
 
-def checked_imported_entries(entries: Sequence[NewEntry], program: str | None = None) -> list[NewEntry]:
+class CheckedEntries(tuple[NewEntry, ...]):
+    """Entries that were checked, or that our own readers have just made: what they derive of a payload is right."""
+
+    __slots__ = ()
+
+
+def checked_imported_entries(entries: Sequence[NewEntry], program: str | None = None) -> CheckedEntries:
     """Return entries with the usage and the preview of their payloads, and with the calls of that usage.
 
     An entry that counts and names no call gets the one that its usage is of; calls that it names stay, for they may
     say more than the payload. A call that names no agent is of ``program``. Ids and parents are checked where they are
     stored. Raises `InvalidArgument` if it is not a sequence, `InvalidEntry` for one that no builder made, and for
-    one that no store can hold. O(size).
+    one that no store can hold. O(size), of `CheckedEntries` O(entries).
     """
+    if isinstance(entries, CheckedEntries):
+        return CheckedEntries(_of_program(entry, program) for entry in entries)
     if isinstance(entries, (str, bytes)) or not isinstance(entries, Sequence):
         raise InvalidArgument(f"entries: should be a sequence of NewEntry, not {type(entries).__name__}")
     checked = []
@@ -1161,7 +1169,7 @@ def checked_imported_entries(entries: Sequence[NewEntry], program: str | None = 
             checked.append(_of_program(_checked(entry), program))
         except FixTheCall as error:
             raise InvalidEntry(f"entry {number} of {len(entries)}: {error}") from error
-    return checked
+    return CheckedEntries(checked)
 
 
 def _of_program(entry: NewEntry, program: str | None) -> NewEntry:

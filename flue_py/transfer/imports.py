@@ -18,7 +18,15 @@ from msgspec.structs import asdict, replace
 from flue_py.core.entries import NewEntry, from_microseconds
 from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, encode_json
 from flue_py.core.ledger import CallId, CallRow, call_row, is_part_of
-from flue_py.core.sessions import IMPORTED_FILES, DocumentName, NewDocument, SessionInfo, check_new_name, scope_meant
+from flue_py.core.sessions import (
+    IMPORTED_FILES,
+    CheckedEntries,
+    DocumentName,
+    NewDocument,
+    SessionInfo,
+    check_new_name,
+    scope_meant,
+)
 from flue_py.core.usage import TOO_LARGE, CallDifference, PaidCall, SumTooLarge
 from flue_py.errors import CallConflict, EntryNotFound, FlueError, SessionExists, UnreadableFile, shown
 from flue_py.formats.kit import LineNote, Recent, SessionPart, TaskOf
@@ -762,15 +770,16 @@ class _FileImport:
     async def _create(self, part: SessionPart) -> Target:
         most = self._store.limits.batch_entries
         entries = storable_entries(part, self._store.limits.entry_bytes, self._notes)
-        leaf = _last_among(part.leaves, entries[:most])
+        first = self._as_made(entries[:most])
+        leaf = _last_among(part.leaves, first)
         new = replace(part.session, scope=self._scope, metadata_text=metadata_with_names(part))
         oddities: list[str] = []
-        session = await self._store.import_session(new, entries[:most], leaf=leaf, on_oddity=oddities.append)
-        self._conflicts += await self._store.call_conflicts(entries[:most], scope=self._scope)
+        session = await self._store.import_session(new, first, leaf=leaf, on_oddity=oddities.append)
+        self._conflicts += await self._store.call_conflicts(first, scope=self._scope)
         target = Target(session, created=True, newest=leaf, first_part=False, segment=part.segment)
         target.parent = part.parent.session_id if part.parent else None
-        target.added = len(entries[:most])
-        target.note_oddities(oddities, entries[:most])
+        target.added = len(first)
+        target.note_oddities(oddities, first)
         target.recorded = imported_record(session)
         self._targets[session.id] = target
         if len(entries) > most:
@@ -953,13 +962,17 @@ class _FileImport:
 
     # both
 
+    def _as_made(self, entries: Sequence[NewEntry]) -> Sequence[NewEntry]:
+        """Return entries of a reader of ours as ones to store as they are; those of other packages are checked."""
+        return CheckedEntries(entries) if self._source.format.package == OURS else entries
+
     async def _store_entries(
         self, target: Target, entries: Sequence[NewEntry], leaves: Sequence[str], leaf: str | None
     ) -> None:
         """Store entries a batch at a time. The leaf follows, so that a next import finds it where this one died."""
         most = self._store.limits.batch_entries
         for start in range(0, len(entries), most):
-            some = entries[start : start + most]
+            some = self._as_made(entries[start : start + most])
             is_last = start + most >= len(entries)
             reached = leaf if is_last else _last_among(leaves, some) or target.session.leaf_id
             added = await target.session.import_entries(some, leaf=reached)
