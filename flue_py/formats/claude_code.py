@@ -204,7 +204,6 @@ class Group(Struct):
     parent: str | None
     lost_parent: bool
     rows: list[ClaudeRow]
-    usage: JsonObject | None = None
     pending: list[ClaudeRow] = field(default_factory=list)
     pending_bytes: int = 0
 
@@ -441,6 +440,14 @@ def usage_of(value: JsonValue) -> JsonObject | None:
         return None
     rest = {name: item for name, item in value.items() if name not in _READ and item is not None}
     return {**usage_json(usage), **rest}
+
+
+def row_usage(row: ClaudeRow) -> JsonObject | None:
+    """Return the usage that a row of an answer reports, in the engine's shape; None if it reports none."""
+    usage, dollars = usage_of(row.message.get("usage")), row.fields.get("costUSD")
+    if usage is not None and isinstance(dollars, (int, float)) and not isinstance(dollars, bool):
+        usage["cost"] = {"total": dollars}
+    return usage
 
 
 def tool_result_message(part: JsonObject, tool: str | None, details: JsonValue) -> JsonObject:
@@ -723,16 +730,10 @@ class Answers:
         return key
 
     def extend(self, group: Group, row: ClaudeRow) -> None:
-        """Take one more row of a message. The usage is that of the last row that reports any."""
+        """Take one more row of a message."""
         group.rows.append(row)
         if row.uuid is not None:
             self._entries.nodes.put(row.uuid, group.node)
-        usage = usage_of(row.message.get("usage"))
-        if usage is not None:
-            dollars = row.fields.get("costUSD")
-            if isinstance(dollars, (int, float)) and not isinstance(dollars, bool):
-                usage["cost"] = {"total": dollars}
-            group.usage = usage
         for call, name in tool_calls(row.message):
             self._tools.put(call, (name, group.node))
             if name in _AGENT_TOOLS:
@@ -770,21 +771,24 @@ class Answers:
         usage = self._own_usage(group)
         message = assistant_message(messages, usage)
         extra = self._entries.beside(group.node.chain, last)
+        reported = None if usage is None else read_reported(usage)
         try:
-            content = kit.message_content(message)
+            content = kit.message_content(message, reported)
         except InvalidEntry as error:
             return self._entries.unreadable(last, error, {"messages": list(messages)}), {}
         self.counted.put(group.key, content.usage if before is None else content.usage.plus(before))
         is_paid = message.get("model") != "<synthetic>"
-        if usage is None:
+        if reported is None:
             return content, extra
-        is_nothing = read_reported(usage).is_known and not any(content.usage)
+        is_nothing = reported.is_known and not any(content.usage)
         if is_nothing or not is_paid:
             return replace(content, unpaid=True), extra
         model, call_id = kit.one_text(message.get("model"), 160) or "", group.key[:200]
         if before is not None:
             call_id = f"{call_id}:{group.rows[0].uuid or last.line}"
-        paid = kit.with_call(content, usage, self._notes, last.line, provider="anthropic", model=model, call_id=call_id)
+        paid = kit.with_call(
+            content, reported, self._notes, last.line, provider="anthropic", model=model, call_id=call_id
+        )
         asker = self._chains.asker_of(last)
         if asker is None:
             for call in paid.calls:
@@ -798,8 +802,12 @@ class Answers:
         return replace(content, unpaid=True), extra
 
     def _own_usage(self, group: Group) -> JsonObject | None:
-        """Return the usage of the message, less that of rows of it that came long before and are counted already."""
-        before, usage = self.counted.get(group.key), group.usage
+        """Return the usage of the message, less that of rows of it that came long before and are counted already.
+
+        It is that of the last row that reports any.
+        """
+        before = self.counted.get(group.key)
+        usage = next((usage for row in reversed(group.rows) if (usage := row_usage(row)) is not None), None)
         if before is None:
             return usage
         self._notes.repair(

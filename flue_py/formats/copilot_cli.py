@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.json import JsonObject, JsonValue
-from flue_py.core.kinds import COMPACTION, MESSAGE, message_title
+from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.core.sessions import derived_id, made_id
 from flue_py.core.usage import PaidCall, call_of, read_reported, usage_json
 from flue_py.errors import UnreadableFile
@@ -185,8 +185,6 @@ class CopilotCliReader(kit.RowReader):
         self, row: kit.Row, message: JsonObject, beside: JsonObject, agent: _Agent, calls: tuple[PaidCall, ...] = ()
     ) -> None:
         entry, extra = kit.message_entry(message, row.fields, row.line, self._notes)
-        if entry.kind == MESSAGE and "content" in beside:
-            entry = replace(entry, preview=message_title({**message, "content": beside["content"]}))
         self._add(replace(entry, calls=calls), row, agent, {**beside, **extra} if entry.kind == MESSAGE else extra)
 
     def _answer(self, row: kit.Row, data: JsonObject, agent: _Agent) -> None:

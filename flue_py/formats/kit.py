@@ -23,7 +23,7 @@ from flue_py.core.entries import Entry, NewEntry, checked_kind, entry_of_message
 from flue_py.core.json import MAX_DIGITS, Frozen, JsonObject, JsonValue, encode_json, replace_lone_surrogates
 from flue_py.core.kinds import MESSAGE, SHOWN_KINDS, message_title
 from flue_py.core.sessions import MAX_NAME_BYTES, NewSession, SessionInfo, TaskLink, is_usable, made_id
-from flue_py.core.usage import NO_USAGE, Cost, PaidCall, by_model, call_of, read_reported, read_usage
+from flue_py.core.usage import NO_USAGE, Cost, PaidCall, ReportedUsage, by_model, call_of, read_reported
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.providers.base import ExportNote, Leftovers, without
 
@@ -428,10 +428,10 @@ def encode_decoded(value: JsonValue, name: str) -> tuple[str, int]:
     return text, 0
 
 
-def message_content(message: JsonObject) -> NewEntry:
+def message_content(message: JsonObject, usage: ReportedUsage | None = None) -> NewEntry:
     """Return the same as `entry_of_message`, without paid calls, for a message that a reader put together, sooner.
 
-    Every part has to be of its type's shape. Raises `InvalidEntry`.
+    Every part has to be of its type's shape; ``usage`` is that of an answer, if it was read. Raises `InvalidEntry`.
     """
     role, content = message.get("role"), message.get("content")
     is_plain = isinstance(role, str) and type(content) in _CONTENT.get(role, ())
@@ -439,9 +439,10 @@ def message_content(message: JsonObject) -> NewEntry:
         return replace(entry_of_message(message), oddities=())
     text, replaced = encode_decoded(message, "message")
     preview = message_title(message) if role == "user" else None
-    reported = message.get("usage") if role == "assistant" else None
-    usage = NO_USAGE if reported is None else read_usage(reported, "message.usage")
-    return NewEntry(MESSAGE, text, role, usage=usage, surrogates_replaced=replaced, preview=preview, built=True)
+    if usage is None and role == "assistant":
+        usage = read_reported(message.get("usage"))
+    totals = NO_USAGE if usage is None else usage.totals
+    return NewEntry(MESSAGE, text, role, usage=totals, surrogates_replaced=replaced, preview=preview, built=True)
 
 
 def stored_entry(
@@ -463,7 +464,7 @@ def unreadable_entry(kind: str, error: InvalidEntry, notes: Notes, line: int, *b
 
 def with_call(
     entry: NewEntry,
-    reported: JsonObject,
+    reported: JsonObject | ReportedUsage,
     notes: Notes,
     line: int,
     *,
@@ -473,7 +474,7 @@ def with_call(
     purpose: str = "turn",
 ) -> NewEntry:
     """Return an entry with the call that was paid for it, as ``reported``; oddities of that are noted."""
-    usage = read_reported(reported)
+    usage = reported if isinstance(reported, ReportedUsage) else read_reported(reported)
     for oddity in usage.oddities:
         notes.repair(line, oddity)
     call = call_of(usage, provider=provider, model=model, call_id=call_id, purpose=purpose)

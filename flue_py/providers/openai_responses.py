@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from flue_py.core.json import JsonObject, JsonValue
-from flue_py.core.usage import read_reported, usage_json
+from flue_py.core.usage import ReportedUsage, read_reported, usage_json
 from flue_py.errors import InvalidEntry, shown
 from flue_py.lazy import lazy_module
 from flue_py.providers import base
@@ -313,6 +314,11 @@ def token_counts(usage: JsonValue) -> Counts | None:
     return tuple(counts)
 
 
+@lru_cache(maxsize=64)
+def _reported(counts: Counts) -> ReportedUsage:
+    return read_reported(dict(zip(TOKEN_KINDS, counts, strict=True)))
+
+
 def counted_tokens(counts: Counts) -> int:
     """Return all tokens that were counted."""
     return read_reported(counted_usage(counts)).totals.total_tokens
@@ -320,7 +326,7 @@ def counted_tokens(counts: Counts) -> int:
 
 def counted_usage(counts: Counts) -> JsonObject:
     """Return counted tokens in the engine's shape: the input does not include the cache there."""
-    return usage_json(read_reported(dict(zip(TOKEN_KINDS, counts, strict=True))))
+    return usage_json(_reported(counts))
 
 
 # One item of the OpenAI Responses API, from and to our messages.

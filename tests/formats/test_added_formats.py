@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 import flue_py
+from flue_py.core import sessions
+from flue_py.core.sessions import CheckedEntries
 from flue_py.errors import InvalidArgument, UnreadableFile
 from flue_py.formats import registry
+from flue_py.transfer import imports
 from tests.docs.pages import blocks_of
 from tests.edges.cli_runs import Flue
 from tests.formats.pi_files import as_lines, every_type
@@ -79,6 +82,24 @@ async def test_a_format_of_another_package_is_imported_and_exported(tmp_path: Pa
         assert isinstance(pi, list)
         assert len(pi) == 1 + 3 + 1
         assert [str(note) for note in (await flue_py.export_session(session, "diary")).notes] == ["left out: the title"]
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("diary")
+async def test_entries_of_other_packages_alone_are_checked_before_they_are_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, ours = tmp_path / "talk.diary", tmp_path / "talk.jsonl"
+    theirs.write_text(FILES["talk.diary"])
+    ours.write_bytes(b"".join(as_lines(every_type())))
+    checked: list[object] = []
+    monkeypatch.setattr(imports, "CheckedEntries", CheckedEntries)
+    monkeypatch.setattr(sessions, "checked_source", checked.append)
+    async with flue_py.open(":memory:") as store:
+        assert (await flue_py.import_file(store, ours)).added > 1
+        assert not checked
+        assert (await flue_py.import_file(store, theirs)).added > 1
+        assert checked
 
 
 @pytest.mark.usefixtures("diary")

@@ -1,0 +1,21 @@
+"""In every import here, entries that are stored as their reader made them are what a check would make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from flue_py.core.entries import NewEntry
+from flue_py.core.sessions import CheckedEntries, checked_imported_entries
+from flue_py.transfer import imports
+
+
+@pytest.fixture(autouse=True)
+def _as_a_check_makes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def checked(entries: Sequence[NewEntry]) -> CheckedEntries:
+        made = CheckedEntries(entries)
+        assert checked_imported_entries(list(entries)) == made
+        return made
+
+    monkeypatch.setattr(imports, "CheckedEntries", checked)
