@@ -180,6 +180,9 @@ CUSTOM = "custom"
 LABEL = "label"
 SESSION_INFO = "session_info"
 CONTEXT_EDIT = "context_edit"
+TOOLS_CHANGE = "active_tools_change"
+LEAF = "leaf"
+"""A row of pi's agent library: the leaf went to its target."""
 USAGE = "usage"
 EMPTY_BRANCH_SUMMARY = "empty_branch_summary"
 """A branch summary without text: pi leaves it out of the context, so it is not stored as a `BRANCH_SUMMARY`."""
@@ -191,7 +194,7 @@ WRITTEN = "flue_py_written"
 _REMEMBERED = 50_000
 """How many rows back a row may name a parent that knows the prompt."""
 
-_PLAIN_KINDS = frozenset({CUSTOM, LABEL, SESSION_INFO, MODEL_CHANGE, THINKING_LEVEL_CHANGE, USAGE})
+_PLAIN_KINDS = frozenset({CUSTOM, LABEL, LEAF, SESSION_INFO, MODEL_CHANGE, THINKING_LEVEL_CHANGE, TOOLS_CHANGE, USAGE})
 _CHECKED_KINDS = frozenset({MESSAGE, COMPACTION, BRANCH_SUMMARY, CUSTOM_MESSAGE})
 _ENVELOPE = frozenset({"type", "id", "parentId", "timestamp"})
 
@@ -663,7 +666,9 @@ class PiReader(kit.RowReader):
         self._draft.lines.append(row.line)
         if row.line > self._last_line:
             self._last_line = row.line
-            self._draft.leaves.append(row.id)
+            leaf = row.fields.get("targetId") if row.type == LEAF else row.id
+            if isinstance(leaf, str) and self._known.get(leaf) == _PLACED:
+                self._draft.leaves.append(leaf)
         if row.type == SESSION_INFO:
             self._retitle(row)
         elif row.type == LABEL:

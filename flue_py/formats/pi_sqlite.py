@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from flue_py.core.entries import MODEL_CHANGE, THINKING_LEVEL_CHANGE
 from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.sessions import derived_id
@@ -32,7 +33,7 @@ UNION ALL SELECT session_id, seq, 'usage', id, NULL, type, timestamp, payload, N
 FROM records WHERE session_id = ?1 AND type = 'usage' ORDER BY seq
 """
 
-_UNSEEN = frozenset({pi.CUSTOM, COMPACTION, "model_change", "thinking_level_change", "active_tools_change"})
+_UNSEEN = frozenset({pi.CUSTOM, COMPACTION, MODEL_CHANGE, THINKING_LEVEL_CHANGE, pi.TOOLS_CHANGE})
 """The types of entries that are no messages of a context behind the latest compaction."""
 
 

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 import flue_py
+from flue_py.core.kinds import message_text
 from flue_py.errors import UnreadableFile
 from flue_py.formats.kit import read_lines
 from flue_py.formats.pi_sqlite import PiSqliteReader, gather_pi_sqlite, looks_like_pi_sqlite
 from flue_py.formats.registry import recognize
 from tests.formats.pi_files import HEADER, as_lines, every_type
 from tests.formats.transcripts import all_seen, import_lines, seen
+from tests.programs.made import unpack
 from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
@@ -129,6 +131,34 @@ async def test_a_database_gives_the_session_of_the_file_with_its_rows(tmp_path: 
         again = await flue_py.import_file(store, made.path)
         assert (again.added, await all_seen(store)) == (0, of_file)
         assert (await other.verify()).problems == []
+
+
+async def test_the_sessions_of_the_library_have_its_contexts_leaves_and_bills(tmp_path: Path) -> None:
+    folder = unpack("pi-sqlite-0.81.1", tmp_path)
+    said = json.loads((folder / "seen.json").read_bytes())
+    async with flue_py.open(":memory:") as store, flue_py.open(":memory:") as other:
+        report = await flue_py.import_file(store, folder / "sessions.sqlite")
+        assert (report.skipped, report.repaired, dict(report.unknown_kinds)) == ((), (), {})
+        sessions = await all_seen(store)
+        for name, facts in said.items():
+            session, messages = sessions[name], facts["messages"]
+            assert session.leaf == facts["leaf"]
+            assert {key: value[0] for key, value in session.entries.items()} == {
+                entry["id"]: entry["parentId"] for entry in facts["entries"]
+            }
+            texts = [message_text(message) for message in session.context]
+            assert [message.get("summary") or message_text(message) for message in messages] == [
+                text.removeprefix("[Context Summary]\n\n") for text in texts
+            ]
+        # The fork has 340 tokens of the session that it began with.
+        assert {name: session.spent_tokens for name, session in sessions.items()} == {
+            name: facts["totalTokens"] - 340 * (name == "fork") for name, facts in said.items()
+        }
+        assert (sessions["fork"].title, sessions["gone"].leaf) == ("A name", None)
+        # A file of the library with the same rows goes on where it does.
+        rows = [{**HEADER, "id": "moved"}, *said["moved"]["entries"]]
+        await import_lines(other, tmp_path, as_lines(rows))
+        assert (await seen(other, "moved")).leaf == said["moved"]["leaf"]
 
 
 @inputs("is_older", [True, False])
