@@ -35,7 +35,7 @@ SESSION = "session"
 MOST_BYTES = 1 << 28
 """How much of a file beside another one is read."""
 
-ParseRows: TypeAlias = "Callable[[list[Row], Notes, bool], ParsedSession | None]"
+ParseRows: TypeAlias = "Callable[[list[Row], Notes, bool], ParsedSession | SessionPart | None]"
 """Given the rows of a session and its notes: the session; None for one that says nothing.
 
 If the third is true, messages that may not be complete are taken; otherwise they are held back, and noted.
@@ -198,7 +198,10 @@ class GatheredReader:
         if report.held_back and not is_last:
             return False
         self._reports.append(report)
-        if parsed is not None:
+        if isinstance(parsed, SessionPart):
+            self._parts.append(parsed)
+            self.ready += len(parsed.entries)
+        elif parsed is not None:
             self._parts += [whole_session(parsed), *([parsed.payer] if parsed.payer is not None else [])]
             self.ready += len(parsed.entries)
         return True

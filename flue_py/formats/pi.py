@@ -464,9 +464,10 @@ class PiReader(kit.RowReader):
 
     needs_scan = True
 
-    def __init__(self, name: str = "the file", about: JsonObject | None = None) -> None:
+    def __init__(self, name: str = "the file", about: JsonObject | None = None, notes: kit.Notes | None = None) -> None:
         """Make a reader; ``about`` are facts for the metadata that do not stand in the file."""
         super().__init__(name)
+        self._notes = notes or self._notes
         self._about = about or {}
         self._file: PiFile | None = None
         self._session: NewSession | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -58,19 +59,19 @@ def gather_pi_sqlite(path: Path) -> Generator[bytes, None, None]:
 class _Session:
     """A session of the database, of which the rows are being read."""
 
-    def __init__(self, name: str, row: kit.Row) -> None:
+    def __init__(self, name: str, row: kit.Row, notes: kit.Notes) -> None:
         lanes = fields_of(row.fields.get("lanes"))
         self.leaf = lanes.get("main") if lanes else row.fields.get("active_leaf_id")
         self.id = str(row.fields.get("id"))
         self.name: str | None = None
-        self.reader = pi.PiReader(name, {"leafId": self.leaf, "lanes": {**lanes}})
+        self.reader = pi.PiReader(name, {"leafId": self.leaf, "lanes": {**lanes}}, notes)
         self._rows: dict[str, JsonObject] = {}
         self._aside: set[str] = set()
         self._calls: list[kit.Row] = []
         self._last: tuple[str | None, str | None] = (None, kit.one_text(row.fields.get("created_at")))
         metadata = kit.one_text(row.fields.get("metadata")) or ""
         header: JsonObject = {
-            "type": gathered.SESSION,
+            "type": row.type,
             "version": pi.NEWEST_VERSION,
             "id": row.fields.get("id"),
             "timestamp": row.fields.get("created_at"),
@@ -154,57 +155,21 @@ class _Session:
         return replace(part, leaves=path, name=self.name, restates=True)
 
 
-class PiSqliteReader(kit.RowReader):
-    """Reads the rows of a database, a session at a time (see `Reader`)."""
-
-    def __init__(self, name: str = "the file") -> None:
-        super().__init__(name)
-        self._notes = kit.Notes("row")
-        self._session: _Session | None = None
-        self._parts: list[kit.SessionPart] = []
-        self._reports: list[kit.ParseReport] = []
-        self.ready = 0
-
-    def feed(self, number: int, raw: bytes) -> None:
-        """Read a row."""
-        fields = kit.decode_row(number, raw, self._notes)
-        if fields is None or not kit.has_type(number, fields, self._notes):
-            return
-        row = kit.Row(number, raw.decode(errors="replace").strip(), fields)
-        if row.type == gathered.SESSION:
-            self._end()
-            try:
-                self._session = _Session(self._name, row)
-            except UnreadableFile as error:
-                self._notes.skip(number, str(error))
-        elif self._session is None or fields.get("session_id") != self._session.id:
-            self._notes.skip(number, f"belongs to the session {shown(fields.get('session_id'))}, which was left out")
+def parse_pi_sqlite(name: str, rows: list[kit.Row], notes: kit.Notes, _take_all: bool) -> kit.SessionPart | None:
+    """Return the session in rows of a database, or None if they begin with none. ``name`` is that of the file."""
+    try:
+        session = _Session(name, rows[0], notes)
+    except UnreadableFile as error:
+        notes.skip(rows[0].line, str(error))
+        return None
+    for row in rows[1:]:
+        if row.fields.get("session_id") == session.id:
+            session.read(row)
         else:
-            self._session.read(row)
-
-    def _end(self) -> None:
-        if self._session is not None:
-            part = self._session.part()
-            self._reports.append(self._session.reader.report())
-            self._parts.append(part)
-            self.ready += len(part.entries)
-        self._session = None
-
-    def take(self) -> list[kit.SessionPart]:
-        """Return the sessions that are ready, and forget them."""
-        parts, self._parts, self.ready = self._parts, [], 0
-        return parts
-
-    def finish(self, *, take_all: bool) -> list[kit.SessionPart]:
-        """Return the last session. Raises `UnreadableFile` if there was none."""
-        self._end()
-        if not self._reports:
-            raise UnreadableFile(f"{self._name} holds no session; nothing was imported")
-        return self.take()
-
-    def report(self) -> kit.ParseReport:
-        """Return the report on all rows."""
-        return kit.joined([self._notes.report(), *self._reports])
+            notes.skip(row.line, f"belongs to the session {shown(row.fields.get('session_id'))}, which was left out")
+    return session.part()
 
 
-read_pi_sqlite = PiSqliteReader
+def read_pi_sqlite(name: str) -> gathered.GatheredReader:
+    """Return a reader of the rows of a database, a session at a time."""
+    return gathered.GatheredReader(partial(parse_pi_sqlite, name), name)

@@ -15,7 +15,7 @@ import flue_py
 from flue_py.core.kinds import message_text
 from flue_py.errors import UnreadableFile
 from flue_py.formats.kit import read_lines
-from flue_py.formats.pi_sqlite import PiSqliteReader, gather_pi_sqlite, looks_like_pi_sqlite
+from flue_py.formats.pi_sqlite import gather_pi_sqlite, looks_like_pi_sqlite, read_pi_sqlite
 from flue_py.formats.registry import recognize
 from tests.formats.pi_files import HEADER, as_lines, every_type
 from tests.formats.transcripts import all_seen, import_lines, seen
@@ -300,4 +300,4 @@ def test_only_such_a_database_is_recognised(tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     assert not looks_like_pi_sqlite(other.read_bytes(), str(other))
     with pytest.raises(UnreadableFile, match="holds no session"):
-        read_lines(PiSqliteReader("s"), list(gather_pi_sqlite(Made(tmp_path / "none.sqlite").path)))
+        read_lines(read_pi_sqlite("s"), list(gather_pi_sqlite(Made(tmp_path / "none.sqlite").path)))
