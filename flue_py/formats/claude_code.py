@@ -10,9 +10,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import JsonObject, JsonValue, encode_json
+from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, MESSAGE, message_text
-from flue_py.core.sessions import NewSession, derived_id
+from flue_py.core.sessions import derived_id
 from flue_py.core.usage import SUMMED, PaidCall, UsageTotals, call_of, read_reported, usage_json
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.formats import kit
@@ -306,21 +306,20 @@ class Chains:
     def take_part(self, chain: Chain) -> kit.SessionPart:
         """Return the entries that a session has gained since the last part was taken."""
         version = kit.one_text(chain.header.get("version")) or ""
-        imported: JsonObject = {"format": FORMAT, "version": version, "file": kit.one_text(self._file_name) or ""}
         texts = chain.header.items()
-        imported["header"] = {name: text[:1000] if isinstance(text, str) else None for name, text in texts}
-        metadata: JsonObject = {"imported": imported}
-        if chain.parent is not None:
-            metadata |= {"parentSession": chain.parent.session_id, "taskId": chain.parent.task_id}
+        header: JsonObject = {name: text[:1000] if isinstance(text, str) else None for name, text in texts}
         names = {title.is_made: title.title for title in chain.titles}
-        session = NewSession(
-            id=chain.id,
+        session = kit.imported_session(
+            chain.id,
+            FORMAT,
+            self._file_name,
+            {"version": version, "header": header},
+            kit.Notes(),
             title=names.get(False),
             auto_title=names.get(True),
             cwd=kit.one_text(chain.header.get("cwd")),
-            metadata_text=encode_json(metadata, "header")[0],
             created_us=chain.created_us,
-            kind="root" if chain.parent is None else "task",
+            parent=chain.parent,
         )
         # Rows at the beginning that bear no time have that of the first one which does.
         chain.entries = [

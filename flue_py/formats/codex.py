@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from flue_py.core.entries import BASE, RANGES, NewEntry, Range
-from flue_py.core.json import Frozen, JsonObject, JsonValue, encode_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, MESSAGE, message_text
 from flue_py.core.sessions import NewSession, call_id, derived_id
 from flue_py.core.usage import PaidCall, call_of, read_reported, read_usage
@@ -152,9 +152,7 @@ def _kind(payload: JsonObject) -> str:
 
 def segment_of(name: str, thread: str) -> str:
     """Return the segment of its thread that a file has, by its name; "" for the file that the thread began with."""
-    return (
-        name.removesuffix(".zst").removesuffix(".jsonl").rpartition(f"-{thread}_")[2] if f"-{thread}_" in name else ""
-    )
+    return name.removesuffix(".zst").removesuffix(".jsonl").partition(f"-{thread}_")[2]
 
 
 def task_of(meta: JsonObject) -> kit.TaskOf | None:
@@ -618,19 +616,29 @@ class CodexReader(kit.RowReader):
             )
         version = kit.one_text(payload.get("cli_version"), 200) or ""
         self._provider = kit.one_text(payload.get("model_provider"), 160) or "openai"
-        imported: JsonObject = {"format": FORMAT, "version": version, "file": kit.one_text(self._name) or ""}
+        header: JsonObject = {
+            name: value[:1000] if isinstance(value, str) else value
+            for name, value in payload.items()
+            if name not in ("instructions", "base_instructions", "dynamic_tools")
+        }
+        about: JsonObject = {"version": version}
+        if len(kit.json_line(header)) <= _LONGEST_HEADER:
+            about["header"] = header
         created = kit.read_moment(payload.get("timestamp"))
         parent = task_of(payload)
         goes_on = parent is not None or any(isinstance(payload.get(name), (str, dict)) for name in CONTINUES)
         self._segment = segment = segment_of(self._name, session_id)
         way = f"{session_id} {segment}" if isinstance(payload.get("history_base"), dict) else ""
         self._tokens = TokenCounts(self._notes, goes_on=goes_on, way=way)
-        session = NewSession(
-            id=session_id,
+        session = kit.imported_session(
+            session_id,
+            FORMAT,
+            self._name,
+            about,
+            self._notes,
             cwd=kit.one_text(payload.get("cwd")),
-            metadata_text=_metadata(imported, payload, parent),
-            kind="root" if parent is None else "task",
             created_us=created if created is not None else kit.read_moment(row.timestamp),
+            parent=parent,
         )
         return Entries(self._notes, session, version, parent, segment, self.thread_name, segment)
 
@@ -830,29 +838,12 @@ class CodexReader(kit.RowReader):
 read_codex = CodexReader
 
 
-def _metadata(imported: JsonObject, payload: JsonObject, parent: kit.TaskOf | None) -> str:
-    """Return the metadata of a session, with the fields of its first row, if they are not too long."""
-    names: JsonObject = {} if parent is None else {"parentSession": parent.session_id, "taskId": parent.task_id}
-    header: JsonObject = {
-        name: value if not isinstance(value, str) else value[:1000]
-        for name, value in payload.items()
-        if name not in ("instructions", "base_instructions", "dynamic_tools")
-    }
-    try:
-        text = encode_json({"imported": {**imported, "header": header}, **names}, "header")[0]
-    except InvalidEntry:
-        text = ""
-    if not text or len(text) > 100_000:
-        text = encode_json({"imported": imported, **names}, "header")[0]
-    return text
-
-
 # The files beside a Codex rollout: those that it goes on from, and the names of threads.
 #
 # Since Codex 0.171 a fork, and the rest of a session after a revert, is a file with new rows only. Its first row names
 # the rollout that it goes on from (a file is called by the thread it began, or by a segment of one), and where in that.
 
-_LONGEST_NAME = 1_000
+_LONGEST_NAME, _LONGEST_HEADER = 1_000, 100_000
 _MOST_FILES = 1_000
 _ROOTS = ("sessions", "archived_sessions")
 _ROLLOUT = re.compile(r"rollout-.*\.jsonl(\.zst)?")

@@ -545,20 +545,10 @@ class PiReader(kit.RowReader):
         session_id = _session_id(header, self._name)
         version = _version(header)
         created_us = kit.read_moment(header.get("timestamp"))
-        imported: JsonObject = {
-            "format": FORMAT,
-            "version": version,
-            "file": kit.one_text(self._name) or "",
-            "header": header,
-        }
-        imported |= self._about
-        try:
-            metadata, replaced = encode_json({"imported": imported}, "header")
-        except InvalidEntry as error:
-            raise UnreadableFile(f"{self._name}: {error}; nothing was imported") from error
-        self._notes.surrogates_replaced += replaced
-        self._session = NewSession(
-            id=session_id, cwd=kit.one_text(header.get("cwd")), metadata_text=metadata, created_us=created_us
+        about: JsonObject = {"version": version, "header": header, **self._about}
+        cwd = kit.one_text(header.get("cwd"))
+        self._session = kit.imported_session(
+            session_id, FORMAT, self._name, about, self._notes, cwd=cwd, created_us=created_us
         )
         return PiFile(session_id, version, created_us, self._notes, array("Q", [row.line]))
 

@@ -271,7 +271,7 @@ class ImportSource:
             return f"; it is a file of {program}, which no format reads"
         if first.startswith(b"SQLite format 3"):
             return "; it looks like a SQLite database: use flue-py unbundle for a bundle, flue-py --db for a store"
-        if first.startswith(_GZIP):
+        if first.startswith((_GZIP, ZSTD)):
             return "; it is compressed: unpack it first"
         form = registry.recognize(first, str(self.path))
         if form is None or form is self._format:

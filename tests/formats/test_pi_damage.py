@@ -48,13 +48,19 @@ def repaired_lines(parsed: ParsedSession) -> list[int]:
         [b'{"type":"session","version":3,"id":7}\n'],
         [b'{"type":"session","version":3,"id":""}\n'],
         [b'{"type":"session","version":3,"id":"a\\u0000b"}\n'],
-        [b'{"type":"session","id":"a","deep":' + b"[" * 300 + b"]" * 300 + b"}\n"],
         [b"SQLite format 3\0" + bytes(range(256))],
     ],
 )
 def test_a_file_that_begins_with_no_header_is_refused(lines: list[bytes]) -> None:
     with pytest.raises(UnreadableFile, match=r"demo\.jsonl.*nothing was imported"):
         parse_pi(lines, "demo.jsonl")
+
+
+def test_a_header_that_cannot_be_stored_is_kept_as_its_text() -> None:
+    header = b'{"type":"session","id":"a","deep":' + b"[" * 300 + b"]" * 300 + b"}\n"
+    parsed = parse_pi([header, *as_lines([said("b", None)])])
+    assert (parsed.session.id, len(parsed.entries), len(repaired_lines(parsed))) == ("a", 1, 1)
+    assert '"text":' in parsed.session.metadata_text
 
 
 def test_a_time_of_any_integer_that_can_be_read_costs_nothing_and_a_longer_one_its_row() -> None:
