@@ -9,6 +9,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from msgspec.structs import replace
+
 from flue_py.errors import UnreadableFile
 from flue_py.formats.kit import (
     Notes,
@@ -202,7 +204,8 @@ class GatheredReader:
             self._parts.append(parsed)
             self.ready += len(parsed.entries)
         elif parsed is not None:
-            self._parts += [whole_session(parsed), *([parsed.payer] if parsed.payer is not None else [])]
+            part = replace(whole_session(parsed), holds_back=report.held_back > 0)
+            self._parts += [part, *([parsed.payer] if parsed.payer is not None else [])]
             self.ready += len(parsed.entries)
         return True
 

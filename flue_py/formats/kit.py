@@ -926,7 +926,7 @@ class SessionPart(Frozen):
     own replace. ``segment`` is the name of the file among several that have the session, one going on from another: ""
     for the first, and those of later ones sort behind it. ``name`` is the one that people gave the session, in a file
     beside this one. ``is_payer`` says that the session has its own file elsewhere, and has the bill of ``calls`` that
-    this one repeats.
+    this one repeats, ``holds_back`` that messages of it may not be complete, and wait for a later import.
     """
 
     format: str
@@ -952,6 +952,7 @@ class SessionPart(Frozen):
     segment: str = ""
     name: str | None = None
     is_payer: bool = False
+    holds_back: bool = False
 
 
 class Draft(Struct, kw_only=True):

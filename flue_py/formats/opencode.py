@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
+from contextlib import nullcontext, suppress
 from functools import partial
+from hashlib import blake2b
 from itertools import dropwhile
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, EXCLUSION, message_text
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import read_reported
-from flue_py.errors import shown
+from flue_py.errors import UnreadableFile, shown
 from flue_py.formats import gathered, kit
 from flue_py.formats.opencode_parts import (
     CLEARED,
@@ -42,6 +44,14 @@ FORMAT = "opencode"
 _SESSION_FILE = re.compile(rb'\s*\{\s*"id": ?"ses_[^"]*",\s*"(slug|version|projectID|parentID)"')
 _IS_DEFAULT = re.compile(r"|(New|Child) session - \d{4}-\d\d-\d\dT[\d:.]+Z( \(fork #\d+\))?")
 _ROWS = {"ses": gathered.SESSION, "msg": "message", "prt": "part"}
+_CHANGES = [
+    f"SELECT session_id, max(time_updated) FROM {table} GROUP BY session_id"  # noqa: S608 - words of the format
+    for table in ("message", "part")
+] + [
+    f"SELECT session_id, count(*), sum(time_updated & 4294967295) FROM {table} GROUP BY session_id"  # noqa: S608
+    for table in ("message", "part")
+]
+_LAST_EVENTS = "SELECT aggregate_id, count(*), max(seq) FROM event GROUP BY aggregate_id"
 _EVENTS = """
     SELECT id, type AS name, data FROM event WHERE aggregate_id = ?1 AND (type GLOB 'session.*' OR type GLOB 'message.*'
         AND EXISTS (SELECT 1 FROM event WHERE aggregate_id = ?1 AND type GLOB 'message.removed.*')
@@ -60,15 +70,43 @@ def looks_like_opencode(head: bytes, path_name: str = "") -> bool:
     return gathered.has_tables(path_name, head, "session", "message", "part")
 
 
-def gather_opencode(path: Path) -> Generator[bytes, None, None]:
-    """Yield the rows of each session, those of a task after those of its parent. Raises `UnreadableFile`."""
+def gather_opencode(path: Path, unchanged: Collection[str] = ()) -> Generator[bytes, None, None]:
+    """Yield the rows of each session, those of a task after those of its parent. Raises `UnreadableFile`.
+
+    Sessions of a database that are ``unchanged`` are left out.
+    """
     if path.suffix != ".json":
-        yield from _rows_of_database(path)
+        yield from _rows_of_database(path, unchanged)
         return
     for file in (path, *_files_beside(path)):
         fields: JsonObject = {"id": file.stem, "message_id": file.parent.name}
         text = (gathered.read_beside(file) or b"").decode(errors="replace")
         yield gathered.gathered_row(_ROWS.get(file.name[:3], gathered.SESSION), fields, {"data": text})
+
+
+def marks_of_opencode(path: Path) -> dict[str, str]:
+    """Return a text of each session of a database: of its row, and how many others it has, and when they changed.
+
+    One that changed within the last second has none: it may change again at the same time. O(rows), without their data.
+    """
+    marks: dict[str, str] = {}
+    # A database that cannot be read so is read whole, which says what is wrong with it.
+    with suppress(UnreadableFile), nullcontext() if path.suffix == ".json" else gathered.database_of(path) as database:
+        if database is None:
+            return marks
+        has_events = database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'event'").fetchone() is not None
+        counts: dict[str, list[JsonValue]] = {}
+        for query in (*_CHANGES, *([_LAST_EVENTS] if has_events else [])):
+            for row in database.execute(query):
+                counts.setdefault(row[0], []).extend(row[1:])
+        ((now,),) = database.execute("SELECT (julianday('now') - 2440587.5) * 86400000")
+        for session in database.execute("SELECT * FROM session"):
+            name, own = session["id"], counts.get(session["id"], [])
+            is_settled = all(isinstance(at, int) and at < now - 1000 for at in (session["time_updated"], *own[:2]))
+            if isinstance(name, str) and is_settled:
+                digest = blake2b(repr(tuple(session)).encode(errors="replace"), digest_size=16).hexdigest()
+                marks[name] = f"{digest} {own}"
+    return marks
 
 
 def beside_opencode(path: Path) -> JsonValue:
@@ -84,12 +122,14 @@ def _files_beside(path: Path) -> Iterator[Path]:
         yield from sorted((storage / "part" / message.stem).glob("prt_*.json"))
 
 
-def _rows_of_database(path: Path) -> Iterator[bytes]:
+def _rows_of_database(path: Path, unchanged: Collection[str]) -> Iterator[bytes]:
     messages = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
     parts = "SELECT id, message_id, data FROM part WHERE message_id = ? ORDER BY id"
     with gathered.database_of(path) as database:
         has_events = database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'event'").fetchone() is not None
         for session in database.execute("SELECT * FROM session ORDER BY time_created, id"):
+            if session["id"] in unchanged:
+                continue
             yield gathered.table_row(gathered.SESSION, session, "revert", "model", "metadata", "permission")
             for message in database.execute(messages, (session["id"],)):
                 yield gathered.table_row("message", message, "data")

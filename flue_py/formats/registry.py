@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from fnmatch import translate
 from functools import cache
@@ -159,8 +159,13 @@ Settler: TypeAlias = Callable[[Iterable[bytes]], "str | None"]
 Lines: TypeAlias = "Callable[[BinaryIO], Iterator[tuple[int, bytes]]]"
 Before: TypeAlias = "Callable[[Path, Any, Lines], Iterator[None]]"
 """Given a path, its reader, and a reader of lines: gives it the rows before in other files, and yields after a row."""
-Gatherer: TypeAlias = "Callable[[Path], Generator[bytes, None, None]]"
-"""Given a path: rows for the reader, as lines, in place of those of the file. Raises `UnreadableFile`."""
+Gatherer: TypeAlias = "Callable[..., Generator[bytes, None, None]]"
+"""Given a path: rows for the reader, as lines, in place of those of the file. Raises `UnreadableFile`.
+
+That of a format with `Marks` gets the ids of sessions to leave out, too.
+"""
+Marks: TypeAlias = "Callable[[Path], dict[str, str]]"
+"""Given a path: for each session that may be left out, a text that is another one when the session has changed."""
 Beside: TypeAlias = "Callable[[Path], JsonValue]"
 """Given a path: the facts about it in other files, apart from those that come before it. Never raises."""
 ReaderMaker: TypeAlias = "Callable[[str], Reader]"
@@ -183,7 +188,8 @@ class Format(Frozen):
     that rows have no ids of their own, so that a file whose beginning changes is another one. ``package`` is set
     here: whose format it is. ``before`` is a `Before`, for files that go on from others, and ``beside`` its `Beside`.
     ``gather`` is a `Gatherer`, for databases and sessions of several files; ``beside`` then
-    says how these are now, since files that are as they were are not read again.
+    says how these are now, since files that are as they were are not read again. ``marks`` are its `Marks`, if
+    sessions that are as they were can be left out.
     """
 
     name: str
@@ -199,6 +205,7 @@ class Format(Frozen):
     before: str | None = None
     beside: str | None = None
     gather: str | None = None
+    marks: str | None = None
     is_resumed: bool = False
 
     def recognizes(self, first_bytes: bytes, path: str) -> bool:
@@ -227,10 +234,17 @@ class Format(Frozen):
         before: Before | None = None if self.before is None else _named(self.before)
         return iter(()) if before is None else before(path, reader, lines)
 
-    def gathered(self, path: Path) -> Generator[bytes, None, None] | None:
-        """Return the rows that stand for a file; None if they are its own lines."""
+    def gathered(self, path: Path, unchanged: Collection[str] = ()) -> Generator[bytes, None, None] | None:
+        """Return the rows that stand for a file, but for some sessions; None if they are its own lines."""
         gather: Gatherer | None = None if self.gather is None else _named(self.gather)
-        return None if gather is None else gather(path)
+        if gather is None:
+            return None
+        return gather(path) if self.marks is None else gather(path, unchanged)
+
+    def marks_of(self, path: Path) -> dict[str, str]:
+        """Return the marks of the sessions of a file; none of a format that has none."""
+        marks: Marks | None = None if self.marks is None else _named(self.marks)
+        return {} if marks is None else marks(path)
 
     def said_beside(self, path: Path) -> JsonValue:
         """Return the facts about a file in other files."""
@@ -358,6 +372,7 @@ _PROGRAMS = (
         (".db", ".json"),
         _in(_DATA, "opencode", "kilo"),
         gather="gather_opencode",
+        marks="marks_of_opencode",
         beside="beside_opencode",
     ),
     _ours(

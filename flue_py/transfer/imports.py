@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct, field, to_builtins
 from msgspec.structs import asdict, replace
 
+import flue_py
 from flue_py.core.entries import NewEntry, from_microseconds
 from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, encode_json
 from flue_py.core.ledger import CallId, CallRow, call_row, is_part_of
@@ -29,6 +30,7 @@ from flue_py.core.sessions import (
 )
 from flue_py.core.usage import TOO_LARGE, CallDifference, PaidCall, SumTooLarge
 from flue_py.errors import CallConflict, EntryNotFound, FlueError, SessionExists, UnreadableFile, shown
+from flue_py.formats import kit
 from flue_py.formats.kit import LineNote, Recent, SessionPart, TaskOf
 from flue_py.formats.registry import OURS, find_format
 from flue_py.providers.base import fields_of, listed, only
@@ -321,7 +323,7 @@ class Target(Struct):
         if stated is None or self.leaf_kept:
             return
         # Facts of imports stay, which the file knows nothing of.
-        info, own = session.info, only(self.recorded or {}, "leaf", "name", "completed")
+        info, own = session.info, only(self.recorded or {}, "leaf", "name", "completed", "mark")
         stated = {**stated, "imported": {**own, **fields_of(stated.get("imported"))}}
         now = checked_metadata(restated(decode_object(info.metadata_text), stated), store.limits)
         # What links say by now is not stored once more.
@@ -363,6 +365,10 @@ class Target(Struct):
         if not self.leaf_kept and not self.is_superseded:
             end["leaf"] = self.session.leaf_id
         await self._remember(end)
+
+    async def remember_mark(self, mark: list[JsonValue]) -> None:
+        """Note the state of the session in its file, all of which is here."""
+        await self._remember({"mark": mark})
 
     async def remember_leaf(self) -> None:
         """Note which entry was the leaf, for a file that may be rewritten."""
@@ -677,11 +683,13 @@ class _FileImport:
         self._conflicts: list[CallDifference] = []
         self._rewritten: set[str] = set()
         self._payers: set[str] = set()
+        self._unchanged: list[SessionImport] = []
         self._repeated: list[PaidCall] = []
         """Calls that the session which asked cannot have: the one that repeats them has the bill."""
 
     async def run(self, progress: Progress | None = None) -> ImportReport:
         """Import all of the file that its source has, and return the report."""
+        await self._leave_out_unchanged()
         # While one batch is stored, the next one is read.
         async with aclosing(self._store.backend.waiting.ahead(partial(_next_batch, self._source))) as batches:
             async for batch, done in batches:
@@ -692,9 +700,23 @@ class _FileImport:
         await self.finish()
         return self.report()
 
+    async def _leave_out_unchanged(self) -> None:
+        """Have the sessions left out that were imported whole and bear the same mark. One query, if there are marks."""
+        marks = self._source.marks
+        for info in await self._store.backend.get_sessions([*marks]) if marks else ():
+            if info is not None and info.scope == self._scope:
+                metadata = decode_object(info.metadata_text)
+                if fields_of(metadata.get("imported")).get("mark") == [flue_py.__version__, marks[info.id]]:
+                    parent = kit.one_text(metadata.get("parentSession"))
+                    there = SessionImport(info.id, False, 0, info.entry_count, info.leaf_id, task_of=parent)
+                    self._unchanged.append(there)
+                    self._source.unchanged.add(info.id)
+
     async def add(self, part: SessionPart) -> None:
         """Store the new entries of a part."""
         session_id = str(part.session.id)
+        if part.holds_back:
+            self._source.marks.pop(session_id, None)
         if await self._stays_deleted(session_id, part) or await self._is_elsewhere(session_id, part):
             return
         if part.is_rewritten:
@@ -995,6 +1017,9 @@ class _FileImport:
                 await target.remember_end(self._source)
             if target.session.id in self._rewritten and not target.leaf_kept:
                 await target.remember_leaf()
+            mark = self._source.marks.get(target.session.id)
+            if mark is not None and not (target.leaf_kept or target.oddities or self._conflicts):
+                await target.remember_mark([flue_py.__version__, mark])
         await link_tasks(self._store, self._scope, self._targets.values())
 
     def ends(self) -> list[Target]:
@@ -1030,7 +1055,7 @@ class _FileImport:
         rows["repaired"] += tuple(self._notes)
         rows["repaired_rows"] += len(self._notes)
         # What the file is of comes first; then the task sessions in it.
-        sessions = [*(target.report() for target in self._targets.values()), *self._deleted.values()]
+        sessions = [*(target.report() for target in self._targets.values()), *self._unchanged, *self._deleted.values()]
         return ImportReport(
             file=str(self._path),
             format=self._source.format.name,

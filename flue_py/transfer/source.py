@@ -157,6 +157,10 @@ class ImportSource:
         self.opened_ns = 0
         self.before: dict[str, list[int]] = {}
         """The same of the files that come before it, by their paths."""
+        self.marks: dict[str, str] = {}
+        """The sessions that may be left out, by `Format.marks_of`; then nothing is read yet."""
+        self.unchanged: set[str] = set()
+        """Those that are left out, to be put in here before the first batch is taken."""
         self.beside: JsonValue = None
         """The description of it in other files, as `Format.said_beside` returns it."""
         self.bytes_read = 0
@@ -214,7 +218,8 @@ class ImportSource:
             if not self.goes_on:
                 self._file.seek(0)
                 self._begin(self._format, self._file)
-            self._waiting = self._read_batch()
+            if not self.marks:
+                self._waiting = self._read_batch()
         except UnreadableFile as error:
             hint = self._looks_like(first)
             if not hint:
@@ -230,7 +235,8 @@ class ImportSource:
             for number, raw in lines(file):
                 self._reader.scan(number, raw)
             file.seek(0)
-        self._gathered = form.gathered(self.path)
+        self.marks = form.marks_of(self.path)
+        self._gathered = form.gathered(self.path, self.unchanged)
         self._lines = lines(file) if self._gathered is None else self._bounded(self._gathered)
         self._before = form.rows_before(self.path, self._reader, self._numbered_lines)
         # The rest of these means something only with all that is there now.
@@ -369,6 +375,9 @@ class ImportSource:
                 return parts + self._taken_from(reader)
         if self._is_followed and self.bookmark is None:
             parts = self._mark(reader)
+        if self.unchanged and not self.bytes_read:
+            self._report = ParseReport(0)
+            return parts
         parts += reader.finish(take_all=self._take_all)
         self._report = reader.report()
         return parts

@@ -411,3 +411,36 @@ async def test_a_database_without_sessions_is_refused(tmp_path: Path) -> None:
     async with flue_py.open(":memory:") as store:
         with pytest.raises(UnreadableFile, match="holds no session"):
             await flue_py.import_file(store, tmp_path / "o.db")
+
+
+async def test_of_a_database_that_changed_only_the_sessions_that_changed_are_read(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "opencode.db"
+    path.write_bytes((made / "opencode.db").read_bytes())
+
+    def change(statement: str) -> None:
+        with closing(sqlite3.connect(path)) as database, database:
+            assert database.execute(statement).rowcount == 1
+
+    one = "(SELECT id FROM session ORDER BY id LIMIT 1)"
+    async with flue_py.open(":memory:") as store:
+        every = (await flue_py.import_file(store, path)).rows
+        assert (await flue_py.import_file(store, path)).rows == 0
+        change(f"UPDATE session SET title = 'Another' WHERE id = {one}")
+        rows = [(await flue_py.import_file(store, path)).rows]
+        change(f"DELETE FROM part WHERE rowid = (SELECT max(rowid) FROM part WHERE session_id = {one})")
+        rows += [(await flue_py.import_file(store, path)).rows]
+        assert 0 < rows[1] < rows[0] < every / 2
+        # Its last answer has no end any more: it may be written still.
+        assert (await flue_py.import_file(store, path)).rows == rows[1]
+        assert (await flue_py.import_file(store, path, finish=True)).rows == rows[1]
+        assert (await flue_py.import_file(store, path)).rows == 0
+        monkeypatch.setattr(flue_py, "__version__", "0.0")
+        report = await flue_py.import_file(store, path)
+        assert report.rows > every / 2, "another version may read more"
+        await store.delete_session_tree(first := report.sessions[0].session_id)
+        assert await store.get_session(first) is None
+        report = await flue_py.import_file(store, path, again=True)
+        assert (report.created, 0 < report.rows < every / 2) == (True, True)
+        assert len(report.sessions) == 7
