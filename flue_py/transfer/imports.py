@@ -1027,7 +1027,9 @@ class _FileImport:
 
         They cannot where the outcome of a row that was imported depends on more than its session.
         """
-        is_odd = self._deleted or self._payers or self._rewritten or self._notes or self._conflicts
+        # A note of the reader may be that what comes before is not there.
+        depends = self._source.format.before is not None and self._source.report.repaired_rows
+        is_odd = depends or self._deleted or self._payers or self._rewritten or self._notes or self._conflicts
         targets = [*self._targets.values()]
         return targets if not is_odd and all(target.is_followed for target in targets) else []
 

@@ -13,6 +13,7 @@ from flue_py.transfer.imports import FollowedFiles, ImportReport
 from flue_py.transfer.source import ImportSource
 from tests.checks import existing
 from tests.formats.pi_files import HEADER, SESSION_ID, every_type
+from tests.formats.test_codex_forks import FILES, FORK, SOURCE, names_of
 from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, all_seen, as_lines, lines_of
 from tests.programs.made import unpack
 
@@ -118,3 +119,14 @@ async def test_what_was_not_as_it_was_left_is_read_whole(tmp_path: Path, starts:
         assert not await goes_on(said("h", "g")), "it was kept there"
         rows[0] = {**HEADER, "cwd": "/elsewhere"}
         assert not await goes_on(said("i", "h")), "the file begins in another way"
+
+
+@pytest.mark.anyio
+async def test_a_fork_looks_again_for_the_file_that_it_goes_on_from(tmp_path: Path) -> None:
+    parent, fork = min(names_of(SOURCE), key=len), names_of(FORK)[0]
+    rows = FILES[fork].encode().splitlines(keepends=True)
+    async with flue_py.open(":memory:") as followed, flue_py.open(":memory:") as whole:
+        watched = Watched(followed, whole, tmp_path / fork, "codex")
+        assert (await watched.is_as_whole(b"".join(rows[:-1]))).repaired_rows == 1
+        (tmp_path / parent).write_text(FILES[parent])
+        assert (await watched.is_as_whole(b"".join(rows))).rows > len(rows)
