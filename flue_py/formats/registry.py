@@ -75,7 +75,6 @@ OTHERS = (
             *_in(("~/.config", *_DATA), "Cursor/User/globalStorage/state.vscdb"),
         ),
     ),
-    Program("Goose", _in((*_DATA, "~/.config"), "goose/sessions/*.db", "goose/sessions/*.jsonl")),
     Program("Grok CLI", ("~/.grok/sessions/**/*.jsonl",)),
     Program("Hermes", ("~/.hermes/state.db", "~/.hermes/sessions/*.json*")),
     Program(
@@ -401,6 +400,11 @@ _PROGRAMS = (
     replace(
         _ours("pi-sqlite", "pi_sqlite", None, (".sqlite", ".db"), gather="gather_pi_sqlite"),
         beside=f"{__package__}.gathered:log_beside",
+    ),
+    replace(
+        _ours("goose", "goose", None, (".db", ".jsonl"), _in((*_DATA, "~/.config"), "goose/sessions")),
+        beside=f"{__package__}.gathered:log_beside",
+        gather=f"{__package__}.goose:gather_goose",
     ),
     _ours("fuseraft-repl", "fuseraft", None, _JSON, ("~/.fuseraft/repl-sessions",)),
     _ours("fuseraft-run", "fuseraft", None, _JSON, ("~/.fuseraft/sessions",)),

@@ -1,0 +1,310 @@
+"""Sessions of Goose: the database `sessions.db`, and the files of versions before it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from flue_py.core.entries import NewEntry
+from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.kinds import COMPACTION, EXCLUSION
+from flue_py.core.sessions import made_id
+from flue_py.core.usage import PaidCall, call_of, read_reported
+from flue_py.errors import UnreadableFile
+from flue_py.formats import kit
+from flue_py.formats.gathered import SESSION, GatheredReader, database_of, gathered_row, has_tables, lines_of, table_row
+from flue_py.formats.goose_parts import counts_of, rest_of, rest_of_sums, result_of, sent_part, text_of, usage_of
+from flue_py.providers.base import fields_of, objects_in, only, without
+
+# A session is a row, its messages, and, since the program counts them, its calls. Before there was a database, it was a
+# file: a line about it, and a line for each message.
+#
+# Rows stay when they leave the context: `agentVisible` is set to false. A compaction does that with all rows before it,
+# and adds a summary and an answer, which a person is not shown.
+# docs/formats/goose.md lists the fields that are kept.
+
+FORMAT = "goose"
+
+_JSON = ("extension_data", "recipe_json", "user_recipe_values_json", "model_config_json")
+_PLACEHOLDERS = frozenset({"", "CLI Session", "New Chat", "New session"})
+
+# A fork copies messages, and not the calls for them: those of older sessions up to then may be theirs.
+_LEDGER = (
+    "SELECT * FROM usage_ledger u WHERE session_id = :session OR (created_timestamp BETWEEN"
+    " (SELECT min(created_timestamp) FROM messages WHERE session_id = :session)"
+    " AND (SELECT CAST(strftime('%s', created_at) AS INTEGER) FROM sessions WHERE id = :session)"
+    " AND EXISTS (SELECT 1 FROM sessions s WHERE s.id = u.session_id AND s.rowid < :place))"
+    " ORDER BY session_id <> :session, id"
+)
+
+
+def looks_like_goose(head: bytes, path_name: str = "") -> bool:
+    """Return whether a file is a database of Goose, or a session of its older versions, given its first bytes."""
+    if has_tables(path_name, head, "sessions", "messages", "schema_version"):
+        with suppress(UnreadableFile, OSError), database_of(Path(path_name)) as database:
+            found = database.execute("SELECT name FROM pragma_table_info('messages')").fetchall()
+            return {row[0] for row in found}.issuperset(("session_id", "content_json", "created_timestamp"))
+    first = next(iter(kit.first_rows(head)), b"")
+    fields = (kit.decode_row(1, first, kit.Notes()) if first.lstrip().startswith(b"{") else None) or {}
+    is_message = isinstance(fields.get("created"), int) and isinstance(fields.get("content"), list)
+    return "type" not in fields and (
+        fields.keys() >= {"description", "message_count"} or (is_message and "role" in fields)
+    )
+
+
+def gather_goose(path: Path) -> Generator[bytes, None, None]:
+    """Yield the rows of each session: its calls, then its messages. Raises `UnreadableFile`."""
+    if path.suffix != ".jsonl":
+        yield from _rows_of_database(path)
+        return
+    lines = lines_of(path)
+    first = next(lines, b"{}")
+    about = kit.decode_row(1, first, kit.Notes()) or {}
+    is_message = "role" in about
+    yield gathered_row(SESSION, {**({} if is_message else about), "id": path.stem})
+    for line in (*([first] if is_message else ()), *lines):
+        yield gathered_row("message", {}, {"data": line.decode(errors="replace").strip() or "null"})
+
+
+def _rows_of_database(path: Path) -> Iterator[bytes]:
+    with database_of(path) as database:
+        schema = database.execute("SELECT m.name, c.name FROM sqlite_schema m, pragma_table_info(m.name) c").fetchall()
+        columns = {f"{row[0]}.{row[1]}" for row in schema}
+        own_id, metadata, parent = (
+            name if f"{table}.{name}" in columns else "NULL"
+            for table, name in (
+                ("messages", "message_id"),
+                ("messages", "metadata_json"),
+                ("sessions", "parent_session_id"),
+            )
+        )
+        messages = (
+            f"SELECT {own_id} AS id, role, created_timestamp AS created, content_json AS content,"  # noqa: S608
+            f" {metadata} AS metadata FROM messages WHERE session_id = :session ORDER BY created_timestamp, messages.id"
+        )
+        sessions = f"SELECT rowid AS place, {parent} AS parent, * FROM sessions ORDER BY rowid"  # noqa: S608
+        for session in database.execute(sessions):
+            values = {"session": session["id"], "place": session["place"]}
+            yield table_row(SESSION, session, *_JSON)
+            for call in database.execute(_LEDGER, values) if "usage_ledger.id" in columns else ():
+                yield table_row("call", call)
+            for message in database.execute(messages, values):
+                yield table_row("message", message, "content", "metadata")
+
+
+class _Message(Struct):
+    """A row of a message."""
+
+    line: int
+    fields: JsonObject
+
+    @property
+    def parts(self) -> list[JsonObject]:
+        """The parts of its content."""
+        return [part for _, part in objects_in(self.fields.get("content"))]
+
+    @property
+    def metadata(self) -> JsonObject:
+        """Its visibility, model and usage."""
+        return fields_of(self.fields.get("metadata"))
+
+    @property
+    def usage(self) -> JsonObject:
+        """The tokens and the cost of its call."""
+        return fields_of(self.metadata.get("usage"))
+
+    @property
+    def is_for_model(self) -> bool:
+        """Whether a person is not shown it, though it is no note about the time and the folder."""
+        return self.metadata.get("userVisible") is False and "turnContext" not in self.metadata
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether it is not in the context any more, or never was."""
+        return self.metadata.get("agentVisible") is False
+
+    def is_by(self, role: str) -> bool:
+        """Return whether it is of a role."""
+        return self.fields.get("role") == role
+
+
+class _Reading(Struct):
+    """The rows of a session that were read so far."""
+
+    chain: kit.Chain
+    ledger: list[JsonObject] = field(default_factory=list)
+    """The calls that no message had, of this session and of those that it may have copies of."""
+    messages: list[_Message] = field(default_factory=list)
+    providers: dict[JsonValue, JsonValue] = field(default_factory=dict)
+    """The provider of each model."""
+    tools: dict[JsonValue, JsonValue] = field(default_factory=dict)
+    """The tool of each call."""
+    counted: list[list[int | None]] = field(default_factory=list)
+    """The tokens of each call."""
+    tokens: int = 0
+    """The tokens of the last answer."""
+
+    def read(self, row: kit.Row) -> None:
+        """Take over a row."""
+        fields = fields_of(row.fields.get("data", row.fields))
+        if row.type == "call":
+            self.ledger.append(without(fields, "type"))
+            self.counted.append(counts_of(fields))
+        elif row.type == "message" and isinstance(fields.get("content"), list):
+            self.messages.append(_Message(row.line, fields))
+        else:
+            self.chain.notes.skip(row.line, "is not a message with a content")
+
+    def build(self) -> None:
+        """Make the entries."""
+        rows = [*self.messages, _Message(0, {})]
+        summaries = [
+            at
+            for at, (row, after) in enumerate(pairwise(rows))
+            if row.is_by("user") and row.is_for_model and after.is_by("assistant") and after.is_for_model
+        ]
+        last, is_notice = max(summaries, default=-1), False
+        for at, (row, after) in enumerate(pairwise(rows)):
+            is_command = (
+                row.is_by("user") and text_of(row.parts).startswith("/") and "turnContext" not in after.metadata
+            )
+            is_reply = row.is_by("assistant") and is_notice and not row.metadata.keys() & {"inference", "usage"}
+            is_notice = row.is_hidden and (is_command or is_reply)
+            if at in summaries:
+                body: JsonObject = {"summary": text_of(row.parts), "firstKeptEntryId": "", "tokensBefore": self.tokens}
+                words = kit.plain_entry(COMPACTION, only(body, "summary"))
+                self._place(row, kit.plain_entry(COMPACTION, body), {"metadata": self._rest(row)}, words)
+            else:
+                first = len(self.chain.entries)
+                self._add(row, is_notice=is_notice)
+                for entry in self.chain.entries[first:] if row.is_hidden and not is_notice and at > last else ():
+                    self.chain.add(kit.plain_entry(EXCLUSION, {"entryId": entry.id}), row.line)
+
+    def _add(self, row: _Message, *, is_notice: bool) -> None:
+        said: list[JsonValue] = []
+        parts = row.parts
+        results = [part for part in parts if part.get("type") == "toolResponse"]
+        for part in () if is_notice else results:
+            result, rest = result_of(part)
+            result["toolName"] = self.tools.get(part["id"] if isinstance(part.get("id"), str) else None)
+            self._say(row, {name: value for name, value in result.items() if value is not None}, [rest])
+        said = [words for part in parts if (words := sent_part(part))]
+        others = [part for part in parts if part.get("type") != "toolResponse"]
+        if said and not is_notice:
+            for call in said:
+                name = fields_of(call).get("id")
+                self.tools[name if isinstance(name, str) else None] = fields_of(call).get("name")
+            self._say(row, {"role": row.fields.get("role"), "content": said}, [rest_of(part) for part in others])
+        elif is_notice or not results:
+            kind = kit.entry_kind("goose.", str(parts[0].get("type")) if parts and not is_notice else "notice")
+            self._place(row, kit.plain_entry(kind, {**only(row.fields, "role"), "content": [*parts]}), {})
+
+    def _say(self, row: _Message, message: JsonObject, rests: list[JsonObject]) -> None:
+        inference, usage = fields_of(row.metadata.get("inference")), usage_of(row.usage)
+        words = kit.message_entry(message, row.fields, row.line, kit.Notes())[0]
+        if message["role"] == "assistant":
+            model, provider = inference.get("requestedModel"), inference.get("provider")
+            paid: JsonObject = {"model": model, "provider": provider, "usage": usage or None}
+            message |= {name: value for name, value in paid.items() if value is not None}
+            if isinstance(model, str) and isinstance(provider, str):
+                self.providers[model] = provider
+        entry, extra = kit.message_entry(message, row.fields, row.line, self.chain.notes)
+        if entry.calls:
+            self.tokens = entry.calls[0].usage.total_tokens
+            entry = self._paid(entry, row)
+        parts: list[JsonValue] = [rest for rest in rests if rest.keys() - {"type", "id"}]
+        self._place(row, entry, {"metadata": self._rest(row), "parts": parts, **extra}, words)
+
+    def _paid(self, entry: NewEntry, row: _Message) -> NewEntry:
+        """Return an answer whose call has the name that it has in the program's own list of calls."""
+        usage = usage_of(row.usage)
+        for place, call in enumerate(self.ledger):
+            if usage_of(call) == usage:
+                name = _call_id(self.ledger.pop(place))
+                return replace(entry, calls=tuple(replace(paid, call_id=name) for paid in entry.calls))
+        self.counted.append(counts_of(row.usage))
+        return kit.with_response(entry, FORMAT, row.fields.get("id"))
+
+    def _rest(self, row: _Message) -> JsonObject:
+        return without(row.metadata, "agentVisible", "userVisible", "usage")
+
+    def _place(self, row: _Message, entry: NewEntry, beside: JsonObject, words: NewEntry | None = None) -> None:
+        """Add an entry, whose id is made of its words and of those before: people edit rows, which keep their ids."""
+        at = row.fields.get("created")
+        moment = kit.read_moment(at * 1000) if type(at) is int else None
+        beside = {name: value for name, value in {**only(row.fields, "id"), **beside}.items() if value}
+        self.chain.add(entry, row.line, beside=beside, created_us=moment, known_by=words)
+
+    def calls_alone(self, about: JsonObject) -> tuple[PaidCall, ...]:
+        """Return the calls that no message has: of compactions, of messages that are gone, and of older versions."""
+        calls = []
+        for call in self.ledger:
+            if call.get("session_id") != self.chain.session_id:
+                continue
+            model, at = call.get("model"), call.get("created_timestamp")
+            provider = self.providers.get(model if isinstance(model, str) else None, about.get("provider_name"))
+            purpose = COMPACTION if call.get("is_compaction") else "turn"
+            paid = call_of(
+                read_reported(usage_of(call)),
+                provider=provider,
+                model=model,
+                call_id=_call_id(call),
+                purpose=purpose,
+            )
+            calls.append(replace(paid, at_us=kit.read_moment(at * 1000) if type(at) is int else None))
+        prefix = "accumulated_"
+        sums = counts_of({name.removeprefix(prefix): about[name] for name in about if name.startswith(prefix)})
+        usage = usage_of(rest_of_sums(sums, self.counted))
+        if usage:
+            # Older versions have the sums only: of the calls, neither the number nor the models are stored.
+            calls.append(call_of(read_reported(usage), call_id=made_id(FORMAT, self.chain.session_id, "sums")))
+        return tuple(calls)
+
+
+def _call_id(call: JsonObject) -> str:
+    return made_id(FORMAT, str(call.get("session_id")), "call", str(call.get("id")))
+
+
+def parse_goose(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.ParsedSession | None:
+    """Return the session of some rows (see `ParseRows`)."""
+    first, about = rows[0], without(rows[0].fields, "type", "place", "parent")
+    session_id, parent_id = about.get("id"), rows[0].fields.get("parent")
+    if first.type != SESSION or not kit.is_name(session_id):
+        notes.skip(first.line, f"is not the row of a session: it {kit.unusable_id(session_id)}")
+        return None
+    reading = _Reading(kit.Chain(session_id, notes))
+    for row in rows[1:]:
+        reading.read(row)
+    reading.build()
+    calls = reading.calls_alone(about)
+    if not reading.chain.entries and not calls:
+        notes.left_out["is a session without messages"] += 1
+        return None
+    parent = kit.TaskOf(parent_id, session_id) if kit.is_name(parent_id) and parent_id != session_id else None
+    names = [
+        name for key in ("name", "description") if (name := kit.one_text(about.get(key)) or "") not in _PLACEHOLDERS
+    ]
+    title = names[0] if names else None
+    is_given = bool(about.get("user_set_name"))
+    session = kit.imported_session(
+        session_id,
+        FORMAT,
+        FORMAT,
+        {"session": about},
+        notes,
+        auto_title=None if is_given else title,
+        cwd=kit.one_text(about.get("working_dir")),
+        created_us=kit.read_time(about.get("created_at")),
+        parent=parent,
+    )
+    parsed = reading.chain.parsed(FORMAT, "1", session)
+    return replace(parsed, parent=parent, restates=True, name=title if is_given else None, calls=calls)
+
+
+read_goose = partial(GatheredReader, parse_goose)
