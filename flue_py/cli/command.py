@@ -828,7 +828,8 @@ def command(
 
 def _import_first(place: Place) -> None:
     wanted = config.read_config().import_
-    if wanted.before_reading and place.is_file and exists(place.target):
+    # What is not there is for the command to say.
+    if wanted.before_reading and (exists(place.target) or not place.is_file):
         transfer.import_changed(place, wanted.seconds)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Generator, Iterable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from itertools import dropwhile
@@ -45,10 +45,7 @@ _SESSION_FILE = re.compile(rb'\s*\{\s*"id": ?"ses_[^"]*",\s*"(slug|version|proje
 _IS_DEFAULT = re.compile(r"|(New|Child) session - \d{4}-\d\d-\d\dT[\d:.]+Z( \(fork #\d+\))?")
 _ROWS = {"ses": gathered.SESSION, "msg": "message", "prt": "part"}
 _CHANGES = [
-    f"SELECT session_id, max(time_updated) FROM {table} GROUP BY session_id"  # noqa: S608 - words of the format
-    for table in ("message", "part")
-] + [
-    f"SELECT session_id, count(*), sum(time_updated & 4294967295) FROM {table} GROUP BY session_id"  # noqa: S608
+    f"SELECT session_id, max(time_updated), count(*), sum(time_updated & 4294967295) FROM {table} GROUP BY session_id"  # noqa: S608 - words of the format
     for table in ("message", "part")
 ]
 _LAST_EVENTS = "SELECT aggregate_id, count(*), max(seq) FROM event GROUP BY aggregate_id"
@@ -90,10 +87,10 @@ def marks_of_opencode(path: Path) -> dict[str, str]:
     One that changed within the last second has none: it may change again at the same time. O(rows), without their data.
     """
     marks: dict[str, str] = {}
+    if path.suffix == ".json":
+        return marks
     # A database that cannot be read so is read whole, which says what is wrong with it.
-    with suppress(UnreadableFile), nullcontext() if path.suffix == ".json" else gathered.database_of(path) as database:
-        if database is None:
-            return marks
+    with suppress(UnreadableFile), gathered.database_of(path) as database:
         has_events = database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'event'").fetchone() is not None
         counts: dict[str, list[JsonValue]] = {}
         for query in (*_CHANGES, *([_LAST_EVENTS] if has_events else [])):
@@ -102,7 +99,7 @@ def marks_of_opencode(path: Path) -> dict[str, str]:
         ((now,),) = database.execute("SELECT (julianday('now') - 2440587.5) * 86400000")
         for session in database.execute("SELECT * FROM session"):
             name, own = session["id"], counts.get(session["id"], [])
-            is_settled = all(isinstance(at, int) and at < now - 1000 for at in (session["time_updated"], *own[:2]))
+            is_settled = all(isinstance(at, int) and at < now - 1000 for at in (session["time_updated"], *own[0:6:3]))
             if isinstance(name, str) and is_settled:
                 digest = blake2b(repr(tuple(session)).encode(errors="replace"), digest_size=16).hexdigest()
                 marks[name] = f"{digest} {own}"

@@ -83,7 +83,9 @@ def twin(value: Value, twins: dict[int, object]) -> Value:
         raise TypeError(f"a {kind.__name__} cannot be copied")
     made = twins[id(value)] = copy(value)
     if isinstance(value, dict):
-        made.update((name, twin(item, twins)) for name, item in value.items() if type(item) not in _CONSTANT)
+        for name, item in value.items():
+            if type(item) not in _CONSTANT:
+                made[name] = twin(item, twins)
     elif isinstance(value, (list, deque)):
         for place, item in enumerate(value):
             made[place] = twin(item, twins)
@@ -247,11 +249,7 @@ class ImportSource:
         """Return whether everything up to a bookmark is as it was. O(size): its bytes are compared by a digest."""
         if mark.format is not self._format or mark.beside != self.beside:
             return False
-        digest, left = blake2b(digest_size=16), mark.size
-        while left > 0 and (some := file.read(min(left, _ONE_READ))):
-            digest.update(some)
-            left -= len(some)
-        is_same = digest.digest() == mark.digest.digest()
+        is_same = _digest_of_first(mark.size, file) == mark.digest.hexdigest()
         return is_same and all(stated_at(path) == state for path, state in mark.before.items())
 
     def _go_on(self, mark: Bookmark, file: BinaryIO) -> bool:
@@ -434,12 +432,16 @@ class ImportSource:
         """Return the digest of the first ``count`` bytes of the file, as `digest` makes it; None if it has less."""
         if count > self.size:
             return None
-        digest = blake2b(digest_size=16)
         with unpacked(open_plain(self.path)) as file:
-            while count > 0 and (some := file.read(min(count, 1 << 20))):
-                digest.update(some)
-                count -= len(some)
-        return digest.hexdigest() if count == 0 else None
+            return _digest_of_first(count, file)
+
+
+def _digest_of_first(count: int, file: BinaryIO) -> str | None:
+    digest = blake2b(digest_size=16)
+    while count > 0 and (some := file.read(min(count, _ONE_READ))):
+        digest.update(some)
+        count -= len(some)
+    return digest.hexdigest() if count == 0 else None
 
 
 def _read_long(file: BinaryIO, begun: bytes, most: int) -> bytes:
