@@ -19,7 +19,7 @@ from flue_py.core.entries import BASE, RANGES, NewEntry, Range
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, MESSAGE, message_text
 from flue_py.core.sessions import NewSession, call_id, derived_id
-from flue_py.core.usage import PaidCall, call_of, read_reported, read_usage
+from flue_py.core.usage import PaidCall, ReportedUsage, call_of
 from flue_py.errors import InvalidEntry, UnreadableFile
 from flue_py.formats import kit
 from flue_py.formats.kit import entry_kind
@@ -33,7 +33,7 @@ from flue_py.providers.openai_responses import (
     Counts,
     call_ids,
     content_parts,
-    counted_tokens,
+    counted_report,
     counted_usage,
     is_call,
     is_output,
@@ -279,10 +279,12 @@ class Entries(Struct):
 
     # their contents
 
-    def message(self, row: CodexRow, message: JsonObject, items: Sequence[JsonObject]) -> NewEntry:
+    def message(
+        self, row: CodexRow, message: JsonObject, items: Sequence[JsonObject], usage: ReportedUsage | None = None
+    ) -> NewEntry:
         """Return a message; if it cannot be one, the items it was made of."""
         try:
-            return kit.message_content(message)
+            return kit.message_content(message, usage)
         except InvalidEntry as error:
             bodies: tuple[JsonObject, ...] = ({"items": list(items)}, {"line": row.text})
             return kit.unreadable_entry(f"{UNREADABLE}message", error, self.notes, row.line, *bodies)
@@ -444,15 +446,14 @@ class TokenCounts:
 
     def unsettled(self, used: Counts, row: CodexRow, call_id: str, provider: str, model: str | None) -> PaidCall:
         """Return the call for tokens whose entry is not complete yet."""
-        reported = read_reported(counted_usage(used))
-        call = call_of(reported, provider=provider, model=model, call_id=call_id)
+        call = call_of(counted_report(used), provider=provider, model=model, call_id=call_id)
         return replace(call, at_us=kit.read_moment(row.timestamp))
 
     def paid(self, step: Step, content: NewEntry, provider: str, model: str | None) -> NewEntry:
         """Return the message of a step with the call that was paid for it, if that was counted."""
         if content.kind != MESSAGE or not any(content.usage):
             return content
-        return self._with_call(content, counted_usage(step.used), step.rows[-1].line, provider, model, "turn")
+        return self._with_call(content, counted_report(step.used), step.rows[-1].line, provider, model, "turn")
 
     def compaction(
         self,
@@ -466,15 +467,15 @@ class TokenCounts:
         owed = self.take_owed()
         if not any(owed):
             return custom(fields)
-        usage = counted_usage(owed)
-        content = custom({**fields, "usage": usage})
+        report = counted_report(owed)
+        content = custom({**fields, "usage": counted_usage(owed)})
         if content.kind != COMPACTION:
             return content
-        content = replace(content, usage=read_usage(usage))
-        return self._with_call(content, usage, row.line, provider, model, COMPACTION)
+        content = replace(content, usage=report.totals)
+        return self._with_call(content, report, row.line, provider, model, COMPACTION)
 
     def _with_call(
-        self, content: NewEntry, reported: JsonObject, line: int, provider: str, model: str | None, purpose: str
+        self, content: NewEntry, reported: ReportedUsage, line: int, provider: str, model: str | None, purpose: str
     ) -> NewEntry:
         # The same call in the file of a fork is paid once: its words and the total tell it, times do not. Where a
         # thread went two ways, both may be alike, and no row of the other is repeated.
@@ -673,7 +674,8 @@ class CodexReader(kit.RowReader):
             owed = self._tokens.take_owed()
             self._notes.repair(
                 since.line,
-                f"{counted_tokens(owed)} tokens were counted after the last message; they are a call without an entry",
+                f"{counted_report(owed).totals.total_tokens} tokens were counted after the last message; they are a "
+                "call without an entry",
             )
             self._book(entries, owed, since)
         return entries.take()
@@ -726,7 +728,8 @@ class CodexReader(kit.RowReader):
         rows = step.rows
         self._notes.merged += len(step.items) - 1
         message = step.message(self._provider, self._model)
-        content = entries.message(rows[-1], message, [row.payload for row in step.items])
+        used = counted_report(step.used) if any(step.used) else None
+        content = entries.message(rows[-1], message, [row.payload for row in step.items], used)
         paid = self._tokens.paid(step, content, self._provider, self._model)
         entries.emit_step(rows, step.items[-1], paid, begins=step.begins)
         for row in step.pending:

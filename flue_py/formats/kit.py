@@ -439,9 +439,9 @@ def message_content(message: JsonObject, usage: ReportedUsage | None = None) -> 
         return replace(entry_of_message(message), oddities=())
     text, replaced = encode_decoded(message, "message")
     preview = message_title(message) if role == "user" else None
-    if usage is None and role == "assistant":
-        usage = read_reported(message.get("usage"))
-    totals = NO_USAGE if usage is None else usage.totals
+    totals = NO_USAGE
+    if role == "assistant":
+        totals = (read_reported(message.get("usage")) if usage is None else usage).totals
     return NewEntry(MESSAGE, text, role, usage=totals, surrogates_replaced=replaced, preview=preview, built=True)
 
 

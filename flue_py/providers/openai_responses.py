@@ -319,9 +319,10 @@ def _reported(counts: Counts) -> ReportedUsage:
     return read_reported(dict(zip(TOKEN_KINDS, counts, strict=True)))
 
 
-def counted_tokens(counts: Counts) -> int:
-    """Return all tokens that were counted."""
-    return read_reported(counted_usage(counts)).totals.total_tokens
+@lru_cache(maxsize=64)
+def counted_report(counts: Counts) -> ReportedUsage:
+    """Return the report of a call by the usage that `counted_usage` makes of counted tokens."""
+    return read_reported(counted_usage(counts))
 
 
 def counted_usage(counts: Counts) -> JsonObject:
