@@ -400,10 +400,10 @@ class PriceBook:
         return replace(entry, calls=tuple(self._priced(call, time_of, own) for call in entry.calls))
 
     def _rates_for(self, call: PaidCall, now_us: Callable[[], int], own: _Own) -> ModelRates | None:
-        names = (f"{call.provider}/{call.model}", call.model) if call.provider else (call.model,)
-        terms = [f" {name}={value}" for name, value in call.terms if name not in _UNNAMED]
-        searches = dict(call.terms).get(SEARCHES)
-        for prices in own:
+        for prices in filter(None, own):
+            names = (f"{call.provider}/{call.model}", call.model) if call.provider else (call.model,)
+            terms = [f" {name}={value}" for name, value in call.terms if name not in _UNNAMED]
+            searches = dict(call.terms).get(SEARCHES)
             for name in names:
                 if (rates := prices.get("".join((name, *terms)))) is not None:
                     is_open = searches is not None and (rates.search is None or not searches.isdecimal())
