@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 from msgspec import field
 from msgspec.structs import replace
 
-from flue_py.core.entries import NewEntry, from_microseconds
+from flue_py.core.entries import from_microseconds
 from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.sessions import STORED, LeafChoice, check_scope
 from flue_py.core.usage import (
@@ -785,22 +785,6 @@ def call_row(
 def _bits_of(reported: frozenset[str]) -> int:
     """Return a number with a bit for each number that was reported, by its place in `PARTS`."""
     return sum(1 << place for place, part in enumerate(PARTS) if part in reported)
-
-
-def calls_of(entries: Iterable[NewEntry], scope: str) -> list[CallRow]:
-    """Return the calls of entries that bring their own ids, as rows that no session has paid for yet."""
-    return [
-        call_row(
-            call,
-            scope=scope,
-            call_id=call.call_id or default_call_id(entry.id or "", number),
-            session_key=-1,
-            entry_id=entry.id,
-            at_us=entry.created_us or 0,
-        )
-        for entry in entries
-        for number, call in enumerate(entry.calls if entry.counted else ())
-    ]
 
 
 def default_call_id(entry_id: str, number: int) -> str:

@@ -1156,7 +1156,7 @@ def checked_imported_entries(entries: Sequence[NewEntry], program: str | None = 
     one that no store can hold. O(size), of `CheckedEntries` O(entries).
     """
     if isinstance(entries, CheckedEntries):
-        return CheckedEntries(_of_program(entry, program) for entry in entries)
+        return CheckedEntries(_of_program(entry, program) if entry.calls else entry for entry in entries)
     if isinstance(entries, (str, bytes)) or not isinstance(entries, Sequence):
         raise InvalidArgument(f"entries: should be a sequence of NewEntry, not {type(entries).__name__}")
     checked = []

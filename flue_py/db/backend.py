@@ -69,7 +69,7 @@ from flue_py.core.sessions import (
     StoreInfo,
     VerifyReport,
 )
-from flue_py.core.usage import PaidCall, UsageWindow
+from flue_py.core.usage import CallDifference, PaidCall, UsageWindow
 from flue_py.db import ops, sql
 from flue_py.db.runner import Runner, Sources, Transaction, WordIndex
 from flue_py.db.schema import FORMAT_VERSION
@@ -414,16 +414,26 @@ class Backend:
         )
 
     async def import_session(
-        self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None, marks: Sequence[Mark] = ()
+        self,
+        new: NewSession,
+        entries: Sequence[NewEntry],
+        *,
+        leaf: str | None,
+        marks: Sequence[Mark] = (),
+        on_conflict: Callable[[CallDifference], None] | None = None,
     ) -> SessionInfo:
         """Create a session together with entries that bring their own ids, as `create_session` and `import_entries`.
 
-        ``marks`` are labels and pins of these entries. Raises as `import_entries`; then there is no session.
-        O(entries).
+        ``marks`` are labels and pins of these entries. ``on_conflict`` is called with each paid call that
+        `Appended.call_conflicts` would name. Raises as `import_entries`; then there is no session. O(entries).
         """
-        return await self._runner.write(
+        info, conflicts = await self._runner.write(
             lambda tx: ops.append.import_session(tx, self._sources, new, entries, leaf, marks)
         )
+        if on_conflict is not None:
+            for conflict in conflicts:
+                on_conflict(conflict)
+        return info
 
     move = _does(MoveLeaf)
     """Set the leaf to any entry that the session sees, or to None.

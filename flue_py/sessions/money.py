@@ -23,7 +23,6 @@ from flue_py.core.ledger import (
     Amounts,
     BranchState,
     Budget,
-    CallId,
     CallPrice,
     CallRow,
     Covers,
@@ -42,7 +41,6 @@ from flue_py.core.ledger import (
     UsageReport,
     amounts_of,
     call_row,
-    calls_of,
     check_amount,
     check_spent,
     date_of,
@@ -58,11 +56,9 @@ from flue_py.core.sessions import (
     check_imported_call,
     check_label,
     check_scope,
-    checked_imported_entries,
 )
 from flue_py.core.usage import (
     NAMES_OF_A_CALL,
-    CallDifference,
     Cost,
     PaidCall,
     UsageTotals,
@@ -567,9 +563,6 @@ def _of_row(row: CallRow) -> PaidCall:
     )
 
 
-_CALLS_AT_ONCE = 500
-
-
 class StoreUsage(Scoped):
     """The ledger of a `Store`."""
 
@@ -676,27 +669,6 @@ class StoreUsage(Scoped):
         written meanwhile may be missing. Raises `InvalidArgument`. O(ledger + trees of the calls).
         """
         return await reprice(self._backend, self._pricer, dry_run=checked_flag(dry_run, "dry_run"))
-
-    async def call_conflicts(
-        self, entries: Sequence[NewEntry], *, scope: str | None = None
-    ) -> tuple[CallDifference, ...]:
-        """Return the paid calls of imported entries that the ledger has with other numbers, in their order.
-
-        To be asked after an import: the ledger keeps the first report of a call. O(calls).
-        """
-        entries = checked_imported_entries(entries)
-        place = self._place(scope)
-        reported = calls_of(entries, place)
-        stored: dict[CallId, CallRow] = {}
-        for start in range(0, len(reported), _CALLS_AT_ONCE):
-            identities = [CallId(*call.identity[1:]) for call in reported[start : start + _CALLS_AT_ONCE]]
-            rows = await self._backend.find_calls(place, identities)
-            stored.update((CallId(*call.identity[1:]), call) for call in rows)
-        return tuple(
-            CallDifference(call.provider, call.call_id, others)
-            for call in reported
-            if (first := stored.get(CallId(*call.identity[1:]))) is not None and (others := differences(first, call))
-        )
 
 
 def _bounds(day: date | None, name: str, zone: tzinfo | None) -> tuple[int | None, int | None]:

@@ -63,7 +63,7 @@ from flue_py.core.sessions import (
     scope_meant,
     searched_words,
 )
-from flue_py.core.usage import program_of
+from flue_py.core.usage import CallDifference, program_of
 from flue_py.db.backend import Backend
 from flue_py.db.runner import Sources, now_us, random_id
 from flue_py.errors import (
@@ -877,15 +877,17 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         *,
         leaf: str | None,
         on_oddity: Callable[[str], None] | None = None,
+        on_conflict: Callable[[CallDifference], None] | None = None,
     ) -> Session:
         """Create a session from entries that bring their own ids, parents and times, parents first.
 
         ``leaf`` is one of them, or None. One transaction. Raises `SessionExists`, `InvalidEntry`, `EntryNotFound` (for
-        a parent or the leaf). Of a paid call that was reported before, the ledger keeps the first report;
-        `call_conflicts` tells where the numbers are others. ``on_oddity`` is called with each number that was not
-        counted as it was reported, and why, as `Appended.oddities` have it. O(entries).
+        a parent or the leaf). Of a paid call that was reported before, the ledger keeps the first report:
+        ``on_conflict`` is called with each that has other numbers, as in `Appended.call_conflicts`, ``on_oddity`` with
+        each number that was not counted as it was reported, and why, as in `Appended.oddities`. O(entries).
         """
         checked_function(on_oddity, "on_oddity")
+        checked_function(on_conflict, "on_conflict")
         check_imported_session(new)
         scope_meant(self._scope, new.scope)
         entries = checked_imported_entries(entries, program_of(decode_object(new.metadata_text)))
@@ -894,7 +896,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         self._limits.check_entries(entries)
 
         async def write(priced: Sequence[NewEntry]) -> SessionInfo:
-            return await self._backend.import_session(new, priced, leaf=leaf)
+            return await self._backend.import_session(new, priced, leaf=leaf, on_conflict=on_conflict)
 
         info, written = await write_what_fits(write, self._pricer.price_entries(entries))
         if on_oddity is not None:

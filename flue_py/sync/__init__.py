@@ -655,7 +655,6 @@ class Store(Twin[AsyncStore]):
 
     usage = blocking(AsyncStore.usage)
     reprice = blocking(AsyncStore.reprice)
-    call_conflicts = blocking(AsyncStore.call_conflicts)
 
     link_task = blocking(AsyncStore.link_task)
     delete_session_tree = blocking(AsyncStore.delete_session_tree)

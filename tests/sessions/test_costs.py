@@ -289,10 +289,14 @@ async def test_an_import_that_meets_a_call_again_goes_on_and_tells() -> None:
         first = placed(NewEntry.message(answer()), "same")
         grown = placed(NewEntry.message(answer(output=9)), "same")
         await store.import_session(NewSession(id="one"), [first], leaf="same")
-        await store.import_session(NewSession(id="two"), [grown], leaf="same")
-        (conflict,) = await store.call_conflicts([grown, placed(NewEntry.message(answer()), "new")])
-        assert str(conflict) == "call 'same': output_tokens 0 and 9"
-        assert await store.call_conflicts([first]) == ()
+        conflicts: list[flue_py.CallDifference] = []
+        entries = [grown, placed(NewEntry.message(answer()), "new", "same")]
+        await store.import_session(NewSession(id="two"), entries, leaf="new", on_conflict=conflicts.append)
+        assert [str(conflict) for conflict in conflicts] == ["call 'same': output_tokens 0 and 9"]
+        await store.import_session(NewSession(id="three"), [first], leaf="same", on_conflict=conflicts.append)
+        assert len(conflicts) == 1
+        with pytest.raises(flue_py.InvalidArgument, match="on_conflict"):
+            await store.import_session(NewSession(), [], leaf=None, on_conflict=5)  # type: ignore[arg-type]
         assert (await store.usage()).total.output == 0
 
 

@@ -58,7 +58,6 @@ async def test_a_store_of_a_scope_reaches_nothing_of_others(store: flue_py.Store
         ("link_task", lambda: mine.link_task(own, other, task_id="x"), missing),
         ("link_task", lambda: mine.link_task(other, own, task_id="x"), missing),
         ("usage", lambda: mine.usage(scope="t2"), refused),
-        ("call_conflicts", lambda: mine.call_conflicts([], scope="t2"), refused),
         ("set_budget", lambda: mine.set_budget(other, tokens=1), missing),
         ("set_budget", lambda: mine.set_budget(scope_prefix="", tokens=1), refused),
         ("get_budget", lambda: mine.get_budget(budget.id), None),

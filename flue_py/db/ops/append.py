@@ -230,17 +230,17 @@ def import_session(
     entries: Sequence[NewEntry],
     leaf: str | None,
     marks: Sequence[Mark],
-) -> SessionInfo:
-    """Create a session together with its entries (see `Backend.import_session`)."""
+) -> tuple[SessionInfo, tuple[CallDifference, ...]]:
+    """Create a session together with its entries (see `Backend.import_session`); return the conflicts of calls, too."""
     info = create_session(tx, sources, new)
     alone = take_calls_of_deleted(tx, read_state(tx, info.id))
     if alone:
         entries = [_settling(entry, alone) for entry in entries]
-    import_entries(tx, sources, info.id, entries, leaf, None)
+    added = import_entries(tx, sources, info.id, entries, leaf, None)
     if marks:
         state, now = read_state(tx, info.id), sources.now_us()
         tx.insert(sql.PUT_MARK, [MarkRow(state.key, mark.entry_id, mark.kind, mark.value, now) for mark in marks])
-    return require_session(tx, info.id)
+    return require_session(tx, info.id), added.call_conflicts
 
 
 def _settling(entry: NewEntry, alone: Set[CallId]) -> NewEntry:
