@@ -344,6 +344,7 @@ read_opencode = partial(gathered.GatheredReader, parse_opencode)
 
 
 def _paid_once(entry: NewEntry, message: MessageRow, number: int) -> NewEntry:
-    """Return an answer whose call has the name that it has in every fork, which copies times, tokens and cost."""
-    same = only(message.fields, "time", "providerID", "modelID", "agent", "tokens", "cost")
+    """Return an answer whose call has the name that it has in every fork, which copies times and tokens."""
+    # Kilo takes the costs of copies away.
+    same = only(message.fields, "time", "providerID", "modelID", "agent", "tokens")
     return kit.with_response(entry, FORMAT, json.dumps([same, number], sort_keys=True))

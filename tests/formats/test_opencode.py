@@ -130,12 +130,25 @@ async def test_sessions_of_the_program_as_it_showed_them(made: Path) -> None:
 
 
 async def test_the_context_before_each_answer_is_the_request_that_the_program_sent(made: Path) -> None:
-    """Answers were asked for in the order of their times; a summary is worded differently here."""
+    assert (await compared(made, "opencode.db"))[0] == 19
+
+
+async def test_kilo_has_the_same_tables(tmp_path: Path) -> None:
+    # Its forks copy answers without their cost, and its answers count what their sub-agents cost again.
+    assert await compared(unpack("kilo-7.7.7", tmp_path), "kilo.db") == (19, 19_495, 33_765_000_000, 0)
+
+
+async def compared(made: Path, name: str) -> tuple[Any, ...]:
+    """Compare contexts with requests, and return what was paid.
+
+    Answers were asked for in the order of their times; a summary is worded differently here.
+    """
     async with flue_py.open(":memory:") as store:
-        report = await flue_py.import_file(store, made / "opencode.db")
+        report = await flue_py.import_file(store, made / name)
+        bill = await paid(store)
         asked: dict[int, tuple[str, list[Any]]] = {}
-        for name in report.sessions:
-            session = await store.find_session(name.session_id)
+        for part in report.sessions:
+            session = await store.find_session(part.session_id)
             for entry in await session.get_tree():
                 is_answer = entry.role == "assistant" or entry.kind == "opencode.failed"
                 if is_answer and entry.created_us not in asked:
@@ -144,12 +157,18 @@ async def test_the_context_before_each_answer_is_the_request_that_the_program_se
     requests = json.loads((made / "requests.json").read_text())
     assert len(asked) == len(requests) == 20
     for (_, ours), theirs in zip((asked[at] for at in sorted(asked)), requests, strict=True):
-        assert [*map(plain, ours)] == [*map(plain, summed_up(theirs))]
+        assert [*map(plain, ours)] == summed_up([*map(plain, theirs)])
+    return bill
 
 
 def plain(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message of a request without thoughts, which a chat request has no field for; no text is null."""
+    """Return a message of a request without thoughts, which a chat request has no field for; no text is null.
+
+    Kilo adds a note about the time and the folder to each prompt.
+    """
     fields = {name: value for name, value in message.items() if name != "reasoning_content"}
+    if isinstance(fields.get("content"), list):
+        fields["content"] = [part for part in fields["content"] if "<environment_details>" not in part.get("text", "")]
     return {**fields, "content": text_of(fields) or None}
 
 
@@ -292,6 +311,7 @@ def test_tokens_are_ours_and_zeros_are_unknown() -> None:
             step,
             tokens=tokens,
             cost=1,
+            at=5,
         ),
     )
     assert [(entry.usage.input, entry.usage.output, entry.usage.cost_total) for entry in session.entries] == [

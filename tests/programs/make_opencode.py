@@ -1,7 +1,8 @@
 """Sessions of OpenCode, made by the real program with a made-up model.
 
 ``python -m tests.programs.make_opencode PROGRAM FOLDER [NAME]``: PROGRAM is the path of ``opencode`` (npm opencode-ai,
-with Node 22 first in PATH), FOLDER a new folder for its home. With NAME the database is packed.
+with Node 22 first in PATH) or of ``kilo`` (npm @kilocode/cli-linux-x64), FOLDER a new folder for its home. With NAME
+the database is packed.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Server:
 
     def __init__(self, program: Path, home: Path, model: Model) -> None:
         self.work = home / "work"
-        config = home / ".config" / "opencode"
+        config = home / ".config" / program.name
         for folder in (self.work, config):
             folder.mkdir(parents=True, exist_ok=True)
         (self.work / "a.txt").write_text("apples\n")
@@ -71,8 +72,9 @@ class Server:
         provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"made-up": made_up}}
         settings = {"provider": {"loop": provider}, "model": "loop/made-up", "small_model": "loop/made-up"}
         settings |= {"autoupdate": False, "share": "disabled", "permission": {"*": "allow"}}
-        (config / "opencode.json").write_text(json.dumps(settings))
-        env = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
+        (config / f"{program.name}.json").write_text(json.dumps(settings))
+        env = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8"}
+        env |= {f"{name}_DISABLE_MODELS_FETCH": "1" for name in ("OPENCODE", "KILO")}
         self._process = subprocess.Popen(
             [program, "serve", "--port", "0"],
             cwd=self.work,
@@ -159,8 +161,8 @@ def main() -> None:
     if len(sys.argv) > 3:
         packed = home / "packed"
         packed.mkdir()
-        with sqlite3.connect(home / ".local" / "share" / "opencode" / "opencode.db") as database:
-            database.execute("VACUUM INTO ?", (str(packed / "opencode.db"),))
+        with sqlite3.connect(home / ".local" / "share" / program.name / f"{program.name}.db") as database:
+            database.execute("VACUUM INTO ?", (str(packed / f"{program.name}.db"),))
         messages = [without_prompts(request) for request in model.requests if request.has_tools]
         (packed / "requests.json").write_text(json.dumps(messages))
         print(pack(packed, sys.argv[3], []))
