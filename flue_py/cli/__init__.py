@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from io import TextIOWrapper
+from os.path import exists
 
 import click
 
@@ -124,6 +125,17 @@ def _tell_of_interruption() -> None:
     tell("Interrupted; what was committed before stays")
 
 
+def _import_changed(place: Place) -> None:
+    from flue_py.cli.config import read_config
+
+    wanted = read_config().import_
+    # What is not there is for the command to say.
+    if wanted.before_reading and (exists(place.target) or not place.is_file):
+        from flue_py.cli.transfer import import_changed
+
+        import_changed(place, wanted.seconds)
+
+
 @click.command(
     cls=LazyGroup,
     sections=SECTIONS,
@@ -157,8 +169,8 @@ def main(ctx: click.Context, database: str, no_import: bool) -> None:
     is_named = source not in (click.core.ParameterSource.DEFAULT, click.core.ParameterSource.DEFAULT_MAP)
     # A database that is named for one command may be any: sessions of others, a copy.
     is_typed = source is click.core.ParameterSource.COMMANDLINE
-    is_kept_up = ctx.invoked_subcommand in READING and not (is_typed or no_import)
-    ctx.obj = Place(expanded(database), is_named=is_named, is_kept_up=is_kept_up)
+    imports = ctx.invoked_subcommand in READING and not (is_typed or no_import)
+    ctx.obj = Place(expanded(database), is_named=is_named, before_reading=_import_changed if imports else None)
     if ctx.invoked_subcommand is None:
         from flue_py.cli.read import print_next_steps
 

@@ -78,7 +78,6 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
     from rich.console import Console
 
-    from flue_py.cli import config, transfer
     from flue_py.context import request, settings
     from flue_py.context.pipeline import ContextReport
     from flue_py.context.request import ContextRequest
@@ -87,8 +86,6 @@ if TYPE_CHECKING:
     from flue_py.formats import registry
 else:
     zoneinfo = lazy_module("zoneinfo")
-    config = lazy_module("flue_py.cli.config")
-    transfer = lazy_module("flue_py.cli.transfer")
     registry = lazy_module("flue_py.formats.registry")
     settings = lazy_module("flue_py.context.settings")
     request = lazy_module("flue_py.context.request")
@@ -810,8 +807,8 @@ def command(
             if check is not None:
                 check(SimpleNamespace(as_json=as_json, **options))
             ctx = click.get_current_context()
-            if ctx.obj.is_kept_up:
-                _import_first(ctx.obj)
+            if ctx.obj.before_reading is not None:
+                ctx.obj.before_reading(ctx.obj)
             if work.__code__.co_flags & CO_COROUTINE:
                 on_open_store = cast("Callable[..., Awaitable[Answer]]", work)
                 with nullcontext(ignore_progress) if bar is None else progress_bar(bar) as tell:
@@ -824,13 +821,6 @@ def command(
         return _as_command(callback, work, name, group, [json_option] if json else [])
 
     return decorate
-
-
-def _import_first(place: Place) -> None:
-    wanted = config.read_config().import_
-    # What is not there is for the command to say.
-    if wanted.before_reading and (exists(place.target) or not place.is_file):
-        transfer.import_changed(place, wanted.seconds)
 
 
 def _as_command(

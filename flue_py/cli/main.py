@@ -42,12 +42,12 @@ def absolute(folder: str) -> str:
 class Place(Frozen):
     """The database of this run. ``is_named`` says that the user chose it, rather than taking the default.
 
-    ``is_kept_up`` says that a command reads the user's own database, into which changed files may be imported first.
+    ``before_reading`` is called by a command that reads the user's own database.
     """
 
     target: str
     is_named: bool = False
-    is_kept_up: bool = False
+    before_reading: Callable[[Place], None] | None = None
 
     @property
     def is_file(self) -> bool:
