@@ -81,14 +81,14 @@ def gather_opencode(path: Path, unchanged: Collection[str] = ()) -> Generator[by
         yield gathered.gathered_row(_ROWS.get(file.name[:3], gathered.SESSION), fields, {"data": text})
 
 
-def marks_of_opencode(path: Path) -> dict[str, str]:
+def fingerprints_of_opencode(path: Path) -> dict[str, str]:
     """Return a text of each session of a database: of its row, and how many others it has, and when they changed.
 
     One that changed within the last second has none: it may change again at the same time. O(rows), without their data.
     """
-    marks: dict[str, str] = {}
+    fingerprints: dict[str, str] = {}
     if path.suffix == ".json":
-        return marks
+        return fingerprints
     # A database that cannot be read so is read whole, which says what is wrong with it.
     with suppress(UnreadableFile), gathered.database_of(path) as database:
         has_events = database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'event'").fetchone() is not None
@@ -102,8 +102,8 @@ def marks_of_opencode(path: Path) -> dict[str, str]:
             is_settled = all(isinstance(at, int) and at < now - 1000 for at in (session["time_updated"], *own[0:6:3]))
             if isinstance(name, str) and is_settled:
                 digest = blake2b(repr(tuple(session)).encode(errors="replace"), digest_size=16).hexdigest()
-                marks[name] = f"{digest} {own}"
-    return marks
+                fingerprints[name] = f"{digest} {own}"
+    return fingerprints
 
 
 def beside_opencode(path: Path) -> JsonValue:

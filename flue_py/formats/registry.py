@@ -161,9 +161,9 @@ Before: TypeAlias = "Callable[[Path, Any, Lines], Iterator[None]]"
 Gatherer: TypeAlias = "Callable[..., Generator[bytes, None, None]]"
 """Given a path: rows for the reader, as lines, in place of those of the file. Raises `UnreadableFile`.
 
-That of a format with `Marks` gets the ids of sessions to leave out, too.
+That of a format with `Fingerprints` gets the ids of sessions to leave out, too.
 """
-Marks: TypeAlias = "Callable[[Path], dict[str, str]]"
+Fingerprints: TypeAlias = "Callable[[Path], dict[str, str]]"
 """Given a path: for each session that may be left out, a text that is another one when the session has changed."""
 Beside: TypeAlias = "Callable[[Path], JsonValue]"
 """Given a path: the facts about it in other files, apart from those that come before it. Never raises."""
@@ -187,8 +187,8 @@ class Format(Frozen):
     that rows have no ids of their own, so that a file whose beginning changes is another one. ``package`` is set
     here: whose format it is. ``before`` is a `Before`, for files that go on from others, and ``beside`` its `Beside`.
     ``gather`` is a `Gatherer`, for databases and sessions of several files; ``beside`` then
-    says how these are now, since files that are as they were are not read again. ``marks`` are its `Marks`, if
-    sessions that are as they were can be left out.
+    says how these are now, since files that are as they were are not read again. ``fingerprints`` are its
+    `Fingerprints`, if sessions that are as they were can be left out.
     """
 
     name: str
@@ -204,7 +204,7 @@ class Format(Frozen):
     before: str | None = None
     beside: str | None = None
     gather: str | None = None
-    marks: str | None = None
+    fingerprints: str | None = None
     is_resumed: bool = False
 
     def recognizes(self, first_bytes: bytes, path: str) -> bool:
@@ -238,12 +238,12 @@ class Format(Frozen):
         gather: Gatherer | None = None if self.gather is None else _named(self.gather)
         if gather is None:
             return None
-        return gather(path) if self.marks is None else gather(path, unchanged)
+        return gather(path) if self.fingerprints is None else gather(path, unchanged)
 
-    def marks_of(self, path: Path) -> dict[str, str]:
-        """Return the marks of the sessions of a file; none of a format that has none."""
-        marks: Marks | None = None if self.marks is None else _named(self.marks)
-        return {} if marks is None else marks(path)
+    def fingerprints_of(self, path: Path) -> dict[str, str]:
+        """Return the fingerprints of the sessions of a file; none of a format that has none."""
+        of: Fingerprints | None = None if self.fingerprints is None else _named(self.fingerprints)
+        return {} if of is None else of(path)
 
     def said_beside(self, path: Path) -> JsonValue:
         """Return the facts about a file in other files."""
@@ -371,7 +371,7 @@ _PROGRAMS = (
         (".db", ".json"),
         _in(_DATA, "opencode", "kilo"),
         gather="gather_opencode",
-        marks="marks_of_opencode",
+        fingerprints="fingerprints_of_opencode",
         beside="beside_opencode",
     ),
     _ours(

@@ -323,7 +323,7 @@ class Target(Struct):
         if stated is None or self.leaf_kept:
             return
         # Facts of imports stay, which the file knows nothing of.
-        info, own = session.info, only(self.recorded or {}, "leaf", "name", "completed", "mark")
+        info, own = session.info, only(self.recorded or {}, "leaf", "name", "completed", "fingerprint")
         stated = {**stated, "imported": {**own, **fields_of(stated.get("imported"))}}
         now = checked_metadata(restated(decode_object(info.metadata_text), stated), store.limits)
         # What links say by now is not stored once more.
@@ -366,9 +366,9 @@ class Target(Struct):
             end["leaf"] = self.session.leaf_id
         await self._remember(end)
 
-    async def remember_mark(self, mark: list[JsonValue]) -> None:
+    async def remember_fingerprint(self, fingerprint: list[JsonValue]) -> None:
         """Note the state of the session in its file, all of which is here."""
-        await self._remember({"mark": mark})
+        await self._remember({"fingerprint": fingerprint})
 
     async def remember_leaf(self) -> None:
         """Note which entry was the leaf, for a file that may be rewritten."""
@@ -701,22 +701,23 @@ class _FileImport:
         return self.report()
 
     async def _leave_out_unchanged(self) -> None:
-        """Have the sessions left out that were imported whole and bear the same mark. One query, if there are marks."""
-        marks = self._source.marks
-        for info in await self._store.backend.get_sessions([*marks]) if marks else ():
-            if info is not None and info.scope == self._scope:
-                metadata = decode_object(info.metadata_text)
-                if fields_of(metadata.get("imported")).get("mark") == [flue_py.__version__, marks[info.id]]:
-                    parent = kit.one_text(metadata.get("parentSession"))
-                    there = SessionImport(info.id, False, 0, info.entry_count, info.leaf_id, task_of=parent)
-                    self._unchanged.append(there)
-                    self._source.unchanged.add(info.id)
+        """Have the sessions left out that were imported whole, and are in the file as they were then. One query."""
+        now = self._source.fingerprints
+        for info in await self._store.backend.get_sessions([*now]) if now else ():
+            if info is None or info.scope != self._scope:
+                continue
+            metadata = decode_object(info.metadata_text)
+            then = fields_of(metadata.get("imported")).get("fingerprint")
+            if then == [flue_py.__version__, now[info.id]]:
+                parent = kit.one_text(metadata.get("parentSession"))
+                self._unchanged.append(SessionImport(info.id, False, 0, info.entry_count, info.leaf_id, task_of=parent))
+                self._source.unchanged.add(info.id)
 
     async def add(self, part: SessionPart) -> None:
         """Store the new entries of a part."""
         session_id = str(part.session.id)
         if part.holds_back:
-            self._source.marks.pop(session_id, None)
+            self._source.fingerprints.pop(session_id, None)
         if await self._stays_deleted(session_id, part) or await self._is_elsewhere(session_id, part):
             return
         if part.is_rewritten:
@@ -1018,9 +1019,9 @@ class _FileImport:
                 await target.remember_end(self._source)
             if target.session.id in self._rewritten and not target.leaf_kept:
                 await target.remember_leaf()
-            mark = self._source.marks.get(target.session.id)
-            if mark is not None and not (target.leaf_kept or target.oddities or self._conflicts):
-                await target.remember_mark([flue_py.__version__, mark])
+            fingerprint = self._source.fingerprints.get(target.session.id)
+            if fingerprint is not None and not (target.leaf_kept or target.oddities or self._conflicts):
+                await target.remember_fingerprint([flue_py.__version__, fingerprint])
         await link_tasks(self._store, self._scope, self._targets.values())
 
     def ends(self) -> list[Target]:

@@ -159,8 +159,8 @@ class ImportSource:
         self.opened_ns = 0
         self.before: dict[str, list[int]] = {}
         """The same of the files that come before it, by their paths."""
-        self.marks: dict[str, str] = {}
-        """The sessions that may be left out, by `Format.marks_of`; then nothing is read yet."""
+        self.fingerprints: dict[str, str] = {}
+        """The sessions that may be left out, by `Format.fingerprints_of`; then nothing is read yet."""
         self.unchanged: set[str] = set()
         """Those that are left out, to be put in here before the first batch is taken."""
         self.beside: JsonValue = None
@@ -220,7 +220,7 @@ class ImportSource:
             if not self.goes_on:
                 self._file.seek(0)
                 self._begin(self._format, self._file)
-            if not self.marks:
+            if not self.fingerprints:
                 self._waiting = self._read_batch()
         except UnreadableFile as error:
             hint = self._looks_like(first)
@@ -237,7 +237,7 @@ class ImportSource:
             for number, raw in lines(file):
                 self._reader.scan(number, raw)
             file.seek(0)
-        self.marks = form.marks_of(self.path)
+        self.fingerprints = form.fingerprints_of(self.path)
         self._gathered = form.gathered(self.path, self.unchanged)
         self._lines = lines(file) if self._gathered is None else self._bounded(self._gathered)
         self._before = form.rows_before(self.path, self._reader, self._numbered_lines)
