@@ -534,7 +534,7 @@ class _Bar:
 
     def begin(self, files: Sequence[Path]) -> None:
         """Begin with the first of these files."""
-        self._sizes = [_size(path) for path in files]
+        self._sizes = [_size_and_time(path)[0] for path in files]
         self._total = sum(self._sizes)
         self._number = self._before = self._after = 0
 
@@ -553,11 +553,12 @@ class _Bar:
         self._tell(self._before + done, max(self._total, self._before + done), self._what)
 
 
-def _size(path: Path) -> int:
+def _size_and_time(path: Path) -> tuple[int, int]:
     try:
-        return path.stat().st_size
+        status = path.stat()
     except OSError:  # its import says what is wrong
-        return 0
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
 
 
 def _started(
@@ -795,7 +796,7 @@ def import_changed(place: Place, seconds: float) -> None:
             return remembered.report(path)
 
         changed = [path for path in find_files(usual_places(), is_session=known) if known(path) is None]
-        files.extend(sorted(changed, key=_changed_ns, reverse=True))
+        files.extend(sorted(changed, key=lambda path: _size_and_time(path)[1], reverse=True))
         bar = _Bar(look)
         bar.begin(files)
         with closing(_started(files, AUTO, failures, known, bar, finish=False)) as started:
@@ -813,13 +814,6 @@ def import_changed(place: Place, seconds: float) -> None:
         notes.append(f"{counted(len(failures), 'file')} not imported")
     if notes:
         cli.tell(f"Import before reading: {'; '.join(notes)}. flue-py import --discover imports all, and says more")
-
-
-def _changed_ns(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
 
 
 # ---------------------------------------------------------------------------------------------------------------------
