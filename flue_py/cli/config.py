@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from flue_py.cli.main import absolute
 from flue_py.core.json import Frozen
 from flue_py.errors import InvalidArgument
+from flue_py.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import tomllib
+else:
+    tomllib = lazy_module("tomllib")
 
 CONFIG_FILE = "~/.flue-py/config.toml"
 CONFIG_VARIABLE = "FLUE_PY_CONFIG"
