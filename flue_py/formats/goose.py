@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -34,14 +36,18 @@ FORMAT = "goose"
 _JSON = ("extension_data", "recipe_json", "user_recipe_values_json", "model_config_json")
 _PLACEHOLDERS = frozenset({"", "CLI Session", "New Chat", "New session"})
 
-# A fork copies messages, and not the calls for them: those of older sessions up to then may be theirs.
-_LEDGER = (
-    "SELECT * FROM usage_ledger u WHERE session_id = :session OR (created_timestamp BETWEEN"
-    " (SELECT min(created_timestamp) FROM messages WHERE session_id = :session)"
-    " AND (SELECT CAST(strftime('%s', created_at) AS INTEGER) FROM sessions WHERE id = :session)"
-    " AND EXISTS (SELECT 1 FROM sessions s WHERE s.id = u.session_id AND s.rowid < :place))"
-    " ORDER BY session_id <> :session, id"
-)
+# A fork copies messages, and not the calls for them: those of older sessions, up to when it was made, may be theirs.
+_CALLS = "SELECT * FROM usage_ledger WHERE session_id = ? ORDER BY id"
+_OLDER_CALL = """
+    SELECT * FROM usage_ledger u WHERE id = :call
+        AND EXISTS (SELECT 1 FROM sessions s WHERE s.id = u.session_id AND s.rowid < :place)
+"""
+_PERIOD = """
+    SELECT min(m.created_timestamp), CAST(strftime('%s', s.created_at) AS INTEGER)
+        FROM sessions s JOIN messages m ON m.session_id = s.id WHERE s.rowid = :place
+"""
+_MOST_LOOKS = 1_000_000
+"""How many older calls are looked at, in all: only hostile databases have more."""
 
 
 def looks_like_goose(head: bytes, path_name: str = "") -> bool:
@@ -76,24 +82,28 @@ def _rows_of_database(path: Path) -> Iterator[bytes]:
     with database_of(path) as database:
         schema = database.execute("SELECT m.name, c.name FROM sqlite_schema m, pragma_table_info(m.name) c").fetchall()
         columns = {f"{row[0]}.{row[1]}" for row in schema}
-        own_id, metadata, parent = (
-            name if f"{table}.{name}" in columns else "NULL"
-            for table, name in (
-                ("messages", "message_id"),
-                ("messages", "metadata_json"),
-                ("sessions", "parent_session_id"),
-            )
-        )
+        optional = ("messages.message_id", "messages.metadata_json", "sessions.parent_session_id")
+        own_id, metadata, parent = (name if name in columns else "NULL" for name in optional)
         messages = (
             f"SELECT {own_id} AS id, role, created_timestamp AS created, content_json AS content,"  # noqa: S608
             f" {metadata} AS metadata FROM messages WHERE session_id = :session ORDER BY created_timestamp, messages.id"
         )
         sessions = f"SELECT rowid AS place, {parent} AS parent, * FROM sessions ORDER BY rowid"  # noqa: S608
+        ledger = "SELECT created_timestamp, id FROM usage_ledger WHERE typeof(created_timestamp) = 'integer'"
+        times = sorted(map(tuple, database.execute(ledger))) if "usage_ledger.id" in columns else []
+        looks = _MOST_LOOKS
         for session in database.execute(sessions):
             values = {"session": session["id"], "place": session["place"]}
             yield table_row(SESSION, session, *_JSON)
-            for call in database.execute(_LEDGER, values) if "usage_ledger.id" in columns else ():
+            for call in database.execute(_CALLS, (session["id"],)) if "usage_ledger.id" in columns else ():
                 yield table_row("call", call)
+            began, made = database.execute(_PERIOD, values).fetchone()
+            if type(began) is int and type(made) is int:
+                older = times[bisect_left(times, (began, 0)) : bisect_left(times, (made + 1, 0))][:looks]
+                looks -= len(older)
+                for _, name in older:
+                    for call in database.execute(_OLDER_CALL, {"call": name, "place": session["place"]}):
+                        yield table_row("call", call)
             for message in database.execute(messages, values):
                 yield table_row("message", message, "content", "metadata")
 
@@ -138,8 +148,8 @@ class _Reading(Struct):
     """The rows of a session that were read so far."""
 
     chain: kit.Chain
-    ledger: list[JsonObject] = field(default_factory=list)
-    """The calls that no message had, of this session and of those that it may have copies of."""
+    ledger: dict[str, deque[JsonObject]] = field(default_factory=dict)
+    """The calls that no message had, by their usage: of this session, then of those that it may have copies of."""
     messages: list[_Message] = field(default_factory=list)
     providers: dict[JsonValue, JsonValue] = field(default_factory=dict)
     """The provider of each model."""
@@ -154,7 +164,7 @@ class _Reading(Struct):
         """Take over a row."""
         fields = fields_of(row.fields.get("data", row.fields))
         if row.type == "call":
-            self.ledger.append(without(fields, "type"))
+            self.ledger.setdefault(kit.json_line(usage_of(fields)), deque()).append(fields)
             self.counted.append(counts_of(fields))
         elif row.type == "message" and isinstance(fields.get("content"), list):
             self.messages.append(_Message(row.line, fields))
@@ -164,11 +174,11 @@ class _Reading(Struct):
     def build(self) -> None:
         """Make the entries."""
         rows = [*self.messages, _Message(0, {})]
-        summaries = [
+        summaries = {
             at
             for at, (row, after) in enumerate(pairwise(rows))
             if row.is_by("user") and row.is_for_model and after.is_by("assistant") and after.is_for_model
-        ]
+        }
         last, is_notice = max(summaries, default=-1), False
         for at, (row, after) in enumerate(pairwise(rows)):
             is_command = (
@@ -223,11 +233,9 @@ class _Reading(Struct):
 
     def _paid(self, entry: NewEntry, row: _Message) -> NewEntry:
         """Return an answer whose call has the name that it has in the program's own list of calls."""
-        usage = usage_of(row.usage)
-        for place, call in enumerate(self.ledger):
-            if usage_of(call) == usage:
-                name = _call_id(self.ledger.pop(place))
-                return replace(entry, calls=tuple(replace(paid, call_id=name) for paid in entry.calls))
+        if calls := self.ledger.get(kit.json_line(usage_of(row.usage))):
+            name = _call_id(calls.popleft())
+            return replace(entry, calls=tuple(replace(paid, call_id=name) for paid in entry.calls))
         self.counted.append(counts_of(row.usage))
         return kit.with_response(entry, FORMAT, row.fields.get("id"))
 
@@ -244,7 +252,7 @@ class _Reading(Struct):
     def calls_alone(self, about: JsonObject) -> tuple[PaidCall, ...]:
         """Return the calls that no message has: of compactions, of messages that are gone, and of older versions."""
         calls = []
-        for call in self.ledger:
+        for call in chain.from_iterable(self.ledger.values()):
             if call.get("session_id") != self.chain.session_id:
                 continue
             model, at = call.get("model"), call.get("created_timestamp")

@@ -402,9 +402,15 @@ _PROGRAMS = (
         beside=f"{__package__}.gathered:log_beside",
     ),
     replace(
-        _ours("goose", "goose", None, (".db", ".jsonl"), _in((*_DATA, "~/.config"), "goose/sessions")),
+        _ours(
+            "goose",
+            "goose",
+            None,
+            (".db", ".jsonl"),
+            _in((*_DATA, "~/.config"), "goose/sessions"),
+            gather="gather_goose",
+        ),
         beside=f"{__package__}.gathered:log_beside",
-        gather=f"{__package__}.goose:gather_goose",
     ),
     _ours("fuseraft-repl", "fuseraft", None, _JSON, ("~/.fuseraft/repl-sessions",)),
     _ours("fuseraft-run", "fuseraft", None, _JSON, ("~/.fuseraft/sessions",)),

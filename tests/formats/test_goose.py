@@ -251,6 +251,19 @@ async def test_a_damaged_database_is_read_as_far_as_it_says_something(made: dict
         assert (await store.verify()).problems == []
 
 
+def test_calls_of_older_sessions_are_looked_at_so_often_and_no_more(
+    made: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def calls() -> list[str]:
+        rows = [json.loads(line) for line in gather_goose(made["forked"])]
+        return [row["session_id"].split("_")[1] for row in rows if row["type"] == "call"]
+
+    # Of the fork first its own, then those of the session that it may have copies of.
+    assert calls() == ["1", "1", "1", "2", "1", "1", "1"]
+    monkeypatch.setattr("flue_py.formats.goose._MOST_LOOKS", 0)
+    assert calls() == ["1", "1", "1", "2"]
+
+
 def test_files_are_recognised(made: dict[str, Path], tmp_path: Path) -> None:
     def name(file: Path) -> str | None:
         form = recognize(file.read_bytes()[:4096], str(file))
