@@ -311,8 +311,10 @@ def parse_goose(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Pa
         created_us=kit.read_time(about.get("created_at")),
         parent=parent,
     )
-    parsed = reading.chain.parsed(FORMAT, "1", session)
-    return replace(parsed, parent=parent, restates=True, name=title if is_given else None, calls=calls)
+    # A file of older versions stays behind, and says nothing of what became of its session in the database.
+    is_stored = "place" in first.fields
+    parsed = reading.chain.parsed(FORMAT, "1", session, is_rewritten=is_stored)
+    return replace(parsed, parent=parent, restates=is_stored, name=title if is_given else None, calls=calls)
 
 
 read_goose = partial(GatheredReader, parse_goose)
