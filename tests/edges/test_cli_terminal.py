@@ -108,7 +108,7 @@ def test_commands_options_formats_and_shells_are_completed(flue: Flue) -> None:
     assert {"tree", "show", "sessions"} <= set(completed(flue, "flue-py "))
     assert completed(flue, "flue-py tr") == ["tree"]
     assert "--depth" in completed(flue, "flue-py tree --d")
-    assert completed(flue, "flue-py import p") == ["pi"]
+    assert completed(flue, "flue-py import pi") == ["pi", "pi-sqlite"]
     assert completed(flue, "flue-py completion z") == ["zsh"]
 
 
