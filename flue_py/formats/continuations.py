@@ -1,4 +1,4 @@
-"""The files by which Claude Code, Codex, Gemini CLI and Qwen Code go on with a session, whichever program it began in.
+"""The files by which programs go on with a session, whichever program it began in.
 
 Each holds the context: the messages that a model is sent. They say nothing of usage: the calls were paid for where
 they were made, and a bill over both files has each of them once.
@@ -7,14 +7,26 @@ they were made, and a bill over both files has each of them once.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
+from itertools import count
 from uuid import uuid5
 
 from flue_py.core.entries import from_microseconds
-from flue_py.core.json import JsonObject
+from flue_py.core.json import JsonObject, JsonValue
 from flue_py.formats.kit import FILE, Continuation, Exported, SessionTree, id_elsewhere, iso_time, json_line
 from flue_py.providers.base import Leftovers, blocks_of, listed, objects_in, without
-from flue_py.providers.lists import anthropic_list, gemini_list, responses_list, said_in
+from flue_py.providers.lists import (
+    Said,
+    answered,
+    anthropic_list,
+    gemini_list,
+    joined_answers,
+    responses_list,
+    said_in,
+    speakers_only,
+    with_own_ids,
+)
 
 _STEP_US = 1_000
 """Rows that follow each other are this far apart in time: programs sort by it."""
@@ -23,10 +35,10 @@ _UNKNOWN_MODEL = "unknown"
 
 
 def _exported(
-    name: str, rows: list[JsonObject], place: str, command: tuple[str, ...], session: SessionTree, left: Leftovers
+    name: str, rows: list[JsonObject], place: str, session: SessionTree, left: Leftovers, *commands: tuple[str, ...]
 ) -> Exported:
     text = "".join(f"{json_line(row)}\n" for row in rows)
-    continuation = Continuation(place, command, session.info.cwd)
+    continuation = Continuation(place, commands, session.info.cwd)
     return Exported(name, text, left.notes(), is_rows=True, continuation=continuation)
 
 
@@ -65,7 +77,7 @@ def export_claude_code(session: SessionTree) -> Exported:
         rows.append({"type": "custom-title", "customTitle": title, "sessionId": str(own_id)})
     folder_name = re.sub(r"[^A-Za-z0-9]", "-", folder)
     place = f"~/.claude/projects/{folder_name}/{own_id}.jsonl"
-    return _exported("claude-code", rows, place, ("claude", "--resume", str(own_id)), session, left)
+    return _exported("claude-code", rows, place, session, left, ("claude", "--resume", str(own_id)))
 
 
 def _row_messages(message: JsonObject, name: str, model: str | None) -> list[JsonObject]:
@@ -118,7 +130,7 @@ def export_codex(session: SessionTree) -> Exported:
         left.note("the title, which the program keeps elsewhere")
     moment = from_microseconds(began_us)
     place = f"~/.codex/sessions/{moment:%Y/%m/%d}/rollout-{moment:%Y-%m-%dT%H-%M-%S}-{own_id}.jsonl"
-    return _exported("codex", rows, place, ("codex", "resume", own_id), session, left)
+    return _exported("codex", rows, place, session, left, ("codex", "resume", own_id))
 
 
 def _item(item: JsonObject) -> JsonObject:
@@ -166,7 +178,7 @@ def export_qwen_code(session: SessionTree) -> Exported:
         add("system", {"subtype": "custom_title", "systemPayload": {"customTitle": title, "titleSource": source}})
     folder_name = re.sub(r"[^A-Za-z0-9]", "-", folder)
     place = f"~/.qwen/projects/{folder_name}/chats/{own_id}.jsonl"
-    return _exported("qwen-code", rows, place, ("qwen", "--resume", str(own_id)), session, left)
+    return _exported("qwen-code", rows, place, session, left, ("qwen", "--resume", str(own_id)))
 
 
 # Gemini CLI: a header, and a row for each content of its API.
@@ -198,4 +210,99 @@ def export_gemini_cli(session: SessionTree) -> Exported:
         rows.append({"$set": {"summary": title}})
     # Where the program keeps its own, it deletes files.
     path = f"~/.gemini/flue-py/{own_id}.jsonl"
-    return _exported("gemini-cli", rows, path, ("gemini", "--session-file", FILE), session, left)
+    return _exported("gemini-cli", rows, path, session, left, ("gemini", "--session-file", FILE))
+
+
+# OpenCode: the document that `opencode import` takes: messages with parts, a result in the part of its call.
+
+_UNKNOWN: JsonObject = {"providerID": "unknown", "modelID": "unknown"}
+
+
+def export_opencode(session: SessionTree) -> Exported:
+    """Return a session as OpenCode imports it. O(entries)."""
+    left, own_id, folder = Leftovers(), id_elsewhere(session), session.info.cwd or "/"
+    own, start = own_id.hex[:18], session.info.active_us // 1_000
+    session_id, numbers = f"ses_{own_id.hex[:26]}", count()
+    messages: list[JsonValue] = []
+    spoken = speakers_only(said_in(session.context()), left)
+    said = with_own_ids(answered(joined_answers(spoken), left), left)
+    results = {str(one.message.get("toolCallId")): one for one in said if one.role == "toolResult"}
+    asked = ""
+    # The program goes on with the model of the last prompt.
+    models = [_opencode_model(one.message) for one in said if one.role == "assistant"]
+    last = next((model for model in reversed(models) if model != _UNKNOWN), _UNKNOWN)
+    for one in said:
+        left.at = one.entry_id
+        if one.role == "system":
+            left.note(_OWN_PROMPT)
+        if one.role not in ("user", "assistant"):
+            continue
+        number = next(numbers)
+        message_id, moment = f"msg_{number:08}{own}", start + number
+        beside: JsonObject = {"id": message_id, "sessionID": session_id, "agent": "build"}
+        if one.role == "user":
+            asked = message_id
+            info: JsonObject = {"role": "user", "time": {"created": moment}, "model": last}
+        else:
+            info = {
+                "role": "assistant",
+                "parentID": asked or message_id,
+                "time": {"created": moment, "completed": moment},
+            }
+            info |= {"mode": "build", "path": {"cwd": folder, "root": "/"}, "cost": 0, "tokens": _NO_TOKENS}
+            info |= _opencode_model(one.message)
+        parts: list[JsonValue] = [
+            {"id": f"prt_{next(numbers):08}{own}", "sessionID": session_id, "messageID": message_id, **part}
+            for part in _opencode_parts(one, results, moment, left)
+        ]
+        messages.append({"info": beside | info, "parts": parts})
+    left.at = None
+    title = session.info.title or session.info.auto_title or "Continued"
+    head: JsonObject = {"id": session_id, "slug": own, "projectID": "global", "directory": folder, "title": title}
+    head |= {"version": "1.18.33", "time": {"created": start, "updated": start + len(messages)}}
+    text = json_line({"info": head, "messages": messages}) + "\n"
+    # Where the program keeps its own, every file of this kind is taken for one.
+    place = f"~/.local/state/opencode/flue-py/{session_id}.json"
+    commands = (("opencode", "import", FILE), ("opencode", "-s", session_id))
+    return Exported("opencode", text, left.notes(), continuation=Continuation(place, commands, session.info.cwd))
+
+
+def _opencode_model(message: JsonObject) -> JsonObject:
+    provider, model = message.get("provider"), message.get("model")
+    is_known = isinstance(provider, str) and isinstance(model, str)
+    return {"providerID": provider, "modelID": model} if is_known else _UNKNOWN
+
+
+_NO_TOKENS: JsonObject = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}
+
+
+def _opencode_parts(one: Said, results: Mapping[str, Said], moment: int, left: Leftovers) -> Iterator[JsonObject]:
+    for _, part in objects_in([*_parts_of(one.message)]):
+        match part:
+            case {"type": "text", "text": str(text)}:
+                yield {"type": "text", "text": text}
+            case {"type": "image", "data": str(data)}:
+                kind = str(part.get("mimeType"))
+                yield {"type": "file", "mime": kind, "filename": "picture", "url": f"data:{kind};base64,{data}"}
+            case {"type": "thinking"}:
+                left.note("reasoning, which only its own provider takes", part)
+            case {"type": "toolCall", "id": str(call_id)}:
+                result = results[call_id].message
+                pieces = [piece for _, piece in objects_in([*_parts_of(result)])]
+                text = "".join(str(piece.get("text") or "") for piece in pieces if piece.get("type") == "text")
+                if any(piece.get("type") != "text" for piece in pieces):
+                    left.note("pictures of the result of a tool", result)
+                state: JsonObject = {"input": part.get("arguments") or {}, "metadata": {}}
+                state["time"] = {"start": moment, "end": moment}
+                if result.get("isError"):
+                    state |= {"status": "error", "error": text}
+                else:
+                    state |= {"status": "completed", "output": text, "title": ""}
+                yield {"type": "tool", "tool": str(part.get("name")), "callID": call_id, "state": state}
+            case _:
+                left.note("a part that the program has no form for", part)
+
+
+def _parts_of(message: JsonObject) -> list[JsonValue]:
+    content = message.get("content")
+    return [{"type": "text", "text": content}] if isinstance(content, str) else [*blocks_of(content)]

@@ -524,20 +524,20 @@ class SessionTree(Frozen):
 
 
 class Continuation(Frozen):
-    """The way on with an exported session in its program: where the file lies, and the command to type.
+    """The way on with an exported session in its program: where the file lies, and the commands to type.
 
-    ``place`` begins with ``~``, the home. ``command`` may name the file as `FILE`; it is typed in ``folder``, if there
-    is one.
+    ``place`` begins with ``~``, the home. ``commands`` may name the file as `FILE`; they are typed in ``folder``, if
+    there is one.
     """
 
     place: str
-    command: tuple[str, ...]
+    commands: tuple[tuple[str, ...], ...]
     folder: str | None = None
 
     def line(self, path: str) -> str:
         """Return the line to type, for a shell, of a file at this path."""
-        line = shlex.join(path if word == FILE else word for word in self.command)
-        return line if self.folder is None else f"cd {shlex.quote(self.folder)} && {line}"
+        commands = self.commands if self.folder is None else (("cd", self.folder), *self.commands)
+        return " && ".join(shlex.join(path if word == FILE else word for word in command) for command in commands)
 
 
 FILE = "FILE"

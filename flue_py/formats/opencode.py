@@ -31,7 +31,7 @@ from flue_py.formats.opencode_parts import (
     sent_part,
     steps_of,
 )
-from flue_py.providers.base import fields_of, only, without
+from flue_py.providers.base import fields_of, listed, only, without
 
 # The rows of a session are its own, those of its messages with their parts, and of the events behind them.
 #
@@ -42,6 +42,7 @@ from flue_py.providers.base import fields_of, only, without
 FORMAT = "opencode"
 
 _SESSION_FILE = re.compile(rb'\s*\{\s*"id": ?"ses_[^"]*",\s*"(slug|version|projectID|parentID)"')
+_EXPORTED = re.compile(rb'\s*\{\s*"info": ?\{\s*"id": ?"ses_')
 _IS_DEFAULT = re.compile(r"|(New|Child) session - \d{4}-\d\d-\d\dT[\d:.]+Z( \(fork #\d+\))?")
 _ROWS = {"ses": gathered.SESSION, "msg": "message", "prt": "part"}
 _CHANGES = [
@@ -63,7 +64,8 @@ _EVENTS = """
 def looks_like_opencode(head: bytes, path_name: str = "") -> bool:
     """Return whether a file may be the database of OpenCode, or a session file of an older version."""
     if path_name.endswith(".json"):
-        return "/session/" in path_name.replace("\\", "/") and bool(_SESSION_FILE.match(head))
+        is_one = "/session/" in path_name.replace("\\", "/") and _SESSION_FILE.match(head)
+        return bool(is_one or _EXPORTED.match(head))
     return gathered.has_tables(path_name, head, "session", "message", "part")
 
 
@@ -75,10 +77,31 @@ def gather_opencode(path: Path, unchanged: Collection[str] = ()) -> Generator[by
     if path.suffix != ".json":
         yield from _rows_of_database(path, unchanged)
         return
+    whole = gathered.read_beside(path)
+    if whole is None:
+        raise UnreadableFile(f"{path} has more than {gathered.MOST_BYTES:,} bytes, too many for a document of OpenCode")
+    if _EXPORTED.match(whole):
+        yield from _rows_of_export(whole)
+        return
     for file in (path, *_files_beside(path)):
         fields: JsonObject = {"id": file.stem, "message_id": file.parent.name}
         text = (gathered.read_beside(file) or b"").decode(errors="replace")
         yield gathered.gathered_row(_ROWS.get(file.name[:3], gathered.SESSION), fields, {"data": text})
+
+
+def _rows_of_export(whole: bytes) -> Iterator[bytes]:
+    """Yield the rows of a document of ``opencode export``. Raises `UnreadableFile` if it is no JSON."""
+    try:
+        document = json.loads(whole)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableFile(f"the document of a session is not JSON ({error})") from error
+    info = fields_of(document.get("info"))
+    yield gathered.gathered_row(gathered.SESSION, {"id": info.get("id"), "data": info})
+    for message in map(fields_of, listed(document.get("messages"))):
+        data = fields_of(message.get("info"))
+        yield gathered.gathered_row("message", {"id": data.get("id"), "data": data})
+        for part in map(fields_of, listed(message.get("parts"))):
+            yield gathered.gathered_row("part", {"id": part.get("id"), "message_id": data.get("id"), "data": part})
 
 
 def fingerprints_of_opencode(path: Path) -> dict[str, str]:

@@ -777,7 +777,7 @@ def export_pi(session: kit.SessionTree) -> kit.Exported:
     folder = re.sub(r"[/\\:]", "-", cwd.removeprefix("/"))
     time = re.sub(r"[:.]", "-", kit.iso_time(info.active_us))
     place = f"~/.pi/agent/sessions/--{folder}--/{time}_{kit.id_elsewhere(session)}.jsonl"
-    way = kit.Continuation(place, ("pi", "--session", kit.FILE), info.cwd)
+    way = kit.Continuation(place, (("pi", "--session", kit.FILE),), info.cwd)
     return kit.Exported(FORMAT, text, left.notes(), is_rows=True, continuation=way)
 
 

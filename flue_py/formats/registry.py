@@ -364,15 +364,17 @@ _PROGRAMS = (
         before="read_workspace",
         beside="workspace_beside",
     ),
-    _ours(
-        "opencode",
-        "opencode",
-        None,
-        (".db", ".json"),
-        _in(_DATA, "opencode", "kilo"),
-        gather="gather_opencode",
-        fingerprints="fingerprints_of_opencode",
-        beside="beside_opencode",
+    _resumed(
+        _ours(
+            "opencode",
+            "opencode",
+            None,
+            (".db", ".json"),
+            _in(_DATA, "opencode", "kilo"),
+            gather="gather_opencode",
+            fingerprints="fingerprints_of_opencode",
+            beside="beside_opencode",
+        )
     ),
     _ours(
         "mistral-vibe",

@@ -226,7 +226,7 @@ def test_python_gets_the_value_and_the_notes(flue: Flue) -> None:
         assert len(rows) == len(every_type())
         with pytest.raises(
             InvalidArgument,
-            match="is not one of pi, claude-code, codex, gemini-cli, flue, qwen-code, anthropic, openai-responses",
+            match="is not one of pi, claude-code, codex, gemini-cli, opencode, flue, qwen-code, anthropic, openai-resp",
         ):
             await flue_py.export_session(session, "word")
         with pytest.raises(EntryNotFound):

@@ -133,6 +133,50 @@ async def test_the_context_before_each_answer_is_the_request_that_the_program_se
     assert (await compared(made, "opencode.db"))[0] == 19
 
 
+def documents_of(database: Path, folder: Path) -> Iterator[Path]:
+    """Yield each session of a database as ``opencode export`` prints it."""
+    with closing(sqlite3.connect(database)) as connection:
+        for name, where, title in connection.execute("SELECT id, directory, title FROM session ORDER BY time_created"):
+            messages = [
+                {
+                    "info": json.loads(data) | {"id": message_id, "sessionID": name},
+                    "parts": [
+                        json.loads(part) | {"id": part_id, "sessionID": name, "messageID": message_id}
+                        for part_id, part in connection.execute(
+                            "SELECT id, data FROM part WHERE message_id = ? ORDER BY id", (message_id,)
+                        )
+                    ],
+                }
+                for message_id, data in connection.execute(
+                    "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id", (name,)
+                )
+            ]
+            file = folder / f"{name}.json"
+            file.write_text(
+                json.dumps({"info": {"id": name, "directory": where, "title": title}, "messages": messages})
+            )
+            yield file
+
+
+async def test_a_session_that_the_program_exported_is_the_one_in_its_database(made: Path, tmp_path: Path) -> None:
+    async with flue_py.open(":memory:") as store, flue_py.open(":memory:") as other:
+        await flue_py.import_file(store, made / "opencode.db")
+        bill = (await store.usage()).total
+        files = list(documents_of(made / "opencode.db", tmp_path))
+        assert len(files) > 3
+        for file in files:
+            assert (await flue_py.import_file(store, file)).added == 0
+            await flue_py.import_file(other, file)
+            session, same = await store.find_session(file.stem), await other.find_session(file.stem)
+            assert await same.build_context() == await session.build_context()
+            assert (same.info.cwd, same.leaf_id) == (session.info.cwd, session.leaf_id)
+        assert (await store.usage()).total == bill
+        assert (await store.verify()).problems == []
+        files[0].write_text(files[0].read_text()[:-9])
+        with pytest.raises(UnreadableFile, match="is not JSON"):
+            await flue_py.import_file(other, files[0])
+
+
 async def test_kilo_has_the_same_tables(tmp_path: Path) -> None:
     # Its forks copy answers without their cost, and its answers count what their sub-agents cost again.
     assert await compared(unpack("kilo-7.7.7", tmp_path), "kilo.db") == (19, 19_495, 33_765_000_000, 0)

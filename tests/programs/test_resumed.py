@@ -2,7 +2,8 @@
 
 They are run where `FLUE_PY_PROGRAMS` names a folder of their commands, such as ``node_modules/.bin`` after
 ``npm install node@22.23.3 @openai/codex@0.171.0 @anthropic-ai/claude-code@2.1.332 @qwen-code/qwen-code@0.24.4``
-and ``@google/gemini-cli@0.61.0``.
+and ``@google/gemini-cli@0.61.0``, and after ``npm install opencode-ai@1.18.33``
+``node node_modules/opencode-ai/postinstall.mjs``.
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ class Program(NamedTuple):
     settings: tuple[str, Callable[[str], str]] | None = None
     joins: bool = False
     """Whether it sends the texts of an answer as one, with nothing between them."""
+    before: tuple[str, ...] = ()
+    """The arguments that take the file in before."""
+    said: str = "go on"
+    """The prompt as it sends it."""
 
 
 def _codex_settings(url: str) -> str:
@@ -54,6 +59,14 @@ def _pi_settings(url: str) -> str:
     model = {"id": "made-up", "input": ["text", "image"]}
     provider = {"baseUrl": f"{url}/v1", "api": "openai-completions", "apiKey": "made-up", "models": [model]}
     return json.dumps({"providers": {"x": provider}})
+
+
+def _opencode_settings(url: str) -> str:
+    model = {"attachment": True, "tool_call": True, "limit": {"context": 2_000_000, "output": 1_000}}
+    model["modalities"] = {"input": ["text", "image"], "output": ["text"]}
+    options = {"baseURL": f"{url}/v1", "apiKey": "made-up"}
+    provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"made-up": model}}
+    return json.dumps({"provider": {"x": provider}, "model": "x/made-up", "small_model": "x/made-up"})
 
 
 PROGRAMS = {
@@ -97,6 +110,17 @@ PROGRAMS = {
         ("system", "developer"),
         joins=True,
     ),
+    "opencode": Program(
+        "opencode",
+        ("run", "-s", "ID", "-m", "x/made-up", "go on"),
+        {"OPENCODE_DISABLE_MODELS_FETCH": "1"},
+        "openai-chat",
+        "messages",
+        ("system", "developer"),
+        (".config/opencode/opencode.json", _opencode_settings),
+        before=("import", "FILE"),
+        said='"go on"',
+    ),
     "pi": Program(
         "pi",
         ("-p", "--provider", "x", "--model", "made-up", "--session", "FILE", "go on"),
@@ -119,11 +143,12 @@ def sent_by(program: Program, home: Path, folder: Path, file: Path) -> Any:
         environment = {name: value.replace("URL", model.url) for name, value in program.environment.items()}
         environment |= {"HOME": str(home), "LANG": "C.UTF-8", "PATH": f"{FOLDER}:/usr/bin:/bin"}
         words = {"ID": file.stem[-36:], "FILE": str(file)}
-        line = [str(FOLDER / program.command), *(words.get(word, word) for word in program.arguments)]
-        done = subprocess.run(  # noqa: PLW1510 - the output is shown if it fails
-            line, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        for arguments in filter(None, (program.before, program.arguments)):
+            line = [str(FOLDER / program.command), *(words.get(word, word) for word in arguments)]
+            done = subprocess.run(  # noqa: PLW1510 - the output is shown if it fails
+                line, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
         return next(request.body for request in model.requests if request.has_tools)[program.messages]
 
 
@@ -173,7 +198,7 @@ async def test_the_program_sends_what_the_model_saw(tmp_path: Path, name: str, t
             [] if is_joined else [text for text in expected if not any(is_sent_as(text, other) for other in places)]
         )
         assert not missing, "the words are sent, in their order"
-        assert "go on" in places
+        assert program.said in places
 
 
 def test_every_program_that_is_gone_on_with_is_tried() -> None:
