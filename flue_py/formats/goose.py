@@ -294,7 +294,7 @@ def parse_goose(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Pa
     if not reading.chain.entries and not calls:
         notes.left_out["is a session without messages"] += 1
         return None
-    parent = kit.TaskOf(parent_id, session_id) if kit.is_name(parent_id) and parent_id != session_id else None
+    parent = kit.task_below(parent_id, session_id)
     names = [
         name for key in ("name", "description") if (name := kit.one_text(about.get(key)) or "") not in _PLACEHOLDERS
     ]

@@ -602,6 +602,11 @@ class TaskOf(Frozen):
     task_id: str
 
 
+def task_below(parent: JsonValue, session_id: str) -> TaskOf | None:
+    """Return the place of a session below the one that its row names as its parent; None if it names no other."""
+    return TaskOf(parent, session_id) if is_name(parent) and parent != session_id else None
+
+
 class ParsedSession(Frozen):
     """One session of a file: the session to create, its entries, parents first, and its leaf.
 

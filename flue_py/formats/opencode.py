@@ -343,7 +343,7 @@ def parse_opencode(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit
     read.hold_back(take_all=take_all)
     tree = _Tree(read, kit.Chain(session_id, notes))
     tree.build(fields_of(about.get("revert")).get("messageID"))
-    parent = kit.TaskOf(parent_id, session_id) if kit.is_name(parent_id) and parent_id != session_id else None
+    parent = kit.task_below(parent_id, session_id)
     # The first title that is not the date is the program's; one that was put in its place is a person's.
     told = (*read.titles, kit.one_text(about.get("title")) or "")
     titles = [title for title in told if not _IS_DEFAULT.fullmatch(title)] or [""]

@@ -278,7 +278,7 @@ def parse_openhands(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -
     session_id, above = state.get("id"), about.get("above")
     if not kit.is_name(session_id) or not isinstance(state.get("agent"), dict):
         raise UnreadableFile(f"{file} is not the state of a conversation of OpenHands; nothing was imported")
-    parent = kit.TaskOf(above, session_id) if kit.is_name(above) and above != session_id else None
+    parent = kit.task_below(above, session_id)
     notes.left_out["is the state of the conversation"] += 1
     reading = _Reading(kit.Chain(session_id, notes), openhands_rows.bill_of(state))
     for row in rows[1:]:
