@@ -32,7 +32,7 @@ const note = async (name, session) => {
   const { totalTokens } = await session.getSessionStats();
   seen[name] = { messages, totalTokens, leaf: await session.getLeafId(), entries: await session.getEntries() };
 };
-const create = (id, fields) => repo.create({ cwd: "/work/shop", id, ...fields });
+const create = (id, fields) => repo.create({ cwd: "/home/shop", id, ...fields });
 
 const talk = await create("talk", { metadata: { profile: "reviewer" } });
 await talk.appendMessage(user("one"));
@@ -53,7 +53,7 @@ await talk.appendCompaction("the summary so far", two, 900, undefined, undefined
 await talk.appendMessage(user("three"));
 await note("talk", talk);
 
-const fork = await repo.fork(await talk.getMetadata(), { cwd: "/work/shop", id: "fork", entryId: two, position: "at" });
+const fork = await repo.fork(await talk.getMetadata(), { cwd: "/home/shop", id: "fork", entryId: two, position: "at" });
 await fork.appendMessage(answer("in the fork"));
 await note("fork", fork);
 
