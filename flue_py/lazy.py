@@ -5,7 +5,7 @@ For mypy and import-linter, a module that is put off is imported under `TYPE_CHE
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from sys import modules
 from types import ModuleType
@@ -48,12 +48,12 @@ def _module_of(package: str, name: str) -> ModuleType:
     raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
 
-def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], object]:
+def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
     """Return a ``__getattr__`` for a package that offers names of other modules, and imports these when asked for one.
 
-    ``homes`` has the names that each module gives. The package's own modules are offered, too.
+    ``homes`` has the names that each module gives, as words. The package's own modules are offered, too.
     """
-    home_of = {name: module for module, names in homes.items() for name in names}
+    home_of = {name: module for module, names in homes.items() for name in names.split()}
 
     def value_named(name: str) -> object:
         if name not in home_of:

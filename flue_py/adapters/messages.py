@@ -43,25 +43,10 @@ if TYPE_CHECKING:
 
     from flue_py.context.settings import ContextSettings
 __all__ = [
-    "Context",
-    "FrameworkList",
-    "OurMessages",
-    "ProviderList",
-    "from_anthropic",
-    "from_gemini",
-    "from_langchain",
-    "from_openai",
-    "from_pydantic_ai",
-    "from_responses",
-    "sent_to_langchain",
-    "sent_to_pydantic_ai",
-    "to_anthropic",
-    "to_gemini",
-    "to_langchain",
-    "to_openai",
-    "to_pydantic_ai",
-    "to_responses",
-]
+    "Context", "FrameworkList", "OurMessages", "ProviderList", "from_anthropic", "from_gemini", "from_langchain",
+    "from_openai", "from_pydantic_ai", "from_responses", "sent_to_langchain", "sent_to_pydantic_ai", "to_anthropic",
+    "to_gemini", "to_langchain", "to_openai", "to_pydantic_ai", "to_responses",
+]  # fmt: skip
 
 
 # Times, bytes and usage, for objects of frameworks and our parts
