@@ -354,11 +354,7 @@ def provider_of_compactions(model: their_models.Model) -> str | None:
 
 
 async def compacted(
-    model: their_models.Model,
-    request: ModelRequest,
-    settings: Mapping[str, object],
-    place: Place,
-    account: str | None,
+    model: their_models.Model, request: ModelRequest, settings: Mapping[str, object], place: Place, account: str | None
 ) -> JsonObject:
     """Return the body of the provider's answer. Raises `ModelRefused` if it cannot compact.
 

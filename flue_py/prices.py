@@ -353,11 +353,7 @@ class PriceBook:
     """
 
     def __init__(
-        self,
-        prices: Pricing | None = None,
-        *,
-        file: str | PathLike[str] | None = None,
-        published: bool = True,
+        self, prices: Pricing | None = None, *, file: str | PathLike[str] | None = None, published: bool = True
     ) -> None:
         self._given = {} if prices is None else read_pricing(prices, "prices")
         self._file = None if file is None else _PricingFile(_path_of(file))

@@ -1106,10 +1106,7 @@ _NAMES_CHARS = 100
 
 
 def registered_block(
-    texts: Sequence[RegisteredText],
-    settings: CompactionSettings,
-    window: int | None,
-    tokens_of: Callable[[str], int],
+    texts: Sequence[RegisteredText], settings: CompactionSettings, window: int | None, tokens_of: Callable[[str], int]
 ) -> Block:
     """Return the texts: instructions first, then plans, to-do lists and skills, each under its kind and name.
 

@@ -763,9 +763,7 @@ class CompactionPlan(Selective):
 
 
 def prepare_compaction(
-    messages: Sequence[Message],
-    settings: CompactionSettings,
-    previous: PreviousCompaction | None = None,
+    messages: Sequence[Message], settings: CompactionSettings, previous: PreviousCompaction | None = None
 ) -> CompactionPlan | None:
     """Return the plan for a context, or None if nothing before the cut is new.
 
@@ -1364,13 +1362,7 @@ def entry_of(
 # The result of a compaction, or why it did nothing.
 
 NotCompacted: TypeAlias = Literal[
-    "no_cut_point",
-    "not_smaller",
-    "dry_run",
-    "cancelled",
-    "elsewhere",
-    "leaf_moved",
-    "compacted_meanwhile",
+    "no_cut_point", "not_smaller", "dry_run", "cancelled", "elsewhere", "leaf_moved", "compacted_meanwhile"
 ]
 """Why nothing was appended:
 

@@ -508,8 +508,7 @@ def file_lists(read: Iterable[str], written: Iterable[str], edited: Iterable[str
     """Return the lists for paths read, written and edited; a modified file is not listed as read."""
     modified = {*written, *edited}
     return FileLists(
-        tuple(sorted(set(read) - modified, key=utf16_sort_key)),
-        tuple(sorted(modified, key=utf16_sort_key)),
+        tuple(sorted(set(read) - modified, key=utf16_sort_key)), tuple(sorted(modified, key=utf16_sort_key))
     )
 
 

@@ -757,11 +757,7 @@ class Piped(Frozen):
 
 
 def run_steps(
-    context: Sequence[ContextEntry],
-    steps: Iterable[Step],
-    view: View,
-    *,
-    rules: EpochRules = NO_EPOCHS,
+    context: Sequence[ContextEntry], steps: Iterable[Step], view: View, *, rules: EpochRules = NO_EPOCHS
 ) -> Piped:
     """Return the items that the steps leave of a context, and a report. Epochs begin by ``rules``.
 

@@ -466,10 +466,7 @@ def _answer_of_calls(
         raise InvalidEntry(f"calls: only an answer is made by calls, not a message of the role {shown(answer.role)}")
     oddities = paid.oddities if own is None else all_oddities(paid.oddities, answer.oddities)
     return replace(
-        answer,
-        calls=answered_calls(paid.calls, value),
-        counted=paid.counted or own is not None,
-        oddities=oddities,
+        answer, calls=answered_calls(paid.calls, value), counted=paid.counted or own is not None, oddities=oddities
     )
 
 

@@ -219,14 +219,7 @@ class Kind(NamedTuple):
 
 
 KINDS: tuple[Kind, ...] = (
-    Kind(
-        MESSAGE,
-        says="message",
-        stands_in_place=True,
-        may_be_paid=True,
-        adds_usage=True,
-        has_builder=True,
-    ),
+    Kind(MESSAGE, says="message", stands_in_place=True, may_be_paid=True, adds_usage=True, has_builder=True),
     Kind(
         COMPACTION,
         says="summary",

@@ -403,10 +403,7 @@ def _role_meant(role: str) -> str | None:
     return _BY_PLAIN_ROLE[near[0]] if near else None
 
 
-_WHY_NEEDED = {
-    "content": "needs a string or a list of parts",
-    "toolCallId": "needs the id of the call that it answers",
-}
+_WHY_NEEDED = {"content": "needs a string or a list of parts", "toolCallId": "needs the id of the call that it answers"}
 
 
 def field_kinds(model: type) -> dict[str, frozenset[type] | None]:

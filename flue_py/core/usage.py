@@ -622,11 +622,7 @@ FIELDS: Mapping[str, Node] = {
     "num_search_queries": Count(),
     "citation_tokens": Count(),
     # Cohere: the number billed, beside "tokens", which has all of them
-    "billed_units": {
-        "input_tokens": Field(Kind.INPUT),
-        "output_tokens": Field(Kind.OUTPUT),
-        ANY: Count(),
-    },
+    "billed_units": {"input_tokens": Field(Kind.INPUT), "output_tokens": Field(Kind.OUTPUT), ANY: Count()},
     # Ours: terms as they were read from another shape
     "terms": {ANY: _term("")},
 }

@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
 from flue_py.core.context import ContextRead
 from flue_py.core.entries import Entry, NewEntry, PathSettings
-from flue_py.core.ledger import (
-    Amounts,
-    Budget,
-    HeldAmount,
-    Recorded,
-    Reservation,
-    UnpricedCall,
-)
+from flue_py.core.ledger import Amounts, Budget, HeldAmount, Recorded, Reservation, UnpricedCall
 from flue_py.core.operations import (
     Committed,
     CreateTask,
@@ -121,9 +114,7 @@ def _write_at(
     return method
 
 
-def _does(
-    kind: Callable[P, Write[Result]],
-) -> Callable[Concatenate[Backend, P], Coroutine[object, object, Result]]:
+def _does(kind: Callable[P, Write[Result]]) -> Callable[Concatenate[Backend, P], Coroutine[object, object, Result]]:
     """Return a method that does an operation, and takes its fields."""
 
     async def method(self: Backend, /, *args: P.args, **kwargs: P.kwargs) -> Result:
@@ -768,13 +759,7 @@ class Backend:
     """
 
     async def go_back(
-        self,
-        session_id: str,
-        revision: int,
-        *,
-        before: bool = False,
-        expected: Expected = STORED,
-        note: Note = NO_NOTE,
+        self, session_id: str, revision: int, *, before: bool = False, expected: Expected = STORED, note: Note = NO_NOTE
     ) -> LogLine | None:
         """Bring back the state of a line of the log, and return the new line; None if nothing changed.
 

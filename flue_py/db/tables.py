@@ -172,10 +172,7 @@ entries = Table(
 )
 
 blobs = Table(
-    "blobs",
-    metadata,
-    *_columns(BlobRow, extra={0: _number("tree_id")}),
-    PrimaryKeyConstraint("tree_id", "sha256"),
+    "blobs", metadata, *_columns(BlobRow, extra={0: _number("tree_id")}), PrimaryKeyConstraint("tree_id", "sha256")
 )
 
 # Which large base64 text of an entry's payload is stored once per tree, in `blobs`, and where it was cut out of it.

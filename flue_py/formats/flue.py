@@ -237,10 +237,7 @@ def parse_flue(data: bytes, name: str = "the file") -> Sequence[kit.ParsedSessio
         notes.repair(1, note)
     parent = _task_of(document.metadata)
     session = NewSession(
-        id=session_id,
-        metadata_text=metadata,
-        created_us=document.created_us,
-        kind="root" if parent is None else "task",
+        id=session_id, metadata_text=metadata, created_us=document.created_us, kind="root" if parent is None else "task"
     )
     lines = {str(entry.id): number for number, entry in enumerate(document.entries, start=1)}
     tasks = [

@@ -259,11 +259,7 @@ class _Reading(Struct):
             provider = self.providers.get(model if isinstance(model, str) else None, about.get("provider_name"))
             purpose = COMPACTION if call.get("is_compaction") else "turn"
             paid = call_of(
-                read_reported(usage_of(call)),
-                provider=provider,
-                model=model,
-                call_id=_call_id(call),
-                purpose=purpose,
+                read_reported(usage_of(call)), provider=provider, model=model, call_id=_call_id(call), purpose=purpose
             )
             calls.append(replace(paid, at_us=kit.read_moment(at * 1000) if type(at) is int else None))
         prefix = "accumulated_"

@@ -600,10 +600,7 @@ _GEMINI = _limits(
     most_name_chars=(64, "Google's documentation of FunctionDeclaration, 2026; google-genai 3.6.1 has 128"),
     images=(900, f"{_GOOGLE_IMAGES}: of a preview model, and 3,000 of others"),
     image_chars=(7_000_000, _GOOGLE_IMAGES),
-    image_types=(
-        frozenset({"image/jpeg", "image/png", "image/webp", "image/heic", "image/heif"}),
-        _GOOGLE_IMAGES,
-    ),
+    image_types=(frozenset({"image/jpeg", "image/png", "image/webp", "image/heic", "image/heif"}), _GOOGLE_IMAGES),
     empty_texts=(False, "the API's refusal, January 2026"),
 )
 
@@ -792,10 +789,7 @@ def wrong_pictures(pictures: Iterable[Picture], limits: RequestLimits) -> Found:
     """Yield the pictures of a request that are above a limit, or of a type that is not taken. O(pictures)."""
     images = list(pictures)
     if len(images) > limits.images:
-        yield (
-            images[limits.images].where,
-            f"{len(images):,} images, and a request may have {limits.images:,}",
-        )
+        yield (images[limits.images].where, f"{len(images):,} images, and a request may have {limits.images:,}")
     in_all = sum(len(picture.data or "") for picture in images)
     if limits.image_chars_in_all is not None and in_all > limits.image_chars_in_all:
         yield (

@@ -658,11 +658,7 @@ def _openai_responses_pictures(request: SentRequest, limits: RequestLimits) -> F
 
 
 OPENAI_RESPONSES_RULES = (
-    Rule(
-        "items",
-        "Each item has a type and no id that is not taken, each message a role and content.",
-        _items,
-    ),
+    Rule("items", "Each item has a type and no id that is not taken, each message a role and content.", _items),
     Rule("exchanges", "Every call has one output after it, and nothing else has one.", _openai_responses_exchanges),
     Rule(
         "calls",

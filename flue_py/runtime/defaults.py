@@ -19,11 +19,7 @@ class RunDefaults(TypedDict):
 
 RUN_DEFAULTS: RunDefaults = {
     "settings": CompactionSettings(
-        summary_form="turns",
-        on_failure="mark",
-        include_reasoning=True,
-        include_symbols=True,
-        include_files=True,
+        summary_form="turns", on_failure="mark", include_reasoning=True, include_symbols=True, include_files=True
     ),
     "triggers": TriggerSettings(trigger_turns=50, keep_recent_turns=10, least_share=0.0),
     "context": ContextSettings(window=ContextWindow(max_replay_chars=0), faithful=True),

@@ -34,10 +34,7 @@ async def find_completed(store: Store) -> list[SessionInfo]:
 
 
 async def find_prunable(
-    store: Store,
-    *,
-    without_config: bool = False,
-    is_there: Callable[[str], bool] = exists,
+    store: Store, *, without_config: bool = False, is_there: Callable[[str], bool] = exists
 ) -> list[SessionInfo]:
     """Return the sessions whose configuration path is not on disk any more, completed or not. O(sessions).
 

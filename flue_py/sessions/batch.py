@@ -249,12 +249,7 @@ class _BatchSession(Session):
         self._batch._collect(cast("Operation", operation), self._handle, pending)
         return cast("Result", pending)
 
-    async def _append_incoming(
-        self,
-        incoming: Incoming,
-        offload: OffloadSettings | None,
-        landing: Landing,
-    ) -> Appended:
+    async def _append_incoming(self, incoming: Incoming, offload: OffloadSettings | None, landing: Landing) -> Appended:
         self._limits.check_entries(incoming.entries)
         entries = [
             replace(entry, id=self._backend.new_entry_id()) if entry.id is None else entry for entry in incoming.entries

@@ -32,14 +32,7 @@ from flue_py.core.kinds import COMPACTION, MESSAGE, is_answer, message_text
 from flue_py.core.operations import UpdateSession
 from flue_py.core.sessions import GUARD_KEY, STORED, Appended, LeafChoice, Note, Seen
 from flue_py.core.usage import PaidCall, UsageTotals
-from flue_py.errors import (
-    EntryNotFound,
-    InvalidArgument,
-    LeafConflict,
-    RevisionConflict,
-    SummaryFailed,
-    shown,
-)
+from flue_py.errors import EntryNotFound, InvalidArgument, LeafConflict, RevisionConflict, SummaryFailed, shown
 from flue_py.lazy import lazy_module
 from flue_py.prices import CacheRules, CallSize, EditKind, EditPlan, ModelRates
 from flue_py.sessions.handle import (
@@ -65,12 +58,7 @@ from flue_py.sessions.handle import (
 from flue_py.sessions.marks import Marks
 from flue_py.sessions.money import BookingAsker, Patience, Spending, book, model_of
 from flue_py.sessions.request import Context
-from flue_py.sessions.write import (
-    Writing,
-    checked_call_id,
-    pins_in,
-    tool_result,
-)
+from flue_py.sessions.write import Writing, checked_call_id, pins_in, tool_result
 
 if TYPE_CHECKING:
     from flue_py.compaction import blocks, facts, modes, plan
@@ -78,13 +66,7 @@ if TYPE_CHECKING:
     from flue_py.compaction import settings as policy
     from flue_py.compaction.blocks import Block
     from flue_py.compaction.facts import LossReport, Recalled, StandsFor
-    from flue_py.compaction.material import (
-        BeforeCompaction,
-        Cancelled,
-        HookAnswer,
-        HookSummary,
-        LastRequest,
-    )
+    from flue_py.compaction.material import BeforeCompaction, Cancelled, HookAnswer, HookSummary, LastRequest
     from flue_py.compaction.modes import Made, Mode
     from flue_py.compaction.plan import (
         CompactionResult,
@@ -882,16 +864,7 @@ class Compactions(Group[Writing]):
             sizes = before, leaving, staying
             tasks = modes.running_tasks(links)
             return Basis(
-                read.stamp.leaf_id,
-                read.items,
-                read.compaction,
-                maker,
-                sized,
-                room,
-                tasks,
-                counter,
-                *sizes,
-                planned,
+                read.stamp.leaf_id, read.items, read.compaction, maker, sized, room, tasks, counter, *sizes, planned
             )
 
         # Counting ten thousand messages takes a second the first time: other tasks go on meanwhile.

@@ -49,14 +49,7 @@ from flue_py.core.ledger import (
     picodollars_of,
     ttl_us,
 )
-from flue_py.core.sessions import (
-    STORED,
-    LeafChoice,
-    Stored,
-    check_imported_call,
-    check_label,
-    check_scope,
-)
+from flue_py.core.sessions import STORED, LeafChoice, Stored, check_imported_call, check_label, check_scope
 from flue_py.core.usage import (
     NAMES_OF_A_CALL,
     Cost,

@@ -17,14 +17,7 @@ from msgspec.structs import replace
 from flue_py import search
 from flue_py.core.entries import Entry
 from flue_py.core.json import Frozen
-from flue_py.core.sessions import (
-    MAX_NAME_BYTES,
-    Problem,
-    SessionHead,
-    SessionInfo,
-    SessionRef,
-    retracted_in,
-)
+from flue_py.core.sessions import MAX_NAME_BYTES, Problem, SessionHead, SessionInfo, SessionRef, retracted_in
 from flue_py.db.backend import Backend
 from flue_py.db.runner import MARK, FoundText, IndexedText, KnownSession, Wanted, WordIndex, session_mark
 from flue_py.errors import (

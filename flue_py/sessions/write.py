@@ -714,12 +714,7 @@ class Writing(Handle):
         checked_source(source)
         return await self._append_incoming(incoming, offload, landing)
 
-    async def _append_incoming(
-        self,
-        incoming: Incoming,
-        offload: OffloadSettings | None,
-        landing: Landing,
-    ) -> Appended:
+    async def _append_incoming(self, incoming: Incoming, offload: OffloadSettings | None, landing: Landing) -> Appended:
         if offload is not None:
             offloader = Offloader(self._backend, self._limits, offload)
             ground = Ground(self._ref, await self._leaf_before(landing))

@@ -53,11 +53,7 @@ if TYPE_CHECKING:
 
 
 def copy_store(
-    source: Store,
-    target: Store,
-    *,
-    progress: Callable[[CopyProgress], None] | None = None,
-    verify: bool = True,
+    source: Store, target: Store, *, progress: Callable[[CopyProgress], None] | None = None, verify: bool = True
 ) -> CopyReport:
     for name, store in (("source", source), ("target", target)):
         if not isinstance(store, Store):

@@ -121,11 +121,7 @@ class CopyReport(Frozen):
 
 
 async def copy_store(
-    source: Store,
-    target: Store,
-    *,
-    progress: Callable[[CopyProgress], None] | None = None,
-    verify: bool = True,
+    source: Store, target: Store, *, progress: Callable[[CopyProgress], None] | None = None, verify: bool = True
 ) -> CopyReport:
     """Copy every tree of ``source`` into ``target``, with its costs, and return a report.
 

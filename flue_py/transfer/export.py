@@ -159,11 +159,7 @@ def place_in_home(place: str, home: Path | None) -> Path:
     return Path(in_full(place))
 
 
-_FOLDERS = {
-    "~/.claude/": "CLAUDE_CONFIG_DIR",
-    "~/.codex/": "CODEX_HOME",
-    "~/.pi/agent/": "PI_CODING_AGENT_DIR",
-}
+_FOLDERS = {"~/.claude/": "CLAUDE_CONFIG_DIR", "~/.codex/": "CODEX_HOME", "~/.pi/agent/": "PI_CODING_AGENT_DIR"}
 """The folders of programs, and the variables that name others in their place."""
 
 

@@ -17,10 +17,7 @@ from typing import Any, BinaryIO, TypeVar
 from msgspec import Struct
 
 from flue_py.core.json import Frozen, JsonValue, json_weight
-from flue_py.core.sessions import (
-    DEFAULT_LIMITS,
-    Limits,
-)
+from flue_py.core.sessions import DEFAULT_LIMITS, Limits
 from flue_py.errors import FlueError, InvalidArgument, UnreadableFile, shown
 from flue_py.formats import registry
 from flue_py.formats.kit import ParseReport, ReadAgain, Reader, SessionPart

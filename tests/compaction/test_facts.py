@@ -235,11 +235,7 @@ _LONG = "- " * 300
             [_LONG[:199] + "…", f"last {_LONG}"[:199].rstrip() + "…"],
         ),
         ("error", tool_result("x\rValueError: a\nok\nERROR[1]: b"), ["x ValueError: a", "ERROR[1]: b"]),
-        (
-            "decision",
-            assistant("I keep “x” becau\N{LATIN SMALL LETTER LONG S}e of y."),
-            ["I keep “x” becauſe of y."],
-        ),
+        ("decision", assistant("I keep “x” becau\N{LATIN SMALL LETTER LONG S}e of y."), ["I keep “x” becauſe of y."]),
         ("decision", assistant("数数数数数数数数。 Weil because of it。"), ["Weil because of it。"]),
         ("file", user("See a.py,b/c.py;(x_y) `a b` and `c`/d/e.py"), ["a.py", "b/c.py", "/d/e.py"]),
         ("identifier", user("See a.py,b_c;(x_y) `a b` and `c`/d/e_f.py `d`"), ["b_c", "x_y"]),

@@ -109,11 +109,7 @@ def test_a_file_that_is_read_again_cannot_either() -> None:
     assert done.text.count("</file>") == 1
 
 
-@inputs(
-    "mode",
-    [Llm(), Hybrid(), Intent(), Lossless(state="here")],
-    ids=["llm", "hybrid", "intent", "lossless"],
-)
+@inputs("mode", [Llm(), Hybrid(), Intent(), Lossless(state="here")], ids=["llm", "hybrid", "intent", "lossless"])
 def test_each_mode_names_the_entries_that_it_stands_for(mode: Mode) -> None:
     asker = Asker()
     first = made(mode, work(tool_result, "x"), asker)

@@ -40,11 +40,7 @@ def keeping(tokens: int) -> CompactionSettings:
     return CompactionSettings(keep_recent_tokens=tokens)
 
 
-def planned(
-    context: list[JsonObject],
-    keep: int,
-    previous: PreviousCompaction | None = None,
-) -> CompactionPlan:
+def planned(context: list[JsonObject], keep: int, previous: PreviousCompaction | None = None) -> CompactionPlan:
     plan = prepare_compaction(context, keeping(keep), previous)
     assert plan is not None
     return plan

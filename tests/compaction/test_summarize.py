@@ -46,10 +46,7 @@ class Model:
 
 
 def plan_for(
-    context: Sequence[JsonObject],
-    keep: int,
-    previous: PreviousCompaction | None = None,
-    reserve: int = 16_384,
+    context: Sequence[JsonObject], keep: int, previous: PreviousCompaction | None = None, reserve: int = 16_384
 ) -> CompactionPlan:
     plan = prepare_compaction(context, CompactionSettings(reserve, keep), previous)
     assert plan is not None

@@ -33,9 +33,7 @@ def _settings(settings: Json) -> CompactionSettings:
 def prepared(case: Case, prepare: Callable[..., Any] = prepare_compaction) -> Json:
     previous = case["previous"]
     plan = prepare(
-        case["messages"],
-        _settings(case["settings"]),
-        None if previous is None else PreviousCompaction(**previous),
+        case["messages"], _settings(case["settings"]), None if previous is None else PreviousCompaction(**previous)
     )
     return plan and {
         "first_kept_index": plan.first_kept_index,

@@ -159,11 +159,7 @@ def test_a_stub_takes_the_place_of_the_texts_and_leaves_everything_else() -> Non
         "offloaded": {"artifact": "0a"},
     }
     plain = result("one\ntwo")
-    assert with_stub(plain, found, "0a") == {
-        **plain,
-        "content": stub(found, "0a"),
-        "offloaded": {"artifact": "0a"},
-    }
+    assert with_stub(plain, found, "0a") == {**plain, "content": stub(found, "0a"), "offloaded": {"artifact": "0a"}}
 
 
 # -- reading parts ----------------------------------------------------------------------------------------------------

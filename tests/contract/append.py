@@ -863,11 +863,7 @@ class IdempotencyContract:
         first = await backend.append(session.id, [placed(user(), "a", at_us=1)], idempotency_key="k")
         async with unchanged(backend):
             again = await backend.append(
-                session.id,
-                [placed(user(), "b", at_us=2)],
-                expected=UNKNOWN,
-                on_conflict="branch",
-                idempotency_key="k",
+                session.id, [placed(user(), "b", at_us=2)], expected=UNKNOWN, on_conflict="branch", idempotency_key="k"
             )
         assert again == replace(first, replayed=True)
 

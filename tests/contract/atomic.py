@@ -244,11 +244,7 @@ class AtomicContract:
     async def test_a_deletion_in_a_batch_takes_along_what_the_batch_did_there(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
         done = await backend.atomic(
-            [
-                say(session.id, "a"),
-                ForkSession(session.id, "a", NewSession(id="kept")),
-                DeleteTree(session.id),
-            ]
+            [say(session.id, "a"), ForkSession(session.id, "a", NewSession(id="kept")), DeleteTree(session.id)]
         )
         deletion = done.outcomes[-1]
         assert isinstance(deletion, Deletion)

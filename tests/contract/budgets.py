@@ -118,13 +118,7 @@ class BudgetContract:
         await backend.commit_reservation(used.id, Amounts(7))
         for budget in made:
             again = await budget_for(
-                backend,
-                budget.session_id,
-                50,
-                covers=budget.covers,
-                unit=budget.unit,
-                scope=budget.scope,
-                spent=99,
+                backend, budget.session_id, 50, covers=budget.covers, unit=budget.unit, scope=budget.scope, spent=99
             )
             counted = budget.unit == "tokens" and (budget.session_id == session.id or budget.id == made[6].id)
             assert (again.id, again.allowed, again.spent) == (budget.id, 50, 7 if counted else 0)

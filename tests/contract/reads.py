@@ -316,9 +316,7 @@ class ReadContract:
             backend, session.id, user(), placed(NewEntry.custom("note", 1), "note"), placed(user(), "below")
         )
         await backend.import_entries(
-            session.id,
-            [placed(compaction("below"), "cut", first), placed(user(), "child", "cut")],
-            leaf="child",
+            session.id, [placed(compaction("below"), "cut", first), placed(user(), "child", "cut")], leaf="child"
         )
         assert [entry_id for entry_id, _ in await context_of(backend, session.id)] == ["cut", "child"]
         assert {cut, below} == {"note", "below"}

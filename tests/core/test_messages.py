@@ -51,9 +51,7 @@ SCALAR = st.one_of(
     TEXT,
 )
 JSON = st.recursive(
-    SCALAR,
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXT, inner, max_size=3)),
-    max_leaves=8,
+    SCALAR, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXT, inner, max_size=3)), max_leaves=8
 )
 MAYBE_TEXT = st.one_of(TEXT, st.none())
 MAYBE_BOOL = st.one_of(st.booleans(), st.none())
@@ -488,11 +486,7 @@ def test_mappings_tuples_and_enums_are_taken_for_the_json_they_stand_for() -> No
     assert type(validate_message(value)) is str
     assert type(message.role) is str
     assert as_text(message_json(message)) == as_text(
-        {
-            "role": "user",
-            "content": [{"type": "text", "text": "user"}, {"type": "x", "y": [1, 3]}],
-            "level": 3,
-        }
+        {"role": "user", "content": [{"type": "text", "text": "user"}, {"type": "x", "y": [1, 3]}], "level": 3}
     )
 
 

@@ -146,13 +146,7 @@ def test_a_function_is_a_model() -> None:
     assert isinstance(waiting, Model)
     reply = anyio.run(plain.complete, ModelRequest((ASKED,)))
     assert reply.messages == (
-        {
-            "role": "assistant",
-            "content": "1 messages",
-            "model": "words",
-            "stopReason": "stop",
-            "provider": "ours",
-        },
+        {"role": "assistant", "content": "1 messages", "model": "words", "stopReason": "stop", "provider": "ours"},
     )
     assert reply.usage is None
     assert anyio.run(waiting.complete, ModelRequest((ASKED,))).text == "later"

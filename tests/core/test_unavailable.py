@@ -40,10 +40,7 @@ PARTS: dict[str, tuple[JsonObject, JsonObject]] = {
         {"type": "document", "title": "The plan", "source": {"media_type": "application/pdf", "data": LOST}},
         words("The plan"),
     ),
-    "openai chat": (
-        {"type": "image_url", "image_url": {"url": f"data:image/webp;base64,{LOST}"}},
-        words("image/webp"),
-    ),
+    "openai chat": ({"type": "image_url", "image_url": {"url": f"data:image/webp;base64,{LOST}"}}, words("image/webp")),
     "openai chat, a file": (
         {"type": "file", "file": {"filename": "b.pdf", "file_data": f"data:application/pdf;base64,{LOST}"}},
         words("b.pdf"),

@@ -42,10 +42,7 @@ from unittest.mock import patch
 ROOT = Path(__file__).resolve().parents[2]
 DATABASE = "sessions.db"
 
-RUNS_AFTER = {
-    "docs/format.md": "docs/tutorial.md",
-    "docs/how-to/review-the-ddl.md": "docs/tutorial.md",
-}
+RUNS_AFTER = {"docs/format.md": "docs/tutorial.md", "docs/how-to/review-the-ddl.md": "docs/tutorial.md"}
 """Pages whose folder is the one that another page's programs have left."""
 
 RUNS_WITH = {
@@ -128,7 +125,7 @@ NOT_RUN: dict[tuple[str, str], str] = {
 
 SHORTER: dict[str, dict[str, str]] = {
     # `tests/store/test_contract.py` has all of it on a store in memory.
-    "docs/how-to/test-your-own-backend.md": {"test_mine.py": "test_mine.py -k append"},
+    "docs/how-to/test-your-own-backend.md": {"test_mine.py": "test_mine.py -k append"}
 }
 """How commands whose output is not shown are shortened: text of the page, and another."""
 

@@ -423,15 +423,9 @@ def _is_described_function(name: str) -> bool:
 
 def _linked(name: str) -> str:
     value = value_of(name)
-    has_section = name in (
-        "open",
-        "Store",
-        "Session",
-        "Atomic",
-        "Pending",
-        "BudgetedCall",
-        "salvage",
-    ) or _has_fields(value)
+    has_section = name in ("open", "Store", "Session", "Atomic", "Pending", "BudgetedCall", "salvage") or _has_fields(
+        value
+    )
     anchor = f"{HOME_OF[name]}{name}".replace(".", "").lower()
     return f"[`{name}`](#{anchor})" if has_section or _is_described_function(name) else f"`{name}`"
 
@@ -638,11 +632,7 @@ def _argument_name(argument: click.Argument) -> str:
 # -- the command ------------------------------------------------------------------------------------------------------
 
 FOLDER = "docs/built"
-PAGES = {
-    f"{FOLDER}/api.md": api_page,
-    f"{FOLDER}/errors.md": errors_page,
-    f"{FOLDER}/cli.md": command_line_page,
-}
+PAGES = {f"{FOLDER}/api.md": api_page, f"{FOLDER}/errors.md": errors_page, f"{FOLDER}/cli.md": command_line_page}
 
 
 def main(arguments: list[str]) -> int:

@@ -101,11 +101,7 @@ PRINTED = {
     ),
     "delete": ("delete a session of 100 entries, per entry",),
     "report": ("report of 200 entries, made", "report of 200 entries, size", "report of 200 entries, opened"),
-    "importing": (
-        "claude-code: small rows (raw: json.loads)",
-        "codex: small rows, imported again",
-        "pi: large rows",
-    ),
+    "importing": ("claude-code: small rows (raw: json.loads)", "codex: small rows, imported again", "pi: large rows"),
     "listing": ("a page of 300 sessions by updated", "a page of 300 sessions by cost", "append beside 300 sessions"),
     "search": (
         "index of 300 messages, of their text",

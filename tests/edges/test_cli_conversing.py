@@ -144,13 +144,7 @@ def test_a_session_that_is_not_there_is_said_by_every_command(flue: Flue) -> Non
 
 
 def test_sessions_are_listed_by_project_and_whether_they_are_completed(flue: Flue) -> None:
-    ids = make(
-        flue,
-        {"cwd": "/srv/a"},
-        {"cwd": "/srv/a/below/", "completed": True},
-        {"cwd": "/srv/ab"},
-        {},
-    )
+    ids = make(flue, {"cwd": "/srv/a"}, {"cwd": "/srv/a/below/", "completed": True}, {"cwd": "/srv/ab"}, {})
     assert listed(flue, "--all") == set(ids)
     assert listed(flue) == {ids[0], ids[2], ids[3]}
     assert listed(flue, "--project", "/srv/a", "--all") == {ids[0], ids[1]}

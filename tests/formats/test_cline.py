@@ -271,10 +271,7 @@ def test_no_value_is_fatal(messages: list[Any], beside: Any) -> None:
     parse_cline(json.dumps(messages).encode(), "x", "/a/b/h.json", {"screen": screen, "task": raw})
 
 
-@inputs(
-    "document",
-    [b"{}", b'{"sessionId": "s", "messages": 1}', b'{"sessionId": "", "messages": []}', b"{", b'"x"'],
-)
+@inputs("document", [b"{}", b'{"sessionId": "s", "messages": 1}', b'{"sessionId": "", "messages": []}', b"{", b'"x"'])
 def test_other_documents_are_refused(document: bytes) -> None:
     with pytest.raises(UnreadableFile):
         parse_cline(document, "x", "", {})

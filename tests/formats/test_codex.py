@@ -154,8 +154,7 @@ def recorded(tokens: int, total: int | None = None) -> dict[str, Any]:
 def full(window: int) -> dict[str, Any]:
     usage = {"input_tokens": 0, "cached_input_tokens": 0, "output_tokens": 0, "total_tokens": window}
     return event(
-        type="token_count",
-        info={"total_token_usage": usage, "last_token_usage": usage, "model_context_window": window},
+        type="token_count", info={"total_token_usage": usage, "last_token_usage": usage, "model_context_window": window}
     )
 
 

@@ -74,13 +74,7 @@ ITEMS: list[Item] = [
         "execution": "client",
         "arguments": {"query": "weather"},
     },
-    {
-        "type": "tool_search_output",
-        "call_id": "c5",
-        "status": "completed",
-        "execution": "client",
-        "tools": [NAMESPACE],
-    },
+    {"type": "tool_search_output", "call_id": "c5", "status": "completed", "execution": "client", "tools": [NAMESPACE]},
     {"type": "tool_search_call", "id": "tsc_6", "execution": "server", "arguments": {"goal": "g"}},
     {"type": "tool_search_output", "id": "tso_6", "execution": "server", "tools": [NAMESPACE]},
     {"type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "news"}},
@@ -174,11 +168,7 @@ def test_what_cannot_be_taken_back_is_told_with_the_reason() -> None:
         "left out: an item 'web_search_call' of a provider other than OpenAI",
     ]
     out = exported([USER, ITEMS[8], {"type": "mcp_tool_call_output", "call_id": "c1", "output": {"odd": [1]}}])
-    assert out.value == [
-        USER,
-        ITEMS[8],
-        {"type": "function_call_output", "call_id": "c1", "output": '{"odd":[1]}'},
-    ]
+    assert out.value == [USER, ITEMS[8], {"type": "function_call_output", "call_id": "c1", "output": '{"odd":[1]}'}]
     assert [str(note) for note in out.notes] == [
         "an item 'mcp_tool_call_output', which the API is not sent, goes out as the output of a function",
         "an output that is neither text nor parts goes out as its JSON text",

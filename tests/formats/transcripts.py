@@ -38,11 +38,7 @@ def as_lines(rows: Iterable[Any]) -> list[bytes]:
 
 
 async def import_lines(
-    store: Store,
-    folder: Path,
-    lines: Sequence[bytes],
-    name: str = "session.jsonl",
-    **options: Any,
+    store: Store, folder: Path, lines: Sequence[bytes], name: str = "session.jsonl", **options: Any
 ) -> ImportReport:
     """Write lines to a file, import it, and return the report."""
     file = folder / name

@@ -37,8 +37,7 @@ class Growing(ComparingMachine):
         session_id = self._session(pick)
         leaf = self._seen(session_id, expected) if expected % 4 == 0 else self._choice(session_id, expected)
         self._change(
-            session_id,
-            lambda backend: backend.append(session_id, entries, expected=leaf, on_conflict=on_conflict),
+            session_id, lambda backend: backend.append(session_id, entries, expected=leaf, on_conflict=on_conflict)
         )
 
     @rule(pick=picks, entries=st.lists(strategies.message_entries, min_size=1, max_size=3))

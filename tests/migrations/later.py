@@ -57,10 +57,7 @@ def downgrade() -> None:
 '''
 
 _MAKE: dict[ddl.Dialect, tuple[str, ...]] = {
-    "sqlite": (
-        "ALTER TABLE sessions ADD COLUMN colour TEXT",
-        "CREATE INDEX ix_sessions_colour ON sessions (colour)",
-    ),
+    "sqlite": ("ALTER TABLE sessions ADD COLUMN colour TEXT", "CREATE INDEX ix_sessions_colour ON sessions (colour)"),
     "postgresql": (
         'ALTER TABLE sessions ADD COLUMN colour TEXT COLLATE "C"',
         "CREATE INDEX ix_sessions_colour ON sessions (colour)",

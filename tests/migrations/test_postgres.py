@@ -164,8 +164,7 @@ async def test_the_tables_of_a_tree_can_be_partitioned_by_it(new_database: NewDa
         # It is refused where a unique key lacks tree_id.
         await run_script(url, f"CREATE TABLE parted_{table} (LIKE {table} INCLUDING ALL) PARTITION BY HASH (tree_id)")
     foreign = await query(
-        url,
-        "SELECT conrelid::regclass::text, confrelid::regclass::text FROM pg_constraint WHERE contype = 'f'",
+        url, "SELECT conrelid::regclass::text, confrelid::regclass::text FROM pg_constraint WHERE contype = 'f'"
     )
     assert {row[1] for row in foreign} == {"sessions", "budgets"}
     assert {row[0] for row in foreign} == {

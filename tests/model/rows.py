@@ -11,15 +11,7 @@ from msgspec.structs import replace
 from flue_py.core.entries import Entry
 from flue_py.core.json import Frozen
 from flue_py.core.ledger import CallRow, Covers, ReservationState, Unit
-from flue_py.core.sessions import (
-    Change,
-    Expected,
-    Seen,
-    SessionInfo,
-    Stored,
-    TaskLink,
-    leaf_of,
-)
+from flue_py.core.sessions import Change, Expected, Seen, SessionInfo, Stored, TaskLink, leaf_of
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Paid, UsageTotals
 from flue_py.errors import EntryNotFound, LeafConflict, RevisionConflict
 

@@ -51,24 +51,10 @@ from flue_py.core.sessions import (
     without_parent,
 )
 from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, NOTHING_PAID, CallDifference, Paid, PaidCall, SumTooLarge
-from flue_py.errors import (
-    CallConflict,
-    EntryNotFound,
-    FlueError,
-    InvalidEntry,
-    SessionExists,
-    TaskDepthExceeded,
-)
+from flue_py.errors import CallConflict, EntryNotFound, FlueError, InvalidEntry, SessionExists, TaskDepthExceeded
 from tests.model.budgets import ModelBudgets, unused
 from tests.model.ledger import ModelLedger
-from tests.model.rows import (
-    Operation,
-    PayerNote,
-    Row,
-    Session,
-    renew_paid_sums,
-    with_paid_sums,
-)
+from tests.model.rows import Operation, PayerNote, Row, Session, renew_paid_sums, with_paid_sums
 
 
 class _OnPath(NamedTuple):
@@ -155,13 +141,7 @@ class StoreModel(ModelLedger, ModelBudgets):
             raise
         return self._told(self._session(info.id))
 
-    async def move(
-        self,
-        session_id: str,
-        to: str | None,
-        *,
-        expected: Expected = STORED,
-    ) -> Moved:
+    async def move(self, session_id: str, to: str | None, *, expected: Expected = STORED) -> Moved:
         session = self._session(session_id)
         session.check_seen(expected)
         session.check_sees(to)
@@ -233,13 +213,7 @@ class StoreModel(ModelLedger, ModelBudgets):
         self._commit(session, reason, to=to)
 
     async def fork(
-        self,
-        session_id: str,
-        at: LeafChoice,
-        new: NewSession,
-        *,
-        scope: str | None = None,
-        expected: Expected = STORED,
+        self, session_id: str, at: LeafChoice, new: NewSession, *, scope: str | None = None, expected: Expected = STORED
     ) -> SessionInfo:
         session = self._session(session_id)
         session.check_seen(expected)
@@ -304,13 +278,7 @@ class StoreModel(ModelLedger, ModelBudgets):
         return child
 
     async def link_task(
-        self,
-        parent_id: str,
-        child_id: str,
-        task_id: str,
-        *,
-        entry_id: str | None = None,
-        expected: Expected = STORED,
+        self, parent_id: str, child_id: str, task_id: str, *, entry_id: str | None = None, expected: Expected = STORED
     ) -> None:
         parent = self._session(parent_id)
         parent.check_seen(expected)
@@ -452,13 +420,7 @@ class StoreModel(ModelLedger, ModelBudgets):
         session.changes.append(change)
 
     def _create(
-        self,
-        new: NewSession,
-        kind: SessionKind,
-        scope: str,
-        *,
-        source: Session | None = None,
-        leaf: str | None = None,
+        self, new: NewSession, kind: SessionKind, scope: str, *, source: Session | None = None, leaf: str | None = None
     ) -> Session:
         session_id = new.id
         if session_id is None:

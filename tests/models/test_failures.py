@@ -65,11 +65,7 @@ OVERFLOWS = [
     ),
     # GitHub Copilot, xAI, Mistral
     ("prompt token count of 132000 exceeds the limit of 128000", 132_000, 128_000),
-    (
-        "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
-        537_812,
-        131_072,
-    ),
+    ("This model's maximum prompt length is 131072 but the request contains 537812 tokens.", 537_812, 131_072),
     ("Prompt contains 40125 tokens, too large for model with 32768 maximum context length", None, 32_768),
     # llama.cpp, LM Studio, Groq, Bedrock, Kimi, MiniMax
     ("the request (9216 tokens) exceeds the available context size (8192 tokens), try increasing it", 9216, 8192),

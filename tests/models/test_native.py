@@ -468,10 +468,7 @@ def test_a_block_in_an_ordinary_answer_is_kept_and_goes_back() -> None:
         provider.answers = [Answer(told)]
         model = opened(ANTHROPIC, provider)
         reply = await model.complete(ModelRequest(tuple(await session.build_context()), max_tokens=50))
-        assert reply.messages[0]["content"] == [
-            {**block, "type": "compaction"},
-            {"type": "text", "text": "Fixed."},
-        ]
+        assert reply.messages[0]["content"] == [{**block, "type": "compaction"}, {"type": "text", "text": "Fixed."}]
         await session.append_message(reply.messages[0])
         await session.append_message({"role": "user", "content": "Thanks."})
         sent = await asked(model, session, provider, ANTHROPIC)

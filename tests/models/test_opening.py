@@ -215,10 +215,7 @@ def test_each_model_that_was_paid_for_is_a_call_of_its_own() -> None:
     reply = anyio.run(open_model(both).complete, REQUEST)
 
     assert reply.text == "Green."
-    assert [(call["input"], call["callId"]) for call in reply.paid_calls] == [
-        (7, "r2:attempt-0"),
-        (9, "r2"),
-    ]
+    assert [(call["input"], call["callId"]) for call in reply.paid_calls] == [(7, "r2:attempt-0"), (9, "r2")]
     assert reply.usage is not None
     assert (reply.usage["input"], reply.usage["output"]) == (16, 3)
 

@@ -49,11 +49,7 @@ ANTHROPIC_USAGE = {
     "cacheWrite1h": 30,
 }
 USAGE: dict[str, Any] = {CHAT: OPENAI_USAGE, RESPONSES: OPENAI_USAGE, ANTHROPIC: ANTHROPIC_USAGE}
-PROVIDERS: dict[str, Any] = {
-    "openai-chat": OpenAIProvider,
-    "openai": OpenAIProvider,
-    "anthropic": AnthropicProvider,
-}
+PROVIDERS: dict[str, Any] = {"openai-chat": OpenAIProvider, "openai": OpenAIProvider, "anthropic": AnthropicProvider}
 WHOLE_TEXT = "The log says TIMEOUT."
 CALL_ID = {CHAT: "chatcmpl-1", RESPONSES: "resp_1", ANTHROPIC: "msg_1"}
 WHOLE = {CHAT: servers.completion, RESPONSES: servers.response, ANTHROPIC: servers.message}
@@ -302,12 +298,7 @@ OVERFLOWS = [
         190_000,
         200_000,
     ),
-    (
-        ANTHROPIC,
-        servers.anthropic_error(413, "request_too_large", "Request exceeds the maximum size"),
-        None,
-        None,
-    ),
+    (ANTHROPIC, servers.anthropic_error(413, "request_too_large", "Request exceeds the maximum size"), None, None),
 ]
 
 

@@ -25,9 +25,7 @@ SUMMARY = Turn("## Goal\nA made-up summary.", input=50, cached=0, output=4)
 ANSWERS = {
     "SUBTASK": Turn("Sub looks.", [("read_files", {"files": [{"path": f"{WORK}/a.txt"}]})], input=300, cached=100),
     "FILES": Turn(
-        "Two files.",
-        [("read_files", {"files": [{"path": f"{WORK}/{name}.txt"}]}) for name in "ab"],
-        thoughts="Think.",
+        "Two files.", [("read_files", {"files": [{"path": f"{WORK}/{name}.txt"}]}) for name in "ab"], thoughts="Think."
     ),
     "EDIT": Turn("Edit.", [("run_commands", {"commands": ["echo more >> a.txt"]})]),
     "SPAWN": Turn("Spawn.", [("spawn_agent", {"systemPrompt": "Be short.", "task": "SUBTASK look"})]),

@@ -36,8 +36,7 @@ ANSWERS = {
     "fail": Turn("made-up failure", status=400),
     "wrong tool": Turn("", calls=[("read", {"filePath": "missing.txt"})], input=1300, output=8),
     "delegate": Turn(
-        "",
-        calls=[("task", {"description": "Count fruit", "prompt": "Count the fruit.", "subagent_type": "general"})],
+        "", calls=[("task", {"description": "Count fruit", "prompt": "Count the fruit.", "subagent_type": "general"})]
     ),
     "Count the fruit.": Turn("Two kinds.", input=300, cached=0, output=7),
 }

@@ -78,10 +78,7 @@ def limited(*delays: float | None) -> FunctionModel:
     return FunctionModel(answer, "small")
 
 
-@inputs(
-    ("delays", "pauses"),
-    [((), []), ((7.0,), [7.0]), ((7.0, 0.0, 52.0), [7.0, 1.0, 52.0]), ((60.0,), [60.0])],
-)
+@inputs(("delays", "pauses"), [((), []), ((7.0,), [7.0]), ((7.0, 0.0, 52.0), [7.0, 1.0, 52.0]), ((60.0,), [60.0])])
 async def test_a_rate_limit_is_waited_for_within_a_bound(
     session: Session, delays: tuple[float, ...], pauses: list[float]
 ) -> None:

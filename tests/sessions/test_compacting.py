@@ -109,10 +109,7 @@ async def test_a_compaction_keeps_the_call_of_a_result_that_it_keeps(session: Se
 
 
 async def test_a_compaction_keeps_a_call_whose_result_is_to_come(session: Session) -> None:
-    called, after = (
-        await session.append_message(CALLS),
-        await session.append_custom("note", {"of": "the program"}),
-    )
+    called, after = (await session.append_message(CALLS), await session.append_custom("note", {"of": "the program"}))
     made = await session.append_compaction("so far", first_kept_entry_id=after.entry_id, tokens_before=9)
     assert called.entry_id in made.oddities[0]
     await session.append_messages([result("a"), result("b")])

@@ -312,10 +312,7 @@ async def test_budgets_are_told_as_they_are_set_and_spent(store: Store, session:
     # What it allows is another amount: what was told of the first one stays told.
     await store.set_budget(session, tokens=120)
     later = await told(store, after=seen)
-    assert about_budgets(later) == [
-        ("budget_set", *of, 120, None, None),
-        ("budget_warning", *of, 120, 110, session.id),
-    ]
+    assert about_budgets(later) == [("budget_set", *of, 120, None, None), ("budget_warning", *of, 120, 110, session.id)]
     seen += [event.id for event in later]
     await store.set_budget(session, tokens=100)
     await store.set_budget(session, tokens=120)

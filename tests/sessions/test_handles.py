@@ -241,13 +241,7 @@ async def test_moves_compare_the_leaf_as_appends_do(store: Store, session: Sessi
     (root, *_) = await say(session, "a", "b")
     other = await another_handle(store, session)
     await say(session, "c")
-    for attempt in (
-        other.move_leaf(root),
-        other.rewind(to=root),
-        other.rewind(turns=-1),
-        other.undo(),
-        other.redo(),
-    ):
+    for attempt in (other.move_leaf(root), other.rewind(to=root), other.rewind(turns=-1), other.undo(), other.redo()):
         with pytest.raises(LeafConflict):
             await attempt
     assert await path_of(session) == ["a", "b", "c"]

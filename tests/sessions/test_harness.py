@@ -105,13 +105,7 @@ async def test_a_task_is_described_by_names(harness: Harness) -> None:
     parent = await harness.open_session("p")
     child = await parent.create_task("t1", role="dev", title="Look")
     assert (child.name, child.role, child.session.title) == ("task:p:t1", "dev", "Look")
-    assert await child.read_metadata() == {
-        "parentSession": "p",
-        "taskId": "t1",
-        "cwd": "/w",
-        "role": "dev",
-        "depth": 1,
-    }
+    assert await child.read_metadata() == {"parentSession": "p", "taskId": "t1", "cwd": "/w", "role": "dev", "depth": 1}
     assert await parent.read_metadata() == {
         "taskSessions": [{"session": child.name, "taskId": "t1", "storageKey": child.storage_key}]
     }

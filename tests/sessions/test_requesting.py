@@ -115,11 +115,7 @@ def read(call_id: str, size: int) -> list[JsonObject]:
 async def test_an_agent_is_sent_what_its_settings_leave_and_the_report_has_the_rest(session: Session) -> None:
     appended = await session.append_messages([USER, *read("t1", 900), *read("t2", 900), USER])
     before = await session.build_context()
-    given = {
-        "epoch_tokens": 0,
-        "microcompact": {"keep": 1},
-        "agents": {"Reviewer": {"window": {"text_only": True}}},
-    }
+    given = {"epoch_tokens": 0, "microcompact": {"keep": 1}, "agents": {"Reviewer": {"window": {"text_only": True}}}}
     coder = await session.request("anthropic", agent="Coder", settings=given)
     cleared = [(change.step, change.entry_id, change.how) for change in coder.report.changes]
     assert cleared == [("microcompact", appended.entry_ids[2], "replaced")]

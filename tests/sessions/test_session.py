@@ -103,10 +103,7 @@ async def test_a_compaction_that_keeps_an_unknown_entry_changes_nothing(session:
 async def test_custom_entries_survive_and_only_custom_messages_are_seen_by_the_model(session: Session) -> None:
     await session.append_custom("todo", [1, None])
     await session.append_custom("custom_message", {"content": "look", "customType": "lint"})
-    assert [entry.data for entry in await session.get_tree()] == [
-        [1, None],
-        {"content": "look", "customType": "lint"},
-    ]
+    assert [entry.data for entry in await session.get_tree()] == [[1, None], {"content": "look", "customType": "lint"}]
     assert [text_of(message) for message in await session.build_context()] == ["look"]
     with pytest.raises(InvalidEntry):
         await session.append_custom("message", {"role": "user", "content": "x"})

@@ -81,8 +81,4 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(parent: Path) ->
                 assert other != folder
             assert folder.is_dir()
             assert not other.exists()
-    assert sorted(path.name for path in parent.iterdir()) == [
-        "flue-py-bundle-strange",
-        "flue-py-bundle-used",
-        "other",
-    ]
+    assert sorted(path.name for path in parent.iterdir()) == ["flue-py-bundle-strange", "flue-py-bundle-used", "other"]

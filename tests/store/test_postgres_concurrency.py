@@ -141,10 +141,7 @@ async def test_forks_appends_and_deletions_of_one_tree_leave_it_sound(
     root = await new_session(backend, *talk(6))
     before = await path_ids(backend, root.id)
     said = await together(
-        team,
-        "fork_and_delete",
-        url,
-        *[{"root": root.id, "seed": seed, "steps": steps} for seed in range(PROCESSES)],
+        team, "fork_and_delete", url, *[{"root": root.id, "seed": seed, "steps": steps} for seed in range(PROCESSES)]
     )
     counts = sum((Counter(own) for own in said), Counter[str]())
     page = await backend.list_sessions(scope=None, kind=None, limit=10_000, cursor=None)

@@ -44,18 +44,7 @@ from flue_py.errors import (
     WrongEventLoop,
 )
 from tests.checks import existing, refused, unchanged
-from tests.samples import (
-    UNKNOWN,
-    add,
-    assistant,
-    compaction,
-    new_session,
-    path_ids,
-    path_of,
-    session_info,
-    talk,
-    user,
-)
+from tests.samples import UNKNOWN, add, assistant, compaction, new_session, path_ids, path_of, session_info, talk, user
 from tests.sources import counted_sources, repeating_sources
 from tests.store.sqlite_batches import GUARD_SECONDS, Gate, held_writer, in_one_batch, in_the_queue, opened, runner_of
 from tests.tables import inputs

@@ -495,10 +495,7 @@ async def test_entries_below_the_deepest_hold_are_named(made: Made) -> None:
 
 @inputs(
     "sql",
-    [
-        "UPDATE entries SET role = 'toolResult' WHERE depth = 0",
-        "UPDATE blobs SET size = size + 1",
-    ],
+    ["UPDATE entries SET role = 'toolResult' WHERE depth = 0", "UPDATE blobs SET size = size + 1"],
     ids=["the role of a message", "the size of a blob"],
 )
 async def test_whatever_is_stored_twice_is_compared(made: Made, sql: str) -> None:

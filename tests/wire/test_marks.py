@@ -29,13 +29,7 @@ TOOLS: list[JsonObject] = [
     {"name": "a", "input_schema": {"type": "object"}},
     {"name": "b", "input_schema": {"type": "object"}, CACHE_MARK: {"type": "ephemeral"}},
 ]
-SAID = context(
-    user("Go."),
-    answer("", call("c1", "Bash")),
-    result("c1", "old"),
-    answer("Done."),
-    user("And now?"),
-)
+SAID = context(user("Go."), answer("", call("c1", "Bash")), result("c1", "old"), answer("Done."), user("And now?"))
 
 
 def request(items: Any = SAID, target: str = "anthropic", **given: Any) -> ContextRequest:
@@ -69,12 +63,7 @@ def bare(value: JsonValue) -> JsonValue:
 
 @inputs(
     ("count", "where"),
-    [
-        (1, ["4"]),
-        (2, ["system", "4"]),
-        (3, ["system", "2", "4"]),
-        (4, ["system", "tools", "2", "4"]),
-    ],
+    [(1, ["4"]), (2, ["system", "4"]), (3, ["system", "2", "4"]), (4, ["system", "tools", "2", "4"])],
 )
 def test_marks_stand_where_the_next_request_reads_what_this_one_wrote(count: int, where: list[str]) -> None:
     sent = request(cache_breakpoints={"count": count, "ttl": "1h"})

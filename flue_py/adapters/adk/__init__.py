@@ -17,16 +17,7 @@ import copy
 import json
 import threading
 from collections import deque
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Hashable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from functools import partial
@@ -715,12 +706,7 @@ class FlueSessionService(BaseSessionService):
     # the calls of ADK
 
     async def create_session(
-        self,
-        *,
-        app_name: str,
-        user_id: str,
-        state: dict[str, object] | None = None,
-        session_id: str | None = None,
+        self, *, app_name: str, user_id: str, state: dict[str, object] | None = None, session_id: str | None = None
     ) -> AdkSession:
         """Create a session with its first state, in one transaction with that of the app and the user.
 

@@ -167,11 +167,7 @@ Below: TypeAlias = dict[str, tuple[layout.Line, tuple[Any, ...]]]
 
 
 async def tuples_of(
-    session: Session,
-    address: Address,
-    records: Sequence[Record],
-    values: Values,
-    lines: layout.Lines,
+    session: Session, address: Address, records: Sequence[Record], values: Values, lines: layout.Lines
 ) -> list[CheckpointTuple]:
     """Return checkpoints with their values and the writes at them: a few reads, however many they are."""
     writes = await layout.entries_of_writes(session, [record.entry_id for record in records])
@@ -363,13 +359,7 @@ class Checkpoints(layout.Finding):
         return place.recent.get(checkpoint_id) or await self.find(place, checkpoint_id)
 
     async def _filled(
-        self,
-        place: Place,
-        put: Put,
-        values: Values,
-        record: Record,
-        under: Record | None,
-        below: str | None,
+        self, place: Place, put: Put, values: Values, record: Record, under: Record | None, below: str | None
     ) -> Filled:
         """Return the entries that come before the checkpoint's own, and the checkpoint with all of its fields."""
         versions = put.checkpoint["channel_versions"]

@@ -49,14 +49,7 @@ from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, EXCLUSION, SHOWN_KINDS
 from flue_py.core.usage import billed_by
-from flue_py.errors import (
-    CorruptStore,
-    InvalidArgument,
-    InvalidEntry,
-    RevisionConflict,
-    SessionExists,
-    shown,
-)
+from flue_py.errors import CorruptStore, InvalidArgument, InvalidEntry, RevisionConflict, SessionExists, shown
 from flue_py.providers.base import fields_of, listed
 from flue_py.sessions.handle import listed_sessions
 from flue_py.sessions.session import Session

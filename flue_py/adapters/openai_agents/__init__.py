@@ -618,11 +618,7 @@ class _Row(Frozen):
 
 
 async def import_sqlite_sessions(
-    path: str | Path,
-    target: Target,
-    *,
-    sessions_table: str = "agent_sessions",
-    messages_table: str = "agent_messages",
+    path: str | Path, target: Target, *, sessions_table: str = "agent_sessions", messages_table: str = "agent_messages"
 ) -> ImportedSessions:
     """Import the sessions of a file of the SDK, branches and usage included, and report the new ones.
 

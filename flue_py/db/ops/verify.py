@@ -13,15 +13,7 @@ from flue_py.core.json import JsonObject, decode_json, encoded, payload_digest, 
 from flue_py.core.kinds import MESSAGE, message_preview, message_text, message_title
 from flue_py.core.sessions import Problem, VerifyReport, is_line, is_name, is_storable, is_usable, slot_of
 from flue_py.core.trees import Lane
-from flue_py.core.usage import (
-    NO_USAGE,
-    NOTHING_PAID,
-    PAID_COLUMNS,
-    TOTAL_COLUMNS,
-    Paid,
-    UsageTotals,
-    reported_usage,
-)
+from flue_py.core.usage import NO_USAGE, NOTHING_PAID, PAID_COLUMNS, TOTAL_COLUMNS, Paid, UsageTotals, reported_usage
 from flue_py.db import sql
 from flue_py.db.ops.base import Cuts, blob_data
 from flue_py.db.payloads import check_sum, unpack, unpack_blob

@@ -1101,11 +1101,7 @@ class PostgresRunner(Runner):
             if not self._loose_reads:
                 self._no_loose_reads.set()
 
-    async def land(
-        self,
-        session_id: str,
-        plan: Callable[[Transaction], Plan[Result] | Result],
-    ) -> Result | None:
+    async def land(self, session_id: str, plan: Callable[[Transaction], Plan[Result] | Result]) -> Result | None:
         """Return the result of a plan in one statement, or None, with nothing done, where it takes a transaction.
 
         The statement may be sent again where the connection was lost: whether it has landed is looked up first.

@@ -256,9 +256,7 @@ def _add(tx: Transaction, before: KnownSession, after: KnownSession, texts: Sequ
         for terms in () if text is None else _vectors(text.terms):
             tx.run(_ADD_MORE, doc=doc, terms=json.dumps(terms))
     tx.run(
-        _SET_KNOWN,
-        session_key=after.key,
-        **{name: value for name, value in after._asdict().items() if name != "key"},
+        _SET_KNOWN, session_key=after.key, **{name: value for name, value in after._asdict().items() if name != "key"}
     )
     return True
 

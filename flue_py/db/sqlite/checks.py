@@ -12,18 +12,8 @@ from typing import Any
 from flue_py.core.json import encoded_size, inflate, inflated_size, json_weight, memory_of_utf8
 from flue_py.core.sessions import Limits
 from flue_py.db.payloads import is_raw
-from flue_py.db.sqlite.file import (
-    check_magic,
-    connect_for_reading,
-    create_tables,
-    format_of,
-)
-from flue_py.errors import (
-    FlueError,
-    FormatTooNew,
-    NotAStore,
-    UnreadableFile,
-)
+from flue_py.db.sqlite.file import check_magic, connect_for_reading, create_tables, format_of
+from flue_py.errors import FlueError, FormatTooNew, NotAStore, UnreadableFile
 
 MOST_GROWTH = 50
 """How many bytes in memory a byte of a packed payload may stand for, if its text has wide characters."""

@@ -130,8 +130,7 @@ def _code() -> Event:
 
 def _asked_for_credentials() -> Event:
     credential = AuthCredential(
-        auth_type=AuthCredentialTypes.HTTP,
-        http=HttpAuth(scheme="bearer", credentials=HttpCredentials(token="t")),
+        auth_type=AuthCredentialTypes.HTTP, http=HttpAuth(scheme="bearer", credentials=HttpCredentials(token="t"))
     )
     config = AuthConfig.model_validate(
         {
@@ -196,9 +195,7 @@ KINDS: dict[str, Make] = {
     "output": lambda: _event(author="root", output={"answer": [1, 2.5, "x"]}),
     "what no JSON holds": lambda: answered("half \ud800 of a pair, NUL \0", custom_metadata={"x": "\udc00"}),
     "names that no JSON holds": lambda: answered(
-        call("f", "c-1", **{_HALF: 1, chr(0xFFFD): 2}),
-        custom_metadata={"\ud800": 1},
-        usage_metadata=used(4, 1),
+        call("f", "c-1", **{_HALF: 1, chr(0xFFFD): 2}), custom_metadata={"\ud800": 1}, usage_metadata=used(4, 1)
     ),
     "control characters": lambda: said("\x1b[2J\u2028\ufeff"),
     "an odd id": lambda: said("x", id="n\0ul \ud800"),

@@ -359,18 +359,9 @@ def look_up(word: str) -> str:
 def test_runs_pay_into_the_ledger_once(how: str, tmp_path: Path) -> None:
     model = ScriptedModel(
         [
-            {
-                "output": [function_call("look_up", {"word": "flue"}, call_id="c1")],
-                "usage": used(10, 2),
-            },
-            {
-                "output": [assistant_message("A word.")],
-                "usage": used(20, 3),
-            },
-            {
-                "output": [assistant_message("Indeed.")],
-                "usage": used(30, 4),
-            },
+            {"output": [function_call("look_up", {"word": "flue"}, call_id="c1")], "usage": used(10, 2)},
+            {"output": [assistant_message("A word.")], "usage": used(20, 3)},
+            {"output": [assistant_message("Indeed.")], "usage": used(30, 4)},
         ]
     )
     session = FlueSession("one", tmp_path / "a.db", model="fake-1", provider="fake")

@@ -71,11 +71,7 @@ class Sent:
         for target in LIMITS:
             request = await session.request(target, tools=[*TOOLS])
             before = self.before.get(target)
-            sent: JsonObject = {
-                "tools": [*request.tools],
-                "system": request.system,
-                "messages": [*request.messages],
-            }
+            sent: JsonObject = {"tools": [*request.tools], "system": request.system, "messages": [*request.messages]}
             if before is not None:
                 is_same = all(encode_json(sent[part], part) == encode_json(before[part], part) for part in BESIDE)
                 self.kept.append(is_same and begins_with(sent["messages"], before["messages"]))
