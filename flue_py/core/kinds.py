@@ -566,7 +566,7 @@ _TAG = re.compile(
     r"|command-(?:name|message|args|contents)|bash-input|user-memory-input|turn_aborted|user_shell_command|model_switch"
     r"|ide_(?:opened_file|selection|diagnostics)|new-diagnostics|personality_spec|realtime_conversation|skills?"
     r"|additional_data|attached_files|open_and_recently_viewed_files|user_info|project_layout|git_status"
-    r"|teammate-message|retrieval_status|task_id|output-file|subagent_result"
+    r"|teammate-message|retrieval_status|task_id|output-file|subagent_result|current_datetime"
     r")(?:\s[^<>]*)?>",
     re.IGNORECASE,
 )
@@ -575,7 +575,9 @@ _TAG = re.compile(
 _DOUBTFUL = re.compile(r"<(?:context|instructions?|details|reminders?|notifications?|caveat|mode)>", re.IGNORECASE)
 """Those of them that people write as well, around their words."""
 
-_WRAPPED = re.compile(r"<(?P<name>user_query|user_message|task|feedback|answer)>", re.IGNORECASE)
+_WRAPPED = re.compile(
+    r"<(?P<name>user_query|user_message|user_input|task|feedback|answer)(?: mode=[^<>]*)?>", re.IGNORECASE
+)
 """The tag around a person's words, if a program put one there."""
 
 _LINE = re.compile(r"(?:Caveat:|\[Request interrupted by user)[^\n]*")
@@ -584,25 +586,37 @@ _LINE = re.compile(r"(?:Caveat:|\[Request interrupted by user)[^\n]*")
 _SURE_LINE = re.compile(r"(?:Caveat: The messages below|\[Request interrupted by user)[^\n]*")
 """The same, of a line that nobody else begins so."""
 
-_WHOLE = (
-    "This session is being continued from a previous conversation",
-    *(f"{kind.prefix}\n" for kind in KINDS if kind.prefix),
-    "Base directory for this skill:",
-    "[Image: source:",
-    "[Image: original ",
-)
-"""How messages begin that a program wrote whole."""
+_WHOLE: Mapping[str, str] = {
+    "This session is being continued from a previous conversation": "summary of what came before",
+    **{f"{kind.prefix}\n": kind.heading.lower() for kind in KINDS if kind.prefix},
+    "You are continuing a trajectory after a context compaction.": "summary of what came before",
+    "</previous_user_messages>": "summary of what came before",
+    "Base directory for this skill:": "skill",
+    "[Image: source:": "picture",
+    "[Image: original ": "picture",
+}
+"""How messages begin that a program wrote whole, and their names."""
 
 _COMMAND = re.compile(r"/[A-Za-z][\w:.-]*(?=\s|$)")
 """A command of a program, such as ``/compact``; a path has a slash behind its first name."""
 
-_RULES = re.compile(r"# (?:AGENTS|CLAUDE|GEMINI)\.md instructions\b")
+_RULES = re.compile(r"# (AGENTS|CLAUDE|GEMINI)\.md instructions\b")
 _END_OF_RULES = "</INSTRUCTIONS>"
 _IDE = "# Context from my IDE setup:"
+_PARTS_OF_NAME = re.compile("[ _-]")
 _END_OF_IDE = re.compile(r"^## My request for [^\n:]*:[ \t]*", re.MULTILINE)
 _FIRST_SIGNS = frozenset("</[#CTB")
-_WORDS_IN_PAYLOAD = re.compile(r'{"role":"user","content":(?:"|\[{"type":"text","text":")[^\s"\\</\[#CTB]')
+_WORDS_IN_PAYLOAD = re.compile(
+    r'{"role":"user","content":(?:"|\[{"type":"text","text":")(?!You are continuing )[^\s"\\</\[#CTB]'
+)
 """How the payload of a message of the user begins that a person began: with none of `_FIRST_SIGNS`."""
+
+
+class Piece(NamedTuple):
+    """A part of a message of the user. ``name`` says which text of a program it is, "" for a person's words."""
+
+    name: str
+    text: str
 
 
 def spoken_text(text: str) -> str:
@@ -627,22 +641,52 @@ def words_of(message: Mapping[str, JsonValue]) -> str:
     return "" if message.get("isMeta") is True else own_words(message_text(message)).strip()
 
 
+def pieces_of(text: str) -> list[Piece]:
+    """Return what a person says in a message of the user, and the texts of programs around it, in their order.
+
+    Only blanks between them, and the tag around the words, are left out. O(size).
+    """
+    return list(_pieces(text, in_doubt=False))
+
+
 def _said(text: str, *, in_doubt: bool) -> str:
-    at = _next_word(text, 0)
-    while at < len(text) and text[at] in _FIRST_SIGNS:
-        end = _end_of_insertion(text, at, in_doubt=in_doubt)
-        if end is None:
+    return next((piece.text for piece in _pieces(text, in_doubt=in_doubt) if not piece.name), "")
+
+
+def _pieces(text: str, *, in_doubt: bool) -> Iterator[Piece]:
+    behind: list[str] = []
+    while True:
+        at = _next_word(text, 0)
+        while at < len(text) and text[at] in _FIRST_SIGNS:
+            insertion = _insertion(text, at, in_doubt=in_doubt)
+            if insertion is None:
+                break
+            name, end = insertion
+            yield Piece(name, text[at:end])
+            at = _next_word(text, end)
+        text = text[at:]
+        wrapped = _WRAPPED.match(text)
+        if wrapped is None:
             break
-        at = _next_word(text, end)
-    rest = text[at:]
-    wrapped = _WRAPPED.match(rest)
-    if wrapped is not None:
-        inner, closing, _ = rest[wrapped.end() :].partition(f"</{wrapped['name']}>")
-        return _said(inner, in_doubt=in_doubt) if closing else rest
-    command = _COMMAND.match(rest)
-    if command is not None and not (in_doubt and rest[command.end() :].strip()):
-        return ""
-    return "" if rest.startswith(_WHOLE) else rest
+        inner, closing, rest = text[wrapped.end() :].partition(f"</{wrapped['name']}>")
+        if not closing:
+            break
+        text = inner
+        behind.append(rest)
+    if text:
+        command = _COMMAND.match(text)
+        is_command = command is not None and not (in_doubt and text[command.end() :].strip())
+        whole = next((name for beginning, name in _WHOLE.items() if text.startswith(beginning)), "")
+        yield Piece("command" if is_command else whole, text)
+    for rest in reversed(behind):
+        if rest.strip():
+            tag = _TAG.match(rest.strip())
+            yield Piece("added text" if tag is None else _name_of(tag["name"]), rest.strip())
+
+
+def _name_of(tag: str) -> str:
+    words = [word for word in _PARTS_OF_NAME.split(tag.lower()) if word]
+    return " ".join("IDE" if word == "ide" else word for word in words)
 
 
 def has_words(payload: str) -> bool:
@@ -662,20 +706,20 @@ def _next_word(text: str, at: int) -> int:
     return at
 
 
-def _end_of_insertion(text: str, at: int, *, in_doubt: bool) -> int | None:
-    """Return the end of a program's text at a place; None if there is none, or if that is in doubt."""
+def _insertion(text: str, at: int, *, in_doubt: bool) -> tuple[str, int] | None:
+    """Return the name and the end of a program's text at a place; None if there is none, or if that is in doubt."""
     tag = _TAG.match(text, at)
     if tag is not None and in_doubt and _DOUBTFUL.match(text, at):
         return None
     if tag is not None:
-        return _behind(text, f"</{tag['name']}>", tag.end())
-    if _RULES.match(text, at):
-        return _behind(text, _END_OF_RULES, at)
+        return _name_of(tag["name"]), _behind(text, f"</{tag['name']}>", tag.end())
+    if rules := _RULES.match(text, at):
+        return f"{rules[1]}.md", _behind(text, _END_OF_RULES, at)
     if text.startswith(_IDE, at):
         request = _END_OF_IDE.search(text, at)
-        return len(text) if request is None else request.end()
+        return "IDE context", len(text) if request is None else request.end()
     line = (_SURE_LINE if in_doubt else _LINE).match(text, at)
-    return None if line is None else line.end()
+    return None if line is None else ("interruption" if text[at] == "[" else "caveat", line.end())
 
 
 def _behind(text: str, closing: str, at: int) -> int:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.json import encode_json
-from flue_py.core.kinds import has_words, is_spoken, message_text, message_title, own_words, spoken_text
+from flue_py.core.kinds import has_words, is_spoken, message_text, message_title, own_words, pieces_of, spoken_text
 from tests.tables import inputs
 
 INSERTED = [
@@ -46,6 +46,9 @@ INSERTED = [
     "# Context from my IDE setup:\n\n## Open tabs:\n- a.py: src/a.py\n",
     "[Context Summary]\n\nThey fixed the parser.",
     "[Branch Summary]\n\nThey tried.",
+    "<current_datetime>2026-11-28T21:04:32.843+00:00</current_datetime>",
+    "You are continuing a trajectory after a context compaction.\n\n<previous_user_messages>",
+    "</previous_user_messages>\n\nHere is a summary of what has happened so far:",
 ]
 SAID = [
     "Fix the parser",
@@ -97,7 +100,7 @@ def test_a_line_that_leads_to_the_next_is_no_title_of_its_own() -> None:
     [
         text
         for text in INSERTED
-        if not text.startswith(("/", "This", "# ", "[Context", "[Branch")) and "cut off" not in text
+        if not text.startswith(("/", "This", "# ", "[Context", "[Branch", "You", "</")) and "cut off" not in text
     ],
 )
 def test_blocks_before_what_a_person_said_are_taken_off(before: str) -> None:
@@ -112,11 +115,48 @@ def test_blocks_before_what_a_person_said_are_taken_off(before: str) -> None:
         ("<user_query>\nFix it\n</user_query>", "Fix it\n"),
         ("<task>\nFix it\n</task>\n<environment_details>\n# Time\n</environment_details>", "Fix it\n"),
         ("<environment_details>x</environment_details><user_query>/clear</user_query>", ""),
+        ('<user_input mode="act">\nFix it</user_input>', "Fix it"),
+        ("<current_datetime>2026</current_datetime>\n\nFix it", "Fix it"),
         ("Fix it\n<system-reminder>later</system-reminder>", "Fix it\n<system-reminder>later</system-reminder>"),
     ],
 )
 def test_words_are_found_where_programs_put_them(text: str, said: str) -> None:
     assert spoken_text(text) == said
+
+
+@inputs(
+    ("text", "names"),
+    [
+        ("Fix it", [""]),
+        ("  ", []),
+        (
+            f"{INSERTED[9]}\n{INSERTED[15]}{INSERTED[19]}\nFix it",
+            ["system reminder", "IDE opened file", "environment context", ""],
+        ),
+        ("# AGENTS.md instructions for /w\n\n<INSTRUCTIONS>\n</INSTRUCTIONS>\nFix it", ["AGENTS.md", ""]),
+        ("# Context from my IDE setup:\n\n## My request for Codex:\nFix it", ["IDE context", ""]),
+        ("<task>\nFix it\n</task>\n<environment_details>\n</environment_details>", ["", "environment details"]),
+        ("<task>Fix it</task> and more", ["", "added text"]),
+        ("[Request interrupted by user for tool use]", ["interruption"]),
+        ("Caveat: The messages below were generated", ["caveat"]),
+        ("/compact", ["command"]),
+        ("[Context Summary]\n\nThey fixed it.", ["summary of what came before"]),
+        ("Base directory for this skill: /w", ["skill"]),
+    ],
+)
+def test_texts_of_programs_have_names(text: str, names: list[str]) -> None:
+    assert [piece.name for piece in pieces_of(text)] == names
+
+
+@inputs("text", [*INSERTED, *SAID, "<user_query>\nFix it\n</user_query>", "<task>\nFix it</task> and <more>"])
+def test_pieces_have_all_of_a_text_but_blanks_and_the_tag_around_words(text: str) -> None:
+    words = "".join("".join(piece.text for piece in pieces_of(text)).split())
+    whole = "".join(text.split())
+    assert words in (
+        whole,
+        whole.replace("<user_query>", "").replace("</user_query>", ""),
+        whole.replace("<task>", "").replace("</task>", ""),
+    )
 
 
 @inputs(
