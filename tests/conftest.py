@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -209,9 +210,17 @@ def _is_left_to_thorough(item: pytest.Item) -> bool:
     return not any(re.search(rf"(^|-){re.escape(name)}", variant) for name in marker.kwargs.get("but", ()))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class, name: str, obj: object) -> None:
+    """Have every coroutine function that is a test run on an event loop, without a mark of its own."""
+    test = getattr(getattr(obj, "hypothesis", obj), "inner_test", obj)
+    if iscoroutinefunction(test) and collector.istestfunction(obj, name):
+        pytest.mark.anyio(obj)
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
-    """Run tests marked ``anyio`` on asyncio only."""
+    """Run coroutines on asyncio only."""
     return "asyncio"
 
 

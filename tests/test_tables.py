@@ -32,7 +32,6 @@ def test_every_row_runs_and_all_that_fail_are_named() -> None:
     assert ran == list(range(6))
 
 
-@pytest.mark.anyio
 async def test_rows_of_coroutines_are_awaited() -> None:
     @inputs(("left", "right"), [(1, 1), (1, 2)], ids=["same", "others"])
     async def test(left: int, right: int) -> None:

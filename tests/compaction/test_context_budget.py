@@ -78,7 +78,6 @@ def test_a_cycle_warns_at_most_once_and_cuts_over_from_the_limit_on(calls: list[
     assert [number for number, signal in enumerate(said) if signal == "warn"] == expected
 
 
-@pytest.mark.anyio
 async def test_the_window_since_the_latest_compaction_is_a_cycle() -> None:
     def answer(tokens: int) -> flue_py.JsonObject:
         return {"role": "assistant", "content": "x", "usage": {"input": tokens, "totalTokens": tokens}}

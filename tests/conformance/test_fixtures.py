@@ -60,7 +60,6 @@ def test_all_655_cases_are_here() -> None:
     assert sum(COUNTS.values()) == 655
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(("suite", "backend"), RUNS)
 async def test_every_case_passes_or_gets_the_documented_own_answer(
     suite: str, backend: str, request: pytest.FixtureRequest
@@ -89,7 +88,6 @@ def differs(case: Json) -> bool:
 
 
 @pytest.mark.thorough
-@pytest.mark.anyio
 @pytest.mark.parametrize("suite", LENGTHY)
 async def test_some_of_the_many_cases_pass_on_postgresql(suite: str, request: pytest.FixtureRequest) -> None:
     cases = read_fixture(SUITES[suite])["cases"][::12]
@@ -148,7 +146,6 @@ def answered_ops(suites: list[str]) -> dict[tuple[str, str, str], tuple[Json, in
 OPS = answered_ops(["history_hand", "lifecycle"])
 
 
-@pytest.mark.anyio
 @inputs("kind", sorted(OPS), ids="/".join)
 async def test_a_changed_answer_of_any_op_is_a_failure(kind: tuple[str, str, str]) -> None:
     suite, op, field = kind
@@ -160,7 +157,6 @@ async def test_a_changed_answer_of_any_op_is_a_failure(kind: tuple[str, str, str
     assert outcome.failed[case["name"]].startswith(f"op {number} ({op}): ")
 
 
-@pytest.mark.anyio
 async def test_an_error_that_does_not_come_is_a_failure() -> None:
     case = {
         "name": "no-error",
@@ -172,13 +168,11 @@ async def test_an_error_that_does_not_come_is_a_failure() -> None:
     assert "expected" in outcome.failed["no-error"]
 
 
-@pytest.mark.anyio
 async def test_an_op_that_is_not_known_is_a_failure() -> None:
     outcome = await run_cases("history_hand", [{"name": "odd", "ops": [{"op": "levitate"}]}])
     assert outcome.failed["odd"].startswith("op 0 (levitate): raised AttributeError")
 
 
-@pytest.mark.anyio
 async def test_a_changed_answer_of_any_call_is_a_failure() -> None:
     cases = [case for path in FILES for case in read_fixture(path)["cases"] if "ops" not in case and "root" not in case]
     for function in sorted(CALLS):
@@ -188,7 +182,6 @@ async def test_a_changed_answer_of_any_call_is_a_failure() -> None:
         assert list((await run_cases("calls", [tampered])).failed) == [case["name"]], function
 
 
-@pytest.mark.anyio
 @inputs("field", ["remaining", "delete_calls"])
 async def test_a_changed_deletion_is_a_failure(field: str) -> None:
     case = copy.deepcopy(read_fixture(SUITES["delete_tree"])["cases"][2])

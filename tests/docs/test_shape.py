@@ -116,7 +116,6 @@ def test_the_figures_of_sources() -> None:
     }
 
 
-@pytest.mark.anyio
 async def test_the_page_on_architecture_draws_the_files_of_five_calls(tmp_path: Path) -> None:
     steps = await shape.walks(tmp_path)
 

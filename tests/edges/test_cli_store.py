@@ -56,7 +56,6 @@ def test_files_and_folders_are_added_listed_shown_and_removed(flue: Flue, tmp_pa
     assert "cannot be read" in flue.run("store", "add", str(tmp_path / "none"), code=1).stderr
 
 
-@pytest.mark.anyio
 async def test_a_folder_is_taken_without_what_is_hidden_or_a_link(tmp_path: Path) -> None:
     folder = tmp_path / "f"
     (folder / ".git").mkdir(parents=True)
@@ -83,7 +82,6 @@ async def test_a_folder_is_taken_without_what_is_hidden_or_a_link(tmp_path: Path
                 await add_files(store, folder / single)
 
 
-@pytest.mark.anyio
 async def test_bounds_of_files_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").write_text("1")
     (tmp_path / "b").write_text("2")

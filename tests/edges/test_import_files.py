@@ -43,14 +43,12 @@ TALK = [
 ]
 
 
-@pytest.mark.anyio
 async def test_every_row_of_the_real_transcripts_is_accounted_for(tmp_path: Path) -> None:
     for name in (CLAUDE, CODEX_REAL):
         _, report = await seen_at_once(tmp_path, lines_of(name))
         assert rows_are_accounted_for(report)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("name", [CLAUDE, CODEX_REAL])
 async def test_the_size_of_a_batch_does_not_matter(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected, _ = await seen_at_once(tmp_path, lines_of(name))
@@ -59,7 +57,6 @@ async def test_the_size_of_a_batch_does_not_matter(name: str, tmp_path: Path, mo
         assert (await seen_at_once(tmp_path, lines_of(name)))[0] == expected
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("at_once", [1, 4])
 async def test_a_pi_file_of_many_batches_gives_the_same_result(
     at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -71,7 +68,6 @@ async def test_a_pi_file_of_many_batches_gives_the_same_result(
     assert (await seen_at_once(tmp_path, lines))[0] == expected
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("batches", [1, 2, 5])
 async def test_an_import_that_broke_off_goes_on_where_it_stopped(
     batches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -99,7 +95,6 @@ async def test_an_import_that_broke_off_goes_on_where_it_stopped(
         assert await all_seen(store) == expected
 
 
-@pytest.mark.anyio
 async def test_a_message_that_grew_after_it_was_taken_is_replaced_and_paid_once(tmp_path: Path) -> None:
     begun = [user("u1", None), model("a1", "u1", "m1", text("Let me see."), 1)]
     whole = [*begun, model("a2", "a1", "m1", call("t1"), 100), result("r1", "a2", "t1"), user("u2", "r1")]
@@ -112,7 +107,6 @@ async def test_a_message_that_grew_after_it_was_taken_is_replaced_and_paid_once(
         assert expected[SESSION].spent_tokens == 209
 
 
-@pytest.mark.anyio
 async def test_a_message_that_was_built_on_before_it_was_complete_stays_as_it_was(tmp_path: Path) -> None:
     begun = [user("u1", None), model("a1", "u1", "m1", text("Let me see."), 1)]
     whole = [*begun, model("a2", "a1", "m1", call("t1"), 100), result("r1", "a2", "t1"), user("u2", "r1")]
@@ -129,7 +123,6 @@ async def test_a_message_that_was_built_on_before_it_was_complete_stays_as_it_wa
         assert not (await import_lines(store, tmp_path, as_lines(whole))).changed
 
 
-@pytest.mark.anyio
 async def test_an_answer_that_was_built_on_before_its_tokens_were_counted_is_paid(tmp_path: Path) -> None:
     begun = [META, said("user", "one"), said("assistant", "two")]
     whole = [*begun, count(50, output=4), said("user", "three")]
@@ -142,7 +135,6 @@ async def test_an_answer_that_was_built_on_before_its_tokens_were_counted_is_pai
             assert (await store.usage(session)).total.total_tokens == 54
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("parent_first", [True, False])
 async def test_task_sessions_are_linked_in_whichever_order_files_come(parent_first: bool, tmp_path: Path) -> None:
     side = {"isSidechain": True, "agentId": "abc"}
@@ -182,7 +174,6 @@ STARTED: dict[str, Any] = {"type": "function_call_output", "call_id": "c1", "out
 GO_ON: dict[str, Any] = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go on"}]}
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (1, 2, 0)])
 async def test_threads_of_sub_agents_are_tasks_that_began_where_they_were_spawned(
     order: tuple[int, ...], tmp_path: Path
@@ -209,7 +200,6 @@ async def test_threads_of_sub_agents_are_tasks_that_began_where_they_were_spawne
         assert (await store.verify()).problems == []
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("parent_first", [True, False])
 async def test_a_side_chain_began_at_the_message_that_called_its_agent(parent_first: bool, tmp_path: Path) -> None:
     side = {"isSidechain": True, "agentId": "abc"}
@@ -230,7 +220,6 @@ async def test_a_side_chain_began_at_the_message_that_called_its_agent(parent_fi
         assert [(link.task_id, link.entry_id) for link in await parent.tasks.links()] == [("abc", "a1")]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("order", [["main", "agent"], ["agent", "main"], ["begun", "agent", "main"]])
 async def test_an_agent_that_goes_on_below_a_row_of_its_parent_began_there(order: list[str], tmp_path: Path) -> None:
     side = {"isSidechain": True, "agentId": "acompact-5f"}
@@ -250,7 +239,6 @@ async def test_an_agent_that_goes_on_below_a_row_of_its_parent_began_there(order
         assert (await store.verify()).problems == []
 
 
-@pytest.mark.anyio
 async def test_a_file_of_the_same_session_that_goes_on_is_put_below_it(tmp_path: Path) -> None:
     async with flue_py.open(":memory:") as store:
         await import_lines(store, tmp_path, as_lines(TALK), "part-1.jsonl")
@@ -263,7 +251,6 @@ async def test_a_file_of_the_same_session_that_goes_on_is_put_below_it(tmp_path:
         assert not (await import_lines(store, tmp_path, more, "part-2.jsonl")).changed
 
 
-@pytest.mark.anyio
 async def test_messages_that_a_resumed_session_repeats_are_paid_once(tmp_path: Path) -> None:
     other = "22222222-2222-4222-8222-222222222222"
     async with flue_py.open(":memory:") as store:
@@ -273,7 +260,6 @@ async def test_messages_that_a_resumed_session_repeats_are_paid_once(tmp_path: P
         assert (spent[SESSION], spent[other]) == (248, 0)
 
 
-@pytest.mark.anyio
 async def test_a_rollout_whose_beginning_changed_is_refused_and_nothing_is_changed(tmp_path: Path) -> None:
     rows = [META, said("user", "one"), said("assistant", "two"), said("user", "three")]
     async with flue_py.open(":memory:") as store:
@@ -286,7 +272,6 @@ async def test_a_rollout_whose_beginning_changed_is_refused_and_nothing_is_chang
         assert await all_seen(store) == before
 
 
-@pytest.mark.anyio
 async def test_what_was_deleted_stays_deleted_unless_it_is_to_be_imported_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,7 +312,6 @@ async def test_what_was_deleted_stays_deleted_unless_it_is_to_be_imported_again(
         assert not (await import_file(store, parent, finish=True)).changed
 
 
-@pytest.mark.anyio
 async def test_what_was_deleted_stays_deleted_in_its_scope_alone(tmp_path: Path) -> None:
     rows = {"unpaid": [user("u1", None)], "paid": TALK}
     # What is imported into a scope, and what that does; the session is deleted after it was created.
@@ -352,7 +336,6 @@ async def test_what_was_deleted_stays_deleted_in_its_scope_alone(tmp_path: Path)
     assert wrong == []
 
 
-@pytest.mark.anyio
 async def test_another_scope_does_not_get_the_session(tmp_path: Path) -> None:
     async with flue_py.open(":memory:") as store:
         await import_lines(store, tmp_path, as_lines(TALK), scope="mine")
@@ -363,7 +346,6 @@ async def test_another_scope_does_not_get_the_session(tmp_path: Path) -> None:
         assert await all_seen(store) == before
 
 
-@pytest.mark.anyio
 async def test_what_cannot_be_imported_is_refused_in_words(tmp_path: Path) -> None:
     async with flue_py.open(":memory:") as store:
         for content, words in (
@@ -385,7 +367,6 @@ async def test_what_cannot_be_imported_is_refused_in_words(tmp_path: Path) -> No
                 await import_file(store, *arguments)
 
 
-@pytest.mark.anyio
 async def test_progress_is_told_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_sources, "_ROWS_AT_ONCE", 10)
     told: list[tuple[int, int]] = []

@@ -57,7 +57,6 @@ def program_lines(folder: Path, program: str, pattern: str) -> tuple[str, list[b
     return path.name, path.read_bytes().splitlines(keepends=True)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("form", "name"),
     [
@@ -91,7 +90,6 @@ async def test_at_every_length_the_rows_behind_give_the_whole_file(
     assert sum(starts[::2]) >= len(lines) - 1, "of two imports, the first follows"
 
 
-@pytest.mark.anyio
 async def test_what_was_not_as_it_was_left_is_read_whole(tmp_path: Path, starts: list[bool]) -> None:
     def said(name: str, parent: str | None) -> dict[str, Any]:
         message = {"role": "user", "content": name, "timestamp": 1}
@@ -121,7 +119,6 @@ async def test_what_was_not_as_it_was_left_is_read_whole(tmp_path: Path, starts:
         assert not await goes_on(said("i", "h")), "the file begins in another way"
 
 
-@pytest.mark.anyio
 async def test_a_fork_looks_again_for_the_file_that_it_goes_on_from(tmp_path: Path) -> None:
     parent, fork = min(names_of(SOURCE), key=len), names_of(FORK)[0]
     rows = FILES[fork].encode().splitlines(keepends=True)

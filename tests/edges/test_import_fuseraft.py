@@ -16,8 +16,6 @@ from tests.checks import existing
 from tests.formats.test_fuseraft import checkpoint, turn
 from tests.samples import placed
 
-pytestmark = pytest.mark.anyio
-
 SAVED = datetime(2026, 5, 27, 11, 0, tzinfo=UTC)
 SAVED_US = 1779879600000000
 

@@ -27,7 +27,6 @@ FILES = [CLAUDE, CODEX_REAL, CODEX_MADE]
 
 
 @pytest.mark.thorough(but=["codex"])
-@pytest.mark.anyio
 @pytest.mark.parametrize(("name", "step"), [(CLAUDE, 6), (CODEX_REAL, 1), (CODEX_MADE, 1)])
 async def test_some_beginning_and_then_the_whole_file_is_the_file_imported_at_once(
     name: str, step: int, tmp_path: Path
@@ -36,7 +35,6 @@ async def test_some_beginning_and_then_the_whole_file_is_the_file_imported_at_on
 
 
 @pytest.mark.slow
-@pytest.mark.anyio
 async def test_every_beginning_and_then_the_whole_file_is_the_file_imported_at_once(tmp_path: Path) -> None:
     await check_beginnings(CLAUDE, tmp_path, 1)
 
@@ -56,7 +54,6 @@ async def check_beginnings(name: str, tmp_path: Path, step: int) -> None:
 
 
 @pytest.mark.thorough(but=["codex"])
-@pytest.mark.anyio
 @pytest.mark.parametrize("name", [*FILES, PI])
 async def test_a_file_that_grows_line_by_line_is_the_file_imported_at_once(name: str, tmp_path: Path) -> None:
     lines = lines_of(name)
@@ -74,7 +71,6 @@ async def test_a_file_that_grows_line_by_line_is_the_file_imported_at_once(name:
         assert (await store.verify()).problems == []
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("name", FILES)
 async def test_an_older_copy_of_a_file_changes_nothing(name: str, tmp_path: Path) -> None:
     lines = lines_of(name)
@@ -87,7 +83,6 @@ async def test_an_older_copy_of_a_file_changes_nothing(name: str, tmp_path: Path
         assert await all_seen(store) == expected
 
 
-@pytest.mark.anyio
 async def test_an_answer_that_grows_is_one_call_with_its_last_usage(tmp_path: Path) -> None:
     lines = growing_answer()
     async with flue_py.open(":memory:") as store:
@@ -107,7 +102,6 @@ async def test_an_answer_that_grows_is_one_call_with_its_last_usage(tmp_path: Pa
         assert (await store.verify()).problems == []
 
 
-@pytest.mark.anyio
 async def test_an_answer_that_was_built_on_here_is_paid_whole(tmp_path: Path) -> None:
     lines = growing_answer()
     async with flue_py.open(":memory:") as store:
@@ -121,7 +115,6 @@ async def test_an_answer_that_was_built_on_here_is_paid_whole(tmp_path: Path) ->
         assert (await store.verify()).problems == []
 
 
-@pytest.mark.anyio
 async def test_a_store_that_was_copied_before_an_answer_grew_catches_up(tmp_path: Path) -> None:
     lines = growing_answer()
     for target in (":memory:", str(tmp_path / "target.db")):
@@ -133,7 +126,6 @@ async def test_a_store_that_was_copied_before_an_answer_grew_catches_up(tmp_path
             assert (await copied.verify()).problems == []
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("settled_by", ["message", "compaction", "held"])
 async def test_tokens_counted_after_the_last_message_are_a_call_until_what_they_belong_to_is_there(
     settled_by: str, tmp_path: Path
@@ -196,7 +188,6 @@ def expected_format(name: str) -> str:
     return {CLAUDE: "claude-code", PI: "pi"}.get(name, "codex")
 
 
-@pytest.mark.anyio
 async def test_a_call_is_paid_once_whether_imports_said_that_the_file_is_finished_or_not(tmp_path: Path) -> None:
     call = item(type="function_call", name="run", arguments="{}", call_id="c")
     output = item(type="function_call_output", call_id="c", output="x")

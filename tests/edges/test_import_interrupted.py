@@ -25,8 +25,6 @@ from tests.formats.test_codex import META, item, said
 from tests.formats.test_codex import count as counted
 from tests.formats.transcripts import all_seen, as_lines, import_lines
 
-pytestmark = pytest.mark.anyio
-
 CLAUDE_BEGUN = [user("u1", None), model("a1", "u1", "m1", text("Let me see."), 1)]
 CLAUDE_MORE = [
     model("a2", "a1", "m1", call("t1"), 100),

@@ -17,8 +17,6 @@ from tests.formats.test_claude_code import user
 from tests.formats.test_codex import META
 from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, as_lines, lines_of
 
-pytestmark = pytest.mark.anyio
-
 TALK: list[dict[str, Any]] = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]
 LONG: list[dict[str, Any]] = [{"role": "user", "content": "word " * 50_000}, *TALK[1:]]
 RESPONSES_ONLY: list[dict[str, Any]] = [

@@ -183,7 +183,6 @@ def test_settings_hold_for_one_run_and_do_not_stop_databases_from_being_made(ser
     assert [server.psql(f"SHOW {name}") for name in ("max_connections", "fsync")] == ["100", "off"]
 
 
-@pytest.mark.anyio
 async def test_a_read_only_server_is_read_only_for_a_driver(server: PostgresServer) -> None:
     server.restart({"default_transaction_read_only": True})
     async with connected(server.url()) as connection:
@@ -302,7 +301,6 @@ def test_a_server_ends_with_the_process_that_was_killed(number: signal.Signals) 
 NAMESPACES = "SELECT nspname, nspacl::text, nspowner::regrole::text FROM pg_namespace ORDER BY nspname"
 
 
-@pytest.mark.anyio
 async def test_a_database_that_is_used_again_is_empty_again(server: PostgresServer) -> None:
     databases = Databases(server.url())
     first = databases.take()

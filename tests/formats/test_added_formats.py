@@ -60,7 +60,6 @@ def diary(install: Install) -> None:
     install(project["name"], FILES["diary_format.py"], f"{name} = {value}")
 
 
-@pytest.mark.anyio
 @pytest.mark.usefixtures("diary")
 async def test_a_format_of_another_package_is_imported_and_exported(tmp_path: Path) -> None:
     file = tmp_path / "talk.diary"
@@ -84,7 +83,6 @@ async def test_a_format_of_another_package_is_imported_and_exported(tmp_path: Pa
         assert [str(note) for note in (await flue_py.export_session(session, "diary")).notes] == ["left out: the title"]
 
 
-@pytest.mark.anyio
 @pytest.mark.usefixtures("diary")
 async def test_entries_of_other_packages_alone_are_checked_before_they_are_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -125,7 +123,6 @@ BROKEN = {
 }
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("what", BROKEN)
 @pytest.mark.usefixtures("diary")
 async def test_a_broken_package_is_named_and_hinders_no_other(what: str, tmp_path: Path, install: Install) -> None:
@@ -160,7 +157,6 @@ def test_a_name_that_is_taken_is_refused(install: Install) -> None:
     assert registry.find_format("pi").package == "flue-py"
 
 
-@pytest.mark.anyio
 async def test_code_of_another_package_that_fails_costs_its_own_files_alone(tmp_path: Path, install: Install) -> None:
     install(
         "bad-one",

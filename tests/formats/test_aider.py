@@ -16,8 +16,6 @@ from tests.formats.transcripts import Seen, all_seen, import_file, import_lines
 from tests.programs.made import unpack
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 HISTORY = ".aider.chat.history.md"
 HEADING = "\n# aider chat started at 2026-11-27 10:00:00\n\n> Model: gpt-4o with diff edit format  \n"
 

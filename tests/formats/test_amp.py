@@ -18,8 +18,6 @@ from tests.formats.transcripts import all_seen
 from tests.formats.trees import context_of, shown
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 AT = "2026-01-19T11:42:10.652Z"
 USAGE = {
     "model": "claude-haiku-4-5",

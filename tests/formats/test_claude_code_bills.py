@@ -10,13 +10,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import flue_py
 from flue_py.sessions.store import Store
 from tests.formats.transcripts import DATA, as_lines, import_lines
-
-pytestmark = pytest.mark.anyio
 
 SOURCE, FORK = "5b1e0000-0000-4000-8000-00000000000a", "5b1e0000-0000-4000-8000-00000000000b"
 MODEL = "claude-sonnet-4-6"

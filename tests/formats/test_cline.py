@@ -20,8 +20,6 @@ from tests.formats.trees import context_of, path_in, shown, tree_of
 from tests.programs.made import DATA
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 PACKED = json.loads(gzip.decompress((DATA / "cline-3.0.65.json.gz").read_bytes()))
 STATES: list[dict[str, Any]] = json.loads(PACKED["states.json"])
 REQUESTS: list[list[dict[str, Any]]] = json.loads(PACKED["requests.json"])

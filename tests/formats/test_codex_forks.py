@@ -17,8 +17,6 @@ from flue_py.formats.codex import CodexReader
 from tests.formats.test_codex import count, said
 from tests.formats.transcripts import DATA, as_lines
 
-pytestmark = pytest.mark.anyio
-
 FILES: dict[str, str] = json.loads(gzip.decompress((DATA / "codex/forks-0.171.json.gz").read_bytes()))
 SOURCE, FORK, FORK_OF_FORK, FORK_OF_REVERTED, COMPACTED = (
     f"01a21f0e-{rest}"

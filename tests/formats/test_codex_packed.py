@@ -17,8 +17,6 @@ from flue_py.transfer.source import find_files
 from tests.formats.test_codex_forks import FILES, FORK, SOURCE, names_of, write
 from tests.formats.transcripts import all_seen
 
-pytestmark = pytest.mark.anyio
-
 try:
     ZSTD: Any = import_module("compression.zstd")
 except ImportError:

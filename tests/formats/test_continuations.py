@@ -15,7 +15,6 @@ from flue_py.transfer import write_continuation
 from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, import_lines, lines_of
 from tests.programs.talks import TALK, texts_in
 
-pytestmark = pytest.mark.anyio
 PROGRAMS = export_names(resumed=True)
 
 

@@ -23,8 +23,6 @@ from tests.formats.trees import document
 from tests.programs.made import unpack
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 PLAIN, EDITED = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 
 

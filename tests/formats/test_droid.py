@@ -20,8 +20,6 @@ from tests.formats.transcripts import all_seen, as_lines, import_file, import_li
 from tests.formats.trees import document
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 
 def row(name: str, role: str, *content: dict[str, Any], **fields: Any) -> dict[str, Any]:
     message = {"role": role, "content": list(content)}

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 import flue_py
@@ -103,7 +102,6 @@ NAMED = {
 CHILD = {**DOCUMENT, "metadata": {"parentSession": "parent", "taskId": "t", "depth": 1}}
 
 
-@pytest.mark.anyio
 @inputs("order", [("parent", "child"), ("child", "parent")])
 async def test_documents_keep_their_links_and_go_out_as_they_came_in(order: tuple[str, ...], tmp_path: Path) -> None:
     documents = {"parent": NAMED, "child": CHILD}
@@ -126,7 +124,6 @@ async def test_documents_keep_their_links_and_go_out_as_they_came_in(order: tupl
         assert grown["metadata"] == NAMED["metadata"]
 
 
-@pytest.mark.anyio
 async def test_a_newer_document_goes_out_as_it_is_and_what_was_set_here_stays(tmp_path: Path) -> None:
     first = {**DOCUMENT, "metadata": {"mood": "calm", "colour": "red", "imported": "theirs"}}
     more = row("message", "e", "c", message={"role": "user", "content": "go on"})
@@ -154,7 +151,6 @@ async def test_a_newer_document_goes_out_as_it_is_and_what_was_set_here_stays(tm
         assert there == {"mine": [1], "mood": "set here", "size": 3}
 
 
-@pytest.mark.anyio
 async def test_a_session_that_went_on_here_keeps_its_metadata(tmp_path: Path) -> None:
     more = row("message", "e", "c", message={"role": "user", "content": "go on"})
     newer = {**DOCUMENT, "metadata": {}, "leafId": "e", "entries": [*DOCUMENT["entries"], more]}  # type: ignore[misc]
@@ -173,7 +169,6 @@ async def import_document(store: flue_py.Store, folder: Path, document: dict[str
     return (await import_file(store, folder / "talk.json", "flue")).changed
 
 
-@pytest.mark.anyio
 async def test_a_whole_session_is_imported_under_another_id_with_its_branches(tmp_path: Path) -> None:
     async with flue_py.open(":memory:") as store:
         session = await store.create_session(id="one", metadata={"x": 1})

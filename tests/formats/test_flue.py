@@ -76,7 +76,6 @@ async def printed(session: flue_py.Session, parsed: SessionDocument) -> Any:
     )
 
 
-@pytest.mark.anyio
 async def test_a_document_goes_out_as_it_came_in(store: flue_py.Store) -> None:
     original = document(ROWS, "d")
     parsed = parse_session_document(original)
@@ -88,7 +87,6 @@ async def test_a_document_goes_out_as_it_came_in(store: flue_py.Store) -> None:
     assert [entry.source for entry in await session.get_tree()] == ["prompt", None, None, None, None, None]
 
 
-@pytest.mark.anyio
 @given(placed=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 99)), max_size=25), leaf=st.integers(-1, 24))
 async def test_any_tree_in_any_order_keeps_its_shape(
     placed: list[tuple[int, int]], leaf: int, anyio_backend: str

@@ -21,8 +21,6 @@ from flue_py.transfer import imports
 from flue_py.transfer.imports import ImportedFiles, import_source
 from flue_py.transfer.source import ImportSource
 
-pytestmark = pytest.mark.anyio
-
 TABLES = (
     "session (id, title, time_created)",
     "message (id, session_id, time_created, data)",

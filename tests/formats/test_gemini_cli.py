@@ -24,8 +24,6 @@ from tests.formats.trees import document
 from tests.programs.made import unpack
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 HEADER = {"sessionId": "s-1", "projectHash": "ab12", "startTime": "2026-11-27T10:00:00.000Z", "kind": "main"}
 NUMBERS = {"input": 100, "output": 20, "cached": 60, "thoughts": 5, "tool": 0, "total": 125}
 

@@ -24,7 +24,6 @@ from tests.formats.trees import shown
 from tests.programs.made import unpack
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
 OLD = "20250325_200615"
 
 

@@ -22,8 +22,6 @@ from tests.formats.trees import document
 from tests.programs.made import unpack
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 HEADER = {"type": "metadata", "protocol_version": "1.5", "created_at": 1_795_897_000_000}
 PLACE = "sessions/wd_x_1/session_1/agents/main/wire.jsonl"
 

@@ -22,8 +22,6 @@ from tests.effort import examples
 from tests.formats.transcripts import all_seen, as_lines, import_file, rows_are_accounted_for
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 DIGEST = md5(b"/home/dev/shop", usedforsecurity=False).hexdigest()
 SYSTEM = {"role": "_system_prompt", "content": "You are Kimi."}
 MARK = {"role": "_checkpoint", "id": 0}

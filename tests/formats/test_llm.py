@@ -21,8 +21,6 @@ from tests.formats.transcripts import Seen, all_seen, import_file
 from tests.programs.made import unpack
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 
 class Made:
     """The databases of the program, and the messages that it sent, by the last words of a person."""

@@ -25,8 +25,6 @@ from tests.formats.transcripts import all_seen, import_file, rows_are_accounted_
 from tests.programs.made import unpack
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 CALL = 1020
 """The tokens of each call, but for one of 40,020."""
 SPENT = (2 * CALL, 3 * CALL, 3 * CALL, 3 * CALL + 40_020, 5 * CALL + 40_020, 6 * CALL + 40_020)

@@ -24,7 +24,6 @@ from tests.programs.made import unpack
 from tests.strategies import hostile_json
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
 Store = flue_py.Store
 
 

@@ -24,8 +24,6 @@ from tests.formats.trees import context_of, document
 from tests.programs.made import unpack
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 CONVERSATIONS = ".openhands/conversations"
 NAMES = {"talk": 1, "fork": 2, "part": 3, "long": 4, "empty": 5}
 

@@ -7,11 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import flue_py
-
-pytestmark = pytest.mark.anyio
 
 TOKENS = {"input": 1000, "output": 1000}
 PRICES = {"dear": [4105, 4105], "gratis": [0.0, 0.0]}

@@ -22,8 +22,6 @@ from tests.formats.transcripts import all_seen, import_lines, seen
 from tests.programs.made import unpack
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 SESSIONS = "id TEXT PRIMARY KEY, created_at TEXT, cwd TEXT, parent_session_id TEXT, metadata TEXT"
 ROW = "id TEXT, parent_id TEXT, type TEXT, timestamp TEXT, payload TEXT"
 OLDER = (

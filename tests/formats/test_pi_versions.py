@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import flue_py
 from flue_py.core.entries import NewEntry, settings_on
 from flue_py.core.json import decode_object
@@ -333,7 +331,6 @@ def test_the_system_message_says_its_sections_and_comes_back_as_it_was() -> None
     assert out.notes == ()
 
 
-@pytest.mark.anyio
 async def test_the_context_of_a_store_begins_with_the_prompt_that_a_compaction_has(tmp_path: Path) -> None:
     prompt = {"role": "system", "content": "", "sections": {"a": "Be brief."}}
     kept = {"summary": "S.", "firstKeptEntryId": "k1", "tokensBefore": 1, "systemMessage": prompt}

@@ -21,8 +21,6 @@ from tests.effort import examples
 from tests.formats.transcripts import all_seen, as_lines, import_lines, seen_at_once
 from tests.programs.made import unpack
 
-pytestmark = pytest.mark.anyio
-
 MADE = "qwen-code-0.24.4"
 MAIN = "c0000000-0000-4000-8000-0000000000e1"
 SHORT = "c0000000-0000-4000-8000-0000000000e2"

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import flue_py
 from flue_py.transfer.imports import import_file
 from tests.formats.transcripts import as_lines
@@ -129,7 +127,6 @@ CASES = [
 ]
 
 
-@pytest.mark.anyio
 @inputs(("format", "file", "usage", "unknown"), CASES)
 async def test_an_import_passes_on_the_numbers_that_a_file_names_and_no_other(
     format: str,  # noqa: A002

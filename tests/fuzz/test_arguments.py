@@ -341,7 +341,6 @@ def test_several_odd_arguments_at_once_are_refused_like_one(data: st.DataObject)
     asyncio.run(run())
 
 
-@pytest.mark.anyio
 async def test_a_wrong_name_of_an_argument_is_a_type_error() -> None:
     async with made(":memory:") as (store, session, first, last):
         for owner, methods in ((session, usual_of_session(first, last)), (store, usual_of_store("s"))):
@@ -382,7 +381,6 @@ def test_open_refuses_what_it_does_not_take(parameter: str, tmp_path: Path, monk
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("parameter", ["path", "overwrite", "verify", "progress"])
 async def test_a_backup_refuses_what_it_does_not_take_and_leaves_nothing(tmp_path: Path, parameter: str) -> None:
     (tmp_path / "store").mkdir()
@@ -399,7 +397,6 @@ async def test_a_backup_refuses_what_it_does_not_take_and_leaves_nothing(tmp_pat
             assert os.listdir(tmp_path) == ["store"]
 
 
-@pytest.mark.anyio
 async def test_a_rescue_refuses_what_is_no_path(tmp_path: Path) -> None:
     for name, odd in ARGUMENTS.items():
         if not isinstance(odd, (str, PathLike)):
@@ -423,7 +420,6 @@ async def _open_url(url: str) -> None:
         pass
 
 
-@pytest.mark.anyio
 async def test_a_url_that_leads_nowhere_is_refused_without_its_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -452,7 +448,6 @@ class Nowhere(tzinfo):
         return None
 
 
-@pytest.mark.anyio
 async def test_a_clock_or_a_source_of_ids_that_answers_nonsense_is_refused(target: str) -> None:
     nowhere = datetime(2020, 1, 1, tzinfo=Nowhere())
     for odd in (None, 5, "", "now", "a\0b", "\ud800", "x" * 2_000, Unprintable(), nowhere):
@@ -466,7 +461,6 @@ async def test_a_clock_or_a_source_of_ids_that_answers_nonsense_is_refused(targe
                 assert (await store.verify()).problems == []
 
 
-@pytest.mark.anyio
 async def test_ids_that_are_always_taken_come_to_an_end(target: str) -> None:
     async with flue_py.open(target, durability="normal", ids=lambda: "same") as store:
         session = await store.create_session()
@@ -492,7 +486,6 @@ BAD_CURSORS = (
 )  # fmt: skip
 
 
-@pytest.mark.anyio
 async def test_a_cursor_that_was_not_given_is_refused(target: str) -> None:
     async with flue_py.open(target, durability="normal") as store:
         for _ in range(3):
@@ -549,7 +542,6 @@ def test_any_text_as_a_place_names_an_entry_or_is_not_found(text: str, key: str)
     asyncio.run(run())
 
 
-@pytest.mark.anyio
 async def test_half_a_character_as_a_place_is_not_found_also_with_an_idempotency_key(target: str) -> None:
     async with flue_py.open(target, durability="normal") as store:
         session = await store.create_session()
@@ -603,7 +595,6 @@ ODD_ENTRIES: dict[str, object] = {
 }
 
 
-@pytest.mark.anyio
 async def test_entries_that_no_store_can_hold_are_not_imported(target: str) -> None:
     async with made(target) as (store, session, _, _):
         before = await session.refresh()
@@ -654,7 +645,6 @@ def test_a_session_that_no_store_can_hold_is_refused_when_it_is_described(name: 
         NewSession(**ODD_SESSIONS[name])
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("text", ["", "{", "[]", "5", '{"a":\ud800}', "{}\0", "[" * 10_000])
 async def test_metadata_that_is_no_object_is_not_imported(text: str) -> None:
     async with flue_py.open(":memory:") as store:
@@ -663,7 +653,6 @@ async def test_metadata_that_is_no_object_is_not_imported(text: str) -> None:
         assert (await store.info()).sessions == 0
 
 
-@pytest.mark.anyio
 async def test_a_copy_is_from_a_store_to_a_store() -> None:
     async with flue_py.open(":memory:") as store:
         for odd in (None, 5, "x.db", Unprintable()):

@@ -68,7 +68,6 @@ def is_taken(method: str, parameter: str, name: str) -> bool:
     return name in TAKEN[parameter] or (method, parameter, name) == ("compact", "instructions", "None")
 
 
-@pytest.mark.anyio
 async def test_a_guard_refuses_what_it_does_not_take() -> None:
     async with flue_py.open(":memory:") as store:
         session = await store.create_session()
@@ -134,7 +133,6 @@ def test_a_guard_is_made_of_nothing_else(parameter: str) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.anyio
 async def test_a_plain_function_that_should_be_awaited_is_told_of() -> None:
     async with flue_py.open(":memory:") as store:
         guard = CompactionGuard(store, await store.create_session(), MODEL)
@@ -143,7 +141,6 @@ async def test_a_plain_function_that_should_be_awaited_is_told_of() -> None:
         assert await guard.call(partial(ask_later)) == 0
 
 
-@pytest.mark.anyio
 async def test_a_window_of_zero_is_unknown_and_one_beyond_all_counts_is_said_to_be_so() -> None:
     settings = CompactionSettings(mode="window")
     async with flue_py.open(":memory:") as store:

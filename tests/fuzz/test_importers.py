@@ -324,7 +324,6 @@ def test_an_id_that_is_too_long_costs_its_row_and_not_the_file() -> None:
         parse_pi(as_lines([{**HEADER, "id": longer}]))
 
 
-@pytest.mark.anyio
 async def test_a_label_that_is_too_long_is_cut_and_said_so(target: str, tmp_path: Path) -> None:
     label = {"type": "label", "id": "l", "parentId": "a", "targetId": "a", "label": "é" * 5_000}
     lines = as_lines([HEADER, {"type": "custom", "id": "a", "parentId": None}, label])
@@ -334,7 +333,6 @@ async def test_a_label_that_is_too_long_is_cut_and_said_so(target: str, tmp_path
         assert await session.marks.labels() == {"a": "é" * 200}
 
 
-@pytest.mark.anyio
 async def test_every_odd_file_is_imported_alike_by_every_store(target: str, tmp_path: Path) -> None:
     async with flue_py.open(target, durability="normal") as store:
         for number, (name, lines) in enumerate(ODD_FILES.items()):

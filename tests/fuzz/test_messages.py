@@ -233,7 +233,6 @@ def test_any_usage_is_ten_numbers_or_refused(value: Any, where: str) -> None:
         assert all(type(number) is int and 0 <= number <= 2**62 for number in totals)
 
 
-@pytest.mark.anyio
 class TestInAStore:
     """The same values, written to every kind of store and read back by another handle."""
 
@@ -298,7 +297,6 @@ _slow = pytest.mark.slow
 
 
 @pytest.mark.thorough
-@pytest.mark.anyio
 @pytest.mark.parametrize("kind", ["memory", pytest.param("sqlite", marks=_slow), pytest.param("postgres", marks=_slow)])
 async def test_fifty_megabytes_of_text_are_kept_and_more_than_the_limit_is_refused(
     kind: str, request: pytest.FixtureRequest, tmp_path: Any

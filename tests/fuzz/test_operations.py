@@ -135,7 +135,6 @@ def test_malformed_operations_fail_by_name_and_leave_the_store_sound(backend: st
     check()
 
 
-@pytest.mark.anyio
 @inputs("backend", ["memory", "sqlite"])
 async def test_malformed_cases_of_deletion_and_lifecycle_leave_the_store_sound(backend: str) -> None:
     async with running(backend) as engine:

@@ -144,7 +144,6 @@ def on(config: Config, target: object) -> Config:
     return config
 
 
-@pytest.mark.anyio
 async def test_a_new_file_is_where_alembic_expects_it(tmp_path: Path, config: Config) -> None:
     path = tmp_path / "new.db"
     printed = config.stdout = io.StringIO()
@@ -158,7 +157,6 @@ async def test_a_new_file_is_where_alembic_expects_it(tmp_path: Path, config: Co
     assert backups(tmp_path) == []
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("scheme", ["", "sqlite:///", "sqlite+pysqlite:///", "sqlite+aiosqlite:///"])
 async def test_an_older_file_is_backed_up_and_upgraded_without_loss(
     tmp_path: Path, later_config: Config, whole: bytes, scheme: str
@@ -181,7 +179,6 @@ async def test_an_older_file_is_backed_up_and_upgraded_without_loss(
         assert (await store.verify()).problems == []
 
 
-@pytest.mark.anyio
 async def test_the_stamp_follows_each_step(tmp_path: Path, later_config: Config) -> None:
     path = tmp_path / "a.db"
     on(later_config, path)
@@ -310,7 +307,6 @@ async def in_thread(run_command: Callable[..., None], config: Config, *arguments
     await to_thread.run_sync(run_command, config, *arguments)
 
 
-@pytest.mark.anyio
 async def test_on_postgresql_the_same_commands_lead_to_the_same_tables(
     new_database: NewDatabase, later_config: Config
 ) -> None:
@@ -333,7 +329,6 @@ async def test_on_postgresql_the_same_commands_lead_to_the_same_tables(
         assert (await store.verify()).problems == []
 
 
-@pytest.mark.anyio
 async def test_on_postgresql_what_is_not_ours_is_refused_untouched(
     new_database: NewDatabase, later_config: Config
 ) -> None:

@@ -195,7 +195,6 @@ def test_migrating_twice_changes_nothing(tmp_path: Path) -> None:
     assert catalog(path) == before
 
 
-@pytest.mark.anyio
 async def test_a_database_made_by_migrations_works(tmp_path: Path) -> None:
     make_by_migrations(tmp_path / "a.db")
     async with flue_py.open(tmp_path / "a.db") as store:
@@ -318,7 +317,6 @@ def test_a_store_that_is_only_read_is_not_upgraded_and_says_what_to_do(current: 
     asyncio.run(read())
 
 
-@pytest.mark.anyio
 async def test_a_store_without_one_of_its_indexes_is_opened_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     async with flue_py.open(path):

@@ -36,8 +36,6 @@ from tests.migrations.later import AS_LATER, LATER_FORMAT, REVISION, later_versi
 from tests.migrations.postgres_catalog import catalog, contents, query, run_script
 from tests.postgres import NewDatabase, connected
 
-pytestmark = pytest.mark.anyio
-
 PLACE = "the test's database"
 MADE = Migrated(PLACE, None)
 CURRENT = Migrated(PLACE, FORMAT_VERSION)

@@ -18,7 +18,6 @@ from flue_py.transfer.source import WatchedFolders
 from tests.effort import examples
 from tests.programs.test_one_home import home_of_all
 
-pytestmark = pytest.mark.anyio
 PLACES = {form.name: form.places for form in FORMATS if form.places}
 ODD: tuple[Any, ...] = (
     None, 0, -1, 2.5, 1e308, True, "", "x", "\0", "2026-01-01T00:00:00Z", [], {}, [[]], [None], {"type": None},

@@ -26,7 +26,6 @@ from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, import_lin
 from tests.programs.loopback import Model, Turn
 from tests.programs.talks import TALK, texts_in
 
-pytestmark = pytest.mark.anyio
 FOLDER = Path(os.environ.get("FLUE_PY_PROGRAMS", "/nowhere"))
 
 

@@ -28,8 +28,6 @@ from tests.formats.transcripts import lines_of
 from tests.sessions.talk import user
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 MODEL = "claude-sonnet-5"
 SYSTEM = "You are a coding agent."
 TOOLS: tuple[JsonObject, ...] = (

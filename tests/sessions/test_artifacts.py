@@ -25,8 +25,6 @@ from flue_py.transfer import copy_store, export_session, import_file, read_bundl
 from tests.checks import existing
 from tests.sessions.talk import user
 
-pytestmark = pytest.mark.anyio
-
 OFFLOAD = OffloadSettings()
 LINES = "".join(f'line {number}: é🚨 "quoted"\\\t\r\n' for number in range(3_000))
 LONG = LINES[:52_000]

@@ -14,8 +14,6 @@ from flue_py.db.waiting import ON_LOOP, OnLoop
 from flue_py.sessions.money import BookingAsker, Patience, model_of
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 Result = TypeVar("Result")
 REQUEST = ModelRequest(({"role": "user", "content": "sum it up"},), timeout=30.0, purpose="compaction")
 

@@ -32,8 +32,6 @@ from tests.context.blocks.blocks import Says
 from tests.samples import UNKNOWN, placed
 from tests.sessions.talk import assistant, path_of, say, texts, user
 
-pytestmark = pytest.mark.anyio
-
 
 async def stored(store: Store, session: Session) -> tuple[str | None, int]:
     found = existing(await store.get_session(session.id))

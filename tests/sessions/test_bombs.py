@@ -198,7 +198,6 @@ def test_the_memory_of_a_text_is_that_of_its_widest_character(text: str, width: 
     assert memory_of_utf8(data, 0, len(data)) == width * len(text) * 100_000
 
 
-@pytest.mark.anyio
 async def test_a_bundle_is_read_by_limits_of_its_own_where_some_are_given(tmp_path: Path) -> None:
     path = tmp_path / "big.flue"
     async with flue_py.open(":memory:", prices=False) as store:
@@ -260,7 +259,6 @@ def test_a_row_to_import_that_would_take_too_much_memory_is_skipped(
     assert (told["error"], told["sessions"]) == (None, 1)
 
 
-@pytest.mark.anyio
 async def test_a_document_that_is_read_as_a_whole_is_held_to_the_limits_of_the_store(tmp_path: Path) -> None:
     document = tmp_path / "chat.json"
     document.write_text(json.dumps([{"role": "user", "content": "x" * 5_000}, {"role": "assistant", "content": "y"}]))

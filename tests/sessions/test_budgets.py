@@ -22,8 +22,6 @@ from tests.sessions.conftest import also_in_memory
 from tests.sessions.talk import user
 from tests.sources import counted_sources
 
-pytestmark = pytest.mark.anyio
-
 
 async def spent(session: flue_py.Session) -> tuple[int, int]:
     """Return what the one budget of a session has spent, and what is reserved in it."""

@@ -35,8 +35,6 @@ from tests.sessions.talk import assistant, hold_turns, say, user
 from tests.tables import inputs
 from tests.whole_stores import make_everything
 
-pytestmark = pytest.mark.anyio
-
 
 async def filled(store: Store) -> None:
     """Fill a store with something of everything, and with a session that has paths."""

@@ -25,8 +25,6 @@ from tests.sessions.conftest import also_in_memory
 from tests.sessions.talk import user
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 SETTINGS = CompactionSettings(keep_recent_tokens=290, user_words_share=0)
 """Two turns of `talk`."""
 

@@ -21,8 +21,6 @@ from tests.checks import existing
 from tests.sessions.talk import user
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 SETTINGS = CompactionSettings(keep_recent_tokens=290, user_words_share=0)
 """Two turns of `talk`."""
 USAGE: JsonObject = {"input": 900, "output": 40, "provider": "house", "model": "small", "callId": "call-1"}

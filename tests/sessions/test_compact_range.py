@@ -19,8 +19,6 @@ from tests.checks import existing
 from tests.sessions.talk import user
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 
 class Says:
     """A mode that has a summary without a model."""

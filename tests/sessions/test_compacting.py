@@ -18,8 +18,6 @@ from flue_py.compaction import (
     summarize,
 )
 
-pytestmark = pytest.mark.anyio
-
 WINDOW = 240_000
 SETTINGS = CompactionSettings(reserve_tokens=10_000, keep_recent_tokens=2)
 

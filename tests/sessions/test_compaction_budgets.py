@@ -13,8 +13,6 @@ from flue_py.errors import ModelDenied, ModelError, ModelUnavailable
 from tests.sessions.guarded import SETTINGS, guard_of, model, talk
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 USAGE: JsonObject = {"input": 900, "output": 40, "totalTokens": 940, "cost": {"total": 0.25}}
 
 

@@ -22,7 +22,6 @@ from tests.checks import existing
 from tests.sessions.talk import assistant, texts, user
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 

@@ -20,8 +20,6 @@ from tests.checks import existing
 from tests.samples import placed
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 PRICES = {"m": [1, 2]}
 HUGE = {"input": 2**61 + 1}
 

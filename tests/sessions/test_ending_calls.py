@@ -21,8 +21,6 @@ from tests.files import new_store_file
 from tests.sessions.guarded import SETTINGS, answer, events, guard_of, model, talk, wrong_results
 from tests.sessions.talk import user
 
-pytestmark = pytest.mark.anyio
-
 CALL: JsonObject = {"input": 700, "output": 5, "provider": "house", "model": "small", "callId": "call-7"}
 
 

@@ -26,8 +26,6 @@ from tests.checks import existing
 from tests.sessions.talk import assistant, path_of, user
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 GUARD_SECONDS = 30
 
 

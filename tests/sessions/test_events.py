@@ -25,8 +25,6 @@ from tests.sessions.guarded import guard_of, model, talk
 from tests.sessions.talk import assistant, say, texts, user
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 CALL: JsonObject = {
     "role": "assistant",
     "content": [{"type": "toolCall", "id": "c1", "name": "bash", "arguments": {"command": "ls"}}],

@@ -26,8 +26,6 @@ from tests.effort import examples, first
 from tests.sessions.talk import user
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 
 class Named:
     """Models that note who was asked, and with how much."""

@@ -23,8 +23,6 @@ from tests.effort import examples
 from tests.formats.test_list_round_trips import anthropic_lists, chat_lists, responses_lists, same
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 CALL = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": '{"path": "a"}'}}
 CHAT: list[JsonObject] = [
     {"role": "developer", "content": "Be brief."},

@@ -24,8 +24,6 @@ from flue_py.context import (
 from tests.checks import existing
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def store() -> AsyncIterator[Store]:

@@ -23,8 +23,6 @@ from tests.checks import existing
 from tests.sessions.guarded import SETTINGS, answer, events, guard_of, model, summary, talk
 from tests.sessions.talk import user
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_it_compacts_what_is_due_and_says_why(session: Session, store: Store) -> None:
     guard = guard_of(store, session)

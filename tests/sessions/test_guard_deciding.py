@@ -19,7 +19,7 @@ from tests.sessions.guarded import SETTINGS, WINDOW, answer, events, guard_of, l
 from tests.sessions.talk import user
 from tests.tables import inputs
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("target", ["memory"], indirect=True)]
+pytestmark = pytest.mark.parametrize("target", ["memory"], indirect=True)
 
 
 async def test_a_session_below_the_threshold_is_left_alone_and_its_log_too(session: Session, store: Store) -> None:

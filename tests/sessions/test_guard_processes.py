@@ -15,7 +15,6 @@ import flue_py
 from tests.postgres import NewDatabase
 from tests.sessions.guarded import events, guard_of, talk
 
-pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[2]
 
 GUARDING = textwrap.dedent(

@@ -32,8 +32,6 @@ from tests.sessions.test_reused_ids import CALLS
 from tests.sources import counted_sources
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 
 async def another_handle(store: Store, session: Session) -> Session:
     return existing(await store.get_session(session.id))

@@ -11,8 +11,6 @@ from flue_py import InvalidArgument, SessionExists, SessionNotFound, Store
 from flue_py.runtime.harness import Harness, HarnessSession, storage_key, task_session_name
 from tests.sessions.talk import path_of, say
 
-pytestmark = pytest.mark.anyio
-
 
 def harness_on(store: Store, **changes: str) -> Harness:
     settings = {"instance": "agent-7", "name": "main", "cwd": "/w", "scope": "user-7", **changes}

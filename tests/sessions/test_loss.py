@@ -13,8 +13,6 @@ from flue_py.core.json import JsonObject
 from tests.checks import existing
 from tests.sessions.talk import user
 
-pytestmark = pytest.mark.anyio
-
 SETTINGS = CompactionSettings(keep_recent_tokens=40)
 
 

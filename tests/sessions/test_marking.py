@@ -11,8 +11,6 @@ from flue_py.core.json import JsonObject, JsonValue
 from tests.checks import existing
 from tests.sessions.talk import assistant, say, user
 
-pytestmark = pytest.mark.anyio
-
 
 def calling(*call_ids: str, text: str | None = None) -> JsonObject:
     """Return an assistant message that calls tools."""

@@ -27,8 +27,6 @@ from tests.sessions.test_compact_any_history import Step, take
 from tests.tables import inputs
 from tests.wire.test_applied import EDITS, RESPONSE
 
-pytestmark = pytest.mark.anyio
-
 LONG = "word " * 200
 
 

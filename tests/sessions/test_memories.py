@@ -13,8 +13,6 @@ from flue_py.context.blocks import LocalMemory
 from flue_py.errors import InvalidArgument
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(params=["memory", "file"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:

@@ -23,8 +23,6 @@ from flue_py.core.context import MergedRange, Provenance, ToolUse, merged_range_
 from tests.checks import existing
 from tests.sessions.talk import assistant, hold_turns, path_of, say, user
 
-pytestmark = pytest.mark.anyio
-
 
 def call(call_id: str, tool: str = "read", tokens: int = 0) -> JsonObject:
     part: JsonObject = {"type": "toolCall", "id": call_id, "name": tool, "arguments": {"path": "a"}}

@@ -26,8 +26,6 @@ from flue_py.core.model import FunctionModel, ModelRequest
 from tests.sessions.talk import user
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 SETTINGS = CompactionSettings(keep_recent_tokens=200)
 
 

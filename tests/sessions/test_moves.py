@@ -17,8 +17,6 @@ from tests.checks import existing
 from tests.sessions.talk import assistant, hold_turns, path_of, say, texts, user
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_an_answer_becomes_the_leaf_and_a_message_of_the_user_a_draft(session: Session) -> None:
     ids = await hold_turns(session, 3)

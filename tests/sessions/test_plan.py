@@ -16,8 +16,6 @@ from flue_py.context.tokens import counter_for
 from flue_py.core.json import JsonObject
 from flue_py.sessions.compact import EditChoice
 
-pytestmark = pytest.mark.anyio
-
 MODEL = "claude-sonnet-5"
 PRICES = {MODEL: {"input": 3, "output": 15, "cacheRead": 0.3, "cacheWrite": 3.75}}
 START = datetime(2026, 3, 1, tzinfo=UTC)

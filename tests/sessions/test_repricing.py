@@ -13,8 +13,6 @@ from flue_py.core.sessions import Problem
 from flue_py.prices import CallPricer, PriceBook
 from tests.postgres import NewDatabase
 
-pytestmark = pytest.mark.anyio
-
 PRICES = {"m": [1, 2], "huge": [10**9, 1]}
 
 

@@ -15,7 +15,6 @@ from flue_py.core.json import JsonObject, JsonValue
 from flue_py.providers import LIMITS
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
 USER: JsonObject = {"role": "user", "content": "Why is the build red?"}
 
 

@@ -115,7 +115,6 @@ async def everything(store: Store, session: Session) -> tuple[object, ...]:
     return await store.info(), await session.refresh(), await session.get_tree(), await session.log(), session.metadata
 
 
-@pytest.mark.anyio
 async def test_no_call_on_a_stale_handle_reaches_the_new_session(place: str) -> None:
     async with flue_py.open(place, prices=False) as store:
         old, new, entry = await used_again(store)
@@ -137,7 +136,6 @@ def test_every_method_of_a_handle_is_tried() -> None:
     assert session_methods() - {name.split()[0] for name in CALLS} == OTHERS
 
 
-@pytest.mark.anyio
 async def test_a_stale_handle_is_no_source_and_no_target_of_another_session(place: str) -> None:
     async with flue_py.open(place, prices=False) as store:
         old, new, entry = await used_again(store)
@@ -160,7 +158,6 @@ async def test_a_stale_handle_is_no_source_and_no_target_of_another_session(plac
         assert [item["content"] for item in await new.build_context()] == ["new"]
 
 
-@pytest.mark.anyio
 async def test_the_id_itself_means_whichever_session_has_it(place: str) -> None:
     async with flue_py.open(place, prices=False) as store:
         old, new, _ = await used_again(store)

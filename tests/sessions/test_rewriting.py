@@ -14,7 +14,6 @@ from flue_py.context import ContextRequest, context_settings
 from flue_py.core.json import JsonObject
 from flue_py.core.sessions import STORED, LeafChoice
 
-pytestmark = pytest.mark.anyio
 SETTINGS: dict[str, Any] = {"microcompact": {"keep": 1, "tools": ["read"]}, "epoch_tokens": 2_000}
 CLAUDE: JsonObject = {"provider": "anthropic", "model": "claude-sonnet-4-5"}
 

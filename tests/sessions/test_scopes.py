@@ -13,8 +13,6 @@ from flue_py.db.backend import Backend
 from flue_py.runtime.housekeeping import find_older, find_prunable
 from tests.samples import store_snapshot
 
-pytestmark = pytest.mark.anyio
-
 OF_THE_WHOLE_STORE = {"backend", "limits", "info", "verify", "backup", "reprice", "close"}
 """What `Store.in_scope` says that it does not narrow."""
 

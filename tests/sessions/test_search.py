@@ -25,8 +25,6 @@ from flue_py.search import PARTS, Part, SearchAnswer, SearchHit
 from tests.effort import examples
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 
 def user(text: str) -> JsonObject:
     return {"role": "user", "content": text}

@@ -66,7 +66,6 @@ def bytes_beside(path: Path) -> bytes:
     return b"".join(each.read_bytes() for each in path.parent.iterdir() if each.name.startswith(index_of(path).name))
 
 
-@pytest.mark.anyio
 async def test_it_is_made_by_the_first_search_for_its_owner_alone(store: flue_py.Store, path: Path) -> None:
     session = await store.create_session()
     await session.append_message(user("a needle"))
@@ -81,7 +80,6 @@ async def test_it_is_made_by_the_first_search_for_its_owner_alone(store: flue_py
     assert sorted(each.name for each in path.parent.iterdir()) == ["s.db", "s.db-shm", "s.db-wal", "s.db-words"]
 
 
-@pytest.mark.anyio
 async def test_it_holds_no_text_and_nothing_in_the_order_of_a_text(store: flue_py.Store, path: Path) -> None:
     session = await store.create_session()
     await session.append_message(user("the needle lies in the haystack"))
@@ -90,7 +88,6 @@ async def test_it_holds_no_text_and_nothing_in_the_order_of_a_text(store: flue_p
     assert b"needle lies" not in bytes_beside(path)
 
 
-@pytest.mark.anyio
 async def test_what_comes_later_is_found_later(store: flue_py.Store, small_pieces: None) -> None:
     sessions = [await store.create_session() for _ in range(4)]
     for number in range(40):
@@ -101,7 +98,6 @@ async def test_what_comes_later_is_found_later(store: flue_py.Store, small_piece
     assert await found(store, "n33") == ["messages: needle n33"]
 
 
-@pytest.mark.anyio
 async def test_nothing_of_what_was_deleted_is_left(store: flue_py.Store, path: Path, small_pieces: None) -> None:
     doomed, kept = await store.create_session(title="Titlesecret"), await store.create_session()
     for number in range(20):
@@ -119,7 +115,6 @@ async def test_nothing_of_what_was_deleted_is_left(store: flue_py.Store, path: P
         assert await found(store, f"keptword{number}") == [f"messages: keptword{number}"]
 
 
-@pytest.mark.anyio
 async def test_titles_beside_what_was_deleted_are_found_still(store: flue_py.Store) -> None:
     await store.create_session(title="The needle")
     doomed = await store.create_session(title="The doomed")
@@ -128,7 +123,6 @@ async def test_titles_beside_what_was_deleted_are_found_still(store: flue_py.Sto
     assert await found(store, "needle") == ["titles: The needle"]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("what", ["store", "link", "folder"])
 async def test_what_is_no_index_is_left_alone(path: Path, what: str) -> None:
     other = path.parent / "other.db" if what == "link" else index_of(path)
@@ -155,7 +149,6 @@ async def test_what_is_no_index_is_left_alone(path: Path, what: str) -> None:
         assert (await precious.verify()).problems == []
 
 
-@pytest.mark.anyio
 async def test_a_batch_that_deletes_forgets_too(store: flue_py.Store, path: Path) -> None:
     doomed = await store.create_session()
     await doomed.append_message(user("secretword"))
@@ -165,7 +158,6 @@ async def test_a_batch_that_deletes_forgets_too(store: flue_py.Store, path: Path
     assert b"secretword" not in bytes_beside(path)
 
 
-@pytest.mark.anyio
 async def test_who_is_killed_before_the_index_forgets_is_repaired_by_the_next_search(
     store: flue_py.Store, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,7 +172,6 @@ async def test_who_is_killed_before_the_index_forgets_is_repaired_by_the_next_se
     assert b"secretword" not in bytes_beside(path)
 
 
-@pytest.mark.anyio
 async def test_an_index_that_cannot_be_changed_is_removed_by_a_deletion(store: flue_py.Store, path: Path) -> None:
     doomed = await store.create_session()
     await doomed.append_message(user("secretword"))
@@ -191,7 +182,6 @@ async def test_an_index_that_cannot_be_changed_is_removed_by_a_deletion(store: f
     assert b"secretword" not in bytes_beside(path)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("damage", ["cut", "noise", "empty", "text", "other"])
 async def test_a_broken_index_is_made_anew(store: flue_py.Store, path: Path, damage: str) -> None:
     session = await store.create_session()
@@ -218,7 +208,6 @@ async def test_a_broken_index_is_made_anew(store: flue_py.Store, path: Path, dam
     assert (await store.search("n7")).searched.by_index
 
 
-@pytest.mark.anyio
 async def test_whatever_is_damaged_everything_is_found(path: Path, small_pieces: None) -> None:
     draws = random.Random(4)
     async with flue_py.open(path) as store:
@@ -247,7 +236,6 @@ async def test_whatever_is_damaged_everything_is_found(path: Path, small_pieces:
     assert wrong == []
 
 
-@pytest.mark.anyio
 async def test_another_version_of_what_texts_have_makes_it_anew(
     store: flue_py.Store, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,7 +255,6 @@ async def test_another_version_of_what_texts_have_makes_it_anew(
     assert await found(store, "needle") == ["messages: needle"]
 
 
-@pytest.mark.anyio
 async def test_verify_tells_of_an_index_that_does_not_find_what_the_store_has(path: Path) -> None:
     async with flue_py.open(path) as store:
         session = await store.create_session()
@@ -286,7 +273,6 @@ async def test_verify_tells_of_an_index_that_does_not_find_what_the_store_has(pa
         assert (await store.verify()).problems == []
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("seconds", [1, 2])
 async def test_it_stays_where_files_have_coarse_times(
     store: flue_py.Store, path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int
@@ -308,7 +294,6 @@ async def test_it_stays_where_files_have_coarse_times(
     assert made_anew == []
 
 
-@pytest.mark.anyio
 async def test_what_others_do_to_it_between_two_searches_is_noticed(store: flue_py.Store, path: Path) -> None:
     session = await store.create_session()
     await session.append_message(user("needle"))
@@ -325,7 +310,6 @@ async def test_what_others_do_to_it_between_two_searches_is_noticed(store: flue_
     assert b"needle" in bytes_beside(path)
 
 
-@pytest.mark.anyio
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 async def test_an_index_that_a_search_leaves_open_is_closed_with_its_store(path: Path) -> None:
     async with flue_py.open(path) as store:
@@ -344,7 +328,6 @@ def open_files(path: Path) -> int:
     return found
 
 
-@pytest.mark.anyio
 async def test_it_is_in_no_backup_and_no_copy_of_the_file(store: flue_py.Store, path: Path, tmp_path: Path) -> None:
     session = await store.create_session()
     await session.append_message(user("needle"))
@@ -356,7 +339,6 @@ async def test_it_is_in_no_backup_and_no_copy_of_the_file(store: flue_py.Store, 
         assert await found(copy, "needle") == ["messages: needle"]
 
 
-@pytest.mark.anyio
 async def test_a_store_that_is_only_read_is_read_through(path: Path) -> None:
     async with flue_py.open(path) as store:
         await (await store.create_session()).append_message(user("needle"))
@@ -367,7 +349,6 @@ async def test_a_store_that_is_only_read_is_read_through(path: Path) -> None:
     assert not index_of(path).exists()
 
 
-@pytest.mark.anyio
 async def test_an_older_store_in_its_place_is_noticed(path: Path, tmp_path: Path) -> None:
     async with flue_py.open(path) as store:
         session = await store.create_session(id="s1")
@@ -383,7 +364,6 @@ async def test_an_older_store_in_its_place_is_noticed(path: Path, tmp_path: Path
         assert await found(store, "needle") == ["messages: needle one", "messages: needle three"]
 
 
-@pytest.mark.anyio
 async def test_another_store_in_its_place_is_noticed_at_the_same_revision(path: Path, tmp_path: Path) -> None:
     async with flue_py.open(path) as store:
         session = await store.create_session(id="s1")
@@ -406,7 +386,6 @@ def copy_into(path: Path, backup: Path) -> None:
     path.write_bytes(backup.read_bytes())
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("again", [3, 5, 9])
 async def test_an_older_state_that_was_copied_into_the_file_is_noticed_however_far_it_has_come_since(
     path: Path, tmp_path: Path, again: int
@@ -439,7 +418,6 @@ async def test_an_older_state_that_was_copied_into_the_file_is_noticed_however_f
         assert (await store.verify()).problems == []
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("how", ["words", "substring"])
 async def test_a_search_of_everything_goes_on_without_a_session_that_is_deleted_meanwhile(
     store: flue_py.Store, monkeypatch: pytest.MonkeyPatch, how: How
@@ -461,7 +439,6 @@ async def test_a_search_of_everything_goes_on_without_a_session_that_is_deleted_
     assert sorted(hit.snippet.text for hit in answer.hits) == ["needle first", "needle last"]
 
 
-@pytest.mark.anyio
 async def test_a_search_waits_for_nobody_who_writes_to_the_store(store: flue_py.Store, path: Path) -> None:
     session = await store.create_session()
     await session.append_message(user("needle"))
@@ -471,7 +448,6 @@ async def test_a_search_waits_for_nobody_who_writes_to_the_store(store: flue_py.
         writer.execute("ROLLBACK")
 
 
-@pytest.mark.anyio
 async def test_appends_wait_for_nobody_who_writes_to_the_index(store: flue_py.Store, path: Path) -> None:
     session = await store.create_session()
     await session.append_message(user("needle"))
@@ -483,7 +459,6 @@ async def test_appends_wait_for_nobody_who_writes_to_the_index(store: flue_py.St
     assert len(await found(store, "needle")) == 2
 
 
-@pytest.mark.anyio
 async def test_a_cancelled_search_leaves_the_index_whole(store: flue_py.Store, small_pieces: None) -> None:
     session = await store.create_session()
     await session.append_messages([user(f"needle n{number}") for number in range(100)])
@@ -496,7 +471,6 @@ async def test_a_cancelled_search_leaves_the_index_whole(store: flue_py.Store, s
     assert len(await found(store, "needle", limit=200)) == 100
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_more_searches_and_deletions_at_once_than_there_are_threads(store: flue_py.Store) -> None:
     session = await store.create_session()
@@ -508,7 +482,6 @@ async def test_more_searches_and_deletions_at_once_than_there_are_threads(store:
         assert (len(answer.hits), answer.searched.by_index) == (1, True)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_more_stores_on_one_file_than_there_are_threads(path: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
@@ -526,7 +499,6 @@ async def test_more_stores_on_one_file_than_there_are_threads(path: Path, tmp_pa
             assert (len(answer.hits), answer.searched.by_index) == (1, True)
 
 
-@pytest.mark.anyio
 async def test_who_comes_late_does_not_set_it_back(
     store: flue_py.Store, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -585,7 +557,6 @@ def test_stores_of_several_processes_search_while_all_of_them_append(path: Path)
         assert index.execute("SELECT count(*), count(DISTINCT entry_id) FROM texts").fetchone() == (120, 120)
 
 
-@pytest.mark.anyio
 async def test_what_a_deletion_takes_out_during_a_search_is_added_before_it_answers(
     store: flue_py.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -603,7 +574,6 @@ async def test_what_a_deletion_takes_out_during_a_search_is_added_before_it_answ
     assert (len(answer.hits), answer.searched.by_index) == (1, True)
 
 
-@pytest.mark.anyio
 async def test_what_was_taken_out_and_added_again_during_a_search_is_found(
     store: flue_py.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -627,7 +597,6 @@ async def test_what_was_taken_out_and_added_again_during_a_search_is_found(
     assert (len(answer.hits), answer.searched.by_index) == (1, True)
 
 
-@pytest.mark.anyio
 async def test_what_came_after_a_search_began_is_not_taken_out_by_it(store: flue_py.Store, path: Path) -> None:
     session = await store.create_session()
     await session.append_message(user("needle"))
@@ -704,7 +673,6 @@ def test_who_makes_it_may_be_killed_at_any_time(path: Path, commits: int) -> Non
         assert store.verify().problems == []
 
 
-@pytest.mark.anyio
 async def test_it_takes_less_than_the_text(store: flue_py.Store, path: Path) -> None:
     draws = random.Random(5)
     vocabulary = ["".join(draws.choices("abcdefghijklmnopqrstuvwxyz", k=draws.randint(2, 10))) for _ in range(8000)]
@@ -716,7 +684,6 @@ async def test_it_takes_less_than_the_text(store: flue_py.Store, path: Path) -> 
 
 
 @pytest.mark.parametrize("threads", [True, False])
-@pytest.mark.anyio
 async def test_it_stays_beside_the_store_when_the_working_directory_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: bool
 ) -> None:
@@ -733,7 +700,6 @@ async def test_it_stays_beside_the_store_when_the_working_directory_changes(
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-@pytest.mark.anyio
 async def test_what_an_index_found_before_it_failed_is_found_by_reading_everything(
     store: flue_py.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

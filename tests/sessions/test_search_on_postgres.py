@@ -22,7 +22,6 @@ from tests.postgres import NewDatabase, connected
 from tests.sessions.test_search import found, user
 from tests.sessions.test_search_index import SEARCHING, nothing
 
-pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[2]
 
 

@@ -21,7 +21,7 @@ from flue_py.runtime.guard import CompactionGuard
 from tests.checks import existing
 from tests.sessions.talk import user
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("target", ["memory"], indirect=True)]
+pytestmark = pytest.mark.parametrize("target", ["memory"], indirect=True)
 
 DONE: JsonObject = {"role": "assistant", "content": "done"}
 SMALL = CompactionSettings(keep_recent_tokens=40, user_words_share=0)

@@ -14,7 +14,6 @@ from flue_py.core.model import ModelReply
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard
 
-pytestmark = pytest.mark.anyio
 SETTINGS: dict[str, Any] = {"agents": {"Reviewer": {"window": {"text_only": True}}}, "window": {"max_tail_messages": 2}}
 CALL: JsonObject = {"type": "toolCall", "id": "c1", "name": "read", "arguments": {}}
 SAID: list[JsonObject] = [

@@ -35,8 +35,6 @@ from tests.checks import existing
 from tests.sessions.talk import assistant, hold_turns, path_of, say, text_of, texts, user
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 # -- appending ----------------------------------------------------------------------------------------------------
 
 

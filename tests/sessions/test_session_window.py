@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 import flue_py
 from flue_py import Session, Store
 from flue_py.compaction import CompactionSettings
@@ -11,7 +9,6 @@ from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel
 from flue_py.prices import published_window
 
-pytestmark = pytest.mark.anyio
 SETTINGS = CompactionSettings(user_words_share=0)
 
 

@@ -36,8 +36,6 @@ from tests.sessions.talk import path_of, say, user
 from tests.sources import counted_sources
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_a_key_is_looked_up_made_and_found_again(store: Store) -> None:
     with pytest.raises(SessionNotFound, match="get_or_create"):

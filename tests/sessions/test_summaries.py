@@ -27,8 +27,6 @@ from tests.sessions.talk import hold_turns, user
 from tests.sources import counted_sources
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 BRANCH_PREAMBLE = (
     "The user explored a different conversation branch before returning here.\nSummary of that exploration:\n\n"
 )

@@ -31,8 +31,6 @@ from tests.sessions.guarded import talk as talk_until_due
 from tests.sessions.talk import assistant, say, user
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 
 def names(done: BlocksAppended) -> list[str]:
     return [told.name for told in done.told]

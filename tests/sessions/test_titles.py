@@ -9,8 +9,6 @@ from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import InvalidArgument, ModelRefused
 from flue_py.runtime.titles import SEED_CHARACTERS, write_title
 
-pytestmark = pytest.mark.anyio
-
 
 def model(*answers: str, asked: list[ModelRequest] | None = None) -> FunctionModel:
     """Return a model that gives these answers, each for three cents."""

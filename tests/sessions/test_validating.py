@@ -15,7 +15,6 @@ from flue_py.providers.lists import Said
 from tests.effort import examples
 from tests.wire.hostile import histories
 
-pytestmark = pytest.mark.anyio
 targets = pytest.mark.parametrize("target", LIMITS)
 CLAUDE: JsonObject = {"provider": "anthropic", "model": "claude-sonnet-4-5", "stopReason": "stop"}
 

@@ -21,8 +21,6 @@ from tests.checks import existing
 from tests.sessions.talk import assistant, user
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 CHAT = {
     "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "gpt-5", "service_tier": "default",
     "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}],

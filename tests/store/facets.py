@@ -7,8 +7,6 @@ transactions on a file; `test_whole_contract` keeps all of it there, with --run-
 
 from __future__ import annotations
 
-import pytest
-
 from tests.contract import BackendContract
 from tests.contract.append import AppendContract, ConflictContract, IdempotencyContract
 from tests.contract.atomic import AtomicContract, BadInputContract, SizeContract
@@ -79,7 +77,6 @@ take or return bytes or are put together for each call.
 """
 
 
-@pytest.mark.anyio
 class RunnerContract(BackendContract):
     """The tests that depend on who runs a transaction."""
 

@@ -30,8 +30,6 @@ from tests.sources import counted_sources
 from tests.store.damaged_stores import change, root_of
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 OTHER_PICTURE = PICTURE[::-1]
 LOST: JsonObject = {"type": "text", "text": "[image no longer available: image/png]"}
 

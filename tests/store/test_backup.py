@@ -22,8 +22,6 @@ from flue_py.errors import CorruptStore, FormatTooNew, InvalidArgument, StoreClo
 from tests.postgres import NewDatabase
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 WRITER = Path(__file__).with_name("backup_writer.py")
 
 

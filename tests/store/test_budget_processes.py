@@ -21,8 +21,6 @@ from tests.store.spending import BEYOND, LATER, NOW, check_expiry, check_spent, 
 from tests.store.sqlite_batches import opened
 from tests.store.sqlite_workers import Nursery
 
-pytestmark = pytest.mark.anyio
-
 PROCESSES = 8
 
 

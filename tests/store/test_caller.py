@@ -40,7 +40,6 @@ async def store(target: str, anyio_backend: str) -> AsyncIterator[flue_py.Store]
         assert (await opened.verify()).problems == []
 
 
-@pytest.mark.anyio
 async def test_no_thread_is_started(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     before = threading.enumerate()
@@ -81,7 +80,6 @@ async def _sleeping() -> None:
     await Suspends()  # type: ignore[misc]
 
 
-@pytest.mark.anyio
 @inputs("place", ["sqlite+aiosqlite:///{}/s.db", "postgresql+asyncpg://nobody@localhost:1/none"])
 async def test_a_database_that_needs_a_loop_is_refused(tmp_path: Path, place: str) -> None:
     with pytest.raises(InvalidArgument, match="threads=False is for a SQLite file"):
@@ -93,7 +91,6 @@ async def test_a_database_that_needs_a_loop_is_refused(tmp_path: Path, place: st
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.anyio
 async def test_tasks_and_threads_share_a_session(store: flue_py.Store) -> None:
     session = await store.create_session()
     await asyncio.gather(*(session.append_message(user(f"task {n}")) for n in range(10)))
@@ -108,7 +105,6 @@ async def test_tasks_and_threads_share_a_session(store: flue_py.Store) -> None:
     assert said == {f"{who} {n}" for who in ("task", "thread") for n in range(10)}
 
 
-@pytest.mark.anyio
 async def test_a_watcher_sees_the_changes_of_another_thread(target: str) -> None:
     async with flue_py.open(target, threads=False) as store:
         session = await store.create_session()
@@ -124,7 +120,6 @@ async def test_a_watcher_sees_the_changes_of_another_thread(target: str) -> None
         await anext(session.watch())
 
 
-@pytest.mark.anyio
 async def test_a_function_that_a_transaction_calls_cannot_call_the_store(target: str) -> None:
     inside = False
 

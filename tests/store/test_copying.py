@@ -74,7 +74,6 @@ class TestStoreCopy(StoreCopyContract):
         return KINDS["memory"].opening(request)
 
 
-@pytest.mark.anyio
 async def test_a_store_moves_from_kind_to_kind_and_is_the_same_to_the_last_row(open_kind: Opening) -> None:
     wanted = ("memory", "sqlite", "postgres", "aiosqlite", "sqlite", "memory", "aiosqlite")
     source, *stores = [await open_kind(kind) for kind in wanted if kind in KINDS]
@@ -90,7 +89,6 @@ async def test_a_store_moves_from_kind_to_kind_and_is_the_same_to_the_last_row(o
 
 
 @pytest.mark.slow
-@pytest.mark.anyio
 @inputs(("first", "second"), product(KINDS, KINDS))
 async def test_everything_crosses_and_comes_back_row_by_row(open_kind: Opening, first: str, second: str) -> None:
     source, there, back = await open_kind(first), await open_kind(second), await open_kind(first)
@@ -142,7 +140,6 @@ def check_moves(request: pytest.FixtureRequest, first: str, second: str, share: 
 # -- interrupted, and in use ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.anyio
 async def test_a_copy_that_broke_off_is_taken_up_again(open_kind: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = await open_kind("sqlite"), await open_kind("memory")
     sessions = [await new_session(source, *talk(2)) for _ in range(40)]
@@ -164,7 +161,6 @@ async def test_a_copy_that_broke_off_is_taken_up_again(open_kind: Opening, monke
     assert await told(target) == await told(source)
 
 
-@pytest.mark.anyio
 @inputs("kind", MOST_KINDS)
 async def test_a_tree_that_cannot_be_written_whole_is_not_written_at_all(open_kind: Opening, kind: str) -> None:
     source, target = await open_kind("sqlite"), await open_kind(kind)
@@ -178,7 +174,6 @@ async def test_a_tree_that_cannot_be_written_whole_is_not_written_at_all(open_ki
     await copied(source, target)
 
 
-@pytest.mark.anyio
 async def test_a_copy_that_is_cancelled_is_taken_up_again(open_kind: Opening) -> None:
     source, target = await open_kind("sqlite"), await open_kind("sqlite")
     for _ in range(40):
@@ -199,7 +194,6 @@ async def test_a_copy_that_is_cancelled_is_taken_up_again(open_kind: Opening) ->
     assert await told(target) == await told(source)
 
 
-@pytest.mark.anyio
 @inputs("kind", MOST_KINDS)
 async def test_the_source_is_written_to_meanwhile_and_the_copy_catches_up(open_kind: Opening, kind: str) -> None:
     source, target = await open_kind(kind), await open_kind("sqlite")
@@ -232,7 +226,6 @@ async def test_the_source_is_written_to_meanwhile_and_the_copy_catches_up(open_k
     assert await told(target) == await told(source)
 
 
-@pytest.mark.anyio
 async def test_a_report_says_that_the_source_went_on(open_kind: Opening) -> None:
     source, target = open_memory(counted_sources()), await open_kind("sqlite")
     session = await new_session(source, *talk(2))
@@ -255,7 +248,6 @@ async def test_a_report_says_that_the_source_went_on(open_kind: Opening) -> None
 # -- what a report says -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.anyio
 async def test_progress_goes_up_to_all_there_is(open_kind: Opening) -> None:
     source, target = await open_kind("sqlite"), await open_kind("memory")
     session = await make_everything(source)
@@ -279,7 +271,6 @@ async def test_progress_goes_up_to_all_there_is(open_kind: Opening) -> None:
         assert values == sorted(values)
 
 
-@pytest.mark.anyio
 async def test_verifying_can_be_left_out(open_kind: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = await open_kind("sqlite"), await open_kind("sqlite")
     await new_session(source, *talk(2))
@@ -294,7 +285,6 @@ async def test_verifying_can_be_left_out(open_kind: Opening, monkeypatch: pytest
     assert (report.is_complete, report.verified) == (True, False)
 
 
-@pytest.mark.anyio
 async def test_what_is_damaged_is_told_at_both_ends(tmp_path: Path) -> None:
     source = await open_sqlite(tmp_path / "a.db", sources=counted_sources())
     target = await open_sqlite(tmp_path / "b.db", sources=counted_sources())
@@ -311,7 +301,6 @@ async def test_what_is_damaged_is_told_at_both_ends(tmp_path: Path) -> None:
         await target.close()
 
 
-@pytest.mark.anyio
 @inputs("own", [0, 1])
 async def test_a_tree_that_did_not_arrive_is_a_wrong_count(
     open_kind: Opening, monkeypatch: pytest.MonkeyPatch, own: int
@@ -331,7 +320,6 @@ async def test_a_tree_that_did_not_arrive_is_a_wrong_count(
     assert {problem.where for problem in report.target_problems} >= {"entries", "paid calls"}
 
 
-@pytest.mark.anyio
 async def test_of_what_only_the_target_has_the_first_are_named(
     open_kind: Opening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,7 +335,6 @@ async def test_of_what_only_the_target_has_the_first_are_named(
 # -- where to ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.anyio
 async def test_a_store_is_not_copied_into_itself(tmp_path: Path) -> None:
     place, link = tmp_path / "a.db", tmp_path / "link.db"
     link.symlink_to(place)
@@ -372,7 +359,6 @@ async def test_a_store_is_not_copied_into_itself(tmp_path: Path) -> None:
             await backend.close()
 
 
-@pytest.mark.anyio
 async def test_two_stores_become_one(open_kind: Opening) -> None:
     one, two, both = await open_kind("sqlite"), await open_kind("memory"), await open_kind("sqlite")
     for backend, name in ((one, "one"), (two, "two")):
@@ -385,7 +371,6 @@ async def test_two_stores_become_one(open_kind: Opening) -> None:
     assert (await copied(two, both)).trees_refreshed == 1
 
 
-@pytest.mark.anyio
 async def test_a_copy_of_a_copy_is_a_copy_of_its_own(open_kind: Opening) -> None:
     first, second, third = [await open_kind("sqlite") for _ in range(3)]
     session = await new_session(first, *talk(2))
@@ -397,7 +382,6 @@ async def test_a_copy_of_a_copy_is_a_copy_of_its_own(open_kind: Opening) -> None
     assert [refusal.session_id for refusal in report.refused] == [session.id]
 
 
-@pytest.mark.anyio
 @inputs("kind", [kind for kind in KINDS if kind != "memory"])
 async def test_the_epoch_is_the_higher_of_both(open_kind: Opening, kind: str) -> None:
     source, target = await open_kind("memory"), await open_kind(kind)
@@ -412,7 +396,6 @@ async def test_the_epoch_is_the_higher_of_both(open_kind: Opening, kind: str) ->
 
 
 @pytest.mark.thorough
-@pytest.mark.anyio
 async def test_a_long_history_crosses_whole(open_kind: Opening) -> None:
     source, target = await open_kind("sqlite"), await open_kind("sqlite")
     session = await new_session(source, *talk(4_500))
@@ -423,7 +406,6 @@ async def test_a_long_history_crosses_whole(open_kind: Opening) -> None:
     assert await told(target) == await told(source)
 
 
-@pytest.mark.anyio
 async def test_a_reader_of_a_copy_that_is_brought_up_to_date_is_told(open_kind: Opening) -> None:
     source, target = await open_kind("sqlite"), await open_kind("memory")
     session = await new_session(source, user())
@@ -493,7 +475,6 @@ async def check_is_completed(source: Backend, target: Backend) -> None:
     assert (theirs.entries, theirs.ledger_rows) == (ours.entries, ours.ledger_rows)
 
 
-@pytest.mark.anyio
 async def test_a_copy_to_a_file_that_is_killed_is_completed_by_another(tmp_path: Path) -> None:
     source = await make_source(tmp_path / "a.db")
     try:
@@ -508,7 +489,6 @@ async def test_a_copy_to_a_file_that_is_killed_is_completed_by_another(tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.anyio
 async def test_a_copy_to_postgresql_that_is_killed_again_and_again_is_completed_by_another(
     tmp_path: Path, new_database: NewDatabase
 ) -> None:

@@ -24,8 +24,6 @@ from tests.samples import add, compaction, new_session, path_ids, user
 from tests.sources import counted_sources
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 NOISE = "".join(Random(7).choices("abcdefghijklmnopqrstuvwxyz0123456789-", k=60_000))
 OTHER = '{"role":"user","content":"approve: YES"}'
 TIERS = {"text": "approve: NO", "packed": "approve: NO " * 100, "blob": NOISE}

@@ -44,8 +44,6 @@ from tests.store.failing_operations import (
 from tests.store.sqlite_batches import in_one_batch, opened, runner_of
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 Result = TypeVar("Result")
 
 

@@ -27,8 +27,6 @@ from tests.store.sqlite_batches import opened, opened_on_engine
 from tests.store.sqlite_workers import Nursery
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 COME_AND_GO = """
 import sys
 import flue_py.sync

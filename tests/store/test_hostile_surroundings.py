@@ -46,8 +46,6 @@ from tests.store.scripts import AS_NOBODY, NOBODY, folder_for_all, run_script
 from tests.store.sqlite_batches import GUARD_SECONDS, runner_of
 from tests.store.sqlite_batches import opened as opened_on_file
 
-pytestmark = pytest.mark.anyio
-
 opened = partial(opened_on_file, sources=random_sources())
 
 

@@ -35,8 +35,6 @@ from tests.store.kill_operations import SOURCES, Operation, apply, outcome
 from tests.store.sqlite_workers import Nursery, Worker, nursery
 from tests.whole_stores import whole_trees
 
-pytestmark = pytest.mark.anyio
-
 LATER = replace(SOURCES, entry_id=lambda: secrets.token_hex(8))
 """For appends to a copy."""
 SCOPES = ("scope-0", "scope-1", "scope-2", "scope-3")

@@ -18,7 +18,6 @@ from flue_py.errors import InvalidArgument
 from tests.sources import counted_sources
 
 
-@pytest.mark.anyio
 async def test_a_store_in_memory_that_is_dropped_goes_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     runners: list[weakref.ref[MemoryRunner]] = []
     unraisable: list[object] = []
@@ -33,7 +32,6 @@ async def test_a_store_in_memory_that_is_dropped_goes_without_a_warning(monkeypa
     assert unraisable == []
 
 
-@pytest.mark.anyio
 async def test_a_store_in_memory_has_no_file_to_back_up(tmp_path: Path) -> None:
     backend = open_memory(counted_sources())
     with pytest.raises(InvalidArgument, match="there is nothing to back up"):
@@ -41,7 +39,6 @@ async def test_a_store_in_memory_has_no_file_to_back_up(tmp_path: Path) -> None:
     await backend.close()
 
 
-@pytest.mark.anyio
 async def test_a_store_in_memory_has_the_tables_and_pages_of_a_file(tmp_path: Path) -> None:
     runner = MemoryRunner()
     file = open_file(tmp_path / "store.db", "normal", 1.0)

@@ -182,7 +182,6 @@ async def open_in(folder: Path) -> tuple[Backend, Path]:
     return await open_sqlite(path, sources=counted_sources(), durability="normal"), path
 
 
-@pytest.mark.anyio
 async def test_messages_of_every_size_come_back_from_every_read(tmp_path: Path) -> None:
     backend, path = await open_in(tmp_path)
     news = [user(text) for text in TIERS.values()]
@@ -210,7 +209,6 @@ def spilled(seed: int = 0) -> NewEntry:
     return user(noise(40_000, seed))
 
 
-@pytest.mark.anyio
 async def test_the_same_large_message_is_held_once_per_tree(tmp_path: Path) -> None:
     backend, path = await open_in(tmp_path)
     session = await new_session(backend, spilled(), spilled(), spilled(1))
@@ -223,7 +221,6 @@ async def test_the_same_large_message_is_held_once_per_tree(tmp_path: Path) -> N
     await backend.close()
 
 
-@pytest.mark.anyio
 async def test_a_blob_stays_as_long_as_an_entry_needs_it(tmp_path: Path) -> None:
     backend, path = await open_in(tmp_path)
     session = await new_session(backend, spilled(1), user("fork here"))
@@ -241,7 +238,6 @@ async def test_a_blob_stays_as_long_as_an_entry_needs_it(tmp_path: Path) -> None
     await backend.close()
 
 
-@pytest.mark.anyio
 async def test_reading_a_damaged_blob_says_so_and_other_sessions_are_not_affected(tmp_path: Path) -> None:
     backend, path = await open_in(tmp_path)
     session = await new_session(backend, spilled())

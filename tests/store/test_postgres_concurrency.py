@@ -23,8 +23,6 @@ from tests.store.spending import BEYOND, LATER, check_expiry, check_spent, jobs,
 from tests.store.sqlite_batches import opened
 from tests.whole_stores import copied
 
-pytestmark = pytest.mark.anyio
-
 PROCESSES = 8
 
 

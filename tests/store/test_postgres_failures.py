@@ -37,8 +37,6 @@ from tests.store.postgres_worker import SOURCES
 from tests.store.postgres_workers import Worker, workers
 from tests.store.sqlite_batches import opened_on_engine
 
-pytestmark = pytest.mark.anyio
-
 GUARD_SECONDS = 60
 opened = partial(opened_on_engine, sources=SOURCES)
 """Turns a test that hangs into one that fails; nothing is measured with it."""

@@ -140,7 +140,6 @@ class Partitioned:
         await partitioned_engines.end_test()
 
 
-@pytest.mark.anyio
 class TestPartitionedContract(
     Partitioned, NewStore, AppendContract, AttachmentContract, DeletionContract, ForkContract, UndoContract
 ):
@@ -162,7 +161,6 @@ async def partitions_of_trees(connection: Connection, table: str) -> dict[int, l
     return dict(await connection.fetch(f"SELECT tree_id, array_agg(DISTINCT {number}) FROM {table} GROUP BY 1"))
 
 
-@pytest.mark.anyio
 async def test_partitioned_tables_have_the_columns_keys_and_indexes_that_the_engine_made(
     new_database: NewDatabase,
 ) -> None:
@@ -182,7 +180,6 @@ async def test_partitioned_tables_have_the_columns_keys_and_indexes_that_the_eng
     assert [tuple(row) for row in partitions] == [(name, PARTITIONS) for name in PARTITIONED]
 
 
-@pytest.mark.anyio
 async def test_all_history_of_a_tree_lies_in_one_partition_of_each_table(partitioned_url: str) -> None:
     trees = 24
     incompressible = Random(7).randbytes(20_000).hex()
@@ -202,7 +199,6 @@ async def test_all_history_of_a_tree_lies_in_one_partition_of_each_table(partiti
     assert len({partition for (partition,) in of_entries.values()}) > 1
 
 
-@pytest.mark.anyio
 async def test_the_script_refuses_a_store_that_holds_something_and_one_it_has_partitioned(
     new_database: NewDatabase, partitioned_url: str
 ) -> None:
@@ -221,7 +217,6 @@ async def test_the_script_refuses_a_store_that_holds_something_and_one_it_has_pa
         assert (await backend.verify()).problems == []
 
 
-@pytest.mark.anyio
 async def test_the_query_for_bytes_per_row_tells_them_of_each_table_that_holds_some(new_database: NewDatabase) -> None:
     url = new_database()
     async with opened_on_engine(url) as backend:

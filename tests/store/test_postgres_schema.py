@@ -16,8 +16,6 @@ from tests.samples import add, assistant, compaction, new_session, path_of, talk
 from tests.store.sqlite_batches import opened_on_engine
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 NOISE = "".join(Random(3).choices("abcdefghijklmnopqrstuvwxyz0123456789-", k=60_000))
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from flue_py.core.sessions import NewSession
 from flue_py.db.engine import open_engine
 from tests.postgres import NewDatabase, connected
 from tests.samples import add, assistant, new_session, path_ids, talk, user
 from tests.sources import counted_sources
 from tests.store.test_verify import NOISE
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_each_kind_of_damage_is_found_and_named(new_database: NewDatabase) -> None:

@@ -24,8 +24,6 @@ from tests.store.scripts import AS_NOBODY, folder_for_all, run_script
 from tests.store.sqlite_batches import GUARD_SECONDS, opened
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 READING = [
     ["sessions", "--json"],
     ["show", "k", "--json"],

@@ -679,7 +679,6 @@ async def problems_of_new(path: Path) -> None:
     await backend.close()
 
 
-@pytest.mark.anyio
 async def test_the_library_rescues_too_in_both_ways(small: Small, tmp_path: Path) -> None:
     corrupt_payload(small.path, small.ids[9])
     report = await flue_py.salvage(small.path, tmp_path / "one.db")
@@ -697,7 +696,6 @@ async def with_payloads(path: Path) -> list[str]:
         return [(await session.append_message({"role": "user", "content": text})).entry_id for text in texts]
 
 
-@pytest.mark.anyio
 async def test_a_payload_larger_than_the_limits_is_a_loss_and_is_not_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -725,7 +723,6 @@ async def test_a_payload_larger_than_the_limits_is_a_loss_and_is_not_unpacked(
         await flue_py.salvage(path, tmp_path / "none.db", limits=10)  # type: ignore[arg-type]
 
 
-@pytest.mark.anyio
 async def test_what_was_stored_under_larger_limits_is_read_under_smaller_ones(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     entries = await with_payloads(path)

@@ -27,8 +27,6 @@ from tests.sources import counted_sources
 from tests.store.test_verify import Made, damage, make, open_store
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 BAD: dict[str, object] = {
     "NUL": "a\0b",
     "only NUL": "\0" * 16,

@@ -25,8 +25,6 @@ from tests.sources import START_US
 from tests.store.sqlite_batches import opened
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 NOISE = "".join(Random(3).choices("abcdefghijklmnopqrstuvwxyz0123456789-", k=60_000))
 
 

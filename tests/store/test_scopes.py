@@ -19,8 +19,6 @@ from flue_py.core.sessions import Appended
 from flue_py.db.ops import append as appending
 from flue_py.db.ops import delete as batches
 
-pytestmark = pytest.mark.anyio
-
 GUARD_SECONDS = 30
 
 on_asyncio = pytest.mark.parametrize("anyio_backend", ["asyncio"])

@@ -30,8 +30,6 @@ from tests.samples import new_session, path_of, talk
 from tests.store.sqlite_batches import opened
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)

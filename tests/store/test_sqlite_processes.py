@@ -20,8 +20,6 @@ from tests.samples import add, path_ids, path_of, session_info, user
 from tests.store.sqlite_batches import opened
 from tests.store.sqlite_workers import Nursery, nursery
 
-pytestmark = pytest.mark.anyio
-
 PROCESSES = 8
 BUSY_SECONDS = 30.0
 """How long a store waits for other processes unless it is told otherwise."""

@@ -9,9 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from types import GenericAlias
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.exc import DBAPIError
 
@@ -36,6 +35,9 @@ from tests.samples import add, assistant, compaction, new_session, talk, user
 from tests.sources import counted_sources
 from tests.tables import inputs
 from tests.whole_stores import make_everything, told, whole_trees
+
+if TYPE_CHECKING:
+    import pytest
 
 AnyStatement = Statement[Any]
 ORDERS: tuple[SessionOrder, ...] = get_args(SessionOrder)
@@ -102,7 +104,6 @@ def _some(kind: str) -> object:
     return {"text": "[]", "bytea": b"", "bigint": 0}[kind]
 
 
-@pytest.mark.anyio
 async def test_sqlalchemy_makes_of_every_statement_what_the_driver_makes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,7 +167,6 @@ def outcome(call: Callable[..., object], *arguments: object, **parameters: objec
         return repr(error)
 
 
-@pytest.mark.anyio
 async def test_postgres_returns_the_columns_that_statements_declare(new_database: NewDatabase) -> None:
     url = new_database()
     backend = await open_engine(url, sources=counted_sources())
@@ -233,7 +233,6 @@ async def steps(read: Read, calls: int) -> int:
     return runner.hundreds
 
 
-@pytest.mark.anyio
 @inputs("name", READS)
 async def test_what_is_summed_up_of_calls_costs_as_many_steps_as_there_are_calls(name: str) -> None:
     few, many = await steps(READS[name], FEW), await steps(READS[name], MANY)
@@ -290,7 +289,6 @@ async def steps_of_part(read: Read, messages: int, *, compacted: bool) -> int:
     return runner.hundreds
 
 
-@pytest.mark.anyio
 @inputs("compacted", [False, True], ids=["whole", "compacted"])
 @inputs("name", PARTS)
 async def test_a_part_costs_the_same_however_much_comes_before_it(name: str, compacted: bool) -> None:
@@ -309,7 +307,6 @@ PAGES: dict[str, Read] = {
 }
 
 
-@pytest.mark.anyio
 @inputs("name", PAGES)
 async def test_a_page_of_entries_costs_a_few_halvings_more_of_a_long_session(name: str) -> None:
     few, many = [await steps_of_part(PAGES[name], count, compacted=True) for count in (40, 2000)]
@@ -324,7 +321,6 @@ CALLS: dict[str, Read] = {
 }
 
 
-@pytest.mark.anyio
 @inputs("name", CALLS)
 async def test_a_call_that_brings_its_id_costs_the_same_however_many_entries_there_are(name: str) -> None:
     few, many = [await steps_of_part(CALLS[name], count, compacted=False) for count in (40, 2000)]
@@ -343,7 +339,6 @@ another. Over several it comes to the same.
 """
 
 
-@pytest.mark.anyio
 async def test_what_an_append_writes_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     async with flue_py.open(path) as store:
@@ -358,7 +353,6 @@ async def test_what_an_append_writes_is_bounded(tmp_path: Path) -> None:
     assert assistant <= 8
 
 
-@pytest.mark.anyio
 async def test_sessions_that_append_at_once_share_pages(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     async with flue_py.open(path) as store:

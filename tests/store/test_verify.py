@@ -27,8 +27,6 @@ from tests.samples import add, assistant, compaction, new_session, path_ids, pla
 from tests.sources import counted_sources
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 NOISE = "".join(Random(5).choices("abcdefghijklmnopqrstuvwxyz0123456789-", k=60_000))
 NEEDLE = "a needle in the file"
 

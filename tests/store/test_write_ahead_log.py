@@ -53,7 +53,6 @@ def opened_engine(path: Path) -> AbstractAsyncContextManager[Backend]:
     return opened_on_engine(f"sqlite+aiosqlite:///{path}", durability="normal")
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("opening", [opened, opened_engine])
 async def test_a_log_that_grew_beside_a_long_read_is_cut_when_the_read_has_ended(
     path: Path, opening: Callable[[Path], Any]
@@ -111,7 +110,6 @@ class Reading:
         self._is_over = True
 
 
-@pytest.mark.anyio
 async def test_the_log_stays_bounded_while_there_is_always_somebody_reading(path: Path) -> None:
     async with opened(path) as backend:
         session = await new_session(backend, *BATCH)

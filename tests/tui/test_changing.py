@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.adapters.needed import needs
 
 needs("tui", "textual", "detect_secrets")
@@ -15,7 +13,6 @@ from flue_py.tui.app import SessionsScreen  # noqa: E402
 from tests.tui.driving import Driver, browsing  # noqa: E402
 from tests.tui.story import KEY, answer, user  # noqa: E402
 
-pytestmark = pytest.mark.anyio
 NAME = "Why is the build"
 
 

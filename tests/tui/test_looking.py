@@ -19,7 +19,6 @@ from flue_py.tui.model import FIRST_PAGE, OpenedSession  # noqa: E402
 from tests.tui.driving import browsing  # noqa: E402
 from tests.tui.story import KEY, answer, user  # noqa: E402
 
-pytestmark = pytest.mark.anyio
 NAME = "Why is the build"
 
 WRITER = """

@@ -16,8 +16,6 @@ needs("tui", "textual", "detect_secrets")
 from tests.tui import pictures  # noqa: E402
 from tests.tui.driving import browsing  # noqa: E402
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.mark.parametrize("name", pictures.SCENES)
 async def test_a_screen_looks_as_it_did(name: str, story: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -102,7 +101,6 @@ FORMS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.mark.anyio
 @inputs("target", FORMS)
 async def test_an_answer_as_the_provider_gave_it_is_sent_again_as_it_was_or_without_its_reasoning(target: str) -> None:
     form = FORMS[target]

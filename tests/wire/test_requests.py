@@ -411,7 +411,6 @@ def test_a_result_that_says_the_same_again_is_sent_once_as_it_was(target: str) -
     assert ('"error":' in json.dumps(failed.messages)) is (target == "gemini")
 
 
-@pytest.mark.anyio
 @targets
 async def test_every_result_that_a_session_has_of_a_call_is_sent(target: str) -> None:
     async with flue_py.open(":memory:", prices=False) as store:

@@ -25,8 +25,6 @@ from pydantic_ai import messages as pai
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
 
-pytestmark = pytest.mark.anyio
-
 KINDS = ("text", "thinking", "toolCall", "image", "file")
 
 

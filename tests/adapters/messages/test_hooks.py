@@ -96,7 +96,6 @@ def test_pydantic_ai_for_another_agent() -> None:
     assert sent[3] is given[4]
 
 
-@pytest.mark.anyio
 async def test_an_agent_of_pydantic_ai_calls_it_before_each_request() -> None:
     from pydantic_ai.capabilities import ProcessHistory
 
@@ -170,7 +169,6 @@ def test_langchain_takes_the_blocks_of_a_shorter_answer_for_standard_ones() -> N
     assert answer.response_metadata == {"model_provider": "anthropic", "output_version": "v1"}
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("keeps", [True, False])
 async def test_pydantic_ai_sends_no_reasoning_that_a_step_has_since_made_stale(keeps: bool) -> None:
     from pydantic_ai.capabilities import ProcessHistory

@@ -29,8 +29,6 @@ from tests.formats.test_list_round_trips import (
 )
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 To = Callable[[Any], ProviderList]
 From = Callable[..., OurMessages]
 FORMS: dict[str, tuple[To, From]] = {

@@ -68,7 +68,6 @@ def without_none(value: Any) -> Any:
     return [without_none(each) for each in value] if isinstance(value, list) else value
 
 
-@pytest.mark.anyio
 async def test_they_tell_what_advanced_sessions_tell(tmp_path: Path) -> None:
     theirs = AdvancedSQLiteSession(session_id="one", db_path=tmp_path / "theirs.db", create_tables=True)
     ours = FlueSession("one", tmp_path / "ours.db")
@@ -152,7 +151,6 @@ async def explored(session: Any) -> list[Any]:
     return told
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 async def test_turns_are_told_and_branches_deleted_as_there(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
@@ -167,14 +165,12 @@ async def test_turns_are_told_and_branches_deleted_as_there(
         assert store.verify().problems == []
 
 
-@pytest.mark.anyio
 async def test_all_public_methods_are_there() -> None:
     session = FlueSession("one")
     assert {name for name in dir(AdvancedSQLiteSession) if not name.startswith("_")} <= set(dir(session))
     session.close()
 
 
-@pytest.mark.anyio
 async def test_who_uses_a_deleted_branch_is_told_and_writes_nowhere_else(tmp_path: Path) -> None:
     one, other = (FlueSession("one", tmp_path / "a.db") for _ in range(2))
     await one.add_items(ASKED)
@@ -190,7 +186,6 @@ async def test_who_uses_a_deleted_branch_is_told_and_writes_nowhere_else(tmp_pat
     other.close()
 
 
-@pytest.mark.anyio
 async def test_clearing_empties_all_branches_and_undo_brings_each_back() -> None:
     async with flue_py.open(":memory:") as store:
         session = FlueSession.from_store("one", store)
@@ -210,7 +205,6 @@ async def test_clearing_empties_all_branches_and_undo_brings_each_back() -> None
         assert (await store.verify()).problems == []
 
 
-@pytest.mark.anyio
 async def test_branches_are_found_again_and_their_names_are_taken(tmp_path: Path) -> None:
     session = FlueSession("one", tmp_path / "a.db")
     agent = scripted(("one", 1, 1), ("two", 1, 1))
@@ -248,7 +242,6 @@ async def test_branches_are_found_again_and_their_names_are_taken(tmp_path: Path
     again.close()
 
 
-@pytest.mark.anyio
 async def test_nothing_is_told_of_a_session_that_is_not_there() -> None:
     session = FlueSession("one")
     assert await session.list_branches() == []
@@ -260,7 +253,6 @@ async def test_nothing_is_told_of_a_session_that_is_not_there() -> None:
     session.close()
 
 
-@pytest.mark.anyio
 async def test_usage_is_booked_once_however_often_it_is_said() -> None:
     async with flue_py.open(":memory:") as store:
         session = FlueSession.from_store("one", store)

@@ -31,7 +31,6 @@ ITEMS: list[Any] = [
 ]
 
 
-@pytest.mark.anyio
 async def test_plain_sessions_come_item_for_item(tmp_path: Path) -> None:
     old, new = tmp_path / "old.db", tmp_path / "new.db"
     for name, items in (("one", ITEMS), ("two", ITEMS[:1]), ("x" * 3_000, ITEMS[1:])):
@@ -59,7 +58,6 @@ async def test_plain_sessions_come_item_for_item(tmp_path: Path) -> None:
         assert store.open_session("one").get_active_path()[0].created_at.isoformat() == "2025-01-02T03:04:05+00:00"
 
 
-@pytest.mark.anyio
 async def test_branches_and_usage_come_along(tmp_path: Path) -> None:
     old, new = tmp_path / "old.db", tmp_path / "new.db"
     theirs = AdvancedSQLiteSession(session_id="one", db_path=old, create_tables=True)
@@ -99,7 +97,6 @@ async def test_branches_and_usage_come_along(tmp_path: Path) -> None:
         assert len(store.list_sessions().sessions) == 3
 
 
-@pytest.mark.anyio
 async def test_other_files_are_refused_and_left_alone(tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     with flue_py.sync.open(other) as store:

@@ -39,7 +39,6 @@ def deploy(what: str) -> str:
     return f"{what} is live"
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("elsewhere", [False, True])
 async def test_an_approved_run_is_paid_for_once(elsewhere: bool, tmp_path: Path) -> None:
     called = {"output": [function_call("deploy", {"what": "it"}, call_id="c1")], "usage": used(10, 1)}
@@ -65,7 +64,6 @@ async def test_an_approved_run_is_paid_for_once(elsewhere: bool, tmp_path: Path)
     session.close()
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("with_session", [False, True])
 async def test_an_agent_that_is_a_tool_is_paid_for_once(with_session: bool) -> None:
     async with flue_py.open(":memory:") as store:
@@ -108,7 +106,6 @@ def compacting(below: FlueSession) -> OpenAIResponsesCompactionSession:
     )
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("wrapped", [Passing, compacting])
 async def test_what_a_session_above_does_not_pass_on_is_paid_for_once(wrapped: Any, tmp_path: Path) -> None:
     below = FlueSession("s", tmp_path / "s.db")
@@ -132,7 +129,6 @@ async def test_what_a_session_above_does_not_pass_on_is_paid_for_once(wrapped: A
     assert (total.calls, total.total_tokens, total.unknown_calls) == (3, 63, 0)
 
 
-@pytest.mark.anyio
 async def test_a_session_in_which_no_user_spoke_has_no_turns() -> None:
     greeting = FlueSession("greeting")
     await greeting.add_items([{"role": "assistant", "content": "Hello, what can I do for you?"}])
@@ -146,7 +142,6 @@ async def test_a_session_in_which_no_user_spoke_has_no_turns() -> None:
     greeting.close()
 
 
-@pytest.mark.anyio
 async def test_a_run_compacts_with_a_model_of_the_sdk(tmp_path: Path) -> None:
     summarizer = ScriptedModel([{"output": [assistant_message("All was said.")], "usage": used(300, 7)}])
     settings = CompactionSettings(reserve_tokens=50, keep_recent_tokens=10)
@@ -177,7 +172,6 @@ async def summarized(request: SummaryRequest) -> SummaryReply:
     return SummaryReply(f"({request.kind})", {"input_tokens": 5, "output_tokens": 1})
 
 
-@pytest.mark.anyio
 async def test_compaction_is_asked_for_by_hand() -> None:
     session = FlueSession("one")
     said: Sequence[Any] = [{"role": "user", "content": f"{n}"} for n in range(6)]
@@ -196,7 +190,6 @@ async def test_compaction_is_asked_for_by_hand() -> None:
     session.close()
 
 
-@pytest.mark.anyio
 async def test_what_moves_on_meanwhile_is_left_alone_and_the_summary_is_paid(tmp_path: Path) -> None:
     session, other = (FlueSession("one", tmp_path / "a.db") for _ in range(2))
     said: list[Any] = [{"role": "user", "content": f"{n}"} for n in range(6)]

@@ -114,7 +114,6 @@ def new_session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Call
         session.close()
 
 
-@pytest.mark.anyio
 async def test_every_kind_of_item_comes_back_value_for_value(new_session: Callable[..., FlueSession]) -> None:
     session = new_session()
     await session.add_items(ITEMS)
@@ -131,7 +130,6 @@ def sorted_keys(value: Any) -> Any:
     return [sorted_keys(each) for each in value] if isinstance(value, list) else value
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("limit", [None, -1, 0, 1, 2, 3, 7, 8, 9, 10, 11, 30, 31, 32, 2_147_483_647])
 async def test_a_limit_is_the_end_that_the_sdk_would_return(limit: int | None) -> None:
     theirs, ours = SQLiteSession("one"), FlueSession("one")
@@ -146,7 +144,6 @@ async def test_a_limit_is_the_end_that_the_sdk_would_return(limit: int | None) -
     ours.close()
 
 
-@pytest.mark.anyio
 async def test_a_limit_divides_calls_from_results_that_are_far_away() -> None:
     calls: list[Any] = [
         {"type": "function_call", "call_id": f"c{n}", "name": "f", "arguments": "{}"} for n in range(20)
@@ -159,7 +156,6 @@ async def test_a_limit_divides_calls_from_results_that_are_far_away() -> None:
     session.close()
 
 
-@pytest.mark.anyio
 async def test_nothing_is_deleted_and_undo_brings_it_back(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     session = FlueSession("one", path)
@@ -177,7 +173,6 @@ async def test_nothing_is_deleted_and_undo_brings_it_back(tmp_path: Path) -> Non
     session.close()
 
 
-@pytest.mark.anyio
 async def test_nothing_is_made_by_reading(tmp_path: Path) -> None:
     session = FlueSession("one", tmp_path / "a.db")
     assert await session.get_items() == []
@@ -189,7 +184,6 @@ async def test_nothing_is_made_by_reading(tmp_path: Path) -> None:
     session.close()
 
 
-@pytest.mark.anyio
 async def test_what_json_cannot_hold_is_refused_with_nothing_written(new_session: Callable[..., FlueSession]) -> None:
     session = new_session()
     bad: Any = {"role": "user", "content": object()}
@@ -198,7 +192,6 @@ async def test_what_json_cannot_hold_is_refused_with_nothing_written(new_session
     assert await session.get_items() == []
 
 
-@pytest.mark.anyio
 async def test_a_deleted_session_begins_anew(tmp_path: Path) -> None:
     session = FlueSession("one", tmp_path / "a.db")
     await session.add_items(ITEMS[:2])
@@ -212,7 +205,6 @@ async def test_a_deleted_session_begins_anew(tmp_path: Path) -> None:
     session.close()
 
 
-@pytest.mark.anyio
 async def test_a_refusal_and_a_picture_are_messages_of_the_tree() -> None:
     refusal: Any = {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
     picture: Any = {"role": "user", "content": [{"type": "input_image", "file_id": "file-1", "detail": "low"}]}
@@ -225,7 +217,6 @@ async def test_a_refusal_and_a_picture_are_messages_of_the_tree() -> None:
         assert ((await store.usage(below)).total.calls, len(await below.turns())) == (1, 1)
 
 
-@pytest.mark.anyio
 async def test_what_no_message_can_be_is_paid_beside_it() -> None:
     refused: Any = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": ["?"]}]}
     async with flue_py.open(":memory:") as store:
@@ -235,7 +226,6 @@ async def test_what_no_message_can_be_is_paid_beside_it() -> None:
         assert (await store.usage()).total.total_tokens == 12
 
 
-@pytest.mark.anyio
 async def test_a_file_of_the_sdk_is_left_alone_and_the_way_over_is_named(tmp_path: Path) -> None:
     theirs = SQLiteSession("one", tmp_path / "a.db")
     await theirs.add_items(ITEMS[:2])
@@ -248,7 +238,6 @@ async def test_a_file_of_the_sdk_is_left_alone_and_the_way_over_is_named(tmp_pat
     ours.close()
 
 
-@pytest.mark.anyio
 async def test_a_limit_that_is_no_number_of_items_is_named() -> None:
     session = FlueSession("one")
     for bad in ("3", 1.5):
@@ -258,7 +247,6 @@ async def test_a_limit_that_is_no_number_of_items_is_named() -> None:
     session.close()
 
 
-@pytest.mark.anyio
 async def test_a_closed_session_says_so() -> None:
     session = FlueSession("one")
     session.close()
@@ -268,7 +256,6 @@ async def test_a_closed_session_says_so() -> None:
             await call
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("session_id", ["", "a b", "x" * 3_000, "sha256:" + "0" * 64, "line\nbreak"])
 async def test_any_id_will_do(session_id: str, tmp_path: Path) -> None:
     one, other = (FlueSession(session_id, tmp_path / "a.db") for _ in range(2))
@@ -301,7 +288,6 @@ def test_writers_in_many_threads_lose_nothing(tmp_path: Path) -> None:
     session.close()
 
 
-@pytest.mark.anyio
 async def test_a_session_that_was_begun_by_hand_is_continued() -> None:
     async with flue_py.open(":memory:") as store:
         by_hand = await store.create_session(key="one")
@@ -408,7 +394,6 @@ except ImportError as error:
     assert "flue-py[openai-agents]" in run.stdout
 
 
-@pytest.mark.anyio
 async def test_who_is_cancelled_while_writing_pays_once(tmp_path: Path) -> None:
     session = FlueSession("one", tmp_path / "a.db")
     wrapper = RunContextWrapper(None, usage=used(5, 1))

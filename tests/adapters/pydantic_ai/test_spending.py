@@ -304,7 +304,6 @@ def large(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     return ModelResponse(parts=[TextPart("advice")], usage=RequestUsage(input_tokens=5000, output_tokens=50))
 
 
-@pytest.mark.anyio
 async def test_what_a_run_paid_beside_its_responses_is_in_the_ledger_once(tmp_path: Path) -> None:
     adviser = Agent(FunctionModel(large, model_name="large"))
     agent = Agent(FunctionModel(small, model_name="small"))

@@ -15,8 +15,6 @@ from flue_py.context.blocks import BlockText, Gitignore, RuntimeEnvironment
 from flue_py.errors import InvalidArgument, UnreadableFile
 from tests.context.blocks.blocks import Clock
 
-pytestmark = pytest.mark.anyio
-
 
 async def said(block: Gitignore | RuntimeEnvironment) -> BlockText:
     text = await block.read()

@@ -14,8 +14,6 @@ from flue_py.core.sessions import DocumentName, NewDocument
 from flue_py.errors import InvalidArgument
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 
 def file(name: str, body: str = "secret text", **more: str) -> NewDocument:
     return NewDocument("file", name, body, **{"type": "text/plain", **more})

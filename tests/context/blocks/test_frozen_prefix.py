@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
 import flue_py
 from flue_py import JsonObject, Session, Store
 from flue_py.context.blocks import Block, FileIndex, Gitignore, LocalMemory, RuntimeEnvironment
@@ -16,8 +14,6 @@ from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
 from tests.context.blocks.blocks import Clock
 from tests.sessions.talk import assistant, user
 from tests.tables import inputs
-
-pytestmark = pytest.mark.anyio
 
 MOST_TURNS = 8
 TOOLS: tuple[JsonObject, ...] = tuple(

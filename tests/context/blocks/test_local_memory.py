@@ -17,8 +17,6 @@ from tests.postgres import NewDatabase
 from tests.sessions.talk import assistant
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 HEADER = "MEMORY — facts recalled from prior sessions:"
 
 

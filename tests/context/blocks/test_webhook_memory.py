@@ -19,8 +19,6 @@ from tests.context.blocks.webhooks import free_port, remembering, saying
 from tests.sessions.talk import assistant, user
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
-
 TOKEN = "tok-1234567890abcdef"
 OK = b"HTTP/1.1 200 OK\r\n"
 

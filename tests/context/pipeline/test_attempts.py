@@ -16,7 +16,6 @@ from flue_py.providers import LIMITS
 from tests.context.pipeline.piped import answer, call, result, user
 from tests.tables import inputs
 
-pytestmark = pytest.mark.anyio
 SAID: list[JsonObject] = [
     user("Go."),
     answer("I read.", call("c1", path="a.py")),
