@@ -260,6 +260,12 @@ class Tables:
         """Return the first row of a table that has a value; an empty one if there is none."""
         return next(self._each(table, column, value), {})
 
+    def data(self, table: str, value: JsonValue) -> bytes:
+        """Return the column ``data`` of the row of a table that has an id, as bytes; none if there is no such row."""
+        query = f"SELECT CAST(data AS BLOB) FROM {table} WHERE rowid = ?"  # noqa: S608 - a word of a format
+        places = self.values(table, "id").get(value, []) if isinstance(value, str) else []
+        return next((row[0] or b"" for place in places for row in self._database.execute(query, (place,))), b"")
+
     def _each(self, table: str, column: str, value: JsonValue) -> Iterator[JsonObject]:
         query = f"SELECT * FROM {table} WHERE rowid = ?"  # noqa: S608
         for place in self.values(table, column).get(value, ()) if isinstance(value, (str, int)) else ():

@@ -70,7 +70,6 @@ OTHERS = (
     Program(
         "Cursor",
         (
-            "~/.cursor/chats/*/*/store.db",
             "~/.cursor/projects/*/agent-transcripts/**/*.jsonl",
             *_in(("~/.config", *_DATA), "Cursor/User/globalStorage/state.vscdb"),
         ),
@@ -384,6 +383,15 @@ _PROGRAMS = (
         ("~/.vibe/logs/session/unified",),
         beside="meta_beside",
         gather="gather_mistral_vibe",
+    ),
+    _ours(
+        "cursor-cli",
+        "cursor_cli",
+        None,
+        ("store.db",),
+        ("~/.cursor/chats", "~/.cursor/acp-sessions", "~/.config/cursor/chats"),
+        gather="gather_cursor_cli",
+        beside="beside_cursor_cli",
     ),
     _ours("droid", "droid", places=("~/.factory/sessions",), before="read_settings", beside="settings_beside"),
     _ours("flue", "flue", "tree", _JSON),
