@@ -220,13 +220,6 @@ async def name_of(store: Store, session_id: str) -> str:
     return "" if session is None else await session.reports.name()
 
 
-async def models_of(store: Store, listed: Sequence[SessionInfo]) -> dict[str, str]:
-    """Return, by session, the model that most of its calls were made to. O(their calls)."""
-    report = await store.usage(listed, group_by=("session", "model"))
-    calls = sorted((row.calls, str(row.group["session"]), str(row.group["model"])) for row in report.rows)
-    return {session: model for _, session, model in calls if model}
-
-
 async def marks_of(session: Session) -> dict[str, str]:
     """Return the marks of a session's entries as a tree shows them: the label, and whether pinned or excluded."""
     marks = {entry_id: [text] for entry_id, text in (await session.marks.labels()).items()}

@@ -45,7 +45,8 @@ from flue_py.render.lines import (
     without_program_rows,
 )
 from flue_py.search import DEFAULT_PARTS, PARTS, How, Part
-from flue_py.sessions.handle import forks_seen, listed_sessions, sources_of
+from flue_py.sessions.handle import forks_seen, listed_sessions, names_of
+from flue_py.sessions.money import listed_rows
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -473,9 +474,7 @@ async def search(
         limit=limit,
         progress=lambda done, total: tell(done, total, _step(done, total)),
     )
-    infos = [group.session for group in answer.sessions]
-    sources = await sources_of(store.backend, infos)
-    names = {info.id: views.name_among(info, sources) for info in infos}
+    names = await names_of(store.backend, [group.session for group in answer.sessions])
     return Answer(lambda: _search_lines(answer, names), lambda: views.search_row(answer, names))
 
 
@@ -575,18 +574,14 @@ async def sessions(
                 infos.append(info)
                 if len(infos) == enough:
                     break
-    sources = await sources_of(store.backend, infos if order == "title" else infos[:limit])
+    rows = await listed_rows(store, infos if order == "title" else infos[:limit])
     if order == "title":
-        infos.sort(key=lambda info: _place_by_name(info, sources), reverse=reverse)
-    listed = infos[:limit]
-    models = await cli.models_of(store, listed)
+        rows.sort(key=lambda row: (row.name.casefold(), row.name), reverse=reverse)
+    listed = rows[:limit]
     has_others = not show_all and (await listing(completed=True, limit=1)).sessions
     return Answer(
-        lambda: views.session_lines(listed, cli.look(), models=models, sources=sources),
-        lambda: [
-            {**views.session_row(info, views.name_among(info, sources)), "model": models.get(info.id)}
-            for info in listed
-        ],
+        lambda: views.session_lines(listed, cli.look()),
+        lambda: [{**views.session_row(row.info, row.name), "model": row.model or None} for row in listed],
         notes=("completed sessions are left out; --all lists them, too",) if has_others else (),
     )
 
@@ -600,12 +595,6 @@ def _pair(text: str) -> tuple[str, Scalar]:
     except ValueError:
         return key, value
     return key, value if isinstance(parsed, (dict, list)) else parsed
-
-
-def _place_by_name(info: SessionInfo, sources: Mapping[str, SessionInfo]) -> tuple[str, str]:
-    """Return the key by which sessions are sorted by the names that are listed, whatever their case."""
-    name = views.name_among(info, sources)
-    return name.casefold(), name
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -778,12 +767,13 @@ async def _session(store: Store, session: Session) -> Answer:
     settings = await session.settings()
     thinking = settings.thinking_level or "off"
     info = await session.refresh()
-    model = (await cli.models_of(store, [info])).get(info.id)
-    name, tasks, parents = await session.reports.name(), await session.tasks.links(), await session.tasks.parents()
+    (listed,) = await listed_rows(store, [info])
+    name, model = listed.name, listed.model or None
+    tasks, parents = await session.tasks.links(), await session.tasks.parents()
 
     def lines() -> list[Line]:
         facts = views.session_facts(info, name)
-        facts.append(("model", one_line(model or "")))
+        facts.append(("model", one_line(listed.model)))
         facts.append(("set to", "/".join(part for part in (settings.provider, settings.model) if part)))
         facts.append(("thinking", thinking))
         facts += [("task of", f"{link.parent_id} as {link.task_id}") for link in parents]
@@ -868,17 +858,16 @@ async def tree(
     plan = plan_tree(drawn, info.leaf_id, fold=not show_all, depth=depth, landmarks=labels, ends=ends)
     costs = entry_costs(entries, await session.money.entry_costs())
     line_costs, branch_costs = views.plan_costs(plan, drawn, costs, whole=as_json)
-    sources = await sources_of(store.backend, [info, *forked]) if as_json else {}
+    names = await names_of(store.backend, forked) if as_json else {}
 
     def tokens() -> dict[str, int] | None:
         return cli.entry_sizes(entries, count=count) if sizes else None
 
     def row() -> JsonObject:
         branches = [(branch, branch_costs.get(branch.tip_id)) for branch in plan.branches]
-        names = [views.name_among(fork, sources) for fork in forked]
         return {
             **views.tree_row(info, name, entries, labels, tokens() or {}, count, branches, costs),
-            "forks": [views.session_row(fork, name) for fork, name in zip(forked, names, strict=True)],
+            "forks": [views.session_row(fork, names[fork.id]) for fork in forked],
             "tasks": [views.task_row(link) for link in links],
         }
 
@@ -1198,7 +1187,7 @@ def _beginning(text: str) -> Steps:
 async def _going_on(store: Store, sessions: int, latest: SessionInfo) -> Steps:
     from importlib.util import find_spec
 
-    name = views.name_among(latest, await sources_of(store.backend, [latest]))
+    name = (await names_of(store.backend, [latest]))[latest.id]
     passed = transcript.age(datetime.now(UTC) - latest.active_at)
     head = f"{counted(sessions, 'session')}; last active {passed} ago: "
     shown = cli.look()

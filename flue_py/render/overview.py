@@ -5,28 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from flue_py.core.json import Frozen, JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.ledger import UsageRow
-from flue_py.core.sessions import SessionInfo
-from flue_py.core.usage import program_of
 from flue_py.render.lines import one_line
 from flue_py.render.report import bill_json, filled_page, spent_json
-from flue_py.render.views import minute, project_name
+from flue_py.render.views import ListedSession, minute
 
 _NAME = 200
 
 
-class ListedSession(Frozen):
-    """A session of the list: its row, the name that people know it by, its model, and the file of its page."""
-
-    info: SessionInfo
-    name: str
-    model: str
-    href: str
-
-
 def overview(
-    sessions: Sequence[ListedSession],
+    pages: Mapping[str, ListedSession],
     sums: Mapping[str, Sequence[UsageRow]],
     total: UsageRow,
     *,
@@ -34,27 +23,28 @@ def overview(
 ) -> str:
     """Return sessions as an HTML file, in their order, and by name of a dimension the sums of what was paid.
 
-    Each row of ``sums`` has that one group. The same arguments give the same text. O(sessions + rows).
+    ``pages`` has the sessions by the files of their pages. Each row of ``sums`` has that one group. The same arguments
+    give the same text. O(sessions + rows).
     """
     data: JsonObject = {
         "made": None if made_at is None else f"{minute(made_at)} UTC",
-        "sessions": [_session_json(session) for session in sessions],
+        "sessions": [_session_json(session, file) for file, session in pages.items()],
         "sums": {name: [_sum_json(row) for row in rows] for name, rows in sums.items()},
         "total": bill_json(total),
     }
     return filled_page("index", ("page", "money", "index"), data, title="Sessions")
 
 
-def _session_json(session: ListedSession) -> JsonValue:
+def _session_json(session: ListedSession, file: str) -> JsonValue:
     info = session.info
     return {
         "id": info.id,
         "name": one_line(session.name, _NAME),
         "first": one_line(info.first_message or "", _NAME),
-        "href": session.href,
+        "href": file,
         "kind": info.kind,
-        "program": program_of(info.metadata) or "",
-        "project": one_line(project_name(info), _NAME),
+        "program": session.program,
+        "project": one_line(session.project, _NAME),
         "model": one_line(session.model, _NAME),
         "messages": info.message_count,
         "active": minute(info.active_at),

@@ -25,7 +25,7 @@ from flue_py.core.context import (
     window_costs,
 )
 from flue_py.core.entries import Entry, from_microseconds, readable
-from flue_py.core.json import JsonObject, JsonValue, decode_object
+from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object
 from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.core.ledger import Budget, HeldAmount, Unit, UsageReport, UsageRow, shown_amount
 from flue_py.core.operations import SessionEvent
@@ -44,7 +44,7 @@ from flue_py.core.sessions import (
     TaskLink,
     VerifyReport,
 )
-from flue_py.core.usage import Usage, UsageWindow, known_cost, picodollars_to_usd
+from flue_py.core.usage import Usage, UsageWindow, known_cost, picodollars_to_usd, program_of
 from flue_py.render.lines import (
     COST_WIDTH,
     NAME_WIDTH,
@@ -221,11 +221,6 @@ def session_name(info: SessionInfo, source: SessionInfo | None) -> str:
         return own or _NAMELESS
     origin = "a deleted session" if source is None else one_line(source.shown_title or _NAMELESS)
     return f"{own} (fork of {origin})" if own else f"fork of {origin}"
-
-
-def name_among(info: SessionInfo, sources: Mapping[str, SessionInfo]) -> str:
-    """Return `session_name` where ``sources`` are those that forks without a name were made of, by id."""
-    return session_name(info, sources.get(info.forked_from_session or ""))
 
 
 def needs_source(info: SessionInfo) -> bool:
@@ -856,42 +851,53 @@ _NARROW, _NAMES = 80, 10
 """At 80 cells a project and a model get 10 each. Of a wider screen, each gets an eighth of the rest."""
 
 
-def session_lines(
-    sessions: Sequence[SessionInfo],
-    look: Look,
-    *,
-    models: Mapping[str, str] | None = None,
-    sources: Mapping[str, SessionInfo] | None = None,
-) -> list[Line]:
+class ListedSession(Frozen):
+    """A session as lists show it: ``name`` is the one that people know it by, ``model`` that of most of its calls.
+
+    Its program, project or model is "" if it has none.
+    """
+
+    info: SessionInfo
+    name: str
+    program: str
+    project: str
+    model: str
+
+
+def listed_session(info: SessionInfo, name: str, model: str) -> ListedSession:
+    """Return a session as lists show it."""
+    return ListedSession(info, name, program_of(info.metadata) or "", project_name(info), model)
+
+
+def session_lines(sessions: Sequence[ListedSession], look: Look) -> list[Line]:
     """Return sessions, one line each: id, day of the last activity (UTC), messages, cost, project, model, title.
 
-    ``models`` has the model of each session by its id, ``sources`` the sessions that were forked, by their ids. The
-    columns of projects and models are left out if no session has one.
+    The columns of projects and models are left out if no session has one.
     """
-    short = shortest_ids([info.id for info in sessions], least=8, most=36)
-    width = _NAMES + max(0, look.width - _NARROW) // 8
+    short = shortest_ids([row.info.id for row in sessions], least=8, most=36)
+    width = name_width(look.width)
     rows: list[list[Span]] = [[(name, "dim") for name in _COLUMNS]]
-    for info in sessions:
-        model = short_model((models or {}).get(info.id, ""))
+    for row in sessions:
+        info = row.info
         rows.append(
             [
                 (short[info.id], "bold"),
                 (f"{info.active_at:%Y-%m-%d}", "dim"),
                 (short_count(info.message_count), ""),
                 (spent(info, cost_text(Cost(info.spent_picodollars))), ""),
-                (look.fit(project_name(info), width), ""),
-                (look.fit(model, width), "dim"),
-                (_listed_name(info, sources or {}), "yellow" if info.kind == "task" else ""),
+                (look.fit(row.project, width), ""),
+                (look.fit(short_model(row.model), width), "dim"),
+                (f"task: {row.name}", "yellow") if info.kind == "task" else (row.name, ""),
             ]
         )
-    columns = [at for at in range(len(_COLUMNS)) if at not in (4, 5) or any(row[at][0] for row in rows[1:])]
-    shown = [[row[at] for at in columns] for row in rows]
+    columns = [at for at in range(len(_COLUMNS)) if at not in (4, 5) or any(cells[at][0] for cells in rows[1:])]
+    shown = [[cells[at] for at in columns] for cells in rows]
     return [clipped(line, look) for line in table(shown, right=_RIGHT)]
 
 
-def _listed_name(info: SessionInfo, sources: Mapping[str, SessionInfo]) -> str:
-    name = name_among(info, sources)
-    return f"task: {name}" if info.kind == "task" else name
+def name_width(width: int) -> int:
+    """Return the cells for a program, a project or a model in lists of this width."""
+    return _NAMES + max(0, width - _NARROW) // 8
 
 
 def project_name(info: SessionInfo) -> str:

@@ -1007,16 +1007,16 @@ async def _with_beginning_of_key(backend: Backend, name: str, scope: str | None)
 # Forks and the sessions they came from: their names, and where they begin.
 
 
-async def sources_of(backend: Backend, listed: Iterable[SessionInfo]) -> dict[str, SessionInfo]:
-    """Return the sessions that forks without a name of their own were made of, by id, and maybe others. O(listed)."""
+async def names_of(backend: Backend, listed: Sequence[SessionInfo]) -> dict[str, str]:
+    """Return the names that people know sessions by, by id. O(listed); the sources of nameless forks are read."""
     there = {info.id: info for info in listed}
-    for info in [*there.values()]:
+    for info in listed:
         source = info.forked_from_session
         if source is not None and source not in there and views.needs_source(info):
             source_info = await backend.get_session(source)
             if source_info is not None:
                 there[source] = source_info
-    return there
+    return {info.id: views.session_name(info, there.get(info.forked_from_session or "")) for info in listed}
 
 
 async def forks_seen(backend: Backend, info: SessionInfo, seen: Collection[str]) -> dict[str | None, list[SessionInfo]]:

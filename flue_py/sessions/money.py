@@ -49,7 +49,7 @@ from flue_py.core.ledger import (
     picodollars_of,
     ttl_us,
 )
-from flue_py.core.sessions import STORED, LeafChoice, Stored, check_imported_call, check_label, check_scope
+from flue_py.core.sessions import STORED, LeafChoice, SessionInfo, Stored, check_imported_call, check_label, check_scope
 from flue_py.core.usage import (
     NAMES_OF_A_CALL,
     Cost,
@@ -99,6 +99,7 @@ from flue_py.sessions.handle import (
     checked_place,
     checked_session,
     checked_text,
+    names_of,
 )
 from flue_py.system import async_once
 
@@ -108,11 +109,13 @@ if TYPE_CHECKING:
     from flue_py.context import tokens
     from flue_py.core import model as model_seam
     from flue_py.core.model import Model, ModelReply, ModelRequest
+    from flue_py.render import views
 else:
     # It brings the models of messages, which opening a session does not need.
     tokens = lazy_module("flue_py.context.tokens")
     zoneinfo = lazy_module("zoneinfo")
     model_seam = lazy_module("flue_py.core.model")
+    views = lazy_module("flue_py.render.views")
 
 
 class BudgetedCall:
@@ -554,6 +557,15 @@ def _of_row(row: CallRow) -> PaidCall:
         at_us=row.at,
         terms=terms_in(row.price_source),
     )
+
+
+async def listed_rows(store: StoreUsage, infos: Sequence[SessionInfo]) -> list[views.ListedSession]:
+    """Return sessions as lists show them, in their order. O(their calls)."""
+    names = await names_of(store._backend, infos)
+    usage = await store.usage(infos, group_by=("session", "model"))
+    calls = sorted((row.calls, str(row.group["session"]), str(row.group["model"] or "")) for row in usage.rows)
+    models = {session: model for _, session, model in calls if model}
+    return [views.listed_session(info, names[info.id], models.get(info.id, "")) for info in infos]
 
 
 class StoreUsage(Scoped):

@@ -34,19 +34,11 @@ from flue_py.errors import (
 from flue_py.formats.kit import Exported, SessionTree
 from flue_py.formats.registry import export_names, known_format
 from flue_py.providers.base import ExportNote
-from flue_py.render.overview import ListedSession, overview
+from flue_py.render.overview import overview
 from flue_py.render.transcript import WrittenUpTo, rewound_note, transcript_body, transcript_head, written_up_to
-from flue_py.render.views import name_among
-from flue_py.sessions.handle import (
-    checked_flag,
-    checked_leaf,
-    checked_path,
-    checked_text,
-    listed_sessions,
-    sources_of,
-    waiting_of,
-)
-from flue_py.sessions.money import price_parts
+from flue_py.render.views import ListedSession
+from flue_py.sessions.handle import checked_flag, checked_leaf, checked_path, checked_text, listed_sessions, waiting_of
+from flue_py.sessions.money import listed_rows, price_parts
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.system import in_full, read_beginning
@@ -211,23 +203,19 @@ async def write_pages(
     if not checked_flag(overwrite, "overwrite") and (target / _INDEX).exists():
         raise InvalidArgument(f"{target / _INDEX} is there already; name another folder, or overwrite it")
     await waiting.call(partial(make_private_folder, target))
-    sources = await sources_of(store.backend, sessions)
-    usage = await store.usage(sessions, group_by=("session", "model"))
-    calls = sorted((row.calls, str(row.group["session"]), str(row.group["model"] or "")) for row in usage.rows)
-    models = {session: model for _, session, model in calls if model}
-    rows: list[ListedSession] = []
-    for number, info in enumerate(sessions):
-        session = await store.get_session(info.id)
+    pages: dict[str, ListedSession] = {}
+    for number, row in enumerate(await listed_rows(store, sessions), 1):
+        session = await store.get_session(row.info.id)
         if session is None:
             continue  # it was deleted meanwhile
         data = (await session.reports.html(sizes=sizes, made_at=made_at)).encode(errors="backslashreplace")
-        name = f"session-{_file_name(info.id)}.html"
+        name = f"session-{_file_name(row.info.id)}.html"
         await waiting.call(partial(write_whole, target / name, data, overwrite=overwrite))
-        rows.append(ListedSession(info, name_among(info, sources), models.get(info.id, ""), name))
+        pages[name] = row
         size += len(data)
         if progress is not None:
-            progress(number + 1, len(sessions))
-    payers = [row.info for row in rows]
+            progress(number, len(sessions))
+    payers = [row.info for row in pages.values()]
     sums: dict[str, Sequence[UsageRow]] = {}
     total = UsageRow()
     for name in _SUMS:
@@ -235,9 +223,9 @@ async def write_pages(
         # The newest period comes first, else the most expensive.
         sums[name] = usage.rows[::-1] if name in ("day", "month") else _dearest_first(usage.rows)
         total = usage.total
-    data = overview(rows, sums, total, made_at=made_at).encode(errors="backslashreplace")
+    data = overview(pages, sums, total, made_at=made_at).encode(errors="backslashreplace")
     await waiting.call(partial(write_whole, target / _INDEX, data, overwrite=overwrite))
-    return PagesReport(target / _INDEX, len(rows), size + len(data))
+    return PagesReport(target / _INDEX, len(pages), size + len(data))
 
 
 def _dearest_first(rows: Sequence[UsageRow]) -> tuple[UsageRow, ...]:

@@ -22,23 +22,12 @@ from flue_py.core.entries import Entry
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.sessions import Change, SessionInfo
 from flue_py.errors import FlueError, SessionNotFound
-from flue_py.render.lines import (
-    UNICODE,
-    Cost,
-    Glyphs,
-    Line,
-    Look,
-    cells,
-    clip,
-    cost_text,
-    counted,
-    one_line,
-    padded,
-    short_count,
-)
-from flue_py.render.views import diff_lines, minute, project_name, searched_text, spent
+from flue_py.render.lines import UNICODE, Glyphs, Line, Look, cells, clip, counted, one_line
+from flue_py.render.views import ListedSession, diff_lines, project_name, searched_text
 from flue_py.runtime.harness import redo_last, undo_last
 from flue_py.search import SearchAnswer
+from flue_py.sessions.handle import names_of
+from flue_py.sessions.money import listed_rows
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.tui import model
@@ -201,7 +190,7 @@ class FindScreen(BrowserScreen[str | None]):
         answer = await self.tried(self.browser.store.search(words, sessions=within, limit=_LIMIT))
         if answer is None:
             return
-        names = await model.named(self.browser.store, [group.session for group in answer.sessions])
+        names = await names_of(self.browser.store.backend, [group.session for group in answer.sessions])
         self._rows = model.search_rows(answer, names)
         self._secrets = await self._secrets_of(answer)
         self._searched = words
@@ -1016,7 +1005,7 @@ class SessionScreen(ChangingScreen):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The first screen: all sessions, grouped by project, filtered by what is typed.
+# The first screen: all sessions, newest first, filtered by what is typed.
 
 _PAGE = 1_000
 _FIRST_PAGE = 100
@@ -1025,6 +1014,10 @@ _FIRST_PAGE = 100
 class SessionsScreen(BrowserScreen[None]):
     """The list of sessions."""
 
+    DEFAULT_CSS = """
+    SessionsScreen #columns { height: 1; color: $text-muted; }
+    SessionsScreen #sessions { scrollbar-gutter: stable; }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "Open", tooltip="open the session"),
         Binding("up", "list('step', -1)", "Up", show=False, tooltip="the session before"),
@@ -1042,22 +1035,20 @@ class SessionsScreen(BrowserScreen[None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._sessions: list[SessionInfo] = []
-        self._names: Mapping[str, str] = {}
-        self._rows: Sequence[model.Listed] = []
+        self._sessions: Sequence[ListedSession] = ()
+        self._rows: Sequence[ListedSession] = ()
+        self._columns: Mapping[str, int] = {}
         self._shows_tasks = False
         self._is_whole = False
 
     def compose(self) -> ComposeResult:
         """Lay out the head, the filter, the list and the keys."""
-        words = Input(placeholder="type to filter: title, folder, scope, id", id="filter", compact=True)
-        return self.laid_out(words, RowList(self._draw, id="sessions"))
+        words = Input(placeholder="type to filter: title, program, folder, model, id", id="filter", compact=True)
+        return self.laid_out(words, Static(id="columns", markup=False), RowList(self._draw, id="sessions"))
 
     def on_mount(self) -> None:
         """Read the sessions."""
-        rows = self.query_one(RowList)
-        rows.pass_over(lambda at, step: model.next_session(self._rows, at, step))
-        rows.can_focus = False
+        self.query_one(RowList).can_focus = False
         self.query_one(Input).focus()
         self.load()
 
@@ -1069,24 +1060,27 @@ class SessionsScreen(BrowserScreen[None]):
     @work(exclusive=True, group="load")
     async def load(self) -> None:
         """Read all sessions, and show the first of them before."""
-        infos: list[SessionInfo] = []
-        names: dict[str, str] = {}
+        rows: list[ListedSession] = []
         cursor = None
         while True:
-            limit = _PAGE if infos or self._is_whole else _FIRST_PAGE
-            page = await self.tried(self.browser.store.list_sessions(limit=limit, cursor=cursor))
+            limit = _PAGE if rows or self._is_whole else _FIRST_PAGE
+            page = await self.tried(self._page(limit, cursor))
             if page is None:
                 return
-            infos += page.sessions
-            names |= await model.named(self.browser.store, page.sessions)
-            cursor = page.next_cursor
+            rows += page[0]
+            cursor = page[1]
             is_whole = cursor is None
             if is_whole or not self._is_whole:
-                self._sessions, self._names = list(infos), dict(names)
+                self._sessions, self._columns = rows[:], model.columns_of(rows)
                 self._show(is_whole=is_whole)
             if is_whole:
                 self._is_whole = True
                 return
+
+    async def _page(self, limit: int, cursor: str | None) -> tuple[Sequence[ListedSession], str | None]:
+        store = self.browser.store
+        page = await store.list_sessions(limit=limit, cursor=cursor)
+        return await listed_rows(store, page.sessions), page.next_cursor
 
     def on_input_changed(self, _: Input.Changed) -> None:
         """Filter by the typed text."""
@@ -1160,40 +1154,34 @@ class SessionsScreen(BrowserScreen[None]):
     def _chosen(self) -> SessionInfo | None:
         rows = self.query_one(RowList)
         row = self._rows[rows.at] if rows.at < len(self._rows) else None
-        return row if isinstance(row, SessionInfo) else None
+        return None if row is None else row.info
 
     def _show(self, *, is_whole: bool, from_top: bool = False) -> None:
-        position = self._chosen()
+        chosen = None if from_top else self._chosen()
         words = self.query_one(Input).value
-        listed = [info for info in self._sessions if self._shows_tasks or info.kind != "task"]
-        self._rows = model.grouped(listed, words, lambda info: self.browser.masked(self._names.get(info.id, "")))
-        chosen_id = None if position is None or from_top else position.id
-        ids = [row.id if isinstance(row, SessionInfo) else "" for row in self._rows]
-        self.query_one(RowList).show(len(self._rows), ids.index(chosen_id) if chosen_id in ids else 0)
-        hidden = sum(info.kind == "task" for info in self._sessions) if not self._shows_tasks else 0
-        shown = sum(isinstance(row, SessionInfo) for row in self._rows)
-        text = f"flue-py · {counted(shown, 'session')}"
+        listed = [row for row in self._sessions if self._shows_tasks or row.info.kind != "task"]
+        self._rows = model.fitting(listed, words, self.browser.masked)
+        ids = [] if chosen is None else [row.info.id for row in self._rows]
+        self.query_one(RowList).show(len(self._rows), ids.index(chosen.id) if chosen and chosen.id in ids else 0)
+        self._head_columns()
+        hidden = len(self._sessions) - len(listed)
+        text = f"flue-py · {counted(len(self._rows), 'session')}"
         if words:
             text += f" of {len(listed):,}"
         if hidden:
             text += f" · {counted(hidden, 'task')} hidden"
         self.head(text + ("" if is_whole else " · reading") + f" · {self.browser.place}")
 
+    def on_resize(self) -> None:
+        """Put the names of the columns where the columns are."""
+        self._head_columns()
+
+    def _head_columns(self) -> None:
+        heading = model.list_heading(self._columns, self.size.width - len(MARK) - 1, self.browser.glyphs)
+        self.query_one("#columns", Static).update(Text(" " * len(MARK) + heading, no_wrap=True))
+
     def _draw(self, at: int, width: int) -> Line:
-        row = self._rows[at]
-        if isinstance(row, model.Project):
-            return (
-                (clip(self.browser.masked(row.folder), width - 8, self.browser.glyphs.cut), "bold cyan"),
-                (f" ({row.sessions:,})", "dim"),
-            )
-        name = self.browser.masked(self._names.get(row.id, ""))
-        sign = f"{self.browser.glyphs.fork} {row.kind} " if row.kind in ("task", "fork") else ""
-        amount = spent(row, f"${cost_text(Cost(row.spent_picodollars))}")
-        numbers = f" {padded(short_count(row.message_count), 5, right=True)} {padded(amount, 9, right=True)}"
-        numbers += f" {minute(row.active_at)[2:]}"
-        room = max(8, width - 2 - cells(sign) - cells(numbers))
-        shown = padded(clip(one_line(name), room, self.browser.glyphs.cut), room)
-        return (("  ", ""), (sign, "magenta"), (shown, "dim" if row.completed_us is not None else ""), (numbers, "dim"))
+        return model.list_line(self._rows[at], self.browser.masked, self._columns, width, self.browser.glyphs)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -31,22 +31,35 @@ from flue_py.core.sessions import Change, Deletion, SessionInfo, TaskLink
 from flue_py.core.usage import read_reported
 from flue_py.errors import FlueError, LeafConflict, MissingExtra, RevisionConflict
 from flue_py.render.lines import (
+    Cost,
     Glyphs,
     Line,
     Span,
     cells,
     clip,
+    cost_text,
     counted,
     entry_name,
     entry_text,
     exclusion_text,
     one_line,
+    padded,
     printable,
+    short_count,
     walk_tree,
 )
-from flue_py.render.views import group_line, hit_lines, minute, name_among, whole_cost_text
+from flue_py.render.views import (
+    ListedSession,
+    group_line,
+    hit_lines,
+    minute,
+    name_width,
+    short_model,
+    spent,
+    whole_cost_text,
+)
 from flue_py.search import SearchAnswer, SearchHit
-from flue_py.sessions.handle import all_sessions, forks_seen, sources_of
+from flue_py.sessions.handle import all_sessions, forks_seen
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -916,48 +929,66 @@ class OpenedSession:
         self.begun = begun_at([fork for begun in forks.values() for fork in begun], links, tasks)
 
 
-async def named(store: Store, infos: Sequence[SessionInfo]) -> dict[str, str]:
-    """Return the names of sessions, by id. O(sessions); forks without a name of their own have their sources read."""
-    sources = await sources_of(store.backend, infos)
-    return {info.id: name_among(info, sources) for info in infos}
-
-
 # ---------------------------------------------------------------------------------------------------------------------
-# The list of sessions: grouped by the folder that they work in, and filtered by what is typed.
+# The list of sessions, filtered by what is typed.
 
-NO_FOLDER = "(no folder)"
-
-
-class Project(Frozen):
-    """The head of a group: the folder, and how many of its sessions are listed."""
-
-    folder: str
-    sessions: int
-
-
-Listed: TypeAlias = Project | SessionInfo
+_COLUMNS: Mapping[str, Callable[[ListedSession], str]] = {
+    "program": lambda row: one_line(row.program),
+    "project": lambda row: row.project,
+    "model": lambda row: short_model(row.model),
+}
+_WIDE = 100
+"""From this width on the list shows the time of day, too."""
 
 
-def grouped(sessions: Iterable[SessionInfo], words: str, name: Callable[[SessionInfo], str]) -> list[Listed]:
-    """Return the sessions that fit ``words``, below the heads of their projects.
+def fitting(sessions: Sequence[ListedSession], words: str, masked: Masking) -> Sequence[ListedSession]:
+    """Return the sessions in which every word is, in any case, in their order. O(sessions).
 
-    The project with the session that was active last comes first; the sessions keep their order. Every word has to be
-    in the name, the folder, the scope, the key or the id, in any case. O(sessions).
+    A word may be in the name, the first words, the program, the folder, the model, the scope, the key or the id.
     """
     wanted = words.casefold().split()
-    groups: dict[str, list[SessionInfo]] = {}
-    for info in sessions:
-        if not wanted or _fits(info, wanted, name(info)):
-            groups.setdefault(one_line(info.cwd or "") or NO_FOLDER, []).append(info)
-    rows: list[Listed] = []
-    for folder, infos in groups.items():
-        rows += (Project(folder, len(infos)), *infos)
-    return rows
+    return [row for row in sessions if all(map(_text_of_row(row, masked).__contains__, wanted))] if wanted else sessions
 
 
-def next_session(rows: Sequence[Listed], at: int, step: int) -> int:
-    """Return the row of the next session from ``at`` on, heads of projects passed over, as `next_row` does."""
-    return next_row(len(rows), lambda place: not isinstance(rows[place], Project), at, step)
+def _text_of_row(row: ListedSession, masked: Masking) -> str:
+    info = row.info
+    texts = (info.cwd, info.scope, info.key, info.id, row.program, row.model)
+    return "\n".join((masked(row.name), masked(info.first_message or ""), *(text or "" for text in texts))).casefold()
+
+
+def columns_of(sessions: Sequence[ListedSession]) -> Mapping[str, int]:
+    """Return the cells of each column that some sessions fill, but maybe not all. O(sessions)."""
+    texts = {name: {text_of(row) for row in sessions} - {""} for name, text_of in _COLUMNS.items()}
+    return {name: max(map(cells, (name, *found))) for name, found in texts.items() if found}
+
+
+def list_line(row: ListedSession, masked: Masking, columns: Mapping[str, int], width: int, glyphs: Glyphs) -> Line:
+    """Return a session as a line of exactly this width."""
+    info = row.info
+    sign = f"{glyphs.fork} {info.kind} " if info.kind in ("task", "fork") else ""
+    amount = spent(info, f"${cost_text(Cost(info.spent_picodollars))}")
+    texts = {name: masked(_COLUMNS[name](row)) for name in columns}
+    behind = _behind(texts, short_count(info.message_count), amount, columns, width, glyphs)
+    when = minute(info.active_at)[2 : 16 if width >= _WIDE else 10]
+    room = max(8, width - cells(sign) - cells(when) - 1 - cells(behind))
+    name = padded(clip(one_line(masked(row.name)), room, glyphs.cut), room)
+    style = "dim" if info.completed_us is not None else ""
+    return (f"{when} ", "dim"), (sign, "magenta"), (name, style), (behind, "dim")
+
+
+def list_heading(columns: Mapping[str, int], width: int, glyphs: Glyphs) -> str:
+    """Return the names of the columns, above lines of this width."""
+    behind = _behind({name: name for name in columns}, "msgs", "cost", columns, width, glyphs)
+    return padded("active".ljust(15 if width >= _WIDE else 9) + "title", width - cells(behind)) + behind
+
+
+def _behind(
+    texts: Mapping[str, str], messages: str, cost: str, columns: Mapping[str, int], width: int, glyphs: Glyphs
+) -> str:
+    """Return the columns behind the title: these texts, and two numbers."""
+    rooms = {name: min(most, name_width(width) + 1) for name, most in columns.items()}
+    shown = (padded(clip(text, rooms[name], glyphs.cut), rooms[name]) for name, text in texts.items())
+    return " ".join(("", *shown, padded(messages, 5, right=True), padded(cost, 9, right=True)))
 
 
 def next_row(count: int, stands: Callable[[int], bool], at: int, step: int) -> int:
@@ -972,11 +1003,6 @@ def next_row(count: int, stands: Callable[[int], bool], at: int, step: int) -> i
                 return place
             place += way
     return 0
-
-
-def _fits(info: SessionInfo, wanted: Sequence[str], name: str) -> bool:
-    text = "\n".join((name, info.cwd or "", info.scope, info.key or "", info.id)).casefold()
-    return all(word in text for word in wanted)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -162,3 +162,9 @@ def test_the_listing_the_facts_and_the_tree_agree_on_what_a_session_has_paid(flu
     costs = [entry.get("cost") for entry in flue.json("tree", "fork")["entries"]]
     assert costs == [None, "0.00125", None, "0.00125"]
     assert [entry.get("costIsWhole") for entry in flue.json("tree", "fork")["entries"]] == [None, True, False, True]
+
+
+def test_a_call_without_a_model_counts_for_none(flue: Flue) -> None:
+    with flue_py.sync.open(flue.database) as store:
+        store.find_session("c").append_messages([{**said("ok", 1.0), "provider": "p", "model": "m"}])
+    assert {row["key"]: row["model"] for row in flue.json("sessions")} == {"a": None, "b": None, "c": "m"}

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from flue_py.core.sessions import SessionInfo
 from flue_py.render.lines import Look, cells, text_of
-from flue_py.render.views import session_lines, short_model
+from flue_py.render.views import listed_session, session_lines, session_name, short_model
 from tests.tables import inputs
 
 RED = SessionInfo(
@@ -22,8 +22,12 @@ FORK = SessionInfo(id="fork-of-it", kind="fork", forked_from_session=RED.id, for
 
 
 def listed(*sessions: SessionInfo, width: int = 80, models: dict[str, str] | None = None) -> list[str]:
-    lines = session_lines(sessions, Look(width), models=models, sources={RED.id: RED})
-    return [text_of(line) for line in lines]
+    rows = [
+        listed_session(info, session_name(info, {RED.id: RED}.get(info.forked_from_session or "")), model)
+        for info in sessions
+        for model in [(models or {}).get(info.id, "")]
+    ]
+    return [text_of(line) for line in session_lines(rows, Look(width))]
 
 
 def test_a_line_fits_eighty_cells_and_says_what_where_which_when_and_how_much() -> None:

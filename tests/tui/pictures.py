@@ -29,11 +29,11 @@ PICTURES = {"session": "browse-a-session.svg", "sessions": "browse-sessions.svg"
 
 
 async def sessions(driver: Driver) -> None:
-    await driver.sees("Why is the build red?")
+    await driver.sees("Why is the build")
 
 
 async def filtered(driver: Driver) -> None:
-    await driver.sees("Why is the build red?")
+    await driver.sees("Why is the build")
     await driver.type("web notes")
     await driver.lacks("build")
 

@@ -52,7 +52,9 @@ async def tell(path: Path) -> None:
 
 
 async def _red_build(store: flue_py.Store) -> None:
-    session = await store.create_session(title="Why is the build red?", cwd="/srv/shop")
+    session = await store.create_session(
+        title="Why is the build red?", cwd="/srv/shop", metadata={"imported": {"format": "claude-code"}}
+    )
     call: JsonObject = {"type": "toolCall", "id": "c1", "name": "read_log", "arguments": {"path": "ci/log.txt"}}
     await session.append_messages(
         [
