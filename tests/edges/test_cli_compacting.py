@@ -12,11 +12,6 @@ from tests.edges.cli_runs import Flue
 from tests.tables import inputs
 
 
-@pytest.fixture
-def flue(tmp_path: Path) -> Flue:
-    return Flue(tmp_path)
-
-
 def long_session(flue: Flue) -> str:
     """Return the real session, of which no compaction is in effect."""
     session = flue.import_real()

@@ -8,18 +8,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import flue_py
 from flue_py.core.sessions import NewSession
 from tests.edges.cli_runs import Flue, on_a_terminal
 from tests.formats.pi_files import every_type
 from tests.samples import placed, user
-
-
-@pytest.fixture
-def flue(tmp_path: Path) -> Flue:
-    return Flue(tmp_path)
 
 
 def make(flue: Flue, *sessions: dict[str, Any], now: datetime | None = None) -> list[str]:

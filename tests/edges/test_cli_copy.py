@@ -17,11 +17,6 @@ from tests.postgres import NewDatabase
 
 
 @pytest.fixture
-def flue(tmp_path: Path) -> Flue:
-    return Flue(tmp_path)
-
-
-@pytest.fixture
 def target(tmp_path: Path) -> Path:
     return tmp_path / "new" / "house.db"
 

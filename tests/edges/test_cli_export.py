@@ -36,11 +36,6 @@ HI = [{"role": "user", "content": "hi"}]
 CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
 
 
-@pytest.fixture
-def flue(tmp_path: Path) -> Flue:
-    return Flue(tmp_path)
-
-
 def imported(flue: Flue, format_name: str, data: bytes, name: str) -> dict[str, Any]:
     file = flue.folder / name
     file.write_bytes(data)

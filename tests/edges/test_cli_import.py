@@ -19,11 +19,6 @@ from tests.edges.cli_runs import REAL_ID, Flue, with_a_bar_at_once
 from tests.formats.pi_files import HEADER, SESSION_ID, as_lines, every_type, real_facts, real_lines
 
 
-@pytest.fixture
-def flue(tmp_path: Path) -> Flue:
-    return Flue(tmp_path)
-
-
 def said(entry_id: str, parent: str | None, text: str = "hello") -> dict[str, Any]:
     row = {"type": "message", "id": entry_id, "parentId": parent, "timestamp": "2026-01-05T10:00:01.000Z"}
     return {**row, "message": {"role": "user", "content": text, "timestamp": 1}}

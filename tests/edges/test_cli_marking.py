@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from flue_py.core.model import FunctionModel
 from tests.edges.cli_runs import Flue
-
-
-@pytest.fixture
-def flue(tmp_path: Path) -> Flue:
-    return Flue(tmp_path)
 
 
 def test_the_log_tells_what_was_done_by_whom_and_why_and_can_be_gone_back_to(flue: Flue) -> None:

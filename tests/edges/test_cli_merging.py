@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
@@ -11,11 +10,6 @@ import flue_py
 from flue_py import JsonObject
 from tests.edges.cli_runs import Flue
 from tests.sessions.talk import assistant, user
-
-
-@pytest.fixture
-def flue(tmp_path: Path) -> Flue:
-    return Flue(tmp_path)
 
 
 @pytest.fixture

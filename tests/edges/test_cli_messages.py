@@ -17,11 +17,6 @@ from tests.tables import inputs
 PACKAGE = Path(flue_py.errors.__file__).parent
 
 
-@pytest.fixture
-def flue(tmp_path: Path) -> Flue:
-    return Flue(tmp_path)
-
-
 @inputs(
     ("typed", "meant"),
     [

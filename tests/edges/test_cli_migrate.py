@@ -24,11 +24,6 @@ from tests.postgres_server import find_binaries
 
 
 @pytest.fixture
-def flue(tmp_path: Path) -> Flue:
-    return Flue(tmp_path)
-
-
-@pytest.fixture
 def on_postgres(flue: Flue, new_database: NewDatabase) -> Flue:
     flue.database = new_database()  # type: ignore[assignment]
     return flue

@@ -21,11 +21,6 @@ FACTS = real_facts()
 ESCAPE = re.compile(r"\x1b\[([0-9;]*)m")
 
 
-@pytest.fixture
-def flue(tmp_path: Path) -> Flue:
-    return Flue(tmp_path)
-
-
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Flue:
     flue = Flue(tmp_path_factory.mktemp("real"))

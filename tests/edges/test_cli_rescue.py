@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from tests.edges.cli_runs import Flue
-
-
-@pytest.fixture
-def flue(tmp_path: Path) -> Flue:
-    return Flue(tmp_path)
 
 
 def flip_a_digest(flue: Flue, session: str) -> str:

@@ -40,11 +40,6 @@ BAD = {
 }
 
 
-@pytest.fixture
-def flue(tmp_path: Path) -> Flue:
-    return Flue(tmp_path)
-
-
 def given_to(flue: Flue, data: bytes, *arguments: str, code: int = 0) -> str:
     """Run a command with standard input; return what it printed."""
     done = runner().invoke(main, ["--db", str(flue.database), *arguments], input=data, prog_name="flue-py")

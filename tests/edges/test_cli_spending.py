@@ -22,12 +22,6 @@ def answer(model: str, dollars: float | None = None) -> JsonObject:
 
 
 @pytest.fixture
-def flue(tmp_path: Path) -> Flue:
-    """The command line on a database of its own."""
-    return Flue(tmp_path)
-
-
-@pytest.fixture
 def spent(flue: Flue) -> Flue:
     """A store with a session that has an abandoned branch, a call without a price, a failed call, and a task."""
     with flue_py.sync.open(flue.database, prices=False) as store:

@@ -16,11 +16,6 @@ from flue_py.transfer import export as filing
 from tests.edges.cli_runs import Flue
 
 
-@pytest.fixture
-def flue(tmp_path: Path) -> Flue:
-    return Flue(tmp_path)
-
-
 def names(report: FilesReport) -> list[str]:
     return [file.name for file in report.added]
 

@@ -25,11 +25,6 @@ ESCAPE = re.compile(r"\x1b\[([0-9;]*)m")
 PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "README.md"
 
 
-@pytest.fixture
-def flue(tmp_path: Path) -> Flue:
-    return Flue(tmp_path)
-
-
 def at_a_terminal(flue: Flue, *arguments: str, **env: str) -> str:
     """Return what a command shows at a terminal."""
     code, seen = seen_at_a_terminal("--db", str(flue.database), *arguments, **env)

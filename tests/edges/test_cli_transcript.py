@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.edges.cli_runs import Flue
 from tests.tables import inputs
-
-
-@pytest.fixture
-def flue(tmp_path: Path) -> Flue:
-    return Flue(tmp_path)
 
 
 def test_a_transcript_is_printed_written_and_continued(flue: Flue, tmp_path: Path) -> None:

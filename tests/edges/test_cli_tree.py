@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 import flue_py
 from flue_py.render.lines import cells
 from tests.edges.cli_runs import Flue
 from tests.formats.pi_files import as_lines
-
-
-@pytest.fixture
-def flue(tmp_path: Path) -> Flue:
-    return Flue(tmp_path)
 
 
 def user(text: str) -> dict[str, Any]:

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
-
-import pytest
 
 import flue_py
 from tests.edges.cli_runs import Flue, on_a_terminal
 from tests.formats.pi_files import every_type
 from tests.tables import inputs
-
-
-@pytest.fixture
-def flue(tmp_path: Path) -> Flue:
-    return Flue(tmp_path)
 
 
 def leaf_of(flue: Flue, session: str) -> str | None:

@@ -381,11 +381,6 @@ async def test_progress_is_told_in_bytes(tmp_path: Path, monkeypatch: pytest.Mon
 # -- the command --------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def flue(tmp_path: Path) -> Flue:
-    return Flue(tmp_path)
-
-
 def test_a_last_message_is_held_back_until_finish_or_more(flue: Flue) -> None:
     file = flue.write(as_lines(TALK[:2]), "talk.jsonl")
     (report,) = flue.json("import", "claude-code", str(file))

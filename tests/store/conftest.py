@@ -30,6 +30,12 @@ class BackendKind:
     step_share: float = 1.0
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return the path of a store that is not there yet."""
+    return tmp_path / "s.db"
+
+
 def _memory(_: pytest.FixtureRequest) -> OpenBackend:
     async def open_it(sources: Sources) -> Backend:
         return open_memory(sources)

@@ -53,11 +53,6 @@ def disk_error() -> sqlite3.Error:
     return error
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "s.db"
-
-
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     """The store that every test takes a copy of."""

@@ -55,11 +55,6 @@ with flue_py.sync.open(sys.argv[1], prices=False) as store:
 """
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "s.db"
-
-
 Run: TypeAlias = Callable[..., str]
 
 

@@ -50,11 +50,6 @@ opened = partial(opened_on_file, sources=random_sources())
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "s.db"
-
-
-@pytest.fixture
 def umask(request: pytest.FixtureRequest) -> Iterator[None]:
     """New files get what they ask for less these permissions."""
     before = os.umask(request.param)

@@ -51,11 +51,6 @@ from tests.tables import inputs
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "s.db"
-
-
-@pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """One element for each transaction that the writer has begun."""
     transactions: list[None] = []

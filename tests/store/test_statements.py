@@ -9,8 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
+import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.exc import DBAPIError
 
@@ -35,9 +36,6 @@ from tests.samples import add, assistant, compaction, new_session, talk, user
 from tests.sources import counted_sources
 from tests.tables import inputs
 from tests.whole_stores import make_everything, told, whole_trees
-
-if TYPE_CHECKING:
-    import pytest
 
 AnyStatement = Statement[Any]
 ORDERS: tuple[SessionOrder, ...] = get_args(SessionOrder)

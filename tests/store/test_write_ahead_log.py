@@ -36,11 +36,6 @@ def low_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_file, "LOG_LIMIT", LIMIT)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "s.db"
-
-
 def log_size(path: Path) -> int:
     """Return the size of the log; 0 where the last connection has removed it (an older engine keeps none open)."""
     try:
