@@ -9,23 +9,12 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
+from flue_py.core import sessions
 from flue_py.core.context import ContextEntry
 from flue_py.core.context import context_of as context_items
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.ledger import Budget
-from flue_py.core.sessions import (
-    STORED,
-    Change,
-    LeafChoice,
-    LogLine,
-    Mark,
-    NewSession,
-    PathRead,
-    SessionInfo,
-    StoreInfo,
-    TaskLink,
-)
 from flue_py.core.usage import UsageWindow
 from flue_py.db.backend import Backend
 from flue_py.sessions.session import Session
@@ -85,14 +74,14 @@ def placed(new: NewEntry, entry_id: str, parent_id: str | None = None, at_us: in
 
 async def new_session(
     backend: Backend, *entries: NewEntry, key: str | None = None, scope: str = "", cwd: str | None = None
-) -> SessionInfo:
+) -> sessions.SessionInfo:
     """Return a new root session to which the entries were appended in one batch."""
-    session = await backend.create_session(NewSession(key=key, scope=scope, cwd=cwd))
+    session = await backend.create_session(sessions.NewSession(key=key, scope=scope, cwd=cwd))
     await backend.append(session.id, entries)
     return await session_info(backend, session.id)
 
 
-async def session_info(backend: Backend, session_id: str) -> SessionInfo:
+async def session_info(backend: Backend, session_id: str) -> sessions.SessionInfo:
     """Return a session that must be there."""
     info = await backend.get_session(session_id)
     assert info is not None
@@ -104,12 +93,12 @@ async def add(backend: Backend, session_id: str, *entries: NewEntry) -> tuple[st
     return (await backend.append(session_id, entries)).entry_ids
 
 
-async def path_of(backend: Backend, session_id: str, leaf: LeafChoice = STORED) -> list[Entry]:
+async def path_of(backend: Backend, session_id: str, leaf: sessions.LeafChoice = sessions.STORED) -> list[Entry]:
     """Return the entries of the path."""
     return entries_of(await backend.read_path(session_id, leaf=leaf))
 
 
-async def path_ids(backend: Backend, session_id: str, leaf: LeafChoice = STORED) -> list[str]:
+async def path_ids(backend: Backend, session_id: str, leaf: sessions.LeafChoice = sessions.STORED) -> list[str]:
     """Return the ids on the path, root to leaf."""
     return ids_of(await path_of(backend, session_id, leaf))
 
@@ -119,19 +108,21 @@ async def tree_ids(backend: Backend, session_id: str) -> list[str]:
     return ids_of(await backend.read_tree(session_id))
 
 
-async def context_of(backend: Backend, session_id: str, leaf: LeafChoice = STORED) -> list[tuple[str, JsonObject]]:
+async def context_of(
+    backend: Backend, session_id: str, leaf: sessions.LeafChoice = sessions.STORED
+) -> list[tuple[str, JsonObject]]:
     """Return the context as (entry id, message) pairs, having checked that both ways to read it agree."""
     items = projected(await backend.read_context(session_id, leaf=leaf))
     assert (await backend.read_messages(session_id, leaf=leaf)).messages == [item.data for item in items]
     return [(item.entry_id, item.data) for item in items]
 
 
-def projected(read: PathRead) -> list[ContextEntry]:
+def projected(read: sessions.PathRead) -> list[ContextEntry]:
     """Return the context items that a read of the context stands for."""
     return context_items(entries_of(read), read.compaction)
 
 
-def entries_of(read: PathRead) -> list[Entry]:
+def entries_of(read: sessions.PathRead) -> list[Entry]:
     """Return the entries of a read that was not cut short by a stamp."""
     assert read.entries is not None
     return list(read.entries)
@@ -145,17 +136,17 @@ def ids_of(entries: Iterable[Entry]) -> list[str]:
 class Snapshot(Frozen):
     """Everything a store tells about one session."""
 
-    info: SessionInfo
+    info: sessions.SessionInfo
     path: Sequence[Entry]
     context: Sequence[tuple[str, JsonObject]]
     tree: Sequence[Entry]
     usage: UsageWindow
     turns: Sequence[Entry]
-    marks: Sequence[Mark]
-    changes: Sequence[Change]
-    log: Sequence[LogLine]
-    links: Sequence[TaskLink]
-    parents: Sequence[TaskLink]
+    marks: Sequence[sessions.Mark]
+    changes: Sequence[sessions.Change]
+    log: Sequence[sessions.LogLine]
+    links: Sequence[sessions.TaskLink]
+    parents: Sequence[sessions.TaskLink]
 
 
 async def snapshot(backend: Backend, session_id: str) -> Snapshot:
@@ -175,7 +166,7 @@ async def snapshot(backend: Backend, session_id: str) -> Snapshot:
     )
 
 
-StoreSnapshot: TypeAlias = tuple[StoreInfo, list[Snapshot], list[Budget]]
+StoreSnapshot: TypeAlias = tuple[sessions.StoreInfo, list[Snapshot], list[Budget]]
 
 
 async def store_snapshot(backend: Backend) -> StoreSnapshot:

@@ -9,24 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.compaction.facts import (
-    ERRORS_A_MESSAGE,
-    FACT_KINDS,
-    LINE_CHARS,
-    SENTENCE_CHARS,
-    Fact,
-    FactKind,
-    covered,
-    facts_of,
-    text_of,
-)
+from flue_py.compaction import facts
 from flue_py.core.json import JsonObject
 from tests.compaction.strategies import assistant, call, json_values, tool_result, user
 from tests.tables import inputs
 
 
-def texts(kind: FactKind, *messages: JsonObject) -> list[str]:
-    return [fact.text for fact in facts_of(messages).of(kind)]
+def texts(kind: facts.FactKind, *messages: JsonObject) -> list[str]:
+    return [fact.text for fact in facts.facts_of(messages).of(kind)]
 
 
 FILES = {
@@ -139,13 +129,13 @@ def test_results_are_their_ends() -> None:
 
 def test_what_is_long_is_cut_and_many_are_bounded() -> None:
     (instruction,) = texts("instruction", user("never " * 200))
-    assert len(instruction) == SENTENCE_CHARS
+    assert len(instruction) == facts.SENTENCE_CHARS
     assert instruction.endswith("…")
     (error,) = texts("error", tool_result("x" * 5000 + " Error: here " + "y" * 5000))
-    assert len(error) <= LINE_CHARS
+    assert len(error) <= facts.LINE_CHARS
     assert "Error: here" in error
     many = tool_result("\n".join(f"Error: number {n}" for n in range(100)))
-    assert len(texts("error", many)) == ERRORS_A_MESSAGE
+    assert len(texts("error", many)) == facts.ERRORS_A_MESSAGE
 
 
 class Item(NamedTuple):
@@ -160,8 +150,8 @@ def test_items_name_their_entries() -> None:
         Item("e2", "message", user("I said:  never edit A.PY! a.py, b_c")),
         Item("e3", "branch_summary", user("You must do this: never edit a.py!")),
     ]
-    found = facts_of(items)
-    assert found.files == (Fact("file", "a.py", ("e1", "e2", "e3"), 3), Fact("file", "A.PY", ("e2",), 1))
+    found = facts.facts_of(items)
+    assert found.files == (facts.Fact("file", "a.py", ("e1", "e2", "e3"), 3), facts.Fact("file", "A.PY", ("e2",), 1))
     assert [(fact.text, fact.entry_ids) for fact in found.instructions] == [
         ("Never edit a.py!", ("e1",)),
         ("I said: never edit A.PY!", ("e2",)),
@@ -185,8 +175,8 @@ def test_items_name_their_entries() -> None:
         ("error", "a <b> is cut…", "An A &lt;B> is cutting", True),
     ],
 )
-def test_covered(kind: FactKind, text: str, within: str, expected: bool) -> None:
-    assert covered(Fact(kind, text), within) is expected
+def test_covered(kind: facts.FactKind, text: str, within: str, expected: bool) -> None:
+    assert facts.covered(facts.Fact(kind, text), within) is expected
 
 
 _PIECES = st.sampled_from(
@@ -200,26 +190,26 @@ _MESSAGES = st.one_of(
 
 @given(st.lists(_MESSAGES, max_size=6))
 def test_every_fact_is_covered_by_what_it_was_found_in(messages: list[JsonObject]) -> None:
-    said = text_of(messages)
-    found = facts_of(messages)
-    assert [fact for fact in found if not covered(fact, said)] == []
+    said = facts.text_of(messages)
+    found = facts.facts_of(messages)
+    assert [fact for fact in found if not facts.covered(fact, said)] == []
     assert len({(fact.kind, fact.text) for fact in found}) == len(found)
     assert all("\n" not in fact.text and fact.text.strip() for fact in found)
-    assert found == facts_of(messages)
+    assert found == facts.facts_of(messages)
 
 
 @given(st.dictionaries(st.sampled_from(["role", "content", "isError", "isMeta", "x"]), json_values, max_size=5))
 def test_anything_may_be_a_message(message: JsonObject) -> None:
     for role in ("user", "assistant", "toolResult"):
-        facts_of([{**message, "role": role}, message])
+        facts.facts_of([{**message, "role": role}, message])
 
 
 @pytest.mark.thorough
 def test_long_runs_take_no_longer_than_their_length() -> None:
     for run in ("a" * 10**6, "a-" * 500_000, "a_" * 500_000, "a." * 500_000, "error[" * 200_000, "/a" * 500_000):
         for message in (user(run), assistant(run), tool_result(run)):
-            assert all(len(fact.text) <= SENTENCE_CHARS for fact in facts_of([message]))
-    assert set(FACT_KINDS) == {"instruction", "question", "decision", "error", "file", "identifier", "result"}
+            assert all(len(fact.text) <= facts.SENTENCE_CHARS for fact in facts.facts_of([message]))
+    assert set(facts.FACT_KINDS) == {"instruction", "question", "decision", "error", "file", "identifier", "result"}
 
 
 _LONG = "- " * 300
@@ -241,5 +231,5 @@ _LONG = "- " * 300
         ("identifier", user("See a.py,b_c;(x_y) `a b` and `c`/d/e_f.py `d`"), ["b_c", "x_y"]),
     ],
 )
-def test_where_a_fact_begins_and_ends(kind: FactKind, message: JsonObject, expected: list[str]) -> None:
+def test_where_a_fact_begins_and_ends(kind: facts.FactKind, message: JsonObject, expected: list[str]) -> None:
     assert texts(kind, message) == expected

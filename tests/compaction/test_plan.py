@@ -9,16 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.compaction import (
-    CompactionPlan,
-    CompactionSettings,
-    NoCompaction,
-    PreviousCompaction,
-    SessionCompactionPlan,
-    estimate_tokens,
-    plan_session_compaction,
-    prepare_compaction,
-)
+from flue_py import compaction
 from flue_py.core.json import JsonObject
 from flue_py.errors import InvalidArgument
 from tests.compaction.strategies import (
@@ -36,12 +27,14 @@ from tests.compaction.strategies import (
 from tests.tables import inputs
 
 
-def keeping(tokens: int) -> CompactionSettings:
-    return CompactionSettings(keep_recent_tokens=tokens)
+def keeping(tokens: int) -> compaction.CompactionSettings:
+    return compaction.CompactionSettings(keep_recent_tokens=tokens)
 
 
-def planned(context: list[JsonObject], keep: int, previous: PreviousCompaction | None = None) -> CompactionPlan:
-    plan = prepare_compaction(context, keeping(keep), previous)
+def planned(
+    context: list[JsonObject], keep: int, previous: compaction.PreviousCompaction | None = None
+) -> compaction.CompactionPlan:
+    plan = compaction.prepare_compaction(context, keeping(keep), previous)
     assert plan is not None
     return plan
 
@@ -74,21 +67,21 @@ def test_without_a_user_message_there_is_no_turn_to_split() -> None:
 @inputs("keep", [3, 1000])
 def test_a_budget_that_is_not_used_up_leaves_nothing_to_do(keep: int) -> None:
     context = [user("a"), assistant("b"), user("c")]
-    assert prepare_compaction(context, keeping(keep)) is None
+    assert compaction.prepare_compaction(context, keeping(keep)) is None
 
 
 def test_an_empty_context_is_not_compacted() -> None:
-    assert prepare_compaction([], keeping(0)) is None
+    assert compaction.prepare_compaction([], keeping(0)) is None
 
 
 def test_a_previous_compaction_past_the_end_leaves_nothing_to_do() -> None:
-    previous = PreviousCompaction("s", 9)
-    assert prepare_compaction([user("a"), user("b")], keeping(1), previous) is None
+    previous = compaction.PreviousCompaction("s", 9)
+    assert compaction.prepare_compaction([user("a"), user("b")], keeping(1), previous) is None
 
 
 def test_a_previous_compaction_with_a_negative_index_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="first_kept_index"):
-        PreviousCompaction("s", -1)
+        compaction.PreviousCompaction("s", -1)
 
 
 def test_a_large_trailing_tool_result_does_not_disable_compaction() -> None:
@@ -104,19 +97,19 @@ def test_several_trailing_tool_results_stay_with_the_message_that_called() -> No
 
 
 def test_where_the_calling_message_is_all_there_is_nothing_can_be_cut() -> None:
-    assert prepare_compaction([call("read", {}), tool_result("x" * 400)], keeping(10)) is None
+    assert compaction.prepare_compaction([call("read", {}), tool_result("x" * 400)], keeping(10)) is None
 
 
 @inputs(("most", "first_kept"), [(1, 6), (2, 5), (3, 4), (4, 4), (5, 2), (6, 1), (7, None), (9, None)])
 def test_at_most_so_many_messages_are_kept_and_no_call_without_its_result(most: int, first_kept: int | None) -> None:
     context = [user("a"), assistant("b"), call("read", {}), tool_result("x"), user("c"), assistant("d"), user("e")]
-    plan = prepare_compaction(context, CompactionSettings(keep_recent_messages=most))
+    plan = compaction.prepare_compaction(context, compaction.CompactionSettings(keep_recent_messages=most))
     assert (None if plan is None else plan.first_kept_index) == first_kept
 
 
 def test_the_last_message_stays_with_its_call_where_one_message_is_kept() -> None:
     context = [user("a"), assistant("b"), user("c"), call("read", {}), tool_result("x"), tool_result("y")]
-    plan = prepare_compaction(context, CompactionSettings(keep_recent_messages=1))
+    plan = compaction.prepare_compaction(context, compaction.CompactionSettings(keep_recent_messages=1))
     assert plan is not None
     assert plan.first_kept_index == 3
 
@@ -124,8 +117,8 @@ def test_the_last_message_stays_with_its_call_where_one_message_is_kept() -> Non
 def test_whichever_keeps_less_decides_tokens_or_messages() -> None:
     context = [user("a" * 40), assistant("b" * 40), user("c" * 40), assistant("d" * 40)]
     for tokens, most, first_kept in ((10, 3, 3), (20, 1, 3), (20, 3, 2), (1_000, 2, 2)):
-        settings = CompactionSettings(keep_recent_tokens=tokens, keep_recent_messages=most)
-        plan = prepare_compaction(context, settings)
+        settings = compaction.CompactionSettings(keep_recent_tokens=tokens, keep_recent_messages=most)
+        plan = compaction.prepare_compaction(context, settings)
         assert plan is not None
         assert plan.first_kept_index == first_kept
 
@@ -137,7 +130,7 @@ def test_zero_usage_does_not_hide_the_size_before_compaction() -> None:
 
 def test_a_split_turn_without_history_carries_the_previous_summary() -> None:
     context = [user("[Context Summary]\n\nold"), user("turn"), assistant("b" * 80), assistant("c" * 80)]
-    previous = PreviousCompaction("old", 1)
+    previous = compaction.PreviousCompaction("old", 1)
     assert planned(context, 20, previous).carried_history == "old"
     assert planned(context, 20).messages_to_summarize == (context[0],)
     assert planned(context[1:], 20).carried_history == "No prior history."
@@ -146,7 +139,7 @@ def test_a_split_turn_without_history_carries_the_previous_summary() -> None:
 def test_a_carried_summary_leaves_its_file_lists_behind_because_they_are_appended_anew() -> None:
     context = [user("summary"), user("turn"), assistant("b" * 80), assistant("c" * 80)]
     details: JsonObject = {"readFiles": ["r"], "modifiedFiles": []}
-    previous = PreviousCompaction("old\n\n<read-files>\nr\n</read-files>", 1, details)
+    previous = compaction.PreviousCompaction("old\n\n<read-files>\nr\n</read-files>", 1, details)
     plan = planned(context, 20, previous)
     assert plan.carried_history == "old"
     assert plan.read_files == ("r",)
@@ -163,14 +156,14 @@ def test_files_of_the_kept_part_are_not_listed_and_modified_files_are_not_listed
         assistant("y" * 40),
     ]
     details: JsonObject = {"readFiles": ["before", 5], "modifiedFiles": "odd"}
-    plan = planned(context, 11, PreviousCompaction("s", 0, details))
+    plan = planned(context, 11, compaction.PreviousCompaction("s", 0, details))
     assert plan.first_kept_index == 5
     assert plan.read_files == ("before", "early")
     assert plan.modified_files == ("both",)
 
 
-def plan_of(drawn: Plannable) -> CompactionPlan:
-    previous = PreviousCompaction("s", drawn.start) if drawn.start else None
+def plan_of(drawn: Plannable) -> compaction.CompactionPlan:
+    previous = compaction.PreviousCompaction("s", drawn.start) if drawn.start else None
     return planned(drawn.context, drawn.keep, previous)
 
 
@@ -184,7 +177,7 @@ def test_a_plan_makes_progress_and_never_keeps_a_tool_result_first(drawn: Planna
 
 @given(messages, budgets, st.integers(0, 4))
 def test_a_plan_for_any_context_makes_progress(context: list[JsonObject], keep: int, start: int) -> None:
-    plan = prepare_compaction(context, keeping(keep), PreviousCompaction("s", start))
+    plan = compaction.prepare_compaction(context, keeping(keep), compaction.PreviousCompaction("s", start))
     assert plan is None or start < plan.first_kept_index < len(context)
 
 
@@ -200,13 +193,13 @@ def test_a_turn_prefix_is_the_one_turn_that_the_cut_splits(drawn: Plannable) -> 
 
 @given(context=messages, keep=budgets)
 def test_by_default_a_tail_as_large_as_the_budget_is_always_cut_off(context: list[JsonObject], keep: int) -> None:
-    sizes = [estimate_tokens(message) for message in context]
+    sizes = [compaction.estimate_tokens(message) for message in context]
     tails = [
         n
         for n, message in enumerate(context)
         if message["role"] in ("user", "assistant") and sum(sizes[n:]) >= keep and not may_part_an_exchange(context, n)
     ]
-    plan = prepare_compaction(context, keeping(keep))
+    plan = compaction.prepare_compaction(context, keeping(keep))
     assert (plan is not None) or not any(tails)
 
 
@@ -217,8 +210,8 @@ def may_part_an_exchange(context: list[JsonObject], cut: int) -> bool:
 
 @given(context=messages, keep=budgets, more=budgets)
 def test_a_larger_budget_never_keeps_less(context: list[JsonObject], keep: int, more: int) -> None:
-    small = prepare_compaction(context, keeping(keep))
-    large = prepare_compaction(context, keeping(keep + more))
+    small = compaction.prepare_compaction(context, keeping(keep))
+    large = compaction.prepare_compaction(context, keeping(keep + more))
     assert large is None or (small is not None and large.first_kept_index <= small.first_kept_index)
 
 
@@ -226,20 +219,20 @@ def test_a_larger_budget_never_keeps_less(context: list[JsonObject], keep: int, 
 def test_compacting_again_at_once_finds_nothing_to_do(drawn: Plannable) -> None:
     plan = plan_of(drawn)
     compacted = [user("[Context Summary]\n\ns"), *drawn.context[plan.first_kept_index :]]
-    assert prepare_compaction(compacted, keeping(drawn.keep), PreviousCompaction("s", 1)) is None
+    assert compaction.prepare_compaction(compacted, keeping(drawn.keep), compaction.PreviousCompaction("s", 1)) is None
 
 
 @given(context=messages, keep=budgets)
 def test_planning_is_deterministic_and_changes_no_message(context: list[JsonObject], keep: int) -> None:
     before = copy.deepcopy(context)
-    first = prepare_compaction(context, keeping(keep))
-    assert first == prepare_compaction(before, keeping(keep))
+    first = compaction.prepare_compaction(context, keeping(keep))
+    assert first == compaction.prepare_compaction(before, keeping(keep))
     assert context == before
 
 
 @given(context=odd_messages, keep=budgets)
 def test_messages_of_any_shape_are_planned(context: list[JsonObject], keep: int) -> None:
-    plan = prepare_compaction(context, keeping(keep), PreviousCompaction("s", 0))
+    plan = compaction.prepare_compaction(context, keeping(keep), compaction.PreviousCompaction("s", 0))
     assert plan is None or 0 < plan.first_kept_index < len(context)
 
 
@@ -262,8 +255,8 @@ def session_items(context: list[JsonObject], **kinds: str) -> list[Item]:
 
 def test_a_session_plan_names_the_entry_of_the_first_kept_message() -> None:
     items = session_items([user("a" * 40), assistant("b" * 40), user("c" * 40)])
-    outcome = plan_session_compaction(items, None, keeping(10))
-    assert isinstance(outcome, SessionCompactionPlan)
+    outcome = compaction.plan_session_compaction(items, None, keeping(10))
+    assert isinstance(outcome, compaction.SessionCompactionPlan)
     assert outcome.first_kept_entry_id == "e2"
     assert outcome.plan.previous_summary is None
 
@@ -271,22 +264,22 @@ def test_a_session_plan_names_the_entry_of_the_first_kept_message() -> None:
 def test_a_session_plan_continues_the_latest_compaction() -> None:
     context = [user("[Context Summary]\n\nold"), user("a" * 40), assistant("b" * 40), user("c" * 40)]
     latest = Latest("old", {"readFiles": ["r"], "modifiedFiles": []})
-    outcome = plan_session_compaction(session_items(context, e0="compaction"), latest, keeping(10))
-    assert isinstance(outcome, SessionCompactionPlan)
+    outcome = compaction.plan_session_compaction(session_items(context, e0="compaction"), latest, keeping(10))
+    assert isinstance(outcome, compaction.SessionCompactionPlan)
     assert outcome.plan.messages_to_summarize == tuple(context[1:3])
     assert outcome.plan.previous_summary == "old"
     assert outcome.plan.read_files == ("r",)
 
 
 def test_a_session_without_a_cut_point_says_so() -> None:
-    assert plan_session_compaction([], None, keeping(10)) == NoCompaction("no_cut_point")
+    assert compaction.plan_session_compaction([], None, keeping(10)) == compaction.NoCompaction("no_cut_point")
 
 
 def test_a_cut_on_a_branch_summary_moves_to_the_next_message() -> None:
     context = [user("a" * 40), assistant("b" * 40), user("[Branch Summary]\n\n" + "s" * 40), assistant("tail")]
     items = session_items(context, e2="branch_summary")
-    outcome = plan_session_compaction(items, None, keeping(10))
-    assert isinstance(outcome, SessionCompactionPlan)
+    outcome = compaction.plan_session_compaction(items, None, keeping(10))
+    assert isinstance(outcome, compaction.SessionCompactionPlan)
     assert outcome.first_kept_entry_id == "e3"
     assert outcome.plan.turn_prefix == (context[2],)
 
@@ -295,8 +288,8 @@ def test_a_cut_on_a_branch_summary_moves_to_the_next_message() -> None:
 def test_a_session_is_always_cut_at_a_message_entry(context: list[JsonObject], keep: int, summaries: set[int]) -> None:
     kinds = {f"e{n}": "branch_summary" for n in summaries}
     by_id = {item.entry_id: item for item in session_items(context, **kinds)}
-    outcome = plan_session_compaction(list(by_id.values()), None, keeping(keep))
-    if isinstance(outcome, SessionCompactionPlan):
+    outcome = compaction.plan_session_compaction(list(by_id.values()), None, keeping(keep))
+    if isinstance(outcome, compaction.SessionCompactionPlan):
         assert by_id[outcome.first_kept_entry_id].kind == "message"
         assert by_id[outcome.first_kept_entry_id].data == context[outcome.plan.first_kept_index]
     else:
@@ -309,10 +302,10 @@ def test_a_session_is_always_cut_at_a_message_entry(context: list[JsonObject], k
 def test_what_is_pinned_is_not_summarized_and_counts_as_kept() -> None:
     context = [user(words) for words in ("a" * 40, "b" * 40, "c" * 40, "d" * 40)]
     items = session_items(context)
-    plain = plan_session_compaction(items, None, keeping(15))
-    pinned = plan_session_compaction(items, None, keeping(15), pinned={items[0].entry_id})
-    assert isinstance(plain, SessionCompactionPlan)
-    assert isinstance(pinned, SessionCompactionPlan)
+    plain = compaction.plan_session_compaction(items, None, keeping(15))
+    pinned = compaction.plan_session_compaction(items, None, keeping(15), pinned={items[0].entry_id})
+    assert isinstance(plain, compaction.SessionCompactionPlan)
+    assert isinstance(pinned, compaction.SessionCompactionPlan)
     assert (plain.plan.first_kept_index, pinned.plan.first_kept_index) == (2, 3)
     assert plain.plan.messages_to_summarize == tuple(context[:2])
     assert pinned.plan.messages_to_summarize == tuple(context[1:3])
@@ -322,16 +315,16 @@ def test_what_was_pinned_and_is_no_more_is_summarized_now() -> None:
     context = [user(words) for words in ("summary", "p" * 40, "q" * 40, "c" * 40, "d" * 40)]
     items = session_items(context, e0="compaction")
     latest = Latest("so far")
-    outcome = plan_session_compaction(items, latest, keeping(10), pinned={"e2"}, carried=["e1", "e2"])
-    assert isinstance(outcome, SessionCompactionPlan)
+    outcome = compaction.plan_session_compaction(items, latest, keeping(10), pinned={"e2"}, carried=["e1", "e2"])
+    assert isinstance(outcome, compaction.SessionCompactionPlan)
     assert outcome.plan.messages_to_summarize == (context[1], context[3])
     assert outcome.first_kept_entry_id == "e4"
 
 
 def test_there_is_nothing_to_compact_where_all_that_could_go_is_pinned() -> None:
     items = session_items([user("a" * 40), user("b" * 40), user("c" * 40)])
-    outcome = plan_session_compaction(items, None, keeping(10), pinned={"e0", "e1"})
-    assert outcome == NoCompaction("no_cut_point")
+    outcome = compaction.plan_session_compaction(items, None, keeping(10), pinned={"e0", "e1"})
+    assert outcome == compaction.NoCompaction("no_cut_point")
 
 
 def test_a_cut_never_parts_a_call_from_a_result_that_comes_after_other_messages() -> None:
@@ -341,6 +334,6 @@ def test_a_cut_never_parts_a_call_from_a_result_that_comes_after_other_messages(
     ]  # fmt: skip
     assert planned(context, keep=40).first_kept_index == 6
     items = [Item(f"e{n}", "message", message) for n, message in enumerate(context)]
-    session_plan = plan_session_compaction(items, None, keeping(40))
-    assert isinstance(session_plan, SessionCompactionPlan)
+    session_plan = compaction.plan_session_compaction(items, None, keeping(40))
+    assert isinstance(session_plan, compaction.SessionCompactionPlan)
     assert session_plan.first_kept_entry_id == "e6"

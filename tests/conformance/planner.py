@@ -6,21 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flue_py.compaction import (
-    CompactionSettings,
-    CompactionSummary,
-    ContextEstimate,
-    FileLists,
-    PreviousCompaction,
-    SummaryFailed,
-    SummaryReply,
-    SummaryRequest,
-    calculate_context_tokens,
-    file_lists,
-    finish_summary,
-    listed_files,
-    summary_requests,
-)
+from flue_py import compaction
 from flue_py.compaction import estimate_tokens as estimate_readable
 from flue_py.compaction import serialize_conversation as serialize_readable
 
@@ -41,12 +27,12 @@ def serialize_conversation(messages: Iterable[Message]) -> str:
     return serialize_readable([*map(readable, messages)])
 
 
-def estimate_context_tokens(messages: Sequence[Message]) -> ContextEstimate:
+def estimate_context_tokens(messages: Sequence[Message]) -> compaction.ContextEstimate:
     """Return the last report, even one of 0 tokens or from before the latest compaction, and what follows it."""
     reports = [at for at, message in enumerate(messages) if _reports(message)]
-    usage = calculate_context_tokens(messages[reports[-1]]["usage"]) if reports else 0
+    usage = compaction.calculate_context_tokens(messages[reports[-1]]["usage"]) if reports else 0
     trailing = sum(map(estimate_tokens, messages[reports[-1] + 1 if reports else 0 :]))
-    return ContextEstimate(usage + trailing, usage, trailing, reports[-1] if reports else None)
+    return compaction.ContextEstimate(usage + trailing, usage, trailing, reports[-1] if reports else None)
 
 
 def _reports(message: Message) -> bool:
@@ -64,8 +50,8 @@ class ReferencePlan:
     turn_prefix: Sequence[Message]
     tokens_before: int
     previous_summary: str | None
-    files: FileLists
-    settings: CompactionSettings
+    files: compaction.FileLists
+    settings: compaction.CompactionSettings
 
     @property
     def carried_history(self) -> str | None:
@@ -74,7 +60,9 @@ class ReferencePlan:
 
 
 def prepare_compaction(
-    messages: Sequence[Message], settings: CompactionSettings, previous: PreviousCompaction | None = None
+    messages: Sequence[Message],
+    settings: compaction.CompactionSettings,
+    previous: compaction.PreviousCompaction | None = None,
 ) -> ReferencePlan | None:
     start = previous.first_kept_index if previous else 0
     roles = [message.get("role") for message in messages]
@@ -93,7 +81,7 @@ def prepare_compaction(
         [*map(readable, messages[middle:cut])],
         estimate_context_tokens(messages).tokens,
         previous.summary if previous else None,
-        _files(messages[start:cut], listed_files(previous.details if previous else None)),
+        _files(messages[start:cut], compaction.listed_files(previous.details if previous else None)),
         settings,
     )
 
@@ -108,7 +96,7 @@ def _cut(messages: Sequence[Message], start: int, cuts: Sequence[int], budget: i
     return next(iter(cuts), None)
 
 
-def _files(messages: Iterable[Message], earlier: FileLists) -> FileLists:
+def _files(messages: Iterable[Message], earlier: compaction.FileLists) -> compaction.FileLists:
     paths: dict[str, list[str]] = {"read": [*earlier.read_files], "write": [], "edit": [*earlier.modified_files]}
     parts = (part for message in messages if message.get("role") == "assistant" for part in message["content"])
     for part in parts:
@@ -117,14 +105,16 @@ def _files(messages: Iterable[Message], earlier: FileLists) -> FileLists:
             path = arguments.get("path") if isinstance(arguments, Mapping) else None
             if path and isinstance(path, str):
                 paths[part["name"]].append(path)
-    return file_lists(*paths.values())
+    return compaction.file_lists(*paths.values())
 
 
-def plan_session(items: Sequence[Any], latest: Mapping[str, Any] | None, settings: CompactionSettings) -> Any:
+def plan_session(
+    items: Sequence[Any], latest: Mapping[str, Any] | None, settings: compaction.CompactionSettings
+) -> Any:
     """Return the plan and the id of the first kept entry, or the reason why there is none."""
     previous = None
     if latest is not None:
-        previous = PreviousCompaction(latest["summary"], 1, latest.get("details"))
+        previous = compaction.PreviousCompaction(latest["summary"], 1, latest.get("details"))
     plan = prepare_compaction([item.data for item in items], settings, previous)
     if plan is None:
         return "no_cut_point"
@@ -132,15 +122,17 @@ def plan_session(items: Sequence[Any], latest: Mapping[str, Any] | None, setting
     return (plan, first.entry_id) if first.kind == "message" else "first_kept_not_message"
 
 
-async def summarize(plan: Any, complete: Callable[[SummaryRequest], Awaitable[SummaryReply]]) -> CompactionSummary:
+async def summarize(
+    plan: Any, complete: Callable[[compaction.SummaryRequest], Awaitable[compaction.SummaryReply]]
+) -> compaction.CompactionSummary:
     """Make all calls, and raise `SummaryFailed` for the first that failed afterwards."""
-    replies: list[SummaryReply] = []
-    failures: list[SummaryFailed] = []
-    for request in summary_requests(plan):
+    replies: list[compaction.SummaryReply] = []
+    failures: list[compaction.SummaryFailed] = []
+    for request in compaction.summary_requests(plan):
         try:
             replies.append(await complete(request))
         except RuntimeError as error:
-            failures.append(SummaryFailed(request.kind, str(error)))
+            failures.append(compaction.SummaryFailed(request.kind, str(error)))
     if failures:
         raise failures[0]
-    return finish_summary(plan, replies)
+    return compaction.finish_summary(plan, replies)

@@ -11,21 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py import Artifact, InvalidArgument, JsonObject, OffloadSettings
-from flue_py.context.artifacts import (
-    LINE_CHARS,
-    MOST_AT_ONCE,
-    OFFLOAD_ABOVE,
-    READ_ARTIFACT_TOOL,
-    Asked,
-    LongResult,
-    asked_excerpt,
-    excerpt_text,
-    long_result,
-    read_lines,
-    read_range,
-    stub,
-    with_stub,
-)
+from flue_py.context import artifacts
 from tests.tables import inputs
 
 CALL: JsonObject = {"id": "c", "name": "read_file", "arguments": {"startLine": 3, "path": "src/X"}}
@@ -37,20 +23,20 @@ def result(text: Any, tool: str | None = "read_file") -> JsonObject:
     return {"role": "toolResult", "toolCallId": "c", **named, "content": text}
 
 
-def long(text: Any, tool: str | None = "read_file", **settings: Any) -> LongResult | None:
-    return long_result(result(text, tool), OffloadSettings(**settings), CALL)
+def long(text: Any, tool: str | None = "read_file", **settings: Any) -> artifacts.LongResult | None:
+    return artifacts.long_result(result(text, tool), OffloadSettings(**settings), CALL)
 
 
 # -- what is too long -------------------------------------------------------------------------------------------------
 
 
 def test_forty_thousand_characters_stay_and_one_more_does_not() -> None:
-    assert OffloadSettings().above == OFFLOAD_ABOVE == 40_000
+    assert OffloadSettings().above == artifacts.OFFLOAD_ABOVE == 40_000
     for unit in ("x", "é", "🚨", '"'):
         assert long(unit * 40_000) is None
         assert long([{"type": "text", "text": unit * 40_000}]) is None
         found = long(unit * 40_001)
-        assert found == LongResult(unit * 40_001, "read_file", "path=src/X", "c", None)
+        assert found == artifacts.LongResult(unit * 40_001, "read_file", "path=src/X", "c", None)
         assert found == long([{"type": "text", "text": unit * 40_001}])
 
 
@@ -75,12 +61,12 @@ def test_what_the_tool_for_reading_returns_is_never_offloaded() -> None:
 def test_no_other_message_and_no_stub_is_offloaded() -> None:
     settings = OffloadSettings(above=1)
     message = result("long enough")
-    found = long_result(message, settings, CALL)
+    found = artifacts.long_result(message, settings, CALL)
     assert found is not None
-    assert long_result(with_stub(message, found, "6e2982e31a1e"), settings, CALL) is None
-    assert long_result(result([{"type": "image", "data": "x" * 100}]), settings, CALL) is None
+    assert artifacts.long_result(artifacts.with_stub(message, found, "6e2982e31a1e"), settings, CALL) is None
+    assert artifacts.long_result(result([{"type": "image", "data": "x" * 100}]), settings, CALL) is None
     for content in (None, 5, [], [5], {"text": "long enough"}):
-        assert long_result(result(content), settings, CALL) is None
+        assert artifacts.long_result(result(content), settings, CALL) is None
 
 
 @inputs(
@@ -113,8 +99,8 @@ def test_settings_do_not_change_with_what_they_were_made_of() -> None:
 
 
 def test_the_stub_is_the_text_of_the_reference() -> None:
-    found = LongResult("x" * 52_000, "read_file", "path=src/X", "c", None)
-    assert stub(found, "6e2982e31a1e") == (
+    found = artifacts.LongResult("x" * 52_000, "read_file", "path=src/X", "c", None)
+    assert artifacts.stub(found, "6e2982e31a1e") == (
         "[result offloaded — 52,000 chars stored to artifact store]\n"
         "Tool: read_file | path=src/X\n"
         "Artifact: 6e2982e31a1e\n"
@@ -137,29 +123,33 @@ def test_the_stub_is_the_text_of_the_reference() -> None:
     ],
 )
 def test_the_stub_says_of_what_call_it_is_on_one_line(tool: str | None, arguments: Any, said: str) -> None:
-    found = long_result(result("12", tool), OffloadSettings(above=1), {"id": "c", "arguments": arguments})
+    found = artifacts.long_result(result("12", tool), OffloadSettings(above=1), {"id": "c", "arguments": arguments})
     assert found is not None
-    assert stub(found, "0").splitlines()[1] == f"Tool: {said}"
+    assert artifacts.stub(found, "0").splitlines()[1] == f"Tool: {said}"
 
 
 def test_a_stub_takes_the_place_of_the_texts_and_leaves_everything_else() -> None:
     picture: JsonObject = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
     texts: list[JsonObject] = [{"type": "text", "text": "one", "mark": 1}, {"type": "text", "text": "two", "n": [2]}]
     message = {**result([picture, texts[0], picture, texts[1]]), "details": {"d": 1}, "isError": True}
-    found = long_result(message, OffloadSettings(above=1), CALL)
+    found = artifacts.long_result(message, OffloadSettings(above=1), CALL)
     assert found is not None
     assert found.text == "one\ntwo"
     assert found.parts == [{"type": "text", "mark": 1, "chars": 3}, {"type": "text", "n": [2], "chars": 3}]
     before = copy.deepcopy(message)
-    stubbed = with_stub(message, found, "0a")
+    stubbed = artifacts.with_stub(message, found, "0a")
     assert message == before
     assert stubbed == {
         **message,
-        "content": [picture, {"type": "text", "mark": 1, "text": stub(found, "0a")}, picture],
+        "content": [picture, {"type": "text", "mark": 1, "text": artifacts.stub(found, "0a")}, picture],
         "offloaded": {"artifact": "0a"},
     }
     plain = result("one\ntwo")
-    assert with_stub(plain, found, "0a") == {**plain, "content": stub(found, "0a"), "offloaded": {"artifact": "0a"}}
+    assert artifacts.with_stub(plain, found, "0a") == {
+        **plain,
+        "content": artifacts.stub(found, "0a"),
+        "offloaded": {"artifact": "0a"},
+    }
 
 
 # -- reading parts ----------------------------------------------------------------------------------------------------
@@ -169,14 +159,14 @@ def test_a_stub_takes_the_place_of_the_texts_and_leaves_everything_else() -> Non
 def test_ranges_put_together_are_the_text(text: str, start: int, length: int) -> None:
     said, at = "", 0
     while at < len(text):
-        part = read_range(ARTIFACT, text, at, length)
+        part = artifacts.read_range(ARTIFACT, text, at, length)
         assert (part.start, part.end) == (at, at + len(part.text))
         assert part.first_line == text[:at].count("\n") + 1
         said, at = said + part.text, part.end
     assert said == text
-    rest = read_range(ARTIFACT, text, start, None)
+    rest = artifacts.read_range(ARTIFACT, text, start, None)
     assert (rest.text, rest.end) == (text[start:], len(text))
-    assert read_range(ARTIFACT, text, start, length).text == text[start : start + length]
+    assert artifacts.read_range(ARTIFACT, text, start, length).text == text[start : start + length]
 
 
 @given(st.text("aAß\n\r\u2028 é", max_size=60), st.sampled_from(["a", "A", "SS", "ß", "é ", " "]), st.integers(1, 30))
@@ -189,7 +179,7 @@ def test_lines_found_page_by_page_are_all_that_have_the_words(text: str, words: 
     found: list[tuple[int, str]] = []
     at = 0
     while True:
-        page = read_lines(ARTIFACT, text, at, length, words)
+        page = artifacts.read_lines(ARTIFACT, text, at, length, words)
         assert page.text == "\n".join(line.text for line in page.found)
         assert len(page.found) <= 1 or len(page.text) < length
         found += [(line.number, line.text) for line in page.found]
@@ -198,26 +188,28 @@ def test_lines_found_page_by_page_are_all_that_have_the_words(text: str, words: 
             break
         at = page.end
     assert found == expected
-    assert [(line.number, line.text) for line in read_lines(ARTIFACT, text, 0, None, words).found] == expected
+    assert [(line.number, line.text) for line in artifacts.read_lines(ARTIFACT, text, 0, None, words).found] == expected
 
 
 def test_words_are_taken_literally_and_only_a_line_feed_ends_a_line() -> None:
     text = "a.c\nabc\r\nA.C\u2028d\n"
-    found = read_lines(ARTIFACT, text, 0, None, "a.c").found
+    found = artifacts.read_lines(ARTIFACT, text, 0, None, "a.c").found
     assert [(line.number, line.text) for line in found] == [(1, "a.c"), (3, "A.C\u2028d")]
 
 
 def test_of_a_long_line_what_stands_around_the_words_is_returned() -> None:
     for before in ("x", "ß", "İ"):
-        (line,) = read_lines(ARTIFACT, before * 5_000 + "NEEDLE" + "y" * 5_000, 0, None, "needle").found
+        (line,) = artifacts.read_lines(ARTIFACT, before * 5_000 + "NEEDLE" + "y" * 5_000, 0, None, "needle").found
         assert "NEEDLE" in line.text
-        assert len(line.text) == LINE_CHARS + 2
+        assert len(line.text) == artifacts.LINE_CHARS + 2
         assert (line.text[0], line.text[-1]) == ("…", "…")
 
 
 def test_what_a_model_asks_for_is_checked_and_said() -> None:
-    assert asked_excerpt({"id": "0a"}) == Asked("0a", 0, 20_000, None)
-    assert asked_excerpt({"id": "0a", "start": 5, "length": 7, "grep": "x"}) == Asked("0a", 5, 7, "x")
+    assert artifacts.asked_excerpt({"id": "0a"}) == artifacts.Asked("0a", 0, 20_000, None)
+    assert artifacts.asked_excerpt({"id": "0a", "start": 5, "length": 7, "grep": "x"}) == artifacts.Asked(
+        "0a", 5, 7, "x"
+    )
     for odd, said in {
         "text": "an object with an id",
         "no id": "id should be",
@@ -232,11 +224,11 @@ def test_what_a_model_asks_for_is_checked_and_said() -> None:
             "no id": {"start": 1},
             "start": {"id": "0a", "start": -1},
             "length": {"id": "0a", "length": True},
-            "too long": {"id": "0a", "length": MOST_AT_ONCE + 1},
+            "too long": {"id": "0a", "length": artifacts.MOST_AT_ONCE + 1},
             "grep": {"id": "0a", "grep": ""},
             "lines": {"id": "0a", "grep": "two\nlines"},
         }[odd]
-        asked = asked_excerpt(arguments)
+        asked = artifacts.asked_excerpt(arguments)
         assert isinstance(asked, str)
         assert said in asked
 
@@ -244,19 +236,19 @@ def test_what_a_model_asks_for_is_checked_and_said() -> None:
 def test_what_a_model_reads_says_what_part_it_is() -> None:
     text = "one\ntwo\nthree\ntwo more"
     artifact = Artifact("0a", "t", "", len(text), "c", "e", ARTIFACT.created_at)
-    assert excerpt_text(read_range(artifact, text, 4, 3), None) == (
+    assert artifacts.excerpt_text(artifacts.read_range(artifact, text, 4, 3), None) == (
         "[artifact 0a, 22 chars: from 4 to 7, from line 2 on]\ntwo"
     )
-    assert excerpt_text(read_lines(artifact, text, 0, None, "TWO"), "TWO") == (
+    assert artifacts.excerpt_text(artifacts.read_lines(artifact, text, 0, None, "TWO"), "TWO") == (
         "[artifact 0a, 22 chars: the lines that have 'TWO']\n2: two\n4: two more"
     )
-    assert excerpt_text(read_lines(artifact, text, 0, 1, "two"), "two") == (
+    assert artifacts.excerpt_text(artifacts.read_lines(artifact, text, 0, 1, "two"), "two") == (
         "[artifact 0a, 22 chars: the lines that have 'two']\n2: two\n[1 more line; go on with start 14]"
     )
-    assert excerpt_text(read_lines(artifact, text, 5, None, "no"), "no") == (
+    assert artifacts.excerpt_text(artifacts.read_lines(artifact, text, 5, None, "no"), "no") == (
         "[artifact 0a, 22 chars: no line from character 5 on has 'no']"
     )
-    assert READ_ARTIFACT_TOOL["name"] == "read_artifact"
+    assert artifacts.READ_ARTIFACT_TOOL["name"] == "read_artifact"
 
 
 # -- rounds and previews ----------------------------------------------------------------------------------------------
@@ -273,12 +265,15 @@ def test_what_a_model_reads_says_what_part_it_is() -> None:
     ],
 )
 def test_a_preview_follows_the_stub_and_ends_with_a_line_past_its_half(text: str, shown: str) -> None:
-    found = LongResult(text, "read_file", "path=src/X", "c", None)
-    assert stub(found, "0a", 2_000) == f"{stub(found, '0a')}\n\nPreview (first {len(shown):,} chars):\n{shown}"
+    found = artifacts.LongResult(text, "read_file", "path=src/X", "c", None)
+    assert (
+        artifacts.stub(found, "0a", 2_000)
+        == f"{artifacts.stub(found, '0a')}\n\nPreview (first {len(shown):,} chars):\n{shown}"
+    )
     message = result(text)
-    assert with_stub(message, found, "0a", 2_000) == {
-        **with_stub(message, found, "0a"),
-        "content": stub(found, "0a", 2_000),
+    assert artifacts.with_stub(message, found, "0a", 2_000) == {
+        **artifacts.with_stub(message, found, "0a"),
+        "content": artifacts.stub(found, "0a", 2_000),
     }
 
 

@@ -11,13 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from flue_py.db.backend import Backend
-from tests.contract.append import (
-    AppendContract,
-    ConflictContract,
-    ExpectationContract,
-    IdempotencyContract,
-    ImportContract,
-)
+from tests.contract import append, sessions
 from tests.contract.atomic import AtomicContract, BadInputContract, SizeContract
 from tests.contract.budgets import BudgetContract
 from tests.contract.copying import CatchUpContract, CopyContract
@@ -26,13 +20,6 @@ from tests.contract.documents import ArtifactContract, AttachmentContract, Docum
 from tests.contract.marks import ForkContract, ForkMarkContract, MarkContract
 from tests.contract.moves import LogContract, MergingContract, MoveContract, NavigationContract, UndoContract
 from tests.contract.reads import EndContract, EntryContract, ReadContract
-from tests.contract.sessions import (
-    ActivityContract,
-    ListingContract,
-    ReusedIdContract,
-    SessionContract,
-    SettingsContract,
-)
 from tests.contract.usage import EntryCostContract, LedgerContract, UsageContract
 from tests.sources import OpenBackend, counted_sources
 
@@ -59,16 +46,16 @@ class NewStore:
 @pytest.mark.anyio
 class BackendContract(
     NewStore,
-    SessionContract,
-    SettingsContract,
-    ListingContract,
-    ActivityContract,
-    AppendContract,
-    ImportContract,
-    ConflictContract,
-    ExpectationContract,
+    sessions.SessionContract,
+    sessions.SettingsContract,
+    sessions.ListingContract,
+    sessions.ActivityContract,
+    append.AppendContract,
+    append.ImportContract,
+    append.ConflictContract,
+    append.ExpectationContract,
     AtomicContract,
-    IdempotencyContract,
+    append.IdempotencyContract,
     MoveContract,
     NavigationContract,
     UndoContract,
@@ -82,7 +69,7 @@ class BackendContract(
     ReadContract,
     EndContract,
     EntryContract,
-    ReusedIdContract,
+    sessions.ReusedIdContract,
     UsageContract,
     BudgetContract,
     LedgerContract,

@@ -9,22 +9,13 @@ from typing import TypedDict
 import pytest
 from msgspec.structs import replace
 
-from flue_py import Store
+from flue_py import Store, errors
 from flue_py.core.entries import NewEntry
 from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.ledger import CallId, NewBudget
 from flue_py.core.sessions import STORED, Appended, Deletion, Expected, Mark, NewSession, Seen
 from flue_py.core.usage import PaidCall, UsageTotals
 from flue_py.db.backend import Backend
-from flue_py.errors import (
-    EntryNotFound,
-    IdempotencyConflict,
-    InvalidEntry,
-    LeafConflict,
-    RevisionConflict,
-    SessionExists,
-    SessionNotFound,
-)
 from tests.checks import Refusals, existing, refused, unchanged
 from tests.samples import (
     UNKNOWN,
@@ -119,7 +110,7 @@ async def _is_refused_at_another_revision(backend: Backend, write: str, written:
     session, entry, revision = written
     refusals = Refusals(backend)
     for named in (0, revision - 1, revision + 1):
-        async with refusals.refused(RevisionConflict) as caught:
+        async with refusals.refused(errors.RevisionConflict) as caught:
             await WRITES[write](backend, session, entry, Seen("leaf", named))
         error = caught.value
         assert (error.session_id, error.expected, error.actual) == (session, named, revision)
@@ -129,7 +120,7 @@ async def _is_refused_at_another_leaf(backend: Backend, write: str, written: _Wr
     session, entry, revision = written
     refusals = Refusals(backend)
     for named in (entry, UNKNOWN, None):
-        async with refusals.refused(LeafConflict) as caught:
+        async with refusals.refused(errors.LeafConflict) as caught:
             await WRITES[write](backend, session, entry, Seen(named, revision))
         error = caught.value
         assert (error.session_id, error.expected, error.actual) == (session, named, "leaf")
@@ -177,7 +168,7 @@ class AppendContract:
             batch.append_message(session, line)
         await store.append_messages(session, [values])
         assert await session.build_context() == [line] * 5
-        with pytest.raises(InvalidEntry, match=r"message\.content"):
+        with pytest.raises(errors.InvalidEntry, match=r"message\.content"):
             await session.append_message({**values, "content": object()})
 
     async def test_a_batch_is_one_revision_with_its_entries_in_order(self, backend: Backend) -> None:
@@ -269,7 +260,7 @@ class AppendContract:
 
     async def test_an_empty_append_still_compares_the_leaf(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
-        async with refused(backend, LeafConflict):
+        async with refused(backend, errors.LeafConflict):
             await backend.append(session.id, [], expected=None)
 
     async def test_an_append_before_the_first_entry_makes_another_root(self, backend: Backend) -> None:
@@ -327,13 +318,13 @@ class AppendContract:
         fork = await backend.fork(session.id, None, NewSession())
         refusals = Refusals(backend)
         for session_id in (session.id, fork.id):
-            async with refusals.refused(InvalidEntry) as caught:
+            async with refusals.refused(errors.InvalidEntry) as caught:
                 await backend.append(session_id, [user(), placed(user(), "taken")])
             assert "'taken'" in str(caught.value)
 
     async def test_an_entry_id_that_is_given_twice_is_refused(self, backend: Backend) -> None:
         session = await new_session(backend, user())
-        async with refused(backend, InvalidEntry):
+        async with refused(backend, errors.InvalidEntry):
             await backend.append(session.id, [placed(user(), "twice"), placed(user(), "twice")])
 
     async def test_the_same_entry_id_may_be_used_in_another_tree(self, backend: Backend) -> None:
@@ -377,7 +368,7 @@ class AppendContract:
             await backend.retract(session.id, session.leaf_id)
         kept = existing(elsewhere[where])
         batch: list[NewEntry] = [user(), compaction(kept), user()]
-        async with refused(backend, EntryNotFound) as caught:
+        async with refused(backend, errors.EntryNotFound) as caught:
             await backend.append(session.id, batch)
         assert repr(kept) in str(caught.value)
 
@@ -385,7 +376,7 @@ class AppendContract:
         await new_session(backend, user())
         refusals = Refusals(backend)
         for entries in ([user()], []):
-            async with refusals.refused(SessionNotFound):
+            async with refusals.refused(errors.SessionNotFound):
                 await backend.append(UNKNOWN, entries)
 
 
@@ -473,7 +464,7 @@ class ImportContract:
         assert await backend.taken_entry_ids(session.id, []) == set()
         many = [f"n{number}" for number in range(6_000)]
         assert await backend.taken_entry_ids(session.id, [*many, "b"]) == {"b"}
-        with pytest.raises(SessionNotFound):
+        with pytest.raises(errors.SessionNotFound):
             await backend.taken_entry_ids(UNKNOWN, ["a"])
 
     async def test_a_session_is_imported_together_with_its_entries(self, backend: Backend) -> None:
@@ -493,13 +484,13 @@ class ImportContract:
     async def test_a_session_is_imported_as_a_whole_or_not_at_all(self, backend: Backend) -> None:
         await backend.create_session(NewSession(key="taken"))
         refusals = Refusals(backend)
-        async with refusals.refused(EntryNotFound):
+        async with refusals.refused(errors.EntryNotFound):
             await backend.import_session(NewSession(), [placed(user(), "a"), placed(user(), "b", UNKNOWN)], leaf="a")
-        async with refusals.refused(EntryNotFound):
+        async with refusals.refused(errors.EntryNotFound):
             await backend.import_session(NewSession(), [placed(user(), "a")], leaf=UNKNOWN)
-        async with refusals.refused(InvalidEntry):
+        async with refusals.refused(errors.InvalidEntry):
             await backend.import_session(NewSession(), [placed(user(), "a"), placed(user(), "a")], leaf="a")
-        async with refusals.refused(SessionExists):
+        async with refusals.refused(errors.SessionExists):
             await backend.import_session(NewSession(key="taken"), [placed(user(), "a")], leaf="a")
         empty = await backend.import_session(NewSession(), [], leaf=None)
         assert (empty.revision, empty.leaf_id) == (0, None)
@@ -513,7 +504,7 @@ class ImportContract:
         fork = await backend.fork(session.id, STORED, NewSession())
         await backend.append(fork.id, [placed(user(), "forked")])
         entries, leaf = REFUSED[what]()
-        async with refused(backend, EntryNotFound):
+        async with refused(backend, errors.EntryNotFound):
             await backend.import_entries(session.id, [placed(user(), "fine", "base"), *entries], leaf=leaf)
 
     async def test_a_session_that_has_only_a_bill_goes_to_another_scope_with_it(self, backend: Backend) -> None:
@@ -539,26 +530,26 @@ class ImportContract:
         await backend.create_task(parent.id, "t", NewSession())
         keyed = await backend.create_session(NewSession(key="k", metadata_text=imported))
         for refused_one in (talked, parent, keyed, other):
-            async with refusals.refused(SessionExists):
+            async with refusals.refused(errors.SessionExists):
                 await backend.adopt_session(refused_one.id, "c")
 
     async def test_an_imported_id_that_is_taken_is_refused(self, backend: Backend) -> None:
         session = await new_session(backend, placed(user(), "a"))
         refusals = Refusals(backend)
         for entries in ([placed(user(), "a")], [placed(user(), "b"), placed(user(), "b", "b")]):
-            async with refusals.refused(InvalidEntry) as caught:
+            async with refusals.refused(errors.InvalidEntry) as caught:
                 await backend.import_entries(session.id, entries, leaf=None)
             assert repr(entries[-1].id) in str(caught.value)
 
     async def test_an_import_compares_the_leaf(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
-        async with refused(backend, LeafConflict):
+        async with refused(backend, errors.LeafConflict):
             await backend.import_entries(session.id, [placed(user(), "a")], leaf="a", expected=None)
         await backend.import_entries(session.id, [placed(user(), "a")], leaf="a", expected=session.leaf_id)
         assert await path_ids(backend, session.id) == ["a"]
 
     async def test_an_import_into_a_session_that_is_not_there_is_refused(self, backend: Backend) -> None:
-        async with refused(backend, SessionNotFound):
+        async with refused(backend, errors.SessionNotFound):
             await backend.import_entries(UNKNOWN, [placed(user(), "a")], leaf="a")
 
 
@@ -573,7 +564,7 @@ class ConflictContract:
         session = await new_session(backend)
         older, _, leaf = await add(backend, session.id, *talk(3))
         named = {"older": older, "unknown": UNKNOWN, "none": None}[expected]
-        async with refused(backend, LeafConflict) as caught:
+        async with refused(backend, errors.LeafConflict) as caught:
             if operation == "append":
                 await backend.append(session.id, [user()], expected=named)
             elif operation == "move":
@@ -589,7 +580,7 @@ class ConflictContract:
 
     async def test_an_entry_expected_where_there_is_none_is_a_conflict(self, backend: Backend) -> None:
         session = await new_session(backend)
-        async with refused(backend, LeafConflict) as caught:
+        async with refused(backend, errors.LeafConflict) as caught:
             await backend.append(session.id, [user()], expected=UNKNOWN)
         assert (caught.value.expected, caught.value.actual) == (UNKNOWN, None)
 
@@ -655,7 +646,7 @@ class ConflictContract:
         (forked,) = await add(backend, fork.id, user())
         refusals = Refusals(backend)
         for below in (UNKNOWN, foreign.leaf_id, forked):
-            async with refusals.refused(EntryNotFound):
+            async with refusals.refused(errors.EntryNotFound):
                 await backend.append(session.id, [user()], expected=below, on_conflict="branch")
 
     async def test_branches_are_part_of_what_the_session_sees(self, backend: Backend) -> None:
@@ -674,7 +665,7 @@ class ConflictContract:
         writers = [backend.append(session.id, talk(2), expected=session.leaf_id) for _ in range(8)]
         results = await outcomes(*writers)
         won = [result for result in results if not isinstance(result, BaseException)]
-        lost = [result for result in results if isinstance(result, LeafConflict)]
+        lost = [result for result in results if isinstance(result, errors.LeafConflict)]
         assert (len(won), len(lost)) == (1, 7)
         assert await path_ids(backend, session.id) == [session.leaf_id, *won[0].entry_ids]
         assert (await session_info(backend, session.id)).entry_count == 3
@@ -714,12 +705,12 @@ class ConflictContract:
             for number, session in enumerate(sessions)
         ]
         results = await outcomes(*writers)
-        assert [isinstance(result, LeafConflict) for result in results] == [True, False] * 3
+        assert [isinstance(result, errors.LeafConflict) for result in results] == [True, False] * 3
         assert [len(await path_ids(backend, session.id)) for session in sessions] == [1, 3] * 3
 
     async def test_of_several_sessions_created_with_one_key_at_once_exactly_one_is(self, backend: Backend) -> None:
         results = await outcomes(*(backend.create_session(NewSession(key="one")) for _ in range(6)))
-        assert sum(isinstance(result, SessionExists) for result in results) == 5
+        assert sum(isinstance(result, errors.SessionExists) for result in results) == 5
         assert (await backend.info()).sessions == 1
 
 
@@ -760,7 +751,7 @@ class ExpectationContract:
                 await write(seen)
             info = await session_info(backend, session)
             seen = Seen(info.leaf_id, info.revision)
-        async with refused(backend, IdempotencyConflict):
+        async with refused(backend, errors.IdempotencyConflict):
             await backend.append(session, talk(2), expected=Seen(UNKNOWN, 0), idempotency_key="append")
 
     async def test_the_same_task_is_returned_without_comparing(self, backend: Backend) -> None:
@@ -809,7 +800,7 @@ class ExpectationContract:
 
     async def test_a_deletion_foretold_compares_too(self, backend: Backend) -> None:
         session, _, revision = await _written(backend)
-        async with refused(backend, RevisionConflict):
+        async with refused(backend, errors.RevisionConflict):
             await backend.delete_tree(session, dry_run=True, expected=Seen(revision=revision + 1))
         foretold = await backend.delete_tree(session, dry_run=True, expected=Seen(revision=revision))
         assert await backend.delete_tree(session, expected=Seen(revision=revision)) == foretold
@@ -833,7 +824,7 @@ class ExpectationContract:
                 assert await backend.get_session(session.id) is None
             else:
                 assert isinstance(saved, Appended)
-                assert isinstance(deleted, RevisionConflict)
+                assert isinstance(deleted, errors.RevisionConflict)
                 assert (await session_info(backend, session.id)).leaf_id == saved.leaf_id
 
 
@@ -897,7 +888,7 @@ class IdempotencyContract:
         ]
         refusals = Refusals(backend)
         for entries in others:
-            async with refusals.refused(IdempotencyConflict) as caught:
+            async with refusals.refused(errors.IdempotencyConflict) as caught:
                 await backend.append(session.id, entries, idempotency_key="k")
             assert (caught.value.session_id, caught.value.key) == (session.id, "k")
 
@@ -910,22 +901,22 @@ class IdempotencyContract:
         async with unchanged(backend):
             for key in ("append", "move", "fork", "task"):
                 if key != "append":
-                    with pytest.raises(IdempotencyConflict):
+                    with pytest.raises(errors.IdempotencyConflict):
                         await backend.append(session.id, [user()], idempotency_key=key)
                 if key != "move":
-                    with pytest.raises(IdempotencyConflict):
+                    with pytest.raises(errors.IdempotencyConflict):
                         await backend.move(session.id, None, idempotency_key=key)
                 if key != "fork":
-                    with pytest.raises(IdempotencyConflict):
+                    with pytest.raises(errors.IdempotencyConflict):
                         await backend.fork(session.id, None, NewSession(), idempotency_key=key)
                 if key != "task":
-                    with pytest.raises(IdempotencyConflict):
+                    with pytest.raises(errors.IdempotencyConflict):
                         await backend.create_task(session.id, "t", NewSession(), idempotency_key=key)
 
     async def test_a_task_is_told_from_a_fork_that_is_described_alike(self, backend: Backend) -> None:
         session = await new_session(backend, user())
         await backend.fork(session.id, STORED, NewSession(), idempotency_key="k")
-        async with refused(backend, IdempotencyConflict):
+        async with refused(backend, errors.IdempotencyConflict):
             await backend.create_task(session.id, "stored leaf", NewSession(), idempotency_key="k")
 
     async def test_a_key_belongs_to_its_session(self, backend: Backend) -> None:
@@ -945,7 +936,7 @@ class IdempotencyContract:
 
     async def test_an_operation_that_failed_does_not_use_up_its_key(self, backend: Backend) -> None:
         session = await new_session(backend, user())
-        with pytest.raises(EntryNotFound):
+        with pytest.raises(errors.EntryNotFound):
             await backend.append(session.id, [compaction(UNKNOWN)], idempotency_key="k")
         appended = await backend.append(session.id, [user("other")], idempotency_key="k")
         assert not appended.replayed
@@ -982,7 +973,7 @@ class IdempotencyContract:
         await backend.move(session.id, older, idempotency_key="k")
         refusals = Refusals(backend)
         for to in (leaf, None):
-            async with refusals.refused(IdempotencyConflict):
+            async with refusals.refused(errors.IdempotencyConflict):
                 await backend.move(session.id, to, idempotency_key="k")
 
     # -- forks and tasks ------------------------------------------------------------------------------------------
@@ -1008,7 +999,7 @@ class IdempotencyContract:
         ]
         refusals = Refusals(backend)
         for at, new in others:
-            async with refusals.refused(IdempotencyConflict):
+            async with refusals.refused(errors.IdempotencyConflict):
                 await backend.fork(session.id, at, new, idempotency_key="k")
 
     async def test_the_retry_of_a_task_returns_the_same_child(self, backend: Backend) -> None:
@@ -1019,7 +1010,7 @@ class IdempotencyContract:
         assert again.id == first.id
         refusals = Refusals(backend)
         for task_id, title in (("u", "x"), ("t", "y")):
-            async with refusals.refused(IdempotencyConflict):
+            async with refusals.refused(errors.IdempotencyConflict):
                 await backend.create_task(session.id, task_id, NewSession(title=title), idempotency_key="k")
 
     @pytest.mark.parametrize("operation", ["fork", "task"])
@@ -1035,7 +1026,7 @@ class IdempotencyContract:
 
         made = await make()
         await backend.delete_tree(made)
-        async with refused(backend, SessionNotFound) as caught:
+        async with refused(backend, errors.SessionNotFound) as caught:
             await make()
         assert made in str(caught.value)
         assert "deleted" in str(caught.value)

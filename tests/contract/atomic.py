@@ -8,6 +8,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
+from flue_py import errors
 from flue_py.core.entries import NewEntry
 from flue_py.core.ledger import Amounts, NewBudget
 from flue_py.core.operations import (
@@ -43,18 +44,6 @@ from flue_py.core.sessions import (
     SessionInfo,
 )
 from flue_py.db.backend import Backend
-from flue_py.errors import (
-    EntryNotFound,
-    FlueError,
-    IdempotencyConflict,
-    InvalidArgument,
-    InvalidEntry,
-    LeafConflict,
-    RevisionConflict,
-    SessionExists,
-    SessionNotFound,
-    StoreClosed,
-)
 from tests.checks import Refusals, existing, refused, unchanged
 from tests.samples import (
     UNKNOWN,
@@ -81,15 +70,15 @@ def say(session_id: str, *ids: str, expected: Expected = STORED, key: str | None
     return AppendEntries(session_id, [placed(user("said"), entry_id) for entry_id in ids], expected, "raise", key)
 
 
-WRONG: dict[str, tuple[type[FlueError], Operation]] = {
-    "leaf": (LeafConflict, say("one", "x", expected=UNKNOWN)),
-    "revision": (RevisionConflict, SetLabel("one", "a", "x", Seen(revision=99))),
-    "entry": (EntryNotFound, MoveLeaf("two", UNKNOWN)),
-    "taken id": (InvalidEntry, say("one", "a")),
-    "session": (SessionNotFound, UpdateSession(UNKNOWN, title="x")),
-    "taken session": (SessionExists, CreateSession(NewSession(id="two"))),
-    "deleted in the batch": (SessionNotFound, say("gone", "y")),
-    "not pinnable": (InvalidArgument, SetPin("one", "note", True)),
+WRONG: dict[str, tuple[type[errors.FlueError], Operation]] = {
+    "leaf": (errors.LeafConflict, say("one", "x", expected=UNKNOWN)),
+    "revision": (errors.RevisionConflict, SetLabel("one", "a", "x", Seen(revision=99))),
+    "entry": (errors.EntryNotFound, MoveLeaf("two", UNKNOWN)),
+    "taken id": (errors.InvalidEntry, say("one", "a")),
+    "session": (errors.SessionNotFound, UpdateSession(UNKNOWN, title="x")),
+    "taken session": (errors.SessionExists, CreateSession(NewSession(id="two"))),
+    "deleted in the batch": (errors.SessionNotFound, say("gone", "y")),
+    "not pinnable": (errors.InvalidArgument, SetPin("one", "note", True)),
 }
 
 
@@ -222,7 +211,7 @@ class AtomicContract:
             UpdateSession(session.id, title="x", expected=seen),
         ]
         await backend.atomic(operations)
-        async with refused(backend, RevisionConflict) as caught:
+        async with refused(backend, errors.RevisionConflict) as caught:
             await backend.atomic([say(session.id, "b"), SetLabel(session.id, "a", "y", seen)])
         error = caught.value
         assert (error.operation, error.expected, error.actual) == (1, session.revision, session.revision + 3)
@@ -281,9 +270,9 @@ class AtomicContract:
         assert (landed.entry_ids, landed.replayed, forked.id) == (("1a",), True, "1fork")
         assert again.outcomes[6:] == first.outcomes[6:]
         assert again.left[session.id] == first.left[session.id]
-        async with refused(backend, IdempotencyConflict):
+        async with refused(backend, errors.IdempotencyConflict):
             await backend.atomic(operations("3")[:2], idempotency_key="k")
-        async with refused(backend, IdempotencyConflict):
+        async with refused(backend, errors.IdempotencyConflict):
             await backend.append(session.id, [user()], idempotency_key="k")
 
     async def test_what_appends_of_a_batch_came_to_is_recalled_by_its_key(self, backend: Backend) -> None:
@@ -302,23 +291,23 @@ class AtomicContract:
         ]
         await backend.append(session.id, [user()], idempotency_key="other")
         assert await backend.recall_atomic(operations, "other") is None
-        with pytest.raises(SessionNotFound):
+        with pytest.raises(errors.SessionNotFound):
             await backend.recall_atomic([say(UNKNOWN, "a")], "k")
 
     async def test_a_key_belongs_to_a_session_that_was_there(self, backend: Backend) -> None:
-        async with refused(backend, InvalidArgument):
+        async with refused(backend, errors.InvalidArgument):
             await backend.atomic([CreateSession(NewSession(id="new")), say("new", "a")], idempotency_key="k")
         session = await new_session(backend)
         await backend.atomic([CreateSession(NewSession(id="new")), say(session.id, "a")], idempotency_key="k")
         again = await backend.atomic([CreateSession(NewSession(id="new")), say(session.id, "b")], idempotency_key="k")
         assert again.replayed
-        async with refused(backend, IdempotencyConflict):
+        async with refused(backend, errors.IdempotencyConflict):
             await backend.atomic([CreateSession(NewSession(id="x")), say(session.id, "b")], idempotency_key="k")
 
     async def test_a_key_goes_with_its_session(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
         await backend.atomic([say(session.id, "a"), DeleteTree(session.id)], idempotency_key="k")
-        async with refused(backend, SessionNotFound):
+        async with refused(backend, errors.SessionNotFound):
             await backend.atomic([say(session.id, "a"), DeleteTree(session.id)], idempotency_key="k")
 
     async def test_what_had_a_key_of_its_own_is_what_later_operations_mean(self, backend: Backend) -> None:
@@ -370,7 +359,7 @@ class AtomicContract:
             for number, session in enumerate(sessions)
         ]
         results = await outcomes(*writers)
-        assert [isinstance(result, LeafConflict) for result in results] == [True, False] * 3
+        assert [isinstance(result, errors.LeafConflict) for result in results] == [True, False] * 3
         assert [len(await path_ids(backend, session.id)) for session in sessions] == [1, 3] * 3
 
     async def test_a_reader_never_sees_half_of_a_batch(self, backend: Backend) -> None:
@@ -435,7 +424,7 @@ class AtomicContract:
         assert again.outcomes[0] == first.outcomes[0]
         steps = [[each.to_id for each in done.outcomes if isinstance(each, Moved)] for done in (first, again)]
         assert steps[0] == steps[1]
-        with pytest.raises(IdempotencyConflict):
+        with pytest.raises(errors.IdempotencyConflict):
             await backend.atomic([*asked("three")[:2], Redo(session.id)], idempotency_key="k")
 
     async def test_a_task_may_begin_and_end_in_one_batch(self, backend: Backend) -> None:
@@ -445,7 +434,7 @@ class AtomicContract:
         (link,) = await backend.task_links(parent.id)
         assert (link.child_id, link.status, link.summary) == ("task", "done", "said it")
         for wrong in (EndTask(parent.id, "done"), Navigate(parent.id, UNKNOWN), Undo(UNKNOWN)):
-            async with refused(backend, FlueError) as caught:
+            async with refused(backend, errors.FlueError) as caught:
                 await backend.atomic([say(parent.id, "never"), wrong])
             assert caught.value.operation == 1
 
@@ -456,7 +445,7 @@ class BadInputContract:
     async def test_every_method_refuses_a_session_that_is_missing(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
         assert session.leaf_id is not None
-        for error in await errors_of(backend, SessionNotFound, every_call(backend, UNKNOWN, session.leaf_id)):
+        for error in await errors_of(backend, errors.SessionNotFound, every_call(backend, UNKNOWN, session.leaf_id)):
             assert UNKNOWN in str(error)
 
     async def test_every_method_refuses_a_session_that_was_deleted(self, backend: Backend) -> None:
@@ -464,7 +453,7 @@ class BadInputContract:
         assert session.leaf_id is not None
         await backend.fork(session.id, STORED, NewSession())
         await backend.delete_tree(session.id)
-        await errors_of(backend, SessionNotFound, every_call(backend, session.id, session.leaf_id))
+        await errors_of(backend, errors.SessionNotFound, every_call(backend, session.id, session.leaf_id))
 
     async def test_every_method_refuses_to_work_once_the_store_is_closed(self, open_backend: OpenBackend) -> None:
         backend = await open_backend(counted_sources())
@@ -485,7 +474,7 @@ class BadInputContract:
             backend.info,
         ]
         for call in calls:
-            with pytest.raises(StoreClosed):
+            with pytest.raises(errors.StoreClosed):
                 await call()
 
     async def test_a_name_of_the_greatest_length_is_kept_and_a_longer_one_is_refused(self, backend: Backend) -> None:
@@ -500,7 +489,7 @@ class BadInputContract:
         longer = longest + "x"
         await errors_of(
             backend,
-            InvalidArgument,
+            errors.InvalidArgument,
             [
                 lambda: backend.append(session.id, [user()], idempotency_key=longer),
                 lambda: backend.move(session.id, None, idempotency_key=longer),
@@ -509,7 +498,7 @@ class BadInputContract:
                 lambda: backend.link_task(session.id, longer, "t"),
             ],
         )
-        await errors_of(backend, InvalidEntry, [lambda: backend.append(session.id, [placed(user(), longer)])])
+        await errors_of(backend, errors.InvalidEntry, [lambda: backend.append(session.id, [placed(user(), longer)])])
 
     @pytest.mark.parametrize("text", UNSTORABLE)
     async def test_text_that_cannot_be_stored_is_refused_wherever_it_is_given(
@@ -536,12 +525,12 @@ class BadInputContract:
             lambda: backend.fork(session.id, STORED, NewSession(), idempotency_key=text),
             lambda: backend.create_task(session.id, "t", NewSession(), idempotency_key=text),
         ]
-        await errors_of(backend, InvalidArgument, calls)
+        await errors_of(backend, errors.InvalidArgument, calls)
         refusals = Refusals(backend)
         for entries in ([placed(user(), text)], [placed(user(), "fine"), placed(user(), text)]):
-            async with refusals.refused(InvalidEntry):
+            async with refusals.refused(errors.InvalidEntry):
                 await backend.append(session.id, entries)
-            async with refusals.refused(InvalidEntry):
+            async with refusals.refused(errors.InvalidEntry):
                 await backend.import_entries(session.id, entries, leaf=None)
 
     @pytest.mark.parametrize("text", UNSTORABLE)
@@ -560,7 +549,7 @@ class BadInputContract:
         assert (await backend.list_sessions(scope=text, kind=None, limit=1, cursor=None)).sessions == ()
         assert entries_of(await backend.read_path_since(session.id, text)) == []
         assert not (await backend.read_usage(session.id, text)).on_path
-        await errors_of(backend, SessionNotFound, every_call(backend, text, leaf))
+        await errors_of(backend, errors.SessionNotFound, every_call(backend, text, leaf))
         calls: list[Callable[[], Awaitable[object]]] = [
             lambda: backend.move(session.id, text),
             lambda: backend.read_path(session.id, leaf=text),
@@ -572,29 +561,29 @@ class BadInputContract:
             lambda: backend.import_entries(session.id, [placed(user(), "i", text)], leaf=None),
             lambda: backend.import_entries(session.id, [], leaf=text),
         ]
-        await errors_of(backend, EntryNotFound, calls)
+        await errors_of(backend, errors.EntryNotFound, calls)
 
     async def test_an_empty_entry_id_is_refused(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
         refusals = Refusals(backend)
-        async with refusals.refused(InvalidEntry):
+        async with refusals.refused(errors.InvalidEntry):
             await backend.append(session.id, [placed(user(), "")])
-        async with refusals.refused(InvalidEntry):
+        async with refusals.refused(errors.InvalidEntry):
             await backend.import_entries(session.id, [placed(user(), "")], leaf=None)
 
     async def test_an_empty_session_id_is_refused(self, backend: Backend) -> None:
-        with pytest.raises(InvalidArgument):
+        with pytest.raises(errors.InvalidArgument):
             await backend.create_session(NewSession(id=""))
 
     async def test_a_page_of_no_sessions_is_refused(self, backend: Backend) -> None:
         for limit in (0, -1):
-            with pytest.raises(InvalidArgument):
+            with pytest.raises(errors.InvalidArgument):
                 await backend.list_sessions(scope=None, kind=None, limit=limit, cursor=None)
 
     async def test_a_store_goes_on_after_refusals(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
         for _ in range(3):
-            with pytest.raises(EntryNotFound):
+            with pytest.raises(errors.EntryNotFound):
                 await backend.move(session.id, UNKNOWN)
             await add(backend, session.id, user())
         assert len(await backend.read_tree(session.id)) == 5

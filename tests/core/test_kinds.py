@@ -6,18 +6,7 @@ import subprocess
 import sys
 
 from flue_py.context.tokens import EntryCounts, counter_for
-from flue_py.core import kinds
-from flue_py.core.context import (
-    EVERYTHING,
-    TRAITS,
-    ContextEntry,
-    KnownTraits,
-    entry_cost,
-    project,
-    synthetic_message,
-    told_by,
-    traits_in,
-)
+from flue_py.core import context, kinds
 from flue_py.core.entries import Entry, Pairing
 from flue_py.core.json import JsonObject, encode_json
 from flue_py.core.kinds import KINDS, Kind, spoken_text
@@ -78,11 +67,11 @@ def test_the_table_is_as_the_documentation_of_the_format_says() -> None:
 @EVERY_KIND
 def test_the_context_shows_what_the_table_says(kind: Kind) -> None:
     one = entry(kind)
-    shown = [item.entry_id for item in project([one])]
+    shown = [item.entry_id for item in context.project([one])]
     assert shown == (["e"] if kind.stands_in_place or kind.name == "compaction" else [])
     pinned = '{"summary":"","firstKeptEntryId":"none","tokensBefore":1,"pinnedEntryIds":["e"]}'
     later = Entry("c", "e", "s", "compaction", None, None, 1, 2, 0, 1_000_000, pinned)
-    assert [item.entry_id for item in project([one, later])] == (["c", "e"] if kind.says else ["c"])
+    assert [item.entry_id for item in context.project([one, later])] == (["c", "e"] if kind.says else ["c"])
 
 
 @EVERY_KIND
@@ -90,14 +79,14 @@ def test_the_model_reads_what_the_table_says(kind: Kind) -> None:
     if kind.says is None:
         assert kind.name not in kinds.SHOWN_KINDS
         return
-    item = ContextEntry(entry(kind))
+    item = context.ContextEntry(entry(kind))
     text = item.data["content"]
     if kind.says == "message":
         assert (item.role, text) == ("assistant", "words")
         return
     assert (item.role, item.data["role"]) == ("user", "user")
     assert text == [{"type": "text", "text": f"{kind.prefix}\n\nwords" if kind.prefix else "words"}]
-    assert synthetic_message(kind.name, item.entry.data, 1_000_000) == item.data
+    assert context.synthetic_message(kind.name, item.entry.data, 1_000_000) == item.data
     # What an export gives back to us is not taken for a person's words.
     assert spoken_text(text[0]["text"]) == ("" if kind.prefix else "words")
 
@@ -106,8 +95,8 @@ def test_the_model_reads_what_the_table_says(kind: Kind) -> None:
 def test_usage_counts_where_the_table_says(kind: Kind) -> None:
     one = entry(kind)
     assert (one.usage != NO_USAGE) == kind.adds_usage
-    assert (told_by([one]) != EVERYTHING) == kind.adds_usage
-    assert (entry_cost(one, {}) is not None) == kind.may_be_paid
+    assert (context.told_by([one]) != context.EVERYTHING) == kind.adds_usage
+    assert (context.entry_cost(one, {}) is not None) == kind.may_be_paid
 
 
 @EVERY_KIND
@@ -196,7 +185,7 @@ def stored(message: JsonObject, name: str = "e") -> Entry:
 
 @inputs("message", MESSAGES, ids=str)
 def test_the_traits_of_an_entry_are_those_of_its_message(message: JsonObject) -> None:
-    found, wanted = KnownTraits().of(stored(message)), traits_in(message)
+    found, wanted = context.KnownTraits().of(stored(message)), context.traits_in(message)
 
     assert found.calls == wanted.calls
     assert found.is_spoken in (wanted.is_spoken, None)
@@ -204,7 +193,7 @@ def test_the_traits_of_an_entry_are_those_of_its_message(message: JsonObject) ->
 
 
 def test_exchanges_are_paired_as_those_of_whole_messages() -> None:
-    known = KnownTraits()
+    known = context.KnownTraits()
     found = Pairing([known.of(stored(message)).exchange for message in MESSAGES])
     wanted = Pairing(MESSAGES)
 
@@ -212,14 +201,14 @@ def test_exchanges_are_paired_as_those_of_whole_messages() -> None:
 
 
 def test_another_payload_under_the_same_id_is_read_anew() -> None:
-    known = KnownTraits()
+    known = context.KnownTraits()
     assert known.of(stored(MESSAGES[0])).is_spoken
     assert known.of(stored(MESSAGES[5])).calls
     assert not known.of(stored(MESSAGES[5])).is_spoken
 
 
 def test_the_newest_are_remembered_and_no_long_calls() -> None:
-    known = KnownTraits(limit=4, max_chars=200)
+    known = context.KnownTraits(limit=4, max_chars=200)
     for number in range(9):
         known.of(stored(MESSAGES[0], f"e{number}"))
     long: JsonObject = {"role": "assistant", "content": [{**CALL, "arguments": {"content": "x" * 200}}]}
@@ -234,8 +223,8 @@ def test_the_newest_are_remembered_and_no_long_calls() -> None:
 
 def test_what_is_counted_is_remembered() -> None:
     entry = stored(MESSAGES[5], "an entry that nobody has seen before")
-    EntryCounts().count(ContextEntry(entry), counter_for(None))
+    EntryCounts().count(context.ContextEntry(entry), counter_for(None))
 
-    traits = TRAITS.known(entry.id)
+    traits = context.TRAITS.known(entry.id)
     assert traits is not None
     assert traits.calls

@@ -8,20 +8,8 @@ from typing import Any
 import anyio
 import pytest
 
+from flue_py import errors
 from flue_py.core.model import FunctionModel, Model, ModelReply, ModelRequest
-from flue_py.errors import (
-    ContextOverflow,
-    FixTheCall,
-    FixTheSetup,
-    InvalidArgument,
-    ModelAborted,
-    ModelDenied,
-    ModelError,
-    ModelRefused,
-    ModelUnavailable,
-    RateLimited,
-    RetryOrRebase,
-)
 from tests.tables import inputs
 
 ASKED = {"role": "user", "content": "Why is the build red?"}
@@ -60,7 +48,7 @@ def answer(text: str = "The log says TIMEOUT.", **more: Any) -> dict[str, Any]:
     ],
 )
 def test_a_request_that_cannot_be_names_the_field(wrong: dict[str, Any], field: str) -> None:
-    with pytest.raises(InvalidArgument, match=field):
+    with pytest.raises(errors.InvalidArgument, match=field):
         ModelRequest(**{"messages": (ASKED,), **wrong})
 
 
@@ -85,7 +73,7 @@ def test_a_request_takes_lists_and_keeps_tuples() -> None:
     ],
 )
 def test_a_reply_that_cannot_be_names_the_field(wrong: dict[str, Any], field: str) -> None:
-    with pytest.raises(InvalidArgument, match=field):
+    with pytest.raises(errors.InvalidArgument, match=field):
         ModelReply(**{"messages": (answer(),), **wrong})
 
 
@@ -154,15 +142,15 @@ def test_a_function_is_a_model() -> None:
 
 def test_what_a_function_raises_passes_through() -> None:
     def fail(request: ModelRequest) -> str:
-        raise RateLimited("wait", retry_after=3)
+        raise errors.RateLimited("wait", retry_after=3)
 
-    with pytest.raises(RateLimited, match="wait"):
+    with pytest.raises(errors.RateLimited, match="wait"):
         anyio.run(FunctionModel(fail).complete, ModelRequest((ASKED,)))
 
 
 @inputs("returned", [None, 3, {"role": "assistant"}, [answer()]])
 def test_a_function_that_returns_anything_else_is_refused(returned: Any) -> None:
-    with pytest.raises(InvalidArgument, match="function: should return"):
+    with pytest.raises(errors.InvalidArgument, match="function: should return"):
         anyio.run(FunctionModel(lambda request: returned).complete, ModelRequest((ASKED,)))
 
 
@@ -178,7 +166,7 @@ def test_a_function_that_returns_anything_else_is_refused(returned: Any) -> None
     ],
 )
 def test_a_function_model_that_cannot_be_names_the_field(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgument, match=next(iter(wrong))):
+    with pytest.raises(errors.InvalidArgument, match=next(iter(wrong))):
         FunctionModel(**{"function": lambda request: "hello", **wrong})
 
 
@@ -190,27 +178,31 @@ def test_what_lacks_a_member_is_no_model(value: object) -> None:
 @inputs(
     ("kind", "branch"),
     [
-        (ContextOverflow, FixTheCall),
-        (ModelRefused, FixTheCall),
-        (ModelDenied, FixTheSetup),
-        (RateLimited, RetryOrRebase),
-        (ModelAborted, RetryOrRebase),
-        (ModelUnavailable, RetryOrRebase),
+        (errors.ContextOverflow, errors.FixTheCall),
+        (errors.ModelRefused, errors.FixTheCall),
+        (errors.ModelDenied, errors.FixTheSetup),
+        (errors.RateLimited, errors.RetryOrRebase),
+        (errors.ModelAborted, errors.RetryOrRebase),
+        (errors.ModelUnavailable, errors.RetryOrRebase),
     ],
 )
-def test_a_failed_call_is_on_one_branch_and_keeps_what_it_cost(kind: type[ModelError], branch: type[Exception]) -> None:
+def test_a_failed_call_is_on_one_branch_and_keeps_what_it_cost(
+    kind: type[errors.ModelError], branch: type[Exception]
+) -> None:
     call = {"input": 10, "callId": "a"}
 
     error = pickle.loads(pickle.dumps(kind("it failed", provider="openai", model="gpt-5", call=call)))
 
-    assert isinstance(error, ModelError)
-    assert [each for each in (FixTheCall, FixTheSetup, RetryOrRebase) if isinstance(error, each)] == [branch]
+    assert isinstance(error, errors.ModelError)
+    assert [
+        each for each in (errors.FixTheCall, errors.FixTheSetup, errors.RetryOrRebase) if isinstance(error, each)
+    ] == [branch]
     assert (str(error), error.provider, error.model, error.call) == ("it failed", "openai", "gpt-5", call)
     assert kind("it failed").call is None
 
 
 def test_errors_keep_the_numbers_of_their_provider() -> None:
-    assert RateLimited("wait", retry_after=2.5).retry_after == 2.5
-    assert RateLimited("wait").retry_after is None
-    overflow = ContextOverflow("too long", tokens=210_000, window=200_000)
+    assert errors.RateLimited("wait", retry_after=2.5).retry_after == 2.5
+    assert errors.RateLimited("wait").retry_after is None
+    overflow = errors.ContextOverflow("too long", tokens=210_000, window=200_000)
     assert (overflow.tokens, overflow.window) == (210_000, 200_000)

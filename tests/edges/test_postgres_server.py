@@ -15,17 +15,9 @@ import pytest
 from sqlalchemy import make_url
 
 from flue_py.errors import FixTheSetup, InvalidArgument, StoreClosed, StoreUnavailable
+from tests import postgres
 from tests import postgres_server as module
 from tests.checks import existing
-from tests.postgres import (
-    REQUIRE_VARIABLE,
-    URL_VARIABLE,
-    Databases,
-    NewDatabase,
-    connected,
-    own_server,
-    require_programs,
-)
 from tests.postgres_server import PostgresServer, find_binaries
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +27,7 @@ GUARD_SECONDS = 60
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    with own_server() as server:
+    with postgres.own_server() as server:
         yield server
 
 
@@ -115,14 +107,14 @@ def test_tests_skip_with_a_reason_and_fail_where_postgresql_is_required(
 ) -> None:
     if missing == "driver":
         monkeypatch.setitem(sys.modules, "asyncpg", None)
-    monkeypatch.setenv(URL_VARIABLE, "none" if missing == "wish" else "")
+    monkeypatch.setenv(postgres.URL_VARIABLE, "none" if missing == "wish" else "")
     reason = {"driver": r"flue-py\[postgres\]", "programs": "install your distribution", "wish": "is none"}[missing]
-    monkeypatch.delenv(REQUIRE_VARIABLE, raising=False)
+    monkeypatch.delenv(postgres.REQUIRE_VARIABLE, raising=False)
     with pytest.raises(pytest.skip.Exception, match=reason):
-        require_programs()
-    monkeypatch.setenv(REQUIRE_VARIABLE, "1")
-    with pytest.raises(pytest.fail.Exception, match=f"{reason}.*{REQUIRE_VARIABLE}"):
-        require_programs()
+        postgres.require_programs()
+    monkeypatch.setenv(postgres.REQUIRE_VARIABLE, "1")
+    with pytest.raises(pytest.fail.Exception, match=f"{reason}.*{postgres.REQUIRE_VARIABLE}"):
+        postgres.require_programs()
 
 
 # -- the server -------------------------------------------------------------------------------------------------------
@@ -185,7 +177,7 @@ def test_settings_hold_for_one_run_and_do_not_stop_databases_from_being_made(ser
 
 async def test_a_read_only_server_is_read_only_for_a_driver(server: PostgresServer) -> None:
     server.restart({"default_transaction_read_only": True})
-    async with connected(server.url()) as connection:
+    async with postgres.connected(server.url()) as connection:
         assert await connection.fetchval("SHOW default_transaction_read_only") == "on"
     server.restart()
 
@@ -220,7 +212,7 @@ def test_databases_are_made_copied_and_dropped_under_any_name(server: PostgresSe
 
 @pytest.mark.thorough
 def test_a_closed_server_leaves_no_process_and_no_folder() -> None:
-    with own_server() as server:
+    with postgres.own_server() as server:
         own = "SELECT pid FROM pg_stat_activity WHERE backend_type IN ('checkpointer', 'background writer')"
         pids = [int(pid) for pid in server.psql(own).split()] + [server.process_id or 0, server._guard.pid]
         assert [is_running(pid) for pid in pids] == [True] * 4
@@ -262,7 +254,7 @@ server.psql("SELECT 1")
 
 @pytest.mark.thorough
 def test_a_server_ends_with_the_process_that_forgot_it() -> None:
-    require_programs()
+    postgres.require_programs()
     done = subprocess.run([sys.executable, "-c", MAKE], cwd=ROOT, capture_output=True, text=True, check=True)
     folder, *pids = done.stdout.split()
     assert (Path(folder).exists(), [is_running(int(pid)) for pid in pids], done.stderr) == (False, [False, False], "")
@@ -270,7 +262,7 @@ def test_a_server_ends_with_the_process_that_forgot_it() -> None:
 
 @pytest.mark.thorough
 def test_the_end_of_a_forked_child_leaves_the_server_alone() -> None:
-    require_programs()
+    postgres.require_programs()
     command = [sys.executable, "-W", "ignore", "-c", MAKE + FORK]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -280,7 +272,7 @@ def test_the_end_of_a_forked_child_leaves_the_server_alone() -> None:
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="there is no way to wait for a process that is not a child")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_server_ends_with_the_process_that_was_killed(number: signal.Signals) -> None:
-    require_programs()
+    postgres.require_programs()
     code = MAKE + "import signal\nsignal.pause()"
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as maker:
         assert maker.stdout is not None
@@ -302,9 +294,9 @@ NAMESPACES = "SELECT nspname, nspacl::text, nspowner::regrole::text FROM pg_name
 
 
 async def test_a_database_that_is_used_again_is_empty_again(server: PostgresServer) -> None:
-    databases = Databases(server.url())
+    databases = postgres.Databases(server.url())
     first = databases.take()
-    async with connected(first) as connection:
+    async with postgres.connected(first) as connection:
         fresh = await connection.fetch(NAMESPACES)
         await connection.execute(f'ALTER DATABASE "{make_url(first).database}" SET statement_timeout = 1')
         await connection.execute("CREATE TABLE t (n int); CREATE SCHEMA more; CREATE TABLE more.t (n int)")
@@ -312,7 +304,7 @@ async def test_a_database_that_is_used_again_is_empty_again(server: PostgresServ
         databases.give_back(first)
         assert databases.take() == first
         assert databases.take() != first
-    async with connected(first) as connection:
+    async with postgres.connected(first) as connection:
         assert await connection.fetch(NAMESPACES) == fresh
         assert await connection.fetchval("SELECT to_regclass('t')") is None
         assert await connection.fetchval("SHOW statement_timeout") == "0"
@@ -323,7 +315,7 @@ async def test_a_database_that_is_used_again_is_empty_again(server: PostgresServ
 
 
 def test_databases_are_dropped_at_the_end(server: PostgresServer) -> None:
-    databases = Databases(server.url())
+    databases = postgres.Databases(server.url())
     names = {make_url(databases.take()).database for _ in range(2)}
     listed = "SELECT datname FROM pg_database WHERE datname LIKE 'flue_py_test_%'"
     assert names <= set(server.psql(listed).split())
@@ -331,5 +323,5 @@ def test_databases_are_dropped_at_the_end(server: PostgresServer) -> None:
     assert not names & set(server.psql(listed).split())
 
 
-def test_each_call_gives_another_database(new_database: NewDatabase) -> None:
+def test_each_call_gives_another_database(new_database: postgres.NewDatabase) -> None:
     assert len({new_database() for _ in range(3)}) == 3

@@ -9,12 +9,7 @@ import pytest
 
 from flue_py.core.usage import UsageTotals
 from flue_py.errors import UnreadableFile
-from flue_py.formats.fuseraft import (
-    looks_like_fuseraft_repl,
-    looks_like_fuseraft_run,
-    parse_fuseraft_repl,
-    parse_fuseraft_run,
-)
+from flue_py.formats import fuseraft
 from flue_py.formats.kit import ParsedSession
 from tests.formats.trees import context_of, document, shown, tree_of
 from tests.tables import inputs
@@ -48,7 +43,7 @@ def snapshot(*history: Any, **fields: Any) -> dict[str, Any]:
 
 
 def repl(*history: Any, **fields: Any) -> ParsedSession:
-    (session,) = parse_fuseraft_repl(document(snapshot(*history, **fields)), "repl-a87569bcd7b0.json")
+    (session,) = fuseraft.parse_fuseraft_repl(document(snapshot(*history, **fields)), "repl-a87569bcd7b0.json")
     return session
 
 
@@ -149,7 +144,7 @@ def test_a_new_system_prompt_is_no_new_history_and_another_turn_is() -> None:
 @inputs("broken", [b"", b"{", b"[]", b'{"SessionId":"a"}', b'{"SessionId":"","History":[]}', b"[" * 9999])
 def test_what_is_no_snapshot_is_refused(broken: bytes) -> None:
     with pytest.raises(UnreadableFile, match=r"repl-x\.json is"):
-        parse_fuseraft_repl(broken, "repl-x.json")
+        fuseraft.parse_fuseraft_repl(broken, "repl-x.json")
 
 
 def test_items_that_are_no_messages_are_named_by_their_index() -> None:
@@ -186,7 +181,7 @@ def checkpoint(*messages: Any, **fields: Any) -> dict[str, Any]:
 
 
 def run(*messages: Any, **fields: Any) -> ParsedSession:
-    (session,) = parse_fuseraft_run(document(checkpoint(*messages, **fields)), "a3f92c1d.json")
+    (session,) = fuseraft.parse_fuseraft_run(document(checkpoint(*messages, **fields)), "a3f92c1d.json")
     return session
 
 
@@ -295,12 +290,12 @@ def test_the_beginning_of_a_file_tells_the_two_apart() -> None:
         json.dumps(value, indent=2).encode()
         for value in (snapshot(*HISTORY), checkpoint(turn(0, '"History": "ModelId"')))
     )
-    assert looks_like_fuseraft_repl(snapshot_head)
-    assert not looks_like_fuseraft_run(snapshot_head)
-    assert looks_like_fuseraft_run(checkpoint_head)
-    assert not looks_like_fuseraft_repl(checkpoint_head)
+    assert fuseraft.looks_like_fuseraft_repl(snapshot_head)
+    assert not fuseraft.looks_like_fuseraft_run(snapshot_head)
+    assert fuseraft.looks_like_fuseraft_run(checkpoint_head)
+    assert not fuseraft.looks_like_fuseraft_repl(checkpoint_head)
     index = json.dumps({"a3f92c1d": {"SessionId": "a3f92c1d", "Task": "x", "TurnCount": 1}}).encode()
-    assert not looks_like_fuseraft_run(index)
-    assert not looks_like_fuseraft_repl(index, "repl-sessions/index.json")
-    assert not looks_like_fuseraft_run(b"[]")
-    assert not looks_like_fuseraft_repl(b"")
+    assert not fuseraft.looks_like_fuseraft_run(index)
+    assert not fuseraft.looks_like_fuseraft_repl(index, "repl-sessions/index.json")
+    assert not fuseraft.looks_like_fuseraft_run(b"[]")
+    assert not fuseraft.looks_like_fuseraft_repl(b"")

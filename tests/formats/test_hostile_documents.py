@@ -13,25 +13,9 @@ from hypothesis import strategies as st
 from flue_py.core.json import MAX_DIGITS
 from flue_py.core.sessions import check_imported_session, checked_imported_entries
 from flue_py.errors import UnreadableFile
+from flue_py.formats import fuseraft, lists
 from flue_py.formats.flue import export_flue
-from flue_py.formats.fuseraft import (
-    looks_like_fuseraft_repl,
-    looks_like_fuseraft_run,
-    parse_fuseraft_repl,
-    parse_fuseraft_run,
-)
 from flue_py.formats.kit import Notes, ParsedSession, SessionTree, read_document
-from flue_py.formats.lists import (
-    export_anthropic,
-    export_openai_chat,
-    export_openai_responses,
-    looks_like_anthropic,
-    looks_like_openai_chat,
-    looks_like_openai_responses,
-    parse_anthropic,
-    parse_openai_chat,
-    parse_openai_responses,
-)
 from flue_py.formats.noumen import looks_like_noumen, parse_noumen
 from flue_py.formats.pi import export_pi
 from tests.effort import examples
@@ -40,22 +24,22 @@ from tests.formats.trees import info_of, items_of, tree_of
 from tests.tables import inputs
 
 Parser = Callable[[bytes, str], tuple[ParsedSession, ...]]
-LISTS: tuple[Parser, ...] = (parse_openai_chat, parse_openai_responses, parse_anthropic)
+LISTS: tuple[Parser, ...] = (lists.parse_openai_chat, lists.parse_openai_responses, lists.parse_anthropic)
 RECOGNIZERS = (
-    looks_like_anthropic,
-    looks_like_fuseraft_repl,
-    looks_like_fuseraft_run,
+    lists.looks_like_anthropic,
+    fuseraft.looks_like_fuseraft_repl,
+    fuseraft.looks_like_fuseraft_run,
     looks_like_noumen,
-    looks_like_openai_chat,
-    looks_like_openai_responses,
+    lists.looks_like_openai_chat,
+    lists.looks_like_openai_responses,
 )
 
 
 def wrapped(parse: Parser, messages: str) -> bytes:
     """Return a document of a format with these items in it, given as JSON text."""
-    if parse is parse_fuseraft_repl:
+    if parse is fuseraft.parse_fuseraft_repl:
         return f'{{"SessionId":"ab","History":{messages}}}'.encode()
-    if parse is parse_fuseraft_run:
+    if parse is fuseraft.parse_fuseraft_run:
         return f'{{"SessionId":"a3f92c1d","Messages":{messages}}}'.encode()
     if parse is parse_noumen:
         rows = [{"type": "message", "sessionId": "s", "message": each} for each in json.loads(messages)]
@@ -63,7 +47,7 @@ def wrapped(parse: Parser, messages: str) -> bytes:
     return messages.encode()
 
 
-EVERY: tuple[Parser, ...] = (*LISTS, parse_fuseraft_repl, parse_fuseraft_run, parse_noumen)
+EVERY: tuple[Parser, ...] = (*LISTS, fuseraft.parse_fuseraft_repl, fuseraft.parse_fuseraft_run, parse_noumen)
 
 
 def is_whole(parsed: ParsedSession) -> None:
@@ -78,9 +62,9 @@ def is_whole(parsed: ParsedSession) -> None:
     assert parsed.leaf in seen
     tree, context = tree_of(parsed), items_of(parsed)
     for text in (
-        export_openai_chat(context).text,
-        export_openai_responses(context).text,
-        export_anthropic(context).text,
+        lists.export_openai_chat(context).text,
+        lists.export_openai_responses(context).text,
+        lists.export_anthropic(context).text,
         export_flue(SessionTree(info_of(parsed), tree, parsed.leaf)).text,
         *export_pi(SessionTree(info_of(parsed), tree, parsed.leaf)).text.splitlines(),
     ):
@@ -144,7 +128,7 @@ def test_what_is_no_document_of_the_format_is_refused_in_one_line(parse: Parser,
     assert "\n" not in str(caught.value)
 
 
-@inputs("parse", [*LISTS, parse_fuseraft_repl, parse_fuseraft_run])
+@inputs("parse", [*LISTS, fuseraft.parse_fuseraft_repl, fuseraft.parse_fuseraft_run])
 def test_bytes_that_are_no_utf8_and_numbers_json_has_not_are_said(parse: Parser) -> None:
     items = '[{"role":"user","content":"caf\ufffd","Role":"user","Content":"x","n":NaN}]'
     data = b"\xef\xbb\xbf" + wrapped(parse, items).replace("\ufffd".encode(), b"\xe9")

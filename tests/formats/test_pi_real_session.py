@@ -12,23 +12,15 @@ from flue_py.core.sessions import derived_id
 from flue_py.core.usage import NO_USAGE, Usage
 from flue_py.formats.kit import ParsedSession
 from flue_py.formats.pi import messages_for_model
-from tests.formats.pi_files import (
-    context_at,
-    parse_pi,
-    path_to,
-    real_facts,
-    real_lines,
-    role_and_digest,
-    sequence_digest,
-)
+from tests.formats import pi_files
 from tests.tables import inputs
 
-FACTS = real_facts()
+FACTS = pi_files.real_facts()
 
 
 @pytest.fixture(scope="module")
 def parsed() -> ParsedSession:
-    return parse_pi(real_lines())
+    return pi_files.parse_pi(pi_files.real_lines())
 
 
 def ours(parsed: ParsedSession, their_id: str) -> str:
@@ -65,7 +57,7 @@ def test_kinds_and_roles_are_the_files_own(parsed: ParsedSession) -> None:
 
 def test_leaf_is_the_last_entry_and_the_path_is_the_whole_file(parsed: ParsedSession) -> None:
     assert [ours(parsed, leaf) for leaf in FACTS["leaves"]] == [parsed.leaf]
-    path = path_to(parsed, parsed.leaf)
+    path = pi_files.path_to(parsed, parsed.leaf)
     assert len(path) == FACTS["maxDepth"]
     assert [entry.extra_fields["line"] for entry in path] == list(range(2, FACTS["maxDepth"] + 2))
 
@@ -73,20 +65,20 @@ def test_leaf_is_the_last_entry_and_the_path_is_the_whole_file(parsed: ParsedSes
 @inputs("sample", [*FACTS["sampledLeaves"], FACTS["lastLeaf"]], ids=lambda sample: sample["leafId"])
 def test_context_is_what_pi_builds_at_every_sampled_leaf(parsed: ParsedSession, sample: dict[str, Any]) -> None:
     leaf = ours(parsed, sample["leafId"])
-    context = context_at(parsed, leaf)
+    context = pi_files.context_at(parsed, leaf)
     assert len(context) == sample["messageCount"]
-    assert sequence_digest(context) == sample["sequenceSha256"]
+    assert pi_files.sequence_digest(context) == sample["sequenceSha256"]
     assert len(messages_for_model(context)) == sample["llmMessageCount"]
-    assert sequence_digest(messages_for_model(context)) == sample["llmSequenceSha256"]
-    settings = settings_on(path_to(parsed, leaf))
+    assert pi_files.sequence_digest(messages_for_model(context)) == sample["llmSequenceSha256"]
+    settings = settings_on(pi_files.path_to(parsed, leaf))
     assert (settings.thinking_level or "off") == sample["thinkingLevel"]
     model = sample["model"] or {"provider": None, "modelId": None}
     assert (settings.provider, settings.model) == (model["provider"], model["modelId"])
 
 
 def test_every_message_of_the_last_context_is_pis(parsed: ParsedSession) -> None:
-    context = context_at(parsed, parsed.leaf)
-    assert [list(role_and_digest(message)) for message in context] == FACTS["lastLeaf"]["messages"]
+    context = pi_files.context_at(parsed, parsed.leaf)
+    assert [list(pi_files.role_and_digest(message)) for message in context] == FACTS["lastLeaf"]["messages"]
 
 
 def test_usage_totals_are_pis_and_exact(parsed: ParsedSession) -> None:
@@ -104,12 +96,12 @@ def test_usage_totals_are_pis_and_exact(parsed: ParsedSession) -> None:
 
 
 def test_the_same_file_always_gives_the_same_entries(parsed: ParsedSession) -> None:
-    again = parse_pi(real_lines())
+    again = pi_files.parse_pi(pi_files.real_lines())
     assert again == parsed
 
 
 def test_a_longer_file_begins_with_the_entries_of_the_shorter_one(parsed: ParsedSession) -> None:
-    shorter = parse_pi(real_lines()[:500])
+    shorter = pi_files.parse_pi(pi_files.real_lines()[:500])
     assert shorter.entries == parsed.entries[:499]
     assert shorter.leaf == parsed.entries[498].id
 

@@ -12,17 +12,7 @@ from flue_py.core.sessions import derived_id
 from flue_py.formats.kit import ParsedSession
 from flue_py.formats.pi import messages_for_model
 from flue_py.providers.lists import bash_text
-from tests.formats.pi_files import (
-    HEADER,
-    SESSION_ID,
-    as_lines,
-    bash,
-    context_at,
-    every_type,
-    parse_pi,
-    path_to,
-    rule_text,
-)
+from tests.formats import pi_files
 from tests.formats.test_export_pi import exported, rows_of
 from tests.formats.transcripts import import_lines
 
@@ -36,12 +26,12 @@ def user(text: str, role: str = "user") -> dict[str, Any]:
 
 
 def shown(parsed: ParsedSession, leaf: str | None) -> list[tuple[str, str]]:
-    return [(message["role"], rule_text(message)) for message in context_at(parsed, leaf)]
+    return [(message["role"], pi_files.rule_text(message)) for message in pi_files.context_at(parsed, leaf)]
 
 
 def test_every_entry_type_keeps_id_parent_time_kind_and_payload() -> None:
-    rows = every_type()
-    parsed = parse_pi(as_lines(rows))
+    rows = pi_files.every_type()
+    parsed = pi_files.parse_pi(pi_files.as_lines(rows))
     assert parsed.report.skipped == parsed.report.repaired == ()
     assert parsed.report.unknown_kinds == {"future_kind": 1}
     assert [entry.id for entry in parsed.entries] == [row["id"] for row in rows[1:]]
@@ -57,7 +47,7 @@ def test_every_entry_type_keeps_id_parent_time_kind_and_payload() -> None:
 
 
 def test_context_of_each_branch_is_the_one_pi_builds() -> None:
-    parsed = parse_pi(as_lines(every_type()))
+    parsed = pi_files.parse_pi(pi_files.as_lines(pi_files.every_type()))
     assert shown(parsed, "r0000001") == [("user", "Add a parser"), ("assistant", "Reading."), ("toolResult", "(empty)")]
     compacted = shown(parsed, "h0000001")
     assert [role for role, _ in compacted] == ["user", "toolResult", "bashExecution", "bashExecution", "custom"]
@@ -70,26 +60,26 @@ def test_context_of_each_branch_is_the_one_pi_builds() -> None:
 
 
 def test_what_is_sent_has_commands_as_text_and_leaves_out_what_the_user_excluded() -> None:
-    parsed = parse_pi(as_lines(every_type()))
-    sent = messages_for_model(context_at(parsed, "h0000001"))
+    parsed = pi_files.parse_pi(pi_files.as_lines(pi_files.every_type()))
+    sent = messages_for_model(pi_files.context_at(parsed, "h0000001"))
     assert [message["role"] for message in sent] == ["user", "toolResult", "user", "user"]
-    assert rule_text(sent[2]) == (
+    assert pi_files.rule_text(sent[2]) == (
         "Ran `pytest -q`\n```\n1 failed\n```\n\nCommand exited with code 1"
         "\n\n[Output truncated. Full output: /var/log/out.txt]"
     )
-    assert rule_text(sent[3]) == "from a hook"
+    assert pi_files.rule_text(sent[3]) == "from a hook"
 
 
 def test_text_of_a_command_tells_of_no_output_and_of_a_cancellation() -> None:
-    assert bash_text(bash("true", "")) == "Ran `true`\n(no output)"
-    assert bash_text(bash("sleep 9", "", cancelled=True, exitCode=None)) == (
+    assert bash_text(pi_files.bash("true", "")) == "Ran `true`\n(no output)"
+    assert bash_text(pi_files.bash("sleep 9", "", cancelled=True, exitCode=None)) == (
         "Ran `sleep 9`\n(no output)\n\n(command cancelled)"
     )
 
 
 def test_settings_are_those_of_the_branch() -> None:
-    parsed = parse_pi(as_lines(every_type()))
-    at = {leaf: settings_on(path_to(parsed, leaf)) for leaf in (None, "u0000001", "a0000001", "s0000001")}
+    parsed = pi_files.parse_pi(pi_files.as_lines(pi_files.every_type()))
+    at = {leaf: settings_on(pi_files.path_to(parsed, leaf)) for leaf in (None, "u0000001", "a0000001", "s0000001")}
     assert (at[None].thinking_level, at[None].provider, at[None].model) == (None, None, None)
     assert (at["u0000001"].thinking_level, at["u0000001"].model) == ("high", "gpt-5.1-codex")
     assert (at["a0000001"].provider, at["a0000001"].model) == ("anthropic", "claude-sonnet-4-5")
@@ -97,9 +87,9 @@ def test_settings_are_those_of_the_branch() -> None:
 
 
 def test_title_is_the_latest_name_and_labels_come_in_file_order() -> None:
-    rows = every_type()
+    rows = pi_files.every_type()
     rows.append({"type": "session_info", "id": "i2", "parentId": "u0000001", "timestamp": "x", "name": "   "})
-    parsed = parse_pi(as_lines(rows))
+    parsed = pi_files.parse_pi(pi_files.as_lines(rows))
     assert parsed.session.title == "INI parser session"
     assert [(change.target_id, change.label) for change in parsed.labels] == [
         ("a0000001", "first-version"),
@@ -109,41 +99,41 @@ def test_title_is_the_latest_name_and_labels_come_in_file_order() -> None:
 
 
 def test_header_fields_survive_in_the_metadata() -> None:
-    header = {**HEADER, "parentSession": "/path/to/parent.jsonl", "provider": "anthropic"}
-    parsed = parse_pi(as_lines([header]), "demo.jsonl")
+    header = {**pi_files.HEADER, "parentSession": "/path/to/parent.jsonl", "provider": "anthropic"}
+    parsed = pi_files.parse_pi(pi_files.as_lines([header]), "demo.jsonl")
     metadata = decode_object(parsed.session.metadata_text)
     assert metadata == {"imported": {"format": "pi", "version": 3, "file": "demo.jsonl", "header": header}}
     assert (parsed.entries, parsed.leaf) == ((), None)
 
 
 def test_leaf_is_the_last_row_even_where_it_is_a_label_on_an_older_branch() -> None:
-    rows = every_type()
+    rows = pi_files.every_type()
     rows.append({"type": "label", "id": "l9", "parentId": "a0000001", "timestamp": "x", "targetId": "u0000001"})
-    parsed = parse_pi(as_lines(rows))
+    parsed = pi_files.parse_pi(pi_files.as_lines(rows))
     assert parsed.leaf == "l9"
-    assert [entry.id for entry in path_to(parsed, "l9")][-2:] == ["a0000001", "l9"]
+    assert [entry.id for entry in pi_files.path_to(parsed, "l9")][-2:] == ["a0000001", "l9"]
 
 
 def test_version_2_renames_the_role_of_hook_messages_and_version_3_does_not() -> None:
-    row = {"type": "message", "id": "h1", "parentId": None, "timestamp": HEADER["timestamp"]}
+    row = {"type": "message", "id": "h1", "parentId": None, "timestamp": pi_files.HEADER["timestamp"]}
     hook = {**row, "message": user("from a hook", "hookMessage")}
-    old = parse_pi(as_lines([{**HEADER, "version": 2}, hook]))
-    new = parse_pi(as_lines([HEADER, hook]))
+    old = pi_files.parse_pi(pi_files.as_lines([{**pi_files.HEADER, "version": 2}, hook]))
+    new = pi_files.parse_pi(pi_files.as_lines([pi_files.HEADER, hook]))
     assert (old.entries[0].role, new.entries[0].role) == ("custom", "hookMessage")
     assert decode_object(old.entries[0].payload) == user("from a hook", "custom")
-    assert [message["role"] for message in messages_for_model(context_at(old, "h1"))] == ["user"]
+    assert [message["role"] for message in messages_for_model(pi_files.context_at(old, "h1"))] == ["user"]
 
 
 def version_1(*rows: Any) -> list[bytes]:
-    header = {name: value for name, value in HEADER.items() if name != "version"}
+    header = {name: value for name, value in pi_files.HEADER.items() if name != "version"}
     stamped = [
         {"timestamp": "2026-01-05T10:00:01.000Z", **row} if isinstance(row, dict) else row for row in (header, *rows)
     ]
-    return as_lines(stamped)
+    return pi_files.as_lines(stamped)
 
 
 def test_version_1_index_of_the_first_kept_entry_counts_the_header() -> None:
-    parsed = parse_pi(
+    parsed = pi_files.parse_pi(
         version_1(
             {"type": "message", "message": user("one")},
             {"type": "message", "message": user("two")},
@@ -154,12 +144,12 @@ def test_version_1_index_of_the_first_kept_entry_counts_the_header() -> None:
     assert parsed.report.repaired == ()
     assert [text for _, text in shown(parsed, parsed.leaf)[1:]] == ["two", "three"]
     compaction = decode_object(parsed.entries[2].payload)
-    assert compaction["firstKeptEntryId"] == derived_id(SESSION_ID, 3)
+    assert compaction["firstKeptEntryId"] == derived_id(pi_files.SESSION_ID, 3)
     assert "firstKeptEntryIndex" not in compaction
 
 
 def test_version_1_index_counts_readable_rows_as_pi_does() -> None:
-    parsed = parse_pi(
+    parsed = pi_files.parse_pi(
         version_1(
             {"type": "message", "message": user("one")},
             '{"type":"mess',
@@ -172,7 +162,7 @@ def test_version_1_index_counts_readable_rows_as_pi_does() -> None:
 
 def test_version_1_index_that_names_no_entry_keeps_nothing_and_is_reported() -> None:
     for index in (0, 99, -1):
-        parsed = parse_pi(
+        parsed = pi_files.parse_pi(
             version_1(
                 {"type": "message", "message": user("one")},
                 {"type": "compaction", "summary": "so far", "firstKeptEntryIndex": index, "tokensBefore": 9},
@@ -184,22 +174,22 @@ def test_version_1_index_that_names_no_entry_keeps_nothing_and_is_reported() -> 
 
 
 def test_version_1_entries_are_a_chain_whatever_ids_they_bring() -> None:
-    parsed = parse_pi(
+    parsed = pi_files.parse_pi(
         version_1(
             {"type": "message", "id": "a", "parentId": None, "message": user("one")},
             {"type": "message", "id": "b", "parentId": None, "message": user("two")},
         )
     )
-    assert parsed.entries[1].parent_id == parsed.entries[0].id == derived_id(SESSION_ID, 2)
+    assert parsed.entries[1].parent_id == parsed.entries[0].id == derived_id(pi_files.SESSION_ID, 2)
     assert decode_object(parsed.entries[1].extra or "{}") == {"line": 3, "id": "b", "parentId": None}
 
 
 def test_unknown_fields_beside_a_message_and_unusual_times_go_to_extra() -> None:
     row = {"type": "message", "id": "m1", "parentId": None, "message": user("hi")}
-    parsed = parse_pi(
-        as_lines(
+    parsed = pi_files.parse_pi(
+        pi_files.as_lines(
             [
-                HEADER,
+                pi_files.HEADER,
                 {**row, "timestamp": "2026-01-05T11:00:00+01:00", "traceId": "t-1"},
                 {**row, "id": "m2", "parentId": "m1", "timestamp": 1767607200500},
             ]
@@ -219,14 +209,14 @@ def row(kind: str, entry_id: str, parent: str | None, /, **fields: Any) -> dict[
 
 def test_an_edit_of_the_context_leaves_its_target_out_from_there_on() -> None:
     rows = [
-        HEADER,
+        pi_files.HEADER,
         row("message", "u1", None, message=user("one")),
         row("message", "u2", "u1", message=user("two")),
         row("context_edit", "e1", "u2", targetId="u1", replacement=None),
         row("message", "u3", "e1", message=user("three")),
         row("context_edit", "e2", "u3", targetId="u1", replacement={"content": "1"}),
     ]
-    parsed = parse_pi(as_lines(rows))
+    parsed = pi_files.parse_pi(pi_files.as_lines(rows))
     assert shown(parsed, "u2") == [("user", "one"), ("user", "two")]
     assert shown(parsed, "u3") == [("user", "two"), ("user", "three")]
     # What cannot be content is not shown, and neither is what it was to replace: it may be a secret.
@@ -239,7 +229,7 @@ def test_what_an_edit_puts_in_the_place_of_a_content_is_shown_from_there_on() ->
     call = {"type": "toolCall", "id": "t1", "name": "read", "arguments": {}}
     result = {"role": "toolResult", "toolCallId": "t1", "content": [{"type": "text", "text": "1234"}]}
     rows = [
-        HEADER,
+        pi_files.HEADER,
         row("message", "u1", None, message=user("one")),
         row("message", "a1", "u1", message={"role": "assistant", "content": [{"type": "text", "text": "1234"}, call]}),
         row("message", "r1", "a1", message=result),
@@ -251,7 +241,7 @@ def test_what_an_edit_puts_in_the_place_of_a_content_is_shown_from_there_on() ->
         row("context_edit", "e6", "e5", targetId="u9", replacement="of nothing"),
         row("message", "u2", "e6", message=user("end")),
     ]
-    parsed = parse_pi(as_lines(rows))
+    parsed = pi_files.parse_pi(pi_files.as_lines(rows))
     answer, results = ("assistant", "1234"), ("toolResult", "1234")
     assert shown(parsed, "r1") == [("user", "one"), answer, results]
     assert shown(parsed, "e1") == [("user", "one"), answer, ("toolResult", "(removed)")]
@@ -264,7 +254,7 @@ def test_what_an_edit_puts_in_the_place_of_a_content_is_shown_from_there_on() ->
 
 
 def test_an_edit_of_the_context_without_a_target_is_an_unknown_entry() -> None:
-    parsed = parse_pi(as_lines([HEADER, row("context_edit", "e1", None, edits=[])]))
+    parsed = pi_files.parse_pi(pi_files.as_lines([pi_files.HEADER, row("context_edit", "e1", None, edits=[])]))
     assert entry_of(parsed, "e1").kind == "context_edit"
     assert parsed.report.unknown_kinds == {"context_edit": 1}
 
@@ -273,14 +263,14 @@ def test_usage_beside_messages_is_paid_and_no_part_of_a_message() -> None:
     used = {"input": 7, "output": 0, "cacheRead": 50, "cacheWrite": 0, "totalTokens": 57, "cost": {"total": 0.5}}
     warm = {"kind": "cache_warm", "provider": "anthropic", "model": "m", "usage": used}
     rows = [
-        HEADER,
+        pi_files.HEADER,
         row("usage", "g1", None, **warm),
         row("usage", "g2", "g1", **warm),
         row("branch_summary", "b1", "g2", fromId="x", summary="Tried.", usage=used),
         row("usage", "g3", "b1", kind="odd", usage={"input": -1}),
         row("usage", "g4", "g3", kind="none", usage={"input": 0}),
     ]
-    parsed = parse_pi(as_lines(rows))
+    parsed = pi_files.parse_pi(pi_files.as_lines(rows))
     paid = [call for entry in parsed.entries for call in entry.calls]
     assert [(call.usage.total_tokens, call.purpose) for call in paid] == [
         (57, "cache_warm"),
@@ -304,7 +294,7 @@ def test_the_system_message_says_its_sections_and_comes_back_as_it_was() -> None
     kept = {"summary": "S.", "firstKeptEntryId": "u2", "tokensBefore": 1, "systemMessage": prompt(c="C.")}
     odd = {"role": "system", "content": "Own.", "sections": {"a": "A."}, "timestamp": 1}
     rows = [
-        HEADER,
+        pi_files.HEADER,
         row("message", "s1", None, message=prompt(b="B.", a="A.")),
         row("message", "u1", "s1", message=user("one")),
         row("message", "s2", "u1", message=prompt(a=None, c="C.")),
@@ -316,7 +306,7 @@ def test_the_system_message_says_its_sections_and_comes_back_as_it_was() -> None
         row("message", "s6", "u1", message=bare),
         row("message", "s7", "u1", message=odd),
     ]
-    parsed = parse_pi(as_lines(rows))
+    parsed = pi_files.parse_pi(pi_files.as_lines(rows))
     first = [("system", "A.\n\nB."), ("user", "one")]
     assert shown(parsed, "s3") == [*first, ("system", "B.\n\nC."), ("user", "two"), ("system", "B.\n\nC.\n\nD.")]
     assert shown(parsed, "s5") == [*first, ("system", "A.\n\nB.\n\nF.")]
@@ -334,9 +324,11 @@ def test_the_system_message_says_its_sections_and_comes_back_as_it_was() -> None
 async def test_the_context_of_a_store_begins_with_the_prompt_that_a_compaction_has(tmp_path: Path) -> None:
     prompt = {"role": "system", "content": "", "sections": {"a": "Be brief."}}
     kept = {"summary": "S.", "firstKeptEntryId": "k1", "tokensBefore": 1, "systemMessage": prompt}
-    rows = [HEADER, row("message", "u1", None, message=user("one")), row("compaction", "k1", "u1", **kept)]
+    rows = [pi_files.HEADER, row("message", "u1", None, message=user("one")), row("compaction", "k1", "u1", **kept)]
     async with flue_py.open(":memory:", prices=False) as store:
-        report = await import_lines(store, tmp_path, as_lines([*rows, row("message", "u2", "k1", message=user("two"))]))
+        report = await import_lines(
+            store, tmp_path, pi_files.as_lines([*rows, row("message", "u2", "k1", message=user("two"))])
+        )
         session = await store.get_session(report.sessions[0].session_id)
         assert session is not None
         context = await session.build_context()

@@ -22,16 +22,7 @@ from flue_py.core.messages import message_json, message_role, parse_message, val
 from flue_py.core.usage import read_usage
 from flue_py.errors import CorruptStore, InvalidEntry
 from tests.checks import existing
-from tests.fuzz.hostile import (
-    ROUND_TRIPS,
-    Drawn,
-    Text,
-    check_refusal,
-    nested,
-    odd_arguments,
-    refused_values,
-    same_value,
-)
+from tests.fuzz import hostile
 from tests.strategies import hostile_json, hostile_messages, hostile_texts, usages
 from tests.tables import inputs
 
@@ -56,27 +47,30 @@ def stored(new: NewEntry) -> Any:
     return data["more"] if "more" in data else data["content"][0]["more"]
 
 
-@inputs("name", ROUND_TRIPS)
+@inputs("name", hostile.ROUND_TRIPS)
 def test_what_json_holds_comes_back_value_for_value(name: str) -> None:
-    value, expected = ROUND_TRIPS[name]
+    value, expected = hostile.ROUND_TRIPS[name]
     for what, build in BUILDERS.items():
         if name == "nesting up to the limit" and what != "a further kind":
             with pytest.raises(InvalidEntry, match="nested deeper"):
                 build(value)
         else:
-            assert same_value(stored(build(value)), expected), what
+            assert hostile.same_value(stored(build(value)), expected), what
 
 
-@inputs("name", refused_values())
+@inputs("name", hostile.refused_values())
 def test_what_json_cannot_hold_is_refused_by_name(name: str) -> None:
     for build in BUILDERS.values():
         with pytest.raises(InvalidEntry) as caught:
-            build(refused_values()[name])
-        check_refusal(caught.value)
+            build(hostile.refused_values()[name])
+        hostile.check_refusal(caught.value)
 
 
 def test_two_keys_that_are_the_same_text_are_refused_not_merged() -> None:
-    for value in ({"role": "user", Text("a"): 1, Text("a"): 2}, {"role": "user", "x": {Text("a"): 1, Text("a"): 2}}):
+    for value in (
+        {"role": "user", hostile.Text("a"): 1, hostile.Text("a"): 2},
+        {"role": "user", "x": {hostile.Text("a"): 1, hostile.Text("a"): 2}},
+    ):
         with pytest.raises(InvalidEntry, match="two keys"):
             parse_message(value)
         with pytest.raises(InvalidEntry, match="two keys"):
@@ -104,7 +98,7 @@ def test_a_provider_with_a_long_name_gets_a_short_one_of_its_own_in_the_ledger()
     assert [json.loads(new.payload)["provider"] for new in news] == names
 
 
-@inputs("data", [None, 5, "text", [1], {"content": 5}, {"content": [5]}, {"content": {}}, nested(200)])
+@inputs("data", [None, 5, "text", [1], {"content": 5}, {"content": [5]}, {"content": {}}, hostile.nested(200)])
 def test_a_custom_message_with_any_data_has_a_place_in_the_context(data: Any) -> None:
     made = synthetic_message("custom_message", json.loads(NewEntry.custom("custom_message", data).payload), 0)
     message = parse_message(made)
@@ -127,7 +121,7 @@ def test_any_object_is_a_message_or_refused_and_both_checks_agree(value: dict[st
         try:
             answers.append(call(value))  # type: ignore[operator]
         except InvalidEntry as error:
-            check_refusal(error)
+            hostile.check_refusal(error)
             answers.append(None)
     parsed, role, new = answers
     assert (parsed is None) == (role is None)
@@ -151,12 +145,12 @@ def test_any_value_is_stored_as_itself_or_refused(value: Any) -> None:
     try:
         text, replaced = encode_json(value, "value")
     except InvalidEntry as error:
-        check_refusal(error)
+        hostile.check_refusal(error)
         return
     decoded = decode_json(text)
     if replaced == 0:
         # Halves of a pair side by side are one character; nothing else may differ.
-        assert same_value(decoded, value) or "\\ud" in json.dumps(value)
+        assert hostile.same_value(decoded, value) or "\\ud" in json.dumps(value)
     assert encode_json(decoded, "value") == (text, 0)
 
 
@@ -166,9 +160,9 @@ def test_text_is_json_or_a_corrupt_payload(text: str) -> None:
     try:
         value = decode_json(text)
     except CorruptStore as error:
-        check_refusal(error)
+        hostile.check_refusal(error)
     else:
-        assert same_value(decode_json(encode_json(value, "value")[0]), value)
+        assert hostile.same_value(decode_json(encode_json(value, "value")[0]), value)
 
 
 @inputs(
@@ -191,15 +185,15 @@ def test_damaged_or_bottomless_json_text_is_a_corrupt_payload_or_a_value(text: s
     try:
         encode_json(decode_json(text), "value")
     except (CorruptStore, InvalidEntry) as error:
-        check_refusal(error)
+        hostile.check_refusal(error)
 
 
 @given(st.data())
 def test_the_builders_of_entries_refuse_what_they_do_not_take(data: st.DataObject) -> None:
-    odd = odd_arguments | hostile_json.map(lambda value: Drawn(value, "hostile JSON"))
+    odd = hostile.odd_arguments | hostile_json.map(lambda value: hostile.Drawn(value, "hostile JSON"))
 
     def some(usual: Any) -> Any:
-        return data.draw(st.just(Drawn(usual, "the usual")) | odd).value
+        return data.draw(st.just(hostile.Drawn(usual, "the usual")) | odd).value
 
     calls: list[Callable[[], NewEntry]] = [
         lambda: NewEntry.message(some({"role": "user"}), some("prompt")),
@@ -218,7 +212,7 @@ def test_the_builders_of_entries_refuse_what_they_do_not_take(data: st.DataObjec
         try:
             new = call()
         except flue_py.FlueError as error:
-            check_refusal(error)
+            hostile.check_refusal(error)
         else:
             decode_json(new.payload)
 
@@ -228,7 +222,7 @@ def test_any_usage_is_ten_numbers_or_refused(value: Any, where: str) -> None:
     try:
         totals = read_usage(value, "usage")
     except InvalidEntry as error:
-        check_refusal(error)
+        hostile.check_refusal(error)
     else:
         assert all(type(number) is int and 0 <= number <= 2**62 for number in totals)
 
@@ -240,14 +234,14 @@ class TestInAStore:
         async with flue_py.open(target, durability="normal") as store:
             session = await store.create_session()
             ids = {}
-            for name, (value, _) in ROUND_TRIPS.items():
+            for name, (value, _) in hostile.ROUND_TRIPS.items():
                 ids[name] = (await session.append_custom("note", value)).entry_id  # type: ignore[arg-type]
             found = existing(await store.get_session(session.id))
-            for name, (_, expected) in ROUND_TRIPS.items():
+            for name, (_, expected) in hostile.ROUND_TRIPS.items():
                 entry = existing(await found.get_entry(ids[name]))
-                assert same_value(entry.data, expected), name
+                assert hostile.same_value(entry.data, expected), name
             before = await found.refresh()
-            for name, value in refused_values().items():
+            for name, value in hostile.refused_values().items():
                 with pytest.raises(InvalidEntry):
                     await session.append_custom("note", value)  # type: ignore[arg-type]
                 with pytest.raises(InvalidEntry):
@@ -258,11 +252,11 @@ class TestInAStore:
             assert (await store.verify()).problems == []
 
     async def test_metadata_comes_back_from_the_store(self, target: str) -> None:
-        kept = {name: values for name, values in ROUND_TRIPS.items() if name != "nesting up to the limit"}
+        kept = {name: values for name, values in hostile.ROUND_TRIPS.items() if name != "nesting up to the limit"}
         async with flue_py.open(target, durability="normal") as store:
             session = await store.create_session(metadata={name: value for name, (value, _) in kept.items()})  # type: ignore[misc]
             found = existing(await store.get_session(session.id))
-            assert same_value(found.metadata, {name: expected for name, (_, expected) in kept.items()})
+            assert hostile.same_value(found.metadata, {name: expected for name, (_, expected) in kept.items()})
 
     async def test_custom_messages_of_any_data_spoil_no_context(self, target: str) -> None:
         async with flue_py.open(target, durability="normal") as store:
@@ -312,6 +306,6 @@ async def test_fifty_megabytes_of_text_are_kept_and_more_than_the_limit_is_refus
             await session.append_message({"role": "user", "content": text + text[: 14 * 2**20]})
         with pytest.raises(InvalidEntry) as caught:
             await session.append_custom(text, None)
-        check_refusal(caught.value)
+        hostile.check_refusal(caught.value)
         assert await session.refresh() == before
         assert existing(await session.get_entry(entry_id)).fields["content"] == text

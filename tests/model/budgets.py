@@ -6,22 +6,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 
 from msgspec.structs import replace
 
-from flue_py.core.ledger import (
-    Amounts,
-    Budget,
-    HeldAmount,
-    NewBudget,
-    Reached,
-    Reservation,
-    Share,
-    check_booked,
-    check_held,
-    check_room,
-    covers_scope,
-    is_retry,
-    reservation_of,
-    used_of,
-)
+from flue_py.core import ledger
 from flue_py.core.usage import MAX_AMOUNT
 from flue_py.errors import BudgetNotFound, InvalidArgument, ReservationNotFound
 from tests.model.reads import ModelReads
@@ -35,7 +20,7 @@ class ModelBudgets(ModelReads):
 
     # -- budgets ----------------------------------------------------------------------------------------------
 
-    async def set_budget(self, new: NewBudget) -> Budget:
+    async def set_budget(self, new: ledger.NewBudget) -> ledger.Budget:
         scope = new.scope if new.session_id is None else self._session(new.session_id).info.scope
         note = self._same_target(new, scope)
         now = self._sources.now_us()
@@ -48,7 +33,7 @@ class ModelBudgets(ModelReads):
         self._budgets[budget_id] = note
         return self._budget(note, now)
 
-    def _same_target(self, new: NewBudget, scope: str) -> BudgetNote | None:
+    def _same_target(self, new: ledger.NewBudget, scope: str) -> BudgetNote | None:
         target = (new.session_id, new.covers, new.unit)
         return next(
             (
@@ -59,10 +44,10 @@ class ModelBudgets(ModelReads):
             None,
         )
 
-    def _in_ledger(self, new: NewBudget | Budget, scope: str) -> int:
+    def _in_ledger(self, new: ledger.NewBudget | ledger.Budget, scope: str) -> int:
         calls = list(self._ledger.values())
         if new.session_id is None:
-            calls = [call for call in calls if covers_scope(scope, call.scope)]
+            calls = [call for call in calls if ledger.covers_scope(scope, call.scope)]
         else:
             sessions = self._task_ids(new.session_id) if new.covers == "tasks" else {new.session_id}
             calls = [call for call in calls if self._payers[call.session_key].session_id in sessions]
@@ -73,8 +58,8 @@ class ModelBudgets(ModelReads):
             )
         return spent
 
-    def _budget(self, note: BudgetNote, now: int) -> Budget:
-        return Budget(
+    def _budget(self, note: BudgetNote, now: int) -> ledger.Budget:
+        return ledger.Budget(
             note.id,
             note.scope,
             note.covers,
@@ -90,7 +75,7 @@ class ModelBudgets(ModelReads):
 
     async def list_budgets(
         self, *, scope: str | None, scope_prefix: str = "", after: str | None, limit: int
-    ) -> list[Budget]:
+    ) -> list[ledger.Budget]:
         notes = list(self._budgets.values())
         if after is not None:
             notes = notes[notes.index(self._require_budget(after)) + 1 :]
@@ -104,7 +89,7 @@ class ModelBudgets(ModelReads):
             raise BudgetNotFound(budget_id)
         return note
 
-    async def covering_budgets(self, session_id: str, *, by_ledger: bool = False) -> list[Budget]:
+    async def covering_budgets(self, session_id: str, *, by_ledger: bool = False) -> list[ledger.Budget]:
         notes = self._covering(session_id)
         now = self._sources.now_us()
         found = [self._budget(note, now) for note in notes]
@@ -127,38 +112,38 @@ class ModelBudgets(ModelReads):
             for note in self._budgets.values()
             if (note.covers == "session" and note.session_id == session_id)
             or (note.covers == "tasks" and note.session_id in above)
-            or (note.covers == "scope" and covers_scope(note.scope, info.scope))
+            or (note.covers == "scope" and ledger.covers_scope(note.scope, info.scope))
         ]
 
-    async def held_amounts(self, budget_id: str) -> list[HeldAmount]:
+    async def held_amounts(self, budget_id: str) -> list[ledger.HeldAmount]:
         self._require_budget(budget_id)
         now = self._sources.now_us()
         held = [
-            HeldAmount(each.id, each.session_id, each.amounts[budget_id], each.created_us, each.expires_us)
+            ledger.HeldAmount(each.id, each.session_id, each.amounts[budget_id], each.created_us, each.expires_us)
             for each in self._reservations.values()
             if budget_id in each.amounts and each.state == "held" and now < each.expires_us
         ]
         return sorted(held, key=lambda each: (each.expires_us, each.reservation_id))
 
-    async def budgets_reached(self, asked: Sequence[tuple[str, int]]) -> list[Reached | None]:
+    async def budgets_reached(self, asked: Sequence[tuple[str, int]]) -> list[ledger.Reached | None]:
         return [self._reached(budget_id, amount) for budget_id, amount in asked]
 
-    def _reached(self, budget_id: str, amount: int) -> Reached | None:
+    def _reached(self, budget_id: str, amount: int) -> ledger.Reached | None:
         note = self._budgets.get(budget_id)
         if note is None:
             return None
         if note.seeded >= amount:
-            return Reached(note.created_us, None, note.seeded)
+            return ledger.Reached(note.created_us, None, note.seeded)
         spent = note.seeded
         for settled_us, reservation_id in sorted(
             (each.settled_us or 0, each.id) for each in self._reservations.values() if budget_id in each.used
         ):
             spent += self._reservations[reservation_id].used[budget_id]
             if spent >= amount:
-                return Reached(settled_us, self._reservations[reservation_id].session_id, spent)
+                return ledger.Reached(settled_us, self._reservations[reservation_id].session_id, spent)
         return None
 
-    async def delete_budget(self, budget_id: str) -> Budget:
+    async def delete_budget(self, budget_id: str) -> ledger.Budget:
         budget = self._budget(self._require_budget(budget_id), self._sources.now_us())
         self._forget_budgets([budget_id])
         return budget
@@ -175,11 +160,11 @@ class ModelBudgets(ModelReads):
 
     # -- reservations -----------------------------------------------------------------------------------------
 
-    async def reserve(self, session_id: str, asked: Amounts, ttl_us: int) -> Reservation:
+    async def reserve(self, session_id: str, asked: ledger.Amounts, ttl_us: int) -> ledger.Reservation:
         notes = self._covering(session_id)
         now = self._sources.now_us()
         for note in notes:
-            check_room(self._budget(note, now), asked, session_id)
+            ledger.check_room(self._budget(note, now), asked, session_id)
         reservation_id = unused(self._sources.entry_id, self._reservations)
         amounts = {note.id: asked.of(note.unit) or 0 for note in notes}
         made = ReservationNote(reservation_id, session_id, "held", amounts, {}, now, now + ttl_us)
@@ -188,15 +173,15 @@ class ModelBudgets(ModelReads):
         self._touch(made, now)
         return self._reservation(made, now)
 
-    def _shares(self, note: ReservationNote) -> list[Share]:
+    def _shares(self, note: ReservationNote) -> list[ledger.Share]:
         return [
-            Share(budget.id, budget.unit, note.amounts[budget.id], note.state, note.used.get(budget.id))
+            ledger.Share(budget.id, budget.unit, note.amounts[budget.id], note.state, note.used.get(budget.id))
             for budget in self._budgets.values()
             if budget.id in note.amounts
         ]
 
-    def _reservation(self, note: ReservationNote, now: int) -> Reservation:
-        return reservation_of(
+    def _reservation(self, note: ReservationNote, now: int) -> ledger.Reservation:
+        return ledger.reservation_of(
             note.id,
             note.session_id,
             self._shares(note),
@@ -210,7 +195,7 @@ class ModelBudgets(ModelReads):
         for budget_id in note.amounts:
             self._budgets[budget_id].updated_us = now
 
-    async def get_reservation(self, reservation_id: str) -> Reservation | None:
+    async def get_reservation(self, reservation_id: str) -> ledger.Reservation | None:
         note = self._reservations.get(reservation_id)
         return None if note is None else self._reservation(note, self._sources.now_us())
 
@@ -220,33 +205,33 @@ class ModelBudgets(ModelReads):
             raise ReservationNotFound(reservation_id)
         return note
 
-    async def commit_reservation(self, reservation_id: str, used: Amounts) -> Reservation:
+    async def commit_reservation(self, reservation_id: str, used: ledger.Amounts) -> ledger.Reservation:
         note = self._require_reservation(reservation_id)
         now = self._sources.now_us()
         shares = self._shares(note)
-        if is_retry(self._reservation(note, now), shares, used):
+        if ledger.is_retry(self._reservation(note, now), shares, used):
             return self._reservation(note, now)
         for share in shares:
-            check_booked(share.budget_id, self._budgets[share.budget_id].spent + used_of(share, used))
+            ledger.check_booked(share.budget_id, self._budgets[share.budget_id].spent + ledger.used_of(share, used))
         for share in shares:
-            note.used[share.budget_id] = used_of(share, used)
+            note.used[share.budget_id] = ledger.used_of(share, used)
             self._budgets[share.budget_id].spent += note.used[share.budget_id]
         note.state, note.settled_us = "committed", now
         self._touch(note, now)
         return self._reservation(note, now)
 
-    async def release_reservation(self, reservation_id: str) -> Reservation:
+    async def release_reservation(self, reservation_id: str) -> ledger.Reservation:
         note = self._require_reservation(reservation_id)
         now = self._sources.now_us()
-        check_held(self._reservation(note, now), "released")
+        ledger.check_held(self._reservation(note, now), "released")
         note.state, note.settled_us = "released", now
         self._touch(note, now)
         return self._reservation(note, now)
 
-    async def prolong_reservation(self, reservation_id: str, ttl_us: int) -> Reservation:
+    async def prolong_reservation(self, reservation_id: str, ttl_us: int) -> ledger.Reservation:
         note = self._require_reservation(reservation_id)
         now = self._sources.now_us()
-        check_held(self._reservation(note, now), "prolonged")
+        ledger.check_held(self._reservation(note, now), "prolonged")
         note.expires_us = max(note.expires_us, now + ttl_us)
         self._touch(note, now)
         return self._reservation(note, now)

@@ -7,21 +7,9 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from flue_py.core import sessions
 from flue_py.core.entries import Entry
 from flue_py.core.ledger import CallRow
-from flue_py.core.sessions import (
-    STORED,
-    Change,
-    LeafChoice,
-    PathRead,
-    ReadStamp,
-    SessionInfo,
-    Stored,
-    StoreInfo,
-    TaskLink,
-    TaskNames,
-    require_meant,
-)
 from flue_py.core.usage import Usage, UsageWindow, usage_of_window
 from flue_py.errors import SessionNotFound
 from tests.model.rows import BudgetNote, PayerNote, ReservationNote, Session
@@ -55,29 +43,29 @@ class ModelReads:
 
     # -- sessions and tasks ------------------------------------------------------------------------------------
 
-    async def get_session(self, session_id: str, scope: str | None = None) -> SessionInfo | None:
+    async def get_session(self, session_id: str, scope: str | None = None) -> sessions.SessionInfo | None:
         session = self._sessions.get(session_id)
         if session is None or (scope is not None and session.info.scope != scope):
             return None
-        require_meant(session_id, session.number)
+        sessions.require_meant(session_id, session.number)
         return self._told(session)
 
-    def _told(self, session: Session) -> SessionInfo:
+    def _told(self, session: Session) -> sessions.SessionInfo:
         """Return a session with what the links say of it."""
         links = (link for each in self._sessions.values() for link in each.links if link.child_id == session.info.id)
         to = min(links, key=lambda link: link.parent_id, default=None)
         depth = session.task_depth if session.info.kind == "task" and to is not None else None
-        names = TaskNames(
+        names = sessions.TaskNames(
             tuple((link.task_id, link.child_id) for link in session.links),
             None if to is None else (to.parent_id, to.task_id),
             depth,
         )
         return replace(session.info, task_names=names)
 
-    async def task_links(self, session_id: str) -> list[TaskLink]:
+    async def task_links(self, session_id: str) -> list[sessions.TaskLink]:
         return list(self._session(session_id).links)
 
-    async def task_parents(self, session_id: str) -> list[TaskLink]:
+    async def task_parents(self, session_id: str) -> list[sessions.TaskLink]:
         self._session(session_id)
         links = (link for session in self._sessions.values() for link in session.links)
         return sorted((link for link in links if link.child_id == session_id), key=lambda link: link.parent_id)
@@ -97,12 +85,16 @@ class ModelReads:
 
     # -- reading ----------------------------------------------------------------------------------------------
 
-    async def read_path(self, session_id: str, *, leaf: LeafChoice = STORED) -> PathRead:
+    async def read_path(self, session_id: str, *, leaf: sessions.LeafChoice = sessions.STORED) -> sessions.PathRead:
         session = self._session(session_id)
         at = _leaf(session, leaf)
-        return PathRead(at, session.info.leaf_id, session.info.revision, ReadStamp(at, 0), session.path(at))
+        return sessions.PathRead(
+            at, session.info.leaf_id, session.info.revision, sessions.ReadStamp(at, 0), session.path(at)
+        )
 
-    async def read_usage(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> UsageWindow:
+    async def read_usage(
+        self, session_id: str, since: str | None, *, leaf: sessions.LeafChoice = sessions.STORED
+    ) -> UsageWindow:
         session = self._session(session_id)
         at = _leaf(session, leaf)
         if since is not None and all(entry.id != since for entry in session.path(at)):
@@ -121,26 +113,26 @@ class ModelReads:
         session = self._session(session_id)
         return session.tree[entry_id].entry if session.sees(entry_id) else None
 
-    async def changes(self, session_id: str, after: int, limit: int) -> list[Change]:
+    async def changes(self, session_id: str, after: int, limit: int) -> list[sessions.Change]:
         session = self._session(session_id)
         return [change for change in session.changes if change.revision > after][:limit]
 
-    async def info(self) -> StoreInfo:
+    async def info(self) -> sessions.StoreInfo:
         trees = {id(session.tree): session.tree for session in self._sessions.values()}
         entries = sum(map(len, trees.values()))
-        return StoreInfo("memory", ":memory:", 0, len(self._sessions), entries, len(self._ledger), None)
+        return sessions.StoreInfo("memory", ":memory:", 0, len(self._sessions), entries, len(self._ledger), None)
 
     def _session(self, session_id: str) -> Session:
         session = self._sessions.get(session_id)
         if session is None:
             raise SessionNotFound(session_id)
-        require_meant(session_id, session.number)
+        sessions.require_meant(session_id, session.number)
         return session
 
 
-def _leaf(session: Session, leaf: LeafChoice) -> str | None:
+def _leaf(session: Session, leaf: sessions.LeafChoice) -> str | None:
     """Return the leaf to read at. Raises `EntryNotFound` if the session does not see it."""
-    if isinstance(leaf, Stored):
+    if isinstance(leaf, sessions.Stored):
         return session.info.leaf_id
     session.check_sees(leaf)
     return leaf

@@ -13,19 +13,10 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from flue_py.core import ledger
 from flue_py.core.context import keeping, latest_compaction
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.kinds import COMPACTION, MESSAGE, SUMMARIES
-from flue_py.core.ledger import (
-    CallRow,
-    Recorded,
-    call_row,
-    default_call_id,
-    differences,
-    is_booked_alone,
-    owners_of_tasks,
-    replaced_by,
-)
 from flue_py.core.sessions import (
     DEFAULT_LIMITS,
     STORED,
@@ -225,11 +216,11 @@ class StoreModel(ModelLedger, ModelBudgets):
                 other.info = replace(other.info, forked_from_session=None)
         return self._told(fork)
 
-    async def record_call(self, session_id: str, call: PaidCall) -> Recorded:
+    async def record_call(self, session_id: str, call: PaidCall) -> ledger.Recorded:
         session = self._session(session_id)
         now = self._sources.now_us()
         call_id = self._sources.entry_id() if call.call_id is None else call.call_id
-        row = call_row(
+        row = ledger.call_row(
             call, scope=session.info.scope, call_id=call_id, session_key=session.number, entry_id=None, at_us=now
         )
         gone = self._replaced(row, call.replaces)
@@ -240,7 +231,7 @@ class StoreModel(ModelLedger, ModelBudgets):
             renew_paid_sums(session.tree, self._ledger.values())
             self._commit(session, None)
         known = self._ledger[row.identity]
-        return Recorded(
+        return ledger.Recorded(
             row.provider, call_id, bool(calls or gone), known.cost, known.price_source, session.info.revision
         )
 
@@ -361,7 +352,7 @@ class StoreModel(ModelLedger, ModelBudgets):
             if link.child_id in doomed or link.child_id not in self._sessions
         ]
         names = {note.session_id for note in self._payers.values()}
-        owners = owners_of_tasks(first, links, names)
+        owners = ledger.owners_of_tasks(first, links, names)
         for number, note in self._payers.items():
             task = note.session_id if note.task_of is None else note.task_of
             if task in owners and (note.task_of is None or task not in names):
@@ -509,14 +500,14 @@ class StoreModel(ModelLedger, ModelBudgets):
         differing: list[CallDifference] | None = None,
     ) -> None:
         info = session.info
-        reported: list[CallRow] = []
-        gone: list[CallRow] = []
+        reported: list[ledger.CallRow] = []
+        gone: list[ledger.CallRow] = []
         for new, row in zip(entries, rows, strict=True):
             for number, call in enumerate(new.calls if new.counted else ()):
-                paid = call_row(
+                paid = ledger.call_row(
                     call,
                     scope=info.scope,
-                    call_id=call.call_id or default_call_id(row.entry.id, number),
+                    call_id=call.call_id or ledger.default_call_id(row.entry.id, number),
                     session_key=session.number,
                     entry_id=row.entry.id,
                     at_us=row.entry.created_us,
@@ -526,7 +517,7 @@ class StoreModel(ModelLedger, ModelBudgets):
                     gone += self._replaced(paid, call.replaces)
                 elif new.kind in SUMMARIES and call.call_id is not None:
                     known = self._ledger.get(paid.identity)
-                    gone += [known] if known and is_booked_alone(paid, known) and known not in gone else []
+                    gone += [known] if known and ledger.is_booked_alone(paid, known) and known not in gone else []
         calls = self._new_calls(session, reported, differing, gone)
         rows[:] = with_paid_sums(rows, session.tree, calls.values())
         _check_range((row.paid for row in rows), "path cost")
@@ -547,27 +538,27 @@ class StoreModel(ModelLedger, ModelBudgets):
             ),
         )
 
-    def _replaced(self, call: CallRow, names: Sequence[str]) -> list[CallRow]:
-        return replaced_by(call, names, lambda name: self._ledger.get((call.scope, call.provider, name)))
+    def _replaced(self, call: ledger.CallRow, names: Sequence[str]) -> list[ledger.CallRow]:
+        return ledger.replaced_by(call, names, lambda name: self._ledger.get((call.scope, call.provider, name)))
 
     def _new_calls(
         self,
         session: Session,
-        reported: Sequence[CallRow],
+        reported: Sequence[ledger.CallRow],
         differing: list[CallDifference] | None,
-        gone: Sequence[CallRow] = (),
-    ) -> dict[tuple[str, str, str], CallRow]:
+        gone: Sequence[ledger.CallRow] = (),
+    ) -> dict[tuple[str, str, str], ledger.CallRow]:
         """Return the calls that are not in the ledger, each once, by what tells them apart. Changes nothing.
 
         One that is there with other numbers is a `CallConflict`, or is added to ``differing``. Those of ``gone`` will
         be taken out before.
         """
-        calls: dict[tuple[str, str, str], CallRow] = {}
+        calls: dict[tuple[str, str, str], ledger.CallRow] = {}
         left = {call.identity for call in gone}
         for call in reported:
             known = None if call.identity in left else self._ledger.get(call.identity)
             known = known or calls.setdefault(call.identity, call)
-            others = differences(known, call)
+            others = ledger.differences(known, call)
             if others and differing is None:
                 raise CallConflict(call.provider, call.call_id, others)
             if others and differing is not None:
@@ -577,7 +568,10 @@ class StoreModel(ModelLedger, ModelBudgets):
         return calls
 
     def _pay(
-        self, session: Session, calls: Mapping[tuple[str, str, str], CallRow], gone: Sequence[CallRow] = ()
+        self,
+        session: Session,
+        calls: Mapping[tuple[str, str, str], ledger.CallRow],
+        gone: Sequence[ledger.CallRow] = (),
     ) -> None:
         """Write new calls into the ledger, and take out those that are ``gone``."""
         info, spent = session.info, _paid_by(calls.values()).minus(_paid_by(gone))
@@ -605,7 +599,7 @@ def _appended(session: Session, entries: Sequence[NewEntry], rows: list[Row], *,
     )
 
 
-def _paid_by(calls: Iterable[CallRow]) -> Paid:
+def _paid_by(calls: Iterable[ledger.CallRow]) -> Paid:
     total = NOTHING_PAID
     for call in calls:
         total = total.plus(call.paid)

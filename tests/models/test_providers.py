@@ -17,16 +17,8 @@ from pydantic_ai.models import infer_model
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
+from flue_py import errors
 from flue_py.core.model import Model, ModelReply, ModelRequest
-from flue_py.errors import (
-    ContextOverflow,
-    ModelAborted,
-    ModelDenied,
-    ModelError,
-    ModelRefused,
-    ModelUnavailable,
-    RateLimited,
-)
 from flue_py.models import open_model
 from tests.models import servers
 from tests.models.servers import KEY, Answer, Provider
@@ -72,7 +64,7 @@ def ask(model: Model, *messages: Any, **more: Any) -> ModelReply:
     return anyio.run(model.complete, ModelRequest(messages or (ASKED,), **{"max_tokens": 50, **more}))
 
 
-def failure(model: Model, kind: type[ModelError], **more: Any) -> Any:
+def failure(model: Model, kind: type[errors.ModelError], **more: Any) -> Any:
     with pytest.raises(kind) as caught:
         ask(model, **more)
     assert type(caught.value) is kind
@@ -222,7 +214,7 @@ def test_a_model_answers_on_trio(provider: Provider, name: str) -> None:
     model = opened(name, provider)
 
     assert anyio.run(model.complete, ModelRequest((ASKED,), max_tokens=50), backend="trio").text == WHOLE_TEXT
-    with pytest.raises(ModelUnavailable):
+    with pytest.raises(errors.ModelUnavailable):
         anyio.run(model.complete, ModelRequest((ASKED,), max_tokens=50, timeout=0.01), backend="trio")
 
 
@@ -309,7 +301,7 @@ def test_an_overflow_says_how_much_is_too_much(
     provider.answers = [answer]
     model = opened(name, provider)
 
-    error = failure(model, ContextOverflow)
+    error = failure(model, errors.ContextOverflow)
 
     assert (error.tokens, error.window) == (tokens, window)
     assert (error.provider, error.model, error.call) == (model.provider, model.name, None)
@@ -333,8 +325,8 @@ def test_a_rate_limit_says_how_long_to_wait_and_nothing_is_sent_twice(provider: 
         ]
     model = opened(name, provider)
 
-    assert failure(model, RateLimited).retry_after == 7
-    assert failure(model, RateLimited).retry_after is None
+    assert failure(model, errors.RateLimited).retry_after == 7
+    assert failure(model, errors.RateLimited).retry_after is None
     assert len(provider.asked) == 2
 
 
@@ -373,7 +365,7 @@ DENIED = [
 def test_an_account_that_may_not_is_for_the_setup(provider: Provider, name: str, answer: Answer) -> None:
     provider.answers = [answer]
 
-    failure(opened(name, provider), ModelDenied)
+    failure(opened(name, provider), errors.ModelDenied)
 
 
 REFUSED = [
@@ -399,7 +391,7 @@ def test_a_refusal_says_why_and_what_it_cost(provider: Provider, name: str, answ
     provider.answers = [answer]
     model = opened(name, provider)
 
-    error = failure(model, ModelRefused)
+    error = failure(model, errors.ModelRefused)
 
     if is_paid:
         assert error.call["callId"] == CALL_ID[name]
@@ -426,7 +418,7 @@ UNAVAILABLE = [
 def test_a_provider_that_fails_is_unavailable(provider: Provider, name: str, answer: Answer) -> None:
     provider.answers = [answer]
 
-    assert failure(opened(name, provider), ModelUnavailable).__cause__ is not None
+    assert failure(opened(name, provider), errors.ModelUnavailable).__cause__ is not None
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -434,7 +426,7 @@ def test_a_provider_that_is_not_there_is_unavailable(name: str) -> None:
     with servers.provider() as gone:
         model = opened(name, gone)
 
-    failure(model, ModelUnavailable)
+    failure(model, errors.ModelUnavailable)
 
 
 @pytest.mark.parametrize("promised", [0, 10])
@@ -442,7 +434,7 @@ def test_a_provider_that_is_not_there_is_unavailable(name: str) -> None:
 def test_a_stream_that_breaks_off_is_no_answer(provider: Provider, name: str, promised: int) -> None:
     provider.answers = [Answer(STREAM[name]("The log", ends=False), promised=promised)]
 
-    error = failure(opened(name, provider, stream=True), ModelUnavailable)
+    error = failure(opened(name, provider, stream=True), errors.ModelUnavailable)
 
     if name == ANTHROPIC:  # it says at the beginning what the request costs
         assert error.call == {
@@ -474,7 +466,7 @@ def test_an_error_within_a_stream_is_one_like_any_other(provider: Provider, name
     broken = STREAM[name]("The log", ends=False) + servers.events(told, named=name != CHAT)
     provider.answers = [Answer(broken)]
 
-    failure(opened(name, provider, stream=True), ModelUnavailable)
+    failure(opened(name, provider, stream=True), errors.ModelUnavailable)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -483,7 +475,7 @@ def test_a_provider_that_hangs_is_left_in_time(provider: Provider, name: str, st
     provider.answers = [Answer(hangs=True), Answer(WHOLE[name]())]
     model = opened(name, provider, stream=stream)
 
-    error = failure(model, ModelUnavailable, timeout=0.01)
+    error = failure(model, errors.ModelUnavailable, timeout=0.01)
 
     # Whichever is first: our own limit, or that of the client, which has the same.
     assert "within 0.01 seconds" in str(error) or "timed out" in str(error)
@@ -513,4 +505,4 @@ def test_who_is_cancelled_stays_cancelled(provider: Provider, name: str) -> None
 def test_a_pause_is_no_answer(provider: Provider) -> None:
     provider.answers = [Answer(servers.message(stop_reason="pause_turn"))]
 
-    assert failure(opened(ANTHROPIC, provider), ModelAborted).call["callId"] == "msg_1"
+    assert failure(opened(ANTHROPIC, provider), errors.ModelAborted).call["callId"] == "msg_1"

@@ -6,25 +6,15 @@ from typing import Any
 
 import pytest
 
-from flue_py import Appended, Session
-from flue_py.compaction import (
-    CompactionSettings,
-    SessionCompactionPlan,
-    SummaryReply,
-    SummaryRequest,
-    estimate_context_tokens,
-    plan_session_compaction,
-    should_compact,
-    summarize,
-)
+from flue_py import Appended, Session, compaction
 
 WINDOW = 240_000
-SETTINGS = CompactionSettings(reserve_tokens=10_000, keep_recent_tokens=2)
+SETTINGS = compaction.CompactionSettings(reserve_tokens=10_000, keep_recent_tokens=2)
 
 
-async def complete(request: SummaryRequest) -> SummaryReply:
+async def complete(request: compaction.SummaryRequest) -> compaction.SummaryReply:
     """Summarize without a model."""
-    return SummaryReply(f"summary of {request.kind}", {"prompt_tokens": 100, "completion_tokens": 9})
+    return compaction.SummaryReply(f"summary of {request.kind}", {"prompt_tokens": 100, "completion_tokens": 9})
 
 
 async def test_every_compaction_plans_on_the_latest_one_and_is_not_due_again_at_once(session: Session) -> None:
@@ -35,13 +25,13 @@ async def test_every_compaction_plans_on_the_latest_one_and_is_not_due_again_at_
         await session.append_message({"role": "assistant", "content": "a " * 400, "usage": usage})
         await session.append_message({"role": "user", "content": "and now?"})
         items = await session.build_context_entries()
-        size = estimate_context_tokens(items)
+        size = compaction.estimate_context_tokens(items)
         assert size.usage_tokens == 240_000
-        assert should_compact(size.tokens, WINDOW, SETTINGS)
-        found = plan_session_compaction(items, await session.compactions.latest(), SETTINGS)
-        assert isinstance(found, SessionCompactionPlan)
+        assert compaction.should_compact(size.tokens, WINDOW, SETTINGS)
+        found = compaction.plan_session_compaction(items, await session.compactions.latest(), SETTINGS)
+        assert isinstance(found, compaction.SessionCompactionPlan)
         assert found.plan.tokens_before == size.tokens
-        summary = await summarize(found.plan, complete)
+        summary = await compaction.summarize(found.plan, complete)
         kinds.append(summary.calls[0].kind)
         await session.append_compaction(
             summary.text,
@@ -50,11 +40,11 @@ async def test_every_compaction_plans_on_the_latest_one_and_is_not_due_again_at_
             details=summary.details,
             calls=summary.usages,
         )
-        after = estimate_context_tokens(await session.build_context_entries())
+        after = compaction.estimate_context_tokens(await session.build_context_entries())
         assert (after.usage_tokens, after.last_usage_index) == (0, None)
         assert after.tokens < 1_000
-        assert not should_compact(after.tokens, WINDOW, SETTINGS)
-        plain = estimate_context_tokens(await session.build_context())
+        assert not compaction.should_compact(after.tokens, WINDOW, SETTINGS)
+        plain = compaction.estimate_context_tokens(await session.build_context())
         assert plain.tokens == after.tokens
     assert kinds == ["initial", "update", "update"]
 
@@ -68,8 +58,8 @@ async def test_what_the_latest_compaction_had_pinned_is_read_from_its_entry(sess
             await session.append_message({"role": "assistant", "content": "a " * 400})
         items = await session.build_context_entries()
         latest = await session.compactions.latest()
-        found = plan_session_compaction(items, latest, SETTINGS, pinned=await session.marks.pins())
-        assert isinstance(found, SessionCompactionPlan)
+        found = compaction.plan_session_compaction(items, latest, SETTINGS, pinned=await session.marks.pins())
+        assert isinstance(found, compaction.SessionCompactionPlan)
         summarized = [message.get("content") for message in found.plan.messages_to_summarize]
         assert "keep me" not in summarized
         await session.append_compaction("s", first_kept_entry_id=found.first_kept_entry_id, tokens_before=1)

@@ -11,16 +11,7 @@ from typing import Any
 import pytest
 
 import flue_py
-from flue_py import IdempotencyConflict, InvalidArgument, LeafConflict, Session, Store
-from flue_py.context import (
-    Asked,
-    ContextSettings,
-    SourceReader,
-    brief_file,
-    changes_file,
-    file_source,
-    session_context_file,
-)
+from flue_py import IdempotencyConflict, InvalidArgument, LeafConflict, Session, Store, context
 from tests.checks import existing
 from tests.tables import inputs
 
@@ -39,7 +30,7 @@ async def session(store: Store, tmp_path: Path) -> Session:
     return session
 
 
-async def said(session: Session, *sources: str, own: dict[str, SourceReader] | None = None) -> list[str]:
+async def said(session: Session, *sources: str, own: dict[str, context.SourceReader] | None = None) -> list[str]:
     """Return what the sources say: the text of each, or why there is none."""
     found = await session.context.gather(agent="Coder", settings={"spec": {"sources": [*sources]}}, sources=own)
     by_source = {each.source: each.text for each in found.sections} | {each.source: each.why for each in found.skipped}
@@ -82,7 +73,7 @@ async def test_files_outside_of_the_folder_and_what_is_no_text_are_skipped(sessi
         "file:none",
         "file:.",
     ]
-    found = await said(session, *names, "file:latin", own={"file": file_source(inside)})
+    found = await said(session, *names, "file:latin", own={"file": context.file_source(inside)})
     for why, part in zip(
         found,
         ["outside", "outside", "outside", "not text", "not a regular file", "No such file", "", "caf\ufffd"],
@@ -99,10 +90,10 @@ async def test_files_of_a_program_take_the_place_of_what_is_stored(session: Sess
     (tmp_path / "changes.json").write_text(json.dumps(log))
     (tmp_path / "broken.json").write_text("{")
     own = {
-        "session_context": session_context_file(tmp_path / "context.md"),
-        "brief_field": brief_file(tmp_path / "brief.json"),
-        "Changes_Recent": changes_file(tmp_path / "changes.json"),
-        "broken": brief_file(tmp_path / "broken.json"),
+        "session_context": context.session_context_file(tmp_path / "context.md"),
+        "brief_field": context.brief_file(tmp_path / "brief.json"),
+        "Changes_Recent": context.changes_file(tmp_path / "changes.json"),
+        "broken": context.brief_file(tmp_path / "broken.json"),
     }
     found = await said(
         session, "session_context", "brief_field:objective", "changes_recent", "changes_recent:0", "broken:x", own=own
@@ -113,17 +104,17 @@ async def test_files_of_a_program_take_the_place_of_what_is_stored(session: Sess
 
 
 async def test_sources_of_an_application_may_wait_and_one_that_fails_is_reported(session: Session) -> None:
-    seen: list[Asked] = []
+    seen: list[context.Asked] = []
 
-    async def tickets(asked: Asked) -> str | None:
+    async def tickets(asked: context.Asked) -> str | None:
         seen.append(asked)
         return f"open: {asked.parameter}"
 
     class Board:
-        async def __call__(self, asked: Asked) -> str | None:
+        async def __call__(self, asked: context.Asked) -> str | None:
             return "the board"
 
-    def wrong(asked: Asked) -> str | None:
+    def wrong(asked: context.Asked) -> str | None:
         raise ValueError("no board")
 
     own: dict[str, Any] = {"tickets": tickets, "board": Board(), "wrong": wrong, "number": lambda asked: 7}
@@ -138,16 +129,16 @@ async def test_no_error_of_a_source_gets_past_the_request(session: Session) -> N
         def __str__(self) -> str:
             raise RuntimeError("no text")
 
-    def unsayable(asked: Asked) -> str | None:
+    def unsayable(asked: context.Asked) -> str | None:
         raise Unsayable
 
-    async def late(asked: Asked) -> str | None:
+    async def late(asked: context.Asked) -> str | None:
         return "late"
 
-    def later(asked: Asked) -> Any:
+    def later(asked: context.Asked) -> Any:
         return late(asked)
 
-    def none_left(asked: Asked) -> str | None:
+    def none_left(asked: context.Asked) -> str | None:
         return next(iter([]))
 
     own: dict[str, Any] = {"unsayable": unsayable, "none_left": none_left, "later": later}
@@ -156,9 +147,9 @@ async def test_no_error_of_a_source_gets_past_the_request(session: Session) -> N
 
 
 async def test_a_request_tells_what_was_gathered_and_all_of_a_turn_the_same(session: Session) -> None:
-    settings = ContextSettings.model_validate({"agents": {"coder": {"spec": {"sources": ["tickets"]}}}})
+    settings = context.ContextSettings.model_validate({"agents": {"coder": {"spec": {"sources": ["tickets"]}}}})
     answers = iter(["first", "second"])
-    own: dict[str, SourceReader] = {"tickets": lambda asked: next(answers)}
+    own: dict[str, context.SourceReader] = {"tickets": lambda asked: next(answers)}
     gathered = await session.context.gather(agent="Coder", settings=settings, sources=own)
     for _ in range(2):
         sent = await session.request("anthropic", agent="Coder", settings=settings, sources=own, gathered=gathered)
@@ -199,7 +190,7 @@ async def test_a_handoff_of_nothing_appends_nothing(session: Session) -> None:
 
 async def test_a_handoff_that_is_tried_again_asks_no_source(session: Session) -> None:
     answers = iter(["once"])
-    own: dict[str, SourceReader] = {"tickets": lambda asked: next(answers)}
+    own: dict[str, context.SourceReader] = {"tickets": lambda asked: next(answers)}
     first = await session.context.append_handoff("Reviewer", settings=HANDOFF, sources=own, idempotency_key="h1")
     again = await session.context.append_handoff("Reviewer", settings=HANDOFF, sources=own, idempotency_key="h1")
     assert first.appended is not None

@@ -15,19 +15,8 @@ from typing import Any, Protocol, TypeAlias
 
 from msgspec.structs import replace
 
+from flue_py.core import operations
 from flue_py.core.entries import NewEntry
-from flue_py.core.operations import (
-    AppendEntries,
-    DeleteTree,
-    EndTask,
-    ForkSession,
-    MoveLeaf,
-    Navigate,
-    SetLabel,
-    SetPin,
-    Undo,
-    UpdateSession,
-)
 from flue_py.core.operations import Operation as Several
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.db.backend import Backend
@@ -83,17 +72,19 @@ Operation: TypeAlias = Callable[[Backend, tuple[str, ...]], Awaitable[object]]
 def _several(ids: tuple[str, ...]) -> list[Several]:
     """Return operations on sessions that are there, that they make, and that they delete."""
     return [
-        AppendEntries(SESSION, [placed(user("x"), "n1"), placed(assistant("y", tokens=5, dollars=0.1), "n2")]),
-        AppendEntries(SESSION, [replace(NEW_BLOB, id="n3"), replace(STORED_BLOB, id="n4")]),
-        ForkSession(SESSION, "n1", NewSession(), drawn_id="made"),
-        Navigate("made", ids[0], replace(NewEntry.branch_summary("left", from_id=None), id="n5"), "here"),
-        Undo("made"),
-        MoveLeaf(FORK, ids[1]),
-        UpdateSession(FORK, title="t", metadata_text='{"a":1}'),
-        SetLabel(SESSION, "n2", "new"),
-        SetPin(SESSION, "n1", True),
-        EndTask(TASK, "failed", "no time"),
-        DeleteTree(TASK),
+        operations.AppendEntries(
+            SESSION, [placed(user("x"), "n1"), placed(assistant("y", tokens=5, dollars=0.1), "n2")]
+        ),
+        operations.AppendEntries(SESSION, [replace(NEW_BLOB, id="n3"), replace(STORED_BLOB, id="n4")]),
+        operations.ForkSession(SESSION, "n1", NewSession(), drawn_id="made"),
+        operations.Navigate("made", ids[0], replace(NewEntry.branch_summary("left", from_id=None), id="n5"), "here"),
+        operations.Undo("made"),
+        operations.MoveLeaf(FORK, ids[1]),
+        operations.UpdateSession(FORK, title="t", metadata_text='{"a":1}'),
+        operations.SetLabel(SESSION, "n2", "new"),
+        operations.SetPin(SESSION, "n1", True),
+        operations.EndTask(TASK, "failed", "no time"),
+        operations.DeleteTree(TASK),
     ]
 
 

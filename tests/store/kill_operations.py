@@ -13,17 +13,8 @@ from typing import Any, TypeAlias
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from flue_py.core import operations
 from flue_py.core.entries import NewEntry
-from flue_py.core.operations import (
-    AppendEntries,
-    Committed,
-    CreateTask,
-    EndTask,
-    ForkSession,
-    SetLabel,
-    Undo,
-    UpdateSession,
-)
 from flue_py.core.operations import Operation as Together
 from flue_py.core.sessions import STORED, Deletion, NewSession, SessionInfo
 from flue_py.db.backend import Backend
@@ -160,14 +151,14 @@ def _new_entries(entries: Sequence[Sequence[Any]]) -> list[NewEntry]:
 def _together(session: str, entries: list[NewEntry], fork: str, task: str, said: str) -> list[Together]:
     """Return operations on three sessions, two of which they make themselves."""
     return [
-        AppendEntries(session, entries),
-        ForkSession(session, STORED, NewSession(), drawn_id=fork),
-        AppendEntries(fork, [replace(assistant("in the fork", tokens=3, dollars=0.01), id=said)]),
-        Undo(fork),
-        CreateTask(session, task, NewSession(id=task)),
-        EndTask(task, "done", "so far"),
-        SetLabel(session, str(entries[0].id), "kept"),
-        UpdateSession(session, title="renamed"),
+        operations.AppendEntries(session, entries),
+        operations.ForkSession(session, STORED, NewSession(), drawn_id=fork),
+        operations.AppendEntries(fork, [replace(assistant("in the fork", tokens=3, dollars=0.01), id=said)]),
+        operations.Undo(fork),
+        operations.CreateTask(session, task, NewSession(id=task)),
+        operations.EndTask(task, "done", "so far"),
+        operations.SetLabel(session, str(entries[0].id), "kept"),
+        operations.UpdateSession(session, title="renamed"),
     ]
 
 
@@ -184,7 +175,7 @@ def outcome(result: object) -> Any:
     if isinstance(result, Deletion):
         # Which session an entry counts with once its creator is gone is the store's own affair.
         result = replace(result, entries_kept=0, links=())
-    if isinstance(result, Committed):
+    if isinstance(result, operations.Committed):
         left = sorted([name, each.leaf_id, each.revision] for name, each in result.left.items())
         return {"left": left, "outcomes": [outcome(each) for each in result.outcomes]}
     fields = to_builtins(result)

@@ -11,16 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from flue_py.core.sessions import (
-    KINDS,
-    Document,
-    DocumentFilter,
-    DocumentInfo,
-    DocumentName,
-    NewDocument,
-    has_words,
-    searched_words,
-)
+from flue_py.core import sessions
 from flue_py.db.backend import Backend
 from flue_py.db.sqlite.runner import open_memory, open_sqlite
 from tests.effort import examples
@@ -31,8 +22,10 @@ spaces = st.sampled_from(["", "repl", "agents/a"])
 projects = st.sampled_from(["", "/p", "/p/q"])
 scopes = st.sampled_from(["", "s"])
 words = st.sampled_from(["a", "B", "%", "_", "ä", "Ä b", "nothing", "🚨"])
-ids = st.builds(DocumentName, scopes, st.sampled_from(KINDS), spaces, projects, names)
-filters = st.builds(DocumentFilter, st.sampled_from(KINDS), scopes, st.none() | spaces, st.none() | projects)
+ids = st.builds(sessions.DocumentName, scopes, st.sampled_from(sessions.KINDS), spaces, projects, names)
+filters = st.builds(
+    sessions.DocumentFilter, st.sampled_from(sessions.KINDS), scopes, st.none() | spaces, st.none() | projects
+)
 bodies = st.sampled_from(["", "a", "B b", "Ä\n%", "x_z", "🚨" * 3])
 types = st.sampled_from(["user", "project"])
 calls = st.one_of(
@@ -47,9 +40,9 @@ class Model:
     """Documents in a dict."""
 
     def __init__(self) -> None:
-        self.documents: dict[DocumentName, tuple[str, str]] = {}
+        self.documents: dict[sessions.DocumentName, tuple[str, str]] = {}
 
-    def page(self, where: DocumentFilter, after: DocumentName | None) -> list[DocumentName]:
+    def page(self, where: sessions.DocumentFilter, after: sessions.DocumentName | None) -> list[sessions.DocumentName]:
         """Return the names that are asked for, in order, by code points."""
         return sorted(
             name
@@ -61,8 +54,8 @@ class Model:
         )
 
 
-def shown(documents: Sequence[Document | DocumentInfo]) -> list[DocumentName]:
-    return [(each.info if isinstance(each, Document) else each).id for each in documents]
+def shown(documents: Sequence[sessions.Document | sessions.DocumentInfo]) -> list[sessions.DocumentName]:
+    return [(each.info if isinstance(each, sessions.Document) else each).id for each in documents]
 
 
 async def check(backend: Backend, made: Sequence[tuple[object, ...]]) -> None:
@@ -70,32 +63,32 @@ async def check(backend: Backend, made: Sequence[tuple[object, ...]]) -> None:
     model = Model()
     for call in made:
         match call:
-            case "put", DocumentName() as name, str(body), str(kind):
+            case "put", sessions.DocumentName() as name, str(body), str(kind):
                 before = await backend.get_document(name)
-                new = NewDocument(name.kind, name.name, body, kind, name.scope, name.space, name.project)
+                new = sessions.NewDocument(name.kind, name.name, body, kind, name.scope, name.space, name.project)
                 info = await backend.put_document(new)
                 assert (info.id, info.type, info.chars) == (name, kind, len(body))
                 is_new = model.documents.get(name) != (body, kind)
                 assert before is None or (info.changed_us > before.info.changed_us) == is_new
                 assert before is None or info.created_us == before.info.created_us
                 model.documents[name] = (body, kind)
-                assert await backend.get_document(name) == Document(info, body)
-            case "remove", DocumentName() as name:
+                assert await backend.get_document(name) == sessions.Document(info, body)
+            case "remove", sessions.DocumentName() as name:
                 was_there = model.documents.pop(name, None) is not None
                 assert await backend.remove_document(name) == was_there
                 assert await backend.get_document(name) is None
-            case "list", DocumentFilter() as where, after, int(limit):
-                assert after is None or isinstance(after, DocumentName)
+            case "list", sessions.DocumentFilter() as where, after, int(limit):
+                assert after is None or isinstance(after, sessions.DocumentName)
                 expected = model.page(where, after)[:limit]
                 listed = await backend.list_documents(where, after=after, limit=limit)
                 read = await backend.read_documents(where, after=after, limit=limit)
                 assert (shown(listed), shown(read)) == (expected, expected)
                 assert [(each.body, each.type) for each in read] == [model.documents[name] for name in expected]
-            case "search", DocumentFilter() as where, str(text), after, int(limit):
-                assert after is None or isinstance(after, DocumentName)
-                asked = searched_words(text)
+            case "search", sessions.DocumentFilter() as where, str(text), after, int(limit):
+                assert after is None or isinstance(after, sessions.DocumentName)
+                asked = sessions.searched_words(text)
                 whole = await backend.read_documents(replace(where), after=after, limit=1_000)
-                hits = [each for each in whole if has_words(each, asked)]
+                hits = [each for each in whole if sessions.has_words(each, asked)]
                 found = await backend.search_documents(where, asked, after=after, limit=limit)
                 assert list(found.documents) == hits[:limit]
                 assert (found.after is None) == (len(hits) < limit)

@@ -19,6 +19,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
+from flue_py import errors
 from flue_py.core.sessions import STORED, Appended, NewSession
 from flue_py.db import sql as store_sql
 from flue_py.db.backend import Backend
@@ -31,18 +32,6 @@ from flue_py.db.sqlite import file as sqlite_writer
 from flue_py.db.sqlite import runner as sqlite
 from flue_py.db.sqlite.file import begin_immediate
 from flue_py.db.sqlite.runner import open_sqlite
-from flue_py.errors import (
-    EntryNotFound,
-    FlueError,
-    IdempotencyConflict,
-    InvalidEntry,
-    LeafConflict,
-    SessionNotFound,
-    StoreBusy,
-    StoreClosed,
-    StoreUnavailable,
-    WrongEventLoop,
-)
 from tests.checks import existing, refused, unchanged
 from tests.samples import UNKNOWN, add, assistant, compaction, new_session, path_ids, path_of, session_info, talk, user
 from tests.sources import counted_sources, repeating_sources
@@ -110,7 +99,7 @@ async def test_within_a_batch_each_operation_sees_those_before_it(path: Path, be
         )
         assert len(begun) == 2
         assert (first.entry_ids, second.entry_ids) == ((f"{1:016x}",), (f"{2:016x}",))
-        assert isinstance(conflict, LeafConflict)
+        assert isinstance(conflict, errors.LeafConflict)
         assert conflict.actual == second.leaf_id
         assert replay == replace(first, replayed=True)
         assert fork.leaf_id == first.leaf_id
@@ -137,8 +126,8 @@ async def test_operations_that_fail_before_they_write_do_not_disturb_the_batch(p
         )
         assert len(begun) == 2
         assert [type(result) for result in results] == [
-            Appended, LeafConflict, Appended, SessionNotFound, EntryNotFound, Appended, EntryNotFound,
-            IdempotencyConflict, Appended,
+            Appended, errors.LeafConflict, Appended, errors.SessionNotFound, errors.EntryNotFound, Appended,
+            errors.EntryNotFound, errors.IdempotencyConflict, Appended,
         ]  # fmt: skip
         texts = [entry.fields["content"] for entry in await path_of(backend, session.id)]
         assert texts == ["a", "b", "1", "2", "3", "4"]
@@ -162,11 +151,11 @@ def failing_late(error: BaseException) -> Callable[..., None]:
 @inputs(
     ("error", "seen"),
     [
-        (InvalidEntry("late"), InvalidEntry),
+        (errors.InvalidEntry("late"), errors.InvalidEntry),
         (Mishap("late"), Mishap),
-        (sqlite3.OperationalError("late"), FlueError),
-        (sqlite3.IntegrityError("late"), FlueError),
-        (IdTaken(), FlueError),
+        (sqlite3.OperationalError("late"), errors.FlueError),
+        (sqlite3.IntegrityError("late"), errors.FlueError),
+        (IdTaken(), errors.FlueError),
         (RecursionError(), RecursionError),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
@@ -188,7 +177,7 @@ async def test_an_operation_that_fails_after_it_wrote_leaves_its_neighbours_inta
         )
         assert [isinstance(result, Appended) for result in results] == [True, False, True, False, False, True]
         assert isinstance(results[1], seen)
-        assert isinstance(results[3], LeafConflict)
+        assert isinstance(results[3], errors.LeafConflict)
         texts = [entry.fields["content"] for entry in await path_of(backend, session.id)]
         assert texts == ["a", "1", "2", "3"]
         info = await session_info(backend, session.id)
@@ -270,9 +259,9 @@ async def test_a_source_that_always_gives_a_taken_id_is_given_up_and_nothing_is_
     async with opened(path, sources) as backend:
         session = await backend.create_session(NewSession())
         await add(backend, session.id, user())
-        async with refused(backend, FlueError):
+        async with refused(backend, errors.FlueError):
             await backend.append(session.id, [user()])
-        async with refused(backend, FlueError):
+        async with refused(backend, errors.FlueError):
             await backend.create_session(NewSession())
 
 
@@ -531,9 +520,9 @@ async def test_closing_finishes_what_waits_and_refuses_what_comes_later(path: Pa
             waiting = await in_the_queue(backend, *[backend.append(session.id, [user(str(n))]) for n in range(20)])
             closing_it = asyncio.create_task(backend.close())
             await asyncio.sleep(0)
-            with pytest.raises(StoreClosed, match=path.name):
+            with pytest.raises(errors.StoreClosed, match=path.name):
                 await backend.append(session.id, [user("x")])
-            with pytest.raises(StoreClosed, match=path.name):
+            with pytest.raises(errors.StoreClosed, match=path.name):
                 await backend.read_path(session.id)
             assert not closing_it.done()
         results = await asyncio.gather(*waiting)
@@ -580,7 +569,7 @@ async def test_the_writer_lets_go_last_so_that_the_log_goes_into_the_database(pa
 async def test_an_opening_that_fails_leaves_no_thread_behind(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "s.db"
     before = set(threading.enumerate())
-    with pytest.raises(FlueError):
+    with pytest.raises(errors.FlueError):
         await open_sqlite(path, sources=counted_sources())
     for thread in set(threading.enumerate()) - before:
         await asyncio.to_thread(thread.join, GUARD_SECONDS)
@@ -611,7 +600,7 @@ def test_another_event_loop_is_refused_and_the_first_goes_on(path: Path) -> None
             backend.verify,
             backend.close,
         ):
-            with pytest.raises(WrongEventLoop, match=path.name):
+            with pytest.raises(errors.WrongEventLoop, match=path.name):
                 second.run_until_complete(operation())
         assert len(first.run_until_complete(path_ids(backend, session.id))) == 1
         first.run_until_complete(backend.close())
@@ -688,7 +677,7 @@ async def test_a_read_cannot_write(path: Path) -> None:
     async with opened(path) as backend:
         session = await new_session(backend)
         async with unchanged(backend):
-            with pytest.raises(StoreUnavailable):
+            with pytest.raises(errors.StoreUnavailable):
                 await runner_of(backend).read(
                     lambda tx: appending.append(tx, counted_sources(), session.id, [user()], STORED, "raise", None)
                 )
@@ -726,7 +715,7 @@ async def test_a_conflict_between_two_stores_is_a_leaf_conflict(path: Path) -> N
     async with opened(path) as one, opened(path, random_sources()) as two:
         session = await new_session(one, user("a"))
         await two.append(session.id, [user("b")], expected=session.leaf_id)
-        async with refused(one, LeafConflict):
+        async with refused(one, errors.LeafConflict):
             await one.append(session.id, [user("c")], expected=session.leaf_id)
 
 
@@ -744,7 +733,7 @@ async def test_what_a_store_remembers_of_a_session_does_not_outlive_a_commit_els
         await add(one, fork.id, user("c"))
         await two.delete_tree(session.id)
         for store in (one, two):
-            with pytest.raises(SessionNotFound):
+            with pytest.raises(errors.SessionNotFound):
                 await store.append(session.id, [user("x")])
         assert len(await add(one, fork.id, user("d"))) == 1
         assert (await one.verify()).problems == []
@@ -765,8 +754,8 @@ async def test_what_a_batch_remembers_of_a_session_does_not_outlive_its_deletion
         )
         assert isinstance(first, Appended)
         assert (deletion.entries_deleted, deletion.entries_kept) == (1, 1)
-        assert isinstance(after, SessionNotFound)
-        assert isinstance(unknown, LeafConflict)
+        assert isinstance(after, errors.SessionNotFound)
+        assert isinstance(unknown, errors.LeafConflict)
         assert await path_ids(backend, fork.id) == [session.leaf_id, *own.entry_ids, *again.entry_ids]
         assert (await backend.verify()).problems == []
 
@@ -783,7 +772,7 @@ async def test_a_lock_that_is_held_too_long_is_a_store_busy_and_nothing_is_chang
                     lambda: backend.create_session(NewSession()),
                     lambda: backend.delete_tree(session.id),
                 ):
-                    with pytest.raises(StoreBusy, match=str(path)):
+                    with pytest.raises(errors.StoreBusy, match=str(path)):
                         await operation()
             other.execute("ROLLBACK")
         assert len(await add(backend, session.id, user("b"))) == 1
@@ -801,7 +790,7 @@ async def test_a_batch_that_finds_the_file_locked_waits_one_budget_and_not_one_e
             results = await asyncio.gather(
                 *[backend.append(session.id, [user()]) for _ in range(10)], return_exceptions=True
             )
-        assert all(isinstance(result, StoreBusy) for result in results)
+        assert all(isinstance(result, errors.StoreBusy) for result in results)
         # The first may have gone ahead alone.
         assert len(begun) <= 2
 
@@ -819,7 +808,7 @@ async def test_opening_and_reading_do_not_wait_for_a_writer(path: Path) -> None:
 async def test_creating_a_store_in_a_file_that_is_locked_is_a_store_busy(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreBusy, match=str(path)):
+        with pytest.raises(errors.StoreBusy, match=str(path)):
             async with opened(path, busy_timeout=0.01):
                 pytest.fail("it was opened")
     async with opened(path) as backend:
