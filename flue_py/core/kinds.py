@@ -649,6 +649,13 @@ def pieces_of(text: str) -> list[Piece]:
     return list(_pieces(text, in_doubt=False))
 
 
+def pieces_in(message: Mapping[str, JsonValue]) -> list[Piece]:
+    """Return the same of all texts of a message, in order; a command that a person typed counts as said. O(size)."""
+    texts = [string_field(part, "text") for part in parts_of(message) if part.get("type") == "text"]
+    pieces = [piece for text in texts for piece in pieces_of(text)]
+    return [Piece("", piece.text) if piece.name == "command" else piece for piece in pieces]
+
+
 def _said(text: str, *, in_doubt: bool) -> str:
     return next((piece.text for piece in _pieces(text, in_doubt=in_doubt) if not piece.name), "")
 

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import TypeAlias
 
 from msgspec import field
@@ -14,9 +14,19 @@ from msgspec.structs import replace
 
 from flue_py.core.context import begins_turn
 from flue_py.core.entries import Entry, Exclusion
-from flue_py.core.json import Frozen, JsonObject, JsonValue, encode_json
-from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, KINDS, MESSAGE, kind_of, message_text
+from flue_py.core.json import Frozen, JsonObject, JsonValue
+from flue_py.core.kinds import (
+    BRANCH_SUMMARY,
+    COMPACTION,
+    CUSTOM_MESSAGE,
+    KINDS,
+    MESSAGE,
+    kind_of,
+    message_text,
+    pieces_in,
+)
 from flue_py.core.usage import picodollars_to_usd
+from flue_py.render.tools import call_line, call_of, command_run, fact_line, plain_line, result_of, with_short_ids
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which lines a tree is drawn as: its branches, the runs of entries between them, and which of them are folded.
@@ -453,8 +463,6 @@ STYLES: Mapping[str, str] = {
     BRANCH_SUMMARY: "yellow",
     CUSTOM_MESSAGE: "cyan",
 }
-_DEEPEST = 3
-_MOST_FACTS = 20
 SIZE_WIDTH = 5
 COST_WIDTH = 9
 NAME_WIDTH = 9
@@ -538,9 +546,9 @@ def entry_text(entry: Entry) -> str:
     elif entry.kind == "model_change":
         text = f"{fields.get('provider')}/{fields.get('modelId')}"
     elif entry.kind == "label":
-        text = f"{fields.get('label') or '(cleared)'} on {fields.get('targetId')}"
+        text = with_short_ids(f"{fields.get('label') or '(cleared)'} on {fields.get('targetId')}")
     else:
-        text = ", ".join(_facts(value)) or encode_json(value, "payload")[0]
+        text = fact_line(value) or "(empty)"
     return one_line(text)
 
 
@@ -550,24 +558,18 @@ def _left_out(details: JsonValue) -> str:
     return f"{dropped.get('messages')} messages are left out" if isinstance(dropped, dict) else ""
 
 
-def _facts(value: JsonValue, name: str = "", depth: int = 0) -> Iterator[str]:
-    """Yield the fields of an object as ``name: value``, objects in it included; lists and deeper values as JSON."""
-    if isinstance(value, dict) and depth < _DEEPEST:
-        for key, part in islice(value.items(), _MOST_FACTS):
-            yield from _facts(part, key, depth + 1)
-    elif name and value not in (None, "", [], {}):
-        yield f"{name}: {value if isinstance(value, str) else encode_json(value, name)[0]}"
-
-
 def _message_line(role: str | None, message: JsonObject) -> str:
     if role == "bashExecution":
-        return f"! {message.get('command')}"
-    text = message_text(message)
+        command, result = command_run(message)
+        return _marked(result.marks, f"! {command.line}")
     if role == "toolResult":
-        name = message.get("toolName")
-        marks = [str(name)] if isinstance(name, str) else []
-        marks += ["failed"] if message.get("isError") is True else []
-        return f"[{', '.join(marks)}] {text}" if marks else text
+        result, name = result_of(message), message.get("toolName")
+        return _marked([*([name] if isinstance(name, str) else []), *result.marks], plain_line(result.text))
+    text = message_text(message)
+    if role == "user" and text:
+        pieces = pieces_in(message)
+        names = dict.fromkeys(piece.name for piece in pieces if piece.name)
+        return _marked([*names], "\n".join(piece.text for piece in pieces if not piece.name))
     if text.strip():
         return text
     parts = message.get("content")
@@ -575,24 +577,14 @@ def _message_line(role: str | None, message: JsonObject) -> str:
     return "; ".join(call for call in calls if call) or str(message.get("errorMessage") or "(nothing said)")
 
 
+def _marked(marks: Sequence[str], text: str) -> str:
+    return f"[{', '.join(marks)}] {text}" if marks else text
+
+
 def _call_line(part: Mapping[str, JsonValue]) -> str:
     if part.get("type") == "thinking":
         return f"(thinks) {part.get('thinking')}"
-    if part.get("type") != "toolCall":
-        return f"({part.get('type')})"
-    arguments = part.get("arguments")
-    first = _main_argument(arguments) if isinstance(arguments, dict) else arguments
-    return f"-> {part.get('name')}({first if isinstance(first, str) else encode_json(first, 'arguments')[0]})"
-
-
-_MAIN_ARGUMENTS = ("file_path", "path", "command", "cmd", "pattern", "query", "url", "prompt", "description")
-
-
-def _main_argument(arguments: JsonObject) -> JsonValue:
-    """Return the argument that says most about a call: one of a common name, else the first text, else the first."""
-    named = [arguments[name] for name in _MAIN_ARGUMENTS if arguments.get(name)]
-    texts = [value for value in arguments.values() if isinstance(value, str)]
-    return next(iter([*named, *texts, *arguments.values()]), "")
+    return f"-> {call_line(call_of(part))}" if part.get("type") == "toolCall" else f"({part.get('type')})"
 
 
 def entry_line(

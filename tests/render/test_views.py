@@ -39,6 +39,10 @@ def plain(lines: list[Line]) -> list[str]:
     return [text_of(line).rstrip() for line in lines]
 
 
+UUID = "7ce96df4-1c2b-4d5e-8f90-0a1b2c3d4e5f"
+VIBE = '{"command":"ls","returncode":2,"stderr":"no","stdout":"","timed_out":false}'
+
+
 @inputs(
     ("fields", "text"),
     [
@@ -61,13 +65,29 @@ def plain(lines: list[Line]) -> list[str]:
                     {"type": "toolCall", "name": "stop", "arguments": {}},
                 ],
             },
-            "-> Edit(a.py); -> ask(ann); -> wait(2); -> stop()",
+            "-> Edit(a.py); -> ask(ann); -> wait(n: 2); -> stop()",
         ),
         ({"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}]}, "(thinks) hm"),
         ({"role": "assistant", "content": [], "errorMessage": "aborted"}, "aborted"),
         ({"role": "assistant", "content": None}, "(nothing said)"),
         ({"role": "toolResult", "toolName": "bash", "isError": True, "content": "no"}, "[bash, failed] no"),
+        ({"role": "toolResult", "toolName": "bash", "content": [{"type": "text", "text": VIBE}]}, "[bash, exit 2] no"),
+        (
+            {"role": "toolResult", "toolName": "read", "content": '{"content":"AAA","id":"x"}'},
+            "[read] content: AAA id: x",
+        ),
+        (
+            {"role": "toolResult", "toolName": "task", "content": f"agent_id: {UUID}. Go on"},
+            "[task] agent_id: 7ce96df4…. Go on",
+        ),
         ({"role": "bashExecution", "command": "ls", "output": "x"}, "! ls"),
+        ({"role": "bashExecution", "command": "ls", "output": "x", "exitCode": 0}, "[exit 0] ! ls"),
+        ({"content": "<system-reminder>x</system-reminder>\nFix it"}, "[system reminder] Fix it"),
+        (
+            {"content": [{"type": "text", "text": "Fix it"}, {"type": "text", "text": "<ide_selection>x"}]},
+            "[IDE selection] Fix it",
+        ),
+        ({"content": "/compact now"}, "/compact now"),
         ({"kind": "compaction", "summary": "so far"}, "so far"),
         ({"kind": "branch_summary", "summary": "tried"}, "tried"),
         ({"kind": "custom_message", "content": "ruff: 0 issues"}, "ruff: 0 issues"),
@@ -75,9 +95,11 @@ def plain(lines: list[Line]) -> list[str]:
         ({"kind": "thinking_level_change", "thinkingLevel": "high"}, "high"),
         ({"kind": "label", "targetId": "e1", "label": ""}, "(cleared) on e1"),
         ({"kind": "session_info", "name": "INI"}, "INI"),
-        ({"kind": "future", "a": [1], "b": {"c": "d", "e": None}, "f": False}, "a: [1], c: d, f: false"),
-        ({"kind": "future", "a": {"b": {"c": {"d": 1}}}}, 'c: {"d":1}'),
-        ({"kind": "future"}, "{}"),
+        ({"kind": "future", "a": [1], "b": {"c": "d", "e": None}, "f": False}, "a: 1, c: d, f: false"),
+        ({"kind": "future", "a": {"b": {"c": {"d": 1}}}}, "c: …"),
+        ({"kind": "future"}, "(empty)"),
+        ({"kind": "leaf", "targetId": UUID}, "targetId: 7ce96df4…"),
+        ({"kind": "future", "callId": UUID, "a": '{"b": [{"c": 1}]}'}, "c: 1"),
     ],
 )
 def test_an_entry_is_told_by_what_it_says(fields: dict[str, object], text: str) -> None:
