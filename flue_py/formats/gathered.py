@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
+from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec.structs import replace
@@ -42,6 +43,12 @@ ParseRows: TypeAlias = "Callable[[list[Row], Notes, bool], ParsedSession | Sessi
 
 If the third is true, messages that may not be complete are taken; otherwise they are held back, and noted.
 """
+
+Database: TypeAlias = sqlite3.Connection
+TableRow: TypeAlias = sqlite3.Row
+
+SessionRows: TypeAlias = "Callable[[Database], Iterator[tuple[JsonValue, Iterable[bytes]]]]"
+"""Given a database: the id of each session, and its rows as lines, to be taken before the next session."""
 
 
 def gathered_row(kind: str, fields: JsonObject, texts: Mapping[str, str] | None = None) -> bytes:
@@ -95,6 +102,28 @@ def _connected(path: Path) -> sqlite3.Connection:
             raise
         connection = sqlite3.connect(f"{place}?immutable=1", uri=True, isolation_level=None, check_same_thread=False)
     return connection
+
+
+def rows_of_sessions(path: Path, sessions: SessionRows, unchanged: Collection[str]) -> Generator[bytes, None, None]:
+    """Yield the rows of the sessions of a database, but for those that are ``unchanged``. Raises `UnreadableFile`."""
+    with database_of(path) as database:
+        for name, rows in sessions(database):
+            if name not in unchanged:
+                yield from rows
+
+
+def digests_of_sessions(path: Path, sessions: SessionRows) -> dict[str, str]:
+    """Return a digest of the rows of each session of a database, as its fingerprint. O(database)."""
+    digests: dict[str, blake2b] = {}
+    # A database that cannot be read so is read whole, which says what is wrong with it.
+    with suppress(UnreadableFile), database_of(path) as database:
+        for name, rows in sessions(database):
+            if isinstance(name, str):
+                digest = digests.setdefault(name, blake2b(digest_size=16))
+                for row in rows:
+                    digest.update(row)
+        return {name: digest.hexdigest() for name, digest in digests.items()}
+    return {}
 
 
 def has_tables(path: str, first_bytes: bytes, *tables: str) -> bool:

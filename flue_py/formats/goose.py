@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import chain, pairwise
@@ -20,7 +20,19 @@ from flue_py.core.sessions import made_id
 from flue_py.core.usage import PaidCall, call_of, read_reported
 from flue_py.errors import UnreadableFile
 from flue_py.formats import kit
-from flue_py.formats.gathered import SESSION, GatheredReader, database_of, gathered_row, has_tables, lines_of, table_row
+from flue_py.formats.gathered import (
+    SESSION,
+    Database,
+    GatheredReader,
+    TableRow,
+    database_of,
+    digests_of_sessions,
+    gathered_row,
+    has_tables,
+    lines_of,
+    rows_of_sessions,
+    table_row,
+)
 from flue_py.formats.goose_parts import counts_of, rest_of, rest_of_sums, result_of, sent_part, text_of, usage_of
 from flue_py.providers.base import fields_of, objects_in, only, without
 
@@ -64,10 +76,10 @@ def looks_like_goose(head: bytes, path_name: str = "") -> bool:
     )
 
 
-def gather_goose(path: Path) -> Generator[bytes, None, None]:
-    """Yield the rows of each session: its calls, then its messages. Raises `UnreadableFile`."""
+def gather_goose(path: Path, unchanged: Collection[str] = ()) -> Generator[bytes, None, None]:
+    """Yield the rows of sessions that are not ``unchanged``: calls, then messages. Raises `UnreadableFile`."""
     if path.suffix != ".jsonl":
-        yield from _rows_of_database(path)
+        yield from rows_of_sessions(path, _sessions, unchanged)
         return
     lines = lines_of(path)
     first = next(lines, b"{}")
@@ -78,34 +90,41 @@ def gather_goose(path: Path) -> Generator[bytes, None, None]:
         yield gathered_row("message", {}, {"data": line.decode(errors="replace").strip() or "null"})
 
 
-def _rows_of_database(path: Path) -> Iterator[bytes]:
-    with database_of(path) as database:
-        schema = database.execute("SELECT m.name, c.name FROM sqlite_schema m, pragma_table_info(m.name) c").fetchall()
-        columns = {f"{row[0]}.{row[1]}" for row in schema}
-        optional = ("messages.message_id", "messages.metadata_json", "sessions.parent_session_id")
-        own_id, metadata, parent = (name if name in columns else "NULL" for name in optional)
-        messages = (
-            f"SELECT {own_id} AS id, role, created_timestamp AS created, content_json AS content,"  # noqa: S608
-            f" {metadata} AS metadata FROM messages WHERE session_id = :session ORDER BY created_timestamp, messages.id"
-        )
-        sessions = f"SELECT rowid AS place, {parent} AS parent, * FROM sessions ORDER BY rowid"  # noqa: S608
-        ledger = "SELECT created_timestamp, id FROM usage_ledger WHERE typeof(created_timestamp) = 'integer'"
-        times = sorted(map(tuple, database.execute(ledger))) if "usage_ledger.id" in columns else []
-        looks = _MOST_LOOKS
-        for session in database.execute(sessions):
-            values = {"session": session["id"], "place": session["place"]}
-            yield table_row(SESSION, session, *_JSON)
-            for call in database.execute(_CALLS, (session["id"],)) if "usage_ledger.id" in columns else ():
-                yield table_row("call", call)
-            began, made = database.execute(_PERIOD, values).fetchone()
-            if type(began) is int and type(made) is int:
-                older = times[bisect_left(times, (began, 0)) : bisect_left(times, (made + 1, 0))][:looks]
-                looks -= len(older)
-                for _, name in older:
-                    for call in database.execute(_OLDER_CALL, {"call": name, "place": session["place"]}):
-                        yield table_row("call", call)
-            for message in database.execute(messages, values):
-                yield table_row("message", message, "content", "metadata")
+def fingerprints_of_goose(path: Path) -> dict[str, str]:
+    """Return the digests of the sessions of a database. O(database)."""
+    return {} if path.suffix == ".jsonl" else digests_of_sessions(path, _sessions)
+
+
+def _sessions(database: Database) -> Iterator[tuple[JsonValue, Iterator[bytes]]]:
+    schema = database.execute("SELECT m.name, c.name FROM sqlite_schema m, pragma_table_info(m.name) c").fetchall()
+    columns = {f"{row[0]}.{row[1]}" for row in schema}
+    optional = ("messages.message_id", "messages.metadata_json", "sessions.parent_session_id")
+    own_id, metadata, parent = (name if name in columns else "NULL" for name in optional)
+    messages = (
+        f"SELECT {own_id} AS id, role, created_timestamp AS created, content_json AS content,"  # noqa: S608
+        f" {metadata} AS metadata FROM messages WHERE session_id = :session ORDER BY created_timestamp, messages.id"
+    )
+    sessions = f"SELECT rowid AS place, {parent} AS parent, * FROM sessions ORDER BY rowid"  # noqa: S608
+    ledger = "SELECT created_timestamp, id FROM usage_ledger WHERE typeof(created_timestamp) = 'integer'"
+    times = sorted(map(tuple, database.execute(ledger))) if "usage_ledger.id" in columns else []
+    looks = iter(range(_MOST_LOOKS))
+
+    def rows(session: TableRow) -> Iterator[bytes]:
+        values = {"session": session["id"], "place": session["place"]}
+        yield table_row(SESSION, session, *_JSON)
+        for call in database.execute(_CALLS, (session["id"],)) if "usage_ledger.id" in columns else ():
+            yield table_row("call", call)
+        began, made = database.execute(_PERIOD, values).fetchone()
+        if type(began) is int and type(made) is int:
+            older = times[bisect_left(times, (began, 0)) : bisect_left(times, (made + 1, 0))]
+            for (_, name), _ in zip(older, looks, strict=False):
+                for call in database.execute(_OLDER_CALL, {"call": name, "place": session["place"]}):
+                    yield table_row("call", call)
+        for message in database.execute(messages, values):
+            yield table_row("message", message, "content", "metadata")
+
+    for session in database.execute(sessions):
+        yield session["id"], rows(session)
 
 
 class _Message(Struct):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,16 @@ from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import read_reported, usage_json
 from flue_py.formats import kit
-from flue_py.formats.gathered import SESSION, GatheredReader, Tables, database_of, gathered_row, has_tables
+from flue_py.formats.gathered import (
+    SESSION,
+    Database,
+    GatheredReader,
+    Tables,
+    digests_of_sessions,
+    gathered_row,
+    has_tables,
+    rows_of_sessions,
+)
 from flue_py.providers.base import fields_of, listed, objects_in, only, without
 
 # The database has two logs. Since llm 0.36 messages are rows that name their parents and that threads share; a call is
@@ -47,11 +56,25 @@ def looks_like_llm(head: bytes, path_name: str = "") -> bool:
     return has_tables(path_name, head, "_llm_migrations", "conversations", "responses")
 
 
-def gather_llm(path: Path) -> Generator[bytes, None, None]:
-    """Yield the rows of each session of a database. Raises `UnreadableFile`."""
-    with database_of(path) as database:
-        for fields in _Log(Tables(database)).rows():
-            yield gathered_row(str(fields["type"]), fields)
+def gather_llm(path: Path, unchanged: Collection[str] = ()) -> Generator[bytes, None, None]:
+    """Yield the rows of each session of a database that is not ``unchanged``. Raises `UnreadableFile`."""
+    return rows_of_sessions(path, _sessions, unchanged)
+
+
+def fingerprints_of_llm(path: Path) -> dict[str, str]:
+    """Return the digests of the sessions of a database. O(database)."""
+    return digests_of_sessions(path, _sessions)
+
+
+def _sessions(database: Database) -> Iterator[tuple[JsonValue, Iterator[bytes]]]:
+    log = _Log(Tables(database))
+    places = (("responses", _RESPONSES), ("threads", "id"), ("turns", _TURNS))
+    for name in dict.fromkeys(name for place in places for name in log.tables.values(*place)):
+        yield _session_id(name), (gathered_row(str(fields["type"]), fields) for fields in log.rows(name))
+
+
+def _session_id(name: JsonValue) -> str:
+    return name if kit.is_name(name) else made_id(FORMAT, str(name))
 
 
 class _Log(Struct):
@@ -59,14 +82,12 @@ class _Log(Struct):
 
     tables: Tables
 
-    def rows(self) -> Iterator[JsonObject]:
-        """Yield the rows of all sessions."""
-        places = (("responses", _RESPONSES), ("threads", "id"), ("turns", _TURNS))
-        for name in dict.fromkeys(name for place in places for name in self.tables.values(*place)):
-            thread, conversation = (self.tables.first(table, name) for table in ("threads", "conversations"))
-            yield {"type": SESSION, "session": name, "thread": thread, "conversation": conversation}
-            yield from self._older(name)
-            yield from self._newer(name, thread)
+    def rows(self, name: JsonValue) -> Iterator[JsonObject]:
+        """Yield the rows of a session."""
+        thread, conversation = (self.tables.first(table, name) for table in ("threads", "conversations"))
+        yield {"type": SESSION, "session": name, "thread": thread, "conversation": conversation}
+        yield from self._older(name)
+        yield from self._newer(name, thread)
 
     def _newer(self, name: JsonValue, thread: JsonObject) -> Iterator[JsonObject]:
         """Yield the messages of a thread, and the turns that have none."""
@@ -282,7 +303,7 @@ def parse_llm(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Pars
     about, thread = rows[0].fields, fields_of(rows[0].fields.get("thread"))
     conversation, name = fields_of(about.get("conversation")), about.get("session")
     notes.left_out["is about a session"] += 1
-    reading = _Reading(kit.Chain(name if kit.is_name(name) else made_id(FORMAT, str(name)), notes))
+    reading = _Reading(kit.Chain(_session_id(name), notes))
     for row in rows[1:]:
         reading.read(row)
     chain = reading.chain

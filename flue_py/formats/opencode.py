@@ -75,7 +75,7 @@ def gather_opencode(path: Path, unchanged: Collection[str] = ()) -> Generator[by
     Sessions of a database that are ``unchanged`` are left out.
     """
     if path.suffix != ".json":
-        yield from _rows_of_database(path, unchanged)
+        yield from gathered.rows_of_sessions(path, _sessions, unchanged)
         return
     whole = gathered.read_beside(path)
     if whole is None:
@@ -114,9 +114,8 @@ def fingerprints_of_opencode(path: Path) -> dict[str, str]:
         return fingerprints
     # A database that cannot be read so is read whole, which says what is wrong with it.
     with suppress(UnreadableFile), gathered.database_of(path) as database:
-        has_events = database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'event'").fetchone() is not None
         counts: dict[str, list[JsonValue]] = {}
-        for query in (*_CHANGES, *([_LAST_EVENTS] if has_events else [])):
+        for query in (*_CHANGES, *([_LAST_EVENTS] if _has_events(database) else [])):
             for row in database.execute(query):
                 counts.setdefault(row[0], []).extend(row[1:])
         ((now,),) = database.execute("SELECT (julianday('now') - 2440587.5) * 86400000")
@@ -142,21 +141,26 @@ def _files_beside(path: Path) -> Iterator[Path]:
         yield from sorted((storage / "part" / message.stem).glob("prt_*.json"))
 
 
-def _rows_of_database(path: Path, unchanged: Collection[str]) -> Iterator[bytes]:
+def _sessions(database: gathered.Database) -> Iterator[tuple[JsonValue, Iterator[bytes]]]:
     messages = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
     parts = "SELECT id, message_id, data FROM part WHERE message_id = ? ORDER BY id"
-    with gathered.database_of(path) as database:
-        has_events = database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'event'").fetchone() is not None
-        for session in database.execute("SELECT * FROM session ORDER BY time_created, id"):
-            if session["id"] in unchanged:
-                continue
-            yield gathered.table_row(gathered.SESSION, session, "revert", "model", "metadata", "permission")
-            for message in database.execute(messages, (session["id"],)):
-                yield gathered.table_row("message", message, "data")
-                for part in database.execute(parts, (message["id"],)):
-                    yield gathered.table_row("part", part, "data")
-            for event in database.execute(_EVENTS, (session["id"],)) if has_events else ():
-                yield gathered.table_row("event", event, "data")
+    has_events = _has_events(database)
+
+    def rows(session: gathered.TableRow) -> Iterator[bytes]:
+        yield gathered.table_row(gathered.SESSION, session, "revert", "model", "metadata", "permission")
+        for message in database.execute(messages, (session["id"],)):
+            yield gathered.table_row("message", message, "data")
+            for part in database.execute(parts, (message["id"],)):
+                yield gathered.table_row("part", part, "data")
+        for event in database.execute(_EVENTS, (session["id"],)) if has_events else ():
+            yield gathered.table_row("event", event, "data")
+
+    for session in database.execute("SELECT * FROM session ORDER BY time_created, id"):
+        yield session["id"], rows(session)
+
+
+def _has_events(database: gathered.Database) -> bool:
+    return database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'event'").fetchone() is not None
 
 
 class _Rows(Struct):

@@ -406,6 +406,7 @@ _PROGRAMS = (
         _ours("llm", "llm", None, (".db",), _in(("~/.config", *_DATA), "io.datasette.llm")),
         beside=f"{__package__}.gathered:log_beside",
         gather=f"{__package__}.llm:gather_llm",
+        fingerprints=f"{__package__}.llm:fingerprints_of_llm",
     ),
     replace(
         _ours("pi-sqlite", "pi_sqlite", None, (".sqlite", ".db"), gather="gather_pi_sqlite"),
@@ -419,6 +420,7 @@ _PROGRAMS = (
             (".db", ".jsonl"),
             _in((*_DATA, "~/.config"), "goose/sessions"),
             gather="gather_goose",
+            fingerprints="fingerprints_of_goose",
         ),
         beside=f"{__package__}.gathered:log_beside",
     ),

@@ -20,6 +20,8 @@ from flue_py.formats.gathered import database_of, has_tables, log_beside, table_
 from flue_py.transfer import imports
 from flue_py.transfer.imports import ImportedFiles, import_source
 from flue_py.transfer.source import ImportSource
+from tests.formats.transcripts import all_seen
+from tests.programs.made import unpack
 
 TABLES = (
     "session (id, title, time_created)",
@@ -111,6 +113,36 @@ async def test_a_database_is_read_again_when_its_log_alone_has_changed(
             assert path.stat() == before
         # The program has ended, and put its log into the database.
         assert [await files(store, path) for _ in range(2)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("program", "change"),
+    [
+        ("goose-1.52.0", "UPDATE sessions SET name = upper(name), user_set_name = 1 WHERE rowid = 1"),
+        ("llm-0.36", "UPDATE conversations SET name = upper(name) WHERE rowid = 1"),
+    ],
+)
+async def test_of_a_database_only_sessions_that_changed_are_read_again(
+    program: str, change: str, tmp_path: Path
+) -> None:
+    folder, path = unpack(program, tmp_path / "made"), tmp_path / "sessions.db"
+    with closing(sqlite3.connect(path)) as database:
+        for script in sorted(folder.glob("*.sql"))[-1:]:
+            database.executescript(script.read_text())
+    for file in folder.glob("logs.db"):
+        path.write_bytes(file.read_bytes())
+    async with flue_py.open(":memory:") as store, flue_py.open(":memory:") as another:
+        first = await flue_py.import_file(store, path)
+        assert (await flue_py.import_file(store, path)).rows == 0
+        with closing(sqlite3.connect(path)) as database:
+            database.execute(change)
+            database.commit()
+        again = await flue_py.import_file(store, path)
+        assert 0 < again.rows < first.rows / 2
+        assert {part.session_id for part in again.sessions} == {part.session_id for part in first.sessions}
+        await flue_py.import_file(another, path)
+        assert await all_seen(store) == await all_seen(another)
+        assert (await flue_py.import_file(store, path)).rows == 0
 
 
 def test_another_process_may_write_while_rows_are_read(tmp_path: Path) -> None:
