@@ -62,6 +62,7 @@ from flue_py.search import SearchAnswer, SearchHit
 from flue_py.sessions.handle import all_sessions, forks_seen
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
+from flue_py.sessions.write import pins_in
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -888,17 +889,13 @@ class OpenedSession:
         )
 
     async def _load_tree(self) -> None:
-        self._tree = await self.session.get_tree()
+        self._tree = await self._read_behind(None)
         self.outline = await asyncio.to_thread(Outline.of, self._tree, self.info.leaf_id)
         self.is_whole = True
 
     async def _grow(self) -> None:
         """Add new entries to the tree. O(new) if the path goes on at its end, else O(entries) on another thread."""
-        new: list[Entry] = []
-        after = self._tree[-1].id if self._tree else None
-        while page := await self.session.entries(after=after, limit=FIRST_PAGE):
-            new += page
-            after = page[-1].id
+        new = await self._read_behind(self._tree[-1].id if self._tree else None)
         self._tree += new
         if not new and self.outline.leaf == self.info.leaf_id:
             return
@@ -907,14 +904,25 @@ class OpenedSession:
             grown = await asyncio.to_thread(Outline.of, self._tree, self.info.leaf_id)
         self.outline = grown
 
+    async def _read_behind(self, after: str | None) -> list[Entry]:
+        """Return the entries of the tree behind one, in pages: all at once would take twice the memory. O(entries)."""
+        entries: list[Entry] = []
+        while page := await self.session.entries(after=after, limit=FIRST_PAGE):
+            entries += page
+            after = page[-1].id
+        return entries
+
     async def _load_marks(self) -> None:
-        self.labels = await self.session.marks.labels()
-        self.pinned = frozenset(await self.session.marks.pins())
-        excluded: dict[str, str] = {}
-        for exclusion in await self.session.marks.exclusions():
-            if exclusion.in_effect:
-                excluded[exclusion.entry_id] = exclusion_text(exclusion)
-        self.excluded = excluded
+        marks = self.session.marks
+        self.labels = await marks.labels()
+        # Both read the context, which is the whole path before the first compaction: twice the memory of the tree.
+        kinds = {entry.kind for entry in self.outline.entries}
+        if COMPACTION in kinds:
+            self.pinned = frozenset(await marks.pins())
+        else:
+            self.pinned = frozenset(pins_in(await self.store.backend.read_marks(self.session.ref), None, ()))
+        exclusions = await marks.exclusions() if EXCLUSION in kinds else ()
+        self.excluded = {made.entry_id: exclusion_text(made) for made in exclusions if made.in_effect}
 
     async def load_begun(self) -> None:
         """Read which tasks and forks begin here. O(tasks and forks of the store)."""

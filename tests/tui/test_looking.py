@@ -334,3 +334,19 @@ async def test_a_screen_that_is_left_shows_nothing_that_it_was_still_reading(
         await driver.press("escape")
         await ended.wait()
         await driver.until(lambda: isinstance(driver.app.screen, SessionsScreen))
+
+
+async def test_the_marks_of_a_session_without_compactions_cost_no_second_reading_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with flue_py.open(tmp_path / "s.db") as store:
+        session = await store.create_session()
+        ids = (await session.append_messages([user("a"), user("b"), user("c")])).entry_ids
+        await session.marks.pin(ids[2])
+        await session.marks.pin(ids[0])
+        reads: list[object] = []
+        monkeypatch.setattr(store.backend, "read_context", lambda *args, **options: reads.append(args))
+        opened = OpenedSession(store, session)
+        await opened.load_end()
+        await opened.load_all()
+        assert (opened.pinned, opened.excluded, reads) == ({ids[0], ids[2]}, {}, [])
