@@ -99,14 +99,12 @@ def _read(ctx: click.Context, param: click.Parameter, summary: str | None) -> st
     if summary is None:
         return None
     text = cli.text_from_stdin("--summary").strip() if summary == "-" else summary
-    if not text.strip():
-        raise click.UsageError("the summary is empty")
+    cli.refuse(not text.strip(), "the summary is empty")
     return text
 
 
 def _merge_back_check(options: SimpleNamespace) -> None:
-    if (options.summary is None) != options.summarize:
-        raise click.UsageError("give --summary, or --summarize to have one made")
+    cli.refuse((options.summary is None) != options.summarize, "give --summary, or --summarize to have one made")
     _check_summary(options)
 
 
@@ -163,8 +161,7 @@ async def merge_back(
 def _move_check(options: SimpleNamespace) -> None:
     if (options.entry is not None) + options.before_first + (options.turns is not None) != 1:
         raise click.UsageError("name an ENTRY, or give --before-first or --turns N")
-    if options.summarize and options.entry is None:
-        raise click.UsageError("--summarize goes to an ENTRY")
+    cli.refuse(options.summarize and options.entry is None, "--summarize goes to an ENTRY")
     if options.turns is not None:
         try:
             kept_turns(options.turns, 0)
@@ -245,12 +242,9 @@ async def redo(session: Session, why: str | None) -> Answer:
 
 
 def _undo_check(options: SimpleNamespace) -> None:
-    if options.turn and options.to is not None:
-        raise click.UsageError("give either --turn or --to REVISION")
-    if options.message and not options.turn:
-        raise click.UsageError("--message is for --turn")
-    if options.before and options.to is None:
-        raise click.UsageError("--before is for --to REVISION")
+    cli.refuse(options.turn and options.to is not None, "give either --turn or --to REVISION")
+    cli.refuse(options.message and not options.turn, "--message is for --turn")
+    cli.refuse(options.before and options.to is None, "--before is for --to REVISION")
 
 
 @cli.command(check=_undo_check)

@@ -771,6 +771,12 @@ Check = Callable[[SimpleNamespace], None]
 """Gets the options and arguments as they were typed, by their names."""
 
 
+def refuse(is_wrong: object, text: str) -> None:
+    """Raise `click.UsageError` with a text if a call is wrong."""
+    if is_wrong:
+        raise click.UsageError(text)
+
+
 def command(
     name: str | None = None,
     *,

@@ -104,8 +104,7 @@ async def compact(
     settings = policy.settings_keeping(keep)
     run = session.compact
     if first is not None or last is not None:
-        if keep is not None:
-            raise click.UsageError("--keep says where a compaction ends; leave it out with --from and --to")
+        cli.refuse(keep is not None, "--keep says where a compaction ends; leave it out with --from and --to")
         ends = [None if end is None else await session.resolve_entry_id(end) for end in (first, last)]
         run = partial(session.compactions.compact_range, ends[0], ends[1])
     done = await run(
@@ -228,8 +227,7 @@ _NEVER = {
 
 def _check(options: SimpleNamespace) -> None:
     edit, count = options.edit, len(options.entries)
-    if edit in ("rewind", "exclude") and not count:
-        raise click.UsageError(f"plan {edit} needs an ENTRY")
+    cli.refuse(edit in ("rewind", "exclude") and not count, f"plan {edit} needs an ENTRY")
     if count > {"rewind": 1, "fork": 1, "exclude": count}.get(edit, 0):
         raise click.UsageError(f"plan {edit} takes {'one ENTRY' if edit in ('rewind', 'fork') else 'no ENTRY'}")
     has_ends = options.first is not None or options.last is not None

@@ -256,8 +256,7 @@ def migrate(place: Place, only_sql: bool, from_format: int | None, only_ini: boo
         raise click.UsageError("--ini prints a path, and goes with no other option")
     if only_ini:
         return Answer(document=f"{migrations_directory() / 'alembic.ini'}\n")
-    if only_sql and as_json:
-        raise click.UsageError("--sql prints SQL; leave out --json")
+    cli.refuse(only_sql and as_json, "--sql prints SQL; leave out --json")
     if from_format is not None and not only_sql:
         raise click.UsageError("--from goes with --sql; what format a database has is written in it")
     dialect = dialect_of(place.target)

@@ -38,10 +38,8 @@ else:
 def _title_check(options: SimpleNamespace) -> None:
     if [options.text is not None, options.is_cleared, options.model is not None].count(True) != 1:
         raise click.UsageError("give a TITLE, --clear, or --model")
-    if options.show_all == (options.session is not None):
-        raise click.UsageError("name a SESSION, or give --all with --model")
-    if options.show_all and options.model is None:
-        raise click.UsageError("--all goes with --model")
+    cli.refuse(options.show_all == (options.session is not None), "name a SESSION, or give --all with --model")
+    cli.refuse(options.show_all and options.model is None, "--all goes with --model")
 
 
 @cli.command(check=_title_check)
@@ -268,8 +266,7 @@ async def exclude(session: Session, entry: str, part: int | str | None, clear: b
 
 
 def _check(options: SimpleNamespace) -> None:
-    if bool(options.text) == options.is_removal:
-        raise click.UsageError("give the TEXT of the label, or --clear")
+    cli.refuse(bool(options.text) == options.is_removal, "give the TEXT of the label, or --clear")
 
 
 @cli.command(check=_check)

@@ -609,12 +609,10 @@ def _show_check(options: SimpleNamespace) -> None:
         raise click.UsageError("--path, --turns, --history, --answer and --print-leaf show a session; leave ENTRY out")
     if options.view != "path" and (options.leaf is not None or options.count):
         raise click.UsageError("--leaf and --count are for --path")
-    if options.around is not None and options.entry is None:
-        raise click.UsageError("--around is for an ENTRY; name it")
+    cli.refuse(options.around is not None and options.entry is None, "--around is for an ENTRY; name it")
     if options.view not in ("path", "history") and options.last is not None:
         raise click.UsageError("--last is for --path and --history")
-    if options.view != "turns" and options.show_all:
-        raise click.UsageError("--all is for --turns")
+    cli.refuse(options.view != "turns" and options.show_all, "--all is for --turns")
 
 
 @cli.command(check=_show_check, bar="reading", paged=True)
@@ -804,8 +802,7 @@ _MOST_TASKS = 100
 
 
 def _tree_check(options: SimpleNamespace) -> None:
-    if options.count and not options.sizes:
-        raise click.UsageError("--count and --no-sizes contradict each other; give one of them")
+    cli.refuse(options.count and not options.sizes, "--count and --no-sizes contradict each other; give one of them")
 
 
 @cli.command(check=_tree_check, bar="reading", paged=True)

@@ -38,8 +38,7 @@ _ROLES = ("user", "assistant", "system", "developer")
 def _check(options: SimpleNamespace) -> None:
     if options.text is None and options.role is not None:
         raise click.UsageError("--role is for TEXT; JSON on standard input says its own")
-    if options.text is None and sys.stdin.isatty():
-        raise click.UsageError("give TEXT, or a message as JSON on standard input")
+    cli.refuse(options.text is None and sys.stdin.isatty(), "give TEXT, or a message as JSON on standard input")
     if options.create and isinstance(options.expected, str):
         raise click.UsageError("--create is for a session that may be new, which has no leaf to be --expected")
 
@@ -153,8 +152,7 @@ def _answer(session: Session, done: Appended) -> Answer:
 
 
 def _new_check(options: SimpleNamespace) -> None:
-    if options.if_missing and options.key is None:
-        raise click.UsageError("--if-missing is for a --key")
+    cli.refuse(options.if_missing and options.key is None, "--if-missing is for a --key")
 
 
 @cli.command(check=_new_check, create=True)
@@ -181,8 +179,7 @@ async def new(store: Store, key: str | None, title: str | None, project: str | N
 
 
 def _task_check(options: SimpleNamespace) -> None:
-    if options.end is None and options.summary is not None:
-        raise click.UsageError("--summary is for --end")
+    cli.refuse(options.end is None and options.summary is not None, "--summary is for --end")
     if options.end is not None and (options.title is not None or options.key is not None):
         raise click.UsageError("--title and --key are for a new task; leave them out with --end")
 
