@@ -24,15 +24,9 @@ PROGRAM_VARIABLE = "FLUE_PY_TEST_CHROMIUM"
 REQUIRE_VARIABLE = "FLUE_PY_REQUIRE_CHROMIUM"
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 SWITCHES = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--in-process-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
+    "--no-sandbox", "--disable-gpu", "--in-process-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
 
 Result = TypeVar("Result")
 

@@ -107,19 +107,8 @@ usages: st.SearchStrategy[JsonObject] = st.builds(
 
 
 _message_fields = (
-    "role",
-    "content",
-    "type",
-    "text",
-    "toolCallId",
-    "usage",
-    "cost",
-    "input",
-    "total",
-    "arguments",
-    "id",
-    "name",
-)
+    "role", "content", "type", "text", "toolCallId", "usage", "cost", "input", "total", "arguments", "id", "name",
+)  # fmt: skip
 
 hostile_messages: st.SearchStrategy[JsonObject] = st.recursive(
     st.dictionaries(st.sampled_from(_message_fields) | hostile_texts, hostile_json, max_size=4),

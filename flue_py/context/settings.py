@@ -89,17 +89,9 @@ class Superseding(SettingsModel):
 
     least_chars: Count = 65_536
     observing_tools: tuple[Name, ...] = (
-        "read_file",
-        "grep_file",
-        "list_files",
-        "list_directory",
-        "get_file_summary",
-        "get_file_info",
-        "session_context_read",
-        "changes_read_latest",
-        "git_status",
-        "git_diff",
-    )
+        "read_file", "grep_file", "list_files", "list_directory", "get_file_summary", "get_file_info",
+        "session_context_read", "changes_read_latest", "git_status", "git_diff",
+    )  # fmt: skip
     write_tools: tuple[Name, ...] = ("write_file",)
     patch_tools: tuple[Name, ...] = ("patch_file",)
     shell_tools: tuple[Name, ...] = ("shell_run",)
@@ -112,19 +104,9 @@ class Microcompacting(SettingsModel):
 
     keep: Count = 5
     tools: tuple[Name, ...] = (
-        "ReadFile",
-        "EditFile",
-        "WriteFile",
-        "Bash",
-        "Grep",
-        "Glob",
-        "WebFetch",
-        "WebSearch",
-        "NotebookEdit",
-        "Read",
-        "Edit",
-        "Write",
-    )
+        "ReadFile", "EditFile", "WriteFile", "Bash", "Grep", "Glob", "WebFetch", "WebSearch", "NotebookEdit", "Read",
+        "Edit", "Write",
+    )  # fmt: skip
 
 
 class ToolResultBudget(SettingsModel):

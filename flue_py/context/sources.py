@@ -89,19 +89,9 @@ NOTHING_GATHERED = GatheredContext(None)
 # ---------------------------------------------------------------------------------------------------------------------
 # The latest changes by agents: files written and deleted, commands, commits.
 
-WRITE_TOOLS = plain_names(
-    [
-        "write_file",
-        "patch_file",
-        "edit_file",
-        "create_file",
-        "append_file",
-        "write",
-        "edit",
-        "multiedit",
-        "notebookedit",
-    ]
-)
+WRITE_TOOLS = plain_names([
+    "write_file", "patch_file", "edit_file", "create_file", "append_file", "write", "edit", "multiedit", "notebookedit",
+])  # fmt: skip
 DELETE_TOOLS = plain_names(["delete_file", "remove_file"])
 SHELL_TOOLS = plain_names(["shell_run", "bash", "shell", "run_command", "run_shell_command", "execute_command"])
 COMMIT_TOOLS = plain_names(["git_commit"])

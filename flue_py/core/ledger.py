@@ -712,21 +712,9 @@ QUARTER_US = 900_000_000
 
 Period: TypeAlias = Literal["day", "week", "month", "block"]
 Dimension: TypeAlias = Literal[
-    "session",
-    "scope",
-    "project",
-    "agent",
-    "provider",
-    "model",
-    "purpose",
-    "outcome",
-    "price_source",
-    "branch",
-    "day",
-    "week",
-    "month",
-    "block",
-]
+    "session", "scope", "project", "agent", "provider", "model", "purpose", "outcome", "price_source", "branch",
+    "day", "week", "month", "block",
+]  # fmt: skip
 PERIODS: tuple[Period, ...] = get_args(Period)
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 BranchState: TypeAlias = Literal["active", "abandoned", "gone", "alone"]

@@ -41,17 +41,9 @@ _EXACT = Context(prec=64, traps=[])
 _HALF_A_PICODOLLAR = Decimal("5E-13")
 
 TOTAL_COLUMNS = (
-    "input_tokens",
-    "output_tokens",
-    "cache_read_tokens",
-    "cache_write_tokens",
-    "total_tokens",
-    "input_cost",
-    "output_cost",
-    "cache_read_cost",
-    "cache_write_cost",
-    "total_cost",
-)
+    "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "total_tokens", "input_cost",
+    "output_cost", "cache_read_cost", "cache_write_cost", "total_cost",
+)  # fmt: skip
 """The names of the ten stored sums, in the order of `UsageTotals`."""
 
 _TOKEN_FIELDS = ("input", "output", "cacheRead", "cacheWrite", "totalTokens")

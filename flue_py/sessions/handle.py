@@ -400,19 +400,9 @@ class Handle:
     """The base of every part of a `Session`: its row, its leaf, its turn."""
 
     __slots__ = (
-        "_backend",
-        "_chains",
-        "_context",
-        "_draft",
-        "_info",
-        "_leaf_id",
-        "_limits",
-        "_path",
-        "_pricer",
-        "_ref",
-        "_revision",
-        "_turn",
-    )
+        "_backend", "_chains", "_context", "_draft", "_info", "_leaf_id", "_limits", "_path", "_pricer", "_ref",
+        "_revision", "_turn",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -429,25 +429,8 @@ runs = st.builds(
 """Base64, sometimes without some of its padding or with too much, and sometimes cut short."""
 
 pieces = [
-    "",
-    "",
-    " ",
-    '"',
-    "\\",
-    "\\\\",
-    "\n",
-    "\u00e9",
-    "\u0000",
-    "日本",
-    "🚨",
-    "=",
-    ",",
-    "u",
-    "uAAAA",
-    "/",
-    "+",
-    "1e9",
-]
+    "", "", " ", '"', "\\", "\\\\", "\n", "\u00e9", "\u0000", "日本", "🚨", "=", ",", "u", "uAAAA", "/", "+", "1e9",
+]  # fmt: skip
 glue = st.sampled_from([*pieces, "data:a/b;base64,"]) | st.text(st.characters(codec="utf-8"), max_size=3)
 strings = st.lists(st.tuples(glue, runs), max_size=5).map(lambda parts: "".join(a + b for a, b in parts))
 values = st.recursive(

@@ -160,20 +160,9 @@ def test_the_runner_started_by_its_path_prints_machine_versions_and_one_table(tm
 
 def test_every_benchmark_file_is_run_and_described() -> None:
     shared = {
-        "__init__",
-        "measuring",
-        "raw",
-        "pages",
-        "run",
-        "tokens",
-        "token_counts",
-        "digests",
-        "shape",
-        "compare",
-        "parts",
-        "ranks",
-        "searching",
-    }
+        "__init__", "measuring", "raw", "pages", "run", "tokens", "token_counts", "digests", "shape", "compare",
+        "parts", "ranks", "searching",
+    }  # fmt: skip
     files = {file.stem for file in (ROOT / "benchmarks").glob("*.py")} - shared
 
     assert files == set(NAMES) == set(PRINTED)

@@ -53,14 +53,9 @@ DATA: list[Any] = [
     {"content": [{"type": "text", "text": "x\u202e"}]}, 10**3000,
 ]  # fmt: skip
 KINDS = (
-    "custom_message",
-    "model_change",
-    "label",
-    "thinking_level_change",
-    "session_info",
-    "exclusion",
+    "custom_message", "model_change", "label", "thinking_level_change", "session_info", "exclusion",
     "empty_branch_summary",
-)
+)  # fmt: skip
 
 
 def _messages() -> list[Any]:

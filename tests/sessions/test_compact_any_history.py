@@ -29,22 +29,9 @@ from flue_py.sync import Session
 from tests.tables import inputs
 
 What: TypeAlias = Literal[
-    "ask",
-    "say",
-    "call",
-    "pin",
-    "unpin",
-    "exclude",
-    "part",
-    "include",
-    "compact",
-    "range",
-    "uncompact",
-    "rewind",
-    "undo",
-    "redo",
-    "fork",
-]
+    "ask", "say", "call", "pin", "unpin", "exclude", "part", "include", "compact", "range", "uncompact", "rewind",
+    "undo", "redo", "fork",
+]  # fmt: skip
 Step: TypeAlias = tuple[What, int]
 OFTEN: list[What] = ["ask", "say", "call", "call", "exclude", "part", "include", "compact", "compact", "range", "range"]
 MODES = ("window", "intent", "llm", "hybrid", "lossless")

@@ -29,20 +29,10 @@ from tests.sessions.talk import assistant, texts, user
 from tests.tables import inputs
 
 PUBLIC = (
-    "flue_py",
-    "flue_py.transfer",
-    "flue_py.prices",
-    "flue_py.providers",
-    "flue_py.errors",
-    "flue_py.core.context",
-    "flue_py.compaction",
-    "flue_py.formats.registry",
-    "flue_py.runtime.conversation",
-    "flue_py.runtime.conversation",
-    "flue_py.runtime.guard",
-    "flue_py.runtime.harness",
-    "flue_py.runtime.housekeeping",
-)
+    "flue_py", "flue_py.transfer", "flue_py.prices", "flue_py.providers", "flue_py.errors", "flue_py.core.context",
+    "flue_py.compaction", "flue_py.formats.registry", "flue_py.runtime.conversation", "flue_py.runtime.conversation",
+    "flue_py.runtime.guard", "flue_py.runtime.harness", "flue_py.runtime.housekeeping",
+)  # fmt: skip
 """The modules that pages name."""
 
 WITHOUT = {

@@ -662,15 +662,8 @@ async def test_of_each_column_a_fork_and_a_copy_say_whether_it_is_the_source_s(t
     anew |= {"forked_from_session", "forked_from_entry", "completed_at"}
     anew |= {"spent_tokens", "spent_cost", "unpriced_calls", "unknown_calls"}
     not_compared = {
-        "kind",
-        "task_depth",
-        "created_at",
-        "updated_at",
-        "active_at",
-        "active_slot",
-        "trashed_at",
-        "auto_title",
-    }
+        "kind", "task_depth", "created_at", "updated_at", "active_at", "active_slot", "trashed_at", "auto_title",
+    }  # fmt: skip
     async with flue_py.open(tmp_path / "a.db") as store:
         source = await store.create_session(
             scope="a", key="k", title="t", cwd="/one", config_path="/one/c", metadata={"x": 1}
