@@ -336,7 +336,7 @@ def _sent(block: JsonObject) -> JsonObject:
         return {"type": "text", "text": f'<file_content path="{block.get("path")}">\n{content}\n</file_content>'}
     if kind == "tool_result":
         block = without(block, "name")
-        if isinstance(content, list) and any(fields_of(part).get("type") not in _SENT for part in content):
+        if isinstance(content, list) and any(str(fields_of(part).get("type")) not in _SENT for part in content):
             with suppress(ValueError, RecursionError):
                 return {**block, "content": json.dumps(content, ensure_ascii=False, separators=(",", ":"))}
     return block

@@ -229,7 +229,7 @@ class _Reading(Struct):
         fields, parent, notes = row.fields, row.fields.get("parent_hash"), self.chain.notes
         name, calls = str(fields.get("hash")), [call for _, call in objects_in(fields.get("calls"))]
         if row.type != "call":
-            self.chain.leaf = self.entry_of.get(str(parent))
+            self.chain.leaf = self.entry_of.get(str(parent)) or None
         if parent is not None and self.chain.leaf is None:
             notes.repair(row.line, "follows a message that is not there; it begins a history of its own")
         messages = self._messages(name, fields) if fields.get("parts") or row.type == "message" else []

@@ -66,7 +66,7 @@ class MessageRow(Struct):
     @property
     def is_left_out(self) -> bool:
         """Whether it is an answer that is not sent: it failed, or was aborted before it said anything."""
-        kinds = {part.get("type") for part in self.parts.values()}
+        kinds = {str(part.get("type")) for part in self.parts.values()}
         is_heard = error_of(self.fields) == "MessageAbortedError" and kinds - {"step-start", "reasoning"}
         return not kinds or bool(error_of(self.fields) and not is_heard)
 

@@ -141,7 +141,7 @@ def unfilled(message: JsonObject, marker: JsonValue) -> JsonObject:
     if not isinstance(marker, dict):
         return message
     undo: JsonObject = {
-        "unset": [name for name in listed(marker.get("unset")) if name in _MAY_BE_FILLED],
+        "unset": [name for name in _MAY_BE_FILLED if name in listed(marker.get("unset"))],
         "set": _fillable(fields_of(marker.get("set"))),
     }
     return restored(message, undo)

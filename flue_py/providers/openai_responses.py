@@ -58,15 +58,15 @@ TOKEN_KINDS = (
 
 def is_call(item: JsonObject) -> bool:
     """Return whether an item calls a tool that Codex has to run: of searches for tools those that it runs itself."""
-    if item.get("type") != TOOL_SEARCH_CALL:
-        return item.get("type") in CALLS
+    if (kind := item.get("type")) != TOOL_SEARCH_CALL:
+        return isinstance(kind, str) and kind in CALLS
     return item.get("execution") != "server" and isinstance(item.get("call_id") or item.get("id"), str)
 
 
 def is_output(item: JsonObject) -> bool:
     """Return whether an item is the answer of a tool that Codex ran."""
-    if item.get("type") != TOOL_SEARCH_OUTPUT:
-        return item.get("type") in OUTPUTS
+    if (kind := item.get("type")) != TOOL_SEARCH_OUTPUT:
+        return isinstance(kind, str) and kind in OUTPUTS
     return item.get("execution") != "server" and isinstance(item.get("call_id"), str)
 
 

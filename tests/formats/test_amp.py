@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import flue_py
 from flue_py.errors import UnreadableFile
@@ -111,27 +109,6 @@ def test_a_summary_begins_the_context_anew_and_unknown_things_are_kept() -> None
 def test_tokens_told_as_written_to_the_cache_are_input_for_models_that_do_not_bill_that() -> None:
     session = parsed([{"role": "assistant", "content": [], "usage": {**USAGE, "model": "gpt-5"}}])
     assert session.entries[0].usage[:4] == (996, 178, 11372, 0)
-
-
-HOSTILE = st.recursive(
-    st.none() | st.integers(-2, 3) | st.sampled_from(["", "user", "assistant", "\ud800", "tool_result"]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                ["role", "content", "type", "usage", "run", "toolUseID", "model", "tokens", "toMessageId", "uri"]
-            ),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=12,
-)
-
-
-@given(messages=st.lists(HOSTILE, max_size=4), beside=HOSTILE)
-def test_no_value_is_fatal(messages: list[Any], beside: Any) -> None:
-    parse_amp(thread(messages, title=beside, env=beside, usageLedger={"events": [beside, *messages]}), "x")
 
 
 @inputs("document", [b"{}", b"[]", b"{", b'{"id": "T-1", "messages": 1}', b'{"id": "x", "messages": []}'])

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import flue_py
 from flue_py.errors import UnreadableFile
@@ -224,49 +222,6 @@ async def test_a_list_that_was_cut_or_changed_is_a_branch(tmp_path: Path) -> Non
 
 
 # Hostile files, and recognition.
-
-HOSTILE = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-2, 3)
-    | st.floats(allow_nan=False)
-    | st.sampled_from(["", "user", "x", "\ud800"]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "role",
-                    "content",
-                    "type",
-                    "id",
-                    "ts",
-                    "metrics",
-                    "modelInfo",
-                    "metadata",
-                    "tool_use_id",
-                    "isSummary",
-                    "tokens",
-                ]
-            ),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=12,
-)
-
-
-@given(messages=st.lists(HOSTILE, max_size=4), beside=HOSTILE)
-def test_no_value_is_fatal(messages: list[Any], beside: Any) -> None:
-    raw = json.dumps(beside).encode()
-    state = json.dumps({"source_message_count": 1, "messages": [beside], "updated_at": beside}).encode()
-    header = json.dumps({"session_id": "s", "metadata": beside, "cwd": beside, "prompt": beside}).encode()
-    row = {"say": "api_req_started", "text": json.dumps(beside), "ts": beside, "conversationHistoryIndex": 1}
-    screen = json.dumps([beside, row, {**row, "conversationHistoryDeletedRange": [0, 0]}]).encode()
-    document = json.dumps({"sessionId": "s", "origin": beside, "messages": messages}).encode()
-    parse_cline(document, "x", "", {"compaction": state, "header": header})
-    parse_cline(json.dumps(messages).encode(), "x", "/a/b/h.json", {"screen": screen, "task": raw})
 
 
 @inputs("document", [b"{}", b'{"sessionId": "s", "messages": 1}', b'{"sessionId": "", "messages": []}', b"{", b'"x"'])

@@ -8,16 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import flue_py
 from flue_py.core.kinds import message_text
-from flue_py.core.sessions import check_imported_session, checked_imported_entries
 from flue_py.errors import UnreadableFile
 from flue_py.formats.copilot_cli import CopilotCliReader, looks_like_copilot_cli
 from flue_py.formats.kit import ParseReport, SessionPart, read_lines
-from tests.effort import examples
 from tests.formats.transcripts import all_seen, as_lines, import_file, import_lines, rows_are_accounted_for
 from tests.formats.trees import document
 from tests.programs.made import unpack
@@ -287,49 +283,6 @@ async def test_the_name_stands_in_the_file_beside(tmp_path: Path, name: str, tit
 )
 def test_the_beginning_of_a_file_tells_it_from_others(head: bytes, is_one: bool) -> None:
     assert looks_like_copilot_cli(head, "events.jsonl") is is_one
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 20) | st.sampled_from(["", "u1", "a1", "t1", "\ud800", "m", 1e400]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["content", "toolCallId", "name", "arguments", "inputTokens", "usage", "m", "message"]),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=8,
-)
-TYPES = ["user.message", "assistant.message", "tool.execution_complete", "session.usage_record", "session.shutdown",
-         "session.compaction_start", "session.compaction_complete", "model.model_call_success", "subagent.completed",
-         "system.notification", "session.context_cleared", "session.start"]  # fmt: skip
-FIELDS = ("content", "transformedContent", "toolRequests", "toolCallId", "result", "error", "success", "usage", "model",
-          "summaryContent", "compactionTokensUsed", "modelMetrics", "parentToolCallId", "apiCallId", "modelCall",
-          "responseUsage", "reasoningText", "preCompactionTokens")  # fmt: skip
-ROWS = st.fixed_dictionaries(
-    {"type": st.sampled_from(TYPES)},
-    optional={
-        "id": VALUES,
-        "agentId": VALUES,
-        "timestamp": VALUES,
-        "data": st.fixed_dictionaries({}, optional=dict.fromkeys(FIELDS, VALUES)) | VALUES,
-    },
-)
-
-
-@given(st.lists(ROWS, max_size=8))
-@examples(150)
-def test_no_value_in_a_row_is_fatal(rows: list[Any]) -> None:
-    parts, _ = read(*TALK, *rows, *TALK[1:])
-    for part in parts:
-        check_imported_session(part.session)
-        checked_imported_entries(part.entries)
-        names: set[str | None] = {None}
-        for entry in part.entries:
-            assert (entry.parent_id in names, entry.id in names) == (True, False)
-            names.add(entry.id)
-        assert set(part.leaves) <= names
 
 
 @inputs("data", [b"", b"null", b"{}", b'{"type":"session.start"}\n', document({"type": "x", "data": {}})])

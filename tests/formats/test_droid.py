@@ -7,15 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import flue_py
-from flue_py.core.sessions import check_imported_session, checked_imported_entries
 from flue_py.errors import UnreadableFile
 from flue_py.formats.droid import DroidReader, looks_like_droid
 from flue_py.formats.kit import ParseReport, SessionPart, read_lines
-from tests.effort import examples
 from tests.formats.transcripts import all_seen, as_lines, import_file, import_lines
 from tests.formats.trees import document
 from tests.tables import inputs
@@ -107,47 +103,6 @@ def test_damage_is_named_by_its_line_and_unknown_rows_are_kept() -> None:
 )
 def test_the_beginning_of_a_file_tells_it_from_others(head: bytes, is_one: bool) -> None:
     assert looks_like_droid(head, "s.jsonl") is is_one
-
-
-VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-5, 20)
-    | st.sampled_from(["", "m1", "user", "\ud800", "tool_result", 1e400]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["type", "text", "id", "role", "content", "tool_use_id", "input"]), inner, max_size=4
-        )
-    ),
-    max_leaves=8,
-)
-ROWS = st.fixed_dictionaries(
-    {"type": st.sampled_from(["message", "session_start", "x"])},
-    optional={
-        "id": VALUES,
-        "timestamp": VALUES,
-        "message": st.fixed_dictionaries(
-            {"role": st.sampled_from(["user", "assistant"]) | VALUES}, optional={"content": VALUES}
-        )
-        | VALUES,
-    },
-)
-
-
-@given(st.lists(ROWS, max_size=8), VALUES)
-@examples(100)
-def test_no_value_in_a_row_is_fatal(rows: list[Any], sums: Any) -> None:
-    reader = DroidReader("s-1.jsonl")
-    reader.settings = {"tokenUsage": {"inputTokens": sums, "outputTokens": sums}, "model": sums, "providerLock": sums}
-    (part,) = read_lines(reader, as_lines([*TALK, *rows, *TALK]))
-    check_imported_session(part.session)
-    checked_imported_entries(part.entries)
-    names: set[str | None] = {None}
-    for entry in part.entries:
-        assert (entry.parent_id in names, entry.id in names) == (True, False)
-        names.add(entry.id)
-    assert set(part.leaves) <= names
 
 
 @inputs("data", [b"", b"null", b"{}", b'{"type":"x"}\n', document({"type": "session", "id": "x"})])

@@ -8,17 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import flue_py
 from flue_py.core.json import decode_object
-from flue_py.core.sessions import check_imported_session, checked_imported_entries
 from flue_py.errors import UnreadableFile
 from flue_py.formats.gemini_cli import GeminiCliReader, looks_like_gemini_cli
 from flue_py.formats.kit import ParseReport, SessionPart, read_lines
 from flue_py.transfer.imports import import_file
-from tests.effort import examples
 from tests.formats.transcripts import all_seen, as_lines, import_lines, rows_are_accounted_for, seen_at_once
 from tests.formats.trees import document
 from tests.programs.made import unpack
@@ -493,51 +489,6 @@ async def test_a_tag_that_is_saved_again_goes_on_and_keeps_what_was_taken_back(t
         file.write_text(json.dumps([{"role": "user", "parts": [{"text": "Something else."}]}]))
         assert (await import_file(store, file)).session_id != session.id
         assert (await store.verify()).problems == []
-
-
-VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-5, 5)
-    | st.sampled_from(["", "u1", "a1", "c1", "\ud800", "user", "gemini"]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                ["text", "functionCall", "functionResponse", "id", "name", "args", "response", "thought", "result"]
-            ),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=8,
-)
-ROWS = st.fixed_dictionaries(
-    {"id": st.sampled_from(["u1", "a1", "a2"]), "type": st.sampled_from(["user", "gemini", "info"])},
-    optional={"content": VALUES, "toolCalls": VALUES, "thoughts": VALUES, "tokens": VALUES, "timestamp": VALUES},
-)
-
-
-@given(st.lists(ROWS | st.builds(lambda rows: {"$set": {"messages": rows}}, st.lists(ROWS, max_size=3)) | VALUES))
-@examples(100)
-def test_no_value_in_a_row_is_fatal(rows: list[Any]) -> None:
-    part, _ = read(*TALK, *rows, {"$rewindTo": "a1"}, *rows)
-    check_imported_session(part.session)
-    checked_imported_entries(part.entries)
-    seen: set[str | None] = {None}
-    for entry in part.entries:
-        assert (entry.parent_id in seen, entry.id in seen) == (True, False)
-        seen.add(entry.id)
-    assert set(part.leaves) <= seen
-
-
-@given(st.lists(st.fixed_dictionaries({}, optional={"role": VALUES, "parts": st.lists(VALUES) | VALUES}) | VALUES))
-@examples(50)
-def test_no_value_in_a_saved_chat_is_fatal(contents: list[Any]) -> None:
-    data = json.dumps({"history": [SAVED[0], *contents]}).encode()
-    (part,) = read_lines(GeminiCliReader("checkpoint-a.json"), [data])
-    check_imported_session(part.session)
-    checked_imported_entries(part.entries)
 
 
 @inputs(

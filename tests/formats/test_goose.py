@@ -229,29 +229,6 @@ def test_parts_become_ours(part: dict[str, Any], ours: dict[str, Any]) -> None:
     assert notes.repaired == []
 
 
-HOSTILE: list[Any] = [None, 7, -1.5, 1e400, "x", [], [7], {}, {"type": []}, [{"type": "text"}], [[]], True, "é" * 600]
-
-
-def test_no_value_in_a_row_is_fatal() -> None:
-    for value in HOSTILE:
-        call = {"type": "toolRequest", "id": value, "toolCall": value, "_meta": value}
-        part = {"type": "toolRequest", "id": value, "toolCall": {"value": {"name": value, "arguments": value}}}
-        result = {"type": "toolResponse", "id": value, "toolResult": {"value": value, "error": value}}
-        odd = [{"type": kind, "text": value, "thinking": value, "data": value} for kind in ("text", "thinking", value)]
-        usage = {"inputTokens": value, "outputTokens": 5, "cost": value}
-        inference = {"provider": value, "requestedModel": value}
-        about = {"usage": usage, "inference": inference, "agentVisible": value, "userVisible": value}
-        rows: list[Any] = [
-            message(role, call, part, result, *odd, value, created=value, id=value, metadata=metadata)
-            for role in ("user", "assistant", value)
-            for metadata in (about, {"usage": usage}, value, seen_as(user=False, agent=False))
-        ]
-        ledger = {"type": "call", "session_id": value, "id": value, "model": value, "cost": value}
-        ledger |= {"input_tokens": value, "created_timestamp": value, "is_compaction": value}
-        rows += [ledger, {**ledger, "session_id": "20260101_1"}, message("user", content=value), {"type": "other"}]
-        parsed(*rows, name=value, working_dir=value, created_at=value, parent=value, accumulated_total_tokens=value)
-
-
 async def test_a_damaged_database_is_read_as_far_as_it_says_something(made: dict[str, Path], tmp_path: Path) -> None:
     file = tmp_path / "sessions.db"
     file.write_bytes(made["no tool"].read_bytes())

@@ -8,15 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import flue_py
-from flue_py.core.sessions import check_imported_session, checked_imported_entries
 from flue_py.errors import UnreadableFile
 from flue_py.formats.kimi import looks_like_kimi, parse_kimi, read_kimi
 from flue_py.formats.kit import Notes, ParsedSession, ParseReport, Row, read_lines
-from tests.effort import examples
 from tests.formats.transcripts import all_seen, as_lines, import_file, import_lines, rows_are_accounted_for
 from tests.formats.trees import document
 from tests.programs.made import unpack
@@ -265,47 +261,6 @@ def test_results_failures_and_unknown_rows_are_kept() -> None:
 )
 def test_the_beginning_of_a_file_tells_it_from_others(head: bytes, is_one: bool) -> None:
     assert looks_like_kimi(head) is is_one
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 20) | st.sampled_from(["", "u1", "a1", "t1", "\ud800", "text", "tool"]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                ["type", "role", "content", "text", "id", "uuid", "toolCalls", "toolCallId", "args", "line"]
-            ),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=8,
-)
-TYPES = ["context.append_message", "context.append_loop_event", "context.apply_compaction", "context.undo", "forked",
-         "context.clear", "agent.switched", "usage.record", "llm.request", "metadata", "turn.prompt"]  # fmt: skip
-EVENTS = st.fixed_dictionaries(
-    {"type": st.sampled_from(["step.begin", "step.end", "content.part", "tool.call", "tool.result"]) | VALUES},
-    optional=dict.fromkeys(("uuid", "part", "toolCallId", "result", "usage", "args", "name", "parentUuid"), VALUES),
-)
-FIELDS = ("message", "usage", "count", "base", "summary", "contextSummary", "compactedCount", "keptUserMessageCount",
-          "keptHeadUserMessageCount", "legacyTail", "legacyUndoLine", "time", "model", "modelAlias")  # fmt: skip
-ROWS = st.fixed_dictionaries(
-    {"type": st.sampled_from(TYPES)}, optional={"event": EVENTS | VALUES} | dict.fromkeys(FIELDS, VALUES)
-)
-
-
-@given(st.lists(ROWS, max_size=8), st.booleans())
-@examples(150)
-def test_no_value_in_a_row_is_fatal(rows: list[Any], take_all: bool) -> None:
-    session, report = parsed(*TALK, *rows, *TALK[1:], take_all=take_all)
-    check_imported_session(session.session)
-    checked_imported_entries(session.entries)
-    names: set[str | None] = {None}
-    for entry in session.entries:
-        assert (entry.parent_id in names, entry.id in names) == (True, False)
-        names.add(entry.id)
-    assert session.leaf in names
-    assert report.held_back == 0
 
 
 @inputs("data", [b"", b"null", b"{}", b'{"type":"metadata"}\n', document({"type": "x", "protocol_version": "1"})])

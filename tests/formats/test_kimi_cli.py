@@ -9,16 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import flue_py
-from flue_py.core.sessions import check_imported_session, checked_imported_entries
 from flue_py.formats import registry
-from flue_py.formats.gathered import SESSION
-from flue_py.formats.kimi_cli import files_beside, looks_like_kimi_cli, parse_kimi_cli
-from flue_py.formats.kit import Notes, Row
-from tests.effort import examples
+from flue_py.formats.kimi_cli import files_beside, looks_like_kimi_cli
 from tests.formats.transcripts import all_seen, as_lines, import_file, rows_are_accounted_for
 from tests.tables import inputs
 
@@ -148,36 +142,6 @@ def test_the_beginning_and_the_place_of_a_file_tell_it(head: bytes, place: str, 
 
 def test_the_states_of_files_that_are_not_there_are_none() -> None:
     assert files_beside(Path("/context.jsonl")) == {}
-
-
-VALUES = st.recursive(
-    st.none() | st.integers(-5, 5) | st.sampled_from(["", "text", "think", "t1", "\ud800", "assistant", "_usage"]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["type", "text", "think", "id", "function", "image_url", "payload"]), inner)
-    ),
-    max_leaves=6,
-)
-ROWS = st.fixed_dictionaries(
-    {"role": st.sampled_from(["user", "assistant", "tool", "_system_prompt", "_usage", "other"]) | VALUES},
-    optional=dict.fromkeys(("content", "tool_calls", "tool_call_id", "message", "timestamp", "name"), VALUES),
-)
-
-
-@given(st.lists(st.tuples(st.sampled_from(["item", "event", "list"]), ROWS | VALUES), max_size=8))
-@examples(100)
-def test_no_value_in_a_row_is_fatal(values: list[tuple[str, Any]]) -> None:
-    rows = [("item", row) for row in TALK] + values + [("list", {})] + [("item", row) for row in SHORT]
-    about = Row(1, "", {"type": SESSION, "session": "s-1", "file": "context.jsonl", "state": {}})
-    lines = [Row(number, "", {"type": kind, "row": value}) for number, (kind, value) in enumerate(rows, 2)]
-    session = parse_kimi_cli([about, *lines], Notes("row"), True)
-    assert session is not None
-    check_imported_session(session.session)
-    checked_imported_entries(session.entries)
-    names: set[str | None] = {None}
-    for entry in session.entries:
-        assert (entry.parent_id in names, entry.id in names) == (True, False)
-        names.add(entry.id)
 
 
 async def test_rows_that_are_none_are_noted_and_a_file_without_any_is_refused(folder: Folder) -> None:

@@ -203,22 +203,6 @@ def test_calls_without_ids_are_answered_in_their_order() -> None:
     assert [message.get("isError") for message in messages[1:]] == [None, True]
 
 
-HOSTILE: list[Any] = [None, 7, -1.5, "x", [], [7], {}, {"type": "text"}, [{"type": []}], [[]], {"id": {}}]
-
-
-def test_no_value_in_a_row_is_fatal() -> None:
-    for value in HOSTILE:
-        part = {"type": "tool_call", "name": value, "arguments": value, "tool_call_id": value}
-        file = {"type": "attachment", "attachment": value}
-        result = {"type": "tool_result", "output": value, "tool_call_id": value, "attachments": value}
-        call = {"id": value, "model": value, "input_tokens": value, "token_details": value, "datetime_utc": value}
-        for role in ("user", "assistant", "tool", value):
-            rows = [heard(role, part, file, result, value, calls=[call, call, value], parent_hash=value)]
-            context_of(
-                *rows, {**rows[0], "hash": value}, {"type": "older", **rows[0]}, {"type": "call", "calls": [call]}
-            )
-
-
 async def test_a_damaged_database_is_read_as_far_as_it_says_something(made: Made, tmp_path: Path) -> None:
     file = made.copied(tmp_path)
     with closing(sqlite3.connect(file, isolation_level=None)) as database:

@@ -9,18 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import flue_py
 from flue_py.core.kinds import message_text
-from flue_py.core.sessions import check_imported_session, checked_imported_entries
 from flue_py.errors import UnreadableFile
 from flue_py.formats import registry
-from flue_py.formats.gathered import SESSION
-from flue_py.formats.kit import Notes, Row
-from flue_py.formats.mistral_vibe import looks_like_mistral_vibe, meta_beside, parse_mistral_vibe
-from tests.effort import examples
+from flue_py.formats.mistral_vibe import looks_like_mistral_vibe, meta_beside
 from tests.formats.transcripts import all_seen, import_file, rows_are_accounted_for
 from tests.programs.made import unpack
 from tests.tables import inputs
@@ -116,35 +110,3 @@ async def test_chunks_that_are_damaged_missing_or_elsewhere_cost_their_messages_
         with pytest.raises(UnreadableFile, match=r"it has no id; nothing was imported$"):
             await import_file(store, current)
     assert meta_beside(Path("/CURRENT")) == {}
-
-
-VALUES = st.recursive(
-    st.none() | st.integers(-5, 5) | st.sampled_from(["", "text", "reasoning", "tool_call", "t1", "\ud800", "user"]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["type", "text", "content", "id", "arguments", "raw", "value"]), inner)
-    ),
-    max_leaves=6,
-)
-MESSAGES = st.fixed_dictionaries(
-    {"role": st.sampled_from(["user", "assistant", "tool", "system"]) | VALUES},
-    optional=dict.fromkeys(("content", "tool_call_id", "name", "outcome"), VALUES),
-)
-ITEMS = st.fixed_dictionaries({"message": VALUES | MESSAGES}, optional={"source": VALUES, "turn_index": VALUES})
-
-
-@given(st.lists(st.tuples(st.sampled_from(["item", "list", "x"]), ITEMS | VALUES), max_size=8), VALUES)
-@examples(100)
-def test_no_value_in_a_row_is_fatal(values: list[tuple[str, Any]], other: Any) -> None:
-    about = {"type": SESSION, "current": {"session_id": "s-1"}, "meta": {"title": other, "environment": other}}
-    session = {"tokenUsage": {"inputTokens": other, "cachedInputTokens": 3, "totalTokens": 9}}
-    first = Row(1, "", {**about, "session": session, "file": other})
-    rows = [Row(number, "", {"type": kind, "row": value}) for number, (kind, value) in enumerate(values, 2)]
-    parsed = parse_mistral_vibe([first, *rows], Notes("row"), True)
-    assert parsed is not None
-    check_imported_session(parsed.session)
-    checked_imported_entries(parsed.entries)
-    names: set[str | None] = {None}
-    for entry in parsed.entries:
-        assert (entry.parent_id in names, entry.id in names) == (True, False)
-        names.add(entry.id)

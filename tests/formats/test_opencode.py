@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import flue_py
 from flue_py.core.entries import replacements
@@ -21,7 +19,6 @@ from flue_py.formats.kit import Notes, ParsedSession, Row
 from flue_py.formats.opencode import looks_like_opencode, parse_opencode
 from tests.formats.trees import context_of, shown, text_of, tree_of
 from tests.programs.made import unpack
-from tests.strategies import hostile_json
 from tests.tables import inputs
 
 Store = flue_py.Store
@@ -435,23 +432,6 @@ def test_files_of_older_versions_are_read_with_the_same_rules(tmp_path: Path) ->
     import anyio
 
     anyio.run(run)
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from(["message", "part", "event", "odd"]), hostile_json), max_size=6), hostile_json
-)
-def test_no_row_is_fatal(rows: list[tuple[str, Any]], value: Any) -> None:
-    names = ["id", "message_id", "name", "data"]
-    events = ["session.updated.1", "message.updated.1", "message.removed.1", "message.part.updated.1"]
-    made_rows = rows_of(user("m1", text("hi")), answer("m2", text("yes"), tokens=value, cost=value), revert=value)
-    for number, (kind, odd) in enumerate(rows, 10):
-        fields = dict.fromkeys(names, odd) | {"id": "m1", "message_id": "m1", "name": events[number % 4]}
-        data = {"role": "assistant", "info": odd, "part": odd, "messageID": "m1", "time": odd, "state": odd}
-        made_rows += [row(number, kind, fields), row(number, kind, {**fields, "data": data, "id": f"m{number}"})]
-    for take_all in (False, True):
-        session = parse_opencode(made_rows, Notes("row"), take_all)
-        assert session is not None
-        assert len({entry.id for entry in session.entries}) == len(session.entries)
 
 
 @inputs(

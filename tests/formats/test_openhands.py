@@ -9,16 +9,12 @@ from shutil import copytree
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import flue_py
-from flue_py.core.sessions import check_imported_session, checked_imported_entries
 from flue_py.errors import UnreadableFile
 from flue_py.formats.kit import Notes, ParsedSession, ParseReport, Row, read_lines
 from flue_py.formats.openhands import gather_openhands, looks_like_openhands, parse_openhands, read_openhands
 from flue_py.formats.registry import recognize
-from tests.effort import examples
 from tests.formats.transcripts import all_seen, import_file
 from tests.formats.trees import context_of, document
 from tests.programs.made import unpack
@@ -320,39 +316,6 @@ def test_events_without_a_parent_follow_each_other_and_faults_are_noted() -> Non
     assert [note.line for note in report.repaired] == [7, 8]
     assert dict(report.unknown_kinds) == {"NewEvent": 1, "": 1}
     assert len(session.entries) == 9
-
-
-WORDS = st.sampled_from(["s0", "u1", "a2", "x", "r1", "", "__root__", "\0", "\ud800", "c1-summary"])
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | WORDS,
-    lambda values: st.lists(values, max_size=3) | st.dictionaries(st.sampled_from(["type", "text", "id"]), values),
-    max_leaves=5,
-)
-FIELDS = st.sampled_from([
-    "id", "parent_id", "timestamp", "llm_message", "llm_response_id", "thought", "tool_call", "tool_call_id",
-    "observation", "error", "thinking_blocks", "extended_content", "forgotten_event_ids", "summary", "summary_offset",
-    "system_prompt", "responses_reasoning_item",
-])  # fmt: skip
-KINDS = st.sampled_from([
-    "MessageEvent", "ActionEvent", "ObservationEvent", "AgentErrorEvent", "Condensation", "SystemPromptEvent", "X",
-])  # fmt: skip
-ROWS = VALUES | st.builds(
-    lambda kind, fields: {"kind": kind, **fields}, KINDS, st.dictionaries(FIELDS, VALUES, max_size=8)
-)
-
-
-@given(st.lists(ROWS, max_size=8), VALUES, VALUES)
-@examples(200)
-def test_no_value_is_fatal(rows: list[Any], usage: Any, leaf: Any) -> None:
-    stats = {"usage_to_metrics": {"agent": {"token_usages": [usage, {"response_id": "r1", "prompt_tokens": usage}]}}}
-    session, _ = parsed(*TALK, *rows, *TALK, stats=stats, leaf_event_id=leaf, workspace=usage, head_is_empty=True)
-    check_imported_session(session.session)
-    checked_imported_entries(session.entries)
-    names: set[str | None] = {None}
-    for entry in session.entries:
-        assert (entry.parent_id in names, entry.id in names) == (True, False)
-        names.add(entry.id)
-    assert session.leaf in names
 
 
 async def test_torn_and_deep_files_cost_themselves_alone(tmp_path: Path) -> None:

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import flue_py
 from flue_py.core.kinds import message_text
@@ -17,7 +15,6 @@ from flue_py.formats.claude_code import looks_like_claude_code
 from flue_py.formats.kit import ParseReport, SessionPart, read_lines
 from flue_py.formats.qwen_code import QwenCodeReader, looks_like_qwen_code, usage_of
 from flue_py.sessions.store import Store
-from tests.effort import examples
 from tests.formats.transcripts import all_seen, as_lines, import_lines, seen_at_once
 from tests.programs.made import unpack
 
@@ -311,37 +308,3 @@ def test_only_files_of_the_program_look_like_it(first: Any, is_ours: bool) -> No
     # A first line that is longer than the bytes that are read.
     assert looks_like_qwen_code(data[:-3], "x.jsonl") is (is_ours and b'"parts"' in data)
     assert not (is_ours and looks_like_claude_code(data, "x.jsonl"))
-
-
-VALUES = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["parts", "text", "id"]), inner),
-    max_leaves=6,
-)
-
-
-@given(
-    st.lists(
-        st.fixed_dictionaries(
-            {"type": st.sampled_from(["user", "assistant", "tool_result", "system", "x"])},
-            optional={
-                "uuid": st.sampled_from(["a", "b", "c"]) | VALUES,
-                "parentUuid": st.sampled_from(["a", "b", "c"]) | VALUES,
-                "subtype": st.sampled_from(["chat_compression", "ui_telemetry", "custom_title", "slash_command"]),
-                "sessionId": st.just("s") | VALUES,
-                "systemPayload": st.fixed_dictionaries({}, optional={
-                    "compressedHistory": st.lists(VALUES, max_size=3), "uiEvent": VALUES, "customTitle": VALUES,
-                }),
-                "message": st.fixed_dictionaries({"parts": st.lists(VALUES, max_size=3)}) | VALUES,
-                "usageMetadata": VALUES, "model": VALUES, "timestamp": VALUES, "agentId": VALUES,
-                "isSidechain": st.booleans(),
-            },
-        ),
-        min_size=1, max_size=6,
-    )
-)  # fmt: skip
-@examples(40)
-def test_no_value_breaks_the_reader(rows: list[Any]) -> None:
-    part, report = read(*rows)
-    assert len(part.lines) == len(part.entries) >= report.rows - report.skipped_rows
-    assert len({entry.id for entry in part.entries}) == len(part.entries)
