@@ -23,104 +23,23 @@ from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
 from flue_py.providers.base import close_difference, fields_of
 from flue_py.providers.lists import Said, said_of
-from flue_py.providers.openai_chat import arguments_from_text, arguments_text
-from flue_py.providers.openai_responses import API, EXTRA, PROVIDER
+from flue_py.providers.openai_chat import arguments_text
+from flue_py.providers.openai_responses import EXTRA
 from flue_py.sessions.session import Session
 
 if TYPE_CHECKING:
     from agents import TResponseInputItem
 
 
-# Common item forms, converted without the general way through `flue_py.providers`
+# Common item forms, printed without the general way through `flue_py.providers`
 #
-# A text of a role, a call of a function, its output as text, an answer of texts: of these the message and its
-# difference are known beforehand, and both ways give the same as the general one, for a fraction of its time. An item
-# in any other form goes the general way: each function here returns None for it.
-
-_TEXT_ITEM = frozenset({"role", "content", "type"})
-_ANSWER = frozenset({"id", "type", "role", "status", "content", "phase"})
-_CALL = frozenset({"id", "type", "status", "call_id", "name", "arguments"})
-_OUTPUT = frozenset({"id", "type", "status", "call_id", "output"})
-_TEXT = frozenset({"type", "text", "annotations", "logprobs"})
-_ROLES = frozenset({"user", "assistant", "system", "developer"})
-_UNTYPED: JsonObject = {"unset": ["type"]}
+# A call of a function, its output as text, an answer of texts: of these a context is printed in a fraction of the time,
+# and the same as the general way prints it. A message in any other form goes the general way: each function here
+# returns None for it.
 
 _PART = frozenset({"type", "id", "name", "arguments"})
 _RESULT = frozenset({"role", "toolCallId", "toolName", "content"})
 _ANSWERED = frozenset({"role", "content", "api", "provider", "model", "usage"})
-
-
-def read(item: JsonObject, names: MutableMapping[str, str]) -> tuple[JsonObject, JsonObject] | None:
-    """Return an item as a message of ours, and its difference to the item that the message prints. O(size)."""
-    kind = item.get("type")
-    if kind == "function_call":
-        return _read_call(item, names)
-    if kind == "function_call_output":
-        return _read_output(item, names)
-    if kind == "message" and type(item.get("content")) is list:
-        return _read_answer(item)
-    role, content = item.get("role"), item.get("content")
-    if type(role) is not str or role not in _ROLES or type(content) is not str or not item.keys() <= _TEXT_ITEM:
-        return None
-    if kind != "message" and "type" in item:
-        return None
-    message: JsonObject = {"role": role, "content": content}
-    if role == "assistant":
-        message.update(api=API, provider=PROVIDER)
-    return message, {} if kind == "message" else _UNTYPED
-
-
-def _read_call(item: JsonObject, names: MutableMapping[str, str]) -> tuple[JsonObject, JsonObject] | None:
-    call_id, name, text = item.get("call_id"), item.get("name"), item.get("arguments")
-    if type(call_id) is not str or type(name) is not str or type(text) is not str or not item.keys() <= _CALL:
-        return None
-    arguments = arguments_from_text(text)
-    part: JsonObject = {"type": "toolCall", "id": call_id, "name": name, "arguments": arguments}
-    names[call_id] = name
-    printed = text if arguments is text else arguments_text(arguments)
-    changed = {
-        field: value
-        for field, value in item.items()
-        if field in ("id", "status") or (field == "arguments" and value != printed)
-    }
-    message: JsonObject = {"role": "assistant", "content": [part], "api": API, "provider": PROVIDER}
-    return message, {"set": changed} if changed else {}
-
-
-def _read_output(item: JsonObject, names: Mapping[str, str]) -> tuple[JsonObject, JsonObject] | None:
-    call_id, output = item.get("call_id"), item.get("output")
-    if type(call_id) is not str or type(output) is not str or not item.keys() <= _OUTPUT:
-        return None
-    message: JsonObject = {"role": "toolResult", "toolCallId": call_id}
-    if call_id in names:
-        message["toolName"] = names[call_id]
-    message["content"] = output
-    changed = {field: value for field, value in item.items() if field in ("id", "status")}
-    return message, {"set": changed} if changed else {}
-
-
-def _read_answer(item: JsonObject) -> tuple[JsonObject, JsonObject] | None:
-    content = item["content"]
-    if item.get("role") != "assistant" or not item.keys() <= _ANSWER or not isinstance(content, list) or not content:
-        return None
-    parts: list[JsonValue] = []
-    part_changes: JsonObject = {}
-    for number, part in enumerate(content):
-        if type(part) is not dict or part.get("type") != "output_text" or not part.keys() <= _TEXT:
-            return None
-        text = part.get("text")
-        if type(text) is not str:
-            return None
-        extras = {field: value for field, value in part.items() if field not in ("type", "text")}
-        parts.append({"type": "text", "text": text, **extras})
-        if extras:
-            part_changes[str(number)] = {"set": extras}
-    changed = {field: value for field, value in item.items() if field in ("id", "status", "phase")}
-    message: JsonObject = {"role": "assistant", "content": parts, "api": API, "provider": PROVIDER}
-    difference: JsonObject = {"set": changed} if changed else {}
-    if part_changes:
-        difference["inside"] = {"content": {"inside": part_changes}}
-    return message, difference
 
 
 def shortcuts_printed(message: JsonObject, difference: JsonValue) -> JsonObject | None:
@@ -241,9 +160,6 @@ class _Reading(NamedTuple):
 
 def _reading(item: object, names: MutableMapping[str, str], where: str) -> _Reading:
     plain = _plain(item, where)
-    short = read(plain, names)
-    if short is not None:
-        return _Reading(plain, *short)
     try:
         [(message, _)] = providers.convert(plain, SHAPE, names, where)
     except InvalidEntry:
