@@ -10,18 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import flue_py
-from flue_py.core.sessions import check_imported_session, checked_imported_entries
 from flue_py.errors import UnreadableFile
-from flue_py.formats.cursor_cli import beside_cursor_cli, gather_cursor_cli, parse_cursor_cli
-from flue_py.formats.gathered import SESSION
-from flue_py.formats.kit import Notes, Row
+from flue_py.formats.cursor_cli import beside_cursor_cli, gather_cursor_cli
 from flue_py.formats.registry import recognize
 from flue_py.sessions.store import Store
-from tests.effort import examples
 from tests.formats.transcripts import Seen, all_seen, import_file
 from tests.tables import inputs
 
@@ -273,35 +267,3 @@ def test_one_message_that_is_named_without_end_costs_little(tmp_path: Path, monk
     monkeypatch.setattr("flue_py.formats.cursor_cli.MOST_BYTES", 2000)
     file = chat.save([{"role": "user", "content": "x" * 1000}] * 2000)
     assert sum(map(len, gather_cursor_cli(file))) < 400_000
-
-
-VALUES = st.recursive(
-    st.none() | st.integers(-5, 5) | st.sampled_from(["", "text", "tool-call", "\ud800", "user", "data:x"]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["type", "text", "content", "cursor", "isSummary", "modelName"]), inner)
-    ),
-    max_leaves=6,
-)
-PARTS = st.fixed_dictionaries(
-    {
-        "type": st.sampled_from(["text", "reasoning", "redacted-reasoning", "tool-call", "tool-result", "image"])
-        | VALUES
-    },
-    optional=dict.fromkeys(("text", "toolCallId", "toolName", "args", "result", "image", "providerOptions"), VALUES),
-)
-MESSAGES = st.fixed_dictionaries(
-    {"role": st.sampled_from(["user", "assistant", "tool", "system"]) | VALUES},
-    optional={"content": st.lists(PARTS, max_size=3) | VALUES, "providerOptions": VALUES},
-)
-
-
-@given(st.lists(st.tuples(st.sampled_from(["archived", "archive", "message", "x"]), MESSAGES | VALUES)), VALUES)
-@examples(100)
-def test_no_value_in_a_row_is_fatal(values: list[tuple[str, Any]], other: Any) -> None:
-    about = {"type": SESSION, "id": "s", "store": other, "meta": other, "folders": other, "tokens": other}
-    rows = [Row(at, "", {"type": kind, "data": value, "blob": other}) for at, (kind, value) in enumerate(values, 2)]
-    parsed = parse_cursor_cli([Row(1, "", about), *rows], Notes("row"), True)
-    if parsed is not None:
-        check_imported_session(parsed.session)
-        checked_imported_entries(parsed.entries)

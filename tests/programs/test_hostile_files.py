@@ -18,7 +18,7 @@ from flue_py.errors import FlueError, UnreadableFile
 from flue_py.formats.kit import Reader, SessionPart
 from flue_py.formats.registry import FORMATS, Format
 from tests.effort import examples
-from tests.formats import pi_files, test_amp, test_cline, test_droid, test_kimi_cli
+from tests.formats import pi_files, test_amp, test_cline, test_cursor_cli, test_droid, test_kimi_cli
 from tests.formats.transcripts import as_lines
 from tests.programs.test_one_home import home_of_all
 
@@ -103,6 +103,8 @@ def home_with_all(home: Path) -> Path:
     test_kimi_cli.Folder(home).write("context.jsonl", test_kimi_cli.TALK)
     test_cline.task(home, "saoudrizwan.claude-dev", test_cline.TASK, test_cline.SCREEN)
     test_cline.write(home, test_cline.LAST)
+    chat = test_cursor_cli.Chat(home)
+    chat.save([*test_cursor_cli.TALK, test_cursor_cli.SUMMARY, *test_cursor_cli.MORE])
     (home / "amp.json").write_bytes(test_amp.thread())
     for name, rows in (("droid.jsonl", test_droid.TALK), ("pi.jsonl", pi_files.every_type())):
         (home / name).write_bytes(b"".join(as_lines(rows)))
@@ -137,7 +139,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, bytes]:
 async def test_wrong_values_are_refused_by_name_or_imported(files: dict[Path, bytes], name: str) -> None:
     form = PLACES[name]
     cases = [(file, rows_of(form, file)) for file, head in files.items() if form.recognizes(head, str(file))]
-    assert cases
+    assert cases, f"home_with_all has no file of {name}"
     for number in range(CHANGED):
         file, rows = cases[number % len(cases)]
         lines = damaged(rows, random.Random(number))
