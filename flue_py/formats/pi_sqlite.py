@@ -1,4 +1,4 @@
-"""The sessions that pi's agent library keeps in a SQLite database."""
+"""The sessions that pi's agent library keeps in a SQLite database, or in files of version 4."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ from collections.abc import Generator, Iterator
 from functools import partial
 from pathlib import Path
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from flue_py.core.entries import MODEL_CHANGE, THINKING_LEVEL_CHANGE
 from flue_py.core.json import JsonObject, JsonValue
-from flue_py.core.kinds import COMPACTION
+from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.core.sessions import derived_id
 from flue_py.errors import UnreadableFile, shown
 from flue_py.formats import gathered, kit, pi
-from flue_py.providers.base import fields_of, listed
+from flue_py.providers.base import fields_of, listed, only, without
 
 # Each session of a database is read as the pi session file with the same rows is: a row is an envelope and a payload,
 # which together are a row of such a file. The leaf, names, labels and the usage of calls are in tables of their own. An
 # older schema has them among the rows, but for the leaf.
+#
+# A file of version 4 is the log of such a session. Up to 0.84 its lines are entries, records, facts and moves of lanes;
+# since 0.85 they are entries, usage, and values of which some are facts or tips of lanes, one or several to a line.
 
 _SESSIONS = "SELECT id, created_at, cwd, parent_session_id, metadata, {} FROM sessions ORDER BY created_at, id"
 _LANES = "(SELECT json_group_object(lane, leaf_id) FROM lanes WHERE session_id = sessions.id) AS lanes"
@@ -34,13 +38,17 @@ UNION ALL SELECT session_id, seq, 'usage', id, NULL, type, timestamp, payload, N
 FROM records WHERE session_id = ?1 AND type = 'usage' ORDER BY seq
 """
 
+_REQUESTS = "usageOfRequests"
+"""The field of a summary with the sum of calls that are paid by themselves."""
 _UNSEEN = frozenset({pi.CUSTOM, COMPACTION, MODEL_CHANGE, THINKING_LEVEL_CHANGE, pi.TOOLS_CHANGE})
 """The types of entries that are no messages of a context behind the latest compaction."""
 
 
 def looks_like_pi_sqlite(head: bytes, path_name: str = "") -> bool:
-    """Return whether a file is a database of pi's agent library, given its first bytes. Never raises."""
-    return any(
+    """Return whether a file is a database of pi's agent library, or a file of version 4, by its first bytes."""
+    first = next(iter(kit.first_rows(head)), b"")
+    fields = (kit.decode_row(1, first, kit.Notes()) if first.lstrip().startswith(b"{") else None) or {}
+    return (fields.get("kind") == "header" and 4 in (fields.get("version"), fields.get("v"))) or any(
         gathered.has_tables(path_name, head, "sessions", "session_sequences", *names)
         for names in (("entries", "lanes", "facts", "records"), ("session_entries",))
     )
@@ -48,6 +56,15 @@ def looks_like_pi_sqlite(head: bytes, path_name: str = "") -> bool:
 
 def gather_pi_sqlite(path: Path) -> Generator[bytes, None, None]:
     """Yield the rows of each session in their order, behind that of the session. Raises `UnreadableFile`."""
+    with path.open("rb") as file:
+        is_database = file.read(6) == b"SQLite"
+    if not is_database:
+        log = _Log()
+        for number, line in enumerate(gathered.lines_of(path)):
+            log.read(number, line)
+        yield log.session()
+        yield from log.rows
+        return
     with gathered.database_of(path) as database:
         is_older = database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'lanes'").fetchone() is None
         for session in database.execute(_SESSIONS.format("active_leaf_id" if is_older else _LANES)):
@@ -56,18 +73,106 @@ def gather_pi_sqlite(path: Path) -> Generator[bytes, None, None]:
                 yield gathered.table_row(row["type"], row, "payload")
 
 
+class _Log(Struct):
+    """The lines of a file of version 4 as rows of a database."""
+
+    header: JsonObject = field(default_factory=dict)
+    rows: list[bytes] = field(default_factory=list)
+    lanes: JsonObject = field(default_factory=dict)
+    moved: JsonValue = None
+    """Where the lane is that moved last."""
+    summaries: list[tuple[int, JsonObject]] = field(default_factory=list)
+    """The places of the rows of summaries, each with its change."""
+
+    def session(self) -> bytes:
+        """Return the row of the session."""
+        parent = self.header.get("parentSessionId", self.header.get("legacyParentSessionPath"))
+        fields: JsonObject = {**only(self.header, "id", "cwd"), "created_at": _time(self.header.get("createdAt"))}
+        if "metadata" in self.header:
+            fields["metadata"] = kit.json_line(self.header["metadata"])
+        fields |= {"parent_session_id": parent, "lanes": self.lanes, "active_leaf_id": self.moved, "is_log": True}
+        return gathered.gathered_row(gathered.SESSION, fields)
+
+    def read(self, number: int, line: bytes) -> None:
+        """Read a line: the header, a change, or a list of changes. One that is no JSON stays as it is."""
+        try:
+            value = kit.read_document(line, kit.Notes(), "a line") if line.strip() else []
+        except UnreadableFile:
+            self.rows.append(line)
+            return
+        changes = listed(value) or [value]
+        if number == 0:
+            self.header = fields_of(value)
+            self.lanes = {"main": None} if "version" in self.header else {}
+        for change in map(fields_of, changes if number else ()):
+            self._read(change)
+
+    def _read(self, change: JsonObject) -> None:
+        kind, key, value = change.get("kind"), change.get("key"), change.get("value")
+        is_usage = kind == "usage" or (kind == "record" and change.get("type") == pi.USAGE)
+        if kind == "entry":
+            if "v" in self.header and change.get("type") != MESSAGE and "usage" in change:
+                # The calls of a summary are listed, without its name, and before it.
+                self.summaries.append((len(self.rows), change))
+                change = {_REQUESTS if name == "usage" else name: value for name, value in change.items()}
+            self.rows.append(self._entry(change))
+            self._move(change.get("lane"), change.get("id"))
+        elif is_usage and fields_of(change.get("details")).get("source") == "v3-import":
+            # It was a file of version 3 until here: this is the sum of the usage of its entries.
+            for place, summary in self.summaries:
+                self.rows[place] = self._entry(summary)
+        elif is_usage:
+            self.rows.append(self._row("usage", change, {}, ("kind", "seq", "lane")))
+        elif kind == "lane":
+            self._move(change.get("lane"), change.get("leafId"))
+        elif kind == "fact":
+            self._name(change.get("fact"), change.get("targetId"), change.get("name", change.get("label")))
+        elif change.get("namespace") == "pi.branch.tip":
+            self._move(key, value)
+        elif change.get("namespace") in ("pi.session.name", "pi.entry.label"):
+            self._name("label" if change["namespace"] == "pi.entry.label" else "name", key, value)
+
+    def _entry(self, change: JsonObject) -> bytes:
+        return self._row("entry", change, {"kind": change.get("type")}, ("kind", "lane", "seq", "type"))
+
+    def _row(self, kind: str, change: JsonObject, fields: JsonObject, names: tuple[str, ...]) -> bytes:
+        """Return a row with an envelope, and with all but some fields as its payload."""
+        envelope = {**fields, "id": change.get("id"), "seq": change.get("seq"), "session_id": self.header.get("id")}
+        envelope |= {"timestamp": _time(change.get("timestamp")), "parent_id": change.get("parentId")}
+        payload = without(change, *names, "id", "timestamp", "parentId")
+        return gathered.gathered_row(kind, {**envelope, "payload": payload})
+
+    def _name(self, kind: JsonValue, target: JsonValue, text: JsonValue) -> None:
+        names = {"session_id": self.header.get("id"), "seq": len(self.rows), "target": target, "payload": text}
+        self.rows.append(gathered.gathered_row("fact", {**names, "kind": kind}))
+
+    def _move(self, lane: JsonValue, leaf: JsonValue) -> None:
+        if isinstance(lane, str):
+            self.lanes[lane] = self.moved = leaf
+
+
+def _time(at: JsonValue) -> JsonValue:
+    moment = kit.read_moment(at)
+    return at if moment is None else kit.iso_time(moment)
+
+
 class _Session:
     """A session of the database, of which the rows are being read."""
 
     def __init__(self, name: str, row: kit.Row, notes: kit.Notes) -> None:
         lanes = fields_of(row.fields.get("lanes"))
-        self.leaf = lanes.get("main") if lanes else row.fields.get("active_leaf_id")
+        self.leaf = lanes.get("main", row.fields.get("active_leaf_id"))
         self.id = str(row.fields.get("id"))
         self.name: str | None = None
+        self.notes = notes
         self.reader = pi.PiReader(name, {"leafId": self.leaf, "lanes": {**lanes}}, notes)
         self._rows: dict[str, JsonObject] = {}
         self._aside: set[str] = set()
-        self._calls: list[kit.Row] = []
+        self._calls: list[tuple[kit.Row, str | None]] = []
+        """Rows of calls, with the last entry before each."""
+
+        self._end = row
+        self._is_log = row.fields.get("is_log") is True
         self._last: tuple[str | None, str | None] = (None, kit.one_text(row.fields.get("created_at")))
         metadata = kit.one_text(row.fields.get("metadata")) or ""
         header: JsonObject = {
@@ -84,10 +189,11 @@ class _Session:
 
     def read(self, row: kit.Row) -> None:
         """Read a row: an entry, the name of the session or the label of an entry, or the usage of a call."""
+        self._end = row
         if row.type == "entry":
             self._read_entry(row)
         elif row.type == "usage":
-            self._calls.append(row)
+            self._calls.append((row, self._last[0]))
         elif row.fields.get("kind") == "name":
             self.name = kit.one_text(row.fields.get("payload")) or self.name
         else:
@@ -140,22 +246,30 @@ class _Session:
             first = str(row["id"])
         return "" if tail else first
 
-    def part(self) -> kit.SessionPart:
-        """Return the session. Calls that no entry has the usage of are entries of their own."""
+    def part(self, *, take_all: bool) -> kit.SessionPart:
+        """Return the session. Calls that no entry has the usage of are entries of their own.
+
+        The entry of a call at the end of a log may be still to come.
+        """
         paid = {name for name, row in self._rows.items() if (fields_of(row.get("message")) or row).get("usage")}
-        for row in self._calls:
+        is_held = False
+        for row, before in self._calls:
             record = fields_of(row.fields.get("payload"))
-            if record.get("entryId") not in paid:
+            name = record.get("entryId")
+            is_last = self._is_log and row is self._end and isinstance(name, str) and name not in self._rows
+            if is_held := is_last and not take_all:
+                self.notes.hold_back(row.line)
+            elif name not in paid:
                 body: JsonObject = {**record, "kind": record.get("cause")}
-                self._read_aside(row, pi.USAGE, row.fields.get("id"), self._last[0], body)
+                self._read_aside(row, pi.USAGE, row.fields.get("id"), before, body)
         (part,) = self.reader.finish(take_all=True)
         leaves = [leaf for leaf in part.leaves if leaf not in self._aside and leaf != self.leaf]
         is_there = isinstance(self.leaf, str) and self.leaf in part.leaves
         path = (*leaves, self.leaf) if is_there else ()
-        return replace(part, leaves=path, name=self.name, restates=True)
+        return replace(part, leaves=path, name=self.name, restates=True, holds_back=is_held)
 
 
-def parse_pi_sqlite(name: str, rows: list[kit.Row], notes: kit.Notes, _take_all: bool) -> kit.SessionPart | None:
+def parse_pi_sqlite(name: str, rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.SessionPart | None:
     """Return the session in rows of a database, or None if they begin with none. ``name`` is that of the file."""
     try:
         session = _Session(name, rows[0], notes)
@@ -167,7 +281,7 @@ def parse_pi_sqlite(name: str, rows: list[kit.Row], notes: kit.Notes, _take_all:
             session.read(row)
         else:
             notes.skip(row.line, f"belongs to the session {shown(row.fields.get('session_id'))}, which was left out")
-    return session.part()
+    return session.part(take_all=take_all)
 
 
 def read_pi_sqlite(name: str) -> gathered.GatheredReader:

@@ -409,7 +409,7 @@ _PROGRAMS = (
         fingerprints=f"{__package__}.llm:fingerprints_of_llm",
     ),
     replace(
-        _ours("pi-sqlite", "pi_sqlite", None, (".sqlite", ".db"), gather="gather_pi_sqlite"),
+        _ours("pi-sqlite", "pi_sqlite", None, (".sqlite", ".db", ".jsonl"), gather="gather_pi_sqlite"),
         beside=f"{__package__}.gathered:log_beside",
     ),
     replace(

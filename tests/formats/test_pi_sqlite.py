@@ -18,7 +18,7 @@ from flue_py.formats.kit import read_lines
 from flue_py.formats.pi_sqlite import gather_pi_sqlite, looks_like_pi_sqlite, read_pi_sqlite
 from flue_py.formats.registry import recognize
 from tests.formats.pi_files import HEADER, as_lines, every_type
-from tests.formats.transcripts import all_seen, import_lines, seen
+from tests.formats.transcripts import all_seen, import_file, import_lines, seen
 from tests.programs.made import unpack
 from tests.tables import inputs
 
@@ -258,6 +258,96 @@ async def test_a_tail_of_other_messages_is_kept_and_noted(tmp_path: Path) -> Non
         report = await flue_py.import_file(store, filled(tmp_path / "s.sqlite", rows).path)
         assert len((await seen(store, HEADER["id"])).context) == 1
         assert "names no first kept entry" in str(report.repaired[0])
+
+
+@inputs(("version", "tokens"), [("0.84.4", (885, 470, 0)), ("0.87.1", (1005, 0))])
+async def test_files_of_version_4_have_the_contexts_leaves_and_bills_of_the_library(
+    version: str, tokens: tuple[int, ...], tmp_path: Path
+) -> None:
+    folder = unpack("pi-lanes-0.87.1", tmp_path) / version
+    said = json.loads((folder / "seen.json").read_bytes())
+    async with flue_py.open(":memory:") as store:
+        for file in sorted(folder.glob("*/*.jsonl")):
+            report = await import_file(store, file)
+            told = (report.format, report.skipped, report.repaired, dict(report.unknown_kinds))
+            assert told == ("pi-sqlite", (), (), {})
+        sessions = await all_seen(store)
+        for (name, facts), spent in zip(said.items(), tokens, strict=True):
+            session = sessions[name]
+            assert (session.leaf, session.spent_tokens, facts["totalTokens"]) == (facts["leaf"], spent, spent)
+            parents = {key: value[0] for key, value in session.entries.items()}
+            assert parents.items() >= dict(facts["parents"]).items()
+            texts = [message_text(message).removeprefix("[Context Summary]\n\n") for message in session.context]
+            assert [message.get("summary") or message_text(message) for message in facts["messages"]] == texts
+        talk = await store.find_session("talk")
+        assert (talk.title, await talk.marks.labels()) == ("A name", {"e2": "good"})
+        assert (talk.info.cwd, "side" in str(talk.info.metadata["imported"])) == ("/home/shop", True)
+        assert (await store.verify()).problems == []
+
+
+@inputs("version", ["0.84.4", "0.87.1"])
+async def test_a_file_of_version_4_is_the_same_at_every_length(version: str, tmp_path: Path) -> None:
+    (file,) = (unpack("pi-lanes-0.87.1", tmp_path) / version).glob("*/*talk.jsonl")
+    lines = file.read_bytes().splitlines(keepends=True)
+    async with flue_py.open(":memory:") as store, flue_py.open(":memory:") as other:
+        for length in range(2, len(lines) + 1):
+            # The last line is torn, and then whole.
+            await import_lines(store, tmp_path, [*lines[: length - 1], lines[length - 1][:-9]])
+            await import_lines(store, tmp_path, lines[:length])
+        await import_file(other, file)
+        grown, whole = await all_seen(store), await all_seen(other)
+        assert {key: value[0] for key, value in grown["talk"].entries.items()} == {
+            key: value[0] for key, value in whole["talk"].entries.items()
+        }
+        assert (grown["talk"].leaf, grown["talk"].spent_tokens) == (whole["talk"].leaf, whole["talk"].spent_tokens)
+
+
+async def test_the_sum_of_a_file_of_version_3_is_not_paid_again_and_no_line_is_fatal(tmp_path: Path) -> None:
+    message = {"role": "assistant", "content": [], "usage": USAGE, "provider": "p", "model": "m", "stopReason": "stop"}
+    summary = {"type": "compaction", "summary": "so far", "retainedTail": [], "tokensBefore": 9, "usage": USAGE}
+    names = {"namespace": "pi.branch.tip", "key": "work"}
+    lines: list[Any] = [
+        {"kind": "header", "v": 4, "storageVersion": 1, "id": "s", "cwd": "/w", "createdAt": 1, "nextSeq": 9},
+        {
+            "kind": "entry",
+            "seq": 1,
+            "timestamp": 1,
+            "type": "message",
+            "id": "a1",
+            "parentId": None,
+            "message": message,
+        },
+        [{"kind": "entry", "seq": 2, "timestamp": 2, "id": "k1", "parentId": "a1", **summary}],
+        {"kind": "usage", "seq": 3, "id": "c1", "usage": USAGE, "adjustment": True, "details": {"source": "v3-import"}},
+        *[7, "x", None, [], [[]], {}, {"kind": 7}, {"kind": "entry"}, {"kind": "usage"}, {"kind": "lane", "lane": []}],
+        {"kind": "value", "op": "set", "seq": 4, **names, "value": "k1"},
+        {"kind": "value", "op": "delete", "namespace": "pi.session.name", "key": ""},
+    ]
+    data = [*as_lines(lines), b"{torn\n"]
+    async with flue_py.open(":memory:") as store:
+        report = await import_lines(store, tmp_path, data)
+        session = await seen(store, "s")
+        assert (session.leaf, session.spent_tokens) == ("k1", 30)
+        assert "torn" in str(report.skipped)
+        assert (await store.verify()).problems == []
+
+
+async def test_the_call_of_an_entry_that_is_still_to_come_waits(tmp_path: Path) -> None:
+    record = {"kind": "record", "type": "usage", "seq": 1, "id": "c1", "lane": "main", "timestamp": 1, "usage": USAGE}
+    lines: list[Any] = [
+        {"kind": "header", "version": 4, "id": "s", "cwd": "/w", "createdAt": 1},
+        {**record, "cause": "compaction", "entryId": "k1"},
+        {"kind": "entry", "lane": "main", "seq": 2, "timestamp": 2, "id": "k1", "parentId": None, "type": "compaction"},
+    ]
+    lines[2] |= {"summary": "so far", "retainedTail": [], "tokensBefore": 9, "usage": USAGE}
+    async with flue_py.open(":memory:") as store:
+        report = await import_lines(store, tmp_path, as_lines(lines[:2]))
+        assert report.held_back == 1
+        await import_lines(store, tmp_path, as_lines(lines))
+        assert (await seen(store, "s")).spent_tokens == 15
+        lines.append({**record, "seq": 3, "id": "c2", "entryId": "failed", "cause": "assistant"})
+        await import_lines(store, tmp_path, as_lines(lines), finish=True)
+        assert (await seen(store, "s")).spent_tokens == 30
 
 
 HOSTILE = ("", "null", "[]", "7", '{"message": 7}', "{" * 9000, '{"id": "other", "type": "session"}', None, b"\xff")
