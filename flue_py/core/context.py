@@ -814,7 +814,7 @@ def told_by(entries: Iterable[Entry]) -> frozenset[str]:
 
 def reported_counts(usage: ReportedUsage) -> dict[str, int | None]:
     """Return the tokens of a usage object by kind, and all of them; None is an unknown number."""
-    return Usage.from_totals(usage.totals).known(usage.told)
+    return usage.totals.known(usage.told)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -83,6 +83,16 @@ class UsageTotals(NamedTuple):
         """All tokens: the reported total, or the sum of the kinds if a provider reported none."""
         return self.total_tokens or self.input + self.output + self.cache_read + self.cache_write
 
+    def known(self, told: Collection[str]) -> dict[str, int | None]:
+        """Return the tokens by kind and all of them, as JSON spells them; None for a 0 that ``told`` does not name.
+
+        Of all tokens a 0 is known if anything else is.
+        """
+        tokens = self[:5]
+        told = {*told, "totalTokens"} if told or any(tokens) else told
+        named = zip(_TOKEN_FIELDS, tokens, strict=True)
+        return {name: count if count or name in told else None for name, count in named}
+
     def plus(self, usage: UsageTotals) -> UsageTotals:
         """Return the sum. Raises `InvalidEntry` if one of the ten would leave the stored range."""
         total = UsageTotals._make(map(add, self, usage))
@@ -168,14 +178,8 @@ class Usage(Frozen):
         return UsageTotals(*astuple(self)[:5], *astuple(self.cost)[:5])
 
     def known(self, told: Collection[str]) -> dict[str, int | None]:
-        """Return the tokens by kind and all of them, as JSON spells them; None for a 0 that ``told`` does not name.
-
-        Of all tokens a 0 is known if anything else is.
-        """
-        tokens = self.totals[:5]
-        told = {*told, "totalTokens"} if told or any(tokens) else told
-        named = zip(_TOKEN_FIELDS, tokens, strict=True)
-        return {name: count if count or name in told else None for name, count in named}
+        """Return the tokens as `UsageTotals.known` does."""
+        return self.totals.known(told)
 
     def __add__(self, usage: Usage) -> Usage:
         return Usage.from_totals(self.totals.plus(usage.totals))
@@ -1527,7 +1531,7 @@ def _summed_json(paid: Sequence[PaidCall]) -> JsonObject | None:
     except SumTooLarge:
         return None
     reported = frozenset[str]().union(*(call.told for call in paid))
-    kinds = Usage.from_totals(total).known(reported)
+    kinds = total.known(reported)
     whole = Usage.from_totals(total).to_json()
     summed = {name: value for name, value in whole.items() if kinds.get(name, value) is not None}
     return summed if any(call.known_cost is not None for call in paid) else {**summed, "cost": None}

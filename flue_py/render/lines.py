@@ -532,9 +532,9 @@ def exclusion_text(exclusion: Exclusion) -> str:
     return "excluded" if exclusion.part is None else f"part {exclusion.part} excluded"
 
 
-def entry_text(entry: Entry) -> str:
-    """Return the beginning of the text of an entry, as one line."""
-    value = entry.data
+def entry_text(entry: Entry, data: JsonValue = None) -> str:
+    """Return the beginning of the text of an entry, as one line. ``data`` is its payload, if it is decoded already."""
+    value = entry.data if data is None else data
     fields: JsonObject = value if isinstance(value, dict) else {}
     kind = kind_of(entry.kind)
     if kind.says == "message":

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
+from typing import NamedTuple
 
 from msgspec import Struct, field
 
@@ -33,14 +34,15 @@ from flue_py.core.context import (
     reported_counts,
 )
 from flue_py.core.entries import Entry, readable, tool_calls
-from flue_py.core.json import Frozen, JsonObject, JsonValue
+from flue_py.core.json import Frozen, JsonObject, JsonValue, encode_json, to_json
 from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, MESSAGE, SHOWN_KINDS
 from flue_py.core.ledger import UsageRow
 from flue_py.core.sessions import SessionInfo
-from flue_py.core.usage import KINDS, agent_of, read_reported
+from flue_py.core.usage import KINDS, ReportedUsage, agent_of, read_reported
 from flue_py.render.lines import entry_name, entry_text, one_line
 from flue_py.render.tools import Edits, read_call
 from flue_py.render.views import iso, minute, session_facts, session_name
+from flue_py.system import collector_held
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The compactions of a report: the entries that went in, the summary, the losses, and who took one back.
@@ -165,6 +167,15 @@ class Growth(Frozen):
     compactions: tuple[Compacted, ...]
 
 
+class GrowingSession(NamedTuple):
+    """A session with a chart: its name, all its entries (parents before children), its leaf, and its answers."""
+
+    name: str
+    entries: Sequence[Entry]
+    leaf: str | None
+    answers: Mapping[str, Answer]
+
+
 class _Line(Struct):
     turns: list[Turn]
     compactions: list[Compacted]
@@ -199,15 +210,38 @@ def is_copy(entry: Entry) -> bool:
     return entry.extra is not None and isinstance(entry.extra_fields.get(_COPIED), dict)
 
 
-def growth_of(sessions: Sequence[tuple[str, Sequence[Entry], str | None]]) -> list[Growth]:
+class Answer(Frozen):
+    """Who gives an answer, if it says, and its usage: as it is counted, and by name; None is an unknown number."""
+
+    speaker: str | None
+    usage: ReportedUsage
+    counts: Mapping[str, int | None]
+
+    @classmethod
+    def of(cls, message: JsonObject) -> Answer:
+        """Return what a message says of itself."""
+        usage = read_reported(message.get("usage"))
+        return cls(speaker_of(message), usage, reported_counts(usage))
+
+
+def answers_of(entries: Iterable[Entry]) -> dict[str, Answer]:
+    """Return the answers that no copies are, by entry id. O(entries)."""
+    return {
+        entry.id: Answer.of(entry.fields)
+        for entry in entries
+        if entry.kind == MESSAGE and entry.role == "assistant" and not is_copy(entry)
+    }
+
+
+def growth_of(sessions: Sequence[GrowingSession]) -> list[Growth]:
     """Return the lines of all agents, those of the first session first.
 
-    A session is its name, all its entries (parents before children) and its leaf. It has one line, and one more for
-    each agent whose name its messages carry. Agents without a turn have no line. Cost: O(entries).
+    A session has one line, and one more for each agent whose name its messages carry. Agents without a turn have no
+    line. Cost: O(entries).
     """
     growths = []
-    for number, (name, entries, leaf) in enumerate(sessions):
-        lines = _lines_of(_path_to(leaf, entries, _places(entries)), entries)
+    for number, (name, entries, leaf, answers) in enumerate(sessions):
+        lines = _lines_of(_path_to(leaf, entries, _places(entries)), entries, answers)
         for speaker, line in lines.items():
             label = name if speaker is None else speaker if number == 0 else f"{name}: {speaker}"
             if line.turns:
@@ -229,7 +263,7 @@ def _path_to(leaf: str | None, entries: Sequence[Entry], place: Mapping[str, int
     return path
 
 
-def _lines_of(path: Sequence[int], entries: Sequence[Entry]) -> dict[str | None, _Line]:
+def _lines_of(path: Sequence[int], entries: Sequence[Entry], answers: Mapping[str, Answer]) -> dict[str | None, _Line]:
     lines: dict[str | None, _Line] = {}
     counter = Turns()
     for number in path:
@@ -243,17 +277,16 @@ def _lines_of(path: Sequence[int], entries: Sequence[Entry]) -> dict[str | None,
             for line in lines.values():
                 line.cumulative = 0
                 line.compactions.append(Compacted(len(line.turns), number, before if isinstance(before, int) else 0))
-        elif entry.kind == MESSAGE and entry.role == "assistant" and not is_copy(entry):
-            fields = entry.fields
-            reported = read_reported(fields.get("usage"))
-            usage = reported.totals
+        elif (answer := answers.get(entry.id)) is not None:
+            usage = answer.usage.totals
             sent = usage.input + usage.cache_read + usage.cache_write
             if not sent:
                 continue
-            line = lines.setdefault(speaker_of(fields), _Line([], []))
+            line = lines.setdefault(answer.speaker, _Line([], []))
             line.cumulative += sent
-            counts = reported_counts(reported)
-            call = Turn(number, usage.input, usage.cache_read, usage.cache_write, usage.output, line.cumulative, counts)
+            call = Turn(
+                number, usage.input, usage.cache_read, usage.cache_write, usage.output, line.cumulative, answer.counts
+            )
             is_cut = bool(line.compactions) and line.compactions[-1].after_turn == len(line.turns)
             if line.number == turn and not is_cut:
                 line.turns[-1] = _together(line.turns[-1], call)
@@ -264,11 +297,7 @@ def _lines_of(path: Sequence[int], entries: Sequence[Entry]) -> dict[str | None,
 
 
 def snapshot_rows(
-    sessions: Sequence[tuple[str, Sequence[Entry], str | None]],
-    session_id: str,
-    *,
-    warn_at: int = 0,
-    cutover_at: int = 0,
+    sessions: Sequence[GrowingSession], session_id: str, *, warn_at: int = 0, cutover_at: int = 0
 ) -> list[JsonObject]:
     """Return the same figures as rows of the context snapshots: one per turn, and one per compaction.
 
@@ -279,7 +308,7 @@ def snapshot_rows(
         name: limit for name, limit in (("warn_at", warn_at), ("cutover_at", cutover_at)) if limit > 0
     }
     lines = growth_of(sessions)
-    for number, (_, entries, _) in enumerate(sessions):
+    for number, (_, entries, _, _) in enumerate(sessions):
         ours = [line for line in lines if line.session == number]
         rows_by_turn: dict[int, JsonObject] = {}
         for line in ours:
@@ -405,21 +434,24 @@ def report_data(
     made_at: datetime | None = None,
 ) -> JsonObject:
     """Return everything the page shows, the session reported on first. Cost: O(entries), and O(path) a compaction."""
-    lines = growth_of(growing(sessions))
+    rows = growing(sessions)
     return {
         "title": sessions[0].name,
         "made": None if made_at is None else f"{minute(made_at)} UTC",
-        "sessions": [_session_json(session) for session in sessions],
-        "growth": [_growth_json(line) for line in lines],
+        "sessions": [_session_json(session, row.answers) for session, row in zip(sessions, rows, strict=True)],
+        "growth": [_growth_json(line) for line in growth_of(rows)],
         "warnAt": thresholds.warn_at,
         "cutoverAt": thresholds.cutover_at,
         "models": _models_json(bill),
     }
 
 
-def growing(sessions: Sequence[ReportedSession]) -> list[tuple[str, Sequence[Entry], str | None]]:
-    """Return each session's name, entries and leaf, from which the growth of contexts is computed."""
-    return [(agent_name(session), session.entries, session.info.leaf_id) for session in sessions]
+def growing(sessions: Sequence[ReportedSession]) -> list[GrowingSession]:
+    """Return each session as the growth of contexts is computed from it. O(entries)."""
+    return [
+        GrowingSession(agent_name(session), session.entries, session.info.leaf_id, answers_of(session.entries))
+        for session in sessions
+    ]
 
 
 def agent_name(session: ReportedSession) -> str:
@@ -427,12 +459,17 @@ def agent_name(session: ReportedSession) -> str:
     return one_line(session.task_id, 80) if session.task_id else one_line(session.name, 80)
 
 
-def _session_json(session: ReportedSession) -> JsonObject:
+def _session_json(session: ReportedSession, answers: Mapping[str, Answer]) -> JsonObject:
     place = _places(session.entries)
     contexts = reshaped_contexts(session.entries)
     leaf = session.info.leaf_id
     active = [session.entries[number] for number in _path_to(leaf, session.entries, place)]
     compactions = compactions_json(session.entries, active, session.losses, session.sizes, _stretches)
+    entries = _Rows(session, place, contexts, answers)
+    rows: list[JsonValue] = [
+        entries.row(entry) | ({"compaction": compactions[entry.id]} if entry.id in compactions else {})
+        for entry in session.entries
+    ]
     return {
         "id": session.info.id,
         "name": session.name,
@@ -446,11 +483,9 @@ def _session_json(session: ReportedSession) -> JsonObject:
         "spent": spent_json(session.info),
         "counted": bool(session.sizes),
         "sent": None if session.sent is None else sent_json(session.sent, place),
-        "entries": [
-            _entry_json(entry, session, place, contexts)
-            | ({"compaction": compactions[entry.id]} if entry.id in compactions else {})
-            for entry in session.entries
-        ],
+        "entries": rows,
+        "sorts": [*entries.sorts],
+        "rests": [*entries.rests],
     }
 
 
@@ -478,72 +513,112 @@ def _stretches(numbers: Sequence[int]) -> list[tuple[int, int]]:
     return spans
 
 
-def _entry_json(
-    entry: Entry, session: ReportedSession, place: Mapping[str, int], contexts: Mapping[str, list[tuple[int, int]]]
-) -> JsonObject:
-    """Return one entry without fields that are empty, zero or unknown.
+class _Sort(NamedTuple):
+    """The fields that many entries have alike. ``model`` is a provider and a model, ``tool`` that of a result."""
 
-    ``paid`` is its cost: picodollars, calls, and how many of the calls have no known price. A fourth number is there
-    if it is an answer without usage. ``asks`` says that a turn begins with it.
+    kind: str
+    role: str | None
+    source: str | None
+    agent: str | None
+    model: tuple[str, str] | None
+    tool: str
+    failed: bool
+
+    def row(self, name: str) -> JsonObject:
+        """Return the fields as the page takes them, without those that are empty."""
+        fields: JsonObject = {
+            **self._asdict(),
+            "name": name,
+            "seen": self.kind in CONTEXT_KINDS,
+            "agent": None if self.agent is None else one_line(self.agent, 80),
+            "model": None if self.model is None else one_line(" / ".join(filter(None, self.model)), 120),
+        }
+        return {name: value for name, value in fields.items() if value}
+
+
+class _Rows:
+    """Makes the rows of a session's entries. Values that many of them share stand once, and the rows have their places.
+
+    ``sorts`` are groups of fields, ``rests`` the fields that are shown nowhere else, as JSON text.
     """
-    value = entry.data
-    fields = value if isinstance(value, dict) else {}
-    parts = _parts(entry, value)
-    row: JsonObject = {
-        "id": entry.id,
-        "kind": entry.kind,
-        "name": entry_name(entry)[0].strip(),
-        "at": entry.created_at.strftime("%Y-%m-%d %H:%M:%S"),
-        "parts": parts,
-    }
-    line = _beginning(entry_text(entry))
-    if not _begins_with(parts, line):
-        row["line"] = line
-    if entry.parent_id is not None and entry.parent_id in place:
-        row["parent"] = place[entry.parent_id]
-    if entry.kind in CONTEXT_KINDS:
-        row["seen"] = True
-    if begins_turn(entry):
-        row["asks"] = True
-    if entry.id in contexts:
-        row["context"] = [[first, last] for first, last in contexts[entry.id]]
-    extras: dict[str, JsonValue] = {
-        "role": entry.role,
-        "source": entry.source,
-        "label": session.labels.get(entry.id),
-        "tokens": session.sizes.get(entry.id),
-        "agent": speaker_of(fields) if entry.kind == MESSAGE else None,
-        "rest": _rest(entry, fields),
-        **_tools(entry, fields),
-    }
-    row.update({name: extra for name, extra in extras.items() if extra})
-    cost = entry_cost(entry, session.costs)
-    if cost is not None:
-        row["paid"] = [cost.picodollars, cost.calls, cost.unpriced_calls, *([cost.untold] if cost.untold else [])]
-        row.update(_used(entry, fields))
-    return row
 
+    def __init__(
+        self,
+        session: ReportedSession,
+        place: Mapping[str, int],
+        contexts: Mapping[str, list[tuple[int, int]]],
+        answers: Mapping[str, Answer],
+    ) -> None:
+        self.sorts: list[JsonObject] = []
+        self.rests: dict[str, int] = {}
+        self._sorts: dict[_Sort, int] = {}
+        self._session, self._place, self._contexts, self._answers = session, place, contexts, answers
+        self._seconds = 0
 
-def _tools(entry: Entry, fields: JsonObject) -> JsonObject:
-    """Return the names of the tools that an answer calls, or the name of the tool that failed in a tool result."""
-    if entry.kind == MESSAGE and entry.role == "assistant":
-        return {"calls": [str(call.get("name", "")) for call in tool_calls(fields)]}
-    is_failure = entry.kind == MESSAGE and entry.role == "toolResult" and fields.get("isError") is True
-    return {"failed": str(fields.get("toolName", ""))} if is_failure else {}
+    def row(self, entry: Entry) -> JsonObject:
+        """Return the row of the next entry, without fields that are empty, zero or unknown.
 
+        ``at`` are the seconds since the entry before. ``parent`` is left out if it is that one. ``paid`` is its cost:
+        picodollars, calls, and how many of the calls have no known price. A fourth number is there if it is an answer
+        without usage. ``asks`` says that a turn begins with it.
+        """
+        value = entry.data
+        fields = value if isinstance(value, dict) else {}
+        sort = self._sort(entry, fields)
+        seconds = entry.created_us // 1_000_000
+        row: JsonObject = {"id": entry.id, "sort": sort, "at": seconds - self._seconds, "parts": _parts(entry, value)}
+        self._seconds = seconds
+        line = _beginning(entry_text(entry, value))
+        if line != _line_from(self.sorts[sort], row["parts"]):
+            row["line"] = line
+        parent = None if entry.parent_id is None else self._place.get(entry.parent_id)
+        if parent != self._place[entry.id] - 1:
+            row["parent"] = parent
+        if entry.id in self._contexts:
+            row["context"] = [[first, last] for first, last in self._contexts[entry.id]]
+        rest = _rest(entry, fields)
+        extras: dict[str, JsonValue] = {
+            "asks": begins_turn(entry),
+            "label": self._session.labels.get(entry.id),
+            "tokens": self._session.sizes.get(entry.id),
+            "calls": [str(call.get("name", "")) for call in tool_calls(fields)] if entry.kind == MESSAGE else None,
+        }
+        row.update({name: extra for name, extra in extras.items() if extra})
+        if rest is not None:
+            row["rest"] = self.rests.setdefault(rest, len(self.rests))
+        row.update(self._paid(entry, fields))
+        return row
 
-def _used(entry: Entry, fields: JsonObject) -> JsonObject:
-    reported = fields.get("usage")
-    if not isinstance(reported, dict):
-        return {}
-    read = read_reported(reported)
-    used: JsonObject = {}
-    if read.is_known:
-        counts = reported_counts(read)
-        used["usage"] = [*(counts[name] for name in KINDS), read.totals.tokens]
-    if entry.kind == MESSAGE:
-        used["model"] = one_line(" / ".join(part for part in _model(fields) if part), 120)
-    return used
+    def _sort(self, entry: Entry, fields: JsonObject) -> int:
+        """Return the place of an entry's sort, which is added if no entry before is of it."""
+        is_message = entry.kind == MESSAGE
+        is_result = is_message and entry.role == "toolResult"
+        sort = _Sort(
+            entry.kind,
+            entry.role,
+            entry.source,
+            agent_of(fields) if is_message else None,
+            _model(fields) if is_message and isinstance(fields.get("usage"), dict) else None,
+            str(fields.get("toolName", "")) if is_result else "",
+            is_result and fields.get("isError") is True,
+        )
+        place = self._sorts.setdefault(sort, len(self.sorts))
+        if place == len(self.sorts):
+            self.sorts.append(sort.row(entry_name(entry)[0].strip()))
+        return place
+
+    def _paid(self, entry: Entry, fields: JsonObject) -> JsonObject:
+        cost = entry_cost(entry, self._session.costs)
+        if cost is None:
+            return {}
+        paid: JsonObject = {
+            "paid": [cost.picodollars, cost.calls, cost.unpriced_calls, *([cost.untold] if cost.untold else [])]
+        }
+        if isinstance(fields.get("usage"), dict):
+            answer = self._answers.get(entry.id) or Answer.of(fields)
+            if answer.usage.is_known:
+                paid["usage"] = [*(answer.counts[name] for name in KINDS), answer.usage.totals.tokens]
+        return paid
 
 
 # The page does the same, in model.js.
@@ -551,19 +626,24 @@ def _beginning(text: str) -> str:
     return text if len(text) <= _REPORT_DATA_LINE_LENGTH else f"{text[: _REPORT_DATA_LINE_LENGTH - 1].rstrip()}…"
 
 
-def _begins_with(parts: Sequence[JsonValue], line: str) -> bool:
-    """Return whether the page can derive the line from the first part: a text that begins as the line does."""
-    first = parts[0] if parts else None
-    return isinstance(first, list) and first[0] == "text" and line[:-1].isascii() and _beginning(str(first[1])) == line
+def _line_from(sort: Mapping[str, JsonValue], parts: JsonValue) -> str | None:
+    """Return the line that the page derives from an entry's first part, if that is a text; None if it derives none."""
+    first = parts[0] if isinstance(parts, list) and parts else None
+    if not isinstance(first, list) or first[0] != "text":
+        return None
+    marks = [*([str(sort["tool"])] if "tool" in sort else []), *(["failed"] if "failed" in sort else [])]
+    line = _beginning(one_line(f"[{', '.join(marks)}] {first[1]}" if marks else str(first[1])))
+    # Scripts count a sign beyond U+FFFF as two.
+    return line if line.isascii() or max(line) <= "\uffff" else None
 
 
 def _parts(entry: Entry, value: JsonValue) -> list[JsonValue]:
     """Return the content of an entry as pairs (kind, text), in the form that the model sees if it sees it."""
     if entry.kind in SHOWN_KINDS:
-        message = ContextEntry(entry).data
+        message = value if entry.kind == MESSAGE and isinstance(value, dict) else ContextEntry(entry).data
         return list(_message_parts(message))
     artifact = readable(entry)
-    return [["json", _pretty(value)]] if artifact is None else [["json", _pretty(artifact[0])], ["text", artifact[1]]]
+    return [["json", _json(value)]] if artifact is None else [["json", _json(artifact[0])], ["text", artifact[1]]]
 
 
 def _message_parts(message: JsonObject) -> Iterator[JsonValue]:
@@ -582,15 +662,15 @@ def _message_parts(message: JsonObject) -> Iterator[JsonValue]:
 
 
 def _call_parts(name: str, arguments: JsonValue) -> Iterator[JsonValue]:
-    """Yield a call as its name and arguments; a call that edits files as diffs, with the file as a third item."""
+    """Yield a call as its arguments, with its name as a third item; one that edits files as diffs, with the file."""
     call = read_call(name, arguments)
     if not isinstance(call.does, Edits):
-        yield ["call", f"{name} {_pretty(arguments)}"]
+        yield ["call", _json(arguments), name]
         return
     for edit in call.does.files:
         yield ["diff", edit.lines, f"{name} {edit.path}"]
     if isinstance(call.rest, dict) and any(value not in (None, False) for value in call.rest.values()):
-        yield ["call", f"{name} {_pretty(call.rest)}"]
+        yield ["call", _json(call.rest), name]
 
 
 def _part(part: JsonValue) -> JsonValue:
@@ -605,11 +685,12 @@ def _part(part: JsonValue) -> JsonValue:
         if isinstance(data, str) and kind in ("image", "file", "document", "audio"):
             # Pictures are named, not shown: the page need not decode what a stranger sent.
             return ["media", f"{kind}, {part.get('mimeType') or 'type unknown'}, {len(data):,} characters of base64"]
-    return ["json", _pretty(part)]
+    return ["json", _json(part)]
 
 
-def _pretty(value: JsonValue) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2)
+def _json(value: JsonValue) -> str:
+    """Return a value as the page takes it: as text, since scripts round large numbers, which the page indents."""
+    return encode_json(value, "part", is_json=True)[0]
 
 
 def _rest(entry: Entry, fields: JsonObject) -> str | None:
@@ -618,7 +699,7 @@ def _rest(entry: Entry, fields: JsonObject) -> str | None:
     if entry.kind in SHOWN_KINDS:
         rest = {name: value for name, value in fields.items() if name not in _SHOWN_ELSEWHERE}
     rest.update(entry.extra_fields)
-    return _pretty(rest) if rest else None
+    return _json(rest) if rest else None
 
 
 # -- money ------------------------------------------------------------------------------------------------------------
@@ -714,10 +795,11 @@ def html_report(
 
     ``bill`` has their payments, by provider, model and purpose.
     The same arguments give the same text: the time of making is on the page only as ``made_at``. Cost: O(entries),
-    and O(path) for each compaction; the text is about 1.5 times the payloads, and 240 kB.
+    and O(path) for each compaction; the text is about as long as the payloads, and 240 kB.
     """
-    data = report_data(sessions, thresholds, bill=bill, made_at=made_at)
-    return filled_page("report", SCRIPTS, data, title=str(data["title"]), libraries=_LIBRARIES)
+    with collector_held(sum(len(session.entries) for session in sessions)):
+        data = report_data(sessions, thresholds, bill=bill, made_at=made_at)
+        return filled_page("report", SCRIPTS, data, title=str(data["title"]), libraries=_LIBRARIES)
 
 
 def filled_page(
@@ -748,7 +830,10 @@ def context_snapshots(sessions: Sequence[ReportedSession], thresholds: Threshold
 
 def embedded_json(value: JsonValue) -> str:
     """Return a value as JSON text that can stand in a script element: nothing in it can end the element."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    try:
+        text = to_json(value).decode()
+    except ValueError:  # half of a surrogate pair
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 

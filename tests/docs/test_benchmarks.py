@@ -100,7 +100,7 @@ PRINTED = {
         "flue-py context, whole process",
     ),
     "delete": ("delete a session of 100 entries, per entry",),
-    "report": ("report of 200 entries, made", "report of 200 entries, size", "report of 200 entries, opened"),
+    "report": ("report of 200 entries, made, CPU", "report of 200 entries, size", "25 sessions of 2, CPU"),
     "importing": ("claude-code: small rows (raw: json.loads)", "codex: small rows, imported again", "pi: large rows"),
     "listing": ("a page of 300 sessions by updated", "a page of 300 sessions by cost", "append beside 300 sessions"),
     "search": (

@@ -18,7 +18,7 @@ from tests.browser import Chromium
 from tests.checks import existing
 from tests.formats.pi_files import parse_pi, real_lines
 from tests.formats.transcripts import CLAUDE, as_lines, import_lines, lines_of
-from tests.render.entries import forest, made
+from tests.render.entries import forest, made, page_entries
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -66,8 +66,7 @@ def claude_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def entries_of(file: Path) -> list[dict[str, Any]]:
     """Return the entries of the first session that a report embeds."""
     _, _, rest = file.read_text().partition('id="report-data">')
-    entries: list[dict[str, Any]] = json.loads(rest.partition("</script")[0])["sessions"][0]["entries"]
-    return entries
+    return page_entries(json.loads(rest.partition("</script")[0])["sessions"][0])
 
 
 def chosen_id(page: Page) -> str:

@@ -14,12 +14,13 @@ from msgspec.structs import replace
 import flue_py
 from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import NewSession, SessionInfo
+from flue_py.render.lines import entry_text
 from flue_py.render.report import ReportedSession, html_report
 from flue_py.transfer import write_pages
 from tests.browser import Chromium
 from tests.checks import existing
 from tests.formats.pi_files import parse_pi, real_lines
-from tests.render.entries import forest
+from tests.render.entries import forest, made
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -536,3 +537,33 @@ def test_a_session_with_nothing_in_it_has_a_report_too(chromium: Chromium, tmp_p
         assert json.loads(page.locator("#report-data").text_content() or "")["sessions"][0]["entries"] == []
 
     chromium.look(write(tmp_path, html_report([ReportedSession(SessionInfo("s"), [])])), look)
+
+
+def test_lines_and_data_are_those_of_the_entries(chromium: Chromium, tmp_path: Path) -> None:
+    """The page derives the line of an entry from its text, and indents JSON without reading its numbers."""
+    fields = {"n": 12345678901234567890, "f": 1.0, "none": [], "no": {}, "s": 'a "b": {1,2}\\', "l": [[None, "é\n"]]}
+    texts = [
+        " a\tb\n\nc ",
+        "\x1fx\x7f \u202e y\u200bz\ufeff",
+        "\u3000 é " + "w " * 300,
+        "\U0001f600" * 170,
+        "x" * 159 + " y",
+    ]
+    entries = [made(f"t{place}", None, content=text) for place, text in enumerate(texts)]
+    entries += [
+        made(f"r{place}", None, role="toolResult", content=text, toolName="read") for place, text in enumerate(texts)
+    ]
+    entries.append(made("data", None, kind="note", **fields))
+    entries.append(made("rest", None, **fields))
+
+    def look(page: Page) -> None:
+        lines = page.locator("#tree .line").all_text_contents()
+        stored = [entry_text(entry) for entry in entries]
+        assert lines == [line if len(line) <= 160 else f"{line[:159].rstrip()}…" for line in stored]
+        page.locator("#tab-2").click()
+        for entry_id in ("rest", "data"):
+            page.locator(f'#tree [data-entry="{entry_id}"] .line').click()
+            shown = page.locator("#panel .part-json .text").text_content()
+            assert shown == json.dumps(fields, indent=2, ensure_ascii=False)
+
+    chromium.look(write(tmp_path, html_report([ReportedSession(SessionInfo("s"), entries)])), look)

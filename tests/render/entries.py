@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from flue_py.core.entries import Entry
@@ -33,6 +34,22 @@ def made(
         created_us=1767607200000000,
         payload=json.dumps(payload),
     )
+
+
+def page_entries(session: Any) -> list[dict[str, Any]]:
+    """Return the entries of a session in the data of a page, put together as its scripts do."""
+    entries: list[dict[str, Any]] = []
+    seconds = 0
+    for place, row in enumerate(session["entries"]):
+        seconds += row["at"]
+        entry = {"parent": place - 1, **session["sorts"][row["sort"]], **row}
+        entry["at"] = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        if entry["parent"] in (None, -1):
+            del entry["parent"]
+        if "rest" in row:
+            entry["rest"] = json.loads(session["rests"][row["rest"]])
+        entries.append(entry)
+    return entries
 
 
 def forest(parents: Sequence[int | None], turn_every: int = 0) -> list[Entry]:

@@ -19,7 +19,7 @@ from flue_py.core.context import EntryCost, project
 from flue_py.core.entries import Entry
 from flue_py.core.ledger import UsageRow
 from flue_py.core.sessions import SessionInfo
-from flue_py.render.lines import entry_text
+from flue_py.render.lines import entry_text, one_line
 from flue_py.render.report import (
     SCRIPTS,
     ReportedSession,
@@ -30,7 +30,7 @@ from flue_py.render.report import (
     report_data,
     reshaped_contexts,
 )
-from tests.render.entries import forest, made
+from tests.render.entries import forest, made, page_entries
 from tests.tables import inputs
 
 ASSETS = files("flue_py.render") / "assets"
@@ -40,6 +40,12 @@ def reported(entries: list[Entry], leaf: str | None = None, **fields: Any) -> Re
     return ReportedSession(
         SessionInfo("s", title="Red build", leaf_id=leaf or (entries[-1].id if entries else None)), entries, **fields
     )
+
+
+def rows_of(session: ReportedSession) -> list[dict[str, Any]]:
+    """Return the entries of a session as the page puts them together."""
+    data: Any = report_data([session], Thresholds())
+    return page_entries(data["sessions"][0])
 
 
 def answer(entry_id: str, parent: str | None, usage: dict[str, Any] | None, **fields: Any) -> Entry:
@@ -169,8 +175,7 @@ def histories(draw: st.DrawFn) -> list[Entry]:
 
 @given(histories())
 def test_the_context_at_every_entry_follows_from_what_the_page_is_given(entries: list[Entry]) -> None:
-    rows: Any = report_data([reported(entries)], Thresholds())["sessions"]
-    rows = rows[0]["entries"]
+    rows = rows_of(reported(entries))
     by_id = {entry.id: entry for entry in entries}
 
     def as_the_page_does(place: int | None) -> list[int]:
@@ -201,6 +206,12 @@ def test_only_the_contexts_that_are_reshaped_are_written_out_and_in_stretches() 
 
 CALL = {"type": "toolCall", "id": "1", "name": "read", "arguments": {"p": 1}}
 EDIT = {**CALL, "name": "Edit", "arguments": {"file_path": "x.py", "old_string": "a\nb", "new_string": "a\nc"}}
+ANSWER = {
+    "role": "assistant",
+    "provider": "anthropic",
+    "model": "claude-sonnet-4-5",
+    "usage": {"input": 900, "output": 70, "cacheRead": 9000, "cost": {"total": 0.01}},
+}
 PICTURE = {"type": "image", "mimeType": "image/png", "data": "A" * 4000}
 THOUGHT = [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "so"}]
 SHELL = {"role": "bashExecution", "content": None, "command": "ls", "output": "a"}
@@ -211,38 +222,55 @@ SHELL = {"role": "bashExecution", "content": None, "command": "ls", "output": "a
     [
         ({"content": "hi"}, [["text", "hi"]]),
         ({"role": "assistant", "content": THOUGHT}, [["thinking", "hm"], ["text", "so"]]),
-        ({"role": "assistant", "content": [CALL]}, [["call", 'read {\n  "p": 1\n}']]),
+        ({"role": "assistant", "content": [CALL]}, [["call", '{"p":1}', "read"]]),
         ({"role": "assistant", "content": [EDIT]}, [["diff", " a\n-b\n+c", "Edit x.py"]]),
         ({"content": [PICTURE]}, [["media", "image, image/png, 4,000 characters of base64"]]),
         (SHELL, [["call", "$ ls"], ["text", "a"]]),
         ({"role": "assistant", "content": [], "errorMessage": "aborted"}, [["error", "aborted"]]),
-        ({"content": [{"type": "new", "a": 1}, 7]}, [["json", '{\n  "type": "new",\n  "a": 1\n}'], ["json", "7"]]),
+        ({"content": [{"type": "new", "a": 1}, 7]}, [["json", '{"type":"new","a":1}'], ["json", "7"]]),
         ({"kind": "compaction", "summary": "so far"}, [["text", "[Context Summary]\n\nso far"]]),
         ({"kind": "branch_summary", "summary": "tried"}, [["text", "[Branch Summary]\n\ntried"]]),
-        ({"kind": "note", "a": 1}, [["json", '{\n  "a": 1\n}']]),
+        ({"kind": "note", "a": 1}, [["json", '{"a":1}']]),
     ],
 )
 def test_an_entry_is_shown_in_parts(fields: dict[str, Any], parts: list[list[str]]) -> None:
-    data: Any = report_data([reported([made("e", None, **fields)])], Thresholds())
-    assert data["sessions"][0]["entries"][0]["parts"] == parts
+    (row,) = rows_of(reported([made("e", None, **fields)]))
+    assert row["parts"] == parts
 
 
-@given(st.text(st.sampled_from("ab \n\t\x1fé…"), max_size=200) | st.text("ab ", min_size=150, max_size=170))
-def test_the_line_of_an_entry_is_there_or_is_the_beginning_of_its_text(text: str) -> None:
-    entry = made("e", None, content=text)
-    data: Any = report_data([reported([entry])], Thresholds())
-    row = data["sessions"][0]["entries"][0]
-    said = row["parts"][0][1]
-    told = row.get("line", said if len(said) <= 160 else said[:159].rstrip() + "…")
-    line = entry_text(entry)
-    assert told == (line if len(line) <= 160 else line[:159].rstrip() + "…")
+TEXTS = st.text(st.sampled_from("ab \n\t\x1f\x7fé…\u2028\U0001f600"), max_size=200) | st.text("ab ", min_size=150)
+
+
+@given(TEXTS, st.sampled_from(["user", "toolResult"]), st.sampled_from([None, "bash", "", 5]), st.booleans())
+def test_the_line_of_an_entry_is_there_or_follows_from_its_text(text: str, role: str, tool: Any, failed: bool) -> None:
+    entry = made("e", None, role=role, content=text, toolName=tool, isError=failed)
+    (row,) = rows_of(reported([entry]))
+    marks = [mark for mark in (row.get("tool"), "failed" if row.get("failed") else "") if mark]
+    line = one_line(f"[{', '.join(marks)}] {text}" if marks else text)
+    derived = line if len(line) <= 160 else line[:159].rstrip() + "…"
+    stored = entry_text(entry)
+    assert row.get("line", derived) == (stored if len(stored) <= 160 else stored[:159].rstrip() + "…")
+
+
+def test_entries_share_what_they_have_alike_so_that_a_row_is_small() -> None:
+    turn: list[dict[str, Any]] = [
+        {"role": "user", "content": "why is the build red?"},
+        {**ANSWER, "content": [{"type": "text", "text": "I look at it."}, CALL], "stopReason": "toolUse"},
+        {"role": "toolResult", "toolCallId": "1", "toolName": "read", "content": "one\ntwo", "isError": False},
+        {**ANSWER, "content": "The import is wrong.", "stopReason": "stop"},
+    ]
+    entries = [made(f"e{n}", f"e{n - 1}" if n else None, **turn[n % 4]) for n in range(4000)]
+    data: Any = report_data([reported(entries)], Thresholds())
+    session = data["sessions"][0]
+    assert (len(session["sorts"]), len(session["rests"])) == (3, 3)
+    size = len(embedded_json(session["entries"])) - sum(len(embedded_json(row["parts"])) for row in session["entries"])
+    assert size < 110 * len(entries), "beside its text, an entry takes about a hundred bytes"
 
 
 def test_what_an_entry_carries_beside_its_content_is_there_too() -> None:
     entry = made("e", None, kind="compaction", summary="so far", firstKeptEntryId="x", details={"files": ["a.py"]})
-    data: Any = report_data([reported([entry], labels={"e": "here"}, sizes={"e": 12})], Thresholds())
-    row = data["sessions"][0]["entries"][0]
-    assert json.loads(row["rest"]) == {"firstKeptEntryId": "x", "details": {"files": ["a.py"]}}
+    (row,) = rows_of(reported([entry], labels={"e": "here"}, sizes={"e": 12}))
+    assert row["rest"] == {"firstKeptEntryId": "x", "details": {"files": ["a.py"]}}
     assert (row["label"], row["tokens"], row["at"]) == ("here", 12, "2026-01-05 10:00:00")
 
 
@@ -375,10 +403,10 @@ def test_what_was_copied_is_counted_where_it_was_said_first() -> None:
     copy = replace(entries[1], id="copy", parent_id="q", extra=origin)
     data: Any = report_data([reported([*entries, copy], "copy")], Thresholds())
     assert data["growth"] == []
-    row = data["sessions"][0]["entries"][-1]
+    row = page_entries(data["sessions"][0])[-1]
     assert "usage" not in row
     assert "paid" not in row
-    assert json.loads(row["rest"])["copiedFrom"] == {"session": "s", "entry": "a"}
+    assert row["rest"]["copiedFrom"] == {"session": "s", "entry": "a"}
 
 
 def test_sums_over_branches_may_be_larger_than_any_path() -> None:

@@ -20,9 +20,9 @@ function usedBy(entries) {
 function toolsOf(entries) {
   const uses = new Map();
   const use = (name) => uses.get(name) ?? uses.set(name, { name, calls: 0, failed: 0 }).get(name);
-  for (const { calls = NOTHING, failed } of entries) {
+  for (const { calls = NOTHING, tool, failed } of entries) {
     for (const name of calls) use(name).calls += 1;
-    if (failed !== undefined) use(failed).failed += 1;
+    if (failed && tool) use(tool).failed += 1;
   }
   const ranked = [...uses.values()].sort((one, other) => other.calls - one.calls || (one.name < other.name ? -1 : 1));
   return ranked.map(({ name, calls, failed }) => `${name} ${number(calls)}${failed ? ` (${number(failed)} failed)` : ""}`).join(", ");

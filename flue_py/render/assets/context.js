@@ -133,7 +133,7 @@ class Reading {
       ["agent", entry.agent],
       ["source", entry.source],
       ["label", entry.label],
-      ["created", `${entry.at} UTC`],
+      ["created", `${whenOf(entry)} UTC`],
       ["size", entry.tokens ? counted(entry.tokens, "token") : undefined],
       ["model", entry.model],
       ["used", entry.usage && usageText(entry.usage)],
@@ -143,7 +143,9 @@ class Reading {
     const isMarkdown = MARKDOWN_SAID.has(entry.kind === "message" ? entry.role : entry.kind);
     made.append(...entry.parts.map((part) => partElement(part, { ...this.how, isMarkdown })));
     if (entry.compaction) made.append(compactionElement(this.session, this.at, this.choose));
-    if (entry.rest) made.append(make("h3", { text: "Stored beside it" }), partElement(["json", entry.rest]));
+    if (entry.rest !== undefined) {
+      made.append(make("h3", { text: "Stored beside it" }), partElement(["json", this.session.rests[entry.rest]]));
+    }
     return made;
   }
 

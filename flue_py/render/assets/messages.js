@@ -69,7 +69,7 @@ function messageElement(session, at, { seen, note, choose, isChosen, ...how }) {
       type: "button", class: "id", text: entry.id, title: "Select this entry", dir: "auto", on: { click: () => choose(at) },
     }),
     make("span", { class: "figures" },
-      make("time", { class: "time", text: timeOf(session, entry), title: `${entry.at} UTC` }),
+      make("time", { class: "time", text: timeOf(session, entry), title: `${whenOf(entry)} UTC` }),
       entry.tokens ? make("span", { class: "size", text: `size ${number(entry.tokens)}`, title: "how many tokens of a context it takes" }) : null,
       entry.paid ? make("span", { class: "cost", text: moneyText(entry.paid), title: costTitle(entry) }) : null),
   );
@@ -97,35 +97,32 @@ function usageText([input, output, read, write]) {
 
 // A part is what it is, its text, and for a diff what it changes. `isRaw` shows it as it is written; where `wanted`, a
 // text that is looked for, lies behind the cut, the whole text is shown.
-function partElement([kind, text, heading], { isMarkdown = false, isRaw = false, wanted = "" } = {}) {
+function partElement(part, { isMarkdown = false, isRaw = false, wanted = "" } = {}) {
+  const kind = part[0];
+  const text = textOf(part);
   const made = make("div", { class: `part part-${kind}` });
-  if (kind === "diff") return diffElement(made, text, heading, wanted);
+  if (kind === "diff") return diffElement(made, text, part[2], wanted);
   if (kind in PART_NAMES) made.append(make("span", { class: "part-name", text: PART_NAMES[kind] }));
   let draw = plainText;
   let said = text;
   if (kind === "call" && !isRaw) {
-    const call = readCall(text);
-    if (call) {
-      made.append(" ", make("bdi", { class: "tool", text: call.name }));
-      said = call.said;
+    const [, given, name] = part;
+    const call = name ? readCall(given) : undefined;
+    if (call !== undefined) {
+      made.append(" ", make("bdi", { class: "tool", text: name }));
+      said = call;
     }
   } else if ((kind === "text" || kind === "thinking") && isMarkdown && !isRaw) draw = markdownText;
   if (said) made.append(longText(said, draw, wanted));
   return made;
 }
 
-// A call as its tool, and its arguments in lines: strings as they are, not as JSON writes them.
+// The arguments of a call in lines: strings as they are, not as JSON writes them. Undefined if they have no names.
 function readCall(text) {
-  const at = text.indexOf(" ");
-  try {
-    const given = JSON.parse(text.slice(at + 1));
-    if (at < 1 || given === null || typeof given !== "object" || Array.isArray(given)) return undefined;
-    const fields = Object.entries(given).map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value, null, 2)]);
-    const said = fields.length === 1 ? fields[0][1] : fields.map(([name, value]) => `${name}: ${value}`).join("\n");
-    return { name: text.slice(0, at), said };
-  } catch {
-    return undefined;
-  }
+  const given = JSON.parse(text);
+  if (given === null || typeof given !== "object" || Array.isArray(given)) return undefined;
+  const fields = Object.entries(given).map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value, null, 2)]);
+  return fields.length === 1 ? fields[0][1] : fields.map(([name, value]) => `${name}: ${value}`).join("\n");
 }
 
 function plainText(body, text) {

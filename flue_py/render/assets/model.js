@@ -3,6 +3,17 @@
 
 const NOTHING = [];
 
+// Makes whole entries of the rows of the data: `at` is in seconds, and in a row since the entry before; the parent is that
+// one, if the row does not name another.
+function unpack(session) {
+  let seconds = 0;
+  session.entries = session.entries.map((row, place) => {
+    seconds += row.at;
+    const parent = row.parent === undefined ? place - 1 : row.parent;
+    return { ...session.sorts[row.sort], ...row, at: seconds, parent: parent === null || parent < 0 ? undefined : parent };
+  });
+}
+
 function prepare(session) {
   const entries = session.entries;
   const children = new Map();
@@ -32,19 +43,49 @@ function prepare(session) {
     session.sides += found.length - 1;
   }
   session.leaves = entries.map((_, at) => at).filter((at) => !children.has(at));
-  session.isOneDay = entries.every((entry) => entry.at.slice(0, 10) === entries[0].at.slice(0, 10));
+  const dayOf = (entry) => Math.floor(entry.at / 86400);
+  session.isOneDay = entries.every((entry) => dayOf(entry) === dayOf(entries[0]));
   session.isPaid = entries.some((entry) => entry.paid);
   session.tokens = entries.reduce((sum, entry) => sum + (entry.tokens ?? 0), 0);
   return session;
 }
 
 const LINE_LENGTH = 160;
+// As Python's `str.split` and its categories of characters have them.
+const BLANKS = /[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/g;
+const UNPRINTABLE = /[\p{C}\p{Zl}\p{Zp}]/gu;
 
-// An entry in a line. It is left out of the data where it is the beginning of the first part.
+// An entry in a line. It is left out of the data where it is the beginning of the first part, as `one_line` makes it.
 function lineOf(entry) {
-  if (entry.line !== undefined) return entry.line;
-  const text = entry.parts[0][1];
-  return text.length <= LINE_LENGTH ? text : `${text.slice(0, LINE_LENGTH - 1).trimEnd()}…`;
+  if (entry.line === undefined) {
+    const marks = [entry.tool, entry.failed && "failed"].filter(Boolean);
+    const said = (marks.length ? `[${marks.join(", ")}] ` : "") + entry.parts[0][1];
+    const text = said.slice(0, 1600).replace(BLANKS, " ").replace(/^ | $/g, "").slice(0, 400).replace(UNPRINTABLE, "\ufffd");
+    entry.line = text.length <= LINE_LENGTH ? text : `${text.slice(0, LINE_LENGTH - 1).trimEnd()}…`;
+  }
+  return entry.line;
+}
+
+// A part as a text. JSON comes without blanks: it is put in lines when somebody reads it or looks for something.
+function textOf(part) {
+  const [kind, text, name] = part;
+  if (kind === "json") part.text ??= indented(text);
+  else if (kind === "call" && name !== undefined) part.text ??= `${name} ${indented(text)}`;
+  return part.text ?? text;
+}
+
+// Compact JSON in lines. Numbers stay as they are written, since scripts round large ones.
+function indented(text) {
+  let depth = 0;
+  const line = () => `\n${"  ".repeat(depth)}`;
+  return text.replace(/"[^"\\]*(?:\\.[^"\\]*)*"|\{\}|\[\]|[{}[\],:]/gs, (token) => {
+    if (token === "{" || token === "[") depth += 1;
+    else if (token === "}" || token === "]") {
+      depth -= 1;
+      return line() + token;
+    }
+    return token === ":" ? ": " : token === "," || token === "{" || token === "[" ? token + line() : token;
+  });
 }
 
 function childrenOf(session, at) {
@@ -64,9 +105,14 @@ function branchOf(session, at) {
   return branch;
 }
 
-// When an entry was made, to the minute; without the day where all of them are of the same one.
+// When an entry was made (UTC).
+function whenOf(entry) {
+  return new Date(entry.at * 1000).toISOString().slice(0, 19).replace("T", " ");
+}
+
+// The same to the minute; without the day where all entries are of the same one.
 function timeOf(session, entry) {
-  return entry.at.slice(session.isOneDay ? 11 : 5, 16);
+  return whenOf(entry).slice(session.isOneDay ? 11 : 5, 16);
 }
 
 function contextOf(session, at) {

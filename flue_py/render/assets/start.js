@@ -1,6 +1,7 @@
 // Puts the page together.
 
 const sessions = data.sessions;
+sessions.forEach(unpack);
 const view = { session: undefined, number: -1 };
 const tree = new Tree(byId("tree-box"), byId("tree"), (at) => read(at));
 const map = new BranchMap(byId("map"), (at) => read(at));

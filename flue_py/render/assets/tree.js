@@ -202,7 +202,7 @@ class Tree {
   figures(entry, tokens, paid) {
     const { counted: isCounted, isPaid } = this.session;
     return [
-      make("span", { class: "time", text: timeOf(this.session, entry), title: `${entry.at} UTC` }),
+      make("span", { class: "time", text: timeOf(this.session, entry), title: `${whenOf(entry)} UTC` }),
       isCounted ? make("span", { class: "size", text: tokens ? short(tokens) : "", "aria-label": tokens ? `size: ${tokens} tokens` : undefined }) : null,
       isPaid ? make("span", { class: "cost", text: paid[1] + (paid[3] ?? 0) ? moneyText(paid) : "" }) : null,
     ].filter(Boolean);
