@@ -26,6 +26,7 @@ from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import SHOWN_KINDS
+from flue_py.core.ledger import checked_zone
 from flue_py.core.sessions import (
     STORED,
     Appended,
@@ -68,13 +69,12 @@ from flue_py.render.views import deletion_lines, info_row, log_lines, log_row, m
 from flue_py.runtime.housekeeping import delete_all, parse_age
 from flue_py.sessions.handle import listed_sessions
 from flue_py.sessions.marks import MarkEffect
+from flue_py.sessions.money import local_zone
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.system import in_full, is_below, open_if_plain, read_beginning
 
 if TYPE_CHECKING:
-    import zoneinfo
-
     from click.shell_completion import CompletionItem
     from rich.console import Console
 
@@ -85,7 +85,6 @@ if TYPE_CHECKING:
     from flue_py.context.tokens import TokenCount
     from flue_py.formats import registry
 else:
-    zoneinfo = lazy_module("zoneinfo")
     registry = lazy_module("flue_py.formats.registry")
     settings = lazy_module("flue_py.context.settings")
     request = lazy_module("flue_py.context.request")
@@ -1185,26 +1184,7 @@ def moment(text: str | None, option: str, *, is_end: bool = False) -> datetime |
 
 def zone(name: str | None) -> tzinfo:
     """Return a time zone by its name; the machine's for None. Raises `InvalidArgument`."""
-    if name is None:
-        return _local_zone()
-    try:
-        return zoneinfo.ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        raise InvalidArgument(f"--tz: {name!r} is no time zone that is known here, such as Europe/Berlin") from None
-
-
-def _local_zone() -> tzinfo:
-    now = datetime.now().astimezone()
-    if now.tzname() == "UTC":
-        return UTC
-    named = os.environ.get("TZ", "").removeprefix(":")
-    with contextlib.suppress(KeyError, ValueError, OSError):
-        if named:
-            return zoneinfo.ZoneInfo(named)
-        with open("/etc/localtime", "rb") as rules:
-            return zoneinfo.ZoneInfo.from_file(rules)
-    # A machine that keeps its zone elsewhere says only how far it is from UTC today.
-    return now.tzinfo or UTC
+    return local_zone() if name is None else checked_zone(name, "--tz") or UTC
 
 
 def _field(value: JsonValue, name: str) -> JsonValue:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, tzinfo
+from datetime import UTC, date, datetime, time, tzinfo
 from decimal import Decimal
 from functools import lru_cache
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
 from msgspec import field
 from msgspec.structs import replace
 
-from flue_py.core.entries import from_microseconds
+from flue_py.core.entries import from_microseconds, to_microseconds
 from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.sessions import STORED, LeafChoice, check_scope
 from flue_py.core.usage import (
@@ -27,6 +27,12 @@ from flue_py.core.usage import (
     usd_to_picodollars,
 )
 from flue_py.errors import BudgetExceeded, InvalidArgument, InvalidEntry, ReservationSettled, shown
+from flue_py.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import zoneinfo
+else:
+    zoneinfo = lazy_module("zoneinfo")
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Budgets, as they cross from one store to another, and whether a store may take one.
@@ -1145,6 +1151,21 @@ def local_day(at_us: int, zone: tzinfo | None) -> int:
     if zone is None:
         return day_of(at_us)
     return number_of(datetime.fromtimestamp(at_us // 1_000_000, zone).date())
+
+
+def checked_zone(tz: tzinfo | str, name: str = "tz") -> tzinfo | None:
+    """Return a time zone that is given by its name or as it is; None for UTC. Raises `InvalidArgument`."""
+    if isinstance(tz, tzinfo):
+        return None if str(tz) == "UTC" else tz
+    try:
+        return None if tz == "UTC" else zoneinfo.ZoneInfo(tz)
+    except (KeyError, ValueError, TypeError, OSError):
+        raise InvalidArgument(f"{name}: {shown(tz)} is not a time zone known here, such as Europe/Berlin") from None
+
+
+def midnight_us(day: date, zone: tzinfo | None) -> int:
+    """Return when a day begins in a zone, in UTC for None. Raises `ValueError` outside the years that there are."""
+    return to_microseconds(datetime.combine(day, time(), zone or UTC))
 
 
 def blocks_of(quarters: Iterable[int]) -> dict[int, int]:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from datetime import date, datetime, time, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import partial
-from os.path import normpath
+from os.path import normpath, realpath
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from msgspec.structs import replace
 
 from flue_py.core.context import EntryCost, told_by
-from flue_py.core.entries import Entry, NewEntry, derived_from_payload, to_microseconds
+from flue_py.core.entries import Entry, NewEntry, derived_from_payload
 from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_json, encode_json
 from flue_py.core.ledger import (
     ANY_REST,
     BRANCH_STATES,
-    DAY_US,
     DEFAULT_TTL,
     DIMENSIONS,
     Amounts,
@@ -43,9 +43,9 @@ from flue_py.core.ledger import (
     call_row,
     check_amount,
     check_spent,
-    date_of,
+    checked_zone,
     differences,
-    number_of,
+    midnight_us,
     picodollars_of,
     ttl_us,
 )
@@ -644,7 +644,7 @@ class StoreUsage(Scoped):
             raise InvalidArgument(f"group_by: should be a sequence of names, not {shown(group_by)}")
         for name in group_by:
             checked_choice(name, "group_by", DIMENSIONS)
-        zone = _checked_zone(tz)
+        zone = None if tz is None else checked_zone(tz)
         from_us, _ = _bounds(first_day, "first_day", zone)
         _, before_us = _bounds(last_day, "last_day", zone)
         query = LedgerQuery(
@@ -682,24 +682,35 @@ def _bounds(day: date | None, name: str, zone: tzinfo | None) -> tuple[int | Non
         return None, None
     if not isinstance(day, date) or isinstance(day, datetime):
         raise InvalidArgument(f"{name}: {shown(day)} is not a day; use a datetime.date")
-    number = number_of(day)
-    begin, end = number * DAY_US, (number + 1) * DAY_US
-    if zone is None:
-        return begin, end
-    with suppress(OverflowError, ValueError):  # the first and the last day that there is
-        begin, end = (to_microseconds(datetime.combine(date_of(each), time(), zone)) for each in (number, number + 1))
+    begin = end = None
+    with suppress(OverflowError, ValueError):  # before the first day that there is, and after the last, is no call
+        begin = midnight_us(day, zone)
+    with suppress(OverflowError, ValueError):
+        end = midnight_us(day + timedelta(days=1), zone)
     return begin, end
 
 
-def _checked_zone(tz: tzinfo | str | None) -> tzinfo | None:
-    if tz is None:
-        return None
-    if isinstance(tz, tzinfo):
-        return None if str(tz) == "UTC" else tz
-    try:
-        return None if tz == "UTC" else zoneinfo.ZoneInfo(tz)
-    except (KeyError, ValueError, TypeError, OSError):
-        raise InvalidArgument(f"tz: {shown(tz)} is no time zone that is known here, such as Europe/Berlin") from None
+def _local_zone_name() -> str | None:
+    """Return the name of this machine's time zone, such as Europe/Berlin; None if it has no known name."""
+    if datetime.now().astimezone().tzname() == "UTC":
+        return "UTC"
+    named = os.environ.get("TZ", "").removeprefix(":") or realpath("/etc/localtime")
+    with suppress(KeyError, ValueError, OSError):
+        return zoneinfo.ZoneInfo(named.rpartition("zoneinfo/")[2]).key
+    return None
+
+
+def local_zone() -> tzinfo:
+    """Return this machine's time zone."""
+    name = _local_zone_name()
+    if name is not None:
+        return checked_zone(name) or UTC
+    with suppress(ValueError, OSError):
+        if not os.environ.get("TZ"):
+            with open("/etc/localtime", "rb") as rules:
+                return zoneinfo.ZoneInfo.from_file(rules)
+    # A machine that keeps its zone elsewhere says only how far it is from UTC today.
+    return datetime.now().astimezone().tzinfo or UTC
 
 
 class Spending(Group[Handle]):
