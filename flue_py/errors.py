@@ -53,6 +53,7 @@ Each message names the event, the id and the remedy. The cause, where there is o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
 __all__ = [
@@ -332,7 +333,7 @@ class TaskDepthExceeded(FixTheCall, ValueError):
 class BudgetExceeded(FixTheCall):
     """A budget has less left than is asked for. Nothing was reserved, and the session goes on when it is raised.
 
-    Amounts are whole tokens, or picodollars, as ``unit`` says.
+    Amounts are whole tokens, or picodollars, as ``unit`` says. ``ends_at`` is when its period ends, None without one.
     """
 
     def __init__(
@@ -346,6 +347,7 @@ class BudgetExceeded(FixTheCall):
         spent: int,
         reserved: int,
         asked: int,
+        ends_at: datetime | None = None,
     ) -> None:
         self.budget_id = budget_id
         self.session_id = session_id
@@ -354,6 +356,7 @@ class BudgetExceeded(FixTheCall):
         self.spent = spent
         self.reserved = reserved
         self.asked = asked
+        self.ends_at = ends_at
         super().__init__(message)
 
     @property

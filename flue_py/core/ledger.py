@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, time, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
@@ -42,11 +42,14 @@ else:
 
 BudgetState: TypeAlias = Literal["written", "same", "later", "no session", "taken"]
 """The outcome of copying a budget: it was written; the target has it as it is, or in a later state; it lacks its
-session; or it has another budget of the same target and unit, or under the same id."""
+session; or it has another budget of the same target, unit and period, or under the same id."""
 
 
 class BudgetRow(NamedTuple):
-    """A budget. ``reserved`` is the sum of its reservations of the state ``held``."""
+    """A budget. ``reserved`` is the sum of its reservations of the state ``held``.
+
+    ``period`` and its time zone ``tz`` are empty without one.
+    """
 
     id: str
     scope: str
@@ -59,11 +62,13 @@ class BudgetRow(NamedTuple):
     seeded: int
     created_at: int
     updated_at: int
+    period: str
+    tz: str
 
     @property
-    def target(self) -> tuple[str, str, str | None, str]:
-        """Its coverage and its unit: no two budgets have the same."""
-        return self[1:5]
+    def target(self) -> tuple[str | None, ...]:
+        """Its coverage, its unit and its period: no two budgets have the same."""
+        return (*self[1:5], self.period)
 
 
 class ReservationRow(NamedTuple):
@@ -92,7 +97,7 @@ def state_of_budget(
 ) -> BudgetState:
     """Return how a target stands to a budget of another store; ``written`` says that it is to be written.
 
-    ``same_id`` and ``same_target`` are the target's budgets under its id, and of its target and unit;
+    ``same_id`` and ``same_target`` are the target's budgets under its id, and of its target, unit and period;
     ``session_scope`` is the scope of its session there, None if that is missing.
     """
     if budget.session_id is not None and session_scope != budget.scope:
@@ -117,6 +122,8 @@ Unit: TypeAlias = Literal["tokens", "picodollars"]
 ReservationState: TypeAlias = Literal["held", "committed", "released", "expired"]
 Money: TypeAlias = int | float | str | Decimal
 SpentSoFar: TypeAlias = int | Literal["ledger"]
+BudgetPeriod: TypeAlias = Literal["day", "week", "month"]
+BUDGET_PERIODS: tuple[BudgetPeriod, ...] = get_args(BudgetPeriod)
 
 DEFAULT_TTL = 900.0
 """The default lifetime of a reservation in seconds: longer than providers let a call take."""
@@ -128,7 +135,8 @@ class Budget(Frozen):
 
     ``spent`` is the sum of the amount it began with (``seeded``) and of the amounts that committed reservations used;
     ``reserved`` is set aside for calls under way, without expired reservations. ``session_id`` is None if it covers a
-    scope.
+    scope. With a ``period`` of the zone ``tz``, ``spent`` is what the ledger has of the one that is running, from
+    ``began_us`` until ``ends_us``; all four are None without one.
     """
 
     id: str
@@ -142,6 +150,10 @@ class Budget(Frozen):
     seeded: int
     created_us: int
     updated_us: int
+    period: BudgetPeriod | None = None
+    tz: str | None = None
+    began_us: int | None = None
+    ends_us: int | None = None
 
     @property
     def left(self) -> int:
@@ -170,13 +182,26 @@ class Budget(Frozen):
     def target(self) -> str:
         """Its coverage, in words."""
         if self.covers == "scope":
-            return f"scope {shown(self.scope)}"
+            return "all sessions" if self.scope == ANY_REST else f"scope {shown(self.scope)}"
         return f"session {shown(self.session_id)}{' and its tasks' if self.covers == 'tasks' else ''}"
 
     @property
     def created_at(self) -> datetime:
         """When it was made (UTC)."""
         return from_microseconds(self.created_us)
+
+    @property
+    def ends_at(self) -> datetime | None:
+        """When its period ends and it is fresh (UTC); None without one."""
+        return None if self.ends_us is None else from_microseconds(self.ends_us)
+
+    def as_of(self, now_us: int) -> Budget:
+        """Return it with the bounds of the period that is running; without one as it is. Raises `InvalidArgument`."""
+        if self.period is None:
+            return self
+        zone = checked_zone(self.tz or "", f"budget {self.id}, set it again with another tz")
+        began, ends = bounds_of_period(self.period, zone, now_us)
+        return replace(self, began_us=began, ends_us=ends)
 
 
 ANY_REST = "*"
@@ -194,10 +219,11 @@ def scopes_covering(scope: str) -> list[str]:
 
 
 class NewBudget(Frozen):
-    """A budget to be made, or the new limit of an existing one of the same target and unit.
+    """A budget to be made, or the new limit and zone of an existing one of the same target, unit and period.
 
     A ``scope`` that ends in `ANY_REST` stands for all that begin with the rest of it. ``spent`` is the amount that a
-    new one begins with: an amount, or ``"ledger"`` for the ledger's sum of its target.
+    new one begins with: an amount, or ``"ledger"`` for the ledger's sum of its target; 0 with a ``period``, of the
+    zone ``tz``.
     """
 
     covers: Covers
@@ -206,6 +232,8 @@ class NewBudget(Frozen):
     session_id: str | None = None
     scope: str = ""
     spent: SpentSoFar = 0
+    period: BudgetPeriod | None = None
+    tz: str = ""
 
     def __post_init__(self) -> None:
         _check_choice(self.covers, "covers", ("session", "tasks", "scope"))
@@ -216,8 +244,19 @@ class NewBudget(Frozen):
         if self.session_id is not None and not isinstance(self.session_id, str):
             raise InvalidArgument(f"session: {shown(self.session_id)} is not an id; ids are strings")
         check_scope(self.scope)
+        self._check_period()
         if (self.session_id is None) != (self.covers == "scope"):
             raise InvalidArgument(f"covers: a budget that covers {self.covers!r} is for a session or a scope, not both")
+
+    def _check_period(self) -> None:
+        if self.period is None:
+            if self.tz:
+                raise InvalidArgument("tz: only a budget with a period has a time zone; name a period, or leave it out")
+            return
+        _check_choice(self.period, "period", BUDGET_PERIODS)
+        checked_zone(self.tz)
+        if self.spent:
+            raise InvalidArgument("spent_so_far: with a period, the ledger says what was spent; leave it out")
 
 
 class Amounts(Frozen):
@@ -361,7 +400,7 @@ def check_room(budget: Budget, wanted: Amounts, session_id: str) -> None:
         f"{shown_amount(max(budget.left, 0), budget.unit)} left, and {shown_amount(amount, budget.unit)} "
         f"{'are' if budget.unit == 'tokens' else 'is'} asked for ({shown_amount(budget.allowed, budget.unit)} allowed, "
         f"{shown_amount(budget.spent, budget.unit)} spent, {shown_amount(budget.reserved, budget.unit)} reserved); "
-        "raise it with set_budget() and go on, wait until calls under way are settled, or stop",
+        f"raise it with set_budget() and go on, wait until calls under way are settled{_or_ends(budget)}, or stop",
     )
 
 
@@ -375,8 +414,14 @@ def check_spent(budget: Budget, session_id: str) -> None:
         0,
         f"session {shown(session_id)}: {shown_amount(budget.spent, budget.unit)} were spent, which exceeds the budget "
         f"{budget.id!r} of {budget.target} ({shown_amount(budget.allowed, budget.unit)} allowed); raise it with "
-        "set_budget() and go on, or stop",
+        f"set_budget() and go on{_or_ends(budget)}, or stop",
     )
+
+
+def _or_ends(budget: Budget) -> str:
+    if budget.ends_at is None:
+        return ""
+    return f", wait until the {budget.period} ends at {budget.ends_at:%Y-%m-%d %H:%M} UTC"
 
 
 def _exceeded(budget: Budget, session_id: str, wanted: int, message: str) -> BudgetExceeded:
@@ -389,6 +434,7 @@ def _exceeded(budget: Budget, session_id: str, wanted: int, message: str) -> Bud
         spent=budget.spent,
         reserved=budget.reserved,
         asked=wanted,
+        ends_at=budget.ends_at,
     )
 
 
@@ -1166,6 +1212,23 @@ def checked_zone(tz: tzinfo | str, name: str = "tz") -> tzinfo | None:
 def midnight_us(day: date, zone: tzinfo | None) -> int:
     """Return when a day begins in a zone, in UTC for None. Raises `ValueError` outside the years that there are."""
     return to_microseconds(datetime.combine(day, time(), zone or UTC))
+
+
+def bounds_of_period(period: BudgetPeriod, zone: tzinfo | None, at_us: int) -> tuple[int, int]:
+    """Return when the period that a time is in begins, and when the next one does: midnights of the zone.
+
+    A day may have 23 or 25 hours. A week begins on Monday.
+    """
+    first = date_of(local_day(at_us, zone))
+    if period == "week":
+        first -= timedelta(days=first.weekday())
+        after = first + timedelta(days=7)
+    elif period == "month":
+        first = first.replace(day=1)
+        after = (first + timedelta(days=31)).replace(day=1)
+    else:
+        after = first + timedelta(days=1)
+    return midnight_us(first, zone), midnight_us(after, zone)
 
 
 def blocks_of(quarters: Iterable[int]) -> dict[int, int]:

@@ -12,7 +12,7 @@ from flue_py.core.context import begins_turn
 from flue_py.core.entries import Entry, NewEntry, answered_id, from_microseconds, tool_calls
 from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_json, to_json
 from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, MESSAGE, message_preview, message_text
-from flue_py.core.ledger import Budget, Reached, Unit
+from flue_py.core.ledger import Budget, BudgetPeriod, Reached, Unit
 from flue_py.core.sessions import (
     DEFAULT_LIMITS,
     GUARD_KEY,
@@ -64,6 +64,8 @@ _LARGEST = 2**63 - 1
 _DIGITS = len(str(_LARGEST))
 _NUMBERS: dict[EventType, int] = {"session_deleted": 1, "budget_deleted": 1, **dict.fromkeys(BUDGET_EVENTS, 2)}
 """How many numbers are before the type in the id of an event that is of no revision."""
+_IN_PERIOD = "@"
+"""Stands between the amount and the beginning of the period in the id of an event of a budget with one."""
 
 
 class SessionEvent(Frozen):
@@ -73,7 +75,8 @@ class SessionEvent(Frozen):
     of that revision; deletions and events of budgets are of no revision. ``session_created_us`` tells a session from a
     later one with the same id. ``session_id`` is None of a budget that covers a scope. ``what`` is the kind of a
     session or an entry, why a leaf was moved, the changed field, or the coverage of a budget; ``words`` is the first
-    line of the text. ``by`` and ``why`` are as in the log.
+    line of the text. ``by`` and ``why`` are as in the log. With a ``period``, a budget is warned of and exceeded once
+    in each: ``period_began_us`` tells in which.
     """
 
     type: EventType
@@ -106,12 +109,15 @@ class SessionEvent(Frozen):
     unit: Unit | None = None
     allowed: int | None = None
     spent: int | None = None
+    period: BudgetPeriod | None = None
+    period_began_us: int | None = None
 
     @property
     def id(self) -> str:
         """The id of the event, by which a second export of it is known; also the position to go on from."""
         if self.budget_id is not None:
-            allowed = () if self.allowed is None else (self.allowed,)
+            began = "" if self.period_began_us is None else f"{_IN_PERIOD}{self.period_began_us}"
+            allowed = () if self.allowed is None else (f"{self.allowed}{began}",)
             return ":".join(map(str, (self.budget_id, self.budget_created_us, *allowed, self.type)))
         place = (self.type,) if self.revision is None else (self.revision, self.number)
         return ":".join(map(str, (self.session_id, self.session_created_us, *place)))
@@ -170,30 +176,37 @@ class SessionsSeen:
 
 
 class BudgetsSeen:
-    """Which events of budgets were seen: of each, by its id and when it was made, how many for each amount allowed."""
+    """Which events of budgets were seen: of each, by its id and when it was made, how many for each amount allowed.
+
+    Those of a period are counted by its beginning, too.
+    """
 
     def __init__(self) -> None:
-        self.told: dict[tuple[str, int], dict[int, int]] = {}
-        self.gone: dict[tuple[str, int], dict[int, int]] = {}
+        self.told: dict[tuple[str, int], dict[tuple[int, int | None], int]] = {}
+        self.gone: dict[tuple[str, int], dict[tuple[int, int | None], int]] = {}
 
     def add(self, event: SessionEvent) -> None:
         """Note an event as seen."""
         assert event.budget_id is not None
         assert event.budget_created_us is not None
-        self.note((event.budget_id, event.budget_created_us), event.type, event.allowed)
+        self.note((event.budget_id, event.budget_created_us), event.type, event.allowed, event.period_began_us)
 
-    def note(self, budget: tuple[str, int], kind: EventType, allowed: int | None) -> None:
+    def note(
+        self, budget: tuple[str, int], kind: EventType, allowed: int | None = None, began: int | None = None
+    ) -> None:
         """Note an event of a budget as seen; those before it for the same amount count as seen, too."""
         if allowed is None:
             self.gone[budget] = self.gone.get(budget) or self.told.pop(budget, {})
             return
         counts = self.gone[budget] if budget in self.gone else self.told.setdefault(budget, {})
-        counts[allowed] = max(counts.get(allowed, 0), 1 + BUDGET_EVENTS.index(kind))
+        for place, count in (((allowed, None), 1), ((allowed, began), 1 + BUDGET_EVENTS.index(kind))):
+            counts[place] = max(counts.get(place, 0), count)
 
     def due(self, budget: Budget) -> Sequence[EventType]:
         """Return the events of a budget as it is now that were not seen yet."""
         key = (budget.id, budget.created_us)
-        seen = (self.told.get(key) or self.gone.get(key) or {}).get(budget.allowed, 0)
+        counts = self.told.get(key) or self.gone.get(key) or {}
+        seen = max(counts.get((budget.allowed, began), 0) for began in (None, budget.began_us))
         reached = [kind for kind in BUDGET_EVENTS if budget.spent >= amount_of(kind, budget.allowed)]
         return reached[seen:]
 
@@ -226,7 +239,8 @@ def seen_by(ids: Iterable[str]) -> Seen:
         elif kind == "session_deleted":
             seen.sessions.note_deletion(owner, numbers[0])
         else:
-            seen.budgets.note((owner, numbers[0]), kind, numbers[1] if len(numbers) > 1 else None)
+            created, *allowed = numbers
+            seen.budgets.note((owner, created), kind, *allowed)
     return seen
 
 
@@ -238,8 +252,11 @@ def _parts(event_id: str) -> tuple[str, EventType | None, list[int]]:
     rest = rest if kind is None else before
     count = 3 if kind is None else _NUMBERS[kind]
     owner, *parts = rest.rsplit(":", count)
+    is_whole = len(parts) == count
+    if is_whole and kind in BUDGET_EVENTS:
+        parts[-1:] = parts[-1].split(_IN_PERIOD, 1)
     numbers = [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) <= _DIGITS]
-    if len(numbers) != count or max(numbers) > _LARGEST:
+    if not is_whole or len(numbers) != len(parts) or max(numbers) > _LARGEST:
         raise InvalidArgument(
             f"after: {shown(event_id)} is not the id of an event, such as 'SESSION:1780000000000000:1:0'"
         )
@@ -287,6 +304,8 @@ def budget_event(kind: EventType, budget: Budget, reached: Reached | None) -> Se
         unit=budget.unit,
         allowed=budget.allowed,
         spent=None if reached is None else reached.spent,
+        period=budget.period,
+        period_began_us=None if reached is None else budget.began_us,
     )
 
 

@@ -881,11 +881,14 @@ class Backend:
     # above, and by those of its scope. Amounts that expired are counted nowhere, whether or not anybody noticed.
 
     set_budget = _write_at(lambda: ops.ledger.set_budget, repeatable=True)
-    """Make a budget, or change the amount that the one of the same target and unit allows, and return it.
+    """Make a budget, or change what the one of the same target, unit and period allows, and its zone, and return it.
 
     An existing one keeps its count: a second call changes nothing but its time. ``spent="ledger"`` begins a new one
     with the amounts that the ledger has of its target (of gone task sessions, too). Raises `InvalidArgument` if that is
     too much to be stored. O(1); for ``spent="ledger"`` O(calls of the target), or O(ledger) for a scope.
+
+    Of one with a period, all that return it sum up the ledger: O(log calls + calls of its session and tasks), or O(log
+    calls + calls in the period). They raise `InvalidArgument` where its zone is not known.
     """
 
     async def get_budget(self, budget_id: str) -> Budget | None:
@@ -927,6 +930,13 @@ class Backend:
     None if it has not, or there is no such budget. Commits count in order of their times, then of reservation id.
     An amount that a budget began with was there when it was made, whoever had spent it. Raises nothing of its own.
     O(reservations of all budgets), however many are asked for.
+    """
+
+    reached_in_period = _read(lambda: ops.ledger.reached_in_period)
+    """Return when a budget with a period had spent an amount in the period that it names; None if it has not.
+
+    Calls count in order of their times, then of their numbers in the ledger. Raises nothing of its
+    own. O(calls in the period).
     """
 
     async def delete_budget(self, budget_id: str) -> Budget:

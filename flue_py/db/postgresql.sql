@@ -30,15 +30,19 @@ CREATE TABLE budgets (
     seeded BIGINT NOT NULL,
     created_at BIGINT NOT NULL,
     updated_at BIGINT NOT NULL,
+    period TEXT COLLATE "C" DEFAULT '' NOT NULL,
+    tz TEXT COLLATE "C" DEFAULT '' NOT NULL,
     CONSTRAINT pk_budgets PRIMARY KEY (budget_key),
     CONSTRAINT ck_budgets_covers CHECK (covers IN ('session', 'tasks', 'scope')),
     CONSTRAINT ck_budgets_unit CHECK (unit IN ('tokens', 'picodollars')),
     CONSTRAINT ck_budgets_session CHECK ((session_id IS NULL) = (covers = 'scope')),
+    CONSTRAINT ck_budgets_period CHECK (period IN ('', 'day', 'week', 'month')),
+    CONSTRAINT ck_budgets_tz CHECK ((period = '') = (tz = '')),
     CONSTRAINT uq_budgets_id UNIQUE (id),
-    CONSTRAINT uq_budgets_session_id_covers_unit UNIQUE (session_id, covers, unit)
+    CONSTRAINT uq_budgets_session_id_covers_unit_period UNIQUE (session_id, covers, unit, period)
 );
 
-CREATE UNIQUE INDEX uq_budgets_scope ON budgets (scope, unit) WHERE session_id IS NULL;
+CREATE UNIQUE INDEX uq_budgets_scope ON budgets (scope, unit, period) WHERE session_id IS NULL;
 
 CREATE TABLE documents (
     scope TEXT COLLATE "C" NOT NULL,
@@ -145,6 +149,8 @@ CREATE TABLE ledger (
     CONSTRAINT pk_ledger PRIMARY KEY (number),
     CONSTRAINT ck_ledger_call CHECK (call_id IS NOT NULL OR entry_id IS NOT NULL)
 );
+
+CREATE INDEX ix_ledger_at ON ledger (at);
 
 CREATE INDEX ix_ledger_session_key ON ledger (session_key);
 
@@ -300,5 +306,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
 
-INSERT INTO alembic_version (version_num) VALUES ('0001');
+INSERT INTO alembic_version (version_num) VALUES ('0002');
 

@@ -53,7 +53,7 @@ APPLICATION_ID = 0x464C5545
 FIRST_FORMAT = 4
 """The format of the first release. Stores of a lower one were made before it, and are refused."""
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 """The stored format that this package reads and writes. Older ones are upgraded, newer ones refused."""
 
 
@@ -65,7 +65,7 @@ FORMAT_VERSION = 4
 
 Dialect: TypeAlias = Literal["sqlite", "postgresql"]
 
-REVISIONS = {FIRST_FORMAT: "0001"}
+REVISIONS = {FIRST_FORMAT: "0001", 5: "0002"}
 """The alembic revision that leads to each format."""
 
 HEAD = REVISIONS[FORMAT_VERSION]

@@ -62,8 +62,11 @@ KEY = BigInteger().with_variant(Integer(), "sqlite")
 # ids nor the range of a prefix is the same.
 TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 
-# Columns that formats before the first release did not have.
-_ADDED = {*PAID_COLUMNS, "active_at", "active_slot", "reported", "unknown"}
+# Columns that earlier formats did not have, and what they are in older rows.
+_ADDED = {
+    **dict.fromkeys((*PAID_COLUMNS, "active_at", "active_slot", "reported", "unknown"), "0"),
+    **dict.fromkeys(("period", "tz"), "''"),
+}
 
 
 def _columns(
@@ -74,7 +77,7 @@ def _columns(
     for place, (name, kind) in enumerate(row.__annotations__.items()):
         if place in extras:
             yield extras[place]
-        default = text("0") if name in _ADDED else None
+        default = text(_ADDED[name]) if name in _ADDED else None
         declared = repr(kind)
         type_: Any = LargeBinary if "bytes" in declared else BigInteger if "int" in declared else TEXT
         plain = Column(name, type_, nullable="None" in declared, server_default=default)
@@ -227,6 +230,7 @@ ledger = Table(
     *_columns(CallRow, Column("call_id", TEXT), extra={4: _number("tree_id")}),
     Column("number", KEY, Identity(), primary_key=True),
     CheckConstraint("call_id IS NOT NULL OR entry_id IS NOT NULL", name="call"),
+    Index("ix_ledger_at", "at"),
     Index("ix_ledger_session_key", "session_key"),
     _partial("uq_ledger_call_id", "scope", "provider", "call_id", where="call_id IS NOT NULL", unique=True),
 )
@@ -241,7 +245,8 @@ ledger_sessions = Table(
 )
 
 # What may be spent, and what has been: by a session, by a session with its tasks, or in a scope. What was spent is what
-# the budget began with (seeded) and what its committed reservations used; reserved is what those held set aside.
+# the budget began with (seeded) and what its committed reservations used; reserved is what those held set aside. With a
+# period both are 0: the ledger says what was spent in it.
 budgets = Table(
     "budgets",
     metadata,
@@ -249,9 +254,11 @@ budgets = Table(
     CheckConstraint("covers IN ('session', 'tasks', 'scope')", name="covers"),
     CheckConstraint("unit IN ('tokens', 'picodollars')", name="unit"),
     CheckConstraint("(session_id IS NULL) = (covers = 'scope')", name="session"),
+    CheckConstraint("period IN ('', 'day', 'week', 'month')", name="period"),
+    CheckConstraint("(period = '') = (tz = '')", name="tz"),
     UniqueConstraint("id"),
-    UniqueConstraint("session_id", "covers", "unit"),
-    _partial("uq_budgets_scope", "scope", "unit", where="session_id IS NULL", unique=True),
+    UniqueConstraint("session_id", "covers", "unit", "period"),
+    _partial("uq_budgets_scope", "scope", "unit", "period", where="session_id IS NULL", unique=True),
 )
 
 # What was set aside for a call that is under way, in each budget that covers it, and what became of it.

@@ -23,6 +23,7 @@ from flue_py.core.ledger import (
     Amounts,
     BranchState,
     Budget,
+    BudgetPeriod,
     CallPrice,
     CallRow,
     Covers,
@@ -178,15 +179,20 @@ class StoreBudgets(Scoped):
         tokens: int | None = None,
         cost: Money | None = None,
         spent_so_far: Money | Literal["ledger"] | None = None,
+        period: BudgetPeriod | None = None,
+        tz: tzinfo | str | None = None,
     ) -> Budget:
         """Make a budget of tokens or of money, or change the amount of one, and return it.
 
         It covers a session; with ``tasks`` also its task sessions, theirs, and so on; or a scope, or with
-        ``scope_prefix`` all scopes that begin so. There is one for each of these and each unit: set again, it goes on
-        with its count, so that a program may set it whenever it starts. ``cost`` is in US dollars. A new one begins
-        with ``spent_so_far`` (default 0), an amount of its unit, or ``"ledger"``: the amounts that the ledger has of
-        its sessions. A fork is covered by the scope only. Raises `InvalidArgument`, `SessionNotFound`. O(1); with
-        ``"ledger"`` O(calls).
+        ``scope_prefix`` all scopes that begin so: with "" everything. There is one for each of these, each unit and
+        each period: set again, it goes on with its count, so that a program may set it whenever it starts. ``cost`` is
+        in US dollars. A new one begins with ``spent_so_far`` (default 0), an amount of its unit, or ``"ledger"``: the
+        amounts that the ledger has of its sessions. A fork is covered by the scope only.
+
+        With a ``period`` (day, week from Monday, month) it counts what the ledger has of the one that is running, in
+        the zone ``tz``, which may be its name (default: the machine's), and is fresh in the next one. Raises
+        `InvalidArgument`, `SessionNotFound`. O(1); with ``"ledger"`` O(calls), with a period O(calls in it).
         """
         meant = self._meant(scope)
         if session is None and scope_prefix is None:
@@ -217,7 +223,9 @@ class StoreBudgets(Scoped):
         if spent_so_far is not None:
             spent = "ledger" if spent_so_far == "ledger" else _amount(spent_so_far, unit, "spent_so_far")
         session_id = None if session is None else await self._own(session)
-        return await self._backend.set_budget(NewBudget(covers, unit, allowed, session_id, scope or "", spent))
+        zone = _zone_name(tz) if period is not None or tz is not None else ""
+        new = NewBudget(covers, unit, allowed, session_id, scope or "", spent, period, zone)
+        return await self._backend.set_budget(new)
 
     async def get_budget(self, budget_id: str) -> Budget | None:
         """Return a budget, or None. Amounts that expired are left out. O(1)."""
@@ -698,6 +706,15 @@ def _local_zone_name() -> str | None:
     with suppress(KeyError, ValueError, OSError):
         return zoneinfo.ZoneInfo(named.rpartition("zoneinfo/")[2]).key
     return None
+
+
+def _zone_name(tz: tzinfo | str | None) -> str:
+    """Return the name of a time zone, for None of the machine's. Raises `InvalidArgument`."""
+    name = _local_zone_name() if tz is None else str(tz)
+    if name is None:
+        raise InvalidArgument("tz: the time zone of this machine has no known name; name one, such as Europe/Berlin")
+    checked_zone(name)
+    return name
 
 
 def local_zone() -> tzinfo:

@@ -392,9 +392,13 @@ class Looking:
         """Yield the events of budgets that were not seen yet: those that are gone meanwhile were set."""
         seen = self._seen.budgets
         due = [(budget, kind, amount_of(kind, budget.allowed)) for budget in budgets for kind in seen.due(budget)]
-        amounts = [(budget.id, amount) for budget, kind, amount in due if kind != "budget_set"]
+        asked = [(budget, amount) for budget, kind, amount in due if kind != "budget_set"]
+        amounts = [(budget.id, amount) for budget, amount in asked if budget.period is None]
         calls = await self._backend.budgets_reached(amounts) if amounts else []
         reached = dict(zip(amounts, calls, strict=True))
+        for budget, amount in asked:
+            if budget.period is not None:
+                reached[budget.id, amount] = await self._backend.reached_in_period(budget, amount)
         for budget, kind, amount in due:
             call = None if kind == "budget_set" else reached[budget.id, amount]
             if call is not None or kind == "budget_set":

@@ -23,13 +23,16 @@ from flue_py.db.sqlite import runner as read_only
 
 LATER_FORMAT = stamp.FORMAT_VERSION + 1
 
-REVISION = f"{int(stamp.HEAD) + 1:04}"
+TODAY = stamp.HEAD
+"""The revision of today's version."""
+
+REVISION = f"{int(TODAY) + 1:04}"
 
 MIGRATION = f'''
 """Colours of sessions.
 
 Revision: {REVISION}
-Follows: {stamp.HEAD}
+Follows: {TODAY}
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "{REVISION}"
-down_revision = "{stamp.HEAD}"
+down_revision = "{TODAY}"
 
 
 def upgrade() -> None:
@@ -78,7 +81,7 @@ def install(folder: Path, replace: Callable[[object, str, object], None] = setat
     replace(ddl, "HEAD", REVISION)
     for module in (stamp, ddl, backend, migrate, read_only, postgres_format, salvaging):
         replace(module, "FORMAT_VERSION", LATER_FORMAT)
-    replace(shapes, "_ADDED", {"sessions": {"colour": None}})
+    replace(shapes, "_ADDED", {**shapes._ADDED, "sessions": {"colour": None}})
     _forget()
 
 

@@ -21,8 +21,8 @@ from anyio import to_thread
 import flue_py
 from flue_py.db import schema as ddl
 from flue_py.db.migrate import migrate
-from flue_py.db.schema import FORMAT_VERSION
-from tests.migrations.later import AS_LATER, LATER_FORMAT, REVISION, later_version
+from flue_py.db.schema import FIRST_FORMAT, FORMAT_VERSION
+from tests.migrations.later import AS_LATER, LATER_FORMAT, REVISION, TODAY, later_version
 from tests.migrations.postgres_catalog import catalog as tables_of
 from tests.migrations.postgres_catalog import contents, query, run_script
 from tests.migrations.test_migrations import catalog, make_by_schema, make_whole, restamp, rows_of, stamp
@@ -183,16 +183,17 @@ async def test_the_stamp_follows_each_step(tmp_path: Path, later_config: Config)
     path = tmp_path / "a.db"
     on(later_config, path)
     steps = []
-    for revision in ("0001", "+1", "head"):
+    for revision in ("0001", TODAY, "+1", "head"):
         command.upgrade(later_config, revision)
         steps.append((version(path), stamp(path)))
-    assert steps == [(["0001"], FORMAT_VERSION), *[([REVISION], LATER_FORMAT)] * 2]
-    assert backups(tmp_path) == [f"a.db.format-{FORMAT_VERSION}.bak"]
+    formats = [(["0001"], FIRST_FORMAT), ([TODAY], FORMAT_VERSION)]
+    assert steps == [*formats, *[([REVISION], LATER_FORMAT)] * 2]
+    assert backups(tmp_path) == [f"a.db.format-{number}.bak" for number in (FIRST_FORMAT, FORMAT_VERSION)]
     async with flue_py.open(path) as store:
         assert (await store.verify()).problems == []
 
 
-@pytest.mark.parametrize("revision", ["+1", "0001:+1"])
+@pytest.mark.parametrize("revision", ["+1", f"{TODAY}:+1"])
 def test_sql_for_a_step_that_only_a_database_can_tell_is_refused(tmp_path: Path, config: Config, revision: str) -> None:
     with pytest.raises(CommandError, match=r"with --sql|locate"):
         command.upgrade(on(config, tmp_path / "a.db"), revision, sql=True)
@@ -200,20 +201,20 @@ def test_sql_for_a_step_that_only_a_database_can_tell_is_refused(tmp_path: Path,
 
 def test_sql_of_some_steps_stamps_the_format_they_lead_to(tmp_path: Path, later_config: Config) -> None:
     printed = later_config.output_buffer = io.StringIO()
-    command.upgrade(on(later_config, tmp_path / "a.db"), f"0001:{REVISION}", sql=True)
+    command.upgrade(on(later_config, tmp_path / "a.db"), f"{TODAY}:{REVISION}", sql=True)
     assert f"UPDATE flue_store SET value = {LATER_FORMAT} WHERE name = 'format';" in printed.getvalue()
-    command.upgrade(later_config, "0001", sql=True)
+    command.upgrade(later_config, TODAY, sql=True)
     assert f"VALUES ('format', {FORMAT_VERSION})" in printed.getvalue()
 
 
 @pytest.mark.parametrize("sql", [False, True])
 def test_a_stamp_without_its_migration_is_refused(tmp_path: Path, later_config: Config, sql: bool) -> None:
     path = tmp_path / "a.db"
-    command.upgrade(on(later_config, path), "0001")
+    command.upgrade(on(later_config, path), TODAY)
     before = catalog(path)
     with pytest.raises(CommandError, match=r"stamped by its migrations|with --sql"):
-        command.stamp(later_config, "0001:head" if sql else "head", sql=sql)
-    assert (catalog(path), version(path), stamp(path)) == (before, ["0001"], FORMAT_VERSION)
+        command.stamp(later_config, f"{TODAY}:head" if sql else "head", sql=sql)
+    assert (catalog(path), version(path), stamp(path)) == (before, [TODAY], FORMAT_VERSION)
     assert backups(tmp_path) == []
 
 
@@ -230,7 +231,7 @@ def test_a_failed_upgrade_leaves_the_file_as_it_was_and_says_where_the_backup_is
     tmp_path: Path, later_config: Config
 ) -> None:
     path = tmp_path / "a.db"
-    command.upgrade(on(later_config, path), "0001")
+    command.upgrade(on(later_config, path), TODAY)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE ix_sessions_colour (in_the_way TEXT)")
         connection.commit()
@@ -317,7 +318,7 @@ async def test_on_postgresql_the_same_commands_lead_to_the_same_tables(
     assert printed.getvalue() == ""
     assert (await tables_of(url))["relations"] == []
 
-    await in_thread(command.upgrade, config, "0001")
+    await in_thread(command.upgrade, config, TODAY)
     assert await query(url, "SELECT value FROM flue_store WHERE name = 'format'") == [(FORMAT_VERSION,)]
     await in_thread(command.upgrade, config, "head")
     await in_thread(command.current, config)
@@ -348,7 +349,7 @@ async def test_on_postgresql_what_is_not_ours_is_refused_untouched(
         with pytest.raises(CommandError, match="format 99"):
             await in_thread(to_do, on(config, newer), *(["head"] if to_do is command.upgrade else []))
     old = new_database()
-    await run_script(old, ddl.alembic_sql("postgresql", "0001"))
+    await run_script(old, ddl.alembic_sql("postgresql", TODAY))
     with pytest.raises(CommandError, match="stamped by its migrations"):
         await in_thread(command.stamp, on(config, old), "head")
-    assert await query(old, "SELECT version_num FROM alembic_version") == [("0001",)]
+    assert await query(old, "SELECT version_num FROM alembic_version") == [(TODAY,)]

@@ -17,11 +17,13 @@ from alembic import command
 from sqlalchemy import create_engine, inspect
 
 import flue_py
+from flue_py.core.ledger import Amounts, NewBudget
+from flue_py.core.sessions import NewSession
 from flue_py.db import schema as ddl
 from flue_py.db.migrate import look_at
 from flue_py.db.migrate import migrate as migrate_database
 from flue_py.db.salvage.rebuild import salvage
-from flue_py.db.schema import FIRST_FORMAT, FORMAT_VERSION, printed_schema
+from flue_py.db.schema import FIRST_FORMAT, FORMAT_VERSION, REVISIONS, printed_schema
 from flue_py.db.sqlite import file as migrate
 from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import CorruptStore, FlueError, FormatTooNew, NotAStore, StoreUnavailable
@@ -80,6 +82,13 @@ def make_whole(path: Path) -> None:
         backend = await open_sqlite(path, sources=counted_sources(), durability="normal")
         try:
             await make_everything(backend)
+            budget = NewBudget("scope", "tokens", 100, scope="*", spent=5)
+            await backend.set_budget(budget)
+            session = await backend.create_session(NewSession())
+            for used in (Amounts(10), None):
+                reservation = await backend.reserve(session.id, Amounts(20), 10**12)
+                if used is not None:
+                    await backend.commit_reservation(reservation.id, used)
         finally:
             await backend.close()
 
@@ -146,6 +155,25 @@ def current(whole: bytes, tmp_path: Path) -> Path:
     path.chmod(0o600)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
+    return path
+
+
+@pytest.fixture
+def first(current: Path, tmp_path: Path) -> Path:
+    """A store of the first format, with all that a store of the current format has."""
+    path = tmp_path / "first.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(ddl.alembic_sql("sqlite", REVISIONS[FIRST_FORMAT]))
+        connection.execute("ATTACH ? AS current", (str(current),))
+        tables = [name for (name,) in connection.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'")]
+        for table in tables:
+            columns = ", ".join(row[1] for row in connection.execute(f"PRAGMA main.table_info({table})"))
+            if table != "alembic_version":
+                connection.execute(
+                    f"INSERT OR REPLACE INTO main.{table} ({columns}) SELECT {columns} FROM current.{table}"
+                )
+        connection.commit()
+    restamp(path, FIRST_FORMAT)
     return path
 
 
@@ -248,12 +276,12 @@ async def go_on(path: Path) -> None:
         assert (await store.verify()).problems == []
 
 
-def test_a_store_of_before_the_first_release_in_today_s_format_is_upgraded_as_well(current: Path, later: Path) -> None:
-    with closing(sqlite3.connect(current)) as connection:
+def test_a_store_of_before_the_first_release_in_its_format_is_upgraded_as_well(first: Path) -> None:
+    with closing(sqlite3.connect(first)) as connection:
         connection.execute("UPDATE alembic_version SET version_num = ?", (ddl.UNRELEASED,))
         connection.commit()
-    migrate.open_file(current, "full", 5).close()
-    assert (stamp(current), version_of(current)) == (LATER_FORMAT, REVISION)
+    migrate.open_file(first, "full", 5).close()
+    assert (stamp(first), version_of(first)) == (FORMAT_VERSION, ddl.HEAD)
 
 
 def test_a_newer_format_is_refused_before_any_write(current: Path, tmp_path: Path) -> None:
@@ -374,6 +402,62 @@ def test_an_upgrade_that_is_killed_in_between_leaves_the_store_as_it_was(current
         f"a.db.format-{FORMAT_VERSION}-1.bak",
         f"a.db.format-{FORMAT_VERSION}.bak",
     ]
+
+
+# -- the formats that there were --------------------------------------------------------------------------------------
+
+
+def without_periods(rows: dict[str, list[dict[str, object]]]) -> dict[str, list[dict[str, object]]]:
+    """Return the rows of a store as the first format has them."""
+    for budget in rows["budgets"]:
+        assert (budget.pop("period"), budget.pop("tz")) == ("", "")
+    return rows
+
+
+def test_a_store_of_the_first_format_is_upgraded_without_loss(first: Path, current: Path, tmp_path: Path) -> None:
+    before = rows_of(first)
+    assert before["reservations"]
+    assert salvage(first, tmp_path / "salvaged.db").losses == ()
+    migrate.open_file(first, "full", 5).close()
+    assert without_periods(rows_of(first)) == before
+    assert without_periods(rows_of(tmp_path / "salvaged.db"))["reservations"] == before["reservations"]
+    make_by_schema(tmp_path / "new.db")
+    assert catalog(first) == catalog(tmp_path / "new.db")
+    assert answers_of(first) == answers_of(current)
+    asyncio.run(go_on(first))
+
+
+@pytest.mark.parametrize("foreign_keys", ["ON", "OFF"])
+def test_the_printed_upgrade_from_the_first_format_does_the_same(first: Path, foreign_keys: str) -> None:
+    before = rows_of(first)
+    with closing(sqlite3.connect(first)) as connection:
+        connection.execute(f"PRAGMA foreign_keys = {foreign_keys}")
+        connection.executescript(ddl.upgrade_sql("sqlite", FIRST_FORMAT))
+    assert without_periods(rows_of(first)) == before
+    assert (stamp(first), version_of(first)) == (FORMAT_VERSION, ddl.HEAD)
+    asyncio.run(go_on(first))
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from alembic import op
+from flue_py.db.sqlite.file import open_file
+made = op.create_index
+op.create_index = lambda name, *rest, **more: os.kill(os.getpid(), 9) if name == "ix_ledger_at" else made(
+    name, *rest, **more
+)
+open_file(Path(sys.argv[1]), "full", 30)
+"""
+
+
+def test_an_upgrade_from_the_first_format_that_is_killed_changes_nothing(first: Path) -> None:
+    before = catalog(first), rows_of(first)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(first)], cwd=ROOT, check=False)
+    assert done.returncode == -9
+    assert (stamp(first), catalog(first), rows_of(first)) == (FIRST_FORMAT, *before)
+    migrate.open_file(first, "full", 5).close()
+    assert (stamp(first), without_periods(rows_of(first))) == (FORMAT_VERSION, before[1])
 
 
 def test_somebody_elses_database_is_refused_and_untouched(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic import op
 from sqlalchemy import Connection, event, make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
@@ -85,6 +86,16 @@ async def stamp(url: str, schema: str = "public") -> int:
     return int((await query(url, "SELECT value FROM flue_store WHERE name = 'format'", schema))[0][0])
 
 
+BUDGET = (1, "b", "s", "tasks", "x", "tokens", 100, 15, 20, 5, 1, 3)
+FIRST = f"""
+{ddl.alembic_sql("postgresql", ddl.REVISIONS[ddl.FIRST_FORMAT])}
+INSERT INTO budgets VALUES {BUDGET};
+INSERT INTO reservations VALUES ('r', 1, 'gone', 10, 'committed', 10, 1, 9, 3);
+INSERT INTO reservations VALUES ('q', 1, 'gone', 20, 'held', NULL, 2, 9, NULL);
+"""
+"""A store of the first format, with a budget."""
+
+
 # -- one set of tables, whichever way -------------------------------------------------------------------------------
 
 
@@ -101,6 +112,31 @@ async def test_the_schema_the_migrations_and_the_printed_sql_make_the_same_datab
         assert await contents(url) == expected
         assert await prepare(url) == CURRENT
         assert await contents(url) == expected
+
+
+async def test_a_store_of_the_first_format_is_upgraded_without_loss(
+    new_database: NewDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_package, by_script, right = (new_database() for _ in range(3))
+    for url in (by_package, by_script):
+        await run_script(url, FIRST)
+    before, reserved = await contents(by_package), await query(by_package, "SELECT * FROM reservations")
+    with monkeypatch.context() as patch:
+        patch.setattr(op, "create_index", broken_off)
+        with pytest.raises(KeyboardInterrupt):
+            await prepare(by_package)
+    assert await contents(by_package) == before
+    assert await prepare(by_package) == Migrated(PLACE, ddl.FIRST_FORMAT)
+    await run_script(by_script, ddl.upgrade_sql("postgresql", ddl.FIRST_FORMAT))
+    assert await prepare(right) == MADE
+    for url in (by_package, by_script):
+        assert await contents(url) == await contents(right)
+        assert await query(url, "SELECT * FROM budgets") == [(*BUDGET, "", "")]
+        assert await query(url, "SELECT * FROM reservations") == reserved
+
+
+def broken_off(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(
@@ -434,7 +470,7 @@ async def test_a_format_of_before_the_first_release_is_refused_before_any_write(
     assert await contents(url) == before
 
 
-@pytest.mark.parametrize("found", [0, -1, 1, FORMAT_VERSION - 1, FORMAT_VERSION + 1])
+@pytest.mark.parametrize("found", [0, -1, 1, ddl.FIRST_FORMAT - 1, FORMAT_VERSION + 1])
 def test_an_upgrade_from_a_format_that_there_is_not_is_not_printed(found: int) -> None:
     with pytest.raises(InvalidArgument, match=f"format {found} "):
         ddl.upgrade_sql("postgresql", found)

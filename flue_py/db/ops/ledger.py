@@ -265,6 +265,7 @@ def _whole(unit_us: int) -> str:
     return f"(g.at - ((g.at % {unit_us}) + {unit_us}) % {unit_us}) / {unit_us}"
 
 
+_IN_TIME = "g.at >= :from_us AND g.at < :before_us"
 _BY_KEYS = f"g.session_key {sql.IN_KEYS}"
 _GROUPS = {
     "session": "n.session_id",
@@ -285,6 +286,7 @@ def ledger_sums(
     by_project: bool = False,
     by_branch: bool = False,
     on_path: bool = False,
+    in_time: bool = False,
 ) -> Statement[tuple[Row, list[int]]]:
     """Return the statement that sums up the ledger's rows by these dimensions, where these columns have their values.
 
@@ -308,7 +310,9 @@ def ledger_sums(
     if needs_entry:
         joins += _ON_PATH if on_path else _WITH_ENTRY
     conditions = [f"g.{name} = :{name}" for name in matches]
-    conditions += ["g.at >= :from_us", "g.at < :before_us"]
+    if in_time:
+        # Not with bounds that let all through: SQLite would read the whole ledger by an index.
+        conditions.append(_IN_TIME)
     if by_scopes:
         conditions.append("g.scope >= :scope_from AND g.scope < :scope_to")
     if by_project:
@@ -324,14 +328,14 @@ def ledger_sums(
 
     of_trees = f" AND s.tree_id IN (SELECT g.tree_id FROM ledger g WHERE {_BY_KEYS})" if by_keys else ""
     start = (_PATH if on_path else _ACTIVE.format(of_trees=of_trees)) if needs_entry else ""
-    where = " AND ".join([*conditions, _BY_KEYS] if by_keys else conditions)
+    if by_keys:
+        conditions.append(_BY_KEYS)
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
     def read(row: Row) -> tuple[Row, list[int]]:
         return row[: len(groups)], [int(number or 0) for number in row[len(groups) :]]
 
-    return statement(read)(
-        f"{start}SELECT {', '.join([*groups, *counts, *sums])} FROM ledger g{joins} WHERE {where}{grouped}"
-    )
+    return statement(read)(f"{start}SELECT {', '.join([*groups, *counts, *sums])} FROM ledger g{joins}{where}{grouped}")
 
 
 def _halved() -> list[str]:
@@ -359,11 +363,13 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
         if query.session_id is not None and not is_storable(query.session_id):
             raise SessionNotFound(query.session_id)
         return usage_report([], query.group_by)
-    parameters: dict[str, object] = {
-        **query.matches,
-        "from_us": _FIRST_US if query.from_us is None else query.from_us,
-        "before_us": _LAST_US if query.before_us is None else query.before_us,
-    }
+    parameters: dict[str, object] = {**query.matches}
+    has_blocks = "block" in query.group_by
+    # The calls before it decide where blocks begin.
+    from_us = None if has_blocks else query.from_us
+    if (from_us, query.before_us) != (None, None):
+        parameters["from_us"] = _FIRST_US if from_us is None else from_us
+        parameters["before_us"] = _LAST_US if query.before_us is None else query.before_us
     if query.scope_prefix:
         parameters |= {"scope_from": query.scope_prefix, "scope_to": above_prefix(query.scope_prefix)}
     if query.folders is not None:
@@ -382,7 +388,6 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
         payers = _meant(query.session_ids, tx.rows(PAYERS_OF, ids=named))
         parameters["keys"] = json.dumps([key for _, key, _ in payers])
     # A database sums up by day of UTC, or by quarter of an hour; other periods are made of those here.
-    has_blocks = "block" in query.group_by
     unit = "quarter" if has_blocks or query.zone is not None else "day"
     statement = ledger_sums(
         tuple(unit if name in PERIODS else name for name in query.group_by),
@@ -392,9 +397,8 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
         by_project=query.project is not None,
         by_branch=query.branch is not None,
         on_path=query.on_path,
+        in_time="from_us" in parameters,
     )
-    if has_blocks:
-        parameters["from_us"] = _FIRST_US  # the calls before it decide where blocks begin
     sums = list(tx.rows(statement, **parameters))
     blocks: dict[int, int] = {}
     if has_blocks:
@@ -514,6 +518,7 @@ class StoredShare(NamedTuple):
     budget_key: int
     budget_id: str
     unit: Unit
+    period: str
     amount: int
     state: ReservationState
     used: int | None
@@ -530,15 +535,17 @@ _DUE = (
 )
 _COLUMNS = (
     f"b.id, b.scope, b.covers, b.session_id, b.unit, b.allowed, b.spent, b.reserved - {_DUE}, b.seeded,"
-    " b.created_at, b.updated_at, b.budget_key"
+    " b.created_at, b.updated_at, NULLIF(b.period, ''), NULLIF(b.tz, ''), b.budget_key"
 )
 
 BUDGET_KEY = statement(tuple[int])("SELECT b.budget_key FROM budgets b WHERE b.id = :id")
 BUDGET_OF_SESSION = statement(tuple[int])(
     "SELECT b.budget_key FROM budgets b WHERE b.session_id = :session_id AND b.covers = :covers AND b.unit = :unit"
+    " AND b.period = :period"
 )
 BUDGET_OF_SCOPE = statement(tuple[int])(
-    "SELECT b.budget_key FROM budgets b WHERE b.scope = :scope AND b.unit = :unit AND b.session_id IS NULL"
+    "SELECT b.budget_key FROM budgets b WHERE b.scope = :scope AND b.unit = :unit AND b.period = :period"
+    " AND b.session_id IS NULL"
 )
 # The budgets of a session: its own, those with tasks of the sessions that it is a task of (whatever lies between), and
 # those of its scope, whose names are the ``ids``.
@@ -566,7 +573,7 @@ BUDGETS_OF_SCOPE = statement(tuple[int])("SELECT b.budget_key FROM budgets b WHE
 DELETE_BUDGETS = statement(Nothing)(f"DELETE FROM budgets WHERE budget_key {sql.IN_KEYS}")
 
 SET_ALLOWED = statement(Nothing)(
-    "UPDATE budgets SET allowed = :allowed, updated_at = :now WHERE budget_key = :budget_key"
+    "UPDATE budgets SET allowed = :allowed, tz = :tz, updated_at = :now WHERE budget_key = :budget_key"
 )
 SET_ASIDE = statement(Nothing)(
     "UPDATE budgets SET reserved = reserved + :amount - :due, updated_at = :now WHERE budget_key = :budget_key"
@@ -578,7 +585,7 @@ BOOK = statement(Nothing)(
 
 IS_RESERVED = statement(tuple[int])("SELECT 1 FROM reservations r WHERE r.reservation_id = :reservation_id LIMIT 1")
 SHARES = statement(StoredShare)(
-    "SELECT r.budget_key, b.id, b.unit, r.amount, r.state, r.used, r.session_id, r.created_at, r.expires_at,"
+    "SELECT r.budget_key, b.id, b.unit, b.period, r.amount, r.state, r.used, r.session_id, r.created_at, r.expires_at,"
     " r.settled_at, b.spent FROM reservations r JOIN budgets b ON b.budget_key = r.budget_key"
     " WHERE r.reservation_id = :reservation_id ORDER BY r.budget_key"
 )
@@ -623,13 +630,26 @@ _HALVES = ", ".join(
     f"CAST(COALESCE(SUM(({amount}) >> 32), 0) AS BIGINT), CAST(COALESCE(SUM(({amount}) & 4294967295), 0) AS BIGINT)"
     for amount in (all_tokens(), "g.cost")
 )
+_PAYING = {
+    "scope": "g.scope = :scope",
+    "scopes": "g.scope >= :scope AND g.scope < :above",
+    # Sessions that are gone have paid, too: the links to them and their names in the ledger are still there.
+    "sessions": f"n.session_id {sql.IN_IDS}",
+}
 _SPENT = f"SELECT {_HALVES} FROM ledger g"
-SPENT_IN_SCOPE = statement(tuple[int, int, int, int])(f"{_SPENT} WHERE g.scope = :scope")
-SPENT_IN_SCOPES = statement(tuple[int, int, int, int])(f"{_SPENT} WHERE g.scope >= :scope AND g.scope < :above")
-# Sessions that are gone have paid, too: the links to them and their names in the ledger are still there.
-SPENT_BY_SESSIONS = statement(tuple[int, int, int, int])(
-    f"{_SPENT} JOIN ledger_sessions n ON n.session_key = g.session_key WHERE n.session_id {sql.IN_IDS}"
-)
+_PAYERS = " JOIN ledger_sessions n ON n.session_key = g.session_key"
+SPENT = {
+    who: statement(tuple[int, int, int, int])(f"{_SPENT}{_PAYERS if who == 'sessions' else ''} WHERE {condition}")
+    for who, condition in _PAYING.items()
+}
+SPENT_IN_TIME = {who: statement(tuple[int, int, int, int])(f"{each.sql} AND {_IN_TIME}") for who, each in SPENT.items()}
+CALLS_IN_TIME = {
+    who: statement(tuple[int, str, int, int])(
+        f"SELECT g.at, n.session_id, {all_tokens()}, COALESCE(g.cost, 0) FROM ledger g{_PAYERS}"
+        f" WHERE {condition} AND {_IN_TIME} ORDER BY g.at, g.number"
+    )
+    for who, condition in _PAYING.items()
+}
 
 # -- copies ----------------------------------------------------------------------------------------------------------
 
@@ -668,19 +688,22 @@ _ID_ATTEMPTS = 1_000
 
 
 def set_budget(tx: Transaction, sources: Sources, new: NewBudget) -> Budget:
-    """Make a budget, or change the allowance of the one of the same target and unit (see `Backend.set_budget`)."""
+    """Make a budget, or change the one of the same target, unit and period (see `Backend.set_budget`)."""
     scope = new.scope
     if new.session_id is not None:
         # Locked, so that it is not deleted meanwhile.
         scope = read_state(tx, new.session_id).scope
     now = sources.now_us()
-    existing = key_of_target(tx, new.session_id, new.covers, scope, new.unit)
+    period = new.period or ""
+    existing = key_of_target(tx, new.session_id, new.covers, scope, new.unit, period)
     if existing is not None:
         key = existing
         lock_budgets(tx, [key])
-        tx.run(SET_ALLOWED, allowed=new.allowed, now=now, budget_key=key)
+        tx.run(SET_ALLOWED, allowed=new.allowed, tz=new.tz, now=now, budget_key=key)
     else:
         spent = _in_ledger(tx, new, scope) if new.spent == "ledger" else new.spent
+        if spent > MAX_AMOUNT:
+            raise InvalidArgument(f"spent_so_far: the ledger has {spent}, more than can be stored; give a number")
         key = tx.new_key()
         row = BudgetRow(
             id=_free_id(sources, lambda drawn: _key_of(tx, drawn) is not None),
@@ -694,18 +717,22 @@ def set_budget(tx: Transaction, sources: Sources, new: NewBudget) -> Budget:
             seeded=spent,
             created_at=now,
             updated_at=now,
+            period=period,
+            tz=new.tz,
         )
         tx.insert(sql.INSERT_BUDGET, [(key, *row)])
     ((_, budget),) = _budgets(tx, [key], now)
     return budget
 
 
-def key_of_target(tx: Transaction, session_id: str | None, covers: str, scope: str, unit: str) -> int | None:
-    """Return the key of the budget of a session or a scope in a unit, or None."""
+def key_of_target(
+    tx: Transaction, session_id: str | None, covers: str, scope: str, unit: str, period: str
+) -> int | None:
+    """Return the key of the budget of a session or a scope in a unit, of a period or "" for none; or None."""
     if session_id is None:
-        row = tx.first(BUDGET_OF_SCOPE, scope=scope, unit=unit)
+        row = tx.first(BUDGET_OF_SCOPE, scope=scope, unit=unit, period=period)
     else:
-        row = tx.first(BUDGET_OF_SESSION, session_id=session_id, covers=covers, unit=unit)
+        row = tx.first(BUDGET_OF_SESSION, session_id=session_id, covers=covers, unit=unit, period=period)
     (key,) = row or (None,)
     return key
 
@@ -718,24 +745,34 @@ def _free_id(sources: Sources, is_taken: Callable[[str], bool]) -> str:
     raise InvalidArgument(f"ids: {_ID_ATTEMPTS} ids in a row are taken; make others")
 
 
-def _in_ledger(tx: Transaction, new: NewBudget | Budget, scope: str) -> int:
-    """Return the sum of the ledger for a budget's target."""
-    if new.covers == "scope" and scope.endswith(ANY_REST):
-        prefix = scope.removesuffix(ANY_REST)
-        row = tx.first(SPENT_IN_SCOPES, scope=prefix, above=above_prefix(prefix))
-    elif new.covers == "scope":
-        row = tx.first(SPENT_IN_SCOPE, scope=scope)
-    else:
-        ids = [str(new.session_id)]
-        if new.covers == "tasks":
-            ids = sorted(task_ids(tx, str(new.session_id)))
-        row = tx.first(SPENT_BY_SESSIONS, ids=json.dumps(ids))
+def _payers_of(tx: Transaction, new: NewBudget | Budget, scope: str) -> tuple[str, dict[str, object]]:
+    """Return how the ledger knows the calls of a budget's target: a key of `_PAYING`, and its parameters."""
+    if new.session_id is not None:
+        ids = task_ids(tx, new.session_id) if new.covers == "tasks" else {new.session_id}
+        return "sessions", {"ids": json.dumps(sorted(ids))}
+    if not scope.endswith(ANY_REST):
+        return "scope", {"scope": scope}
+    prefix = scope.removesuffix(ANY_REST)
+    return "scopes", {"scope": prefix, "above": above_prefix(prefix)}
+
+
+def _in_ledger(tx: Transaction, new: NewBudget | Budget, scope: str, **times: object) -> int:
+    """Return the sum of the ledger for a budget's target, between these times if there are any."""
+    who, payers = _payers_of(tx, new, scope)
+    row = tx.first((SPENT_IN_TIME if times else SPENT)[who], **payers, **times)
     tokens_high, tokens_low, cost_high, cost_low = row or (0, 0, 0, 0)
     high, low = (tokens_high, tokens_low) if new.unit == "tokens" else (cost_high, cost_low)
-    spent = int((high << 32) + low)
-    if spent > MAX_AMOUNT:
-        raise InvalidArgument(f"spent_so_far: the ledger has {spent}, which is more than can be stored; give a number")
-    return spent
+    return int((high << 32) + low)
+
+
+def _as_of(tx: Transaction, budget: Budget, now: int) -> Budget:
+    """Return a budget with the period that is running and what the ledger has of it; without one as it is."""
+    budget = budget.as_of(now)
+    if budget.period is None:
+        return budget
+    return replace(
+        budget, spent=_in_ledger(tx, budget, budget.scope, from_us=budget.began_us, before_us=budget.ends_us)
+    )
 
 
 def get_budget(tx: Transaction, sources: Sources, budget_id: str) -> Budget | None:
@@ -766,14 +803,17 @@ def list_budgets(
     first, last = (prefix, above_prefix(prefix)) if scope is None else (scope, scope)
     if not first.startswith(prefix):
         return []
-    rows = tx.rows(BUDGETS_IN_SCOPES, budget_key=beyond, first=first, last=last, now=sources.now_us(), count=limit)
-    return [budget for _, budget in rows]
+    now = sources.now_us()
+    rows = list(tx.rows(BUDGETS_IN_SCOPES, budget_key=beyond, first=first, last=last, now=now, count=limit))
+    return [_as_of(tx, budget, now) for _, budget in rows]
 
 
 def covering_budgets(tx: Transaction, sources: Sources, session_id: str, *, by_ledger: bool) -> list[Budget]:
     """Return the budgets that cover a session (see `Backend.covering_budgets`)."""
     budgets = [budget for _, budget in _budgets(tx, _covering_keys(tx, session_id), sources.now_us())]
-    return [replace(budget, spent=_in_ledger(tx, budget, budget.scope)) for budget in budgets] if by_ledger else budgets
+    if not by_ledger:
+        return budgets
+    return [each if each.period else replace(each, spent=_in_ledger(tx, each, each.scope)) for each in budgets]
 
 
 def _covering_keys(tx: Transaction, session_id: str) -> list[int]:
@@ -792,6 +832,20 @@ def budgets_reached(tx: Transaction, pairs: Sequence[tuple[str, int]]) -> list[R
     storable = [pair for pair in pairs if is_storable(pair[0])]
     reached = dict(tx.rows(REACHED, ids=json.dumps(storable)))
     return [reached.get(pair) for pair in pairs]
+
+
+def reached_in_period(tx: Transaction, budget: Budget, amount: int) -> Reached | None:
+    """Return when a budget had spent an amount in its period (see `Backend.reached_in_period`)."""
+    if amount == 0 and budget.began_us is not None:
+        return Reached(budget.began_us, None, 0)
+    spent = 0
+    who, payers = _payers_of(tx, budget, budget.scope)
+    calls = tx.rows(CALLS_IN_TIME[who], **payers, from_us=budget.began_us, before_us=budget.ends_us)
+    for at_us, session_id, tokens, cost in calls:
+        spent += tokens if budget.unit == "tokens" else cost
+        if spent >= amount:
+            return Reached(at_us, session_id, spent)
+    return None
 
 
 def deleting(sources: Sources, budget_id: str) -> Callable[[Transaction], Budget]:
@@ -838,10 +892,9 @@ def lock_budgets(tx: Transaction, keys: Collection[int]) -> None:
 
 
 def _budgets(tx: Transaction, keys: Collection[int], now: int) -> list[tuple[int, Budget]]:
-    """Return budgets by key, in order of it. Those that are gone are left out."""
-    if not keys:
-        return []
-    return list(tx.rows(BUDGETS_BY_KEY, keys=json.dumps(list(keys)), now=now))
+    """Return budgets by key, in order of it, as of a moment. Those that are gone are left out."""
+    rows = list(tx.rows(BUDGETS_BY_KEY, keys=json.dumps(list(keys)), now=now)) if keys else []
+    return [(key, _as_of(tx, budget, now)) for key, budget in rows]
 
 
 # -- reservations -----------------------------------------------------------------------------------------------------
@@ -907,7 +960,8 @@ class _Stored:
         self.id = reservation_id
         self.keys = [row.budget_key for row in rows]
         self.shares = [Share(row.budget_id, row.unit, row.amount, row.state, row.used) for row in rows]
-        self.spent = [row.spent for row in rows]
+        # With a period, the ledger says what was spent.
+        self.spent = [None if row.period else row.spent for row in rows]
         self._first = rows[0]
         self.expires_us = self._first.expires_at
 
@@ -925,11 +979,11 @@ class _Stored:
 
     def settle(self, tx: Transaction, state: str, used: Amounts | None) -> None:
         """Settle every share: book the use, and give back the rest."""
-        for key, share in zip(self.keys, self.shares, strict=True):
+        for key, share, spent in zip(self.keys, self.shares, self.spent, strict=True):
             booked = None if used is None else used_of(share, used)
             freed = share.amount if share.state == "held" else 0
             where = {"budget_key": key, "now": self.now}
-            tx.run(BOOK, **where, used=booked or 0, freed=freed)
+            tx.run(BOOK, **where, used=0 if spent is None else booked or 0, freed=freed)
             tx.run(SETTLE, **where, reservation_id=self.id, state=state, used=booked)
 
 
@@ -947,7 +1001,8 @@ def commit_reservation(tx: Transaction, sources: Sources, reservation_id: str, u
     if is_retry(stored.reservation, stored.shares, used):
         return stored.reservation
     for share, spent in zip(stored.shares, stored.spent, strict=True):
-        check_booked(share.budget_id, spent + used_of(share, used))
+        if spent is not None:
+            check_booked(share.budget_id, spent + used_of(share, used))
     stored.settle(tx, "committed", used)
     return _Stored(tx, reservation_id, stored.now).reservation
 

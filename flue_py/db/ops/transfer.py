@@ -564,7 +564,7 @@ def _write(
     tx: Transaction, copy: BudgetCopy, same_id: tuple[int, BudgetRow] | None, scopes: dict[str, str]
 ) -> BudgetState:
     budget = copy.budget
-    found = key_of_target(tx, budget.session_id, budget.covers, budget.scope, budget.unit)
+    found = key_of_target(tx, budget.session_id, budget.covers, budget.scope, budget.unit, budget.period)
     same_target = None if found is None else tx.first(ledger.WHOLE_BUDGET, budget_key=found)
     state = state_of_budget(
         budget,

@@ -178,7 +178,8 @@ STRAY_BUDGETS = statement(tuple[str, str | None])(
 BUDGET_SUMS = statement(tuple[str, int, int, int, int])(
     "SELECT b.id, b.reserved, b.spent,"
     " COALESCE(CAST(SUM(CASE WHEN r.state = 'held' THEN r.amount END) AS BIGINT), 0),"
-    " b.seeded + COALESCE(CAST(SUM(CASE WHEN r.state = 'committed' THEN r.used END) AS BIGINT), 0)"
+    # With a period, the ledger says what was spent.
+    " b.seeded + COALESCE(CAST(SUM(CASE WHEN r.state = 'committed' AND b.period = '' THEN r.used END) AS BIGINT), 0)"
     " FROM budgets b LEFT JOIN reservations r ON r.budget_key = b.budget_key"
     " GROUP BY b.budget_key, b.id, b.reserved, b.spent, b.seeded ORDER BY b.budget_key"
 )

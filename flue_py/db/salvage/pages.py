@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import BinaryIO, Final, Literal, NamedTuple, TypeAlias
 
 from flue_py.core.json import Frozen
+from flue_py.core.ledger import BUDGET_PERIODS
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
 from flue_py.db.schema import schema_statements, stamp_statements
 from flue_py.errors import StoreUnavailable
@@ -484,11 +485,12 @@ _WORDS = {
     ("flue_store", "name"): frozenset({"format", "epoch", "next_key"}),
     ("budgets", "covers"): frozenset({"session", "tasks", "scope"}),
     ("budgets", "unit"): frozenset({"tokens", "picodollars"}),
+    ("budgets", "period"): frozenset({"", *BUDGET_PERIODS}),
     ("documents", "kind"): frozenset({"memory", "file"}),
     ("reservations", "state"): frozenset({"held", "committed", "released", "expired"}),
 }
 
-_ADDED: dict[str, dict[str, Value]] = {}
+_ADDED: dict[str, dict[str, Value]] = {"budgets": {"period": "", "tz": ""}}
 """The columns that a migration has added at the end of a table, in order, and their values in older rows."""
 
 

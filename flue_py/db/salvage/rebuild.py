@@ -1788,6 +1788,9 @@ def _write_documents(connection: sqlite3.Connection, found: Gathered) -> int:
 
 def _spent(budget: Found, reservations: Iterable[Found], found: Gathered) -> int:
     """Return what a budget has spent. Amounts of lost rows are part of what it began with."""
+    if budget["period"]:
+        budget["seeded"] = 0  # The ledger says what was spent.
+        return 0
     used = sum(_amount(each["used"]) for each in reservations if each["state"] == "committed")
     spent = max(_amount(budget["spent"]), used)
     if budget["seeded"] != spent - used:
