@@ -130,6 +130,7 @@ _PHRASES = {
     "read what has changed since (changes() or refresh()) and decide again": "look at it, and run the command again",
     "refresh() and look before you repeat it, or use an idempotency_key": "look at it before you repeat the command",
     "or open with durability='normal'": "or ask who runs the server",
+    "name one by tz=": "name one by --tz",
     "exclude() the copy": "use flue-py exclude on the copy",
 }
 _COMMANDS = {

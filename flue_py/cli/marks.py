@@ -14,7 +14,7 @@ from flue_py.cli import command as cli
 from flue_py.cli.command import Answer, Plan
 from flue_py.cli.main import HelpfulGroup
 from flue_py.core.json import JsonObject, JsonValue
-from flue_py.core.ledger import Budget, Money, shown_amount
+from flue_py.core.ledger import BUDGET_PERIODS, Budget, BudgetPeriod, Money, shown_amount
 from flue_py.core.sessions import Document, DocumentFilter, DocumentName
 from flue_py.errors import AmbiguousId, BudgetNotFound, FixTheCall
 from flue_py.lazy import lazy_module
@@ -104,8 +104,8 @@ def budget() -> None:
 
     BUDGET is a budget's id or the beginning of it. With --json: an object, of list an array of them: id, covers
     (session, tasks or scope), sessionId, scope, unit (tokens or usd), allowed, spent, reserved, left, beganWith,
-    createdAt, updatedAt; of rm also dryRun; of show also held: reservationId, sessionId, amount, createdAt,
-    expiresAt. Money is a string in US dollars.
+    period, tz, periodBegan, periodEnds (each null without a period), createdAt, updatedAt; of rm also dryRun; of show
+    also held: reservationId, sessionId, amount, createdAt, expiresAt. Money is a string in US dollars.
     """
 
 
@@ -123,8 +123,10 @@ def _begins(text: str | None, cost: str | None) -> Money | Literal["ledger"] | N
 
 
 def _check_set(options: SimpleNamespace) -> None:
-    if [options.session, options.scope, options.scope_prefix].count(None) != 2:
-        raise click.UsageError("name a SESSION, or give --scope or --scope-prefix")
+    if [options.session, options.scope, options.scope_prefix, options.show_all or None].count(None) != 3:
+        raise click.UsageError("name a SESSION, or give --scope, --scope-prefix or --all")
+    if options.tz is not None and options.period is None:
+        raise click.UsageError("--tz is the time zone of a --period")
     if (options.tokens is None) == (options.cost is None):
         raise click.UsageError("give either --tokens or --cost; set a budget for each")
     if options.tasks and options.session is None:
@@ -136,6 +138,7 @@ def _check_set(options: SimpleNamespace) -> None:
 @click.argument("session", type=cli.SESSION, required=False)
 @click.option("--scope", help="Cover all sessions of this tenant or user, instead of SESSION.")
 @click.option("--scope-prefix", help="Cover all sessions whose scope begins with this, instead of SESSION.")
+@click.option("--all", "show_all", is_flag=True, help="Cover all sessions of the store, instead of SESSION.")
 @click.option("--tasks", is_flag=True, help="Cover the task sessions of SESSION, too, and theirs.")
 @click.option("--tokens", type=click.IntRange(min=0), help="The tokens that may be used in all.")
 @click.option("--cost", metavar="USD", help="The US dollars that may be spent in all.")
@@ -144,23 +147,35 @@ def _check_set(options: SimpleNamespace) -> None:
     metavar="AMOUNT",
     help="The amount that a new budget starts with, or 'ledger' for what the ledger has.",
 )
+@click.option("--period", type=click.Choice(BUDGET_PERIODS), help="Allow so much in each of these, by the ledger.")
+@click.option("--tz", metavar="ZONE", help="Periods of this zone, such as Europe/Berlin (default: the machine's).")
 async def set_(
     store: Store,
     session: Session | None,
     scope_prefix: str | None,
+    show_all: bool,
     tasks: bool,
     tokens: int | None,
     cost: str | None,
     spent_so_far: str | None,
+    period: BudgetPeriod | None,
+    tz: str | None,
 ) -> Answer:
-    """Set what SESSION, or a scope, may use. An existing budget keeps what it has counted."""
-    begins = _begins(spent_so_far, cost)
+    """Set what SESSION, a scope, or all may use. An existing budget keeps what it has counted."""
     budget = await store.set_budget(
-        session, scope_prefix=scope_prefix, tasks=tasks, tokens=tokens, cost=cost, spent_so_far=begins
+        session,
+        scope_prefix="" if show_all else scope_prefix,
+        tasks=tasks,
+        tokens=tokens,
+        cost=cost,
+        spent_so_far=_begins(spent_so_far, cost),
+        period=period,
+        tz=tz,
     )
+    until = views.period_end(budget)
     text = (
         f"budget {budget.id} of {budget.target}: {shown_amount(budget.allowed, budget.unit)} allowed, "
-        f"{shown_amount(budget.left, budget.unit)} left"
+        f"{shown_amount(budget.left, budget.unit)} left{until and f' until {until}'}"
     )
     return cli.said(text, views.budget_row(budget))
 

@@ -346,7 +346,8 @@ async def events(
 
     A line is an object: id, session (null of a budget of a scope), time (null if it is not known), type, and of
     these what the event has: entryId, what, words, role, model, provider, stopReason, tool, callId, isError,
-    fromId, toId, keptId, tokensBefore, otherSessionId, status, by, why, budgetId, scope, unit, allowed, spent.
+    fromId, toId, keptId, tokensBefore, otherSessionId, status, by, why, budgetId, scope, unit, allowed, spent,
+    period, periodBegan.
     """
 
     def seen() -> Iterator[str]:

@@ -180,10 +180,11 @@ class Budget(Frozen):
 
     @property
     def target(self) -> str:
-        """Its coverage, in words."""
+        """Its coverage and its period, in words."""
+        per = "" if self.period is None else f" per {self.period}"
         if self.covers == "scope":
-            return "all sessions" if self.scope == ANY_REST else f"scope {shown(self.scope)}"
-        return f"session {shown(self.session_id)}{' and its tasks' if self.covers == 'tasks' else ''}"
+            return f"{'all sessions' if self.scope == ANY_REST else f'scope {shown(self.scope)}'}{per}"
+        return f"session {shown(self.session_id)}{' and its tasks' if self.covers == 'tasks' else ''}{per}"
 
     @property
     def created_at(self) -> datetime:

@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cache
 from pathlib import Path, PureWindowsPath
@@ -27,7 +27,7 @@ from flue_py.core.context import (
 from flue_py.core.entries import Entry, from_microseconds, readable
 from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object
 from flue_py.core.kinds import COMPACTION, MESSAGE
-from flue_py.core.ledger import Budget, HeldAmount, Unit, UsageReport, UsageRow, shown_amount
+from flue_py.core.ledger import Budget, HeldAmount, Unit, UsageReport, UsageRow, checked_zone, shown_amount
 from flue_py.core.operations import SessionEvent
 from flue_py.core.sessions import (
     Deletion,
@@ -612,7 +612,7 @@ def budget_row(budget: Budget) -> JsonObject:
         "unit": "tokens" if budget.unit == "tokens" else "usd",
         **{name: _amount(getattr(budget, name), budget.unit) for name in amounts},
         "beganWith": _amount(budget.seeded, budget.unit),
-        **row_of(budget, "created_at updatedAt=updated_us"),
+        **row_of(budget, "period tz periodBegan=began_us periodEnds=ends_us created_at updatedAt=updated_us"),
     }
 
 
@@ -643,6 +643,13 @@ def budget_lines(budgets: Sequence[Budget], ids: Mapping[str, str] | None = None
     return table(rows, right=frozenset({1, 2, 3, 4}))
 
 
+def period_end(budget: Budget) -> str:
+    """Return when the period of a budget ends, in its zone; "" without one."""
+    if budget.ends_at is None or budget.tz is None:
+        return ""
+    return f"{budget.ends_at.astimezone(checked_zone(budget.tz) or UTC):%Y-%m-%d %H:%M} ({budget.tz})"
+
+
 def budget_facts(budget: Budget, held: Sequence[HeldAmount]) -> list[tuple[str, str]]:
     """Return a budget as facts for people, with its reservations."""
     unit = budget.unit
@@ -654,6 +661,7 @@ def budget_facts(budget: Budget, held: Sequence[HeldAmount]) -> list[tuple[str, 
         ("began with", shown_amount(budget.seeded, unit) if budget.seeded else ""),
         ("reserved", shown_amount(budget.reserved, unit)),
         ("left", shown_amount(budget.left, unit)),
+        ("period ends", period_end(budget)),
     ]
     facts += [("held", _held_text(reservation, unit)) for reservation in held]
     return facts
@@ -831,7 +839,7 @@ def memory_lines(memories: Sequence[Document]) -> list[Line]:
 
 _FIELDS = (
     "entry_id what words role model provider stop_reason tool call_id is_error from_id to_id kept_id tokens_before "
-    "other_session_id status by why budget_id scope unit allowed spent"
+    "other_session_id status by why budget_id scope unit allowed spent period periodBegan=period_began_us"
 )
 
 

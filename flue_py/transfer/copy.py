@@ -215,7 +215,8 @@ class _Tally(Struct):
             self.budgets_left.append(BudgetLeft(budget.id, False, why))
         elif state == "taken":
             covered = f"scope {budget.scope!r}" if budget.session_id is None else f"session {budget.session_id!r}"
-            why = f"budget {budget.id!r}: the target has another one of {covered}, in {budget.unit}"
+            per = f" per {budget.period}" if budget.period else ""
+            why = f"budget {budget.id!r}: the target has another one of {covered}{per}, in {budget.unit}"
             self.budgets_left.append(BudgetLeft(budget.id, True, f"{why}; delete that one there, then copy again"))
 
     def note_document(self, row: DocumentRow, state: DocumentState) -> None:

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 from msgspec.structs import replace
 
-from flue_py.core.ledger import Amounts, Budget, Covers, HeldAmount, NewBudget, Reservation, SpentSoFar, Unit
+from flue_py.core.ledger import (
+    BUDGET_PERIODS,
+    Amounts,
+    Budget,
+    Covers,
+    HeldAmount,
+    NewBudget,
+    Reached,
+    Reservation,
+    SpentSoFar,
+    Unit,
+)
 from flue_py.core.sessions import STORED, NewSession
-from flue_py.core.usage import MAX_AMOUNT
+from flue_py.core.usage import MAX_AMOUNT, PaidCall, UsageTotals
 from flue_py.db.backend import Backend
 from flue_py.errors import (
     BudgetExceeded,
@@ -22,6 +35,8 @@ from tests.checks import Refusals, existing, refused, unchanged
 from tests.samples import UNKNOWN, add, assistant, new_session, snapshot, talk
 from tests.sources import OpenBackend, counted_sources, repeating_sources
 from tests.together import outcomes, together
+
+DAILY = NewBudget("scope", "tokens", 100, period="day", tz="Europe/Berlin")
 
 LONG = 10**12
 """A time to hold a reservation that no test outlives."""
@@ -41,6 +56,16 @@ async def budget_for(
 ) -> Budget:
     """Set a budget and return it."""
     return await backend.set_budget(NewBudget(covers, unit, allowed, session_id, scope, spent))
+
+
+def moment(text: str) -> int:
+    """Return a time in microseconds since 1970."""
+    return int(datetime.fromisoformat(text).timestamp()) * 1_000_000
+
+
+async def pay(backend: Backend, session_id: str, tokens: int, at_us: int | None = None) -> None:
+    """Write a paid call into the ledger, made at this time, or now."""
+    await backend.record_call(session_id, PaidCall(UsageTotals(output=tokens), at_us=at_us))
 
 
 async def reserve(backend: Backend, session_id: str, tokens: int, ttl_us: int = LONG) -> Reservation:
@@ -541,6 +566,87 @@ class BudgetContract:
         async with refused(backend, InvalidArgument):
             await backend.commit_reservation(second.id, Amounts(1))
         assert await numbers(backend, budget.id) == (MAX_AMOUNT, 1, -1)
+
+    # -- periods ----------------------------------------------------------------------------------------------
+
+    async def test_in_a_period_a_budget_counts_the_ledger_and_is_fresh_in_the_next(
+        self, open_backend: OpenBackend
+    ) -> None:
+        clock = [moment("2026-03-28T12:00Z")]
+        backend = await open_backend(replace(counted_sources(), now_us=lambda: clock[0]))
+        session = await new_session(backend, scope="s")
+        always = await budget_for(backend, None, 1_000, covers="scope", scope="*")
+        daily = await backend.set_budget(replace(DAILY, scope="*"))
+        assert daily.id != always.id
+        assert (daily.began_us, daily.ends_us) == (moment("2026-03-27T23:00Z"), moment("2026-03-28T23:00Z"))
+        await pay(backend, session.id, 60)
+        assert await numbers(backend, daily.id) == (60, 0, 40)
+        with pytest.raises(BudgetExceeded, match="until the day ends at 2026-03-28 23:00 UTC") as exceeded:
+            await reserve(backend, session.id, 41)
+        assert exceeded.value.ends_at == daily.ends_at
+        held = await reserve(backend, session.id, 40)
+        assert await numbers(backend, daily.id) == (60, 40, 0)
+        # What is reserved counts in the period that is running: the call will be written in it.
+        clock[0] = moment("2026-03-28T23:00Z")
+        assert await numbers(backend, daily.id) == (0, 40, 60)
+        await pay(backend, session.id, 30)
+        for _ in range(2):
+            assert (await backend.commit_reservation(held.id, Amounts(30))).used_tokens == 30
+        assert await numbers(backend, daily.id) == (30, 0, 70)
+        assert await numbers(backend, always.id) == (30, 0, 970)
+        (found,) = [each for each in await backend.covering_budgets(session.id, by_ledger=True) if each.period]
+        assert found == await backend.get_budget(daily.id)
+        assert [each.spent for each in await backend.list_budgets(scope=None, after=None, limit=9)] == [30, 30]
+        assert (await backend.verify()).problems == []
+        assert (await backend.delete_budget(daily.id)).spent == 30
+        await backend.close()
+
+    async def test_each_period_has_a_budget_of_its_own_whose_zone_may_be_set_anew(self, backend: Backend) -> None:
+        session = await new_session(backend)
+        of_session = NewBudget("session", "tokens", 5, session.id, period="day", tz="UTC")
+        made = [
+            await backend.set_budget(replace(new, period=period))
+            for new in (of_session, replace(of_session, covers="tasks"), DAILY)
+            for period in BUDGET_PERIODS
+        ]
+        assert len({budget.id for budget in made}) == 9
+        again = await backend.set_budget(replace(of_session, allowed=7, tz="Asia/Tokyo"))
+        assert (again.id, again.allowed, again.tz) == (made[0].id, 7, "Asia/Tokyo")
+        assert len(await backend.list_budgets(scope=None, after=None, limit=20)) == 9
+
+    async def test_a_period_counts_who_is_covered_when_the_call_was_made(self, backend: Backend) -> None:
+        session, other = await new_session(backend, scope="a/1"), await new_session(backend, scope="b")
+        task = await backend.create_task(session.id, "t", NewSession())
+        whose: list[Covers] = ["session", "tasks"]
+        own, tasks = [
+            await backend.set_budget(replace(DAILY, covers=covers, session_id=session.id)) for covers in whose
+        ]
+        scope, begin, everything = [
+            await backend.set_budget(replace(DAILY, scope=scope)) for scope in ("a/1", "a/*", "*")
+        ]
+        for payer, tokens in ((session, 1), (task, 10), (other, 100)):
+            await pay(backend, payer.id, tokens)
+            await pay(backend, payer.id, 5_000, at_us=own.began_us - 1 if own.began_us else None)
+            await pay(backend, payer.id, 5_000, at_us=own.ends_us)
+        budgets = (own, tasks, scope, begin, everything)
+        assert [(await numbers(backend, each.id))[0] for each in budgets] == [1, 11, 11, 11, 111]
+        await backend.delete_tree(task.id)
+        assert [(await numbers(backend, each.id))[0] for each in budgets] == [1, 11, 11, 11, 111]
+
+    async def test_the_call_by_which_a_period_came_to_an_amount_is_found_by_time(self, backend: Backend) -> None:
+        session, other = await new_session(backend), await new_session(backend)
+        budget = await backend.set_budget(replace(DAILY, scope="*"))
+        began = budget.began_us or 0
+        for payer, at_us in ((other, began + 2), (session, began + 1), (session, began + 2), (session, began - 1)):
+            await pay(backend, payer.id, 30, at_us=at_us)
+        reached = [await backend.reached_in_period(budget, amount) for amount in (0, 30, 31, 90, 91)]
+        assert reached == [
+            Reached(began, None, 0),
+            Reached(began + 1, session.id, 30),
+            Reached(began + 2, other.id, 60),
+            Reached(began + 2, session.id, 90),
+            None,
+        ]
 
     # -- deletion ---------------------------------------------------------------------------------------------
 

@@ -290,6 +290,19 @@ class CopyContract:
         assert await other.write_budgets(copies) == ["no session", "written"]
         assert await other.write_budgets(copies[::-1]) == ["same", "no session"]
 
+    async def test_a_copy_of_a_budget_has_its_period(self, backend: Backend, other: Backend) -> None:
+        daily = NewBudget("scope", "tokens", 100, period="day", tz="Europe/Berlin")
+        made = await backend.set_budget(daily)
+        copies = await backend.list_whole_budgets(-1, 9)
+        assert await other.write_budgets(copies) == ["written"]
+        assert await other.write_budgets(copies) == ["same"]
+        there = existing(await other.get_budget(made.id))
+        assert (there.period, there.tz) == ("day", "Europe/Berlin")
+        await other.delete_budget(made.id)
+        await other.set_budget(replace(daily, period="week"))
+        await other.set_budget(replace(daily, tz="UTC"))
+        assert await other.write_budgets(copies) == ["taken"]
+
     async def test_a_tree_that_comes_back_does_not_become_a_copy(self, backend: Backend, other: Backend) -> None:
         session = await new_session(backend, user())
         await copied(backend, other)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 import flue_py
+from flue_py.sessions import money
 from tests.edges.cli_runs import Flue
 from tests.tables import inputs
 
@@ -65,6 +68,54 @@ def test_a_budget_may_cover_tasks_or_a_scope_and_begin_with_what_the_ledger_has(
     assert flue.lines("budget", "rm", tasks["id"], "--yes") == [
         f"deleted budget {tasks['id']} of session 'alpha' and its tasks, 0.25 USD spent"
     ]
+
+
+def test_a_budget_may_be_for_everything_and_be_fresh_in_each_period(flue: Flue) -> None:
+    made = flue.json("budget", "set", "--all", "--tokens", "100", "--period", "day", "--tz", "Europe/Berlin")
+    assert [made[name] for name in ("covers", "scope", "period", "tz", "spent", "left")] == [
+        "scope", "*", "day", "Europe/Berlin", 40, 60,
+    ]  # fmt: skip
+    assert made["periodBegan"] < made["createdAt"] < made["periodEnds"]
+    (said,) = flue.lines("budget", "set", "--all", "--cost", "1", "--period", "month", "--tz", "UTC")
+    assert "of all sessions per month: 1 USD allowed, 0.75 USD left until " in said
+    assert said.endswith("-01 00:00 (UTC)")
+    always = flue.json("budget", "set", "--all", "--tokens", "100")
+    assert (always["spent"], always["period"], always["periodEnds"]) == (0, None, None)
+    assert [line.split("  ")[-1] for line in flue.lines("budget", "list", "child")[1:]] == [
+        "all sessions per day", "all sessions per month", "all sessions",
+    ]  # fmt: skip
+    ends = [line for line in flue.lines("budget", "show", made["id"]) if line.startswith("period ends")]
+    assert ends[0].endswith(" 00:00 (Europe/Berlin)")
+    assert flue.lines("budget", "rm", made["id"], "--yes") == [
+        f"deleted budget {made['id']} of all sessions per day, 40 tokens spent"
+    ]
+
+
+@inputs(
+    ("options", "words"),
+    [
+        (["--all", "--scope", "s", "--tokens", "1"], "--all"),
+        (["--all", "--tokens", "1", "--tz", "UTC"], "--tz is the time zone of a --period"),
+        (["--all", "--tokens", "1", "--period", "year"], "--period"),
+    ],
+)
+def test_a_period_that_makes_no_sense_is_a_mistake_in_the_call(flue: Flue, options: list[str], words: str) -> None:
+    assert words in flue.run("budget", "set", *options, code=2).stderr
+
+
+def test_the_zone_of_the_machine_is_taken_if_it_has_a_name(flue: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
+    daily = ("budget", "set", "--all", "--tokens", "1", "--period", "day")
+    with monkeypatch.context() as patch:
+        for zone, name in ((":Asia/Tokyo", "Asia/Tokyo"), ("UTC0", "UTC")):
+            patch.setenv("TZ", zone)
+            time.tzset()
+            assert flue.json(*daily)["tz"] == name
+        patch.setenv("TZ", "<+05>-5")
+        time.tzset()
+        assert "has no known name; name one by --tz, such as Europe/Berlin" in flue.run(*daily, code=1).stderr
+        assert money.local_zone().utcoffset(None) == timedelta(hours=5)
+    time.tzset()
+    assert "'Mars/Olympus' is not a time zone known here" in flue.run(*daily, "--tz", "Mars/Olympus", code=1).stderr
 
 
 def test_what_calls_hold_is_shown(flue: Flue) -> None:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import flue_py
 from flue_py import Change, InvalidArgument, JsonObject, Session, SessionEvent, SessionNotFound, Store, sync
@@ -320,6 +321,39 @@ async def test_budgets_are_told_as_they_are_set_and_spent(store: Store, session:
     assert about_budgets(await told(store, scope="another")) == []
 
 
+async def test_of_a_budget_with_a_period_each_period_tells_its_events_once(
+    store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day = datetime(2026, 3, 29, tzinfo=UTC)
+    now = day.replace(hour=12)
+    sources = replace(store._backend._sources, now_us=lambda: int(now.timestamp()) * 1_000_000)
+    monkeypatch.setattr(store._backend, "_sources", sources)
+    await store.set_budget(scope_prefix="", tokens=100, period="day", tz="UTC")
+    of = (None, "scope", "*", "tokens", 100)
+    for number, tokens in enumerate((70, 20, 20)):
+        await session.money.record_call({"input": tokens}, at=day.replace(hour=number))
+    events = [event for event in await told(store) if event.budget_id]
+    assert about_budgets(events) == [
+        ("budget_set", *of, None, None),
+        ("budget_warning", *of, 90, session.id),
+        ("budget_exceeded", *of, 110, session.id),
+    ]
+    assert [event.at for event in events] == [None, day.replace(hour=1), day.replace(hour=2)]
+    assert {(event.period, event.period_began_us) for event in events[1:]} == {
+        ("day", int(day.timestamp()) * 1_000_000)
+    }
+    seen = [event.id for event in events]
+    assert about_budgets(await told(store, after=[seen[1]])) == about_budgets(events[2:])
+    assert about_budgets(await told(store, after=seen)) == []
+    now += timedelta(days=1)
+    assert about_budgets(await told(store, after=seen)) == []
+    await session.money.record_call({"input": 80}, at=now)
+    (again,) = [event for event in await told(store, after=seen) if event.budget_id]
+    assert (again.type, again.spent, again.at) == ("budget_warning", 80, now)
+    assert about_budgets(await told(store, after=[*seen, again.id])) == []
+    assert {again.id} & {*seen} == set()
+
+
 async def test_a_budget_tells_whose_call_it_was_and_what_it_began_with(store: Store, session: Session) -> None:
     task = await session.tasks.create(task_id="t")
     await store.set_budget(session, tasks=True, tokens=100)
@@ -492,7 +526,8 @@ async def test_named_sessions_have_to_be_there(store: Store, session: Session) -
     [
         {"after": "x:1:1:1"}, {"after": 5}, {"after": ["x"]}, {"after": ["x:1:1"]}, {"after": ["x:1:-1:1"]},
         {"after": ["x:session_deleted"]}, {"after": ["x:1:budget_set"]}, {"after": ["1:budget_set"]},
-        {"after": ["x:1:-1:budget_warning"]}, {"after": ["session_deleted"]},
+        {"after": ["x:1:-1:budget_warning"]}, {"after": ["session_deleted"]}, {"after": ["x:1:5@:budget_warning"]},
+        {"after": ["x:1:5@1@2:budget_warning"]}, {"after": ["x:1@2:budget_deleted"]}, {"after": ["x@1:1:0"]},
         {"after": ["x:1:1:99999999999999999999"]}, {"after": [None]}, {"after": ["x:²:1:1"]}, {"sessions": "x"},
         {"sessions": [5]}, {"scope": 5}, {"follow": 1},
     ],

@@ -75,7 +75,7 @@ def add_money_and_edits(path: Path) -> None:
         for number in range(60):
             unit = ("tokens", "picodollars")[number % 2]
             connection.execute(
-                "INSERT INTO budgets VALUES (?, ?, ?, 'scope', NULL, ?, 5000, 107, 30, 100, ?, 9)",
+                "INSERT INTO budgets VALUES (?, ?, ?, 'scope', NULL, ?, 5000, 107, 30, 100, ?, 9, '', '')",
                 (number + 1, f"budget-{number}", f"scope {number}", unit, number),
             )
             reservations = [("held", 30, None), ("committed", 5, 7), ("released", 9, None), ("expired", 4, None)]

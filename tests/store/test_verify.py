@@ -202,7 +202,7 @@ def fork_tip(made: Made) -> str:
     return made.fork_entries[-1]
 
 
-BUDGET = "INSERT INTO budgets VALUES (1, 'b', '', 'scope', NULL, 'tokens', 100, 25, 12, 5, 0, 0)"
+BUDGET = "INSERT INTO budgets VALUES (1, 'b', '', 'scope', NULL, 'tokens', 100, 25, 12, 5, 0, 0, '', '')"
 RESERVATIONS = """\
 INSERT INTO reservations VALUES
     ('r1', 1, NULL, 5, 'held', NULL, 0, 9, NULL), ('r2', 1, NULL, 7, 'held', NULL, 0, 9, NULL),

@@ -1744,7 +1744,8 @@ def _write_budgets(connection: sqlite3.Connection, found: Gathered, sessions: se
     budgets, reservations, known = found.tables["budgets"], found.tables["reservations"], found.witnesses
     named: set[Value] = set()
     for place, row in list(budgets.items()):
-        if row["id"] in named or (row["session_id"] is None) != (row["covers"] == "scope"):
+        is_odd = (row["session_id"] is None) != (row["covers"] == "scope") or (row["period"] == "") != (row["tz"] == "")
+        if row["id"] in named or is_odd:
             found.losses.append(Loss("budget", None, None, f"{row['id']!s} contradicts another row, or itself"))
             del budgets[place]
             continue
