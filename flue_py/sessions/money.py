@@ -710,7 +710,7 @@ def _local_zone_name() -> str | None:
 
 def _zone_name(tz: tzinfo | str | None) -> str:
     """Return the name of a time zone, for None of the machine's. Raises `InvalidArgument`."""
-    name = _local_zone_name() if tz is None else str(tz)
+    name = _local_zone_name() if tz is None else str(tz) if isinstance(tz, tzinfo) else tz
     if name is None:
         raise InvalidArgument(
             "tz: the time zone of this machine has no known name; name one by tz=, such as Europe/Berlin"
