@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
@@ -634,6 +635,7 @@ class SessionScreen(ChangingScreen):
         Binding("s", "secrets", "Secrets", show=False, tooltip="show or hide secrets"),
         Binding("t", "markdown", "Text", show=False, tooltip="show text as it stands, or as Markdown"),
         Binding("w", "whole", "Whole", show=False, tooltip="show a long text whole"),
+        Binding("i", "save", "Save", show=False, tooltip="save the pictures of this entry here, as files"),
         Binding("z", "wide", "Wide", show=False, tooltip="give the message the whole screen"),
         Binding("tab", "other", "Other side", show=False, tooltip="go to the other side"),
         *BrowserScreen.COMMON,
@@ -913,6 +915,15 @@ class SessionScreen(ChangingScreen):
         """Show a long text whole, or cut it again."""
         self._is_whole_text = not self._is_whole_text
         self._read_chosen(keeps_place=True)
+
+    @work
+    async def action_save(self) -> None:
+        """Save the pictures of the chosen entry in the folder that the browser was started in."""
+        entry = self.chosen_entry()
+        files = None if entry is None else await self.tried(asyncio.to_thread(model.save_pictures, entry, Path.cwd()))
+        if files is not None:
+            names = ", ".join(file.name for file in files)
+            self.say(f"saved {names}" if files else "there is no picture in this entry: PNG, JPEG, GIF or WebP")
 
     def action_secrets(self) -> None:
         """Show or hide secrets."""

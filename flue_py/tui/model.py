@@ -6,9 +6,11 @@ import asyncio
 import json
 import re
 import time
+from base64 import b64decode
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
 from rich.markdown import Markdown
@@ -29,7 +31,9 @@ from flue_py.core.kinds import (
 )
 from flue_py.core.sessions import Change, Deletion, SessionInfo, TaskLink
 from flue_py.core.usage import read_reported
+from flue_py.db.files import write_whole
 from flue_py.errors import FlueError, LeafConflict, MissingExtra, RevisionConflict
+from flue_py.providers import base
 from flue_py.render.lines import (
     Cost,
     Glyphs,
@@ -417,9 +421,38 @@ def _parts(content: JsonValue, page: _Page, *, is_prose: bool) -> Iterator[Rende
             yield page.note(f"calls {part.get('name')}")
             yield from page.arguments(part.get("arguments"))
         elif isinstance(data := part.get("data"), str):
-            yield page.note(f"{part.get('type')}, {part.get('mimeType')}, {counted(len(data) * 3 // 4, 'byte')}")
+            yield page.note(_media_words(part, data))
         else:
             yield page.data(part)
+
+
+def _media_words(part: JsonObject, data: str) -> str:
+    """Return a picture or a file in words: its type is the one of its bytes, if that is known."""
+    real, size = base.type_of_bytes(data), base.pixels(data)
+    words = [str(part.get("name") or ""), str(part.get("type")), real or f"said to be {part.get('mimeType')}"]
+    words += [f"{size[0]:,} x {size[1]:,} pixels" if size else "", counted(len(data.rstrip("=")) * 3 // 4, "byte")]
+    return ", ".join(word for word in words if word) + ("; i saves it" if real in _PICTURES else "")
+
+
+_PICTURES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
+"""The types of pictures that are saved, and how their files end."""
+
+
+def save_pictures(entry: Entry, folder: Path) -> list[Path]:
+    """Write the pictures of an entry into a folder, for their owner alone, and return the files, in order.
+
+    Raises `InvalidArgument` if a file is there already, `StoreUnavailable`. O(bytes).
+    """
+    content = entry.data.get("content") if isinstance(entry.data, dict) else None
+    name = re.sub(r"[^A-Za-z0-9_-]", "-", entry.id)[:64]
+    files: list[Path] = []
+    for part in content if isinstance(content, list) else ():
+        data = part.get("data") if isinstance(part, dict) else None
+        ending = _PICTURES.get(base.type_of_bytes(data) or "") if isinstance(data, str) else None
+        if isinstance(data, str) and ending is not None:
+            files.append(folder / f"picture-{name}-{len(files) + 1}.{ending}")
+            write_whole(files[-1], b64decode(data.translate(base.OTHER_ALPHABET) + "=="))
+    return files
 
 
 def strings_of(value: JsonValue) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from base64 import b64encode
 from pathlib import Path
 from subprocess import run
 
@@ -350,3 +351,36 @@ async def test_the_marks_of_a_session_without_compactions_cost_no_second_reading
         await opened.load_end()
         await opened.load_all()
         assert (opened.pinned, opened.excluded, reads) == ({ids[0], ids[2]}, {}, [])
+
+
+async def test_pictures_are_named_by_their_bytes_and_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (640).to_bytes(4) + (480).to_bytes(4) + b"the rest"
+    gif = b"GIF89a" + (9).to_bytes(2, "little") * 2
+    parts = [
+        {"type": "image", "data": b64encode(data).decode(), "mimeType": "image/png"} for data in (png, b"hello", gif)
+    ]
+    path = tmp_path / "s.db"
+    async with flue_py.open(path) as store:
+        session = await store.create_session(title="pictures")
+        await session.append_messages([user("none"), {**user(""), "content": parts}])
+    (folder := tmp_path / "here").mkdir()
+    monkeypatch.chdir(folder)
+    async with browsing(path, size=(160, 24)) as driver:
+        await driver.open("pictures")
+        for words in (
+            "[image, image/png, 640 x 480 pixels, 32 bytes; i saves it]",
+            "[image, said to be image/png, 5 bytes]",
+            "[image, image/gif, 9 x 9 pixels, 10 bytes; i saves it]",
+        ):
+            await driver.sees(words)
+        await driver.press("i")
+        await driver.sees("saved picture-")
+        saved = sorted(folder.iterdir())
+        assert [(file.suffix, file.read_bytes(), file.stat().st_mode & 0o777) for file in saved] == [
+            (".png", png, 0o600),
+            (".gif", gif, 0o600),
+        ]
+        await driver.press("i")
+        await driver.sees("is there already")
+        await driver.press("home", "i")
+        await driver.sees("there is no picture")
