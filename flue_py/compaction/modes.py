@@ -17,16 +17,7 @@ from typing import ClassVar, NamedTuple, Protocol, TypeAlias, cast
 from msgspec import field
 from msgspec.structs import replace
 
-from flue_py.compaction.blocks import (
-    ID_CHARS,
-    Around,
-    Block,
-    carried_facts,
-    carried_words,
-    first_words,
-    shown_file_lists,
-    words_set_aside,
-)
+from flue_py.compaction import blocks
 from flue_py.compaction.material import (
     ALIGNED,
     ALIGNED_EARLIER,
@@ -79,23 +70,10 @@ from flue_py.compaction.settings import (
     shown_id,
     without_tags,
 )
+from flue_py.core import kinds
 from flue_py.core.context import ContextEntry, keeping, pinned_ids, project_kept, summary_text
 from flue_py.core.entries import Entry, NewEntry, Pairing, exchange_of, is_silent
 from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, encode_json
-from flue_py.core.kinds import (
-    ASSISTANT,
-    COMPACTION,
-    COMPACTION_PART,
-    COVERS,
-    NATIVE,
-    SHOWN_KINDS,
-    USER,
-    Message,
-    Native,
-    compaction_in,
-    message_text,
-    native_in,
-)
 from flue_py.core.model import ModelReply, ModelRequest
 from flue_py.core.sessions import TaskLink
 from flue_py.core.usage import agent_of
@@ -177,10 +155,10 @@ def dressed(
     mode: str,
     own: str,
     *,
-    around: Around | None = None,
+    around: blocks.Around | None = None,
     calls: bool = True,
     head: str = "",
-    after: Sequence[Block] = (),
+    after: Sequence[blocks.Block] = (),
     inherited: str = "",
     details: JsonObject | None = None,
     notes: Sequence[str] = (),
@@ -190,7 +168,7 @@ def dressed(
     The blocks are those of ``around``, with calls that nothing answers among them where ``calls`` says so, and then
     ``after``. ``head`` stands right before ``own``. O(size of the text).
     """
-    files, is_part = shown_file_lists(material)
+    files, is_part = blocks.shown_file_lists(material)
     left = material.beside("\n\n".join([files, head, *(block.text for block in after)]).strip())
     before, behind_own = ([], []) if around is None else around.blocks(left, own, calls=calls)
     after = [*behind_own, *after]
@@ -223,7 +201,7 @@ def _written(material: Material, mode: str) -> JsonObject:
     return {**noted, "originals": [*ends]} if ends else noted
 
 
-def with_block(result: Made, block: Block) -> Made:
+def with_block(result: Made, block: blocks.Block) -> Made:
     """Return a text with one more block behind it, which the next compaction does not take for the mode's words."""
     details = {**result.details, **block.details}
     if block.text and "own" not in details:
@@ -293,9 +271,9 @@ def entries_named(material: Material) -> str:
     return f"entries {shown_id(ends[0])} to {shown_id(ends[1])}" if ends else "the entries before"
 
 
-def stored_block(material: Material) -> Block:
+def stored_block(material: Material) -> blocks.Block:
     """Return a line that says where the originals are, for a mode whose text may not."""
-    return Block(f"[The originals are stored: {entries_named(material)}]")
+    return blocks.Block(f"[The originals are stored: {entries_named(material)}]")
 
 
 def _originals(material: Material) -> list[str]:
@@ -332,8 +310,8 @@ def plan_branch(items: Sequence[ContextEntry], settings: CompactionSettings) -> 
 
     Summaries among them, of compactions and of ranges on the branch, are taken over. O(items).
     """
-    summaries = [at for at, item in enumerate(items) if item.kind == COMPACTION]
-    leaving = [at for at, item in enumerate(items) if item.kind != COMPACTION]
+    summaries = [at for at, item in enumerate(items) if item.kind == kinds.COMPACTION]
+    leaving = [at for at, item in enumerate(items) if item.kind != kinds.COMPACTION]
     if not items:
         return None
     previous = joined([Told.of(items[at].entry) for at in summaries], is_first=summaries[:1] == [0])
@@ -397,9 +375,9 @@ LIST_TOKENS = 4_000
 """The tokens of the list of operations at most, in a window however large."""
 
 
-def listed(material: Material, around: Around, max_tokens: int = LIST_TOKENS) -> Made:
+def listed(material: Material, around: blocks.Around, max_tokens: int = LIST_TOKENS) -> Made:
     """Return the text of mode ``intent``: the list, behind the text of earlier compactions of other modes."""
-    material = words_set_aside(material)
+    material = blocks.words_set_aside(material)
     inherited = shortened(material, earlier_text(material, INTENT))
     left = material.beside(inherited).beside(covers(material, 1, HEADING)).beside(_resumption(material))
     operations, lines = _fitting(left, left.half().at_most(max_tokens, _WINDOW_PART))
@@ -410,7 +388,7 @@ def listed(material: Material, around: Around, max_tokens: int = LIST_TOKENS) ->
     return dressed(material, INTENT, own, around=around, calls=False, inherited=inherited, details=operations.details)
 
 
-def listed_none(material: Material, around: Around, why: str) -> Made:
+def listed_none(material: Material, around: blocks.Around, why: str) -> Made:
     """Return the text of mode ``intent`` without any operation, below a line that says why."""
     note = f"{why}; the list of operations is empty"
     line = f"[COMPACTION WARNING: {note}]\n\n"
@@ -470,7 +448,7 @@ def _where(operation: Operation) -> str:
     """Return the entry of an operation, and the id of its call where that is still to be answered."""
     entry = f"entry {shown_id(operation.entry_id)}"
     is_named = operation.status == "pending" and operation.call_id
-    return f"{entry}, call {quoted(operation.call_id, ID_CHARS)}" if is_named else entry
+    return f"{entry}, call {quoted(operation.call_id, blocks.ID_CHARS)}" if is_named else entry
 
 
 def _operations(operations: Operations, lines: list[str]) -> str:
@@ -569,8 +547,8 @@ def _prompt(material: Material, facts: str) -> str:
     """Return the message that asks for the summary: which part it stands for, and how to write it."""
     staying, first_id = material.staying, material.planned.first_kept_entry_id
     at = next((at for at, item in enumerate(staying) if item.entry_id == first_id), None)
-    first: Message = {"role": ""} if at is None else staying[at].data
-    shown, role = on_one_line(message_text(first), _SHOWN_CHARS), str(first.get("role"))
+    first: kinds.Message = {"role": ""} if at is None else staying[at].data
+    shown, role = on_one_line(kinds.message_text(first), _SHOWN_CHARS), str(first.get("role"))
     after = len(staying) - (at or 0)
     cut = f"The last {after} messages stay in sight; the first of them is of role {role}"
     cut += f" and begins: {shown!r}." if shown else "."
@@ -594,7 +572,7 @@ class Line(NamedTuple):
     """A message with the line that stands over it, and its calls with their outcomes."""
 
     heading: str
-    message: Message
+    message: kinds.Message
     calls: tuple[str, ...]
 
 
@@ -607,10 +585,10 @@ def lines_of(material: Material) -> list[Line]:
     ]
 
 
-def _heading(message: Message, turn: int, entry_id: str) -> str:
+def _heading(message: kinds.Message, turn: int, entry_id: str) -> str:
     role = message.get("role")
     agent = quoted((agent_of(message) or "").replace("[", "(").replace("]", ")"), _AGENT_CHARS) or "Agent"
-    speaker = "Human" if role == USER else agent if role == ASSISTANT else "Result"
+    speaker = "Human" if role == kinds.USER else agent if role == kinds.ASSISTANT else "Result"
     return f"[{speaker} — Turn {turn}, entry {shown_id(entry_id)}]"
 
 
@@ -663,7 +641,7 @@ class Llm(Frozen):
 
     template: str | None = None
     change_log: ChangeLog | None = None
-    around: Around = Around()
+    around: blocks.Around = blocks.Around()
 
     def __post_init__(self) -> None:
         if self.template is None:
@@ -686,7 +664,7 @@ class Llm(Frozen):
         """
         if asker is None:
             raise InvalidArgument(f"mode {self.name!r} needs a model; give one, or choose a mode that needs none")
-        material = words_set_aside(material)
+        material = blocks.words_set_aside(material)
         head, after = summary_head(material), [stored_block(material)]
         text, notes = await self.told(material.beside(head), asker, earlier_text(material))
         # A model may leave out the sources of its summary, but not this line.
@@ -695,7 +673,7 @@ class Llm(Frozen):
     async def told(self, material: Material, asker: Asker, earlier: str) -> tuple[str, tuple[str, ...]]:
         """Return the model's summary alone, which continues ``earlier``, and notes about departures."""
         plan = material.planned.plan
-        material = material.beside(shown_file_lists(material)[0]).beside(stored_block(material).text)
+        material = material.beside(blocks.shown_file_lists(material)[0]).beside(stored_block(material).text)
         log = material.changes
         notes: tuple[str, ...] = ()
         if self.change_log is not None:
@@ -785,7 +763,7 @@ class Llm(Frozen):
 
     def _filled(self, template: str, material: Material, log: str, text: str) -> str:
         values: Mapping[str, str] = {
-            "task": _fence("task", first_words(material)),
+            "task": _fence("task", blocks.first_words(material)),
             "turn_count": str(turns_covered(material)),
             "change_log": _fence("change-log", log),
             "history": _fence("conversation", text),
@@ -857,7 +835,7 @@ class Lossless(Frozen):
 
     state: State = None
     contracts: Mapping[str, Contract] = field(default_factory=dict)
-    around: Around = Around()
+    around: blocks.Around = blocks.Around()
     instead: Mode = Llm()
 
     name: ClassVar[str] = "lossless"
@@ -870,7 +848,7 @@ class Lossless(Frozen):
         if not operations.listed and not state and not self.contracts:
             why = "there is no state, no contract and no evidence"
             return await in_place_of(self.name, why, material, partial(self._without_evidence, asker=asker))
-        material = words_set_aside(material)
+        material = blocks.words_set_aside(material)
         inherited = shortened(material, earlier_text(material, self.name))
         evidence = await self.evidence(material.beside(inherited), operations, state)
         own = "\n\n".join(filter(None, [inherited, evidence]))
@@ -952,7 +930,7 @@ class Hybrid(Frozen):
 
     lossless: Lossless = Lossless()
     llm: Llm = Llm()
-    around: Around = Around()
+    around: blocks.Around = blocks.Around()
 
     name: ClassVar[str] = "hybrid"
     needs_model: ClassVar[bool] = True
@@ -961,7 +939,7 @@ class Hybrid(Frozen):
         """Return both texts, or that of the evidence and a note if the model failed. Calls as for ``llm``."""
         if asker is None:
             raise InvalidArgument(f"mode {self.name!r} needs a model; give one, or choose 'lossless'")
-        material = words_set_aside(material)
+        material = blocks.words_set_aside(material)
         operations = gathered(material, MOST_OPERATIONS)
         state = self.lossless.state() if callable(self.lossless.state) else self.lossless.state
         # Of a scarce room, most is for the model's summary.
@@ -1006,7 +984,7 @@ class Intent(Frozen):
     it failed, or is None, a line and a note say that the list is empty, and why.
     """
 
-    around: Around = Around()
+    around: blocks.Around = blocks.Around()
     instead: Mode | None = Lossless()
     max_tokens: int = LIST_TOKENS
 
@@ -1053,7 +1031,8 @@ async def _text(mode: Mode, material: Material, asker: Asker | None) -> Made:
     around = getattr(mode, "around", None)
     evidence = getattr(mode, "lossless", None)
     instead = Intent(
-        around if isinstance(around, Around) else Around(), evidence if isinstance(evidence, Lossless) else Lossless()
+        around if isinstance(around, blocks.Around) else blocks.Around(),
+        evidence if isinstance(evidence, Lossless) else Lossless(),
     )
     by_intent = partial(instead.make, asker=None)
     if material.settings.prefer_deterministic:
@@ -1082,9 +1061,9 @@ async def _made(mode: Mode, material: Material, asker: Asker | None) -> Made:
         raise SummaryFailed(mode.name, str(error) or type(error).__name__) from error
 
 
-def _marked(mode: Mode, material: Material, reason: str, around: Around) -> Made:
+def _marked(mode: Mode, material: Material, reason: str, around: blocks.Around) -> Made:
     """Return a text that names the missing turns, behind the text of earlier compactions."""
-    material = words_set_aside(material)
+    material = blocks.words_set_aside(material)
     earlier = shortened(material, earlier_text(material))
     first = turns_before(material.earlier) + 1
     marker = "\n".join(
@@ -1118,7 +1097,7 @@ class Parts:
     """
 
     def __init__(self, material: Material, max_tokens: int) -> None:
-        self.made: Native | None = None
+        self.made: kinds.Native | None = None
         self.taken = 0
         self._material = material
         self._window = material.summarizer_window
@@ -1178,27 +1157,27 @@ class Parts:
         return sum(map(material.count, self._before)) + sum(material.tokens_of(text) for text in texts if text)
 
 
-def native_of(reply: ModelReply) -> Native | None:
+def native_of(reply: ModelReply) -> kinds.Native | None:
     """Return the compaction that a reply has, with whose it is; None for a reply of anything else."""
     message = reply.messages[-1]
     content, provider = message.get("content"), message.get("provider")
     listed = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
-    if not isinstance(provider, str) or not (parts := compaction_in(provider, listed)):
+    if not isinstance(provider, str) or not (parts := kinds.compaction_in(provider, listed)):
         return None
-    return native_in({**message, "content": [*parts]})
+    return kinds.native_in({**message, "content": [*parts]})
 
 
 def _earlier(material: Material) -> list[JsonObject]:
     """Return the message that stands for earlier compactions, in both forms if there are two."""
     if material.previous_summary is None:
         return []
-    native = native_in((material.earlier or {}).get(NATIVE))
-    return [_standing_for(summary_text(COMPACTION, material.previous_summary), native)]
+    native = kinds.native_in((material.earlier or {}).get(kinds.NATIVE))
+    return [_standing_for(summary_text(kinds.COMPACTION, material.previous_summary), native)]
 
 
-def _standing_for(text: str, native: Native | None) -> JsonObject:
+def _standing_for(text: str, native: kinds.Native | None) -> JsonObject:
     content: list[JsonValue] = [{"type": "text", "text": text}]
-    own: JsonObject = {} if native is None else {NATIVE: native.json}
+    own: JsonObject = {} if native is None else {kinds.NATIVE: native.json}
     return {"role": "user", "content": content, **own}
 
 
@@ -1219,10 +1198,10 @@ class NativeMode(Frozen):
     """
 
     fallback: Mode = Intent()
-    around: Around = Around()
+    around: blocks.Around = blocks.Around()
     max_tokens: int = 16_000
 
-    name: ClassVar[str] = NATIVE
+    name: ClassVar[str] = kinds.NATIVE
     needs_model: ClassVar[bool] = True
 
     async def make(self, material: Material, asker: Asker | None) -> Made:
@@ -1248,11 +1227,11 @@ class NativeMode(Frozen):
             notes = (*notes, f"what left is more than a window, and was compacted in {parts.taken} parts")
         if material.instructions:
             notes = (*notes, f"mode {self.name!r} gives the provider no instructions; what was asked for is left out")
-        own: JsonObject = {**native.json, COVERS: len(text.text)}
-        return Made(text.text, self.name, {**text.details, NATIVE: own}, notes)
+        own: JsonObject = {**native.json, kinds.COVERS: len(text.text)}
+        return Made(text.text, self.name, {**text.details, kinds.NATIVE: own}, notes)
 
-    async def _text(self, material: Material, native: Native) -> Made:
-        contents = [part.get("content") for part in native.content if part.get("type") == COMPACTION_PART]
+    async def _text(self, material: Material, native: kinds.Native) -> Made:
+        contents = [part.get("content") for part in native.content if part.get("type") == kinds.COMPACTION_PART]
         text = without_tags(
             "\n\n".join(content for content in contents if isinstance(content, str) and content.strip())
         )
@@ -1276,14 +1255,14 @@ class Window(Frozen):
     Of ``around``, calls that an approval waits for stay in the context; nothing else is used.
     """
 
-    around: Around = Around()
+    around: blocks.Around = blocks.Around()
 
     name: ClassVar[str] = "window"
     needs_model: ClassVar[bool] = False
 
     async def make(self, material: Material, asker: Asker | None) -> Made:
         """Return the earlier summary, "" if there is none. Its details name the messages that left. O(messages)."""
-        material = words_set_aside(material, only_carried=True)
+        material = blocks.words_set_aside(material, only_carried=True)
         before = (material.earlier or {}).get(DROPPED)
         count, first = (before.get("messages"), before.get("firstEntryId")) if isinstance(before, Mapping) else (0, "")
         dropped: JsonObject = {
@@ -1301,13 +1280,13 @@ class Window(Frozen):
         own = shortened(material, own)
         is_silent = is_beginning and not own
         own = own if is_beginning else "\n\n".join(filter(None, [own, _line(dropped)]))
-        left = material.beside(own).beside(shown_file_lists(material)[0])
-        words = carried_words(left)
+        left = material.beside(own).beside(blocks.shown_file_lists(material)[0])
+        words = blocks.carried_words(left)
         text = dressed(
             material,
             self.name,
             own,
-            after=[words, carried_facts(left.beside(words.text))],
+            after=[words, blocks.carried_facts(left.beside(words.text))],
             details={**noted(material.earlier, ["lastHandoff"]), DROPPED: dropped},
         )
         return replace(text, text="") if is_silent else text
@@ -1404,7 +1383,7 @@ class Hidden:
     @cached_property
     def items(self) -> tuple[ContextEntry, ...]:
         """These as items of a context, in the order of the path. O(path)."""
-        named = [entry for entry in self.named(self._pins).values() if entry.kind in SHOWN_KINDS]
+        named = [entry for entry in self.named(self._pins).values() if entry.kind in kinds.SHOWN_KINDS]
         return self._items({member for entry in named for member in self.group_of(entry.id)})
 
     def coming_back(self, new: NewEntry) -> tuple[ContextEntry, ...]:
@@ -1422,7 +1401,9 @@ class Hidden:
     @cached_property
     def _left(self) -> dict[str, ContextEntry]:
         """The rest of the path after exclusions, by entry; no exclusion names a summary."""
-        summaries = (ContextEntry(entry) for entry in self._path if entry.kind == COMPACTION and not is_silent(entry))
+        summaries = (
+            ContextEntry(entry) for entry in self._path if entry.kind == kinds.COMPACTION and not is_silent(entry)
+        )
         return {item.entry_id: item for item in (*project_kept(self._path), *summaries)}
 
     @cached_property
@@ -1453,7 +1434,7 @@ def running_tasks(links: Sequence[TaskLink]) -> tuple[str, ...]:
 def waited_for(mode: Mode) -> tuple[str, ...]:
     """Return the tasks and approvals that the caller named for a mode, each as its id and a few words."""
     around = getattr(mode, "around", None)
-    if not isinstance(around, Around):
+    if not isinstance(around, blocks.Around):
         return ()
     return (*around.named_tasks, *around.named_approvals)
 

@@ -27,6 +27,7 @@ from flue_py.compaction.settings import (
     stored_count,
     without_tags,
 )
+from flue_py.core import entries
 from flue_py.core.context import (
     TRAITS,
     ContextEntry,
@@ -38,25 +39,6 @@ from flue_py.core.context import (
     reported_tokens,
     traits_in,
     usage_start,
-)
-from flue_py.core.entries import (
-    CALLS,
-    FROM_HOOK,
-    RANGES,
-    REGISTERED,
-    Entry,
-    Layout,
-    NewEntry,
-    Pairing,
-    Range,
-    answered_id,
-    called_ids,
-    exchange_of,
-    is_silent,
-    laid_out,
-    layout_of,
-    tool_calls,
-    without_summary,
 )
 from flue_py.core.json import Frozen, JsonObject, JsonValue, Selective, decode_object
 from flue_py.core.kinds import (
@@ -214,7 +196,7 @@ class Messages(Sequence[Message]):
         for at in among:
             item = None if items is None else items[at]
             if isinstance(item, ContextEntry):
-                if item.entry.role == ASSISTANT and CALLS in item.entry.payload:
+                if item.entry.role == ASSISTANT and entries.CALLS in item.entry.payload:
                     yield at
             elif self[at].get("role") == ASSISTANT:
                 yield at
@@ -243,12 +225,12 @@ class Messages(Sequence[Message]):
         results = [place for place, role in enumerate(roles) if role == TOOL_RESULT]
         return Outline(roles, all_traits, _last_said(roles, all_traits), callers, results)
 
-    def pairing(self, among: Sequence[int], outline: Outline | None = None) -> Pairing:
+    def pairing(self, among: Sequence[int], outline: Outline | None = None) -> entries.Pairing:
         """Return which of some messages answer which calls, by their places among these."""
         shape = outline or self.outline(among)
         # Both are in order, so that sorting them merges them.
         places = sorted([*shape.callers, *shape.results])
-        return Pairing([shape.traits[place].exchange for place in places], places, shape.last_said)
+        return entries.Pairing([shape.traits[place].exchange for place in places], places, shape.last_said)
 
     def usage_start(self) -> int:
         """Return the index of the first message that is newer than the latest compaction; 0 if there is none."""
@@ -384,7 +366,7 @@ class PlannedContent:
         )
 
     @cached_property
-    def pairing(self) -> Pairing:
+    def pairing(self) -> entries.Pairing:
         """The results and calls that belong together, among the messages that leave."""
         return self._messages.pairing(self.indices, self._outline)
 
@@ -521,11 +503,11 @@ class Cuts:
         reached = self._last_called_before(first, pairing)
         return [cut for cut in whole if cut > reached]
 
-    def _last_called_before(self, first: int, pairing: Pairing) -> int:
+    def _last_called_before(self, first: int, pairing: entries.Pairing) -> int:
         """Return the last result from an index on whose call lies before that, and may be parted from it; else -1."""
         latest: dict[str, int] = {}
         for at in sorted(pairing.unpaired):
-            called = answered_id(self._messages[first + at])
+            called = entries.answered_id(self._messages[first + at])
             if called is not None:
                 latest[called] = first + at
         if not latest:
@@ -534,7 +516,7 @@ class Cuts:
         for at in self._messages.calling(range(first - 1, -1, -1)):
             if not latest:
                 break
-            for called in called_ids(self._messages[at]):
+            for called in entries.called_ids(self._messages[at]):
                 result = latest.pop(called, -1)
                 reached = reached if at in self._pinned else max(reached, result)
         return reached
@@ -546,7 +528,7 @@ class Cuts:
 TURNS_BEFORE = "turnsBefore"
 """The detail of a summary of a range that says how many turns lie before it."""
 
-WRITTEN = frozenset({"mode", "turns", "originals", "own", TURNS_BEFORE, REGISTERED})
+WRITTEN = frozenset({"mode", "turns", "originals", "own", TURNS_BEFORE, entries.REGISTERED})
 """The details that are written beside every summary, whoever made it."""
 
 
@@ -557,12 +539,12 @@ class Told(NamedTuple):
     details: Mapping[str, JsonValue] | None
 
     @classmethod
-    def of(cls, entry: Entry) -> Told:
+    def of(cls, entry: entries.Entry) -> Told:
         """Return the text and the details of a compaction, without details of a hook's own."""
         fields = entry.fields
         details = fields.get("details")
         stored = details if isinstance(details, Mapping) else None
-        if stored is not None and fields.get(FROM_HOOK) is True:
+        if stored is not None and fields.get(entries.FROM_HOOK) is True:
             stored = {name: value for name, value in stored.items() if name in WRITTEN}
         return cls(string_field(fields, "summary"), stored)
 
@@ -651,15 +633,15 @@ class SplitExchange(Frozen):
     first: int
     last: int
     caller_id: str
-    hidden: tuple[Entry, ...]
+    hidden: tuple[entries.Entry, ...]
 
 
-def split_exchanges(path: Sequence[Entry], shown: Iterable[str]) -> list[SplitExchange]:
+def split_exchanges(path: Sequence[entries.Entry], shown: Iterable[str]) -> list[SplitExchange]:
     """Return the exchanges on a path of which only some entries, or none, are shown, by their ids. O(path)."""
     if EXCLUSION not in map(_KIND, path):
         return []
     ids = frozenset(shown)
-    pairing = Pairing(map(exchange_of, path))
+    pairing = entries.Pairing(map(entries.exchange_of, path))
     exchanges = []
     for caller in dict.fromkeys(call.at for call in pairing.results):
         group = pairing.group_of(caller)
@@ -775,7 +757,7 @@ def prepare_compaction(
     start = previous.first_kept_index if previous else 0
     cuts = Cuts(context, start, partial(_may_cut, context), frozenset())
     keeps_none = settings.keep_recent_messages == 0 and bool(messages)
-    keeps_none = keeps_none and messages[-1].get("role") == ASSISTANT and not tool_calls(messages[-1])
+    keeps_none = keeps_none and messages[-1].get("role") == ASSISTANT and not entries.tool_calls(messages[-1])
     return _plan(context, cuts, settings, previous, owed=0 if keeps_none else None)
 
 
@@ -898,7 +880,7 @@ class NoCompaction(Frozen):
 
 def plan_session_compaction(
     items: Sequence[ContextItem],
-    latest: Entry | LatestCompaction | None,
+    latest: entries.Entry | LatestCompaction | None,
     settings: CompactionSettings,
     *,
     pinned: Collection[str] = (),
@@ -922,10 +904,10 @@ def plan_session_compaction(
     cut separates them. With ``whole_turns``, the kept part begins with a message of the user, if it has one. Each
     item's ``data`` is read once. Cost: as `prepare_compaction`.
     """
-    silent = latest.depth if isinstance(latest, Entry) and is_silent(latest) else None
+    silent = latest.depth if isinstance(latest, entries.Entry) and entries.is_silent(latest) else None
     messages = Messages(items, made_at=silent)
     summaries: Mapping[int, Told] = {}
-    if isinstance(latest, Entry):
+    if isinstance(latest, entries.Entry):
         carried = pinned_ids(latest.fields) if carried is None else carried
         latest, summaries = _summaries(items, latest)
     carried = carried or ()
@@ -1009,19 +991,23 @@ def _is_older(item: ContextItem, than: ContextItem) -> bool:
     return isinstance(item, ContextEntry) and isinstance(than, ContextEntry) and item.entry.depth < than.entry.depth
 
 
-def _summaries(items: Sequence[ContextItem], latest: Entry) -> tuple[Told | None, dict[int, Told]]:
+def _summaries(items: Sequence[ContextItem], latest: entries.Entry) -> tuple[Told | None, dict[int, Told]]:
     """Return the summary that comes first, if any, and those of ranges by index.
 
     A compaction of a range has its own in the place of that, and another's comes first, or none.
     """
-    if (RANGES not in latest.fields and not is_silent(latest)) or not items or not isinstance(items[0], ContextEntry):
+    if (
+        (entries.RANGES not in latest.fields and not entries.is_silent(latest))
+        or not items
+        or not isinstance(items[0], ContextEntry)
+    ):
         return Told.of(latest), {}
     by_place = {
         at: Told.of(item.entry)
         for at, item in enumerate(items)
         if isinstance(item, ContextEntry) and item.entry.kind == COMPACTION
     }
-    return Told("", Told.of(latest).details) if is_silent(latest) else by_place.pop(0, None), by_place
+    return Told("", Told.of(latest).details) if entries.is_silent(latest) else by_place.pop(0, None), by_place
 
 
 def _taking_over(plan: CompactionPlan, previous: Told, places: Collection[int]) -> CompactionPlan | None:
@@ -1041,7 +1027,7 @@ def _taking_over(plan: CompactionPlan, previous: Told, places: Collection[int]) 
     )
 
 
-def _with_exchanges(places: Iterable[int], pairing: Pairing) -> frozenset[int]:
+def _with_exchanges(places: Iterable[int], pairing: entries.Pairing) -> frozenset[int]:
     """Return some places, each with those of the tool call or the results that its message is kept with."""
     members: set[int] = set()
     for place in places:
@@ -1075,15 +1061,15 @@ class RangePlan(SessionCompactionPlan):
     first_entry_id: str = ""
     last_entry_id: str = ""
     is_widened: bool = False
-    head: Layout | None = None
-    ranges: tuple[Range, ...] = ()
+    head: entries.Layout | None = None
+    ranges: tuple[entries.Range, ...] = ()
     pinned: tuple[str, ...] = ()
 
 
 def plan_range(
     items: Sequence[ContextEntry],
-    latest: Entry | None,
-    path: Sequence[Entry],
+    latest: entries.Entry | None,
+    path: Sequence[entries.Entry],
     settings: CompactionSettings,
     first: str | None,
     last: str | None,
@@ -1109,8 +1095,8 @@ class _Planning:
     def __init__(
         self,
         items: Sequence[ContextEntry],
-        latest: Entry | None,
-        path: Sequence[Entry],
+        latest: entries.Entry | None,
+        path: Sequence[entries.Entry],
         settings: CompactionSettings,
         pinned: frozenset[str],
         live: frozenset[str],
@@ -1119,7 +1105,7 @@ class _Planning:
         self._messages = Messages(items)
         self._pairing = self._messages.pairing(range(len(items)))
         self._latest = latest
-        self._layout = None if latest is None else layout_of(latest.id, latest.fields)
+        self._layout = None if latest is None else entries.layout_of(latest.id, latest.fields)
         self._path = path
         self._settings = settings
         self._live = live
@@ -1128,7 +1114,7 @@ class _Planning:
         self._summaries = [at for at, item in enumerate(items) if item.kind == COMPACTION]
         self._split = self._with_hidden()
 
-    def _with_hidden(self) -> list[tuple[int, int, tuple[Entry, ...]]]:
+    def _with_hidden(self) -> list[tuple[int, int, tuple[entries.Entry, ...]]]:
         """Return the exchanges with a part that an exclusion hides: the items around them, and the hidden entries."""
         exchanges = split_exchanges(self._path, (item.entry_id for item in self._items))
         depths = [self._depths(at) for at in range(len(self._items))] if exchanges else []
@@ -1237,14 +1223,14 @@ class _Planning:
         staying = self._pins | self._carried
         return self._planned(begin, end, staying, is_widened, self._head(absorbs), absorbs=absorbs)
 
-    def _head(self, absorbs: bool) -> Layout:
+    def _head(self, absorbs: bool) -> entries.Layout:
         """Return whose summary comes first, and from where the path is kept."""
         if self._layout is None or self._latest is None:
             # Not from the first item on: entries before it that an exclusion hides can be shown again.
-            return Layout(None, self._path[0].id)
+            return entries.Layout(None, self._path[0].id)
         wanted, depth = self._layout.first_kept_id, self._latest.depth
         is_there = any(entry.id == wanted and entry.depth < depth for entry in self._path)
-        return Layout(None if absorbs else self._layout.head_id, wanted if is_there else self._latest.id)
+        return entries.Layout(None if absorbs else self._layout.head_id, wanted if is_there else self._latest.id)
 
     def _planned(
         self,
@@ -1252,7 +1238,7 @@ class _Planning:
         end: int,
         staying: frozenset[int],
         is_widened: bool,
-        head: Layout | None,
+        head: entries.Layout | None,
         *,
         absorbs: bool = False,
         names_pinned: bool = True,
@@ -1304,11 +1290,11 @@ class _Planning:
         span = next((summarized for summarized in ranges if summarized.compaction_id == entry_id), None)
         return (entry_id, entry_id) if span is None else (span.first_id, span.last_id)
 
-    def _ranges(self, begin: int, end: int, *, has_own: bool) -> tuple[Range, ...]:
+    def _ranges(self, begin: int, end: int, *, has_own: bool) -> tuple[entries.Range, ...]:
         """Return the summarized ranges, in the order of the path: those outside of the new one, and that."""
         stored = {} if self._layout is None else {span.compaction_id: span for span in self._layout.ranges}
         shown = {at: stored[self._items[at].entry_id] for at in self._summaries if self._items[at].entry_id in stored}
-        new = [Range(*self._ends(begin, end), None)] if has_own else []
+        new = [entries.Range(*self._ends(begin, end), None)] if has_own else []
         before = [span for at, span in shown.items() if at < begin]
         return (*before, *new, *(span for at, span in shown.items() if at > end))
 
@@ -1337,13 +1323,13 @@ def entry_of(
     calls: Sequence[JsonObject],
     *,
     from_hook: bool = False,
-) -> NewEntry:
+) -> entries.NewEntry:
     """Return the compaction to append for a plan of any kind."""
     head = planned.head if isinstance(planned, RangePlan) else None
     if head is not None:
         earlier = None if planned.previous is None else planned.previous.details
         details = {**details, TURNS_BEFORE: (earlier or {}).get(TURNS_BEFORE)}
-    entry = NewEntry.compaction(
+    entry = entries.NewEntry.compaction(
         text,
         first_kept_entry_id=planned.first_kept_entry_id if head is None else head.first_kept_id or "",
         tokens_before=planned.plan.tokens_before,
@@ -1352,10 +1338,10 @@ def entry_of(
         from_hook=from_hook,
     )
     if not isinstance(planned, RangePlan):
-        return entry if text else without_summary(entry)
+        return entry if text else entries.without_summary(entry)
     if head is None and not planned.pinned:
         return entry
-    return laid_out(entry, planned.ranges, pinned=planned.pinned, head=head)
+    return entries.laid_out(entry, planned.ranges, pinned=planned.pinned, head=head)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

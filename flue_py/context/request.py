@@ -40,19 +40,10 @@ from flue_py.context.settings import (
 from flue_py.context.sources import NOTHING_GATHERED, GatheredContext
 from flue_py.context.steps import STAGE_CHARS, adaptive_trim, steps_of
 from flue_py.context.tokens import ENTRY_COUNTS, ModelCounter, counter_for, texts_of
+from flue_py.core import kinds
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry
 from flue_py.core.json import Frozen, JsonObject, JsonValue, Selective, encode_json, to_json
-from flue_py.core.kinds import (
-    ASSISTANT,
-    MESSAGE,
-    PRODUCED_UNDER,
-    SYSTEM,
-    Shape,
-    seen_by_model,
-    signatures_in,
-    with_produced_under,
-)
 from flue_py.core.model import Model, ModelReply, ModelRequest
 from flue_py.errors import ContextOverflow, InvalidArgument, shown
 from flue_py.providers.anthropic import applied_edits
@@ -99,7 +90,7 @@ class SentRequests:
         with self._lock:
             beginning = self._learned(messages_sent, read)
             bound = bound_signatures(
-                Said({**messages_sent[item.place], PRODUCED_UNDER: digest})
+                Said({**messages_sent[item.place], kinds.PRODUCED_UNDER: digest})
                 for item in items
                 if item.place is not None and item.is_answer and (digest := self._answered(messages_sent[item.place]))
             )
@@ -127,7 +118,7 @@ class SentRequests:
         begun: str | None = None
         was_answer = False
         for message, text in zip(messages_sent, read, strict=True):
-            is_answer = message.get("role") == ASSISTANT
+            is_answer = message.get("role") == kinds.ASSISTANT
             if is_answer:
                 begun = self._requests.get(chain.hexdigest(), begun if was_answer else None)
                 if begun is not None and (name := _name(message)) is not None:
@@ -155,13 +146,13 @@ def _add(chain: blake2b, text: bytes) -> None:
 
 def _name(message: JsonObject) -> str | None:
     """Return the key of an answer with signed reasoning."""
-    signatures = "\n".join(signatures_in(message))
+    signatures = "\n".join(kinds.signatures_in(message))
     return blake2b(signatures.encode(errors="replace"), digest_size=16).hexdigest() if signatures else None
 
 
 def _json(message: JsonObject) -> bytes:
     """Return the visible part of a message, in which text is the same as a string and as a part."""
-    visible = seen_by_model(message)
+    visible = kinds.seen_by_model(message)
     content = visible.get("content")
     if isinstance(content, list) and all(map(_is_text, content)):
         visible["content"] = "\n".join(str(part["text"]) for part in content if isinstance(part, dict))
@@ -199,7 +190,7 @@ class Editing(Frozen):
 NO_EDITING = Editing({}, ())
 
 
-def editing_of(target: Shape | None, editing: ProviderEditing | None) -> Editing:
+def editing_of(target: kinds.Shape | None, editing: ProviderEditing | None) -> Editing:
     """Return the edits of the settings for a request of a target; nothing if the provider cannot make them."""
     if editing is None:
         return NO_EDITING
@@ -233,7 +224,7 @@ def _clear_tool_uses(editing: ClearToolUses) -> JsonObject:
 
 
 def expected_editing(
-    target: Shape | None, editing: ProviderEditing | None, items: Sequence[Item], view: View, tokens_beside: int
+    target: kinds.Shape | None, editing: ProviderEditing | None, items: Sequence[Item], view: View, tokens_beside: int
 ) -> StepReport | None:
     """Return the expected edits of the provider, as a step of its own; None if it is not asked for any.
 
@@ -341,7 +332,7 @@ def prefix_break(before: ContextRequest, after: ContextRequest) -> PrefixBreak |
 def _leading(request: ContextRequest) -> Sequence[JsonValue]:
     """Return the messages of the system that stand first."""
     messages: Sequence[JsonObject] = request.messages
-    end = next((at for at, message in enumerate(messages) if message.get("role") not in SYSTEM), len(messages))
+    end = next((at for at, message in enumerate(messages) if message.get("role") not in kinds.SYSTEM), len(messages))
     return messages[:end]
 
 
@@ -426,7 +417,7 @@ class ContextRequest(Selective):
     _not_compared: ClassVar[tuple[str, ...]] = ("items",)
     _not_shown: ClassVar[tuple[str, ...]] = ("items",)
 
-    target: Shape | None
+    target: kinds.Shape | None
     messages: list[JsonObject]
     system: JsonValue
     report: ContextReport
@@ -579,11 +570,11 @@ def _said(items: Sequence[Item]) -> Iterator[Said]:
 
 def _still_bound(item: Item) -> JsonObject:
     """Return the message that a step made, with the digest under which the answer behind it was produced."""
-    is_whole = item.how is None or PRODUCED_UNDER in item.message
+    is_whole = item.how is None or kinds.PRODUCED_UNDER in item.message
     if is_whole or item.source is None or not item.is_answer:
         return item.message
-    digest_stored = item.source.data.get(PRODUCED_UNDER)
-    return item.message if digest_stored is None else {**item.message, PRODUCED_UNDER: digest_stored}
+    digest_stored = item.source.data.get(kinds.PRODUCED_UNDER)
+    return item.message if digest_stored is None else {**item.message, kinds.PRODUCED_UNDER: digest_stored}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -706,7 +697,9 @@ async def ask_fitting(attempts: Attempts, model: Model, request: ModelRequest) -
         with attempt:
             reply = await model.complete(replace(request, messages=tuple(attempt.request.messages)))
             digest = attempt.request.prefix_digest
-            return replace(reply, messages=tuple(with_produced_under(message, digest) for message in reply.messages))
+            return replace(
+                reply, messages=tuple(kinds.with_produced_under(message, digest) for message in reply.messages)
+            )
     raise ContextOverflow("no attempt was left")  # the last one lets its error pass
 
 
@@ -889,5 +882,5 @@ def _entry(at: int, message: JsonObject) -> ContextEntry:
     name = blake2b(payload.encode(), digest_size=8).hexdigest()
     role = message.get("role")
     return ContextEntry(
-        Entry(name, None, None, MESSAGE, role if isinstance(role, str) else None, None, at, at, 0, at, payload)
+        Entry(name, None, None, kinds.MESSAGE, role if isinstance(role, str) else None, None, at, at, 0, at, payload)
     )

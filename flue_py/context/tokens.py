@@ -16,19 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from flue_py.core.context import (
-    RESTORES,
-    TRAITS,
-    ContextEntry,
-    ContextSize,
-    Counter,
-    ReportedSize,
-    is_same_model,
-    model_names,
-    provenance_of,
-    reported_tokens,
-    usage_start,
-)
+from flue_py.core import context
 from flue_py.core.entries import Entry, is_silent
 from flue_py.core.json import Frozen, JsonValue, encode_json
 from flue_py.core.kinds import ASSISTANT, COMPACTION, EXCLUSION, MESSAGE, faithful_tokens
@@ -474,23 +462,25 @@ class EntryCounts:
         self._counts: dict[str, Remembered[Hashable, _Count]] = {}
         self._changing = Lock()
 
-    def count(self, item: ContextEntry, counter: Counter) -> int:
+    def count(self, item: context.ContextEntry, counter: context.Counter) -> int:
         """Return how many tokens an item takes. O(1) if it was counted before, else O(size)."""
         return self.tally((item,), counter).tokens
 
-    def each_and_all(self, items: Iterable[ContextEntry], counter: Counter) -> tuple[list[int], Tally]:
+    def each_and_all(self, items: Iterable[context.ContextEntry], counter: context.Counter) -> tuple[list[int], Tally]:
         """Return how many tokens each of the items takes, in their order, and the result of `tally`, at its cost."""
         tallies = self._each(items, counter, only_known=False)
         return [~tokens if tokens < 0 else tokens for tokens in tallies], _tally(tallies, counter)
 
-    def tally(self, items: Iterable[ContextEntry], counter: Counter, *, only_known: bool = False) -> Tally:
+    def tally(
+        self, items: Iterable[context.ContextEntry], counter: context.Counter, *, only_known: bool = False
+    ) -> Tally:
         """Return how many tokens items take together. O(items), and O(size) of those not counted before.
 
         With ``only_known``, raises `NotCounted` at the first of those.
         """
         return _tally(self._each(items, counter, only_known=only_known), counter)
 
-    def tally_texts(self, texts: Iterable[str], counter: Counter, *, only_known: bool = False) -> Tally:
+    def tally_texts(self, texts: Iterable[str], counter: context.Counter, *, only_known: bool = False) -> Tally:
         """Return the tokens of texts together, each as a message of its own. As `tally`, and remembered likewise."""
         counts = self._known(counter.name)
         total = 0
@@ -505,7 +495,7 @@ class EntryCounts:
             total += count[2]
         return Tally(total, counter.is_estimate and total > 0)
 
-    def count_message(self, message: Mapping[str, JsonValue], counter: Counter) -> int:
+    def count_message(self, message: Mapping[str, JsonValue], counter: context.Counter) -> int:
         """Return how many tokens a message takes that no entry has as it is. O(size), and remembered by its text."""
         text = encode_json(dict(message), "message")[0]
         counts = self._known(counter.name)
@@ -518,7 +508,7 @@ class EntryCounts:
         with self._changing:
             self._counts.clear()
 
-    def _each(self, items: Iterable[ContextEntry], counter: Counter, *, only_known: bool) -> list[int]:
+    def _each(self, items: Iterable[context.ContextEntry], counter: context.Counter, *, only_known: bool) -> list[int]:
         counts = self._known(counter.name)
         tallies = []
         for item in items:
@@ -542,17 +532,19 @@ class EntryCounts:
                 del self._counts[next(iter(self._counts))]
             return self._counts.setdefault(name, Remembered(self._most))
 
-    def _count_entry(self, counts: Remembered[Hashable, _Count], item: ContextEntry, counter: Counter) -> _Count:
+    def _count_entry(
+        self, counts: Remembered[Hashable, _Count], item: context.ContextEntry, counter: context.Counter
+    ) -> _Count:
         message = item.data
         tokens = counter.count(message)
         entry = item.entry
         if entry.kind == MESSAGE and not item.excluded_parts:
-            TRAITS.note(entry, message)
+            context.TRAITS.note(entry, message)
         count = (hash(entry.payload), entry.kind, tokens if is_text_only(message) else ~tokens)
         return counts.keep((entry.id, item.excluded_parts) if item.excluded_parts else entry.id, count)
 
 
-def _tally(counts: Sequence[int], counter: Counter) -> Tally:
+def _tally(counts: Sequence[int], counter: context.Counter) -> Tally:
     """Return the sum of counts; one below 0 is ``~tokens``, of an entry that is not all text (`_Count`)."""
     if min(counts, default=0) >= 0:
         total = sum(counts)
@@ -582,11 +574,11 @@ class ModelCounter(Frozen):
         """Return how many tokens one message takes. O(size)."""
         return self._count(message)
 
-    def count_entry(self, item: ContextEntry, /) -> int:
+    def count_entry(self, item: context.ContextEntry, /) -> int:
         """Return how many tokens the message of an item takes. O(1) if it was counted before, else O(size)."""
         return ENTRY_COUNTS.count(item, self)
 
-    def count_entries(self, items: Sequence[ContextEntry], /) -> list[int]:
+    def count_entries(self, items: Sequence[context.ContextEntry], /) -> list[int]:
         """Return how many tokens each of the items takes. One look-up for each that was counted before."""
         return ENTRY_COUNTS.each_and_all(items, self)[0]
 
@@ -603,14 +595,14 @@ def counter_for(model: str | None, *, faithful: bool = False) -> ModelCounter:
     return _ESTIMATE if model is None else _counter_of(model) or _ESTIMATE
 
 
-def budget_counts(items: Sequence[ContextEntry]) -> list[int]:
+def budget_counts(items: Sequence[context.ContextEntry]) -> list[int]:
     """Return the sizes of items as a budget counts them: characters / 4, for any model. As `count_entries`."""
     return _FAITHFUL.count_entries(items)
 
 
 @lru_cache(maxsize=256)
 def _counter_of(model: str) -> ModelCounter | None:
-    name = next((name for name in model_names(model) if encoding_name_for(name) is not None), None)
+    name = next((name for name in context.model_names(model) if encoding_name_for(name) is not None), None)
     if name is None:
         return None
     counter = f"tiktoken:{encoding_name_for(name)}"
@@ -632,8 +624,8 @@ _NO_TALLY = Tally(0, is_estimate=False)
 
 
 def measure_context(
-    items: Sequence[ContextEntry],
-    counter: Counter,
+    items: Sequence[context.ContextEntry],
+    counter: context.Counter,
     *,
     model: str | None = None,
     provider: str | None = None,
@@ -643,7 +635,7 @@ def measure_context(
     use_reported: bool = True,
     changed_at: int = -1,
     only_known: bool = False,
-) -> ContextSize:
+) -> context.ContextSize:
     """Return how large a context is: the items of `Session.build_context_entries`, all of them.
 
     The whole is counted, and remembered in `ENTRY_COUNTS`. With ``use_reported``, the size is taken from the newest
@@ -665,7 +657,7 @@ def measure_context(
     # A provider prints them in a way of its own, which is never quite their JSON.
     offered = ENTRY_COUNTS.tally_texts(texts_of(tools or ()), counter, only_known=only_known)
     is_estimate = before.is_estimate or trailing.is_estimate or prompt.is_estimate or offered.tokens > 0
-    return ContextSize(
+    return context.ContextSize(
         counter.name,
         before.tokens + trailing.tokens,
         trailing.tokens,
@@ -679,13 +671,13 @@ def measure_context(
 
 
 def reported_size(
-    items: Sequence[ContextEntry],
+    items: Sequence[context.ContextEntry],
     *,
     model: str | None = None,
     provider: str | None = None,
     changed_at: int = -1,
     only_known: bool = False,
-) -> ReportedSize | None:
+) -> context.ReportedSize | None:
     """Return the report of the newest answer among the items on the context up to itself; None if none can be used.
 
     Never that of an answer that lies before the latest compaction or at most at the depth ``changed_at``, whose context
@@ -694,7 +686,7 @@ def reported_size(
     for one of the model asked for. O(items after the answer); reports are remembered, and with ``only_known`` raises
     `NotCounted` for an answer that was not read before.
     """
-    for place in range(len(items) - 1, usage_start(items) - 1, -1):
+    for place in range(len(items) - 1, context.usage_start(items) - 1, -1):
         entry = items[place].entry
         if entry.kind != MESSAGE or entry.role != ASSISTANT:
             continue
@@ -719,22 +711,23 @@ def changed_depth(path: Iterable[Entry]) -> int:
     changes = (
         entry.depth
         for entry in path
-        if entry.kind == EXCLUSION or (entry.kind == COMPACTION and (RESTORES in entry.fields or is_silent(entry)))
+        if entry.kind == EXCLUSION
+        or (entry.kind == COMPACTION and (context.RESTORES in entry.fields or is_silent(entry)))
     )
     return max(changes, default=-1)
 
 
-def _is_of(reported: ReportedSize, model: str | None, provider: str | None) -> bool:
-    if model is not None and reported.model is not None and not is_same_model(reported.model, model):
+def _is_of(reported: context.ReportedSize, model: str | None, provider: str | None) -> bool:
+    if model is not None and reported.model is not None and not context.is_same_model(reported.model, model):
         return False
     return provider is None or reported.provider is None or reported.provider.lower() == provider.lower()
 
 
-_REPORTS: Remembered[str, tuple[tuple[int, int], ReportedSize | None]] = Remembered(10_000)
+_REPORTS: Remembered[str, tuple[tuple[int, int], context.ReportedSize | None]] = Remembered(10_000)
 """The reports of answers, by entry: reading one takes decoding the answer."""
 
 
-def _report_of(entry: Entry, *, only_known: bool) -> ReportedSize | None:
+def _report_of(entry: Entry, *, only_known: bool) -> context.ReportedSize | None:
     same = hash(entry.payload), hash(entry.extra)
     remembered = _REPORTS.get(entry.id)
     if remembered is None or remembered[0] != same:
@@ -744,13 +737,13 @@ def _report_of(entry: Entry, *, only_known: bool) -> ReportedSize | None:
     return remembered[1]
 
 
-def _read_report(entry: Entry) -> ReportedSize | None:
+def _read_report(entry: Entry) -> context.ReportedSize | None:
     message = entry.fields
-    tokens = reported_tokens(message)
-    if not tokens or tokens < 0 or provenance_of(entry) is not None:
+    tokens = context.reported_tokens(message)
+    if not tokens or tokens < 0 or context.provenance_of(entry) is not None:
         return None
     provider, model = message.get("provider"), message.get("model")
-    return ReportedSize(
+    return context.ReportedSize(
         tokens,
         entry.id,
         0,

@@ -19,22 +19,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, TypeA
 
 from msgspec.structs import replace
 
+from flue_py.core import kinds
 from flue_py.core.json import Frozen, JsonObject, JsonValue, Selective, decode_json, decode_object, encode_json
-from flue_py.core.kinds import (
-    ARTIFACT,
-    BRANCH_SUMMARY,
-    BUILT_KINDS,
-    COMPACTION,
-    EXCLUSION,
-    MESSAGE,
-    adds_usage,
-    check_is_ours,
-    is_answer,
-    may_be_paid,
-    message_text,
-    message_title,
-    with_produced_under,
-)
 from flue_py.core.usage import (
     NO_USAGE,
     PaidCall,
@@ -145,7 +131,7 @@ class Entry(Frozen):
 
         Raises `InvalidArgument` for an entry of another kind.
         """
-        if self.kind != MESSAGE:
+        if self.kind != kinds.MESSAGE:
             raise InvalidArgument(
                 f"entry {self.id!r} is of kind {self.kind}, not a message; look at its kind first, or read its data"
             )
@@ -159,7 +145,7 @@ class Entry(Frozen):
     @property
     def usage(self) -> UsageTotals:
         """The usage that this entry reported: an assistant message's usage or a compaction's; zero otherwise."""
-        return reported_usage(self.kind, self.role, self.fields) if adds_usage(self.kind, self.role) else NO_USAGE
+        return reported_usage(self.kind, self.role, self.fields) if kinds.adds_usage(self.kind, self.role) else NO_USAGE
 
 
 class Placement(TypedDict, total=False):
@@ -221,7 +207,7 @@ class NewEntry(Selective):
         several entries: `append_message` converts it. O(size).
         """
         if isinstance(message, Mapping):
-            check_is_ours(message, "message")
+            kinds.check_is_ours(message, "message")
         return _placed(entry_of_message(message, source, calls=calls), place)
 
     @classmethod
@@ -255,7 +241,7 @@ class NewEntry(Selective):
         }
         if from_hook:
             fields[FROM_HOOK] = True
-        compaction = _summary(COMPACTION, fields, details, usage, calls)
+        compaction = _summary(kinds.COMPACTION, fields, details, usage, calls)
         references = (first_kept_entry_id,) if first_kept_entry_id else ()
         return _placed(replace(compaction, references=references), place)
 
@@ -283,7 +269,7 @@ class NewEntry(Selective):
         if abandoned_leaf_id is not None:
             _check_string(abandoned_leaf_id, "abandoned_leaf_id")
             fields["abandonedLeafId"] = abandoned_leaf_id
-        summary_entry = _summary(BRANCH_SUMMARY, fields, details, usage, calls)
+        summary_entry = _summary(kinds.BRANCH_SUMMARY, fields, details, usage, calls)
         return _placed(replace(summary_entry, usage=NO_USAGE), place)
 
     @classmethod
@@ -300,7 +286,7 @@ class NewEntry(Selective):
         The ledger counts ``calls``, of the purpose ``turn``; the usage of the path does not. Raises `InvalidEntry`
         naming the field, and for a kind with a builder of its own. O(size).
         """
-        if checked_kind(kind) in BUILT_KINDS:
+        if checked_kind(kind) in kinds.BUILT_KINDS:
             raise InvalidEntry(f"kind: {kind!r} has a method of its own; append_custom is for further kinds")
         text, replaced = encode_json(data, "data")
         paid = paid_for(None, calls, "turn")
@@ -329,8 +315,8 @@ class NewEntry(Selective):
         if not excluded:
             fields["excluded"] = False
         fields |= {name: text for name, text in (("by", by), ("why", why)) if text is not None}
-        text, replaced = encode_json(fields, EXCLUSION)
-        entry = NewEntry(EXCLUSION, text, references=(entry_id,), surrogates_replaced=replaced, built=True)
+        text, replaced = encode_json(fields, kinds.EXCLUSION)
+        entry = NewEntry(kinds.EXCLUSION, text, references=(entry_id,), surrogates_replaced=replaced, built=True)
         return _placed(entry, place)
 
 
@@ -396,7 +382,7 @@ def new_message(
 ) -> NewEntry:
     """Do as `NewEntry.message`: its earlier name. ``where`` names the message in errors."""
     if isinstance(message, Mapping):
-        check_is_ours(message, where)
+        kinds.check_is_ours(message, where)
     return entry_of_message(message, source, where)
 
 
@@ -421,7 +407,7 @@ def entry_of_message(
     else:
         raise InvalidEntry(f"{where}: should be an object or a message model, not {type(message).__name__}")
     if produced_under is not None:
-        value = with_produced_under(dict(value), produced_under)
+        value = kinds.with_produced_under(dict(value), produced_under)
     if calls:
         return _answer_of_calls(value, source, where, calls)
     odd: tuple[str, ...] = ()
@@ -440,9 +426,9 @@ def entry_of_message(
         reported = read_beside(value, f"{where}.usage")
         paid = calls_of_answer(reported, value)
     elif role == "user":
-        preview = message_title(value)
+        preview = kinds.message_title(value)
     return NewEntry(
-        MESSAGE,
+        kinds.MESSAGE,
         text,
         role,
         checked_source(source),
@@ -484,17 +470,17 @@ def derived_from_payload(entry: NewEntry, payload: Mapping[str, JsonValue]) -> N
 
     ``payload`` is the entry's, decoded. The same entry where nothing differs.
     """
-    says = message_title(payload) if entry.kind == MESSAGE and entry.role == "user" else None
+    says = kinds.message_title(payload) if entry.kind == kinds.MESSAGE and entry.role == "user" else None
     if entry.preview != says:
         entry = replace(entry, preview=says)
-    if not may_be_paid(entry.kind, entry.role):
+    if not kinds.may_be_paid(entry.kind, entry.role):
         return entry if entry.usage == NO_USAGE else replace(entry, usage=NO_USAGE)
     usage = payload.get("usage")
     reported = read_beside(payload)
-    totals = reported.totals if adds_usage(entry.kind, entry.role) else NO_USAGE
+    totals = reported.totals if kinds.adds_usage(entry.kind, entry.role) else NO_USAGE
     calls = entry.calls
     if usage is not None and not calls and entry.counted and not entry.unpaid:
-        answered = is_answer(entry.kind, entry.role)
+        answered = kinds.is_answer(entry.kind, entry.role)
         alone = call_of(reported, purpose=entry.kind)
         calls = calls_of_answer(reported, payload) if answered else by_model(alone, reported)
     if (totals, calls) == (entry.usage, entry.calls):
@@ -618,12 +604,12 @@ def new_artifact(
     named |= {"sha256": sha256(data).hexdigest(), "toolCallId": call_id, "parts": parts}
     payload: JsonObject = {name: value for name, value in named.items() if value is not None}
     payload["content"] = b64encode(data).decode()
-    return NewEntry.custom(ARTIFACT, payload, id=entry_prefix(artifact_id) + drawn_id)
+    return NewEntry.custom(kinds.ARTIFACT, payload, id=entry_prefix(artifact_id) + drawn_id)
 
 
 def artifact_of(entry: Entry) -> Artifact | None:
     """Return the artifact that an entry has, with its text or read without it; None for any other entry."""
-    if entry.kind != ARTIFACT:
+    if entry.kind != kinds.ARTIFACT:
         return None
     fields = entry.data
     if not isinstance(fields, dict):
@@ -642,10 +628,10 @@ def message_as_artifact(entry: Entry) -> tuple[Artifact, str] | None:
     A note stands for such a message if a request had no room for it. The text of a tool's result is its content, that
     of any other message its JSON, since calls are a part of it. O(size).
     """
-    if entry.kind != MESSAGE:
+    if entry.kind != kinds.MESSAGE:
         return None
     message = entry.fields
-    text = message_text(message) if entry.role == "toolResult" else entry.payload
+    text = kinds.message_text(message) if entry.role == "toolResult" else entry.payload
     tool, call_id = (
         name if isinstance(name := message.get(field), str) else None for field in ("toolName", "toolCallId")
     )
@@ -742,7 +728,7 @@ def undecoded_exchange(entry: Entry) -> JsonObject | None:
 
 def exchange_of(entry: Entry) -> Mapping[str, JsonValue] | None:
     """Return the part of an entry that `Pairing` reads; None for one that is not a message. O(size)."""
-    if entry.kind != MESSAGE:
+    if entry.kind != kinds.MESSAGE:
         return None
     exchange = undecoded_exchange(entry)
     return entry.fields if exchange is None else exchange
@@ -932,7 +918,7 @@ def is_whole_end(entries: Iterable[Entry]) -> bool:
 
 def messages_of(entries: Iterable[Entry]) -> list[JsonObject | None]:
     """Return the messages of entries, None for an entry that is not a message."""
-    return [entry.fields if entry.kind == MESSAGE else None for entry in entries]
+    return [entry.fields if entry.kind == kinds.MESSAGE else None for entry in entries]
 
 
 def group_ids(entries: Sequence[Entry], messages: Sequence[JsonObject | None], index: int) -> list[str]:
@@ -994,7 +980,7 @@ def excluded_parts(path: Iterable[Entry]) -> dict[str, dict[int | str | None, En
     """
     by_entry: dict[str, dict[int | str | None, Entry]] = {}
     for entry in path:
-        if entry.kind != EXCLUSION or (exclusion := read_exclusion(entry.data)) is None:
+        if entry.kind != kinds.EXCLUSION or (exclusion := read_exclusion(entry.data)) is None:
             continue
         excluded = by_entry.setdefault(exclusion.entry_id, {})
         if exclusion.excluded:
@@ -1013,7 +999,7 @@ def replacements(path: Iterable[Entry]) -> dict[str, Entry]:
     """
     by_entry: dict[str, Entry] = {}
     for entry in path:
-        if entry.kind != EXCLUSION or (exclusion := read_exclusion(entry.data)) is None:
+        if entry.kind != kinds.EXCLUSION or (exclusion := read_exclusion(entry.data)) is None:
             continue
         content = entry.fields.get(REPLACEMENT)
         if not exclusion.excluded and exclusion.part is WHOLE and isinstance(content, (str, list)):
@@ -1151,7 +1137,7 @@ def gaps_of(layout: Layout, entries: Mapping[str, OnPath], kept_from: int, depth
     for item in layout.ranges:
         first, last = entries.get(item.first_id), entries.get(item.last_id)
         by = entries.get(item.compaction_id or "")
-        if first is None or last is None or by is None or by.kind != COMPACTION:
+        if first is None or last is None or by is None or by.kind != kinds.COMPACTION:
             continue
         begin = gaps[-1].last + 1 if gaps else kept_from
         if begin <= first.depth <= last.depth < depth:
@@ -1161,7 +1147,7 @@ def gaps_of(layout: Layout, entries: Mapping[str, OnPath], kept_from: int, depth
 
 def is_silent(compaction: Entry) -> bool:
     """Return whether an entry is a compaction without a summary: its stretch is left out, as by mode window."""
-    if compaction.kind != COMPACTION:
+    if compaction.kind != kinds.COMPACTION:
         return False
     layout = layout_of(compaction.id, compaction.fields)
     return layout.head_id is None and all(item.compaction_id != compaction.id for item in layout.ranges)
@@ -1177,7 +1163,7 @@ def own_gap(compaction: Entry, entries: Mapping[str, OnPath]) -> Gap | None:
 
 def without_summary(compaction: NewEntry) -> NewEntry:
     """Return a compaction that shows nothing in the place of its stretch."""
-    text, _ = encode_json({**decode_object(compaction.payload), BASE: None}, COMPACTION)
+    text, _ = encode_json({**decode_object(compaction.payload), BASE: None}, kinds.COMPACTION)
     return replace(compaction, payload=text)
 
 
@@ -1194,7 +1180,7 @@ def laid_out(
     fields[RANGES] = [item.as_json for item in ranges]
     if pinned:
         fields["pinnedEntryIds"] = [*pinned]
-    text, _ = encode_json(fields, COMPACTION)
+    text, _ = encode_json(fields, kinds.COMPACTION)
     return replace(compaction, payload=text)
 
 
@@ -1292,7 +1278,7 @@ def settings_on(path: Sequence[Entry]) -> PathSettings:
             level = _object(entry)
         elif model is None and entry.kind == MODEL_CHANGE:
             model = _object(entry).get("provider"), _object(entry).get("modelId")
-        elif model is None and entry.role == "assistant" and entry.kind == MESSAGE and entry.source != SHELL:
+        elif model is None and entry.role == "assistant" and entry.kind == kinds.MESSAGE and entry.source != SHELL:
             model = entry.fields.get("provider"), entry.fields.get("model")
         if level is not None and model is not None:
             break

@@ -11,21 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
+from flue_py.core import ledger
 from flue_py.core.json import Frozen
-from flue_py.core.ledger import (
-    AttachmentRow,
-    BlobRow,
-    CallRow,
-    EditRow,
-    EntryRow,
-    LaneRow,
-    LinkRow,
-    MarkRow,
-    MoveRow,
-    Payer,
-    RequestRow,
-    SessionRow,
-)
 from flue_py.errors import SessionExists
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -216,18 +203,18 @@ class TreeCopy(Frozen):
 
     tree_id: int
     epoch: int
-    sessions: Sequence[SessionRow]
-    lanes: Sequence[LaneRow]
-    entries: Sequence[EntryRow]
-    blobs: Sequence[BlobRow]
-    links: Sequence[LinkRow]
-    moves: Sequence[MoveRow]
-    requests: Sequence[RequestRow]
-    marks: Sequence[MarkRow]
-    calls: Sequence[CallRow]
-    payers: Sequence[Payer]
-    edits: Sequence[EditRow] = ()
-    attachments: Sequence[AttachmentRow] = ()
+    sessions: Sequence[ledger.SessionRow]
+    lanes: Sequence[ledger.LaneRow]
+    entries: Sequence[ledger.EntryRow]
+    blobs: Sequence[ledger.BlobRow]
+    links: Sequence[ledger.LinkRow]
+    moves: Sequence[ledger.MoveRow]
+    requests: Sequence[ledger.RequestRow]
+    marks: Sequence[ledger.MarkRow]
+    calls: Sequence[ledger.CallRow]
+    payers: Sequence[ledger.Payer]
+    edits: Sequence[ledger.EditRow] = ()
+    attachments: Sequence[ledger.AttachmentRow] = ()
 
     @property
     def head(self) -> TreeHead:
@@ -250,13 +237,13 @@ class TreeCopy(Frozen):
 class GonePayer(Frozen):
     """The calls of a session that is gone. ``member`` is a session of its tree, where one is still there."""
 
-    payer: Payer
+    payer: ledger.Payer
     tree_id: int
     member: str | None
-    calls: Sequence[CallRow]
+    calls: Sequence[ledger.CallRow]
 
 
-def head_of(session: SessionRow) -> SessionHead:
+def head_of(session: ledger.SessionRow) -> SessionHead:
     """Return a session's row without the columns that its revision covers."""
     return SessionHead._make(getattr(session, name) for name in SessionHead._fields)
 
@@ -354,7 +341,7 @@ def check_is_earlier(head: TreeHead, copy: TreeCopy) -> None:
         raise _refused(leaves[leaf], f"has entry {leaf!r} in the target, which the source does not have")
 
 
-def call_refused(call: CallRow, payer: str, owner: str) -> SessionExists:
+def call_refused(call: ledger.CallRow, payer: str, owner: str) -> SessionExists:
     """Return the error for a paid call that another session of the target has reported before."""
     return SessionExists(
         payer,

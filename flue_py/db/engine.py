@@ -42,28 +42,7 @@ from flue_py.db.runner import (
     require_asyncio,
     starting_threads,
 )
-from flue_py.db.sqlite.file import (
-    BUSY_POLL_MS,
-    ID_ATTEMPTS,
-    SYNCHRONOUS,
-    WAL,
-    LogKeeper,
-    OpenFile,
-    SoleWriter,
-    file_size,
-    forget_file,
-    is_busy,
-    journal_mode,
-    let_go,
-    lost_while_committing,
-    no_new_id,
-    open_file,
-    rescue_log,
-    translate,
-    translated,
-    unknown_outcome,
-    warn_without_wal,
-)
+from flue_py.db.sqlite import file
 from flue_py.db.sqlite.runner import RunnerOnFile
 from flue_py.db.waiting import ended
 from flue_py.errors import FlueError, InvalidArgument, MissingExtra, StoreBusy, StoreClosed, StoreUnavailable, shown
@@ -159,7 +138,7 @@ def _settings(durability: Durability, busy_timeout: float) -> tuple[str, ...]:
     """Return the statements that give a connection the settings of a store."""
     return (
         "PRAGMA foreign_keys = ON",
-        f"PRAGMA synchronous = {SYNCHRONOUS[durability]}",
+        f"PRAGMA synchronous = {file.SYNCHRONOUS[durability]}",
         f"PRAGMA busy_timeout = {int(busy_timeout * 1000)}",
     )
 
@@ -198,7 +177,7 @@ def _require_plain(url: URL) -> None:
         )
 
 
-class EngineTransaction(SoleWriter):
+class EngineTransaction(file.SoleWriter):
     """A transaction on a SQLAlchemy connection."""
 
     def __init__(self, connection: Connection) -> None:
@@ -258,7 +237,7 @@ class EngineRunner(RunnerOnFile):
         if not name or name == ":memory:" or name.startswith("file:"):
             raise InvalidArgument(f"{engine.url.render_as_string()}: name a file, or open memory:// instead")
         self._path = self._place = Path(name).absolute()
-        self._file: OpenFile | None = None
+        self._file: file.OpenFile | None = None
         self._keeper: sqlite3.Connection | None = None
         self._opener = Opener()
         self._engine = engine
@@ -266,12 +245,12 @@ class EngineRunner(RunnerOnFile):
         self._owned = owned
         self._durability = durability
         self._busy_timeout = busy_timeout
-        self._journal = WAL
+        self._journal = file.WAL
         self._writer = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._committed = asyncio.Event()
         self._closed = False
-        self._log = LogKeeper(self._path, int(busy_timeout * 1000))
+        self._log = file.LogKeeper(self._path, int(busy_timeout * 1000))
 
     @property
     def backend_name(self) -> str:
@@ -282,21 +261,21 @@ class EngineRunner(RunnerOnFile):
         return self._location
 
     async def size_bytes(self) -> int | None:
-        return file_size(self._path)
+        return file.file_size(self._path)
 
     async def start(self) -> None:
         """Prepare the file and the database, off the event loop. Raises as `open_engine` says."""
         await asyncio.to_thread(self._prepare)
-        warn_without_wal(self._journal, self._path)
+        file.warn_without_wal(self._journal, self._path)
 
     def _prepare(self) -> None:
         # The engine may close its connections at any time, and the last one would take the log along.
-        self._keeper = open_file(self._path, self._durability, self._busy_timeout)
+        self._keeper = file.open_file(self._path, self._durability, self._busy_timeout)
         # The connections of a borrowed engine outlive this store.
-        self._file = OpenFile(self._path, self if self._owned else self._engine)
-        with translated(self.location):
-            self._journal = journal_mode(self._keeper)
-            if self._journal == WAL:
+        self._file = file.OpenFile(self._path, self if self._owned else self._engine)
+        with file.translated(self.location):
+            self._journal = file.journal_mode(self._keeper)
+            if self._journal == file.WAL:
                 self._file.watch_log(self._keeper)
 
     async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
@@ -366,14 +345,14 @@ class EngineRunner(RunnerOnFile):
                 yield connection
         except DBAPIError as error:
             if isinstance(error.orig, sqlite3.Error):
-                raise translate(error.orig, self.location, self._path) from error
+                raise file.translate(error.orig, self.location, self._path) from error
             raise StoreUnavailable(f"{self.location} cannot be used: {type(error.orig).__name__}") from error
         except PoolTimeout as error:
             raise StoreBusy(
                 f"{self.location}: no connection of the engine's pool came free in time; try again"
             ) from error
         except MemoryError as error:
-            raise translate(error, self.location) from error
+            raise file.translate(error, self.location) from error
 
     async def _transaction(self, work: Callable[[Connection], Result]) -> Result:
         try:
@@ -383,7 +362,7 @@ class EngineRunner(RunnerOnFile):
                 return await connection.run_sync(lambda sync: self._with_settings(sync, work))
         except StoreUnavailable:
             if self._keeper is not None and self._file is not None:
-                await asyncio.to_thread(rescue_log, self._keeper, self._file)
+                await asyncio.to_thread(file.rescue_log, self._keeper, self._file)
             raise
 
     def _with_settings(self, connection: Connection, work: Callable[[Connection], Result]) -> Result:
@@ -397,7 +376,7 @@ class EngineRunner(RunnerOnFile):
         self, connection: Connection, work: Callable[[Transaction], Result], progress: _Progress
     ) -> Result:
         failure: Exception | None = None
-        for _ in range(ID_ATTEMPTS):
+        for _ in range(file.ID_ATTEMPTS):
             self._begin(connection, progress)
             try:
                 result = work(EngineTransaction(connection))
@@ -415,7 +394,7 @@ class EngineRunner(RunnerOnFile):
                     self._log.after_commit(connection.exec_driver_sql)
                 return result
         cause = failure.orig if isinstance(failure, IntegrityError) else failure
-        raise no_new_id(cause if isinstance(cause, Exception) else IdTaken(), self.location) from failure
+        raise file.no_new_id(cause if isinstance(cause, Exception) else IdTaken(), self.location) from failure
 
     def _begin(self, connection: Connection, progress: _Progress) -> None:
         """Take the write lock, of files that are whole, unless the caller has given up by then."""
@@ -436,19 +415,19 @@ class EngineRunner(RunnerOnFile):
     def _begin_when_free(self, connection: Connection, progress: _Progress) -> None:
         """Try for the lock for a moment, and again with jitter, within the budget: one long wait can't be given up."""
         deadline = time.monotonic() + self._busy_timeout
-        connection.exec_driver_sql(f"PRAGMA busy_timeout = {BUSY_POLL_MS}")
+        connection.exec_driver_sql(f"PRAGMA busy_timeout = {file.BUSY_POLL_MS}")
         try:
             while True:
                 try:
                     connection.exec_driver_sql("BEGIN IMMEDIATE")
                 except DBAPIError as error:
-                    is_locked = isinstance(error.orig, sqlite3.Error) and is_busy(error.orig)
+                    is_locked = isinstance(error.orig, sqlite3.Error) and file.is_busy(error.orig)
                     if not is_locked or time.monotonic() >= deadline:
                         raise
                 else:
                     break
                 progress.require_wanted()
-                await_only(asyncio.sleep(uniform(0, BUSY_POLL_MS / 1000)))  # noqa: S311 - jitter, not a secret
+                await_only(asyncio.sleep(uniform(0, file.BUSY_POLL_MS / 1000)))  # noqa: S311 - jitter, not a secret
         finally:
             connection.exec_driver_sql(f"PRAGMA busy_timeout = {int(self._busy_timeout * 1000)}")
 
@@ -460,14 +439,14 @@ class EngineRunner(RunnerOnFile):
         try:
             connection.exec_driver_sql("COMMIT")
         except DBAPIError as error:
-            unknown = unknown_outcome(error.orig, self.location) if isinstance(error.orig, sqlite3.Error) else None
+            unknown = file.unknown_outcome(error.orig, self.location) if isinstance(error.orig, sqlite3.Error) else None
             if unknown is None:
                 raise
             raise unknown from error
         try:
             self._require_whole_log(self._require_in_place())
         except StoreUnavailable as error:
-            raise lost_while_committing(error) from error
+            raise file.lost_while_committing(error) from error
 
     def _require_whole_log(self, size: int | None = None) -> None:
         if self._file is not None and self._keeper is not None:
@@ -498,12 +477,12 @@ class EngineRunner(RunnerOnFile):
                 # The connections of an engine that is the caller's stay open.
                 self._file.refuse_here()
             try:
-                await asyncio.to_thread(let_go, self._keeper, self._file)
+                await asyncio.to_thread(file.let_go, self._keeper, self._file)
             except RuntimeError:
                 # At the end of the interpreter no thread can be started.
-                let_go(self._keeper, self._file)
+                file.let_go(self._keeper, self._file)
         if self._owned:
-            forget_file(self)
+            file.forget_file(self)
 
 
 def _roll_back(connection: Connection) -> None:

@@ -53,18 +53,8 @@ from flue_py.core.sessions import (
 )
 from flue_py.core.trees import Hold, Lane, LaneFate, plan_lane_deletion
 from flue_py.db import sql
-from flue_py.db.ops import ledger
+from flue_py.db.ops import base, ledger
 from flue_py.db.ops.append import append, appended_of, told_of
-from flue_py.db.ops.base import (
-    content_digest,
-    leave_marks,
-    move,
-    read_state,
-    redo,
-    remember_result,
-    replayed_result,
-    undo,
-)
 from flue_py.db.ops.edit import go_to, set_label, set_pin, update_session
 from flue_py.db.ops.ledger import delete_scope_budgets, delete_session_budgets
 from flue_py.db.ops.sessions import (
@@ -191,7 +181,7 @@ def delete_tree(
         return Deletion((), () if closure is None else tuple(doomed.missing))
     if expected not in (STORED, NOTHING_SEEN):
         # Only now is it certain that nobody adds anything any more.
-        read_state(tx, session_id).require(expected)
+        base.read_state(tx, session_id).require(expected)
     keys = json.dumps(list(doomed.sessions))
     links = tuple(tx.rows(LINKS_OF_SESSIONS, keys=keys))
     fates = _plan(tx, keys) if dry_run else _plan_locked(tx, keys)
@@ -205,7 +195,7 @@ def delete_tree(
         if notes:
             tx.insert(sql.PUT_DOCUMENT, notes)
         _note_tasks(tx, session_id, [link for link in links if link[1] not in doomed.others])
-        leave_marks(tx, keys)
+        base.leave_marks(tx, keys)
         blobs = {(tree_id, bytes(blob)) for tree_id, blob, _ in content if blob is not None}
         blobs.update((tree_id, bytes(blob)) for tree_id, blob in tx.rows(DELETE_TAIL_ATTACHMENTS, tails=tails))
         _carry_out(tx, fates, blobs, keys)
@@ -373,7 +363,7 @@ def _is_append(stored: object) -> bool:
 
 def _state(tx: Transaction, session_id: str) -> SessionState:
     """Return a session, and keep it for the next operation."""
-    state = tx.states[session_id] = read_state(tx, session_id)
+    state = tx.states[session_id] = base.read_state(tx, session_id)
     return state
 
 
@@ -444,11 +434,13 @@ class _Batch:
             case EndTask(status=status, summary=summary, note=note):
                 outcome = end_task(tx, sources, session, status, summary, expected, note)
             case MoveLeaf(to=to, reason=reason, note=note, idempotency_key=key):
-                outcome = move(tx, sources, session, to, expected, reason, note, key)
+                outcome = base.move(tx, sources, session, to, expected, reason, note, key)
             case Navigate(entry_id=entry_id, summary=entry, label=label, note=note):
                 outcome = go_to(tx, sources, session, entry_id, entry, label, expected, note)
             case Undo(note=note) | Redo(note=note):
-                outcome = (undo if isinstance(operation, Undo) else redo)(tx, sources, session, expected, note)
+                outcome = (base.undo if isinstance(operation, Undo) else base.redo)(
+                    tx, sources, session, expected, note
+                )
             case UpdateSession(title=title, auto_title=auto, metadata_text=text, completed_us=completed, note=note):
                 outcome = update_session(tx, sources, session, title, auto, text, completed, expected, note)
             case SetLabel(entry_id=entry_id, label=label, note=note):
@@ -501,12 +493,12 @@ class _Remembered:
         self._operations = operations
         self._key = idempotency_key
         self._session_id = names[0]
-        self._digest = content_digest(content_of(operations))
+        self._digest = base.content_digest(content_of(operations))
 
     def first(self, tx: Transaction) -> tuple[Outcome, ...] | None:
         """Return the results of the first try; None if this is it."""
         state = _state(tx, self._session_id)
-        stored = replayed_result(tx, state, self._key, _OPERATION, self._digest)
+        stored = base.replayed_result(tx, state, self._key, _OPERATION, self._digest)
         if stored is None:
             return None
         pairs = zip(self._operations, json.loads(stored), strict=True)
@@ -518,7 +510,7 @@ class _Remembered:
         if self._session_id not in deleted_ids:
             state = _state(tx, self._session_id)
             results = [_told(outcome) for outcome in outcomes]
-            remember_result(tx, state, self._key, _OPERATION, self._digest, results)
+            base.remember_result(tx, state, self._key, _OPERATION, self._digest, results)
 
 
 def _told(outcome: Outcome) -> object:

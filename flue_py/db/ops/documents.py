@@ -4,21 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flue_py.core.sessions import (
-    IMPORTED_FILES,
-    SEARCHED,
-    Document,
-    DocumentFilter,
-    DocumentInfo,
-    DocumentName,
-    DocumentRow,
-    DocumentsFound,
-    DocumentState,
-    NewDocument,
-    has_words,
-    is_storable,
-    state_of_document,
-)
+from flue_py.core import sessions
 from flue_py.db.runner import Insert, Nothing, Parameters, Row, Sources, Transaction
 from flue_py.db.sql import PUT_DOCUMENT, SAME_DOCUMENT, statement
 from flue_py.errors import CorruptStore
@@ -29,17 +15,17 @@ from flue_py.errors import CorruptStore
 NAME_PARTS = ("scope", "kind", "space", "project", "name")
 
 
-def _info(row: Row) -> DocumentInfo:
-    return DocumentInfo(*row)
+def _info(row: Row) -> sessions.DocumentInfo:
+    return sessions.DocumentInfo(*row)
 
 
-def _document(row: Row) -> Document:
+def _document(row: Row) -> sessions.Document:
     *columns, body = row
-    return Document(DocumentInfo(*columns), body)
+    return sessions.Document(sessions.DocumentInfo(*columns), body)
 
 
-_INFO = ", ".join(f"d.{name}" for name in DocumentRow._fields if name not in ("digest", "body"))
-_ROW = ", ".join(f"d.{name}" for name in DocumentRow._fields)
+_INFO = ", ".join(f"d.{name}" for name in sessions.DocumentRow._fields if name not in ("digest", "body"))
+_ROW = ", ".join(f"d.{name}" for name in sessions.DocumentRow._fields)
 _IS_IT = " AND ".join(f"d.{name} = :{name}" for name in NAME_PARTS)
 # A page begins behind a name. A space or a project that is not asked for is NULL.
 _PAGE = (
@@ -63,10 +49,10 @@ REMOVE_DOCUMENT = statement(Nothing)(
 
 # -- copies and verification -----------------------------------------------------------------------------------------
 
-WHOLE_DOCUMENTS = statement(DocumentRow)(
+WHOLE_DOCUMENTS = statement(sessions.DocumentRow)(
     f"SELECT {_ROW} FROM documents d"
     " WHERE (d.scope, d.kind, d.space, d.project, d.name) > (:scope, :kind, :space, :project, :name)"
-    f" AND d.space <> '{IMPORTED_FILES}'"
+    f" AND d.space <> '{sessions.IMPORTED_FILES}'"
     " ORDER BY d.scope, d.kind, d.space, d.project, d.name LIMIT :count"
 )
 DOCUMENT_STATE = statement(tuple[int, bytes])(f"SELECT d.changed_at, d.digest FROM documents d WHERE {_IS_IT}")
@@ -78,7 +64,7 @@ DOCUMENT_STATE = statement(tuple[int, bytes])(f"SELECT d.changed_at, d.digest FR
 _READ_AT_ONCE = 50
 
 
-def put_document(tx: Transaction, sources: Sources, new: NewDocument) -> DocumentInfo:
+def put_document(tx: Transaction, sources: Sources, new: sessions.NewDocument) -> sessions.DocumentInfo:
     """Write a document, or change the one of its name (see `Backend.put_document`)."""
     tx.insert(PUT_DOCUMENT, [new.row(sources.now_us())])
     stored = tx.first(DOCUMENT_INFO, **new.id._asdict())
@@ -87,85 +73,91 @@ def put_document(tx: Transaction, sources: Sources, new: NewDocument) -> Documen
     return stored
 
 
-def get_document(tx: Transaction, name: DocumentName) -> Document | None:
+def get_document(tx: Transaction, name: sessions.DocumentName) -> sessions.Document | None:
     """Return a document, or None (see `Backend.get_document`)."""
     return tx.first(DOCUMENT, **name._asdict()) if _is_possible(name) else None
 
 
 def list_documents(
-    tx: Transaction, where: DocumentFilter, after: DocumentName | None, limit: int
-) -> Sequence[DocumentInfo]:
+    tx: Transaction, where: sessions.DocumentFilter, after: sessions.DocumentName | None, limit: int
+) -> Sequence[sessions.DocumentInfo]:
     """Return a page of documents without their texts (see `Backend.list_documents`)."""
     return tx.rows(LIST_DOCUMENTS, **_page(where, after, limit))
 
 
 def read_documents(
-    tx: Transaction, where: DocumentFilter, after: DocumentName | None, limit: int
-) -> Sequence[Document]:
+    tx: Transaction, where: sessions.DocumentFilter, after: sessions.DocumentName | None, limit: int
+) -> Sequence[sessions.Document]:
     """Return a page of documents, whole (see `Backend.read_documents`)."""
     return tx.rows(READ_DOCUMENTS, **_page(where, after, limit))
 
 
 def search_documents(
-    tx: Transaction, where: DocumentFilter, words: tuple[str, ...], after: DocumentName | None, limit: int
-) -> DocumentsFound:
+    tx: Transaction,
+    where: sessions.DocumentFilter,
+    words: tuple[str, ...],
+    after: sessions.DocumentName | None,
+    limit: int,
+) -> sessions.DocumentsFound:
     """Return the documents that have all of these words (see `Backend.search_documents`)."""
-    documents: list[Document] = []
+    documents: list[sessions.Document] = []
     searched = 0
-    while searched < SEARCHED:
-        wanted = min(_READ_AT_ONCE, SEARCHED - searched)
+    while searched < sessions.SEARCHED:
+        wanted = min(_READ_AT_ONCE, sessions.SEARCHED - searched)
         page = read_documents(tx, where, after, wanted)
         for document in page:
             searched += 1
             after = document.info.id
-            if has_words(document, words):
+            if sessions.has_words(document, words):
                 documents.append(document)
                 if len(documents) == limit:
-                    return DocumentsFound(tuple(documents), searched, after)
+                    return sessions.DocumentsFound(tuple(documents), searched, after)
         if len(page) < wanted:
-            return DocumentsFound(tuple(documents), searched, None)
-    return DocumentsFound(tuple(documents), searched, after)
+            return sessions.DocumentsFound(tuple(documents), searched, None)
+    return sessions.DocumentsFound(tuple(documents), searched, after)
 
 
-def remove_document(tx: Transaction, name: DocumentName) -> bool:
+def remove_document(tx: Transaction, name: sessions.DocumentName) -> bool:
     """Delete a document (see `Backend.remove_document`)."""
     return _is_possible(name) and tx.run(REMOVE_DOCUMENT, **name._asdict()) > 0
 
 
-def list_whole_documents(tx: Transaction, after: DocumentName | None, limit: int) -> Sequence[DocumentRow]:
+def list_whole_documents(
+    tx: Transaction, after: sessions.DocumentName | None, limit: int
+) -> Sequence[sessions.DocumentRow]:
     """Return a page of the documents of all scopes (see `Backend.list_whole_documents`)."""
     scope, kind, space, project, name = ("", "", "", "", "") if after is None else after
     page = {"scope": scope, "kind": kind, "space": space, "project": project, "name": name, "count": limit}
     return tx.rows(WHOLE_DOCUMENTS, **page)
 
 
-def write_documents(tx: Transaction, rows: Sequence[DocumentRow]) -> list[DocumentState]:
+def write_documents(tx: Transaction, rows: Sequence[sessions.DocumentRow]) -> list[sessions.DocumentState]:
     """Write documents of another store (see `Backend.write_documents`)."""
     return [_write(tx, row) for row in rows]
 
 
-_COPIED = ", ".join(f"{name} = excluded.{name}" for name in DocumentRow._fields[5:])
+_COPIED = ", ".join(f"{name} = excluded.{name}" for name in sessions.DocumentRow._fields[5:])
 COPY_DOCUMENT = Insert(
-    "documents", DocumentRow, f"{SAME_DOCUMENT} {_COPIED} WHERE documents.changed_at < excluded.changed_at"
+    "documents", sessions.DocumentRow, f"{SAME_DOCUMENT} {_COPIED} WHERE documents.changed_at < excluded.changed_at"
 )
 
 
-def _write(tx: Transaction, row: DocumentRow) -> DocumentState:
+def _write(tx: Transaction, row: sessions.DocumentRow) -> sessions.DocumentState:
     name = {"scope": row.scope, "kind": row.kind, "space": row.space, "project": row.project, "name": row.name}
     before = tx.first(DOCUMENT_STATE, **name)
     if before is not None and before[0] >= row.changed_at:
-        return state_of_document(row, *before)
+        return sessions.state_of_document(row, *before)
     tx.insert(COPY_DOCUMENT, [row])
     after = tx.first(DOCUMENT_STATE, **name)
     # Where many write at once, another one may have been faster.
-    return "written" if after == (row.changed_at, row.digest) else state_of_document(row, *(after or (0, b"")))
+    return "written" if after == (row.changed_at, row.digest) else sessions.state_of_document(row, *(after or (0, b"")))
 
 
-def _is_possible(name: DocumentName) -> bool:
-    return all(is_storable(part) for part in name)
+def _is_possible(name: sessions.DocumentName) -> bool:
+    return all(sessions.is_storable(part) for part in name)
 
 
-def _page(where: DocumentFilter, after: DocumentName | None, limit: int) -> Parameters:
+def _page(where: sessions.DocumentFilter, after: sessions.DocumentName | None, limit: int) -> Parameters:
     if after is None:
         # A project is one of a space in the order of the key, so that one alone says nothing of where to begin.
         space, project, name = where.space or "", (where.project or "") if where.space is not None else "", ""

@@ -18,29 +18,8 @@ from random import uniform
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
-from flue_py.db import sql
+from flue_py.db import runner, schema, sql
 from flue_py.db.files import Part
-from flue_py.db.runner import (
-    Durability,
-    IdTaken,
-    Insert,
-    Nothing,
-    Parameters,
-    R,
-    SessionState,
-    Statement,
-    Transaction,
-    Written,
-)
-from flue_py.db.schema import (
-    FORMAT_VERSION,
-    Migrated,
-    RunAlembic,
-    checked_stamp,
-    run_migrations,
-    schema_statements,
-    stamp_statements,
-)
 from flue_py.errors import (
     CorruptStore,
     FlueError,
@@ -176,7 +155,7 @@ class LogFiles:
 # ---------------------------------------------------------------------------------------------------------------------
 # A SQLite file: made private, opened with the right settings, its errors told in our own words.
 
-SYNCHRONOUS: dict[Durability, str] = {"full": "EXTRA", "normal": "NORMAL"}
+SYNCHRONOUS: dict[runner.Durability, str] = {"full": "EXTRA", "normal": "NORMAL"}
 """EXTRA is FULL for a write-ahead log. With a rollback journal it also waits until the journal is gone for good."""
 
 _UNAVAILABLE = (
@@ -297,7 +276,7 @@ def _reason(error: OSError | ValueError) -> str:
 
 
 def connect(
-    path: Path, durability: Durability, *, read_only: bool, timeout: float = BUSY_POLL_MS / 1000
+    path: Path, durability: runner.Durability, *, read_only: bool, timeout: float = BUSY_POLL_MS / 1000
 ) -> sqlite3.Connection:
     """Return a connection in autocommit mode with this store's settings. Raises as `translated` does.
 
@@ -834,10 +813,12 @@ def copy_into(source: sqlite3.Connection, target: Path, progress: Progress | Non
 # A new database is made from the schema in one transaction; an older one is backed up beside itself and upgraded by
 # alembic. Both happen under the write lock, so that of two processes one does it and the other finds it done.
 
-Prepare: TypeAlias = Callable[[sqlite3.Connection, Path, float], Migrated]
+Prepare: TypeAlias = Callable[[sqlite3.Connection, Path, float], schema.Migrated]
 
 
-def open_file(path: Path, durability: Durability, busy_timeout: float, *, create: bool = True) -> sqlite3.Connection:
+def open_file(
+    path: Path, durability: runner.Durability, busy_timeout: float, *, create: bool = True
+) -> sqlite3.Connection:
     """Return a connection to a database file of the current format, made private, created or upgraded as needed.
 
     Raises `NotAStore`, `FormatTooNew`, `StoreUnavailable`, `StoreBusy`, `CorruptStore`.
@@ -846,8 +827,8 @@ def open_file(path: Path, durability: Durability, busy_timeout: float, *, create
 
 
 def _open(
-    path: Path, durability: Durability, busy_timeout: float, *, create: bool, prepare: Prepare | None = None
-) -> tuple[sqlite3.Connection, Migrated]:
+    path: Path, durability: runner.Durability, busy_timeout: float, *, create: bool, prepare: Prepare | None = None
+) -> tuple[sqlite3.Connection, schema.Migrated]:
     prepare = prepare or prepare_database
     if create:
         make_private_file(path)
@@ -865,8 +846,8 @@ def _open(
 
 
 def _connect_and_prepare(
-    path: Path, durability: Durability, busy_timeout: float, prepare: Prepare
-) -> tuple[sqlite3.Connection, Migrated]:
+    path: Path, durability: runner.Durability, busy_timeout: float, prepare: Prepare
+) -> tuple[sqlite3.Connection, schema.Migrated]:
     # Whoever is just making or upgrading the database holds a lock that even reading has to wait for.
     connection = connect(path, durability, read_only=False, timeout=busy_timeout)
     try:
@@ -878,16 +859,16 @@ def _connect_and_prepare(
     return connection, done
 
 
-def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: float) -> Migrated:
+def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: float) -> schema.Migrated:
     """Bring a SQLite database to the current format; return the formats before and after.
 
     Raises `FormatTooNew`, `NotAStore`, `CorruptStore`; driver errors as they are. O(1) where it is current: five
     reads, no write.
     """
     stamp = format_of(connection, path)
-    if stamp == FORMAT_VERSION:
+    if stamp == schema.FORMAT_VERSION:
         try_wal(connection, path, busy_timeout)
-        return Migrated(str(path), stamp)
+        return schema.Migrated(str(path), stamp)
     _ask_for_wal(connection, path, busy_timeout)
     begin_immediate(connection, busy_timeout)
     try:
@@ -898,9 +879,9 @@ def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: f
         connection.execute("ROLLBACK")
         raise
     commit(connection, busy_timeout)
-    if stamp is not None and stamp != FORMAT_VERSION:
+    if stamp is not None and stamp != schema.FORMAT_VERSION:
         return _upgrade(connection, path, stamp, busy_timeout)
-    return Migrated(str(path), stamp)
+    return schema.Migrated(str(path), stamp)
 
 
 def _ask_for_wal(connection: sqlite3.Connection, path: Path, busy_timeout: float) -> None:
@@ -925,14 +906,14 @@ def format_of(connection: sqlite3.Connection, path: Path) -> int | None:
     row = connection.execute("SELECT value FROM flue_store WHERE name = 'format'").fetchone()
     if row is None:
         raise NotAStore(f"{path} has no format stamp; it is not a database of flue_py")
-    return checked_stamp(row[0], str(path))
+    return schema.checked_stamp(row[0], str(path))
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
     """Make a new store of an empty database, inside the transaction that is open: the stamp first, then the tables."""
-    for statement in stamp_statements():
+    for statement in schema.stamp_statements():
         connection.execute(statement)
-    for statement in schema_statements():
+    for statement in schema.schema_statements():
         connection.execute(statement)
 
 
@@ -946,14 +927,14 @@ def backup_path(path: Path, stamp: int) -> Path:
         number += 1
 
 
-def _upgrade(connection: sqlite3.Connection, path: Path, stamp: int, busy_timeout: float) -> Migrated:
+def _upgrade(connection: sqlite3.Connection, path: Path, stamp: int, busy_timeout: float) -> schema.Migrated:
     """Back an older database up, then run the migrations that it lacks, in one transaction."""
-    return _in_alembic(lambda target, _: run_migrations(target), connection, path, stamp, busy_timeout)
+    return _in_alembic(lambda target, _: schema.run_migrations(target), connection, path, stamp, busy_timeout)
 
 
 def _in_alembic(
-    run: RunAlembic, connection: sqlite3.Connection, path: Path, stamp: int | None, busy_timeout: float
-) -> Migrated:
+    run: schema.RunAlembic, connection: sqlite3.Connection, path: Path, stamp: int | None, busy_timeout: float
+) -> schema.Migrated:
     """Have alembic work on a database in one transaction, which holds the write lock; return the format it was in.
 
     An empty database is stamped before, one that lacks migrations is backed up. Raises `CorruptStore` where alembic
@@ -966,9 +947,9 @@ def _in_alembic(
         with engine.begin() as target:
             now = format_of(connection, path)
             if now is None:
-                for statement in stamp_statements():
+                for statement in schema.stamp_statements():
                     connection.execute(statement)
-            elif now != FORMAT_VERSION:
+            elif now != schema.FORMAT_VERSION:
                 backup = _back_up(path, now, busy_timeout)
             run(target, None)
     except (sqlalchemy.exc.SQLAlchemyError, CorruptStore) as error:
@@ -981,7 +962,7 @@ def _in_alembic(
         if backup is not None:
             backup.unlink()
         raise
-    return Migrated(str(path), now, backup)
+    return schema.Migrated(str(path), now, backup)
 
 
 def _engine_on(connection: sqlite3.Connection) -> sqlalchemy.Engine:
@@ -1006,14 +987,14 @@ def _back_up(path: Path, stamp: int, busy_timeout: float) -> Path:
     return backup
 
 
-def migrate_file(path: Path, busy_timeout: float) -> Migrated:
+def migrate_file(path: Path, busy_timeout: float) -> schema.Migrated:
     """Bring a file to the current format, made where there is none; return the formats. Raises as `open_file`."""
     connection, done = _open(path, "full", busy_timeout, create=True)
     connection.close()
     return done
 
 
-def migrate_file_with(run: RunAlembic, path: Path, busy_timeout: float, *, reads_only: bool) -> None:
+def migrate_file_with(run: schema.RunAlembic, path: Path, busy_timeout: float, *, reads_only: bool) -> None:
     """Call ``run`` with a connection to a file that alembic is to work on, as `migrate_file` would, and no schema.
 
     Where alembic only looks, nothing is made or changed. Raises as `migrate_file`, and errors of ``run``.
@@ -1029,7 +1010,9 @@ def migrate_file_with(run: RunAlembic, path: Path, busy_timeout: float, *, reads
             run(target, None)
 
 
-def _prepare_with(run: RunAlembic, connection: sqlite3.Connection, path: Path, busy_timeout: float) -> Migrated:
+def _prepare_with(
+    run: schema.RunAlembic, connection: sqlite3.Connection, path: Path, busy_timeout: float
+) -> schema.Migrated:
     stamp = format_of(connection, path)
     _ask_for_wal(connection, path, busy_timeout)
     return _in_alembic(run, connection, path, stamp, busy_timeout)
@@ -1039,7 +1022,7 @@ def _prepare_with(run: RunAlembic, connection: sqlite3.Connection, path: Path, b
 # A transaction on SQLite, and on the driver of the standard library.
 
 
-class SoleWriter(Transaction):
+class SoleWriter(runner.Transaction):
     """A transaction on SQLite, whatever the driver: it is the only one that writes."""
 
     @property
@@ -1070,35 +1053,35 @@ class SoleWriter(Transaction):
 class SqliteTransaction(SoleWriter):
     """A transaction on the stdlib driver. ``wrote`` tells whether a rollback would undo anything."""
 
-    def __init__(self, connection: sqlite3.Connection, states: dict[str, SessionState] | None = None) -> None:
+    def __init__(self, connection: sqlite3.Connection, states: dict[str, runner.SessionState] | None = None) -> None:
         self._connection = connection
         self.states = {} if states is None else states
         self.wrote = False
 
-    def rows(self, statement: Statement[R], /, **parameters: object) -> Sequence[R]:
+    def rows(self, statement: runner.Statement[runner.R], /, **parameters: object) -> Sequence[runner.R]:
         cursor = self._connection.execute(statement.positional, statement.in_order(parameters))
         self.wrote = self.wrote or statement.writes
         make = statement.make
         return cursor.fetchall() if make is None else list(map(make, cursor))
 
-    def first(self, statement: Statement[R], /, **parameters: object) -> R | None:
+    def first(self, statement: runner.Statement[runner.R], /, **parameters: object) -> runner.R | None:
         row = self._connection.execute(statement.positional, statement.in_order(parameters)).fetchone()
         make = statement.make
-        value: R | None = row if row is None or make is None else make(row)
+        value: runner.R | None = row if row is None or make is None else make(row)
         return value
 
-    def run(self, statement: Statement[Nothing], /, **parameters: object) -> int:
+    def run(self, statement: runner.Statement[runner.Nothing], /, **parameters: object) -> int:
         self.wrote = True
         return self._connection.execute(statement.positional, statement.in_order(parameters)).rowcount
 
-    def run_many(self, statement: Statement[R], parameters: Sequence[Parameters]) -> None:
+    def run_many(self, statement: runner.Statement[runner.R], parameters: Sequence[runner.Parameters]) -> None:
         self.wrote = True
         if len(parameters) == 1:
             self._connection.execute(statement.sql, parameters[0])
         else:
             self._connection.executemany(statement.sql, parameters)
 
-    def insert(self, statement: Insert[Written], rows: Sequence[Written]) -> None:
+    def insert(self, statement: runner.Insert[runner.Written], rows: Sequence[runner.Written]) -> None:
         self.wrote = True
         if len(rows) == 1:
             self._connection.execute(statement.positional, rows[0])
@@ -1124,7 +1107,7 @@ class Operation(Generic[Result]):
 
     __slots__ = ("error", "is_given_up", "result", "work")
 
-    def __init__(self, work: Callable[[Transaction], Result]) -> None:
+    def __init__(self, work: Callable[[runner.Transaction], Result]) -> None:
         self.work = work
         self.result: Result
         self.error: BaseException | None = None
@@ -1145,7 +1128,7 @@ class _KnownStates:
     """The states of sessions as the writer's own transactions left them: true until another process commits."""
 
     def __init__(self) -> None:
-        self.current: dict[str, SessionState] = {}
+        self.current: dict[str, runner.SessionState] = {}
         self._data_version: int | None = None
 
     def check(self, connection: sqlite3.Connection) -> None:
@@ -1266,7 +1249,7 @@ class Writer:
                 self._states.check(self._connection)
                 operation.result = operation.work(SqliteTransaction(self._connection, self._states.current))
                 self._commit([operation])
-            except (IdTaken, sqlite3.IntegrityError) as error:
+            except (runner.IdTaken, sqlite3.IntegrityError) as error:
                 # A generated id met one that is there: roll back, and run again with another.
                 self._undo()
                 operation.error = no_new_id(error, self._path)
@@ -1350,11 +1333,11 @@ class StoreFile:
 
     is_writable = True
 
-    def __init__(self, path: Path, durability: Durability, busy_timeout: float) -> None:
+    def __init__(self, path: Path, durability: runner.Durability, busy_timeout: float) -> None:
         self.path = path
         # The working directory may be another one when a reader connects.
         self._absolute_path = path.absolute()
-        self._durability: Durability = durability
+        self._durability: runner.Durability = durability
         self._busy_timeout = busy_timeout
         self._file: OpenFile | None = None
         self._writer: Writer | None = None
@@ -1452,7 +1435,7 @@ class Reader:
             weakref.finalize(self, connection.close).atexit = False
         return connection
 
-    def _read_snapshot(self, connection: sqlite3.Connection, work: Callable[[Transaction], Result]) -> Result:
+    def _read_snapshot(self, connection: sqlite3.Connection, work: Callable[[runner.Transaction], Result]) -> Result:
         # An interrupt of the thread that calls may have come before the end of the last one.
         roll_back(connection)
         try:

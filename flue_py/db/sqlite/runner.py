@@ -13,6 +13,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from flue_py import errors
 from flue_py.core.sessions import VerifyReport
 from flue_py.db import ops, sql
 from flue_py.db.backend import Backend
@@ -62,15 +63,6 @@ from flue_py.db.sqlite.file import (
 )
 from flue_py.db.waiting import POLL_SECONDS as WAITING_POLL_SECONDS
 from flue_py.db.waiting import Loop, OnCaller, Promise, Waiting, shielded
-from flue_py.errors import (
-    CorruptStore,
-    InvalidArgument,
-    NotAStore,
-    StoreBusy,
-    StoreClosed,
-    StoreUnavailable,
-    WrongEventLoop,
-)
 from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
@@ -267,7 +259,7 @@ class CallerRunner(RunnerOnFile):
     async def wakeups(self, session_id: str | None) -> AsyncGenerator[None, None]:
         seen = self._version()
         # Beyond here the store was open: one that closes now, between any two steps, ends the watching.
-        with suppress(StoreClosed):
+        with suppress(errors.StoreClosed):
             while True:
                 yield
                 while (version := self._version()) == seen:
@@ -284,7 +276,7 @@ class CallerRunner(RunnerOnFile):
     def _require_open(self) -> None:
         self._opener.require_here(self._path)
         if self._closed:
-            raise StoreClosed(f"{self._path} has been closed; open it again")
+            raise errors.StoreClosed(f"{self._path} has been closed; open it again")
 
     async def close(self) -> None:
         # What a forked child inherits is its parent's to close.
@@ -456,11 +448,11 @@ class MemoryRunner(RunnerOnSqlite):
     def _require_opener(self) -> None:
         self._opener.require_here(LOCATION)
         if self._loop is not None and not self._loop.is_here():
-            raise WrongEventLoop("the store in memory was opened in another event loop; open it in this one")
+            raise errors.WrongEventLoop("the store in memory was opened in another event loop; open it in this one")
 
     def _require_open(self) -> None:
         if self._closed:
-            raise StoreClosed("the store in memory has been closed; open it again")
+            raise errors.StoreClosed("the store in memory has been closed; open it again")
 
     async def close(self) -> None:
         if not self._opener.is_here or (self._closed and self._caller is None):
@@ -628,12 +620,12 @@ class SqliteRunner(RunnerOnFile):
     def _require_open(self) -> None:
         self._require_opener()
         if self._closed:
-            raise StoreClosed(f"{self._path} has been closed; open it again")
+            raise errors.StoreClosed(f"{self._path} has been closed; open it again")
 
     def _require_opener(self) -> None:
         self._opener.require_here(self._path)
         if not self._loop.is_here():
-            raise WrongEventLoop(f"{self._path} was opened in another event loop; open it in this one")
+            raise errors.WrongEventLoop(f"{self._path} was opened in another event loop; open it in this one")
 
     async def _wait_for(self, job: _Job[Any]) -> None:
         """Wait for a job that has started, however often the caller is cancelled."""
@@ -646,7 +638,7 @@ class SqliteRunner(RunnerOnFile):
     async def wakeups(self, session_id: str | None) -> AsyncGenerator[None, None]:
         change = await self._last_change()
         # Beyond here the store was open: one that closes now, between any two steps, ends the watching.
-        with contextlib.suppress(StoreClosed):
+        with contextlib.suppress(errors.StoreClosed):
             while True:
                 yield
                 if not await self._wait_beyond(change):
@@ -808,9 +800,9 @@ class ReadOnlyFile(StoreFile):
         del create
         stamp = stored_format(self.path, self._busy_timeout)
         if stamp is None:
-            raise NotAStore(f"{self.path} is empty; open it for writing to make a store of it")
+            raise errors.NotAStore(f"{self.path} is empty; open it for writing to make a store of it")
         if stamp < FORMAT_VERSION:
-            raise StoreUnavailable(
+            raise errors.StoreUnavailable(
                 f"{self.path} has format {stamp}, and must be upgraded to format {FORMAT_VERSION} to be read; "
                 "open it once where it can be written to, or a copy of it"
             )
@@ -818,7 +810,7 @@ class ReadOnlyFile(StoreFile):
 
     def require_writable(self) -> None:
         why = why_not_writable(self._absolute_path) or "open it without read_only=True"
-        raise StoreUnavailable(f"{self.path} is open for reading only, and nothing was changed; {why}")
+        raise errors.StoreUnavailable(f"{self.path} is open for reading only, and nothing was changed; {why}")
 
     def reader(self) -> Reader:
         return _UnlockedReader(self)
@@ -856,7 +848,7 @@ class _UnlockedReader(Reader):
     def _read_snapshot(self, connection: sqlite3.Connection, work: Callable[[Transaction], Result]) -> Result:
         try:
             result = super()._read_snapshot(connection, work)
-        except (sqlite3.Error, CorruptStore) as error:
+        except (sqlite3.Error, errors.CorruptStore) as error:
             if not self._has_changed(connection):
                 raise
             raise self._was_written() from error
@@ -864,8 +856,8 @@ class _UnlockedReader(Reader):
             raise self._was_written()
         return result
 
-    def _was_written(self) -> StoreBusy:
-        return StoreBusy(f"{self._store.path} was written to by another process while it was read; try again")
+    def _was_written(self) -> errors.StoreBusy:
+        return errors.StoreBusy(f"{self._store.path} was written to by another process while it was read; try again")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -890,7 +882,7 @@ class _Guarded:
             self._tell(done, total)
         except BaseException as error:
             self.error = error
-            raise StoreUnavailable("progress: it raised an error, and nothing was written") from error
+            raise errors.StoreUnavailable("progress: it raised an error, and nothing was written") from error
 
 
 async def back_up_while_waiting(
@@ -902,7 +894,7 @@ async def back_up_while_waiting(
         return await waiting.call(
             partial(back_up, path, target, overwrite=overwrite, verified=verified, progress=guard)
         )
-    except StoreUnavailable:
+    except errors.StoreUnavailable:
         if guard.error is not None:
             raise guard.error from None
         raise
@@ -914,7 +906,7 @@ def back_up(
     """Copy a database file of the current format (see `Backend.backup`). Blocks; O(file)."""
     check_magic(path)
     if overwrite and target.exists() and target.samefile(path):
-        raise InvalidArgument(f"{target} is the database itself; name another file")
+        raise errors.InvalidArgument(f"{target} is the database itself; name another file")
     with Part(target, overwrite=overwrite) as part:
         with translated(path), closing(_connect_to(path)) as source:
             copy_into(source, part.path, progress)
@@ -922,7 +914,7 @@ def back_up(
             report = verify_connection(copy, str(path)) if verified else _counts(copy)
         if report.problems:
             count = len(report.problems)
-            raise CorruptStore(
+            raise errors.CorruptStore(
                 f"{path} is not whole, so no backup was kept: {count} problems, first {report.problems[0]}; "
                 "run verify(), and salvage what is readable"
             )
