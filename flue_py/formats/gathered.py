@@ -170,6 +170,14 @@ def read_beside(path: Path) -> bytes | None:
     return None
 
 
+def whole_file(path: Path) -> bytes:
+    """Return the bytes of a file that is one document. Raises `UnreadableFile` for one that is too large."""
+    data = read_beside(path)
+    if data is None:
+        raise UnreadableFile(f"{path} has more than {MOST_BYTES:,} bytes, too many for a document")
+    return data
+
+
 def object_beside(path: Path) -> JsonObject:
     """Return the JSON object of a file beside another one; an empty one if there is none."""
     return decode_row(1, read_beside(path) or b"", Notes()) or {}

@@ -1,7 +1,8 @@
-"""Sessions of Goose: the database `sessions.db`, and the files of versions before it."""
+"""Sessions of Goose: the database `sessions.db`, documents that it exports, and the files of versions before it."""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Generator, Iterator
@@ -32,9 +33,10 @@ from flue_py.formats.gathered import (
     lines_of,
     rows_of_sessions,
     table_row,
+    whole_file,
 )
 from flue_py.formats.goose_parts import counts_of, rest_of, rest_of_sums, result_of, sent_part, text_of, usage_of
-from flue_py.providers.base import fields_of, objects_in, only, without
+from flue_py.providers.base import fields_of, listed, objects_in, only, without
 
 # A session is a row, its messages, and, since the program counts them, its calls. Before there was a database, it was a
 # file: a line about it, and a line for each message.
@@ -46,6 +48,9 @@ from flue_py.providers.base import fields_of, objects_in, only, without
 FORMAT = "goose"
 
 _JSON = ("extension_data", "recipe_json", "user_recipe_values_json", "model_config_json")
+_EXPORTED = re.compile(rb'\s*\{\s*"id": ?"[^"]*",\s*"working_dir":')
+_CODE = "-32603: "
+"""The words that an export puts before the error of a call."""
 _PLACEHOLDERS = frozenset({"", "CLI Session", "New Chat", "New session"})
 
 # A fork copies messages, and not the calls for them: those of older sessions, up to when it was made, may be theirs.
@@ -68,6 +73,8 @@ def looks_like_goose(head: bytes, path_name: str = "") -> bool:
         with suppress(UnreadableFile, OSError), database_of(Path(path_name)) as database:
             found = database.execute("SELECT name FROM pragma_table_info('messages')").fetchall()
             return {row[0] for row in found}.issuperset(("session_id", "content_json", "created_timestamp"))
+    if _EXPORTED.match(head):
+        return True
     first = next(iter(kit.first_rows(head)), b"")
     fields = (kit.decode_row(1, first, kit.Notes()) if first.lstrip().startswith(b"{") else None) or {}
     is_message = isinstance(fields.get("created"), int) and isinstance(fields.get("content"), list)
@@ -78,6 +85,9 @@ def looks_like_goose(head: bytes, path_name: str = "") -> bool:
 
 def gather_goose(path: Path, unchanged: Collection[str] = ()) -> Generator[bytes, None, None]:
     """Yield the rows of sessions that are not ``unchanged``: calls, then messages. Raises `UnreadableFile`."""
+    if path.suffix == ".json":
+        yield from _rows_of_export(kit.read_object(whole_file(path), kit.Notes(), str(path)))
+        return
     if path.suffix != ".jsonl":
         yield from rows_of_sessions(path, _sessions, unchanged)
         return
@@ -90,9 +100,27 @@ def gather_goose(path: Path, unchanged: Collection[str] = ()) -> Generator[bytes
         yield gathered_row("message", {}, {"data": line.decode(errors="replace").strip() or "null"})
 
 
+def _rows_of_export(document: JsonObject) -> Iterator[bytes]:
+    """Yield the rows of a document of ``goose session export --format json``."""
+    messages = [fields_of(message) for message in listed(document.get("conversation"))]
+    sums: JsonObject = {}
+    if not any(_Message(0, message).usage for message in messages):
+        # Where messages have their calls, the others are in the database alone, by other names.
+        for name, count in fields_of(document.get("accumulated_usage")).items():
+            sums[f"accumulated_{name.replace('read_input', 'read').replace('write_input', 'write')}"] = count
+    about = without(document, "conversation")
+    yield gathered_row(SESSION, {**about, **sums, "parent": document.get("parent_session_id")})
+    for message in messages:
+        for _, part in objects_in(message.get("content")):
+            result = fields_of(part.get("toolResult"))
+            if isinstance(error := result.get("error"), str):
+                result["error"] = error.removeprefix(_CODE)
+        yield gathered_row("message", {"data": message})
+
+
 def fingerprints_of_goose(path: Path) -> dict[str, str]:
     """Return the digests of the sessions of a database. O(database)."""
-    return {} if path.suffix == ".jsonl" else digests_of_sessions(path, _sessions)
+    return {} if path.suffix in (".json", ".jsonl") else digests_of_sessions(path, _sessions)
 
 
 def _sessions(database: Database) -> Iterator[tuple[JsonValue, Iterator[bytes]]]:

@@ -77,9 +77,7 @@ def gather_opencode(path: Path, unchanged: Collection[str] = ()) -> Generator[by
     if path.suffix != ".json":
         yield from gathered.rows_of_sessions(path, _sessions, unchanged)
         return
-    whole = gathered.read_beside(path)
-    if whole is None:
-        raise UnreadableFile(f"{path} has more than {gathered.MOST_BYTES:,} bytes, too many for a document of OpenCode")
+    whole = gathered.whole_file(path)
     if _EXPORTED.match(whole):
         yield from _rows_of_export(whole)
         return
@@ -91,10 +89,7 @@ def gather_opencode(path: Path, unchanged: Collection[str] = ()) -> Generator[by
 
 def _rows_of_export(whole: bytes) -> Iterator[bytes]:
     """Yield the rows of a document of ``opencode export``. Raises `UnreadableFile` if it is no JSON."""
-    try:
-        document = json.loads(whole)
-    except (ValueError, RecursionError) as error:
-        raise UnreadableFile(f"the document of a session is not JSON ({error})") from error
+    document = kit.read_object(whole, kit.Notes(), "the file of a session")
     info = fields_of(document.get("info"))
     yield gathered.gathered_row(gathered.SESSION, {"id": info.get("id"), "data": info})
     for message in map(fields_of, listed(document.get("messages"))):

@@ -417,7 +417,7 @@ _PROGRAMS = (
             "goose",
             "goose",
             None,
-            (".db", ".jsonl"),
+            (".db", ".jsonl", ".json"),
             _in((*_DATA, "~/.config"), "goose/sessions"),
             gather="gather_goose",
             fingerprints="fingerprints_of_goose",

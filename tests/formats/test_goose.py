@@ -152,6 +152,23 @@ async def test_a_file_that_the_database_has_gone_on_from_takes_nothing_back(
     assert in_short(seen["200615"].context)[-1] == ("user", "More?")
 
 
+async def test_an_exported_document_is_the_session_that_the_database_has(made: dict[str, Path]) -> None:
+    files = sorted((made["read"].parent.parent / "export").glob("*.json"))
+    async with flue_py.open(":memory:") as store, flue_py.open(":memory:") as other:
+        before = await imported(store, made["cleared"])
+        for file in files:
+            await imported(other, file)
+            assert (await import_file(store, file)).added == 0
+        after, alone = await all_seen(store), await all_seen(other)
+        assert {name.split("_")[1]: session for name, session in after.items()} == before
+        for name, session in after.items():
+            assert (session.context, session.leaf) == (alone[name].context, alone[name].leaf), name
+        # Those of messages that are gone, and of compactions, are in the database alone: 3,338 of the first session.
+        assert (spent(before), spent(alone)) == (14_018, 10_680)
+        infos = {info.id.split("_")[1]: info for info in (await other.list_sessions(limit=100)).sessions}
+        assert (infos["3"].title, infos["1"].auto_title, infos["4"].kind) == ("By hand", "Fruit notes", "task")
+
+
 async def test_a_database_of_older_versions_has_fewer_columns(made: dict[str, Path], tmp_path: Path) -> None:
     file = tmp_path / "sessions.db"
     file.write_bytes(made["resumed"].read_bytes())
@@ -270,6 +287,8 @@ def test_files_are_recognised(made: dict[str, Path], tmp_path: Path) -> None:
             "CREATE TABLE sessions (id); CREATE TABLE messages (id); CREATE TABLE schema_version (v)"
         )
     assert name(other) is None
+    exported = next((made["read"].parent.parent / "export").glob("*.json"))
+    assert (name(exported), looks_like_goose(b'{"id": "x", "working_dirs": 1}')) == ("goose", False)
     assert not looks_like_goose(b'{"type": "x", "description": "", "message_count": 1}\n')
     other.write_bytes(b"SQLite format 3\0" + b"x" * 5000)
     with pytest.raises(UnreadableFile):

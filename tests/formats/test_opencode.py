@@ -169,7 +169,7 @@ async def test_a_session_that_the_program_exported_is_the_one_in_its_database(ma
         assert (await store.usage()).total == bill
         assert (await store.verify()).problems == []
         files[0].write_text(files[0].read_text()[:-9])
-        with pytest.raises(UnreadableFile, match="is not JSON"):
+        with pytest.raises(UnreadableFile, match="is not a JSON document"):
             await flue_py.import_file(other, files[0])
 
 

@@ -1,7 +1,7 @@
 """Make the sessions of Goose: ``python -m tests.programs.make_goose GOOSE FOLDER [NAME]``.
 
 GOOSE is the binary (npm ``@aaif/goose-binary-linux-x64``), FOLDER a new home. The database is kept after each step, as
-SQL, with the messages of the last request of the step.
+SQL, with the messages of the last request of the step; of each session at the end, the document that it exports.
 """
 
 from __future__ import annotations
@@ -107,9 +107,15 @@ def main(program: Path, home: Path, name: str | None) -> None:
         keep("aborted")
         run("no tool", "run", "-t", "Use no such tool.", GOOSE_PROVIDER="openai", GOOSE_MODEL="gpt-4o")
         run("cleared", "session", "-r", *there, stdin="/clear\nAfter all.\n/exit\n")
+        with closing(sqlite3.connect(sessions / "sessions.db")) as database:
+            names = [row[0] for row in database.execute("SELECT id FROM sessions ORDER BY rowid")]
+        (kept / "export").mkdir()
+        for each in names:
+            export = [str(program), "session", "export", "--session-id", each, "--format", "json"]
+            subprocess.run([*export, "-o", str(kept / "export" / f"{each}.json")], check=True, env=env, timeout=60)
     (kept / "sent.json").write_text(json.dumps(sent, indent=0))
     if name is not None:
-        print(pack(kept, name, ["*"]))
+        print(pack(kept, name, []))
 
 
 if __name__ == "__main__":
