@@ -603,6 +603,7 @@ _COMMAND = re.compile(r"/[A-Za-z][\w:.-]*(?=\s|$)")
 _RULES = re.compile(r"# (AGENTS|CLAUDE|GEMINI)\.md instructions\b")
 _END_OF_RULES = "</INSTRUCTIONS>"
 _IDE = "# Context from my IDE setup:"
+_TYPED = "command"
 _PARTS_OF_NAME = re.compile("[ _-]")
 _END_OF_IDE = re.compile(r"^## My request for [^\n:]*:[ \t]*", re.MULTILINE)
 _FIRST_SIGNS = frozenset("</[#CTB")
@@ -644,16 +645,17 @@ def words_of(message: Mapping[str, JsonValue]) -> str:
 def pieces_of(text: str) -> list[Piece]:
     """Return what a person says in a message of the user, and the texts of programs around it, in their order.
 
-    Only blanks between them, and the tag around the words, are left out. O(size).
+    A command that a person typed counts as said. Only blanks between pieces, and the tag around the words, are left
+    out. O(size).
     """
-    return list(_pieces(text, in_doubt=False))
+    pieces = _pieces(text, in_doubt=False)
+    return [Piece("", piece.text) if piece.name == _TYPED else piece for piece in pieces]
 
 
 def pieces_in(message: Mapping[str, JsonValue]) -> list[Piece]:
-    """Return the same of all texts of a message, in order; a command that a person typed counts as said. O(size)."""
+    """Return the same of all texts of a message. O(size)."""
     texts = [string_field(part, "text") for part in parts_of(message) if part.get("type") == "text"]
-    pieces = [piece for text in texts for piece in pieces_of(text)]
-    return [Piece("", piece.text) if piece.name == "command" else piece for piece in pieces]
+    return [piece for text in texts for piece in pieces_of(text)]
 
 
 def _said(text: str, *, in_doubt: bool) -> str:
@@ -684,7 +686,7 @@ def _pieces(text: str, *, in_doubt: bool) -> Iterator[Piece]:
         command = _COMMAND.match(text)
         is_command = command is not None and not (in_doubt and text[command.end() :].strip())
         whole = next((name for beginning, name in _WHOLE.items() if text.startswith(beginning)), "")
-        yield Piece("command" if is_command else whole, text)
+        yield Piece(_TYPED if is_command else whole, text)
     for rest in reversed(behind):
         if rest.strip():
             tag = _TAG.match(rest.strip())

@@ -463,6 +463,9 @@ STYLES: Mapping[str, str] = {
     BRANCH_SUMMARY: "yellow",
     CUSTOM_MESSAGE: "cyan",
 }
+DIFF_STYLES: Mapping[str, str] = {"+": "green", "-": "red", "@": "cyan"}
+"""The styles of the lines of a diff, by their first sign."""
+
 SIZE_WIDTH = 5
 COST_WIDTH = 9
 NAME_WIDTH = 9

@@ -11,12 +11,12 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import islice
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import field
 
 from flue_py.core.json import MAX_JSON_DEPTH, Frozen, JsonObject, JsonValue, decode_json
-from flue_py.core.kinds import message_text
+from flue_py.core.kinds import Piece, message_text, pieces_of
 from flue_py.errors import CorruptStore
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -71,13 +71,22 @@ class ToolCall(Frozen):
     rest: JsonValue = field(default_factory=dict)
 
 
+ShownKind: TypeAlias = Literal["words", "program", "thinking", "call", "diff", "result", "media", "error", "data"]
+
+
 class Shown(Frozen):
-    """A part of a call to be shown: a diff, or a text, below a heading."""
+    """A part of a message as people read it: a text, and the heading above it.
 
-    heading: str
+    A ``program`` is a text of a program in a message of the user, named by its heading; it may be folded away.
+    """
+
+    kind: ShownKind
     text: str
-    is_diff: bool = False
+    heading: str = ""
 
+
+_LONGEST_RUN = 1_000
+"""Longer values without a blank are bytes of pictures and files, of which their size is shown."""
 
 _Does: TypeAlias = tuple[Edits | Command | Todos, JsonObject]
 
@@ -111,28 +120,75 @@ def call_line(call: ToolCall) -> str:
 
 
 def shown_call(call: ToolCall) -> list[Shown]:
-    """Return everything that a call says, part by part, the tool's name first. O(size)."""
+    """Return everything that a call says, below the tool's name; of long runs without a blank the size. O(size)."""
     does = call.does
     parts: list[Shown] = []
     if isinstance(does, Edits):
-        parts += [Shown(f"{call.name} {edit.path}", edit.lines, is_diff=True) for edit in does.files]
+        parts += [Shown("diff", edit.lines, f"{call.name} {edit.path}") for edit in does.files]
     elif isinstance(does, Command):
         place = "" if does.folder is None else f" in {does.folder}"
-        parts.append(Shown(f"{call.name}{place}", f"$ {does.line}"))
+        parts.append(Shown("call", f"$ {does.line}", f"{call.name}{place}"))
     elif isinstance(does, Todos):
-        parts.append(
-            Shown(
-                call.name, "\n".join(f"{_SIGNS.get(todo.state, f'[{todo.state}]')} {todo.text}" for todo in does.items)
-            )
-        )
-    rest = "\n".join(fact_lines(_unset_left_out(call.rest) if parts else call.rest))
-    return [*parts, Shown(call.name, rest)] if rest or not parts else parts
+        lines = [f"{_SIGNS.get(todo.state, f'[{todo.state}]')} {todo.text}" for todo in does.items]
+        parts.append(Shown("call", "\n".join(lines), call.name))
+    rest = without_bytes(call.rest)
+    if parts and isinstance(rest, dict):
+        rest = {name: value for name, value in rest.items() if value not in (None, False)}
+    return [*parts, Shown("call", "\n".join(fact_lines(rest)), call.name)] if rest or not parts else parts
 
 
-def _unset_left_out(rest: JsonValue) -> JsonValue:
-    if not isinstance(rest, dict):
-        return rest
-    return {name: value for name, value in rest.items() if value not in (None, False)}
+def shown_parts(message: Mapping[str, JsonValue]) -> Iterator[Shown]:
+    """Yield the parts of a message as people read them, in order. O(size)."""
+    role = message.get("role")
+    if role == "toolResult":
+        yield _shown_result(result_of(message))
+    elif isinstance(message.get("command"), str):
+        command, result = command_run(message)
+        yield Shown("call", f"$ {command.line}")
+        yield _shown_result(result)
+    content = message.get("content")
+    for part in content if isinstance(content, list) else [] if content is None else [content]:
+        if role != "toolResult" or not _is_text(part):
+            yield from shown_part(part, is_user=role == "user")
+    if isinstance(error := message.get("errorMessage"), str) and error:
+        yield Shown("error", error)
+
+
+def _is_text(part: JsonValue) -> bool:
+    return isinstance(part, str) or (isinstance(part, dict) and part.get("type") == "text")
+
+
+def shown_part(value: JsonValue, *, is_user: bool) -> Iterator[Shown]:
+    """Yield one part of the content of a message as people read it: a text of the user has several. O(size)."""
+    part = value if isinstance(value, dict) else {"type": "text", "text": value}
+    kind, data = part.get("type"), part.get("data")
+    if kind == "text" and isinstance(text := part.get("text"), str):
+        for piece in pieces_of(text) if is_user else [Piece("", text)]:
+            yield Shown("program" if piece.name else "words", piece.text, piece.name)
+    elif kind == "thinking" and isinstance(text := part.get("thinking"), str):
+        yield Shown("thinking", text)
+    elif kind == "toolCall":
+        yield from shown_call(call_of(part))
+    elif isinstance(data, str) and kind in ("image", "file", "document", "audio"):
+        # Pictures are named, not shown: nobody need decode what a stranger sent.
+        size = len(data) * 3 // 4
+        yield Shown("media", f"{kind}, {part.get('mimeType') or 'type unknown'}, {size:,} byte{'s' * (size != 1)}")
+    else:
+        yield Shown("data", "\n".join(fact_lines(without_bytes(value))))
+
+
+def _shown_result(result: ToolResult) -> Shown:
+    return Shown("result", result.text, "" if result.exit_code is None else f"exit {result.exit_code}")
+
+
+def without_bytes(value: JsonValue) -> JsonValue:
+    """Return a value with the sizes of pictures and files in place of their bytes."""
+    if isinstance(value, str):
+        is_run = len(value) > _LONGEST_RUN and not any(char.isspace() for char in value[:_LONGEST_RUN])
+        return f"[{len(value):,} characters]" if is_run else value
+    if isinstance(value, dict):
+        return {name: without_bytes(item) for name, item in value.items()}
+    return [without_bytes(item) for item in value] if isinstance(value, list) else value
 
 
 def _without(fields: JsonObject, *names: str) -> JsonObject:

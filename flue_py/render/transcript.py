@@ -16,11 +16,12 @@ from typing import TypeAlias
 
 from flue_py.core.context import EntryCost, Turn, Turns, entry_cost, part_of, reported_counts
 from flue_py.core.entries import BASE, Entry, Pairing, from_microseconds, is_silent, messages_of
-from flue_py.core.json import Frozen, JsonObject, JsonValue, encode_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, MESSAGE, is_spoken, kind_of, message_text
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.usage import agent_of, read_reported
-from flue_py.render.lines import Line, Span, counted, one_line, printable, shortest_ids, table
+from flue_py.render.lines import Line, Span, clip, counted, one_line, printable, shortest_ids, table
+from flue_py.render.tools import Shown, call_line, call_of, command_run, result_of, shown_call, shown_part
 from flue_py.render.views import whole_cost_text
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -133,7 +134,7 @@ def saved_transcript(entries: Sequence[Entry], *, model: str, saved: datetime) -
 # It can be continued later: it ends with a comment that names the session and the last entry.
 
 _MARKER = re.compile(r"^<!-- flue-py transcript: session (\S+) up to (\S+) -->$", re.MULTILINE)
-_SHOWN_ARGUMENTS = 60
+_SHOWN_CALL = 80
 
 _Results: TypeAlias = Mapping[tuple[str, int], Entry]
 
@@ -249,12 +250,14 @@ def _message(entry: Entry, turn: int, results: _Results, costs: Mapping[str, Ent
         facts.append(f"**{fields['stopReason']}**")
     yield from _heading(f"[{_inline(_speaker(entry.role or '', fields))}]", turn, entry, facts)
     content = fields.get("content")
-    if isinstance(content, str):
-        yield _said(content)
     if entry.role == "bashExecution":
-        yield _fenced(f"$ {fields.get('command')}\n{fields.get('output')}")
-    for place, part in _parts(fields):
-        yield _part(part, results.get((entry.id, place)))
+        command, result = command_run(fields)
+        yield _fenced(f"$ {command.line}\n{result.text}") + "".join(f"*{mark}*\n" for mark in result.marks)
+    for place, part in enumerate(content if isinstance(content, list) else [] if content is None else [content]):
+        if isinstance(part, dict) and part.get("type") == "toolCall":
+            yield _folded_call(part, results.get((entry.id, place)))
+        else:
+            yield from map(_part, shown_part(part, is_user=entry.role == "user"))
     if isinstance(fields.get("errorMessage"), str):
         yield f"**Error:** {_inline(str(fields['errorMessage']))}\n"
 
@@ -268,35 +271,31 @@ def _speaker(role: str, message: Mapping[str, JsonValue]) -> str:
     return f"{name}, {model}" if role == "assistant" and isinstance(model, str) and model else name
 
 
-def _part(part: JsonObject, result: Entry | None) -> str:
-    match part.get("type"):
-        case "text":
-            return _said(str(part.get("text")))
-        case "thinking":
-            return _details("Thinking", _said(str(part.get("thinking"))))
-        case "toolCall":
-            return _folded_call(part, result)
-        case kind:
-            named = part.get("mimeType") or part.get("mediaType") or part.get("name")
-            return f"*[{_inline(str(kind))}{f': {_inline(str(named))}' if named else ''}]*\n"
+def _part(part: Shown) -> str:
+    match part.kind:
+        case "words":
+            return _said(part.text)
+        case "thinking" | "program":
+            return _details(part.heading or "Thinking", _said(part.text))
+        case "media":
+            return f"*[{_inline(part.text)}]*\n"
+        case _:
+            return _fenced(part.text)
 
 
-def _folded_call(call: JsonObject, result: Entry | None) -> str:
-    arguments = call.get("arguments")
-    pairs = arguments.items() if isinstance(arguments, dict) else [("", arguments)]
-    short = ", ".join(f"{name}={_text(value)}" if name else _text(value) for name, value in pairs)
-    fields = {} if result is None else result.fields
-    state = "no result" if result is None else "failed" if fields.get("isError") is True else "ok"
-    body = _fenced(json.dumps(arguments, ensure_ascii=False, indent=2), "json")
+def _folded_call(part: JsonObject, answer: Entry | None) -> str:
+    call = call_of(part)
+    result = None if answer is None else result_of(answer.fields)
+    state = "no result" if result is None else ", ".join(result.marks) or "ok"
+    texts = [_fenced(shown.text, "diff" if shown.kind == "diff" else "") for shown in shown_call(call) if shown.text]
     if result is not None:
-        body += "\n" + _fenced(message_text(fields))
-    return _details(f"{call.get('name')}({one_line(short, _SHOWN_ARGUMENTS)}): {state}", body)
+        texts.append(_fenced(result.text))
+    return _details(f"{clip(one_line(call_line(call)), _SHOWN_CALL)}: {state}", "\n".join(texts))
 
 
 def _folded_result(entry: Entry) -> str:
-    fields = entry.fields
-    state = "failed" if fields.get("isError") is True else "ok"
-    return _details(f"{fields.get('toolName')}: {state}", _fenced(message_text(fields)))
+    result = result_of(entry.fields)
+    return _details(f"{entry.fields.get('toolName')}: {', '.join(result.marks) or 'ok'}", _fenced(result.text))
 
 
 def _heading(who: str, turn: int, entry: Entry, facts: Sequence[str]) -> Iterator[str]:
@@ -331,16 +330,6 @@ def _usage_facts(entry: Entry, fields: JsonObject, costs: Mapping[str, EntryCost
 
 
 # -- text that cannot act as markup -------------------------------------------------------------------------------
-
-
-def _parts(fields: Mapping[str, JsonValue]) -> list[tuple[int, JsonObject]]:
-    content = fields.get("content")
-    parts = enumerate(content) if isinstance(content, list) else ()
-    return [(place, part) for place, part in parts if isinstance(part, dict)]
-
-
-def _text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else encode_json(value, "arguments")[0]
 
 
 def _said(text: str) -> str:

@@ -47,6 +47,7 @@ from flue_py.core.sessions import (
 from flue_py.core.usage import Usage, UsageWindow, known_cost, picodollars_to_usd, program_of
 from flue_py.render.lines import (
     COST_WIDTH,
+    DIFF_STYLES,
     NAME_WIDTH,
     SIZE_WIDTH,
     Branch,
@@ -71,6 +72,7 @@ from flue_py.render.lines import (
     shortest_ids,
     table,
 )
+from flue_py.render.tools import Shown, shown_parts
 
 if TYPE_CHECKING:
     from flue_py.search import Part, Place, SearchAnswer, SearchHit, SessionHits, Snippet
@@ -143,30 +145,25 @@ def entry_block(entry: Entry, label: str | None = None) -> list[Line]:
 
 def body_lines(entry: Entry) -> list[Line]:
     """Return everything that an entry says."""
-    lines: list[Line] = []
     value = entry.data
     if entry.kind == MESSAGE and isinstance(value, dict):
-        for field in ("content", "command", "output"):
-            for part in _parts_of(value.get(field)):
-                lines += [((shown, ""),) for shown in part.splitlines() or [""]]
-    elif (artifact := readable(entry)) is not None:
-        fields = printable(json.dumps(artifact[0], ensure_ascii=False, indent=2))
-        texts = (fields, "", printable(artifact[1]))
-        lines += [((shown, ""),) for text in texts for shown in text.splitlines() or [""]]
-    else:
-        lines += [((shown, ""),) for shown in printable(json.dumps(value, ensure_ascii=False, indent=2)).splitlines()]
-    return lines
+        return [line for part in shown_parts(value) for line in _part_lines(part)]
+    artifact = readable(entry)
+    texts = [json.dumps(value if artifact is None else artifact[0], ensure_ascii=False, indent=2)]
+    if artifact is not None:
+        texts += ["", artifact[1]]
+    return [((line, ""),) for text in texts for line in printable(text).splitlines() or [""]]
 
 
-def _parts_of(content: JsonValue) -> list[str]:
-    if content is None:
-        return []
-    parts = content if isinstance(content, list) else [content]
-    texts = [part.get(str(part.get("type"))) if isinstance(part, dict) else part for part in parts]
-    return [
-        printable(text if isinstance(text, str) else json.dumps(part, ensure_ascii=False))
-        for part, text in zip(parts, texts, strict=True)
-    ]
+def _part_lines(part: Shown) -> Iterator[Line]:
+    heading = part.heading or (part.kind if part.kind in ("thinking", "error") else "")
+    if heading:
+        yield ((f"[{one_line(heading)}]", "bold"),)
+    for line in printable(part.text).splitlines() or [""]:
+        yield ((line, DIFF_STYLES.get(line[:1], "") if part.kind == "diff" else _PART_STYLES.get(part.kind, "")),)
+
+
+_PART_STYLES = {"thinking": "dim italic", "program": "dim", "call": "magenta", "error": "red"}
 
 
 def context_summary(items: Sequence[ContextEntry], tokens: int, *, is_estimate: bool) -> str:

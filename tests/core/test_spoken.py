@@ -139,7 +139,7 @@ def test_words_are_found_where_programs_put_them(text: str, said: str) -> None:
         ("<task>Fix it</task> and more", ["", "added text"]),
         ("[Request interrupted by user for tool use]", ["interruption"]),
         ("Caveat: The messages below were generated", ["caveat"]),
-        ("/compact", ["command"]),
+        ("/compact", [""]),
         ("[Context Summary]\n\nThey fixed it.", ["summary of what came before"]),
         ("Base directory for this skill: /w", ["skill"]),
     ],

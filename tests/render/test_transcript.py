@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from flue_py.core.context import EntryCost
 from flue_py.core.entries import Entry
-from flue_py.core.json import JsonObject, encode_json
+from flue_py.core.json import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import SessionInfo
 from flue_py.render.transcript import WrittenUpTo, transcript_body, transcript_head, written_up_to
 from tests.tables import inputs
@@ -82,12 +82,42 @@ def test_a_tool_call_is_folded_with_its_result_inside() -> None:
     calling = entry(0, {"role": "assistant", "content": [call]})
     body = transcript_body("s", [calling, entry(1, result)])
     assert headings(body) == ["[Assistant] — Turn 1"]
-    assert "<details><summary>read(path=a&lt;b): failed</summary>" in body
+    assert "<details><summary>read(a&lt;b): failed</summary>" in body
     assert "````\nno ``` here\n````" in body
     assert body.count("<details>") == body.count("</details>") == 1
     # Where the call was written before, its result stands by itself.
     assert headings(transcript_body("s", [entry(1, result)])) == ["[Tool result] — Turn 1"]
-    assert "read(path=a&lt;b): no result" in transcript_body("s", [calling])
+    assert "read(a&lt;b): no result" in transcript_body("s", [calling])
+
+
+def test_an_edit_is_a_diff_a_command_has_its_exit_code_and_texts_of_programs_are_folded() -> None:
+    calls: list[JsonValue] = [
+        {
+            "type": "toolCall",
+            "id": "c",
+            "name": "Edit",
+            "arguments": {"file_path": "a", "old_string": "x", "new_string": "y"},
+        },
+        {"type": "toolCall", "id": "d", "name": "bash", "arguments": {"command": "ls"}},
+    ]
+    result: JsonObject = {
+        "role": "toolResult",
+        "toolCallId": "d",
+        "toolName": "bash",
+        "content": '{"returncode":2,"stdout":"no"}',
+    }
+    talk = [
+        user(0, "<system-reminder>x</system-reminder>\nFix it"),
+        entry(1, {"role": "assistant", "content": calls}),
+        entry(2, result),
+    ]
+    body = transcript_body("s", talk)
+    assert (
+        "<details><summary>system reminder</summary>\n\n<system-reminder>x</system-reminder>\n\n</details>\n\nFix it\n"
+        in body
+    )
+    assert "<details><summary>Edit a +1 -1: no result</summary>\n\n```diff\n-x\n+y\n```" in body
+    assert "<details><summary>$ ls: exit 2</summary>\n\n```\n$ ls\n```\n\n```\nno\n```" in body
 
 
 def test_summaries_are_marked() -> None:

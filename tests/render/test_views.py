@@ -207,12 +207,36 @@ def test_a_deletion_says_what_went_what_stays_and_what_was_missing() -> None:
 def test_an_entry_is_shown_whole_without_anything_a_terminal_acts_on() -> None:
     content = [{"type": "text", "text": "one\ntwo \x1b[2J"}, {"type": "image", "data": "AA"}]
     lines = plain(entry_block(made("e", content=content), "mark"))
-    assert lines[-3:] == ["one", "two \ufffd[2J", '{"type": "image", "data": "AA"}']
+    assert lines[-3:] == ["one", "two \ufffd[2J", "image, type unknown, 1 byte"]
     assert "label" in "".join(lines)
     shown = plain(entry_block(made("c", kind="custom", data={"items": [1]})))
     assert any("items" in line for line in shown)
     command = plain(entry_block(made("b", role="bashExecution", content=None, command="ls", output="a\nb")))
-    assert command[-3:] == ["ls", "a", "b"]
+    assert command[-3:] == ["$ ls", "a", "b"]
+
+
+def test_an_entry_shows_its_calls_results_and_texts_of_programs_as_people_read_them() -> None:
+    edit = {"type": "toolCall", "name": "Edit", "arguments": {"file_path": "a", "old_string": "x", "new_string": "y"}}
+    calls = entry_block(made("e", role="assistant", content=[{"type": "thinking", "thinking": "hm"}, edit]))
+    assert calls[-5:] == [
+        (("[thinking]", "bold"),),
+        (("hm", "dim italic"),),
+        (("[Edit a]", "bold"),),
+        (("-x", "red"),),
+        (("+y", "green"),),
+    ]
+    todos = {"type": "toolCall", "name": "todo", "arguments": {"todos": [{"content": "a", "status": "completed"}]}}
+    assert plain(entry_block(made("e", role="assistant", content=[todos])))[-2:] == ["[todo]", "[x] a"]
+    assert plain(entry_block(made("e", role="toolResult", toolName="bash", content=VIBE)))[-2:] == ["[exit 2]", "no"]
+    assert entry_block(made("e", content="<ide_selection>x</ide_selection>\nFix it"))[-3:] == [
+        (("[IDE selection]", "bold"),), (("<ide_selection>x</ide_selection>", "dim"),), (("Fix it", ""),)
+    ]  # fmt: skip
+    assert plain(entry_block(made("e", content=[{"type": "new", "a": 1}, 7, "so"])))[-4:] == [
+        "type: new",
+        "a: 1",
+        "7",
+        "so",
+    ]
 
 
 def test_rows_of_entries_are_whole_and_rows_of_trees_are_light() -> None:
