@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import flue_py
-from flue_py.core.entries import EXCLUSION
+from flue_py.core.kinds import EXCLUSION
 from flue_py.core.sessions import check_imported_session, checked_imported_entries
 from flue_py.errors import UnreadableFile
 from flue_py.formats.gathered import SESSION
