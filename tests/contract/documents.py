@@ -402,7 +402,7 @@ class DocumentContract:
         self, backend: Backend, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert SEARCHED == 1_000
-        monkeypatch.setattr("flue_py.db.ops.documents.SEARCHED", 70)
+        monkeypatch.setattr("flue_py.core.sessions.SEARCHED", 70)
         await put(backend, *(memory(f"m{number:03}", "needle" if number == 75 else "hay") for number in range(80)))
         first = await backend.search_documents(MEMORIES, ("needle",), after=None, limit=10)
         assert (first.documents, first.searched, first.after) == ((), 70, key_of("m069"))
