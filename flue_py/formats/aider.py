@@ -129,10 +129,7 @@ def parse_aider(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Pa
     if not chain.entries:
         return None
     chain.leaf = chain.entries[-1].id
-    session = kit.imported_session(
-        chain.session_id, FORMAT, HISTORY, {"started": started}, notes, cwd=folder, created_us=moment
-    )
-    return chain.parsed(FORMAT, "1", session)
+    return chain.parsed(FORMAT, HISTORY, {"started": started}, cwd=folder, created_us=moment)
 
 
 read_aider = partial(GatheredReader, parse_aider)

@@ -68,9 +68,9 @@ def parse_amp(data: bytes, name: str = "the file") -> tuple[kit.ParsedSession, .
         notes.repair(0, f"a field of more than {_LONGEST_FIELD} characters beside the messages is left out")
     trees = objects_in(fields_of(fields_of(document.get("env")).get("initial")).get("trees"))
     title, cwd = kit.one_text(document.get("title")), next((_folder(tree.get("uri")) for _, tree in trees), None)
-    session = kit.imported_session(thread, FORMAT, name, kept, notes, auto_title=title or None, cwd=cwd)
-    session = replace(session, created_us=kit.read_moment(document.get("created")))
-    return (replace(reading.chain.parsed(FORMAT, "1", session), earlier=reading.earlier, restates=True),)
+    created_us = kit.read_moment(document.get("created"))
+    parsed = reading.chain.parsed(FORMAT, name, kept, auto_title=title or None, cwd=cwd, created_us=created_us)
+    return (replace(parsed, earlier=reading.earlier, restates=True),)
 
 
 read_amp = partial(kit.DocumentReader, parse_amp)

@@ -317,7 +317,7 @@ class Chains:
             kit.Notes(),
             title=names.get(False),
             auto_title=names.get(True),
-            cwd=kit.one_text(chain.header.get("cwd")),
+            cwd=chain.header.get("cwd"),
             created_us=chain.created_us,
             parent=chain.parent,
         )

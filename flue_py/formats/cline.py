@@ -214,9 +214,9 @@ class _Reading(Struct):
         if kit.is_name(parent) and parent != chain.session_id:
             task = kit.TaskOf(parent, chain.session_id.removeprefix(f"{parent}__"))
         began_us = next((entry.created_us for entry in chain.entries if entry.created_us), None)
-        new = kit.imported_session(chain.session_id, FORMAT, name, kept, chain.notes, parent=task)
-        new = replace(new, auto_title=title or None, cwd=kit.one_text(cwd), created_us=began_us)
-        return replace(chain.parsed(FORMAT, "1", new), parent=task, earlier=self.earlier, restates=True)
+        fields: kit.SessionFields = {"auto_title": title or None, "cwd": cwd, "created_us": began_us, "parent": task}
+        parsed = chain.parsed(FORMAT, name, kept, **fields)
+        return replace(parsed, earlier=self.earlier, restates=True)
 
     def read(self, item: kit.Item) -> None:
         """Add what a message says."""

@@ -637,7 +637,7 @@ class CodexReader(kit.RowReader):
             self._name,
             about,
             self._notes,
-            cwd=kit.one_text(payload.get("cwd")),
+            cwd=payload.get("cwd"),
             created_us=created if created is not None else kit.read_moment(row.timestamp),
             parent=parent,
         )

@@ -147,20 +147,18 @@ class CopilotCliReader(kit.RowReader):
     def _part(self, key: str, agent: _Agent) -> kit.SessionPart:
         about, is_main = self.workspace, key == _MAIN
         title, is_named = about.get("name") or about.get("summary"), about.get("user_named") == "true"
-        session = kit.imported_session(
-            agent.chain.session_id,
+        parsed = agent.chain.parsed(
             FORMAT,
             self._name,
             {"start": self._start} if is_main and self._start else {},
-            self._notes,
+            version=str(self._start.get("copilotVersion") or ""),
             auto_title=title if is_main and not is_named else None,
             cwd=kit.one_text(fields_of(self._start.get("context")).get("cwd")) or about.get("cwd"),
             created_us=agent.created_us,
             parent=agent.parent,
         )
-        part = kit.whole_session(agent.chain.parsed(FORMAT, str(self._start.get("copilotVersion") or ""), session))
         name, calls = title if is_main and is_named else None, tuple(call for call, _ in agent.calls.values())
-        return replace(part, parent=agent.parent, completed_us=agent.completed_us, name=name, calls=calls)
+        return replace(kit.whole_session(parsed), completed_us=agent.completed_us, name=name, calls=calls)
 
     # the rows
 

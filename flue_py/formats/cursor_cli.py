@@ -320,18 +320,16 @@ def parse_cursor_cli(rows: list[kit.Row], notes: kit.Notes, _take_all: bool) -> 
     titles = [name for about in (meta.get("title"), store.get("name")) if (name := kit.one_text(about))]
     folders = [unquote(url.removeprefix("file://")) for url in map(str, listed(first.get("folders")))]
     parent = kit.task_below(fields_of(store.get("subagentInfo")).get("parentAgentId"), session_id)
-    session = kit.imported_session(
-        session_id,
+    parsed = chat.chain.parsed(
         FORMAT,
         "store.db",
         {"store": store, "meta": meta, "tokens": first.get("tokens")},
-        notes,
         auto_title=next((title for title in titles if title != _UNNAMED), None),
         cwd=kit.one_text(meta.get("cwd")) or next(reversed(folders), None),
         created_us=created_us,
         parent=parent,
     )
-    return replace(chat.chain.parsed(FORMAT, "1", session), parent=parent, restates=True)
+    return replace(parsed, restates=True)
 
 
 read_cursor_cli = partial(GatheredReader, parse_cursor_cli)

@@ -85,18 +85,9 @@ class DroidReader(kit.RowReader):
             raise UnreadableFile(f"{self._name} is not a session of Droid: it has no row; nothing was imported")
         about: JsonObject = {"start": self._start, **({"settings": self.settings} if self.settings else {})}
         title = kit.one_text(self._start.get("sessionTitle")) or kit.one_text(self._start.get("title"))
-        session = kit.imported_session(
-            self._chain.session_id,
-            FORMAT,
-            self._name,
-            about,
-            self._notes,
-            auto_title=title,
-            cwd=kit.one_text(self._start.get("cwd")),
-            created_us=self._created_us,
-        )
-        part = kit.whole_session(self._chain.parsed(FORMAT, "1", session))
-        return [replace(part, calls=self._calls(self._chain.session_id))]
+        names: kit.SessionFields = {"auto_title": title, "cwd": self._start.get("cwd"), "created_us": self._created_us}
+        parsed = self._chain.parsed(FORMAT, self._name, about, **names)
+        return [replace(kit.whole_session(parsed), calls=self._calls(self._chain.session_id))]
 
     def _begin(self, row: kit.Row) -> str:
         names = (row.fields.get("id") if row.type == _START else None, self._name.rpartition("/")[2])

@@ -78,9 +78,7 @@ def parse_fuseraft_repl(data: bytes, name: str = "the file") -> tuple[kit.Parsed
                 known_by=entry,
             )
     snapshot: JsonObject = {"snapshot": without(document, "History")}
-    cwd = kit.one_text(document.get("Cwd"))
-    session = kit.imported_session(session_id, FORMAT, name, snapshot, notes, cwd=cwd, created_us=created_us)
-    return (chain.parsed(FORMAT, "1", session),)
+    return (chain.parsed(FORMAT, name, snapshot, cwd=document.get("Cwd"), created_us=created_us),)
 
 
 read_fuseraft_repl = partial(kit.DocumentReader, parse_fuseraft_repl)
@@ -208,13 +206,12 @@ def parse_fuseraft_run(data: bytes, name: str = "the file") -> tuple[kit.ParsedS
         )
     checkpoint: JsonObject = {"checkpoint": without(document, "Messages")}
     title, started_us = _title(document.get("Task")), kit.read_time(document.get("StartedAt"))
-    session = kit.imported_session(
-        session_id, READ_RUN_FORMAT, name, checkpoint, notes, title=title, created_us=started_us
-    )
-    parsed = chain.parsed(READ_RUN_FORMAT, "1", replace(session, config_path=kit.one_text(document.get("ConfigPath"))))
+    parsed = chain.parsed(READ_RUN_FORMAT, name, checkpoint, title=title, created_us=started_us)
+    session = replace(parsed.session, config_path=kit.one_text(document.get("ConfigPath")))
+    parsed = replace(parsed, session=session)
     if document.get("IsComplete") is not True:
         return (parsed,)
-    ends = [saved_us, *(message.at for message in reversed(messages)), session.created_us]
+    ends = [saved_us, *(message.at for message in reversed(messages)), started_us]
     return (replace(parsed, completed_us=next((end for end in ends if end is not None), None)),)
 
 

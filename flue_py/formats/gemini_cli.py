@@ -257,19 +257,10 @@ class GeminiCliReader(kit.RowReader):
         # Of sub-agents and of exported files the file names the folder.
         folders = (one for one in (self.folder, *listed(about.get("directories"))) if isinstance(one, str))
         hashed = {sha256(one.encode(errors="replace")).hexdigest(): one for one in folders}
-        new = kit.imported_session(
-            session_id,
-            FORMAT,
-            self._name,
-            {"session": about},
-            self._notes,
-            auto_title=kit.one_text(about.get("summary")) or None,
-            cwd=kit.one_text(hashed.get(str(about.get("projectHash")))),
-            created_us=moment,
-            parent=parent,
-        )
-        parsed = replace(tree.chain.parsed(FORMAT, "1", new), earlier=tree.earlier, parent=parent)
-        self._part = replace(kit.whole_session(parsed), began=tree.began)
+        title, cwd = about.get("summary") or None, hashed.get(str(about.get("projectHash")))
+        names: kit.SessionFields = {"auto_title": title, "cwd": cwd, "created_us": moment, "parent": parent}
+        parsed = tree.chain.parsed(FORMAT, self._name, {"session": about}, **names)
+        self._part = replace(kit.whole_session(replace(parsed, earlier=tree.earlier)), began=tree.began)
         self.ready = len(parsed.entries)
 
     def _read_saved(self, raw: bytes) -> None:
@@ -288,10 +279,10 @@ class GeminiCliReader(kit.RowReader):
                 entry, more = kit.message_entry(message, item.value, item.index, notes)
                 chain.add(entry, item.index, beside={**extra, **more})
         about: JsonObject = {"document": items.beside} if items.beside else {}
-        new = kit.imported_session(chain.session_id, FORMAT, self._name, about, notes, cwd=kit.one_text(self.folder))
         tag = kit.one_text(unquote(self._name.removesuffix(".json").removeprefix(_CHECKPOINT)))
         if chain.entries:
-            self._part = kit.whole_session(replace(chain.parsed(FORMAT, "1", new), name=tag or None))
+            parsed = chain.parsed(FORMAT, self._name, about, cwd=self.folder)
+            self._part = kit.whole_session(replace(parsed, name=tag or None))
             self.ready = len(chain.entries)
 
     def _rows(self, raw: bytes) -> Iterable[tuple[int, JsonObject]]:

@@ -337,27 +337,24 @@ def parse_goose(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Pa
     if not reading.chain.entries and not calls:
         notes.left_out["is a session without messages"] += 1
         return None
-    parent = kit.task_below(parent_id, session_id)
     names = [
         name for key in ("name", "description") if (name := kit.one_text(about.get(key)) or "") not in _PLACEHOLDERS
     ]
     title = names[0] if names else None
     is_given = bool(about.get("user_set_name"))
-    session = kit.imported_session(
-        session_id,
+    # A file of older versions stays behind, and says nothing of what became of its session in the database.
+    is_stored = "place" in first.fields
+    parsed = reading.chain.parsed(
         FORMAT,
         FORMAT,
         {"session": about},
-        notes,
+        is_rewritten=is_stored,
         auto_title=None if is_given else title,
-        cwd=kit.one_text(about.get("working_dir")),
+        cwd=about.get("working_dir"),
         created_us=kit.read_time(about.get("created_at")),
-        parent=parent,
+        parent=kit.task_below(parent_id, session_id),
     )
-    # A file of older versions stays behind, and says nothing of what became of its session in the database.
-    is_stored = "place" in first.fields
-    parsed = reading.chain.parsed(FORMAT, "1", session, is_rewritten=is_stored)
-    return replace(parsed, parent=parent, restates=is_stored, name=title if is_given else None, calls=calls)
+    return replace(parsed, restates=is_stored, name=title if is_given else None, calls=calls)
 
 
 read_goose = partial(GatheredReader, parse_goose)

@@ -324,14 +324,22 @@ def parse_kimi(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -> kit
         reading.settle(is_over=False)
     for row in reading.step:
         notes.hold_back(row.line)
-    new = partial(kit.imported_session, format_name=FORMAT, name=file, notes=notes, cwd=kit.one_text(state.get("cwd")))
-    about, created = {"state": without(main, "agents")}, kit.read_moment(main.get("createdAt")) or began_us
-    session = new(session_id, document=about, created_us=created, parent=parent, auto_title=titles.get(False))
+    cwd = kit.one_text(state.get("cwd"))
+    parsed = reading.chain.parsed(
+        FORMAT,
+        file,
+        {"state": without(main, "agents")},
+        version=version,
+        is_rewritten=False,
+        auto_title=titles.get(False),
+        cwd=cwd,
+        created_us=kit.read_moment(main.get("createdAt")) or began_us,
+        parent=parent,
+    )
     if reading.repeated:
-        bill = new(str(source), document={}, created_us=began_us)
+        bill = kit.imported_session(str(source), FORMAT, file, {}, notes, cwd=cwd, created_us=began_us)
         payer = kit.SessionPart(FORMAT, version, bill, (), calls=tuple(reading.repeated), is_payer=True)
-    parsed = reading.chain.parsed(FORMAT, version, session, is_rewritten=False)
-    return replace(parsed, parent=parent, name=titles.get(True), restates=True, earlier=reading.earlier, payer=payer)
+    return replace(parsed, name=titles.get(True), restates=True, earlier=reading.earlier, payer=payer)
 
 
 read_kimi = partial(GatheredReader, parse_kimi)

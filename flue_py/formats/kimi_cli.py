@@ -165,21 +165,12 @@ def parse_kimi_cli(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) ->
         reading.read(row)
     state = fields_of(about.get("state")) if parent is None else {}
     titles = {state.get("title_generated") is True: kit.one_text(state.get("custom_title"))}
-    session = kit.imported_session(
-        session_id,
-        FORMAT,
-        file,
-        {"state": state},
-        notes,
-        auto_title=titles.get(True),
-        cwd=kit.one_text(about.get("cwd")),
-        created_us=reading.began_us,
-        parent=parent,
-    )
-    parsed = reading.chain.parsed(FORMAT, "1", session)
-    bill = kit.SessionPart(FORMAT, "1", session, (), calls=tuple(reading.calls), parent=parent)
+    cwd, began_us = about.get("cwd"), reading.began_us
+    names: kit.SessionFields = {"auto_title": titles.get(True), "cwd": cwd, "created_us": began_us, "parent": parent}
+    parsed = reading.chain.parsed(FORMAT, file, {"state": state}, **names)
+    bill = kit.SessionPart(FORMAT, "1", parsed.session, (), calls=tuple(reading.calls), parent=parent)
     payer = bill if reading.calls else None
-    return replace(parsed, parent=parent, name=titles.get(False), restates=True, payer=payer)
+    return replace(parsed, name=titles.get(False), restates=True, payer=payer)
 
 
 read_kimi_cli = partial(GatheredReader, parse_kimi_cli)

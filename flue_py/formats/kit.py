@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
-from typing import Any, Generic, Protocol, TypeGuard, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeGuard, TypeVar, cast
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 import pydantic_core
@@ -26,6 +26,9 @@ from flue_py.core.sessions import MAX_NAME_BYTES, NewSession, SessionInfo, TaskL
 from flue_py.core.usage import NO_USAGE, Cost, PaidCall, ReportedUsage, by_model, call_of, read_reported
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.providers.base import ExportNote, Leftovers, without
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 # The report of a parser on the rows of a file: which it left out, which it repaired, and why.
 
@@ -768,13 +771,33 @@ class Chain(Struct):
         return name
 
     def parsed(
-        self, format_name: str, version: str, session: NewSession, *, is_rewritten: bool = True
+        self,
+        format_name: str,
+        name: str,
+        document: Mapping[str, JsonValue],
+        *,
+        version: str = "1",
+        is_rewritten: bool = True,
+        **fields: Unpack[SessionFields],
     ) -> ParsedSession:
-        """Return the session with the chain's entries, its leaf being the end of the chain."""
-        entries, report = tuple(self.entries), self.notes.report()
-        return ParsedSession(
-            format_name, version, session, entries, self.leaf, self.lines, report, is_rewritten=is_rewritten
-        )
+        """Return the session (see `imported_session`) with the chain's entries, its leaf being the end of the chain."""
+        session = imported_session(self.session_id, format_name, name, document, self.notes, **fields)
+        entries, report, parent = tuple(self.entries), self.notes.report(), fields.get("parent")
+        parsed = ParsedSession(format_name, version, session, entries, self.leaf, self.lines, report, parent=parent)
+        return replace(parsed, is_rewritten=is_rewritten)
+
+
+class SessionFields(TypedDict, total=False):
+    """The fields of a session that a file has: texts may be any values of a row, of which one that is no text is none.
+
+    With ``parent`` it is a session of a task.
+    """
+
+    title: JsonValue
+    auto_title: JsonValue
+    cwd: JsonValue
+    created_us: int | None
+    parent: TaskOf | None
 
 
 def imported_session(
@@ -783,17 +806,10 @@ def imported_session(
     name: str,
     document: Mapping[str, JsonValue],
     notes: Notes,
-    *,
-    title: str | None = None,
-    auto_title: str | None = None,
-    cwd: str | None = None,
-    created_us: int | None = None,
-    parent: TaskOf | None = None,
+    **fields: Unpack[SessionFields],
 ) -> NewSession:
-    """Return the session to create; its metadata says where it came from, with the rest of the document.
-
-    With ``parent`` it is a session of a task.
-    """
+    """Return the session to create; its metadata says where it came from, with the rest of the document."""
+    parent = fields.get("parent")
     imported: JsonObject = {"format": format_name, "file": one_text(name), **document}
     links: JsonObject = {} if parent is None else {"parentSession": parent.session_id, "taskId": parent.task_id}
     try:
@@ -805,11 +821,11 @@ def imported_session(
     notes.surrogates_replaced += replaced
     return NewSession(
         id=session_id,
-        title=title,
-        cwd=cwd,
+        title=one_text(fields.get("title")),
+        cwd=one_text(fields.get("cwd")),
         metadata_text=text,
-        created_us=created_us,
-        auto_title=auto_title,
+        created_us=fields.get("created_us"),
+        auto_title=one_text(fields.get("auto_title")),
         kind="root" if parent is None else "task",
     )
 
@@ -889,7 +905,7 @@ def list_session_id(format_name: str, name: str, items: Items) -> str:
 def list_session(format_name: str, name: str, items: Items, chain: Chain) -> ParsedSession:
     """Return the session of a list; the fields beside the list are kept in its metadata."""
     beside: JsonObject = {"document": items.beside} if items.beside else {}
-    return chain.parsed(format_name, "1", imported_session(chain.session_id, format_name, name, beside, chain.notes))
+    return chain.parsed(format_name, name, beside)
 
 
 def with_response(entry: NewEntry, format_name: str, response: JsonValue) -> NewEntry:

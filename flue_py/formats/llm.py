@@ -310,12 +310,9 @@ def parse_llm(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Pars
     if not chain.entries:
         return None
     chain.leaf = reading.entry_of.get(str(thread.get("tip_message_hash"))) or chain.leaf
-    title = kit.one_text(conversation.get("name", thread.get("name")))
-    beside, began_us = {**only(thread, "forked_from"), **only(conversation, "model")}, reading.began_us
-    session = kit.imported_session(
-        chain.session_id, FORMAT, "logs.db", beside, notes, auto_title=title, created_us=began_us
-    )
-    return chain.parsed(FORMAT, "1", session)
+    title = conversation.get("name", thread.get("name"))
+    beside = {**only(thread, "forked_from"), **only(conversation, "model")}
+    return chain.parsed(FORMAT, "logs.db", beside, auto_title=title, created_us=reading.began_us)
 
 
 read_llm = partial(GatheredReader, parse_llm)

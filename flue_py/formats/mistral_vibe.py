@@ -141,20 +141,17 @@ def parse_mistral_vibe(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool
         reading.read(row)
     titles = {meta.get("title_source") == "auto": kit.one_text(meta.get("title"))}
     snapshot = fields_of(about.get("session"))
-    session = kit.imported_session(
-        session_id,
+    parsed = reading.chain.parsed(
         FORMAT,
         file,
         {"meta": without(meta, "username"), "session": snapshot},
-        notes,
         auto_title=titles.get(True),
-        cwd=kit.one_text(fields_of(meta.get("environment")).get("working_directory")),
+        cwd=fields_of(meta.get("environment")).get("working_directory"),
         created_us=kit.read_time(meta.get("start_time")),
     )
-    parsed = reading.chain.parsed(FORMAT, "1", session)
     usage, payer = snapshot.get("tokenUsage"), None
     if isinstance(usage, dict) and usage.get("totalTokens"):
-        payer = kit.SessionPart(FORMAT, "1", session, (), calls=(_spent(session_id, usage),))
+        payer = kit.SessionPart(FORMAT, "1", parsed.session, (), calls=(_spent(session_id, usage),))
     return replace(parsed, name=titles.get(False), restates=True, payer=payer)
 
 

@@ -82,17 +82,16 @@ def parse_noumen(data: bytes, name: str = "the file") -> tuple[kit.ParsedSession
     if values:
         document["metadata"] = values
     moments = (kit.read_time(row.fields.get("timestamp")) for row in rows)
-    session = kit.imported_session(
-        reading.chain.session_id,
+    parsed = reading.chain.parsed(
         FORMAT,
         name,
         document,
-        notes,
+        is_rewritten=False,
         title=titles.get("custom-title"),
         auto_title=titles.get("ai-title"),
         created_us=next((moment for moment in moments if moment is not None), None),
     )
-    return (reading.chain.parsed(FORMAT, "1", session, is_rewritten=False),)
+    return (parsed,)
 
 
 read_noumen = partial(kit.DocumentReader, parse_noumen)

@@ -342,24 +342,21 @@ def parse_opencode(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit
     read.hold_back(take_all=take_all)
     tree = _Tree(read, kit.Chain(session_id, notes))
     tree.build(fields_of(about.get("revert")).get("messageID"))
-    parent = kit.task_below(parent_id, session_id)
     # The first title that is not the date is the program's; one that was put in its place is a person's.
     told = (*read.titles, kit.one_text(about.get("title")) or "")
     titles = [title for title in told if not _IS_DEFAULT.fullmatch(title)] or [""]
-    session = kit.imported_session(
-        session_id,
+    parsed = tree.chain.parsed(
         FORMAT,
         FORMAT,
         {"session": about},
-        notes,
+        version=kit.one_text(about.get("version")) or "1",
         auto_title=titles[0] or None,
-        cwd=kit.one_text(about.get("directory")),
+        cwd=about.get("directory"),
         created_us=kit.read_moment(about.get("time_created", fields_of(about.get("time")).get("created"))),
-        parent=parent,
+        parent=kit.task_below(parent_id, session_id),
     )
-    parsed = tree.chain.parsed(FORMAT, kit.one_text(about.get("version")) or "1", session)
     name = titles[-1] if titles[-1] != titles[0] else None
-    return replace(parsed, parent=parent, restates=True, earlier=tree.earlier, name=name)
+    return replace(parsed, restates=True, earlier=tree.earlier, name=name)
 
 
 read_opencode = partial(gathered.GatheredReader, parse_opencode)

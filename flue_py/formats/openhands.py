@@ -298,16 +298,14 @@ def parse_openhands(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -
         "state": {**without(state, "id", "stats"), "usage": sums},
     }
     created = kit.read_time(meta.get("created_at")) or next(filter(None, moments), None)
-    cwd = fields_of(state.get("workspace")).get("working_dir")
-    names = {"auto_title": kit.one_text(meta.get("title")), "cwd": kit.one_text(cwd)}
-    session = kit.imported_session(
-        session_id, FORMAT, file, document, notes, **names, created_us=created, parent=parent
-    )
+    title, cwd = meta.get("title"), fields_of(state.get("workspace")).get("working_dir")
+    fields: kit.SessionFields = {"auto_title": title, "cwd": cwd, "created_us": created, "parent": parent}
+    parsed = chain.parsed(FORMAT, file, document, is_rewritten=False, **fields)
     booked = {call.call_id for entry in chain.entries for call in entry.calls}
     elsewhere = {name for name in listed(about.get("billed")) if isinstance(name, str)}
     bill = {call: paid for call, paid in reading.bill.items() if call[0] not in elsewhere}
-    calls, parsed = openhands_rows.calls_alone(bill, booked), chain.parsed(FORMAT, "1", session, is_rewritten=False)
-    return replace(parsed, parent=parent, restates=True, earlier=reading.earlier, calls=calls)
+    calls = openhands_rows.calls_alone(bill, booked)
+    return replace(parsed, restates=True, earlier=reading.earlier, calls=calls)
 
 
 read_openhands = partial(GatheredReader, parse_openhands)

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.json import decode_object
@@ -16,7 +14,6 @@ from flue_py.errors import UnreadableFile
 from flue_py.formats.claude_code import ClaudeCodeReader, looks_like_claude_code
 from flue_py.formats.kit import ParseReport, SessionPart
 from tests.formats.transcripts import CLAUDE, CODEX_REAL, as_lines, facts_of, lines_of
-from tests.strategies import hostile_json
 from tests.tables import inputs
 
 SESSION = "11111111-1111-4111-8111-111111111111"
@@ -331,59 +328,6 @@ def test_what_is_no_transcript_is_refused_and_not_recognized() -> None:
             read(lines)
     assert not looks_like_claude_code(b"".join(lines_of(CODEX_REAL)), "x.jsonl")
     assert looks_like_claude_code(b"".join(lines_of(CLAUDE))[:65536], "x.jsonl")
-
-
-_UUIDS = st.one_of(st.none(), st.sampled_from(["a", "b", "c", "d"]))
-
-
-@given(
-    st.lists(
-        st.fixed_dictionaries(
-            {
-                "type": st.sampled_from(["user", "assistant", "system", "progress", "summary", "x"]),
-                "sessionId": st.just(SESSION),
-                "uuid": _UUIDS,
-                "parentUuid": _UUIDS,
-            },
-            optional={
-                "isSidechain": st.booleans(),
-                "subtype": st.sampled_from(["compact_boundary", "other"]),
-                "logicalParentUuid": _UUIDS,
-                "isCompactSummary": st.booleans(),
-                "isMeta": st.booleans(),
-                "timestamp": st.sampled_from(["2026-01-14T00:00:00Z", "?", 5]),
-                "message": st.one_of(
-                    hostile_json,
-                    st.fixed_dictionaries(
-                        {"content": st.lists(st.sampled_from([text(), call("t1"), {"type": "tool_result"}]))},
-                        optional={"id": st.sampled_from(["m1", "m2"]), "usage": hostile_json},
-                    ),
-                ),
-            },
-        ),
-        max_size=12,
-    )
-)
-def test_whatever_rows_hold_every_entry_comes_after_its_parent_and_every_row_is_told_of(rows: list[Any]) -> None:
-    lines = as_lines(rows)
-    try:
-        parts, report = read(lines)
-    except UnreadableFile:
-        # Numbers that JSON does not have make a row that is none.
-        assert all(b"Infinity" in line or b"NaN" in line for line in lines)
-        return
-    made = 0
-    for part in parts:
-        seen: set[str | None] = {None}
-        for entry in part.entries:
-            assert entry.parent_id in seen
-            assert entry.id not in seen
-            seen.add(entry.id)
-            made += 1
-        assert all(leaf in seen for leaf in part.leaves)
-    told = report.merged + sum(report.left_out.values()) + (report.skipped_rows or 0) + report.held_back
-    assert report.rows == len(lines)
-    assert made + told >= report.rows
 
 
 def test_what_the_program_says_between_two_calls_of_a_message_does_not_split_it() -> None:

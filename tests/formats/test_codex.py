@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from flue_py.core.json import decode_object
 from flue_py.core.usage import NO_USAGE, UsageTotals
@@ -15,7 +13,6 @@ from flue_py.errors import UnreadableFile
 from flue_py.formats.codex import COMPACTED, CodexReader, looks_like_codex
 from flue_py.formats.kit import ParseReport, SessionPart, TaskOf
 from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, as_lines, facts_of, lines_of, sequence_hash
-from tests.strategies import hostile_json
 from tests.tables import inputs
 
 META = {"timestamp": "2026-06-05T04:58:20.653Z", "type": "session_meta", "payload": {"id": "s1", "cwd": "/w"}}
@@ -363,45 +360,3 @@ def test_what_is_no_rollout_is_refused_and_not_recognized() -> None:
         with pytest.raises(UnreadableFile, match="is not a Codex rollout"):
             read(lines)
     assert not looks_like_codex(b"".join(lines_of(CLAUDE))[:65536], "x.jsonl")
-
-
-_ITEMS = st.fixed_dictionaries(
-    {"type": st.sampled_from(["message", "reasoning", "function_call", "function_call_output", "x", "token_count"])},
-    optional={
-        "role": st.sampled_from(["user", "assistant", "developer", 5]),
-        "content": hostile_json,
-        "call_id": st.sampled_from(["c", 3]),
-        "name": st.sampled_from(["n", None]),
-        "arguments": hostile_json,
-        "output": hostile_json,
-        "summary": hostile_json,
-        "info": hostile_json,
-        "num_turns": st.integers(-1, 3),
-        "replacement_history": hostile_json,
-        "message": hostile_json,
-    },
-)
-
-
-@given(
-    st.lists(
-        st.fixed_dictionaries(
-            {
-                "type": st.sampled_from(["response_item", "event_msg", "compacted", "turn_context", "session_meta"]),
-                "payload": st.one_of(_ITEMS, hostile_json),
-            }
-        ),
-        max_size=10,
-    )
-)
-def test_whatever_rows_hold_the_session_is_one_line_and_every_row_is_told_of(rows: list[Any]) -> None:
-    lines = as_lines([META, *rows])
-    part, report = read(lines)
-    names: list[str | None] = [None]
-    for entry in part.entries:
-        assert entry.parent_id in names
-        assert entry.id not in names
-        names.append(entry.id)
-    told = report.merged + sum(report.left_out.values()) + (report.skipped_rows or 0) + report.held_back
-    assert report.rows == len(lines)
-    assert len(part.entries) + told >= report.rows
