@@ -1026,7 +1026,7 @@ class SessionsScreen(BrowserScreen[None]):
     """The list of sessions."""
 
     DEFAULT_CSS = """
-    SessionsScreen #columns { height: 1; color: $text-muted; }
+    SessionsScreen #columns { height: 1; color: $text-muted; background: $surface; }
     SessionsScreen #sessions { scrollbar-gutter: stable; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
