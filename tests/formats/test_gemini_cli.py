@@ -359,7 +359,7 @@ def test_results_that_stand_with_each_call_are_told_apart() -> None:
 
 
 def test_a_file_of_very_many_lists_is_read_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flue_py.formats.gemini_rows._MOST", 20)
+    monkeypatch.setattr("flue_py.formats.gemini_cli._MOST", 20)
     part, report = read(*TALK, *[{"$rewindTo": "a2"}, answer("a2", "x")] * 9)
     assert (report.repaired_rows, report.skipped_rows) == (6, 0)
     assert part.leaves
