@@ -11,13 +11,20 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import islice
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import field
 
 from flue_py.core.json import MAX_JSON_DEPTH, Frozen, JsonObject, JsonValue, decode_json
 from flue_py.core.kinds import Piece, message_text, pieces_of
 from flue_py.errors import CorruptStore
+from flue_py.lazy import lazy_module
+
+if TYPE_CHECKING:
+    from flue_py.providers import base
+else:
+    # Only a picture needs it.
+    base = lazy_module("flue_py.providers.base")
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a call does.
@@ -170,11 +177,20 @@ def shown_part(value: JsonValue, *, is_user: bool) -> Iterator[Shown]:
     elif kind == "toolCall":
         yield from shown_call(call_of(part))
     elif isinstance(data, str) and kind in ("image", "file", "document", "audio"):
-        # Pictures are named, not shown: nobody need decode what a stranger sent.
-        size = len(data) * 3 // 4
-        yield Shown("media", f"{kind}, {part.get('mimeType') or 'type unknown'}, {size:,} byte{'s' * (size != 1)}")
+        yield Shown("media", media_words(part, data))
     else:
         yield Shown("data", "\n".join(fact_lines(without_bytes(value))))
+
+
+def media_words(part: Mapping[str, JsonValue], data: str) -> str:
+    """Return a picture or a file of a message in words: nobody need decode what a stranger sent. O(1).
+
+    Its type is the one of its bytes, where these tell it; then the pixels of a picture are there, too.
+    """
+    real, pixels, size = base.type_of_bytes(data), base.pixels(data), len(data.rstrip("=")) * 3 // 4
+    words = [part.get("name"), part.get("type"), real or part.get("mimeType") or "type unknown"]
+    words += [f"{pixels[0]:,} x {pixels[1]:,} pixels" if pixels else "", f"{size:,} byte{'s' * (size != 1)}"]
+    return ", ".join(str(word) for word in words if word)
 
 
 def _shown_result(result: ToolResult) -> Shown:

@@ -52,6 +52,7 @@ from flue_py.render.lines import (
     short_count,
     walk_tree,
 )
+from flue_py.render.tools import media_words
 from flue_py.render.views import (
     ListedSession,
     group_line,
@@ -421,38 +422,9 @@ def _parts(content: JsonValue, page: _Page, *, is_prose: bool) -> Iterator[Rende
             yield page.note(f"calls {part.get('name')}")
             yield from page.arguments(part.get("arguments"))
         elif isinstance(data := part.get("data"), str):
-            yield page.note(_media_words(part, data))
+            yield page.note(media_words(part, data))
         else:
             yield page.data(part)
-
-
-def _media_words(part: JsonObject, data: str) -> str:
-    """Return a picture or a file in words: its type is the one of its bytes, if that is known."""
-    real, size = base.type_of_bytes(data), base.pixels(data)
-    words = [str(part.get("name") or ""), str(part.get("type")), real or f"said to be {part.get('mimeType')}"]
-    words += [f"{size[0]:,} x {size[1]:,} pixels" if size else "", counted(len(data.rstrip("=")) * 3 // 4, "byte")]
-    return ", ".join(word for word in words if word) + ("; i saves it" if real in _PICTURES else "")
-
-
-_PICTURES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
-"""The types of pictures that are saved, and how their files end."""
-
-
-def save_pictures(entry: Entry, folder: Path) -> list[Path]:
-    """Write the pictures of an entry into a folder, for their owner alone, and return the files, in order.
-
-    Raises `InvalidArgument` if a file is there already, `StoreUnavailable`. O(bytes).
-    """
-    content = entry.data.get("content") if isinstance(entry.data, dict) else None
-    name = re.sub(r"[^A-Za-z0-9_-]", "-", entry.id)[:64]
-    files: list[Path] = []
-    for part in content if isinstance(content, list) else ():
-        data = part.get("data") if isinstance(part, dict) else None
-        ending = _PICTURES.get(base.type_of_bytes(data) or "") if isinstance(data, str) else None
-        if isinstance(data, str) and ending is not None:
-            files.append(folder / f"picture-{name}-{len(files) + 1}.{ending}")
-            write_whole(files[-1], b64decode(data.translate(base.OTHER_ALPHABET) + "=="))
-    return files
 
 
 def strings_of(value: JsonValue) -> Iterator[str]:
@@ -641,6 +613,30 @@ async def branch_off(store: Store, session: Session, entry: Entry, text: str, *,
         )
         batch.move_leaf(session, to=appended.entry_ids[-1], by=by, why="a prompt was edited", expected_leaf=was)
     return appended.entry_ids[-1]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The pictures of an entry as files.
+
+_PICTURES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
+"""The types of pictures that are saved, and how their files end."""
+
+
+def save_pictures(entry: Entry, folder: Path) -> list[Path]:
+    """Write the pictures of an entry into a folder, for their owner alone, and return the files, in order.
+
+    Raises `InvalidArgument` if a file is there already, `StoreUnavailable`. O(bytes).
+    """
+    content = entry.data.get("content") if isinstance(entry.data, dict) else None
+    name = re.sub(r"[^A-Za-z0-9_-]", "-", entry.id)[:64]
+    files: list[Path] = []
+    for part in content if isinstance(content, list) else ():
+        data = part.get("data") if isinstance(part, dict) else None
+        ending = _PICTURES.get(base.type_of_bytes(data) or "") if isinstance(data, str) else None
+        if isinstance(data, str) and ending is not None:
+            files.append(folder / f"picture-{name}-{len(files) + 1}.{ending}")
+            write_whole(files[-1], b64decode(data.translate(base.OTHER_ALPHABET) + "=="))
+    return files
 
 
 # ---------------------------------------------------------------------------------------------------------------------
