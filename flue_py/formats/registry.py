@@ -66,7 +66,6 @@ OTHERS = (
         rb'\s*\{\s*"sessionId"[^{}\[\]]{0,2000}"workspaceDirectory"',
     ),
     Program("Copilot CLI (older sessions)", ("~/.copilot/history-session-state/*.json",)),
-    Program("Crush", ("~/.crush/crush.db", "~/.local/share/crush/*.db")),
     Program(
         "Cursor",
         (
@@ -383,6 +382,18 @@ _PROGRAMS = (
         ("~/.vibe/logs/session/unified",),
         beside="meta_beside",
         gather="gather_mistral_vibe",
+    ),
+    replace(
+        _ours(
+            "crush",
+            "crush",
+            None,
+            (".db",),
+            ("~/.crush", "~/.local/share/crush", "~/.opencode"),
+            gather="gather_crush",
+            fingerprints="fingerprints_of_crush",
+        ),
+        beside=f"{__package__}.gathered:log_beside",
     ),
     _ours(
         "cursor-cli",

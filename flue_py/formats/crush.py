@@ -1,0 +1,264 @@
+"""Sessions of Crush, and of the older OpenCode that it came from: the database in a project."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Collection, Generator, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from flue_py.core.entries import NewEntry
+from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.kinds import COMPACTION
+from flue_py.core.sessions import made_id
+from flue_py.core.usage import PaidCall, call_of, read_reported
+from flue_py.errors import UnreadableFile
+from flue_py.formats import kit
+from flue_py.formats.gathered import (
+    SESSION,
+    Database,
+    GatheredReader,
+    TableRow,
+    database_of,
+    digests_of_sessions,
+    gathered_row,
+    has_tables,
+    rows_of_sessions,
+    table_row,
+)
+from flue_py.providers.base import fields_of, objects_in, only, without
+
+# A message is a row, and its parts are a list of JSON. An answer is rewritten while it is streamed, until it has a part
+# that says how it finished. The context begins at the summary that the session names.
+#
+# The program is not run here: this follows its published source. docs/formats/crush.md lists the fields that are kept.
+
+FORMAT = "crush"
+
+_UNTITLED = frozenset({"", "Untitled Session", "New Session"})
+_ATTACHED = "<system_info>The files below have been attached by the user, consider them in your response</system_info>"
+"""The words that the program sends before the text files of a prompt."""
+_STOPS = {"end_turn": "stop", "max_tokens": "length", "tool_use": "toolUse", "canceled": "aborted"}
+_SECONDS = 100_000_000_000
+"""A time above this is in milliseconds: the program means those, and writes seconds."""
+
+
+def looks_like_crush(head: bytes, path_name: str = "") -> bool:
+    """Return whether a file is a database of Crush, given its first bytes and its path. Never raises."""
+    if has_tables(path_name, head, "sessions", "messages", "files"):
+        with suppress(UnreadableFile, OSError), database_of(Path(path_name)) as database:
+            found = database.execute("SELECT name FROM pragma_table_info('messages')").fetchall()
+            return {row[0] for row in found}.issuperset(("session_id", "parts", "finished_at"))
+    return False
+
+
+def gather_crush(path: Path, unchanged: Collection[str] = ()) -> Generator[bytes, None, None]:
+    """Yield the rows of sessions that are not ``unchanged``, each with its messages. Raises `UnreadableFile`."""
+    folder = path.absolute().parent
+    yield from rows_of_sessions(path, partial(_sessions, folder), unchanged)
+
+
+def fingerprints_of_crush(path: Path) -> dict[str, str]:
+    """Return the digests of the sessions of a database. O(database)."""
+    return digests_of_sessions(path, partial(_sessions, path.absolute().parent))
+
+
+def _sessions(folder: Path, database: Database) -> Iterator[tuple[JsonValue, Iterator[bytes]]]:
+    messages = "SELECT * FROM messages WHERE session_id = ? ORDER BY created_at, rowid"
+
+    def rows(session: TableRow) -> Iterator[bytes]:
+        yield table_row(SESSION, session, "todos")
+        if folder.name in (".crush", ".opencode"):
+            yield gathered_row("place", {"folder": str(folder.parent)})
+        for message in database.execute(messages, (session["id"],)):
+            yield table_row("message", message, "parts")
+
+    for session in database.execute("SELECT * FROM sessions ORDER BY created_at, rowid"):
+        yield session["id"], rows(session)
+
+
+class _Message(Struct):
+    """A row of a message."""
+
+    line: int
+    fields: JsonObject
+
+    def data(self, kind: str) -> list[JsonObject]:
+        """Return the parts of a type."""
+        return [fields_of(part.get("data")) for _, part in objects_in(self.fields["parts"]) if part.get("type") == kind]
+
+    def text(self) -> str:
+        """Return its text: the program writes one."""
+        return next((text for part in self.data("text") if isinstance(text := part.get("text"), str)), "")
+
+    @property
+    def role(self) -> JsonValue:
+        """The role of who wrote it."""
+        return self.fields.get("role")
+
+    @property
+    def finish(self) -> JsonValue:
+        """The reason for which it finished; None while it is streamed."""
+        return next((part.get("reason", "") for part in self.data("finish")), None)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is an answer that is still streamed, or never finished."""
+        return self.role == "assistant" and self.finish is None
+
+
+class _Reading(Struct):
+    """The entries of a session."""
+
+    chain: kit.Chain
+    summary: JsonValue
+    """The message that is the latest summary."""
+
+    def add(self, message: _Message) -> None:
+        """Add a message."""
+        is_summary = message.fields["id"] == self.summary or message.fields.get("is_summary_message") == 1
+        if is_summary and message.finish == "end_turn":
+            body: JsonObject = {"summary": message.text(), "firstKeptEntryId": "", "tokensBefore": 0}
+            self._place(message, kit.plain_entry(COMPACTION, body), only(message.fields, "model", "provider"))
+        elif message.role == "tool" and (results := message.data("tool_result")):
+            for result in results:
+                self._say(message, _result_of(result), [without(result, "tool_call_id", "name", "content", "is_error")])
+        elif message.role == "user" and (content := _asked(message)):
+            self._say(message, {"role": "user", "content": content}, [])
+        elif message.role == "assistant" and (content := _answered(message)) and not is_summary:
+            names = only(message.fields, "model", "provider")
+            stop = _STOPS.get(str(message.finish), "error")
+            said: JsonObject = {"role": "assistant", "content": content, **names, "stopReason": stop}
+            rest = [without(part, "thinking", "signature") for part in message.data("reasoning")]
+            self._say(message, said, rest + message.data("finish"))
+        else:
+            # An answer without words is not sent, nor are parts of unknown types.
+            kind = kit.entry_kind("crush.", "summary" if is_summary else str(message.role))
+            self._place(message, kit.plain_entry(kind, only(message.fields, "role", "parts", "model")), {})
+
+    def _say(self, message: _Message, said: JsonObject, rests: list[JsonObject]) -> None:
+        entry, extra = kit.message_entry(said, message.fields, message.line, self.chain.notes)
+        parts: list[JsonValue] = [rest for rest in rests if any(rest.values())]
+        self._place(message, entry, {**({"parts": parts} if parts else {}), **extra})
+
+    def _place(self, message: _Message, entry: NewEntry, beside: JsonObject) -> None:
+        beside = {**only(message.fields, "id"), **beside}
+        self.chain.add(entry, message.line, beside=beside, created_us=_moment(message.fields.get("created_at")))
+
+
+def _asked(message: _Message) -> list[JsonValue]:
+    """Return a prompt as it is sent: its text with text files and commands behind it, and other files."""
+    files = [file for file in message.data("binary") if isinstance(file.get("Data"), str)]
+    documents = [file for file in files if str(file.get("MIMEType")).startswith("text/")]
+    said = message.text().strip() + (f"\n{_ATTACHED}\n" if documents else "")
+    for file in documents:
+        path = f" path='{file['Path']}'" if file.get("Path") else ""
+        said += f"<file{path}>\n\n{_decoded(file)}\n</file>\n"
+    commands = [
+        f"$ {command.get('command')}\n{command.get('output')}\n(exit code {command.get('exit_code')})"
+        for command in message.data("shell_command")
+    ]
+    text = "\n\n".join(part for part in (said, *commands) if part)
+    content: list[JsonValue] = [{"type": "text", "text": text}] if text else []
+    for file in files:
+        if file not in documents:
+            kind = "image" if str(file.get("MIMEType")).startswith("image/") else "file"
+            content.append({"type": kind, "data": file["Data"], "mimeType": file.get("MIMEType")})
+    return content
+
+
+def _decoded(file: JsonObject) -> str:
+    try:
+        return b64decode(str(file["Data"])).decode(errors="replace")
+    except ValueError:
+        return ""
+
+
+def _answered(message: _Message) -> list[JsonValue]:
+    """Return the parts of an answer: thoughts, a text, and calls."""
+    content: list[JsonValue] = []
+    for part in message.data("reasoning"):
+        if isinstance(thought := part.get("thinking"), str) and thought:
+            signed: JsonObject = {"thinkingSignature": part["signature"]} if part.get("signature") else {}
+            content.append({"type": "thinking", "thinking": thought, **signed})
+    if text := message.text():
+        content.append({"type": "text", "text": text})
+    for call in message.data("tool_call"):
+        given = kit.decode_row(2, str(call.get("input")).encode(errors="replace"), kit.Notes())
+        arguments: JsonObject = {"input": call.get("input")} if given is None else given
+        content.append({"type": "toolCall", "id": call.get("id"), "name": call.get("name"), "arguments": arguments})
+    return content
+
+
+def _result_of(result: JsonObject) -> JsonObject:
+    data, is_error = result.get("data"), result.get("is_error") is True
+    content: JsonObject = {"type": "text", "text": result.get("content")}
+    if data and not is_error:
+        content = {"type": "image", "data": data, "mimeType": result.get("mime_type")}
+    said: JsonObject = {"role": "toolResult", "toolCallId": result.get("tool_call_id"), "content": [content]}
+    return {**said, **({"toolName": result["name"]} if result.get("name") else {}), "isError": is_error}
+
+
+def _moment(at: JsonValue) -> int | None:
+    return kit.read_moment(at * 1000 if type(at) is int and at < _SECONDS else at)
+
+
+def _call(session: JsonObject, session_id: str) -> tuple[PaidCall, ...]:
+    """Return the cost of a session as one call. Its tokens are those of the last call, and no sum."""
+    cost = session.get("cost")
+    if not isinstance(cost, (int, float)) or not cost:
+        return ()
+    name = made_id(FORMAT, session_id, "cost")
+    # It takes the place of the cost that the session had before: no count of tokens tells the two apart.
+    return (replace(call_of(read_reported({"cost": {"total": cost}}), call_id=name), replaces=(name,)),)
+
+
+def parse_crush(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.ParsedSession | None:
+    """Return the session of some rows (see `ParseRows`)."""
+    first, about = rows[0], without(rows[0].fields, "type")
+    session_id = about.get("id")
+    if first.type != SESSION or not kit.is_name(session_id):
+        notes.skip(first.line, f"is not the row of a session: it {kit.unusable_id(session_id)}")
+        return None
+    messages = []
+    for row in rows[1:]:
+        if (
+            row.type == "message"
+            and isinstance(row.fields.get("parts"), list)
+            and isinstance(row.fields.get("id"), str)
+        ):
+            messages.append(_Message(row.line, row.fields))
+        elif row.type != "place":
+            notes.skip(row.line, "is not a message with a list of parts")
+    ended = [at for at, message in enumerate(messages) if message.role == "assistant" and not message.is_open]
+    last = max(ended, default=-1)
+    opened = next((at for at in range(last + 1, len(messages)) if messages[at].is_open), len(messages))
+    reading = _Reading(kit.Chain(session_id, notes), about.get("summary_message_id"))
+    for at, message in enumerate(messages):
+        if at >= opened and not take_all:
+            notes.hold_back(message.line)
+        else:
+            reading.add(message)
+    parent = kit.task_below(about.get("parent_session_id"), session_id)
+    # The cost of a task is added to that of the session above it.
+    calls = _call(about, session_id) if parent is None else ()
+    if not reading.chain.entries and not calls:
+        notes.left_out["is a session without messages"] += 1
+        return None
+    parsed = reading.chain.parsed(
+        FORMAT,
+        "crush.db",
+        {"session": about},
+        auto_title=None if str(about.get("title")) in _UNTITLED else about.get("title"),
+        cwd=next((row.fields.get("folder") for row in rows[1:] if row.type == "place"), None),
+        created_us=_moment(about.get("created_at")),
+        parent=parent,
+    )
+    return replace(parsed, restates=True, calls=calls)
+
+
+read_crush = partial(GatheredReader, parse_crush)
