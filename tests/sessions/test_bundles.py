@@ -26,14 +26,18 @@ from flue_py import (
 )
 from flue_py.core.entries import NewEntry
 from flue_py.core.ledger import Dimension
+from flue_py.db.schema import FORMAT_VERSION
 from flue_py.db.sqlite.file import leave_wal
 from flue_py.transfer.bundle import BundleCounts, read_bundle, write_bundle
 from flue_py.transfer.export import transcript, transcripts_of_tasks, write_transcript
 from tests.checks import existing
 from tests.samples import placed
-from tests.sessions.talk import assistant, hold_turns, say, user
+from tests.sessions.talk import assistant, hold_turns, path_of, say, user
 from tests.tables import inputs
 from tests.whole_stores import make_everything
+
+DATA = Path(__file__).parent.parent / "data" / "bundles"
+LATER = FORMAT_VERSION + 1
 
 
 async def filled(store: Store) -> None:
@@ -278,11 +282,27 @@ async def test_a_file_that_was_damaged_or_is_no_bundle_is_refused_whole(tmp_path
     with closing(sqlite3.connect(tmp_path / "other.flue")) as connection:
         connection.execute("CREATE TABLE notes (text TEXT)")
     assert "'alembic_version' is not that of a bundle" in await refusal(tmp_path / "other.flue")
-    newer = changed(tmp_path / "true.flue", damaged, "UPDATE flue_store SET value = 5 WHERE name = 'format'; ANALYZE")
-    assert "has format 5" in await refusal(newer, FormatTooNew)
+    newer = changed(
+        tmp_path / "true.flue", damaged, f"UPDATE flue_store SET value = {LATER} WHERE name = 'format'; ANALYZE"
+    )
+    assert f"has format {LATER}" in await refusal(newer, FormatTooNew)
     async with flue_py.open(":memory:") as there:
         with pytest.raises(StoreUnavailable, match=r"missing\.flue cannot be read"):
             await read_bundle(there, tmp_path / "missing.flue")
+
+
+async def test_a_bundle_of_the_first_format_is_read_as_it_was_written(tmp_path: Path) -> None:
+    first = tmp_path / "first.flue"
+    first.write_bytes(gzip.decompress((DATA / "format-4.flue.gz").read_bytes()))
+    before = first.read_bytes()
+    async with flue_py.open(":memory:") as there:
+        assert (await read_bundle(there, first)).trees_added == 1
+        session = existing(await there.get_session("kept"))
+        assert await path_of(session) == ["Why is the build red?", "A flaky test."]
+        assert session.info.spent_tokens == 13
+        assert (await there.verify()).problems == []
+    assert first.read_bytes() == before
+    await refusal(changed(first, tmp_path / "forged.flue", "CREATE INDEX ix_ledger_at ON ledger (at)"))
 
 
 # -- Transcripts as files: written, continued as the session grows, and refused if the file is something else -----

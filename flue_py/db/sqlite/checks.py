@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from flue_py.core.json import encoded_size, inflate, inflated_size, json_weight, memory_of_utf8
 from flue_py.core.sessions import Limits
@@ -17,6 +16,44 @@ from flue_py.errors import FlueError, FormatTooNew, NotAStore, UnreadableFile
 
 MOST_GROWTH = 50
 """How many bytes in memory a byte of a packed payload may stand for, if its text has wide characters."""
+
+
+_EARLIER: dict[int, dict[str, tuple[str, str, str] | None]] = {
+    4: {
+        "budgets": (
+            "table",
+            "budgets",
+            """\
+CREATE TABLE budgets (
+    budget_key INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    covers TEXT NOT NULL,
+    session_id TEXT,
+    unit TEXT NOT NULL,
+    allowed BIGINT NOT NULL,
+    spent BIGINT NOT NULL,
+    reserved BIGINT NOT NULL,
+    seeded BIGINT NOT NULL,
+    created_at BIGINT NOT NULL,
+    updated_at BIGINT NOT NULL,
+    CONSTRAINT pk_budgets PRIMARY KEY (budget_key),
+    CONSTRAINT ck_budgets_covers CHECK (covers IN ('session', 'tasks', 'scope')),
+    CONSTRAINT ck_budgets_unit CHECK (unit IN ('tokens', 'picodollars')),
+    CONSTRAINT ck_budgets_session CHECK ((session_id IS NULL) = (covers = 'scope')),
+    CONSTRAINT uq_budgets_id UNIQUE (id),
+    CONSTRAINT uq_budgets_session_id_covers_unit UNIQUE (session_id, covers, unit)
+)""",
+        ),
+        "uq_budgets_scope": (
+            "index",
+            "budgets",
+            "CREATE UNIQUE INDEX uq_budgets_scope ON budgets (scope, unit) WHERE session_id IS NULL",
+        ),
+        "ix_ledger_at": None,
+    }
+}
+"""What stores of earlier formats had in place of what is in the schema now, or did not have."""
 
 
 def check_file(path: Path, limits: Limits) -> None:
@@ -40,11 +77,11 @@ def check_file(path: Path, limits: Limits) -> None:
 def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
         create_tables(empty)
-        ours = dict(_schema(empty))
+        ours: dict[str, tuple[str, str, str] | None] = dict(_schema(empty))
     theirs = dict(_schema(connection))
     if theirs.get("flue_store") == ours["flue_store"]:
         try:
-            format_of(connection, path)
+            ours |= _EARLIER.get(format_of(connection, path) or 0, {})
         except FormatTooNew as error:
             raise FormatTooNew(str(error).replace(str(path), "the bundle")) from error
         except FlueError as error:
@@ -54,9 +91,9 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
             raise UnreadableFile(f"its {name!r} is not that of a bundle")
 
 
-def _schema(connection: sqlite3.Connection) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    for name, *definition in connection.execute("SELECT name, type, tbl_name, sql FROM sqlite_master"):
-        yield name, tuple(definition)
+def _schema(connection: sqlite3.Connection) -> Iterator[tuple[str, tuple[str, str, str]]]:
+    for name, kind, table, made_by in connection.execute("SELECT name, type, tbl_name, sql FROM sqlite_master"):
+        yield name, (kind, table, made_by)
 
 
 _STORAGE_CLASSES = {"BIGINT": "integer", "INTEGER": "integer", "TEXT": "text", "VARCHAR(32)": "text", "BLOB": "blob"}
