@@ -40,6 +40,7 @@ from flue_py.core.ledger import UsageRow
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.usage import KINDS, ReportedUsage, agent_of, read_reported
 from flue_py.render.lines import entry_name, entry_text, one_line
+from flue_py.render.media import Media, media_of
 from flue_py.render.tools import Edits, read_call
 from flue_py.render.views import iso, minute, session_facts, session_name
 from flue_py.system import collector_held
@@ -382,6 +383,9 @@ def _objects(value: JsonValue) -> list[JsonObject]:
 # parent's context as it is, or adds itself to it. Only the kinds in `RESHAPING_KINDS` change earlier entries of a
 # context, so only their contexts are written out, as stretches of entries (decision 0006).
 
+MOST_PICTURES = 20_000_000
+"""How many characters of base64 the pictures of a page may have."""
+
 RESHAPING_KINDS = frozenset({COMPACTION, "exclusion"})
 """The kinds that may change what earlier entries contribute; the context at each is written out whole."""
 
@@ -434,11 +438,14 @@ def report_data(
     made_at: datetime | None = None,
 ) -> JsonObject:
     """Return everything the page shows, the session reported on first. Cost: O(entries), and O(path) a compaction."""
-    rows = growing(sessions)
+    rows, pictures = growing(sessions), Pictures()
     return {
         "title": sessions[0].name,
         "made": None if made_at is None else f"{minute(made_at)} UTC",
-        "sessions": [_session_json(session, row.answers) for session, row in zip(sessions, rows, strict=True)],
+        "sessions": [
+            _session_json(session, row.answers, pictures) for session, row in zip(sessions, rows, strict=True)
+        ],
+        "pictures": pictures.rows,
         "growth": [_growth_json(line) for line in growth_of(rows)],
         "warnAt": thresholds.warn_at,
         "cutoverAt": thresholds.cutover_at,
@@ -459,13 +466,13 @@ def agent_name(session: ReportedSession) -> str:
     return one_line(session.task_id, 80) if session.task_id else one_line(session.name, 80)
 
 
-def _session_json(session: ReportedSession, answers: Mapping[str, Answer]) -> JsonObject:
+def _session_json(session: ReportedSession, answers: Mapping[str, Answer], pictures: Pictures) -> JsonObject:
     place = _places(session.entries)
     contexts = reshaped_contexts(session.entries)
     leaf = session.info.leaf_id
     active = [session.entries[number] for number in _path_to(leaf, session.entries, place)]
     compactions = compactions_json(session.entries, active, session.losses, session.sizes, _stretches)
-    entries = _Rows(session, place, contexts, answers)
+    entries = _Rows(session, place, contexts, answers, pictures)
     rows: list[JsonValue] = [
         entries.row(entry) | ({"compaction": compactions[entry.id]} if entry.id in compactions else {})
         for entry in session.entries
@@ -513,6 +520,29 @@ def _stretches(numbers: Sequence[int]) -> list[tuple[int, int]]:
     return spans
 
 
+class Pictures:
+    """The pictures of a page, each once, the first ones up to `MOST_PICTURES` characters; all others are named."""
+
+    def __init__(self) -> None:
+        self.rows: list[JsonValue] = []
+        """Of each its MIME type, its base64, its width and its height."""
+        self._places: dict[str, int] = {}
+        self._characters = 0
+
+    def part(self, media: Media) -> JsonValue:
+        """Return a picture or a file as a part of an entry: its name, and of a picture on the page its place."""
+        if not media.is_picture:
+            return ["media", media.name]
+        place = self._places.get(media.data)
+        if place is None:
+            if not media.is_small or self._characters + len(media.data) > MOST_PICTURES:
+                return ["media", f"{media.name}, too large to be shown"]
+            self._characters += len(media.data)
+            place = self._places[media.data] = len(self.rows)
+            self.rows.append([media.mime_type, media.data, *(media.size or ())])
+        return ["media", media.name, place]
+
+
 class _Sort(NamedTuple):
     """The fields that many entries have alike. ``model`` is a provider and a model, ``tool`` that of a result."""
 
@@ -548,11 +578,13 @@ class _Rows:
         place: Mapping[str, int],
         contexts: Mapping[str, list[tuple[int, int]]],
         answers: Mapping[str, Answer],
+        pictures: Pictures,
     ) -> None:
         self.sorts: list[JsonObject] = []
         self.rests: dict[str, int] = {}
         self._sorts: dict[_Sort, int] = {}
         self._session, self._place, self._contexts, self._answers = session, place, contexts, answers
+        self._pictures = pictures
         self._seconds = 0
 
     def row(self, entry: Entry) -> JsonObject:
@@ -566,10 +598,11 @@ class _Rows:
         fields = value if isinstance(value, dict) else {}
         sort = self._sort(entry, fields)
         seconds = entry.created_us // 1_000_000
-        row: JsonObject = {"id": entry.id, "sort": sort, "at": seconds - self._seconds, "parts": _parts(entry, value)}
+        parts = _parts(entry, value, self._pictures)
+        row: JsonObject = {"id": entry.id, "sort": sort, "at": seconds - self._seconds, "parts": parts}
         self._seconds = seconds
         line = _beginning(entry_text(entry, value))
-        if line != _line_from(self.sorts[sort], row["parts"]):
+        if line != _line_from(self.sorts[sort], parts):
             row["line"] = line
         parent = None if entry.parent_id is None else self._place.get(entry.parent_id)
         if parent != self._place[entry.id] - 1:
@@ -626,9 +659,9 @@ def _beginning(text: str) -> str:
     return text if len(text) <= _REPORT_DATA_LINE_LENGTH else f"{text[: _REPORT_DATA_LINE_LENGTH - 1].rstrip()}…"
 
 
-def _line_from(sort: Mapping[str, JsonValue], parts: JsonValue) -> str | None:
+def _line_from(sort: Mapping[str, JsonValue], parts: Sequence[JsonValue]) -> str | None:
     """Return the line that the page derives from an entry's first part, if that is a text; None if it derives none."""
-    first = parts[0] if isinstance(parts, list) and parts else None
+    first = parts[0] if parts else None
     if not isinstance(first, list) or first[0] != "text":
         return None
     marks = [*([str(sort["tool"])] if "tool" in sort else []), *(["failed"] if "failed" in sort else [])]
@@ -637,16 +670,16 @@ def _line_from(sort: Mapping[str, JsonValue], parts: JsonValue) -> str | None:
     return line if line.isascii() or max(line) <= "\uffff" else None
 
 
-def _parts(entry: Entry, value: JsonValue) -> list[JsonValue]:
+def _parts(entry: Entry, value: JsonValue, pictures: Pictures) -> list[JsonValue]:
     """Return the content of an entry as pairs (kind, text), in the form that the model sees if it sees it."""
     if entry.kind in SHOWN_KINDS:
         message = value if entry.kind == MESSAGE and isinstance(value, dict) else ContextEntry(entry).data
-        return list(_message_parts(message))
+        return list(_message_parts(message, pictures))
     artifact = readable(entry)
     return [["json", _json(value)]] if artifact is None else [["json", _json(artifact[0])], ["text", artifact[1]]]
 
 
-def _message_parts(message: JsonObject) -> Iterator[JsonValue]:
+def _message_parts(message: JsonObject, pictures: Pictures) -> Iterator[JsonValue]:
     if isinstance(message.get("command"), str):
         yield ["call", f"$ {message['command']}"]
     content = message.get("content")
@@ -654,7 +687,7 @@ def _message_parts(message: JsonObject) -> Iterator[JsonValue]:
         if isinstance(part, dict) and part.get("type") == "toolCall":
             yield from _call_parts(str(part.get("name")), part.get("arguments"))
         else:
-            yield _part(part)
+            yield _part(part, pictures)
     if isinstance(message.get("output"), str):
         yield ["text", message["output"]]
     if isinstance(message.get("errorMessage"), str):
@@ -673,7 +706,7 @@ def _call_parts(name: str, arguments: JsonValue) -> Iterator[JsonValue]:
         yield ["call", _json(call.rest), name]
 
 
-def _part(part: JsonValue) -> JsonValue:
+def _part(part: JsonValue, pictures: Pictures) -> JsonValue:
     if isinstance(part, str):
         return ["text", part]
     if isinstance(part, dict):
@@ -681,10 +714,9 @@ def _part(part: JsonValue) -> JsonValue:
         for shown in ("text", "thinking"):
             if kind == shown and isinstance(part.get(shown), str):
                 return [shown, part[shown]]
-        data = part.get("data")
-        if isinstance(data, str) and kind in ("image", "file", "document", "audio"):
-            # Pictures are named, not shown: the page need not decode what a stranger sent.
-            return ["media", f"{kind}, {part.get('mimeType') or 'type unknown'}, {len(data):,} characters of base64"]
+        media = media_of(part)
+        if media is not None:
+            return pictures.part(media)
     return ["json", _json(part)]
 
 

@@ -11,20 +11,14 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import islice
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import field
 
 from flue_py.core.json import MAX_JSON_DEPTH, Frozen, JsonObject, JsonValue, decode_json
 from flue_py.core.kinds import Piece, message_text, pieces_of
 from flue_py.errors import CorruptStore
-from flue_py.lazy import lazy_module
-
-if TYPE_CHECKING:
-    from flue_py.providers import base
-else:
-    # Only a picture needs it.
-    base = lazy_module("flue_py.providers.base")
+from flue_py.render.media import media_of
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a call does.
@@ -168,7 +162,7 @@ def _is_text(part: JsonValue) -> bool:
 def shown_part(value: JsonValue, *, is_user: bool) -> Iterator[Shown]:
     """Yield one part of the content of a message as people read it: a text of the user has several. O(size)."""
     part = value if isinstance(value, dict) else {"type": "text", "text": value}
-    kind, data = part.get("type"), part.get("data")
+    kind = part.get("type")
     if kind == "text" and isinstance(text := part.get("text"), str):
         for piece in pieces_of(text) if is_user else [Piece("", text)]:
             yield Shown("program" if piece.name else "words", piece.text, piece.name)
@@ -176,21 +170,10 @@ def shown_part(value: JsonValue, *, is_user: bool) -> Iterator[Shown]:
         yield Shown("thinking", text)
     elif kind == "toolCall":
         yield from shown_call(call_of(part))
-    elif isinstance(data, str) and kind in ("image", "file", "document", "audio"):
-        yield Shown("media", media_words(part, data))
+    elif (media := media_of(part)) is not None:
+        yield Shown("media", media.name)
     else:
         yield Shown("data", "\n".join(fact_lines(without_bytes(value))))
-
-
-def media_words(part: Mapping[str, JsonValue], data: str) -> str:
-    """Return a picture or a file of a message in words: nobody need decode what a stranger sent. O(1).
-
-    Its type is the one of its bytes, where these tell it; then the pixels of a picture are there, too.
-    """
-    real, pixels, size = base.type_of_bytes(data), base.pixels(data), len(data.rstrip("=")) * 3 // 4
-    words = [part.get("name"), part.get("type"), real or part.get("mimeType") or "type unknown"]
-    words += [f"{pixels[0]:,} x {pixels[1]:,} pixels" if pixels else "", f"{size:,} byte{'s' * (size != 1)}"]
-    return ", ".join(str(word) for word in words if word)
 
 
 def _shown_result(result: ToolResult) -> Shown:

@@ -33,7 +33,6 @@ from flue_py.core.sessions import Change, Deletion, SessionInfo, TaskLink
 from flue_py.core.usage import read_reported
 from flue_py.db.files import write_whole
 from flue_py.errors import FlueError, LeafConflict, MissingExtra, RevisionConflict
-from flue_py.providers import base
 from flue_py.render.lines import (
     Cost,
     Glyphs,
@@ -52,7 +51,7 @@ from flue_py.render.lines import (
     short_count,
     walk_tree,
 )
-from flue_py.render.tools import media_words
+from flue_py.render.media import PICTURES, media_of
 from flue_py.render.views import (
     ListedSession,
     group_line,
@@ -421,8 +420,8 @@ def _parts(content: JsonValue, page: _Page, *, is_prose: bool) -> Iterator[Rende
         elif part.get("type") == "toolCall":
             yield page.note(f"calls {part.get('name')}")
             yield from page.arguments(part.get("arguments"))
-        elif isinstance(data := part.get("data"), str):
-            yield page.note(media_words(part, data))
+        elif (media := media_of(part)) is not None:
+            yield page.note(media.name)
         else:
             yield page.data(part)
 
@@ -618,9 +617,6 @@ async def branch_off(store: Store, session: Session, entry: Entry, text: str, *,
 # ---------------------------------------------------------------------------------------------------------------------
 # The pictures of an entry as files.
 
-_PICTURES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
-"""The types of pictures that are saved, and how their files end."""
-
 
 def save_pictures(entry: Entry, folder: Path) -> list[Path]:
     """Write the pictures of an entry into a folder, for their owner alone, and return the files, in order.
@@ -631,11 +627,10 @@ def save_pictures(entry: Entry, folder: Path) -> list[Path]:
     name = re.sub(r"[^A-Za-z0-9_-]", "-", entry.id)[:64]
     files: list[Path] = []
     for part in content if isinstance(content, list) else ():
-        data = part.get("data") if isinstance(part, dict) else None
-        ending = _PICTURES.get(base.type_of_bytes(data) or "") if isinstance(data, str) else None
-        if isinstance(data, str) and ending is not None:
-            files.append(folder / f"picture-{name}-{len(files) + 1}.{ending}")
-            write_whole(files[-1], b64decode(data.translate(base.OTHER_ALPHABET) + "=="))
+        media = media_of(part) if isinstance(part, dict) else None
+        if media is not None and media.is_picture:
+            files.append(folder / f"picture-{name}-{len(files) + 1}.{PICTURES[media.mime_type]}")
+            write_whole(files[-1], b64decode(media.data + "=="))
     return files
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,6 +22,7 @@ from tests.browser import Chromium
 from tests.checks import existing
 from tests.formats.pi_files import parse_pi, real_lines
 from tests.render.entries import forest, made
+from tests.render.pictures import GIF, JPEG, PNG, SVG, WEBP
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -567,3 +569,21 @@ def test_lines_and_data_are_those_of_the_entries(chromium: Chromium, tmp_path: P
             assert shown == json.dumps(fields, indent=2, ensure_ascii=False)
 
     chromium.look(write(tmp_path, html_report([ReportedSession(SessionInfo("s"), entries)])), look)
+
+
+def test_pictures_are_shown_and_what_is_none_is_named(chromium: Chromium, tmp_path: Path) -> None:
+    broken = b64encode(b64decode(PNG)[:24] + bytes(36)).decode()
+    parts = [{"type": "image", "data": data} for data in (PNG, JPEG, GIF, WEBP, PNG, SVG, broken)]
+    entries = [made("e", None, content=[{"type": "text", "text": "look"}, *parts])]
+
+    def look(page: Page) -> None:
+        page.locator("#panel .part-media .text", has_text="cannot be shown").wait_for()
+        images = page.locator("#panel .part-media img")
+        shown = images.evaluate_all("all => all.map(each => [each.complete, each.naturalWidth, each.naturalHeight])")
+        assert shown == [[True, 3, 2]] * 5
+        assert images.first.get_attribute("alt") == "image, image/png, 3 x 2 pixels, 93 bytes"
+        named = page.locator("#panel .part-media .text").all_text_contents()
+        assert named == ["image, image/svg+xml, 77 bytes", "image, image/png, 3 x 2 pixels, 60 bytes, cannot be shown"]
+        assert page.evaluate("window.pwned") is None
+
+    chromium.look(write(tmp_path, html_report([ReportedSession(SessionInfo("s", leaf_id="e"), entries)])), look)

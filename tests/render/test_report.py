@@ -11,6 +11,7 @@ from html import unescape
 from importlib.resources import files
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -31,6 +32,7 @@ from flue_py.render.report import (
     reshaped_contexts,
 )
 from tests.render.entries import forest, made, page_entries
+from tests.render.pictures import GIF, PNG
 from tests.tables import inputs
 
 ASSETS = files("flue_py.render") / "assets"
@@ -212,7 +214,8 @@ ANSWER = {
     "model": "claude-sonnet-4-5",
     "usage": {"input": 900, "output": 70, "cacheRead": 9000, "cost": {"total": 0.01}},
 }
-PICTURE = {"type": "image", "mimeType": "image/png", "data": "A" * 4000}
+SOUND = {"type": "audio", "mimeType": "audio/wav", "data": "AAAA"}
+PICTURE = {"type": "image", "mimeType": "image/png", "data": PNG}
 THOUGHT = [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "so"}]
 SHELL = {"role": "bashExecution", "content": None, "command": "ls", "output": "a"}
 
@@ -224,7 +227,11 @@ SHELL = {"role": "bashExecution", "content": None, "command": "ls", "output": "a
         ({"role": "assistant", "content": THOUGHT}, [["thinking", "hm"], ["text", "so"]]),
         ({"role": "assistant", "content": [CALL]}, [["call", '{"p":1}', "read"]]),
         ({"role": "assistant", "content": [EDIT]}, [["diff", " a\n-b\n+c", "Edit x.py"]]),
-        ({"content": [PICTURE]}, [["media", "image, image/png, 4,000 characters of base64"]]),
+        (
+            {"content": [{"type": "audio", "mimeType": "audio/wav", "data": "AAAA"}]},
+            [["media", "audio, audio/wav, 3 bytes"]],
+        ),
+        ({"content": [PICTURE, PICTURE]}, [["media", "image, image/png, 3 x 2 pixels, 93 bytes", 0]] * 2),
         (SHELL, [["call", "$ ls"], ["text", "a"]]),
         ({"role": "assistant", "content": [], "errorMessage": "aborted"}, [["error", "aborted"]]),
         ({"content": [{"type": "new", "a": 1}, 7]}, [["json", '{"type":"new","a":1}'], ["json", "7"]]),
@@ -265,6 +272,19 @@ def test_entries_share_what_they_have_alike_so_that_a_row_is_small() -> None:
     assert (len(session["sorts"]), len(session["rests"])) == (3, 3)
     size = len(embedded_json(session["entries"])) - sum(len(embedded_json(row["parts"])) for row in session["entries"])
     assert size < 110 * len(entries), "beside its text, an entry takes about a hundred bytes"
+
+
+def test_a_page_has_each_picture_once_and_names_those_beyond_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flue_py.render.report.MOST_PICTURES", len(PNG) + len(GIF) - 1)
+    contents = [[PICTURE], [{**PICTURE, "data": GIF}], [PICTURE]]
+    entries = [made(f"e{place}", None, content=content) for place, content in enumerate(contents)]
+    data: Any = report_data([reported(entries)], Thresholds())
+    assert data["pictures"] == [["image/png", PNG, 3, 2]]
+    assert [row["parts"][0] for row in data["sessions"][0]["entries"]] == [
+        ["media", "image, image/png, 3 x 2 pixels, 93 bytes", 0],
+        ["media", "image, image/gif, 3 x 2 pixels, 35 bytes, too large to be shown"],
+        ["media", "image, image/png, 3 x 2 pixels, 93 bytes", 0],
+    ]
 
 
 def test_what_an_entry_carries_beside_its_content_is_there_too() -> None:

@@ -31,7 +31,7 @@ class Find {
     const wanted = this.input.value.toLowerCase();
     const has = (text) => text !== undefined && text.toLowerCase().includes(wanted);
     const matches = (entry) => entry.id.toLowerCase().startsWith(wanted) || has(entry.label)
-      || entry.parts.some((part) => has(textOf(part)) || has(part[2]));
+      || entry.parts.some((part) => has(textOf(part)) || (part[0] === "diff" && has(part[2])));
     this.wanted = wanted;
     this.hits = [];
     this.sessions.forEach(({ entries }, place) => entries.forEach((entry, at) => {

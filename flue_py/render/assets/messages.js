@@ -102,6 +102,7 @@ function partElement(part, { isMarkdown = false, isRaw = false, wanted = "" } = 
   const text = textOf(part);
   const made = make("div", { class: `part part-${kind}` });
   if (kind === "diff") return diffElement(made, text, part[2], wanted);
+  if (kind === "media" && part[2] !== undefined) return pictureElement(made, text, data.pictures[part[2]]);
   if (kind in PART_NAMES) made.append(make("span", { class: "part-name", text: PART_NAMES[kind] }));
   let draw = plainText;
   let said = text;
@@ -117,6 +118,14 @@ function partElement(part, { isMarkdown = false, isRaw = false, wanted = "" } = 
   return made;
 }
 
+// A picture, of a type that its bytes have. One that cannot be decoded is named.
+function pictureElement(made, name, [type, base64, width, height]) {
+  const image = make("img", { alt: name, title: name, width, height, src: `data:${type};base64,${base64}` });
+  image.addEventListener("error", () => made.replaceChildren(plainText(make("div", { class: "text" }), `${name}, cannot be shown`)));
+  made.append(image);
+  return made;
+}
+
 // The arguments of a call in lines: strings as they are, not as JSON writes them. Undefined if they have no names.
 function readCall(text) {
   const given = JSON.parse(text);
@@ -127,6 +136,7 @@ function readCall(text) {
 
 function plainText(body, text) {
   body.textContent = text;
+  return body;
 }
 
 function markdownText(body, text) {
