@@ -19,7 +19,7 @@ from flue_py.transfer import source as places
 from flue_py.transfer.imports import import_file
 from tests.checks import existing
 from tests.edges.cli_runs import Flue, in_own_process
-from tests.formats import test_codex_forks as codex
+from tests.formats import test_codex_files as codex
 from tests.formats.pi_files import HEADER, every_type
 from tests.formats.test_claude_code import SESSION, call, model, result, text, user
 from tests.formats.test_codex import META, count, said

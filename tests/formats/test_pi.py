@@ -1,20 +1,33 @@
-"""Hand-made pi files of all three versions: every entry type, and what migration does to the old ones."""
+"""Files of pi: of each version, as they are written, and a real session."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import flue_py
 from flue_py.core.entries import NewEntry, settings_on
 from flue_py.core.json import decode_object
 from flue_py.core.sessions import derived_id
-from flue_py.formats.kit import ParsedSession
-from flue_py.formats.pi import messages_for_model
+from flue_py.core.usage import NO_USAGE, Usage
+from flue_py.errors import UnreadableFile
+from flue_py.formats import pi
+from flue_py.formats.kit import ParsedSession, SessionPart
+from flue_py.formats.pi import PiReader, messages_for_model
 from flue_py.providers.lists import bash_text
 from tests.formats import pi_files
+from tests.formats.pi_files import HEADER, as_lines, every_type, parse_pi, real_lines
 from tests.formats.test_export_pi import exported, rows_of
 from tests.formats.transcripts import import_lines
+from tests.tables import inputs
+
+# Hand-made pi files of all three versions: every entry type, and what migration does to the old ones.
 
 
 def entry_of(parsed: ParsedSession, entry_id: str) -> NewEntry:
@@ -337,3 +350,217 @@ async def test_the_context_of_a_store_begins_with_the_prompt_that_a_compaction_h
         assert [item.data for item in await session.build_context_entries()] == context
         assert "Be brief." in str((await session.request("anthropic")).system)
         assert (await store.verify()).problems == []
+
+
+# A pi file gives the same session however it is cut into parts.
+
+
+def read(lines: Sequence[bytes], *, every: int = 1000) -> tuple[list[SessionPart], PiReader]:
+    reader = PiReader("session.jsonl")
+    for number, line in enumerate(lines, 1):
+        reader.scan(number, line)
+    parts = []
+    for number, line in enumerate(lines, 1):
+        reader.feed(number, line)
+        if number % every == 0:
+            parts += reader.take()
+    return [*parts, *reader.finish(take_all=False)], reader
+
+
+def said(entry_id: str, parent: str | None) -> dict[str, Any]:
+    row = {"type": "message", "id": entry_id, "parentId": parent, "timestamp": "2026-01-05T10:00:01.000Z"}
+    return {**row, "message": {"role": "user", "content": "hello", "timestamp": 1}}
+
+
+def named(kind: str, entry_id: str, parent: str | None, **fields: Any) -> dict[str, Any]:
+    return {"type": kind, "id": entry_id, "parentId": parent, "timestamp": "2026-01-05T10:00:01.000Z", **fields}
+
+
+@inputs("lines", [as_lines(every_type()), real_lines()], ids=["every type", "the real file"])
+@inputs("every", [1, 7])
+def test_the_parts_of_a_file_are_its_session(lines: list[bytes], every: int) -> None:
+    parts, reader = read(lines, every=every)
+    ((whole,), _) = read(lines, every=10_000)
+    assert [entry for part in parts for entry in part.entries] == list(whole.entries)
+    assert [leaf for part in parts for leaf in part.leaves] == list(whole.leaves)
+    assert [label for part in parts for label in part.labels] == list(whole.labels)
+    assert [line for part in parts for line in part.lines] == list(whole.lines)
+    assert [title for part in parts for title in part.titles] == list(whole.titles)
+    assert whole.session.title == (whole.titles[-1].title if whole.titles else None)
+    assert parts[0].session.metadata_text == whole.session.metadata_text
+    assert reader.report().rows == len(lines)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 11)), max_size=10))
+def test_any_parents_give_every_row_once_below_a_row_before_it(links: list[tuple[int, int]]) -> None:
+    rows = [said(f"e{mine:07}", None if parent == 11 else f"e{parent:07}") for mine, parent in links]
+    lines = as_lines([HEADER, *rows])
+    whole = parse_pi(lines, "session.jsonl")
+    parts, reader = read(lines, every=1)
+    assert [entry for part in parts for entry in part.entries] == list(whole.entries)
+    assert reader.report() == whole.report
+    order: list[str | None] = [None]
+    for entry in whole.entries:
+        assert entry.parent_id in order
+        order.append(entry.id)
+    named_parents = {f"e{mine:07}": f"e{parent:07}" for mine, parent in reversed(links)}
+    for entry in whole.entries:
+        parent = named_parents[str(entry.id)]
+        assert entry.parent_id == (parent if parent in order and parent != entry.id else None)
+    assert len(whole.entries) + reader.report().skipped_rows + 1 == len(lines)  # type: ignore[operator]
+
+
+@inputs("every", [1, 1000])
+def test_a_label_may_come_before_its_entry_and_the_last_one_in_the_file_counts(every: int) -> None:
+    rows = [
+        said("a", None),
+        named("label", "l1", "late", targetId="b", label="first"),
+        named("label", "l2", "a", targetId="b", label="second"),
+        named("label", "l3", "a", targetId="gone", label="lost"),
+        named("session_info", "i1", "late", name="first"),
+        named("session_info", "i2", "a", name="second"),
+        said("b", "a"),
+        said("late", "a"),
+    ]
+    parts, reader = read(as_lines([HEADER, *rows]), every=every)
+    assert [(label.target_id, label.label) for part in parts for label in part.labels] == [("b", "second")]
+    assert [title.title for part in parts for title in part.titles] == ["second"]
+    assert [(note.line, note.text) for note in reader.report().repaired] == [
+        (5, "labels 'gone', which is not in the file; no label was set")
+    ]
+
+
+def test_a_label_of_a_row_that_turns_out_to_be_none_is_noted() -> None:
+    label = named("label", "l", None, targetId="b", label="X")
+    torn = as_lines([said("b", "l")])[0][:60]
+    cycle = as_lines([said("b", "c"), said("c", "b")])
+    for rest in ([torn], cycle):
+        parts, reader = read([*as_lines([HEADER, label]), *rest])
+        assert [part.labels for part in parts] == [()]
+        assert [note.line for note in reader.report().repaired] == [2]
+
+
+def test_the_order_of_the_fields_of_a_row_does_not_matter() -> None:
+    child, parent = said("c", "p"), said("p", None)
+    parent["message"]["content"] = [{"type": "toolCall", "id": "call_1", "name": "read", "arguments": {}}]
+    lines = as_lines([HEADER, child, dict(reversed(parent.items()))])
+    (part,), _ = read(lines)
+    assert [(entry.id, entry.parent_id) for entry in part.entries] == [("p", None), ("c", "p")]
+
+
+def test_rows_whose_parents_come_much_too_late_become_roots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pi, "_MAX_WAITING", 3)
+    rows = [said("x", "y"), said("y", "x"), said("b", "late"), said("c", "b"), said("d", "c"), said("late", None)]
+    (part,), reader = read(as_lines([HEADER, *rows]))
+    assert {entry.id: entry.parent_id for entry in part.entries} == {"b": None, "c": "b", "d": "c", "late": None}
+    assert [(note.line, note.text) for note in reader.report().repaired] == [
+        (4, "entry 'b' names the parent 'late', which comes too much later; it became a root")
+    ]
+    assert [note.line for note in reader.report().skipped] == [2, 3]
+
+
+def test_a_file_without_a_header_is_refused() -> None:
+    with pytest.raises(UnreadableFile, match="is not a pi session"):
+        read(as_lines([said("a", None)]))
+    with pytest.raises(UnreadableFile, match="is not a pi session"):
+        read([b"\n", b"nothing\n"])
+
+
+# The real session file of a pi user, against what pi itself makes of it.
+
+FACTS = pi_files.real_facts()
+
+
+@pytest.fixture(scope="module")
+def parsed() -> ParsedSession:
+    return pi_files.parse_pi(pi_files.real_lines())
+
+
+def ours(parsed: ParsedSession, their_id: str) -> str:
+    """Return our id for an entry that the facts name by the 0-based index of its line."""
+    return derived_id(str(parsed.session.id), int(their_id.removeprefix("e")) + 1)
+
+
+def test_every_row_becomes_an_entry_and_nothing_is_repaired(parsed: ParsedSession) -> None:
+    assert len(parsed.entries) == FACTS["entryCount"]
+    assert parsed.report.rows == FACTS["file"]["lines"]
+    assert parsed.report.skipped == ()
+    assert parsed.report.repaired == ()
+    assert parsed.report.unknown_kinds == {}
+    assert parsed.report.surrogates_replaced == 0
+
+
+def test_header_becomes_the_session(parsed: ParsedSession) -> None:
+    assert parsed.version == "1"
+    assert parsed.session.id == FACTS["header"]["id"]
+    assert parsed.session.cwd == FACTS["header"]["cwd"]
+    assert parsed.session.created_us == 1763681630805000
+
+
+def test_kinds_and_roles_are_the_files_own(parsed: ParsedSession) -> None:
+    kinds: dict[str, int] = {}
+    roles: dict[str, int] = {}
+    for entry in parsed.entries:
+        kinds[entry.kind] = kinds.get(entry.kind, 0) + 1
+        if entry.role:
+            roles[entry.role] = roles.get(entry.role, 0) + 1
+    assert kinds == FACTS["entryTypes"]
+    assert roles == FACTS["messageRoles"]
+
+
+def test_leaf_is_the_last_entry_and_the_path_is_the_whole_file(parsed: ParsedSession) -> None:
+    assert [ours(parsed, leaf) for leaf in FACTS["leaves"]] == [parsed.leaf]
+    path = pi_files.path_to(parsed, parsed.leaf)
+    assert len(path) == FACTS["maxDepth"]
+    assert [entry.extra_fields["line"] for entry in path] == list(range(2, FACTS["maxDepth"] + 2))
+
+
+@inputs("sample", [*FACTS["sampledLeaves"], FACTS["lastLeaf"]], ids=lambda sample: sample["leafId"])
+def test_context_is_what_pi_builds_at_every_sampled_leaf(parsed: ParsedSession, sample: dict[str, Any]) -> None:
+    leaf = ours(parsed, sample["leafId"])
+    context = pi_files.context_at(parsed, leaf)
+    assert len(context) == sample["messageCount"]
+    assert pi_files.sequence_digest(context) == sample["sequenceSha256"]
+    assert len(messages_for_model(context)) == sample["llmMessageCount"]
+    assert pi_files.sequence_digest(messages_for_model(context)) == sample["llmSequenceSha256"]
+    settings = settings_on(pi_files.path_to(parsed, leaf))
+    assert (settings.thinking_level or "off") == sample["thinkingLevel"]
+    model = sample["model"] or {"provider": None, "modelId": None}
+    assert (settings.provider, settings.model) == (model["provider"], model["modelId"])
+
+
+def test_every_message_of_the_last_context_is_pis(parsed: ParsedSession) -> None:
+    context = pi_files.context_at(parsed, parsed.leaf)
+    assert [list(pi_files.role_and_digest(message)) for message in context] == FACTS["lastLeaf"]["messages"]
+
+
+def test_usage_totals_are_pis_and_exact(parsed: ParsedSession) -> None:
+    total = NO_USAGE
+    for entry in parsed.entries:
+        total = total.plus(entry.usage)
+    usage, expected = Usage.from_totals(total), FACTS["usageTotals"]
+    assert (usage.input, usage.output) == (expected["input"], expected["output"])
+    assert (usage.cache_read, usage.cache_write) == (expected["cacheRead"], expected["cacheWrite"])
+    # This file reports no totals: they are the sums of what it reports.
+    assert expected["totalTokens"] == 0
+    assert usage.total_tokens == usage.input + usage.output + usage.cache_read + usage.cache_write
+    assert usage.cost.usd == Decimal("30.3301977")
+    assert abs(usage.cost.usd - Decimal(expected["costTotal"])) < Decimal("1e-9")
+
+
+def test_the_same_file_always_gives_the_same_entries(parsed: ParsedSession) -> None:
+    again = pi_files.parse_pi(pi_files.real_lines())
+    assert again == parsed
+
+
+def test_a_longer_file_begins_with_the_entries_of_the_shorter_one(parsed: ParsedSession) -> None:
+    shorter = pi_files.parse_pi(pi_files.real_lines()[:500])
+    assert shorter.entries == parsed.entries[:499]
+    assert shorter.leaf == parsed.entries[498].id
+
+
+def test_each_paid_call_has_an_id_of_its_own_where_it_cost_anything(parsed: ParsedSession) -> None:
+    calls = [call for entry in parsed.entries for call in entry.calls]
+    assert len(calls) == FACTS["messageRoles"]["assistant"]
+    paid = [call.call_id for call in calls if call.usage != NO_USAGE]
+    assert len(set(paid)) == len(paid) > 400
