@@ -12,7 +12,7 @@ import flue_py
 from flue_py.errors import UnreadableFile
 from flue_py.formats.aider import gather_aider, looks_like_aider, read_aider
 from flue_py.formats.kit import read_lines
-from tests.formats.transcripts import Seen, all_seen, import_file, import_lines
+from tests.formats.transcripts import Seen, all_seen, check_growth, import_file, import_lines
 from tests.programs.made import unpack
 from tests.tables import inputs
 
@@ -64,21 +64,7 @@ async def test_questions_and_answers_are_those_that_were_sent(made: Path) -> Non
 
 async def test_a_file_that_grows_line_by_line_ends_like_the_whole_one(made: Path, tmp_path: Path) -> None:
     lines = (made / "work" / HISTORY).read_bytes().splitlines(keepends=True)
-    file = tmp_path / HISTORY
-    async with flue_py.open(":memory:") as store:
-        await import_lines(store, tmp_path, lines, HISTORY)
-        whole = await all_seen(store)
-    async with flue_py.open(":memory:") as store:
-        for end in range(5, len(lines) + 1):
-            file.write_bytes(b"".join(lines[:end]))
-            await import_file(store, file)
-        assert (await import_file(store, file)).added == 0
-        seen = await all_seen(store)
-        assert (await store.verify()).problems == []
-    assert seen.keys() == whole.keys()
-    for name in seen:
-        assert seen[name].entries == whole[name].entries
-        assert (seen[name].leaf, seen[name].spent_tokens) == (whole[name].leaf, whole[name].spent_tokens)
+    await check_growth(tmp_path, lines, HISTORY, first=5)
 
 
 @inputs(

@@ -14,7 +14,14 @@ from flue_py.core.kinds import message_text
 from flue_py.errors import UnreadableFile
 from flue_py.formats.copilot_cli import CopilotCliReader, looks_like_copilot_cli
 from flue_py.formats.kit import ParseReport, SessionPart, read_lines
-from tests.formats.transcripts import all_seen, as_lines, import_file, import_lines, rows_are_accounted_for
+from tests.formats.transcripts import (
+    all_seen,
+    as_lines,
+    check_growth,
+    import_file,
+    import_lines,
+    rows_are_accounted_for,
+)
 from tests.formats.trees import document
 from tests.programs.made import unpack
 from tests.tables import inputs
@@ -140,17 +147,7 @@ async def test_before_a_compaction_the_context_is_what_was_sent(made: Made, tmp_
 
 async def test_a_file_that_grows_row_by_row_ends_like_the_whole_one(made: Made, tmp_path: Path) -> None:
     for name in (PLAIN, EDITED):
-        lines = made.file(name).read_bytes().splitlines(keepends=True)
-        async with flue_py.open(":memory:") as store:
-            await import_lines(store, tmp_path, lines, "whole.jsonl")
-            whole = await all_seen(store)
-        async with flue_py.open(":memory:") as store:
-            for end in range(1, len(lines) + 1):
-                await import_lines(store, tmp_path, lines[:end], "grown.jsonl")
-            assert (await import_lines(store, tmp_path, lines, "grown.jsonl")).added == 0
-            grown = await all_seen(store)
-            assert (await store.verify()).problems == []
-        assert grown == whole
+        await check_growth(tmp_path / name, made.file(name).read_bytes().splitlines(keepends=True))
 
 
 async def test_a_rewind_leaves_a_branch_and_what_was_paid(made: Made, tmp_path: Path) -> None:

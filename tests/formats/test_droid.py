@@ -12,7 +12,7 @@ import flue_py
 from flue_py.errors import UnreadableFile
 from flue_py.formats.droid import DroidReader, looks_like_droid
 from flue_py.formats.kit import ParseReport, SessionPart, read_lines
-from tests.formats.transcripts import all_seen, as_lines, import_file, import_lines
+from tests.formats.transcripts import all_seen, as_lines, check_growth, import_file, import_lines
 from tests.formats.trees import document
 from tests.tables import inputs
 
@@ -73,14 +73,7 @@ async def test_rows_are_messages_and_the_sums_are_one_call_that_grows(tmp_path: 
 
 
 async def test_a_file_that_grows_row_by_row_ends_like_the_whole_one(tmp_path: Path) -> None:
-    lines = as_lines(TALK)
-    async with flue_py.open(":memory:") as store:
-        await import_lines(store, tmp_path, lines, "whole.jsonl")
-        whole = await all_seen(store)
-    async with flue_py.open(":memory:") as store:
-        for end in range(1, len(lines) + 1):
-            await import_lines(store, tmp_path, lines[:end], "grown.jsonl")
-        assert await all_seen(store) == whole
+    await check_growth(tmp_path, as_lines(TALK))
 
 
 def test_damage_is_named_by_its_line_and_unknown_rows_are_kept() -> None:

@@ -13,7 +13,14 @@ import flue_py
 from flue_py.errors import UnreadableFile
 from flue_py.formats.kimi import looks_like_kimi, parse_kimi, read_kimi
 from flue_py.formats.kit import Notes, ParsedSession, ParseReport, Row, read_lines
-from tests.formats.transcripts import all_seen, as_lines, import_file, import_lines, rows_are_accounted_for
+from tests.formats.transcripts import (
+    all_seen,
+    as_lines,
+    check_growth,
+    import_file,
+    import_lines,
+    rows_are_accounted_for,
+)
 from tests.formats.trees import document
 from tests.programs.made import unpack
 from tests.tables import inputs
@@ -164,16 +171,7 @@ async def test_what_was_taken_back_is_a_branch_and_a_compaction_keeps_the_words_
 
 async def test_a_file_that_grows_row_by_row_ends_like_the_whole_one(made: Made, tmp_path: Path) -> None:
     for name in ("edited", "agent"):
-        lines = made.file(name).read_bytes().splitlines(keepends=True)
-        async with flue_py.open(":memory:") as store:
-            await import_lines(store, tmp_path, lines, f"whole/{PLACE}")
-            (whole,) = (await all_seen(store)).values()
-        async with flue_py.open(":memory:") as store:
-            for end in range(1, len(lines) + 1):
-                await import_lines(store, tmp_path, lines[:end], f"grown/{PLACE}")
-            assert (await import_lines(store, tmp_path, lines, f"grown/{PLACE}")).added == 0
-            (grown,) = (await all_seen(store)).values()
-        assert grown == whole
+        await check_growth(tmp_path / name, made.file(name).read_bytes().splitlines(keepends=True), PLACE)
 
 
 async def test_an_answer_that_was_taken_before_it_was_over_is_replaced(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from flue_py.formats.claude_code import looks_like_claude_code
 from flue_py.formats.kit import ParseReport, SessionPart, read_lines
 from flue_py.formats.qwen_code import QwenCodeReader, looks_like_qwen_code, usage_of
 from flue_py.sessions.store import Store
-from tests.formats.transcripts import all_seen, as_lines, import_lines, seen_at_once
+from tests.formats.transcripts import all_seen, as_lines, check_growth, seen_at_once
 from tests.programs.made import unpack
 
 MADE = "qwen-code-0.24.4"
@@ -180,14 +180,7 @@ async def test_a_rewind_leaves_a_branch_and_the_name_is_that_of_a_person(home: P
 
 async def test_a_file_that_grows_row_by_row_ends_like_the_whole_one(home: Path, tmp_path: Path) -> None:
     for path in files_of(home):
-        lines = path.read_bytes().splitlines(keepends=True)
-        whole, _ = await seen_at_once(tmp_path, lines, f"w/{path.name}")
-        async with flue_py.open(":memory:") as store:
-            for end in range(1, len(lines) + 1):
-                await import_lines(store, tmp_path, lines[:end], path.name)
-            again = await import_lines(store, tmp_path, lines, path.name)
-            assert (again.added, again.changed) == (0, False)
-            assert await all_seen(store) == whole
+        await check_growth(tmp_path / path.stem, path.read_bytes().splitlines(keepends=True), path.name)
 
 
 # rows by hand

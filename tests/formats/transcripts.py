@@ -87,6 +87,18 @@ async def seen_at_once(folder: Path, lines: Sequence[bytes], name: str = "sessio
         return await all_seen(store), report
 
 
+async def check_growth(folder: Path, lines: Sequence[bytes], name: str = "session.jsonl", first: int = 1) -> None:
+    """Check that a file that is imported at each length, from ``first`` on, ends as it does at once."""
+    whole, _ = await seen_at_once(folder / "whole", lines, name)
+    async with flue_py.open(":memory:") as store:
+        for end in range(first, len(lines) + 1):
+            await import_lines(store, folder / "grown", lines[:end], name)
+        again = await import_lines(store, folder / "grown", lines, name)
+        assert (again.added, again.changed) == (0, False)
+        assert (await store.verify()).problems == []
+        assert await all_seen(store) == whole
+
+
 def rows_are_accounted_for(report: ImportReport, *, several_entries: int = 0) -> bool:
     """Return whether every row of a file is an entry, was merged, left out, skipped or held back, and said to be so."""
     entries = report.added + report.already_there - several_entries
