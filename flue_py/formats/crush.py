@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Collection, Generator, Iterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -16,14 +15,12 @@ from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import PaidCall, call_of, read_reported
-from flue_py.errors import UnreadableFile
 from flue_py.formats import kit
 from flue_py.formats.gathered import (
     SESSION,
     Database,
     GatheredReader,
     TableRow,
-    database_of,
     digests_of_sessions,
     gathered_row,
     has_tables,
@@ -49,11 +46,8 @@ _SECONDS = 100_000_000_000
 
 def looks_like_crush(head: bytes, path_name: str = "") -> bool:
     """Return whether a file is a database of Crush, given its first bytes and its path. Never raises."""
-    if has_tables(path_name, head, "sessions", "messages", "files"):
-        with suppress(UnreadableFile, OSError), database_of(Path(path_name)) as database:
-            found = database.execute("SELECT name FROM pragma_table_info('messages')").fetchall()
-            return {row[0] for row in found}.issuperset(("session_id", "parts", "finished_at"))
-    return False
+    columns = ("messages.session_id", "messages.parts", "messages.finished_at")
+    return has_tables(path_name, head, "sessions", "files", *columns)
 
 
 def gather_crush(path: Path, unchanged: Collection[str] = ()) -> Generator[bytes, None, None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from functools import partial
@@ -119,8 +118,9 @@ class _Blobs(Struct):
 
 def _about(tables: Tables) -> JsonObject:
     """Return the metadata of a chat: JSON, written in hexadecimal digits; an empty object if there are none."""
-    with suppress(ValueError, TypeError, RecursionError):
-        return fields_of(json.loads(bytes.fromhex(str(tables.first("meta", "0", "key").get("value")))))
+    with suppress(ValueError):
+        text = bytes.fromhex(str(tables.first("meta", "0", "key").get("value")))
+        return kit.decode_row(1, text, kit.Notes()) or {}
     return {}
 
 

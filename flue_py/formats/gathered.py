@@ -126,15 +126,21 @@ def digests_of_sessions(path: Path, sessions: SessionRows) -> dict[str, str]:
     return {}
 
 
-def has_tables(path: str, first_bytes: bytes, *tables: str) -> bool:
-    """Return whether a file is a SQLite database with these tables, given its first bytes. Never raises."""
+def has_tables(path: str, first_bytes: bytes, *names: str) -> bool:
+    """Return whether a file is a SQLite database with these tables, given its first bytes. Never raises.
+
+    A name may be that of a column, as ``messages.id``.
+    """
     from pathlib import Path  # noqa: PLC0415 - most files are no databases
 
     if not first_bytes.startswith(b"SQLite format 3\0"):
         return False
     with suppress(UnreadableFile, OSError), database_of(Path(path)) as database:
-        rows = database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
-        return {row[0] for row in rows}.issuperset(tables)
+        found = {row[0] for row in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        for table in {name.partition(".")[0] for name in names if "." in name} & found:
+            columns = database.execute("SELECT name FROM pragma_table_info(?)", (table,))
+            found |= {f"{table}.{row[0]}" for row in columns}
+        return found.issuperset(names)
     return False
 
 

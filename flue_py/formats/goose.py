@@ -6,7 +6,6 @@ import re
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Generator, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
@@ -19,14 +18,12 @@ from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, EXCLUSION
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import PaidCall, call_of, read_reported
-from flue_py.errors import UnreadableFile
 from flue_py.formats import kit
 from flue_py.formats.gathered import (
     SESSION,
     Database,
     GatheredReader,
     TableRow,
-    database_of,
     digests_of_sessions,
     gathered_row,
     has_tables,
@@ -68,11 +65,8 @@ _MOST_LOOKS = 1_000_000
 
 def looks_like_goose(head: bytes, path_name: str = "") -> bool:
     """Return whether a file is a database of Goose, or a session of its older versions, given its first bytes."""
-    if has_tables(path_name, head, "sessions", "messages", "schema_version"):
-        with suppress(UnreadableFile, OSError), database_of(Path(path_name)) as database:
-            found = database.execute("SELECT name FROM pragma_table_info('messages')").fetchall()
-            return {row[0] for row in found}.issuperset(("session_id", "content_json", "created_timestamp"))
-    if _EXPORTED.match(head):
+    columns = ("messages.session_id", "messages.content_json", "messages.created_timestamp")
+    if _EXPORTED.match(head) or has_tables(path_name, head, "sessions", "schema_version", *columns):
         return True
     first = next(iter(kit.first_rows(head)), b"")
     fields = (kit.decode_row(1, first, kit.Notes()) if first.lstrip().startswith(b"{") else None) or {}
