@@ -465,6 +465,10 @@ STYLES: Mapping[str, str] = {
 }
 DIFF_STYLES: Mapping[str, str] = {"+": "green", "-": "red", "@": "cyan"}
 """The styles of the lines of a diff, by their first sign."""
+PART_STYLES: Mapping[str, str] = {
+    "thinking": "dim italic", "program": "dim", "call": "magenta", "error": "red", "media": "dim", "data": "dim",
+}  # fmt: skip
+"""The styles of the parts of a message, by their kinds."""
 
 SIZE_WIDTH = 5
 COST_WIDTH = 9

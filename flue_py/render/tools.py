@@ -152,7 +152,7 @@ def shown_parts(message: Mapping[str, JsonValue]) -> Iterator[Shown]:
         if role != "toolResult" or not _is_text(part):
             yield from shown_part(part, is_user=role == "user")
     if isinstance(error := message.get("errorMessage"), str) and error:
-        yield Shown("error", error)
+        yield Shown("error", error, "error")
 
 
 def _is_text(part: JsonValue) -> bool:
@@ -167,7 +167,7 @@ def shown_part(value: JsonValue, *, is_user: bool) -> Iterator[Shown]:
         for piece in pieces_of(text) if is_user else [Piece("", text)]:
             yield Shown("program" if piece.name else "words", piece.text, piece.name)
     elif kind == "thinking" and isinstance(text := part.get("thinking"), str):
-        yield Shown("thinking", text)
+        yield Shown("thinking", text, "thinking")
     elif kind == "toolCall":
         yield from shown_call(call_of(part))
     elif (media := media_of(part)) is not None:

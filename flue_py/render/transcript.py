@@ -275,8 +275,10 @@ def _part(part: Shown) -> str:
     match part.kind:
         case "words":
             return _said(part.text)
-        case "thinking" | "program":
-            return _details(part.heading or "Thinking", _said(part.text))
+        case "thinking":
+            return _details("Thinking", _said(part.text))
+        case "program":
+            return _details(part.heading, _said(part.text))
         case "media":
             return f"*[{_inline(part.text)}]*\n"
         case _:

@@ -49,6 +49,7 @@ from flue_py.render.lines import (
     COST_WIDTH,
     DIFF_STYLES,
     NAME_WIDTH,
+    PART_STYLES,
     SIZE_WIDTH,
     Branch,
     Cost,
@@ -156,14 +157,10 @@ def body_lines(entry: Entry) -> list[Line]:
 
 
 def _part_lines(part: Shown) -> Iterator[Line]:
-    heading = part.heading or (part.kind if part.kind in ("thinking", "error") else "")
-    if heading:
-        yield ((f"[{one_line(heading)}]", "bold"),)
+    if part.heading:
+        yield ((f"[{one_line(part.heading)}]", "bold"),)
     for line in printable(part.text).splitlines() or [""]:
-        yield ((line, DIFF_STYLES.get(line[:1], "") if part.kind == "diff" else _PART_STYLES.get(part.kind, "")),)
-
-
-_PART_STYLES = {"thinking": "dim italic", "program": "dim", "call": "magenta", "error": "red"}
+        yield ((line, DIFF_STYLES.get(line[:1], "") if part.kind == "diff" else PART_STYLES.get(part.kind, "")),)
 
 
 def context_summary(items: Sequence[ContextEntry], tokens: int, *, is_estimate: bool) -> str:

@@ -34,6 +34,8 @@ from flue_py.core.usage import read_reported
 from flue_py.db.files import write_whole
 from flue_py.errors import FlueError, LeafConflict, MissingExtra, RevisionConflict
 from flue_py.render.lines import (
+    DIFF_STYLES,
+    PART_STYLES,
     Cost,
     Glyphs,
     Line,
@@ -52,6 +54,7 @@ from flue_py.render.lines import (
     walk_tree,
 )
 from flue_py.render.media import PICTURES, media_of
+from flue_py.render.tools import Shown, shown_parts, without_bytes
 from flue_py.render.views import (
     ListedSession,
     group_line,
@@ -313,9 +316,6 @@ WHOLE_CHARACTERS = 200_000
 MARKDOWN_CHARACTERS = 4_000
 """Longer texts are shown as they stand: a table of five times that takes seconds to be drawn as Markdown."""
 
-_LONGEST_RUN = 1_000
-"""Longer values without a blank are bytes of pictures and files, of which their size is shown."""
-
 Masking: TypeAlias = Callable[[str], str]
 
 
@@ -377,10 +377,12 @@ def body(entry: Entry, masked: Masking, *, markdown: bool = True, whole: bool = 
     elif (artifact := readable(entry)) is not None:
         yield page.data(artifact[0])
         yield page.text(artifact[1])
-    elif kind.says == "message":
-        yield from _message(entry.role, fields, page)
-    elif kind.says == "content":
-        yield from _parts(fields.get("content"), page, is_prose=True)
+    elif kind.says in ("message", "content"):
+        if entry.role == "toolResult":
+            failed = fields.get("isError") is True
+            yield page.note(f"result of {fields.get('toolName')}{', failed' * failed}", "red" if failed else "")
+        for part in shown_parts(fields):
+            yield from page.part(part)
     elif kind.says == "summary":
         yield page.prose(str(fields.get("summary", "")))
         yield page.data({key: value for key, value in fields.items() if key != "summary"})
@@ -389,41 +391,6 @@ def body(entry: Entry, masked: Masking, *, markdown: bool = True, whole: bool = 
     if entry.extra is not None and not markdown:
         yield page.note("further fields of the imported row")
         yield page.data(entry.extra_fields)
-
-
-def _message(role: str | None, fields: JsonObject, page: _Page) -> Iterator[RenderableType]:
-    if role == "bashExecution":
-        yield page.text(f"$ {fields.get('command')}", "bold magenta")
-        yield page.text(str(fields.get("output") or ""))
-        return
-    if role == "toolResult":
-        failed = fields.get("isError") is True
-        yield page.note(f"result of {fields.get('toolName')}" + (", failed" if failed else ""), "red" if failed else "")
-    yield from _parts(fields.get("content"), page, is_prose=role in ("user", "assistant"))
-    error = fields.get("errorMessage")
-    if isinstance(error, str) and error:
-        yield page.text(error, "red")
-
-
-def _parts(content: JsonValue, page: _Page, *, is_prose: bool) -> Iterator[RenderableType]:
-    for part in content if isinstance(content, list) else [content]:
-        if isinstance(part, str):
-            yield page.prose(part) if is_prose else page.text(part)
-        elif not isinstance(part, dict):
-            if part is not None:
-                yield page.data(part)
-        elif isinstance(text := part.get("text"), str) and part.get("type") == "text":
-            yield page.prose(text) if is_prose else page.text(text)
-        elif isinstance(text := part.get("thinking"), str):
-            yield page.note("thinking" if text.strip() else "thinking, not readable")
-            yield page.text(text, "italic dim")
-        elif part.get("type") == "toolCall":
-            yield page.note(f"calls {part.get('name')}")
-            yield from page.arguments(part.get("arguments"))
-        elif (media := media_of(part)) is not None:
-            yield page.note(media.name)
-        else:
-            yield page.data(part)
 
 
 def strings_of(value: JsonValue) -> Iterator[str]:
@@ -436,16 +403,6 @@ def strings_of(value: JsonValue) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from strings_of(item)
-
-
-def _without_bytes(value: JsonValue) -> JsonValue:
-    """Return a value with the sizes of pictures and files in place of their bytes."""
-    if isinstance(value, str):
-        is_run = len(value) > _LONGEST_RUN and not any(char.isspace() for char in value[:_LONGEST_RUN])
-        return f"[{counted(len(value), 'character')}]" if is_run else value
-    if isinstance(value, dict):
-        return {name: _without_bytes(item) for name, item in value.items()}
-    return [_without_bytes(item) for item in value] if isinstance(value, list) else value
 
 
 class _Page:
@@ -472,17 +429,24 @@ class _Page:
 
     def data(self, value: JsonValue) -> RenderableType:
         """Return a value as JSON."""
-        return self.text(json.dumps(_without_bytes(value), ensure_ascii=False, indent=2), "dim")
+        return self.text(json.dumps(without_bytes(value), ensure_ascii=False, indent=2), "dim")
 
-    def arguments(self, value: JsonValue) -> Iterator[RenderableType]:
-        """Yield the arguments of a call: texts as they stand, everything else as JSON."""
-        if not isinstance(value, Mapping):
-            yield self.data(value)
+    def part(self, part: Shown) -> Iterator[RenderableType]:
+        """Yield a part of a message: what a program put into a message of the user is folded, unless all is wished."""
+        if part.kind == "program" and self._markdown and self._most < WHOLE_CHARACTERS:
+            yield self.note(f"{part.heading}, {counted(len(part.text), 'character')}; w shows it")
             return
-        for name, argument in value.items():
-            text = argument if isinstance(argument, str) else json.dumps(_without_bytes(argument), ensure_ascii=False)
-            between = "\n" if "\n" in text else " "
-            yield self.text(f"{name}:{between}{text}")
+        if part.heading:
+            yield self.note(part.heading if part.text.strip() else f"{part.heading}, nothing to read")
+        if part.kind == "words":
+            yield self.prose(part.text)
+        elif part.kind == "media":
+            yield self.note(part.text)
+        elif part.kind == "diff":
+            lines = self._shown(part.text).split("\n")
+            yield Text("\n").join(Text(line, style=DIFF_STYLES.get(line[:1], "")) for line in lines)
+        elif part.text:
+            yield self.text(part.text, PART_STYLES.get(part.kind, ""))
 
     def _shown(self, text: str) -> str:
         if len(text) <= self._most:

@@ -9,7 +9,7 @@ from flue_py.core.entries import Entry
 from flue_py.core.json import to_json
 from flue_py.core.sessions import SessionInfo, TaskLink
 from flue_py.render.lines import plan_tree, walk_tree
-from flue_py.tui.model import VIEWS, Begun, Outline, begun_at, rows_of, shows
+from flue_py.tui.model import VIEWS, Begun, Outline, begun_at, body, rows_of, shows
 
 
 def entry(name: str, parent: str | None, kind: str = "custom", role: str | None = None, payload: str = "{}") -> Entry:
@@ -129,3 +129,15 @@ def test_tasks_and_forks_stand_below_the_entry_where_they_began() -> None:
         2,
     ]
     assert rows_of(outline, lambda at: True, {"a"}, begun) == [0]
+
+
+def test_an_entry_is_read_part_by_part_and_texts_of_programs_are_folded() -> None:
+    edit = {"type": "toolCall", "name": "Edit", "arguments": {"file_path": "a", "old_string": "x", "new_string": "y"}}
+    calls = said("a", None, "assistant", {"type": "thinking", "thinking": "hm"}, edit)
+    texts = [getattr(part, "plain", "") for part in body(calls, str)]
+    assert texts == ["[thinking]", "hm", "[Edit a]", "-x\n+y"]
+    asked = said("q", None, "user", {"type": "text", "text": "<system-reminder>x</system-reminder>\nFix it"})
+    folded = next(iter(body(asked, str)))
+    assert getattr(folded, "plain", "") == "[system reminder, 36 characters; w shows it]"
+    whole = ["[system reminder]", "<system-reminder>x</system-reminder>", "Fix it"]
+    assert [getattr(part, "plain", "") for part in body(asked, str, markdown=False)] == whole
