@@ -154,7 +154,7 @@ def added(message: Mapping[str, JsonValue]) -> Item:
 # The changes by the steps of a pipeline: by step and by entry, with the tokens that they freed.
 
 
-class ContextChange(Frozen):
+class ContextChange(Frozen, rename="camel"):
     """The change of one message by one step, which left it out, shortened, replaced, merged or added it.
 
     ``entry_id`` is the entry behind it, None for a message that a step added. The sizes are in tokens. ``into`` is the

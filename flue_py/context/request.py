@@ -10,7 +10,7 @@ from itertools import chain, compress, zip_longest
 from types import TracebackType
 from typing import ClassVar, NamedTuple
 
-from msgspec import field
+from msgspec import field, to_builtins
 from msgspec.structs import replace
 
 from flue_py.context.overflows import overflow_of
@@ -47,7 +47,7 @@ from flue_py.core.json import Frozen, JsonObject, JsonValue, Selective, encode_j
 from flue_py.core.model import Model, ModelReply, ModelRequest
 from flue_py.errors import ContextOverflow, InvalidArgument, shown
 from flue_py.providers.anthropic import applied_edits
-from flue_py.providers.base import Broken, Leftovers, Repair
+from flue_py.providers.base import Broken, Leftovers, Repair, without
 from flue_py.providers.lists import Said, said_of
 from flue_py.providers.request import (
     CacheMarks,
@@ -299,7 +299,7 @@ def _without_input(message: JsonObject, part: int) -> JsonObject:
 # The first difference between a request and the one before it, and its cause: a provider's cache is lost by it.
 
 
-class PrefixBreak(Frozen):
+class PrefixBreak(Frozen, rename="camel"):
     """The first thing in a request that is not as it was in an earlier one.
 
     ``by`` is the cause: ``target``, ``tools``, ``system``, the name of a step, ``compaction``, ``context``
@@ -783,13 +783,13 @@ def explained_row(
             {"name": step.name, "reason": step.reason, "tokensFreed": step.tokens_freed, "changes": len(step.changes)}
             for step in report.steps
         ],
-        "events": [{"name": event.name, "text": event.text} for event in report.events],
+        "events": [to_builtins(event) for event in report.events],
         "entries": [
             {
                 "entryId": item.entry_id,
                 "role": item.role,
                 "sent": how_sent(changes.get(item.entry_id, ()), is_repaired=item.entry_id in repaired),
-                "changes": [_change_row(change) for change in changes.get(item.entry_id, ())],
+                "changes": [without(to_builtins(change), "entryId") for change in changes.get(item.entry_id, ())],
             }
             for item in items
         ],
@@ -797,17 +797,7 @@ def explained_row(
         "broken": [str(broken) for broken in sent.broken],
         "breakSinceLastAnswer": None
         if before is None or (broken := sent.break_since(before)) is None
-        else {"by": broken.by, "entryId": broken.entry_id, "why": broken.why},
-    }
-
-
-def _change_row(change: ContextChange) -> JsonObject:
-    return {
-        "step": change.step,
-        "how": change.how,
-        "tokensBefore": change.tokens_before,
-        "tokensAfter": change.tokens_after,
-        "into": change.into,
+        else to_builtins(broken),
     }
 
 
