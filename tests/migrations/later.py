@@ -18,7 +18,6 @@ from flue_py.db import schema as stamp
 from flue_py.db.postgres import runner as postgres_format
 from flue_py.db.salvage import pages as shapes
 from flue_py.db.salvage import rebuild as salvaging
-from flue_py.db.sqlite import file as migrate
 from flue_py.db.sqlite import runner as read_only
 
 LATER_FORMAT = stamp.FORMAT_VERSION + 1
@@ -79,7 +78,7 @@ def install(folder: Path, replace: Callable[[object, str, object], None] = setat
     replace(ddl, "printed_path", lambda dialect: folder / f"{dialect}.sql")
     replace(ddl, "REVISIONS", {**ddl.REVISIONS, LATER_FORMAT: REVISION})
     replace(ddl, "HEAD", REVISION)
-    for module in (stamp, ddl, backend, migrate, read_only, postgres_format, salvaging):
+    for module in (stamp, ddl, backend, read_only, postgres_format, salvaging):
         replace(module, "FORMAT_VERSION", LATER_FORMAT)
     replace(shapes, "_ADDED", {**shapes._ADDED, "sessions": {"colour": None}})
     _forget()
