@@ -9,16 +9,22 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import SequenceMatcher
 from itertools import islice
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import field
 
 from flue_py.core.json import MAX_JSON_DEPTH, Frozen, JsonObject, JsonValue, decode_json
 from flue_py.core.kinds import Piece, message_text, pieces_of
 from flue_py.errors import CorruptStore
+from flue_py.lazy import lazy_module
 from flue_py.render.media import media_of
+
+if TYPE_CHECKING:
+    import difflib
+else:
+    # Most of what is shown has no diff to be made.
+    difflib = lazy_module("difflib")
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a call does.
@@ -287,7 +293,7 @@ def _compared(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
     if len(old) * len(new) > _MOST_COMPARED:
         steps = [("replace", 0, len(old), 0, len(new))]
     else:
-        steps = list(SequenceMatcher(None, old, new, autojunk=False).get_opcodes())
+        steps = list(difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes())
     for step, first, last, new_first, new_last in steps:
         if step == "equal":
             yield from (f" {line}" for line in old[first:last])
