@@ -58,6 +58,14 @@ class BrowserScreen(Screen[Given]):
     BrowserScreen #status { height: auto; min-height: 1; max-height: 3; color: $text-muted; }
     """
     COMMON: ClassVar[list[BindingType]] = [Binding("question_mark,f1", "keys", "Keys", tooltip="show these keys")]
+    BESIDE_TYPING: ClassVar[list[BindingType]] = [
+        Binding("up", "list('step', -1)", "Up", show=False, tooltip="the row before"),
+        Binding("down", "list('step', 1)", "Down", show=False, tooltip="the next row"),
+        Binding("pageup", "list('page', -1)", "Page up", show=False),
+        Binding("pagedown", "list('page', 1)", "Page down", show=False),
+        Binding("ctrl+r", "secrets", "Secrets", show=False, tooltip="show or hide secrets", priority=True),
+    ]
+    """The keys of a list whose screen has a line to type in."""
 
     @property
     def browser(self) -> Browser:
@@ -106,6 +114,15 @@ class BrowserScreen(Screen[Given]):
         """Go back to the screen before."""
         self.browser.leave()
 
+    def action_secrets(self) -> None:
+        """Show or hide secrets."""
+        self.say("secrets are shown" if self.browser.toggle_secrets() else "secrets are hidden")
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draw anew all that may have secrets."""
+        self.query_one(RowList).refresh()
+
     def action_other(self) -> None:
         """Go from the list to the text beside it, or back."""
         reader, rows = self.query_one(Reader), self.query_one(RowList)
@@ -130,11 +147,7 @@ class FindScreen(BrowserScreen[str | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "enter", "Search/open", tooltip="search for what is typed; in the list, open the hit"),
-        Binding("up", "list('step', -1)", "Up", show=False),
-        Binding("down", "list('step', 1)", "Down", show=False, tooltip="the next hit"),
-        Binding("pageup", "list('page', -1)", "Page up", show=False),
-        Binding("pagedown", "list('page', 1)", "Page down", show=False),
-        Binding("ctrl+r", "secrets", "Secrets", show=False, tooltip="show or hide secrets", priority=True),
+        *BrowserScreen.BESIDE_TYPING,
         Binding("escape", "leave", "Back", tooltip="go back", priority=True),
         Binding("f1", "keys", "Keys", tooltip="show these keys"),
     ]
@@ -210,11 +223,6 @@ class FindScreen(BrowserScreen[str | None]):
     def on_row_list_entered(self, _: RowList.Entered) -> None:
         """Open the hit that is clicked twice."""
         self.action_enter()
-
-    def action_secrets(self) -> None:
-        """Show or hide secrets."""
-        self.browser.toggle_secrets()
-        self.query_one(RowList).refresh()
 
     def action_leave(self) -> None:
         """Go back."""
@@ -305,9 +313,8 @@ class BeforeScreen(BrowserScreen[None]):
         rows = self.query_one(RowList)
         rows.show(len(self._entries), min(rows.at, len(self._entries) - 1))
 
-    def action_secrets(self) -> None:
-        """Show or hide secrets."""
-        self.browser.toggle_secrets()
+    def redraw(self) -> None:
+        """Read the losses anew, which are masked."""
         self.load()
 
     def on_row_list_reached(self, event: RowList.Reached) -> None:
@@ -545,24 +552,19 @@ class CompareScreen(BrowserScreen[None]):
         if self._diff.ancestor_id is not None:
             self._ancestor = await session.get_entry(self._diff.ancestor_id)
         self.head(f"{self.browser.masked(self._opened.name)}: two leaves")
-        self._lay_out()
+        self.redraw()
 
     def on_resize(self) -> None:
         """Lay the lines out for another width."""
-        if self._diff is not None:
-            self._lay_out()
+        self.redraw()
 
     def action_all(self) -> None:
         """Show every entry, or fold long stretches."""
         self._shows_all = not self._shows_all
-        self._lay_out()
+        self.redraw()
 
-    def action_secrets(self) -> None:
-        """Show or hide secrets."""
-        self.browser.toggle_secrets()
-        self._lay_out()
-
-    def _lay_out(self) -> None:
+    def redraw(self) -> None:
+        """Lay the lines out: masked, and for the width."""
         if self._diff is None:
             return
         session_id = self._opened.session.id
@@ -925,10 +927,9 @@ class SessionScreen(ChangingScreen):
             names = ", ".join(file.name for file in files)
             self.say(f"saved {names}" if files else "there is no picture in this entry: PNG, JPEG, GIF or WebP")
 
-    def action_secrets(self) -> None:
-        """Show or hide secrets."""
-        self.say("secrets are shown" if self.browser.toggle_secrets() else "secrets are hidden")
-        self.query_one(RowList).refresh()
+    def redraw(self) -> None:
+        """Draw the tree, the message and the head anew."""
+        super().redraw()
         self._read_chosen(keeps_place=True)
         if self._opened is not None:
             self._head()
@@ -1031,14 +1032,10 @@ class SessionsScreen(BrowserScreen[None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "Open", tooltip="open the session"),
-        Binding("up", "list('step', -1)", "Up", show=False, tooltip="the session before"),
-        Binding("down", "list('step', 1)", "Down", show=False, tooltip="the next session"),
-        Binding("pageup", "list('page', -1)", "Page up", show=False),
-        Binding("pagedown", "list('page', 1)", "Page down", show=False),
+        *BrowserScreen.BESIDE_TYPING,
         Binding("ctrl+f", "find", "Find text", tooltip="find the words that are typed in what was said", priority=True),
         Binding("ctrl+t", "tasks", "Tasks", tooltip="show or hide task sessions", priority=True),
         Binding("ctrl+d", "delete", "Delete", tooltip="delete the session, after a question", priority=True),
-        Binding("ctrl+r", "secrets", "Secrets", show=False, tooltip="show or hide secrets", priority=True),
         Binding("escape", "leave", "Clear/quit", tooltip="clear what is typed, or quit", priority=True),
         Binding("f5", "again", "Reload", show=False, tooltip="read the list again"),
         Binding("f1", "keys", "Keys", tooltip="show these keys"),
@@ -1082,10 +1079,9 @@ class SessionsScreen(BrowserScreen[None]):
             cursor = page[1]
             is_whole = cursor is None
             if is_whole or not self._is_whole:
-                self._sessions, self._columns = rows[:], model.columns_of(rows)
-                self._show(is_whole=is_whole)
+                self._sessions, self._columns, self._is_whole = rows[:], model.columns_of(rows), is_whole
+                self.redraw()
             if is_whole:
-                self._is_whole = True
                 return
 
     async def _page(self, limit: int, cursor: str | None) -> tuple[Sequence[ListedSession], str | None]:
@@ -1095,7 +1091,7 @@ class SessionsScreen(BrowserScreen[None]):
 
     def on_input_changed(self, _: Input.Changed) -> None:
         """Filter by the typed text."""
-        self._show(is_whole=self._is_whole, from_top=True)
+        self.redraw(from_top=True)
 
     def on_input_submitted(self, _: Input.Submitted) -> None:
         """Open the chosen session, once the typed text has been taken in."""
@@ -1122,16 +1118,11 @@ class SessionsScreen(BrowserScreen[None]):
     def action_tasks(self) -> None:
         """Show or hide task sessions."""
         self._shows_tasks = not self._shows_tasks
-        self._show(is_whole=self._is_whole)
+        self.redraw()
 
     def action_again(self) -> None:
         """Read the list again."""
         self.load()
-
-    def action_secrets(self) -> None:
-        """Show or hide secrets."""
-        self.browser.toggle_secrets()
-        self._show(is_whole=self._is_whole)
 
     def action_leave(self) -> None:
         """Clear the filter; if it is clear, quit."""
@@ -1167,7 +1158,8 @@ class SessionsScreen(BrowserScreen[None]):
         row = self._rows[rows.at] if rows.at < len(self._rows) else None
         return None if row is None else row.info
 
-    def _show(self, *, is_whole: bool, from_top: bool = False) -> None:
+    def redraw(self, *, from_top: bool = False) -> None:
+        """Show the sessions that fit the typed text."""
         chosen = None if from_top else self._chosen()
         words = self.query_one(Input).value
         listed = [row for row in self._sessions if self._shows_tasks or row.info.kind != "task"]
@@ -1181,7 +1173,7 @@ class SessionsScreen(BrowserScreen[None]):
             text += f" of {len(listed):,}"
         if hidden:
             text += f" · {counted(hidden, 'task')} hidden"
-        self.head(text + ("" if is_whole else " · reading") + f" · {self.browser.place}")
+        self.head(text + ("" if self._is_whole else " · reading") + f" · {self.browser.place}")
 
     def on_resize(self) -> None:
         """Put the names of the columns where the columns are."""

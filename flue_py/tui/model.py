@@ -934,8 +934,8 @@ _COLUMNS: Mapping[str, Callable[[ListedSession], str]] = {
     "project": lambda row: row.project,
     "model": lambda row: short_model(row.model),
 }
-_WIDE = 100
-"""From this width on the list shows the time of day, too."""
+_NARROW, _WIDE = 70, 100
+"""Below the one width the list has dates, titles and numbers alone; from the other on, the time of day, too."""
 
 
 def fitting(sessions: Sequence[ListedSession], words: str, masked: Masking) -> Sequence[ListedSession]:
@@ -983,9 +983,9 @@ def list_heading(columns: Mapping[str, int], width: int, glyphs: Glyphs) -> str:
 def _behind(
     texts: Mapping[str, str], messages: str, cost: str, columns: Mapping[str, int], width: int, glyphs: Glyphs
 ) -> str:
-    """Return the columns behind the title: these texts, and two numbers."""
-    rooms = {name: min(most, name_width(width) + 1) for name, most in columns.items()}
-    shown = (padded(clip(text, rooms[name], glyphs.cut), rooms[name]) for name, text in texts.items())
+    """Return the columns behind the title: these texts, unless the screen is narrow, and two numbers."""
+    rooms = {name: min(most, name_width(width) + 1) for name, most in columns.items()} if width >= _NARROW else {}
+    shown = (padded(clip(texts[name], room, glyphs.cut), room) for name, room in rooms.items())
     return " ".join(("", *shown, padded(messages, 5, right=True), padded(cost, 9, right=True)))
 
 

@@ -61,7 +61,9 @@ def test_a_line_says_when_what_of_which_program_where_and_how_much() -> None:
         ["70-01-01", "00:00", "Notes", "website", "0", "$0.00"],
         ["70-01-01", "00:00", "↳", "fork", "Login", "shop", "1.0k", "-"],
     ]
-    assert lines(SESSIONS[3:], 60)[0].split() == ["active", "title", "msgs", "cost"]
+    for few in (lines(SESSIONS[3:], 78), lines(SESSIONS, 40)):
+        assert few[0].split() == ["active", "title", "msgs", "cost"]
+        assert {cells(line) for line in few} == {cells(few[0])}
 
 
 @inputs("width", [78, 79, 120, 200])
