@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -19,14 +18,11 @@ from tests.tables import inputs
 def flue(tmp_path: Path) -> Flue:
     flue = Flue(tmp_path)
 
-    async def work() -> None:
-        async with flue_py.open(flue.database) as store:
-            session = await store.create_session(id="alpha", key="triage", scope="team")
-            usage: flue_py.JsonObject = {"totalTokens": 40, "cost": {"total": 0.25}}
-            await session.append_message({"role": "assistant", "content": "x", "usage": usage})
-            await session.tasks.create(task_id="t", key="child")
-
-    asyncio.run(work())
+    with flue_py.sync.open(flue.database) as store:
+        session = store.create_session(id="alpha", key="triage", scope="team")
+        usage: flue_py.JsonObject = {"totalTokens": 40, "cost": {"total": 0.25}}
+        session.append_message({"role": "assistant", "content": "x", "usage": usage})
+        session.tasks.create(task_id="t", key="child")
     return flue
 
 
@@ -121,11 +117,8 @@ def test_the_zone_of_the_machine_is_taken_if_it_has_a_name(flue: Flue, monkeypat
 def test_what_calls_hold_is_shown(flue: Flue) -> None:
     made = flue.json("budget", "set", "triage", "--tokens", "100")
 
-    async def work() -> flue_py.Reservation:
-        async with flue_py.open(flue.database) as store:
-            return await (await store.find_session("alpha")).money.reserve(tokens=100, ttl=10**6)
-
-    held = asyncio.run(work())
+    with flue_py.sync.open(flue.database) as store:
+        held = store.find_session("alpha").money.reserve(tokens=100, ttl=10**6)
     shown = flue.json("budget", "show", made["id"])
     assert (shown["reserved"], shown["left"]) == (100, 0)
     (each,) = shown["held"]
@@ -161,12 +154,9 @@ def test_what_makes_no_sense_is_one_line(flue: Flue, arguments: list[str], code:
 
 
 def test_the_beginning_of_an_id_must_fit_one_budget(flue: Flue) -> None:
-    async def work() -> None:
-        ids = iter(["abc1", "abc2"])
-        async with flue_py.open(flue.database, ids=lambda: next(ids)) as store:
-            await store.set_budget(scope="a", tokens=5)
-            await store.set_budget(scope="b", tokens=5)
-
-    asyncio.run(work())
+    ids = iter(["abc1", "abc2"])
+    with flue_py.sync.open(flue.database, ids=lambda: next(ids)) as store:
+        store.set_budget(scope="a", tokens=5)
+        store.set_budget(scope="b", tokens=5)
     assert "abc1" in flue.run("budget", "show", "abc", code=4).stderr
     assert flue.json("budget", "show", "abc2")["scope"] == "b"

@@ -35,16 +35,13 @@ def make(flue: Flue, *sessions: dict[str, Any], now: datetime | None = None) -> 
 def talk(flue: Flue, turns: int = 3) -> str:
     """Create a conversation with a system message and turns."""
 
-    async def work() -> str:
-        async with flue_py.open(flue.database) as store:
-            session = await store.create_session(key="talk", title="A talk")
-            await session.append_message({"role": "system", "content": "Be brief."})
-            for n in range(1, turns + 1):
-                answer = {"role": "assistant", "content": [{"type": "text", "text": f"answer {n}\x1b[2J"}]}
-                await session.append_messages([{"role": "user", "content": f"question {n}"}, answer])
-            return session.id
-
-    return asyncio.run(work())
+    with flue_py.sync.open(flue.database) as store:
+        session = store.create_session(key="talk", title="A talk")
+        session.append_message({"role": "system", "content": "Be brief."})
+        for n in range(1, turns + 1):
+            answer = {"role": "assistant", "content": [{"type": "text", "text": f"answer {n}\x1b[2J"}]}
+            session.append_messages([{"role": "user", "content": f"question {n}"}, answer])
+        return session.id
 
 
 def listed(flue: Flue, *options: str) -> set[str]:
@@ -184,13 +181,10 @@ def test_prune_deletes_sessions_whose_configuration_is_gone(flue: Flue, tmp_path
 
 
 def test_cleanup_goes_by_the_time_of_the_newest_entry_and_takes_no_task_alone(flue: Flue) -> None:
-    async def work() -> None:
-        async with flue_py.open(flue.database) as store:
-            entry = placed(user(), "a", at_us=5)
-            await store.import_session(NewSession(id="imported"), [entry], leaf="a")
-            await store.import_session(NewSession(id="waiting", kind="task"), [entry], leaf="a")
-
-    asyncio.run(work())
+    with flue_py.sync.open(flue.database) as store:
+        entry = placed(user(), "a", at_us=5)
+        store.import_session(NewSession(id="imported"), [entry], leaf="a")
+        store.import_session(NewSession(id="waiting", kind="task"), [entry], leaf="a")
     assert flue.json("rm", "--inactive-for", "30d", "--yes")["sessionIds"] == ["imported"]
     assert listed(flue) == {"waiting"}
 

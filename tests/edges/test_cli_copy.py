@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sqlite3
 from contextlib import closing
@@ -28,23 +27,15 @@ def in_target(target: Path | str) -> Flue:
 
 
 def append_to(database: Path, session_id: str, text: str = "more") -> None:
-    async def work() -> None:
-        async with flue_py.open(database) as store:
-            session = (
-                await store.open_session(session_id) if session_id == "key" else await store.get_session(session_id)
-            )
-            assert session is not None
-            await session.append_message({"role": "user", "content": text})
-
-    asyncio.run(work())
+    with flue_py.sync.open(database) as store:
+        session = store.open_session(session_id) if session_id == "key" else store.get_session(session_id)
+        assert session is not None
+        session.append_message({"role": "user", "content": text})
 
 
 def make_another(database: Path) -> str:
-    async def work() -> str:
-        async with flue_py.open(database) as store:
-            return (await store.create_session(title="Another")).id
-
-    return asyncio.run(work())
+    with flue_py.sync.open(database) as store:
+        return store.create_session(title="Another").id
 
 
 def test_everything_is_copied_and_verified_at_both_ends(flue: Flue, target: Path) -> None:

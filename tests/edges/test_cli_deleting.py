@@ -97,15 +97,12 @@ def test_prune_takes_sessions_whose_configuration_is_gone_and_others_only_if_tol
 
 
 def test_rm_of_a_scope_asks_and_says_what_went_and_what_stays(flue: Flue) -> None:
-    async def paid() -> None:
-        async with flue_py.open(flue.database) as store:
-            mine = store.in_scope("t1")
-            session = await mine.create_session(cwd="/home/jane")
-            await session.append_message({"role": "assistant", "content": "x", "usage": {"input": 1, "output": 0}})
-            await mine.remember("fact", "x")
-            await mine.set_budget(tokens=5)
-
-    asyncio.run(paid())
+    with flue_py.sync.open(flue.database) as store:
+        mine = store.in_scope("t1")
+        session = mine.create_session(cwd="/home/jane")
+        session.append_message({"role": "assistant", "content": "x", "usage": {"input": 1, "output": 0}})
+        mine.remember("fact", "x")
+        mine.set_budget(tokens=5)
     before = asyncio.run(held(flue.database))
     assert "or give --scope for everything of a tenant or user" in flue.run("rm", code=2).stderr
     assert "this would delete everything of scope 't1'" in flue.run("rm", "--scope", "t1", code=2).stderr

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 import flue_py
@@ -16,25 +14,22 @@ from tests.sessions.talk import assistant, user
 def ids(flue: Flue) -> dict[str, str]:
     """A session with two turns, the second on a branch of its own, and a fork of its first turn."""
 
-    async def work() -> dict[str, str]:
-        async with flue_py.open(flue.database) as store:
-            session = await store.create_session(key="triage", title="Red build")
-            first = await session.append_messages([user("why?"), assistant("look", 10)])
-            call: JsonObject = {"type": "toolCall", "id": "c", "name": "grep", "arguments": {"q": "x"}}
-            calling: JsonObject = {"role": "assistant", "content": [call], "stopReason": "toolUse"}
-            usage: JsonObject = {"input": 5, "output": 1, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 6}
-            answer: JsonObject = {
-                "role": "toolResult", "toolCallId": "c", "toolName": "grep", "content": [], "isError": True,
-            }  # fmt: skip
-            branch = await session.append_messages([user("go on"), {**calling, "usage": usage}, answer])
-            await session.move_leaf(first.entry_id)
-            await session.append_message(user("another way"))
-            fork = await session.fork(at=first.entry_id, key="fork")
-            await fork.append_message(assistant("\x1b[31mforked", 20))
-            names = ["first", "branch", "call", "result"]
-            return dict(zip(names, [first.entry_id, *branch.entry_ids], strict=True))
-
-    return asyncio.run(work())
+    with flue_py.sync.open(flue.database) as store:
+        session = store.create_session(key="triage", title="Red build")
+        first = session.append_messages([user("why?"), assistant("look", 10)])
+        call: JsonObject = {"type": "toolCall", "id": "c", "name": "grep", "arguments": {"q": "x"}}
+        calling: JsonObject = {"role": "assistant", "content": [call], "stopReason": "toolUse"}
+        usage: JsonObject = {"input": 5, "output": 1, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 6}
+        answer: JsonObject = {
+            "role": "toolResult", "toolCallId": "c", "toolName": "grep", "content": [], "isError": True,
+        }  # fmt: skip
+        branch = session.append_messages([user("go on"), {**calling, "usage": usage}, answer])
+        session.move_leaf(first.entry_id)
+        session.append_message(user("another way"))
+        fork = session.fork(at=first.entry_id, key="fork")
+        fork.append_message(assistant("\x1b[31mforked", 20))
+        names = ["first", "branch", "call", "result"]
+        return dict(zip(names, [first.entry_id, *branch.entry_ids], strict=True))
 
 
 def test_a_diff_shows_what_is_shared_and_what_is_not(flue: Flue, ids: dict[str, str]) -> None:

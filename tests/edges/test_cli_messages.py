@@ -82,19 +82,16 @@ def test_export_says_where_the_format_belongs(flue: Flue) -> None:
 
 
 def test_undo_takes_a_whole_turn_back(flue: Flue) -> None:
-    async def work() -> list[str | None]:
-        async with flue_py.open(flue.database) as store:
-            session = await store.create_session(key="talk")
-            await session.append_message({"role": "system", "content": "be short"})
-            leaves = [session.leaf_id]
-            for turn in range(2):
-                await session.append_message({"role": "user", "content": f"question {turn}"})
-                await session.append_message({"role": "assistant", "content": "part"})
-                await session.append_message({"role": "assistant", "content": "answer"})
-                leaves.append(session.leaf_id)
-            return leaves
-
-    start, first, second = asyncio.run(work())
+    with flue_py.sync.open(flue.database) as store:
+        session = store.create_session(key="talk")
+        session.append_message({"role": "system", "content": "be short"})
+        leaves = [session.leaf_id]
+        for turn in range(2):
+            session.append_message({"role": "user", "content": f"question {turn}"})
+            session.append_message({"role": "assistant", "content": "part"})
+            session.append_message({"role": "assistant", "content": "answer"})
+            leaves.append(session.leaf_id)
+        start, first, second = leaves
     assert flue.json("undo", "talk", "--turn")["leafId"] == first
     assert flue.json("undo", "talk", "--turn")["leafId"] == start
     assert flue.json("undo", "talk", "--turn")["moved"] is False

@@ -156,13 +156,10 @@ def test_a_title_cannot_write_to_the_terminal_and_is_clipped(tmp_path: Path, tit
 
 @pytest.mark.parametrize("ids", [["$(reboot)"], ["twins-of-1", "twins-of-2"]], ids=["signs", "twins"])
 def test_an_id_that_cannot_be_typed_or_told_apart_is_not_offered(tmp_path: Path, ids: list[str]) -> None:
-    async def work() -> None:
-        async with flue_py.open(tmp_path / "sessions.db", session_ids=iter(ids).__next__) as store:
-            for _ in ids:
-                await store.create_session(title="x")
-            assert not (await store.verify()).problems
-
-    asyncio.run(work())
+    with flue_py.sync.open(tmp_path / "sessions.db", session_ids=iter(ids).__next__) as store:
+        for _ in ids:
+            store.create_session(title="x")
+        assert not store.verify().problems
     found = lines(tmp_path, FLUE_PY_DB="sessions.db")
     assert found[1] == "Look at them:  flue-py sessions, then flue-py show SESSION --history"
 

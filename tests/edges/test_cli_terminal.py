@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shutil
@@ -173,12 +172,9 @@ def test_the_script_for_a_shell_is_one_that_it_understands(shell: str, tmp_path:
 
 
 def test_a_reader_that_goes_away_ends_it_quietly(flue: Flue) -> None:
-    async def work() -> None:
-        async with flue_py.open(flue.database) as store:
-            session = await store.create_session(key="long")
-            await session.append_messages([{"role": "user", "content": f"question {n}"} for n in range(2_000)])
-
-    asyncio.run(work())
+    with flue_py.sync.open(flue.database) as store:
+        session = store.create_session(key="long")
+        session.append_messages([{"role": "user", "content": f"question {n}"} for n in range(2_000)])
     command = [*COMMAND, "--db", str(flue.database), "tree", "long", "--all", "--no-sizes"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
