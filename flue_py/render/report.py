@@ -799,7 +799,7 @@ def _growth_json(line: Growth) -> JsonObject:
 
 SCRIPTS = (
     "page", "model", "money", "markdown", "messages", "tree", "map", "compare", "compaction", "sent", "context",
-    "growth", "find", "address", "start",
+    "growth", "find", "address", "print", "start",
 )  # fmt: skip
 """The page's own scripts, in the order in which they have to run."""
 

@@ -587,3 +587,35 @@ def test_pictures_are_shown_and_what_is_none_is_named(chromium: Chromium, tmp_pa
         assert page.evaluate("window.pwned") is None
 
     chromium.look(write(tmp_path, html_report([ReportedSession(SessionInfo("s", leaf_id="e"), entries)])), look)
+
+
+def test_everything_is_printed_and_the_screen_is_as_before(chromium: Chromium, tmp_path: Path) -> None:
+    long = "\n".join(f"line {number}" for number in range(200))
+    entries = forest([None, *range(150), 20], turn_every=50)
+    entries += [made("long", entries[-1].id, content=long), made("aside", "e00003", content="on the side")]
+    task = ReportedSession(SessionInfo("t", leaf_id="x1"), [made("x1", None)], task_id="check", parent_id="s")
+    file = write(tmp_path, html_report([ReportedSession(SessionInfo("s", leaf_id="e00150"), entries), task]))
+
+    def look(page: Page) -> None:
+        def shown() -> tuple[int, int, int]:
+            places = ("#tree [data-entry]", "#printed .message", "main details[open]")
+            rows, messages, details = (page.locator(place).count() for place in places)
+            return rows, messages, details
+
+        before = shown()
+        assert before[1:] == (0, 0)
+        page.emulate_media(media="print")
+        page.locator("#printed .message").first.wait_for()
+        assert shown() == (len(entries), len(entries) + 1, 2)
+        ids = page.locator("#printed .message").evaluate_all("all => all.map(each => each.dataset.entry)")
+        assert ids == [*(entry.id for entry in entries), "x1"]
+        assert page.locator('#printed [data-entry="long"] .text').inner_text() == long
+        assert not page.locator("#reading, #find, #theme").locator("visible=true").count()
+        page.emulate_media(media="screen")
+        page.locator("#printed .message").first.wait_for(state="detached")
+        assert shown() == before
+        pages = page.pdf().count(b"/Type /Page\n")
+        assert pages > 5
+        assert shown() == before
+
+    chromium.look(file, look)

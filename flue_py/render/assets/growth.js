@@ -25,7 +25,8 @@ class GrowthChart {
       type: "button", text: mode.name, "aria-pressed": String(place === 0), on: { click: () => this.setMode(place) },
     }));
     byId("growth-modes").append(...buttons);
-    this.drawTable();
+    const figures = byId("turns").parentElement;
+    figures.addEventListener("toggle", () => figures.open && !byId("turns").childElementCount && this.fill());
     this.draw();
     new ResizeObserver(() => this.chart && this.chart.setSize(this.size())).observe(this.box);
   }
@@ -166,31 +167,28 @@ class GrowthChart {
     if (best) this.choose(best.line.session, best.line.turns[idx][0]);
   }
 
-  drawTable() {
-    const box = byId("turns").parentElement;
-    const fill = () => {
-      const rows = [];
-      for (const line of data.growth) {
-        let done = 0;
-        const compactedAt = (turns) => {
-          for (; done < line.compactions.length && line.compactions[done][0] <= turns; done += 1) {
-            const text = `compacted at ${number(line.compactions[done][2])} tokens`;
-            rows.push([line.agent, numeric("—"), text, ...Array(4).fill(numeric(""))]);
-          }
-        };
-        line.turns.forEach(([entry, ...figures], place) => {
-          compactedAt(place);
-          const turn = { ...numeric(number(place + 1)), choose: () => this.choose(line.session, entry) };
-          rows.push([line.agent, turn, ...figures.map((figure) => numeric(known(figure)))]);
-        });
-        compactedAt(line.turns.length);
-      }
-      const most = 2000;
-      byId("turns").replaceChildren(table(
-        ["Agent", numeric("Turn"), numeric("Input"), numeric("Cache read"), numeric("Cache write"), numeric("Output"), numeric("Cumulative")],
-        rows.slice(0, most)));
-      if (rows.length > most) byId("turns").append(make("p", { class: "muted", text: `The first ${number(most)} of ${number(rows.length)} rows.` }));
-    };
-    box.addEventListener("toggle", () => box.open && !byId("turns").childElementCount && fill());
+  // Fills the table: its first rows, or all of them.
+  fill(isWhole = false) {
+    const rows = [];
+    for (const line of data.growth) {
+      let done = 0;
+      const compactedAt = (turns) => {
+        for (; done < line.compactions.length && line.compactions[done][0] <= turns; done += 1) {
+          const text = `compacted at ${number(line.compactions[done][2])} tokens`;
+          rows.push([line.agent, numeric("—"), text, ...Array(4).fill(numeric(""))]);
+        }
+      };
+      line.turns.forEach(([entry, ...figures], place) => {
+        compactedAt(place);
+        const turn = { ...numeric(number(place + 1)), choose: () => this.choose(line.session, entry) };
+        rows.push([line.agent, turn, ...figures.map((figure) => numeric(known(figure)))]);
+      });
+      compactedAt(line.turns.length);
+    }
+    const most = isWhole ? rows.length : 2000;
+    byId("turns").replaceChildren(table(
+      ["Agent", numeric("Turn"), numeric("Input"), numeric("Cache read"), numeric("Cache write"), numeric("Output"), numeric("Cumulative")],
+      rows.slice(0, most)));
+    if (rows.length > most) byId("turns").append(make("p", { class: "muted", text: `The first ${number(most)} of ${number(rows.length)} rows.` }));
   }
 }

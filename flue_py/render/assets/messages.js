@@ -96,12 +96,12 @@ function usageText([input, output, read, write]) {
 }
 
 // A part is what it is, its text, and for a diff what it changes. `isRaw` shows it as it is written; where `wanted`, a
-// text that is looked for, lies behind the cut, the whole text is shown.
-function partElement(part, { isMarkdown = false, isRaw = false, wanted = "" } = {}) {
+// text that is looked for, lies behind the cut, and with `isWhole`, the whole text is shown.
+function partElement(part, { isMarkdown = false, isRaw = false, ...how } = {}) {
   const kind = part[0];
   const text = textOf(part);
   const made = make("div", { class: `part part-${kind}` });
-  if (kind === "diff") return diffElement(made, text, part[2], wanted);
+  if (kind === "diff") return diffElement(made, text, part[2], how);
   if (kind === "media" && part[2] !== undefined) return pictureElement(made, text, data.pictures[part[2]]);
   if (kind in PART_NAMES) made.append(make("span", { class: "part-name", text: PART_NAMES[kind] }));
   let draw = plainText;
@@ -114,7 +114,7 @@ function partElement(part, { isMarkdown = false, isRaw = false, wanted = "" } = 
       said = call;
     }
   } else if ((kind === "text" || kind === "thinking") && isMarkdown && !isRaw) draw = markdownText;
-  if (said) made.append(longText(said, draw, wanted));
+  if (said) made.append(longText(said, draw, how));
   return made;
 }
 
@@ -153,7 +153,7 @@ function diffText(body, text) {
   body.replaceChildren(...text.split("\n").map((line) => make(DIFF_TAGS[line[0]] ?? "span", { text: `${line}\n`, dir: "ltr" })));
 }
 
-function diffElement(made, text, heading, wanted) {
+function diffElement(made, text, heading, how) {
   const lines = text.split("\n");
   const count = (sign) => lines.filter((line) => line[0] === sign).length;
   const at = heading.indexOf(" ");
@@ -163,13 +163,13 @@ function diffElement(made, text, heading, wanted) {
     make("bdi", { class: "path", text: heading.slice(at + 1) }), " ",
     make("ins", { text: `+${number(count("+"))}` }), " ",
     make("del", { text: `−${number(count("-"))}` })));
-  made.append(longText(text, diffText, wanted));
+  made.append(longText(text, diffText, how));
   return made;
 }
 
-function longText(text, draw, wanted) {
+function longText(text, draw, { wanted = "", isWhole = false }) {
   const body = make("div", { class: "text", dir: "auto" });
-  const cut = cutOf(text);
+  const cut = isWhole ? text.length : cutOf(text);
   if (cut === text.length) {
     draw(body, text);
     return body;

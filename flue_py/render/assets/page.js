@@ -79,7 +79,9 @@ function table(headings, rows, foot) {
       text: typeof cell !== "object" ? cell : cell.choose ? undefined : cell.text,
     }, cell.choose && make("button", { type: "button", class: "link", text: cell.text, on: { click: cell.choose } })));
   const made = make("table", {}, make("thead", {}, make("tr", {}, ...cells("th", headings))));
-  made.append(make("tbody", {}, ...rows.map((row) => make("tr", {}, ...cells("td", row)))));
+  const body = make("tbody");
+  for (const row of rows) body.append(make("tr", {}, ...cells("td", row)));
+  made.append(body);
   if (foot) made.append(make("tfoot", {}, make("tr", {}, ...cells("td", foot))));
   return made;
 }

@@ -158,4 +158,6 @@ addEventListener("popstate", goToAddress);
 // Not every browser tells of a changed fragment by both.
 addEventListener("hashchange", () => location.hash !== view.hash && goToAddress());
 find.search();
-startTheme(new GrowthChart(goTo({ isFar: true })));
+const chart = new GrowthChart(goTo({ isFar: true }));
+startTheme(chart);
+startPrinting(chart);

@@ -71,7 +71,7 @@ class Tree {
       if (isFirst || this.isLandmark(here, next, sides)) {
         this.addRun(run, level);
         run = [];
-        const isOpen = !this.closed.has(here);
+        const isOpen = this.isWhole || !this.closed.has(here);
         this.rows.push({ at: here, level, expanded: sides.length ? isOpen : undefined });
         if (sides.length && isOpen) {
           if (next !== undefined) waiting.push({ at: next, level, isLater: true });
@@ -95,7 +95,7 @@ class Tree {
   }
 
   addRun(run, level) {
-    const isOpen = run.length < SHORTEST_FOLD || this.open.has(run[0]);
+    const isOpen = run.length < SHORTEST_FOLD || this.isWhole || this.open.has(run[0]);
     if (run.length >= SHORTEST_FOLD) {
       for (const at of run) this.runOf.set(at, run[0]);
       this.rows.push({ at: run[0], run, level, expanded: isOpen });
@@ -131,8 +131,9 @@ class Tree {
   // -- what is drawn -------------------------------------------------------------------------------------------
 
   draw() {
-    const first = Math.max(0, Math.floor(this.box.scrollTop / this.row) - SPARE);
-    const last = Math.min(this.rows.length, Math.ceil((this.box.scrollTop + this.box.clientHeight) / this.row) + SPARE);
+    const [top, bottom] = this.isWhole ? [0, Infinity] : [this.box.scrollTop, this.box.scrollTop + this.box.clientHeight];
+    const first = Math.max(0, Math.floor(top / this.row) - SPARE);
+    const last = Math.min(this.rows.length, Math.ceil(bottom / this.row) + SPARE);
     for (const [place, element] of this.drawn) {
       if ((place < first || place >= last) && place !== this.current) {
         element.remove();
@@ -149,7 +150,8 @@ class Tree {
       this.drawn.set(place, element);
       // In the order of the rows, for those who read the page by its elements.
       let before = null;
-      for (const child of this.tree.children) {
+      const isLast = !(Number(this.tree.lastElementChild?.dataset.place) > place);
+      for (const child of isLast ? NOTHING : this.tree.children) {
         if (Number(child.dataset.place) > place) {
           before = child;
           break;
