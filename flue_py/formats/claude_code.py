@@ -192,9 +192,6 @@ class Node(Struct):
     after: Node | None = None
     """The latest compaction when this step began (of a compaction: itself)."""
 
-    def __post_init__(self) -> None:
-        self.after = self.chain.compacted
-
 
 class Group(Struct):
     """The rows of one message that may still grow, and the rows after them that belong to it."""
@@ -226,6 +223,10 @@ class Chain(kit.Draft):
     compacted: Node | None = None
     title_rank: int = -1
     has_messages: bool = False
+
+    def step(self, entry_id: str | None = None) -> Node:
+        """Return a new step, which may be an entry that is there."""
+        return Node(self, entry_id, entry_id, self.compacted)
 
 
 class Chains:
@@ -522,7 +523,7 @@ class Entries:
 
     def entry_as_step(self, chain: Chain, uuid: str) -> Node | None:
         """Return an entry of the main session, however far back, as a step to hang something below."""
-        return Node(chain, uuid, uuid) if chain.parent is None and self._ids.get(uuid) == _ENTRY else None
+        return chain.step(uuid) if chain.parent is None and self._ids.get(uuid) == _ENTRY else None
 
     def parent_of(self, chain: Chain, row: ClaudeRow) -> Node | None:
         """Return the step that a row names as its parent; None for a root, which is noted where the name was lost."""
@@ -1046,7 +1047,7 @@ class ClaudeCodeReader(kit.RowReader):
             if group is None or group.key != key:
                 self._close(chain)
                 tail = _tail(self._entries.parent_of(chain, row))
-                group = chain.open = Group(Node(chain), key, tail, row.lost_parent, [])
+                group = chain.open = Group(chain.step(), key, tail, row.lost_parent, [])
             self._answers.extend(group, row)
             return
         if group is not None:
@@ -1119,12 +1120,12 @@ class ClaudeCodeReader(kit.RowReader):
         if row.fields.get("isMeta") is True:
             translated["isMeta"] = True
         content = self._entries.user_message(row, translated)
-        node = parent if is_added and parent is not None else Node(chain)
+        node = parent if is_added and parent is not None else chain.step()
         self._entries.emit(chain, node, row, content, self._entries.beside(chain, row), parent=_tail(parent))
 
     def _results(self, chain: Chain, row: ClaudeRow, content: list[JsonValue]) -> None:
         """The results of tools hang below the message that called them, whichever of its rows they name."""
-        node = self._node_of_calls(chain, row, content) or self._entries.parent_of(chain, row) or Node(chain)
+        node = self._node_of_calls(chain, row, content) or self._entries.parent_of(chain, row) or chain.step()
         results = [part for part in content if is_result(part)]
         others = [part for part in content if not is_result(part)]
         details = row.fields.get("toolUseResult")
@@ -1176,7 +1177,7 @@ class ClaudeCodeReader(kit.RowReader):
         self._bills.note_compaction(row)
         chain.boundary = fields_of(row.fields.get("compactMetadata"))
         content = self._entries.custom(row, f"{PREFIX}compact_boundary", body)
-        self._entries.emit(chain, Node(chain), row, content, {}, parent=_tail(parent))
+        self._entries.emit(chain, chain.step(), row, content, {}, parent=_tail(parent))
 
     def _summary(self, chain: Chain, row: ClaudeRow, message: JsonObject) -> None:
         """The summary stands for the rows above the boundary, but for those that were kept."""
@@ -1195,7 +1196,7 @@ class ClaudeCodeReader(kit.RowReader):
         if about:
             fields["details"] = about
         content = self._entries.custom(row, COMPACTION, fields)
-        node = Node(chain)
+        node = chain.step()
         self._entries.emit(chain, node, row, content, self._entries.beside(chain, row), parent=_tail(parent))
         chain.compacted = node.after = node
         if first is not None and isinstance(tail, str):
@@ -1213,7 +1214,7 @@ class ClaudeCodeReader(kit.RowReader):
         body = self._entries.beside(chain, row)
         if "message" in row.fields:
             body["message"] = row.fields["message"]
-        node = node or Node(chain)
+        node = node or chain.step()
         content = self._entries.custom(row, kind_of(row), body)
         entry_id = self._entries.emit(chain, node, row, content, {}, parent=node.tail)
         self._entries.name_session(chain, row, entry_id)

@@ -1150,12 +1150,13 @@ class IdTable:
     """Which ids occurred, each with a small number (0 to 3): about 20 bytes for each, whatever their length.
 
     An id is known by 62 bits of its hash. Among ten million ids, two are mistaken for each other with a
-    probability of one in a hundred thousand.
+    probability of one in a hundred thousand. The hash is salted, and the same in every process.
     """
 
-    __slots__ = ("_count", "_limit", "_mask", "_slots")
+    __slots__ = ("_count", "_limit", "_mask", "_salt", "_slots")
 
     def __init__(self) -> None:
+        self._salt = hash("salt")
         self._resize(1 << 12)
         self._count = 0
 
@@ -1169,7 +1170,7 @@ class IdTable:
 
     def put(self, name: str, number: int = 0) -> None:
         """Remember an id with its number; one that is known gets the new number."""
-        key = hash(name) << 2 & 0xFFFF_FFFF_FFFF_FFFC or 4
+        key = hash((self._salt, *name.encode(errors="surrogatepass"))) << 2 & 0xFFFF_FFFF_FFFF_FFFC or 4
         slots, mask = self._slots, self._mask
         at = key >> 2 & mask
         while (there := slots[at]) and there & ~3 != key:
@@ -1182,7 +1183,7 @@ class IdTable:
 
     def get(self, name: str) -> int | None:
         """Return the number of an id; None if it did not occur."""
-        key = hash(name) << 2 & 0xFFFF_FFFF_FFFF_FFFC or 4
+        key = hash((self._salt, *name.encode(errors="surrogatepass"))) << 2 & 0xFFFF_FFFF_FFFF_FFFC or 4
         slots, mask = self._slots, self._mask
         at = key >> 2 & mask
         while there := slots[at]:

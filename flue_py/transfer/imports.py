@@ -38,7 +38,8 @@ from flue_py.sessions.handle import checked_flag, checked_function, checked_meta
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.sessions.write import oddities_of
-from flue_py.transfer.source import AUTO, Bookmark, ImportSource, checked_format, open_plain, stated, stated_at
+from flue_py.transfer.marks import Bookmark, End
+from flue_py.transfer.source import AUTO, ImportSource, checked_format, open_plain, stated, stated_at
 
 # What an import did, file by file and session by session.
 
@@ -689,6 +690,7 @@ class _FileImport:
 
     async def run(self, progress: Progress | None = None) -> ImportReport:
         """Import all of the file that its source has, and return the report."""
+        await self._go_on()
         await self._leave_out_unchanged()
         # While one batch is stored, the next one is read.
         async with aclosing(self._store.backend.waiting.ahead(partial(_next_batch, self._source))) as batches:
@@ -698,7 +700,33 @@ class _FileImport:
                 if progress is not None:
                     progress(done, self._source.size)
         await self.finish()
+        if (mark := self._source.bookmark) is not None:
+            ends = await self._ends()
+            self._source.bookmark = replace(mark, ends=ends) if ends else None
         return self.report()
+
+    async def _go_on(self) -> None:
+        """Take over the sessions as an import before left them; read the file whole where they are others by now."""
+        ends = self._source.ends
+        infos = await self._store.backend.get_sessions([end.session_id for end in ends]) if ends else []
+        for end, info in zip(ends, infos, strict=True):
+            if info is None or _state_of_session(info) != end.state:
+                self._targets.clear()
+                await self._store.backend.waiting.call(self._source.begin_again)
+                return
+            session = await self._store.find_session(end.session_id)
+            self._targets[session.id] = Target(
+                session,
+                created=False,
+                newest=end.newest,
+                first_part=False,
+                is_unchanged=True,
+                is_chained=self._source.format.is_chained,
+                already_there=self._source.taken_before.get(session.id, 0),
+                segment=end.segment,
+                recorded=imported_record(session),
+                parent=end.parent,
+            )
 
     async def _leave_out_unchanged(self) -> None:
         """Have the sessions left out that were imported whole, and are in the file as they were then. One query."""
@@ -1024,7 +1052,7 @@ class _FileImport:
                 await target.remember_fingerprint([flue_py.__version__, fingerprint])
         await link_tasks(self._store, self._scope, self._targets.values())
 
-    def ends(self) -> list[Target]:
+    async def _ends(self) -> tuple[End, ...]:
         """Return the sessions of the file, if rows that come behind it can be told from the rest; none otherwise.
 
         They cannot where the outcome of a row that was imported depends on more than its session.
@@ -1032,26 +1060,14 @@ class _FileImport:
         # A note of the reader may be that what comes before is not there.
         depends = self._source.format.before is not None and self._source.report.repaired_rows
         is_odd = depends or self._deleted or self._payers or self._rewritten or self._notes or self._conflicts
-        targets = [*self._targets.values()]
-        return targets if not is_odd and all(target.is_followed for target in targets) else []
-
-    async def go_on(self, targets: Iterable[Target], taken: Mapping[str, int]) -> None:
-        """Take over the sessions of an import of the file, which are as it left them, and how much came before."""
-        for target in targets:
-            session = target.session
-            await session.refresh()
-            self._targets[session.id] = Target(
-                session,
-                created=False,
-                newest=target.newest,
-                first_part=False,
-                is_unchanged=True,
-                is_chained=self._source.format.is_chained,
-                already_there=taken.get(session.id, 0),
-                segment=target.segment,
-                recorded=imported_record(session),
-                parent=target.parent,
-            )
+        if is_odd or not all(target.is_followed for target in self._targets.values()):
+            return ()
+        infos = await self._store.backend.get_sessions([*self._targets])
+        return tuple(
+            End(info.id, _state_of_session(info), target.newest, target.segment, target.parent)
+            for target, info in zip(self._targets.values(), infos, strict=True)
+            if info is not None
+        )
 
     def report(self) -> ImportReport:
         """Return the report of the import."""
@@ -1067,6 +1083,10 @@ class _FileImport:
             call_conflicts=tuple(self._conflicts),
             **rows,
         )
+
+
+def _state_of_session(info: SessionInfo) -> str:
+    return blake2b(repr(info).encode(errors="replace"), digest_size=16).hexdigest()
 
 
 def _is_where_it_was(target: Target, part: SessionPart) -> bool:
@@ -1259,43 +1279,26 @@ def _reported(file: str, before: dict[str, Any], sessions: dict[str, SessionInfo
 _MOST_FOLLOWED = 32
 
 
-class _Followed(Frozen):
-    bookmark: Bookmark
-    targets: list[Target]
-    sessions: list[SessionInfo | None]
-
-
 class FollowedFiles:
     """Files that are imported again and again while they grow, into a scope."""
 
     def __init__(self, store: Store, wanted: str, scope: str | None, *, again: bool) -> None:
         self._store = store
         self._wanted = wanted
-        self._scope = scope_meant(store.scope, scope) or ""
+        self._scope = scope
         self._again = again
-        self._files: Recent[_Followed | None] = Recent(_MOST_FOLLOWED)
+        self._files: Recent[Bookmark | None] = Recent(_MOST_FOLLOWED)
 
     async def catch_up(self, path: Path, *, take_all: bool) -> ImportReport:
         """Import a file, or the rows that it has gained since the last time. The result is that of `import_file`.
 
         Raises as that does. O(new rows), and a digest of the file.
         """
-        before = self._files.get(str(path))
+        mark, limits = self._files.get(str(path)), self._store.limits
         self._files.put(str(path), None)
-        sessions = [] if before is None else await self._sessions(before.targets)
-        if before is not None and sessions != before.sessions:
-            before = None
-        mark, limits = None if before is None else before.bookmark, self._store.limits
         source = ImportSource(path, self._wanted, take_all=take_all, limits=limits, is_followed=True, bookmark=mark)
         with source:
             await self._store.backend.waiting.call(source.start)
-            work = _FileImport(self._store, self._scope, source, again=self._again)
-            if source.goes_on and before is not None:
-                await work.go_on(before.targets, source.taken_before)
-            report = await work.run()
-            if (targets := work.ends()) and source.bookmark is not None:
-                self._files.put(str(path), _Followed(source.bookmark, targets, await self._sessions(targets)))
+            report = await import_source(self._store, source, scope=self._scope, again=self._again)
+            self._files.put(str(path), source.bookmark)
         return report
-
-    async def _sessions(self, targets: Sequence[Target]) -> list[SessionInfo | None]:
-        return await self._store.backend.get_sessions([target.session.id for target in targets])

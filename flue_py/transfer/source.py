@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from array import array
-from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from copy import copy
 from hashlib import blake2b
 from pathlib import Path
-from types import NoneType, TracebackType
-from typing import Any, BinaryIO, TypeVar
+from types import TracebackType
+from typing import BinaryIO
 
-from msgspec import Struct
-
-from flue_py.core.json import Frozen, JsonValue, json_weight
+from flue_py.core.json import JsonValue, json_weight
 from flue_py.core.sessions import DEFAULT_LIMITS, Limits
 from flue_py.errors import FlueError, InvalidArgument, UnreadableFile, shown
 from flue_py.formats import registry
 from flue_py.formats.kit import ParseReport, ReadAgain, Reader, SessionPart
 from flue_py.system import ZSTD, collector_held, in_full, open_if_plain, unpacked
+from flue_py.transfer.marks import Bookmark, End, take_up, text_of
 
 # Opening a file that somebody else has made, and refusing pipes and devices, which may have no end.
 
@@ -37,67 +34,6 @@ def open_plain(path: Path) -> BinaryIO:
             f"{path} is a pipe or a device, not a file; write it into a file first. Nothing was imported"
         )
     return opened
-
-
-# A file up to a row, as it was read before, so that the rows behind that need not be read with all others again.
-
-
-class Bookmark(Struct):
-    """The whole lines of a file that were read, and its reader as it was then. It serves once.
-
-    ``taken`` counts the entries of each session that were returned by then.
-    """
-
-    format: registry.Format
-    reader: Reader
-    lines: int
-    size: int
-    digest: blake2b
-    before: dict[str, list[int]]
-    beside: JsonValue
-    taken: Counter[str]
-
-
-Value = TypeVar("Value")
-_CONSTANT = frozenset({str, int, float, bool, bytes, NoneType})
-
-
-def twin(value: Value, twins: dict[int, object]) -> Value:
-    """Return a reader, or a part of one, as it is now, which shares nothing with it that may change. O(size).
-
-    ``twins`` are those of the parts so far, by their ids. Raises TypeError if something in it cannot be copied.
-    """
-    kind = type(value)
-    if kind in _CONSTANT or isinstance(value, Frozen):
-        return value
-    made: Any = twins.get(id(value))
-    if made is not None:
-        return made  # type: ignore[no-any-return]
-    if isinstance(value, tuple):
-        return tuple(twin(item, twins) for item in value)  # type: ignore[return-value]
-    is_ours = kind.__module__.startswith("flue_py.")
-    if not is_ours and not isinstance(value, (dict, list, deque, set, frozenset, array)):
-        raise TypeError(f"a {kind.__name__} cannot be copied")
-    made = twins[id(value)] = copy(value)
-    if isinstance(value, dict):
-        for name, item in value.items():
-            if type(item) not in _CONSTANT:
-                made[name] = twin(item, twins)
-    elif isinstance(value, (list, deque)):
-        for place, item in enumerate(value):
-            made[place] = twin(item, twins)
-    elif is_ours:
-        for name in _fields_of(value):
-            item = getattr(value, name)
-            if type(item) not in _CONSTANT:
-                setattr(made, name, twin(item, twins))
-    return made  # type: ignore[no-any-return]
-
-
-def _fields_of(value: object) -> Iterable[str]:
-    if isinstance(value, Struct):
-        return value.__struct_fields__
-    return (*getattr(value, "__slots__", ()), *getattr(value, "__dict__", ()))
 
 
 # A file that is being imported: recognised, opened, and read a batch at a time.
@@ -137,8 +73,10 @@ class ImportSource:
         self.goes_on = False
         self._last_line = 0
         self._taken = Counter[str]()
-        self.taken_before = Counter[str]()
+        self.taken_before: Mapping[str, int] = {}
         """How many entries of each session come before the bookmark that it goes on from."""
+        self.ends: tuple[End, ...] = ()
+        """The sessions as they have to be for that."""
         self._limits = limits
         self._wanted = format
         self._take_all = take_all
@@ -213,7 +151,7 @@ class ImportSource:
                 self._file.seek(0)
             self.beside = self._format.said_beside(self.path)
             mark, self.bookmark = self.bookmark, None
-            self.goes_on = mark is not None and self._begins_as(mark, self._file) and self._go_on(mark, self._file)
+            self.goes_on = mark is not None and self._go_on(mark, self._format, self._file)
             if not self.goes_on:
                 self._file.seek(0)
                 self._begin(self._format, self._file)
@@ -242,28 +180,37 @@ class ImportSource:
         is_whole = self._reader.needs_whole or self._gathered is not None
         self._is_followed = self._is_followed and not is_whole and form.package == registry.OURS
 
-    def _begins_as(self, mark: Bookmark, file: BinaryIO) -> bool:
-        """Return whether everything up to a bookmark is as it was. O(size): its bytes are compared by a digest."""
-        if mark.format is not self._format or mark.beside != self.beside:
-            return False
-        is_same = _digest_of_first(mark.size, file) == mark.digest.hexdigest()
-        return is_same and all(stated_at(path) == state for path, state in mark.before.items())
+    def _go_on(self, mark: Bookmark, form: registry.Format, file: BinaryIO) -> bool:
+        """Read on behind a bookmark; return False if rows there change the place of those before.
 
-    def _go_on(self, mark: Bookmark, file: BinaryIO) -> bool:
-        """Read on behind a bookmark; return False if rows there change the place of those before."""
-        if mark.reader.needs_scan:
-            try:
-                for number, raw in self._numbered_lines(file, mark.lines + 1):
-                    mark.reader.scan(number, raw)
-            except ReadAgain:
-                return False
-            file.seek(mark.size)
-        self._reader, self._digest, self.before, self._taken = mark.reader, mark.digest, mark.before, mark.taken
-        self.taken_before = mark.taken.copy()
+        Or if anything up to there is not as it was. O(size): its bytes are compared by a digest.
+        """
+        digest = _digest_of_first(mark.size, file) if (mark.format, mark.beside) == (form.name, self.beside) else None
+        if digest is None or digest.hexdigest() != mark.digest:
+            return False
+        reader = self._make_reader(form)
+        try:
+            take_up(reader, mark.reader)
+            for number, raw in self._numbered_lines(file, mark.lines + 1) if reader.needs_scan else ():
+                reader.scan(number, raw)
+        except (ReadAgain, TypeError, ValueError, LookupError, AttributeError):
+            return False
+        if any(stated_at(path) != state for path, state in mark.before.items()):
+            return False
+        file.seek(mark.size)
+        self._reader, self._digest, self.before, self._taken = reader, digest, {**mark.before}, Counter(mark.taken)
+        self.ends, self.taken_before = mark.ends, mark.taken
         self.bytes_read = self.whole_bytes = mark.size
         self._last_line = mark.lines
         self._lines = self._numbered_lines(file, mark.lines + 1)
         return True
+
+    def begin_again(self) -> None:
+        """Read the whole file, instead of what is behind a bookmark. Raises as `start`."""
+        self.close()
+        options = {"take_all": self._take_all, "is_followed": self._is_followed}
+        self.__init__(self.path, self._wanted, limits=self._limits, **options)  # type: ignore[misc]
+        self.start()
 
     def _looks_like(self, first: bytes) -> str:
         """Return a hint for a file that is not of the format that was named."""
@@ -389,14 +336,14 @@ class ImportSource:
         # What cannot be remembered is read again.
         with suppress(TypeError, RecursionError):
             self.bookmark = Bookmark(
-                self.format,
-                twin(reader, {}),
+                self.format.name,
+                text_of(reader),
                 self._last_line,
                 self.whole_bytes,
-                self._digest.copy(),
+                self.digest,
                 self.before,
                 self.beside,
-                self._taken.copy(),
+                self._taken,
             )
         return parts
 
@@ -430,15 +377,16 @@ class ImportSource:
         if count > self.size:
             return None
         with unpacked(open_plain(self.path)) as file:
-            return _digest_of_first(count, file)
+            digest = _digest_of_first(count, file)
+        return None if digest is None else digest.hexdigest()
 
 
-def _digest_of_first(count: int, file: BinaryIO) -> str | None:
+def _digest_of_first(count: int, file: BinaryIO) -> blake2b | None:
     digest = blake2b(digest_size=16)
     while count > 0 and (some := file.read(min(count, _ONE_READ))):
         digest.update(some)
         count -= len(some)
-    return digest.hexdigest() if count == 0 else None
+    return digest if count == 0 else None
 
 
 def _read_long(file: BinaryIO, begun: bytes, most: int) -> bytes:

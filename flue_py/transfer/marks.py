@@ -1,0 +1,171 @@
+"""A reader between two imports of a file that grows, as text: what it knows of the rows so far."""
+
+from __future__ import annotations
+
+import json
+import sys
+from array import array
+from base64 import b64decode, b64encode
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable
+from itertools import chain
+from types import ModuleType, NoneType
+from typing import Any
+
+from msgspec import Struct
+
+import flue_py
+from flue_py.core import usage
+from flue_py.core.json import Frozen
+from flue_py.formats import kit
+from flue_py.formats.kit import Reader
+
+# A reader is a graph: parts of it refer to each other. Each part that may change has a number, and is a row: the name
+# of its class, and its contents, where a list with one number stands for the part of that number, and other lists for
+# values that do not change. Classes are those that the reader's own module names: no other code is ever called.
+
+VERSION = f"{flue_py.__version__} {sys.hexversion:x} {sys.byteorder}"
+"""The version of the texts: another one reads none of them."""
+
+_PLAIN = frozenset({str, int, float, bool, NoneType})
+_CONTAINERS: dict[str, type[Any]] = {kind.__name__: kind for kind in (dict, OrderedDict, Counter, list, deque, set)}
+
+
+class End(Frozen):
+    """A session where an import left it; ``state`` is a digest of its row."""
+
+    session_id: str
+    state: str
+    newest: str | None
+    segment: str
+    parent: str | None
+
+
+class Bookmark(Frozen):
+    """The whole lines of a file that were read, and its reader as it was then.
+
+    ``taken`` counts the entries of each session that were returned by then. ``ends`` are the sessions of the file.
+    """
+
+    format: str
+    reader: str
+    lines: int
+    size: int
+    digest: str
+    before: dict[str, list[int]]
+    beside: Any
+    taken: dict[str, int]
+    ends: tuple[End, ...] = ()
+    version: str = VERSION
+
+
+def text_of(reader: Reader) -> str:
+    """Return what a reader knows, as JSON. O(size). Raises `TypeError` if something in it cannot be kept."""
+    kinds = _classes(reader)
+    places: dict[int, int] = {}
+    parts: list[Any] = []
+
+    def kept(value: Any) -> Any:  # noqa: ANN401 - the parts of a reader
+        kind = type(value)
+        if kind in _PLAIN:
+            return value
+        if kind in (tuple, frozenset):
+            return [kind.__name__, *map(kept, value)]
+        if kind is bytes:
+            return ["bytes", b64encode(value).decode()]
+        if isinstance(value, tuple):
+            return [_name(kind, kinds), *map(kept, value)]
+        if isinstance(value, Frozen):
+            return [_name(kind, kinds), *(kept(getattr(value, name)) for name in kind.__struct_fields__)]
+        place = places.setdefault(id(value), len(parts))
+        if place == len(parts):
+            parts.append(value)
+        return [place]
+
+    def row(part: Any) -> list[Any]:  # noqa: ANN401
+        kind = type(part)
+        if kind is array:
+            return ["array", part.typecode, b64encode(part).decode()]
+        if kind is deque:
+            return ["deque", [*map(kept, part)], part.maxlen]
+        if _CONTAINERS.get(kind.__name__) is kind:
+            return [kind.__name__, [*map(kept, chain.from_iterable(part.items()) if isinstance(part, dict) else part)]]
+        fields = _fields_of(part)
+        return [_name(kind, kinds), [kept(getattr(part, name)) for name in fields], fields]
+
+    kept(reader)
+    return json.dumps([row(part) for part in parts])  # parts are added while they are described
+
+
+def take_up(reader: Reader, text: str) -> None:
+    """Give a new reader what another one of its class knew. O(size).
+
+    Raises `TypeError`, `ValueError`, `LookupError` or `AttributeError` for a text that is not of this version.
+    """
+    kinds, rows = _classes(reader), json.loads(text)
+    parts: list[Any] = [reader, *(_empty(row, kinds) for row in rows[1:])]
+    if kinds[rows[0][0]] is not type(reader):
+        raise TypeError("another reader")
+
+    def value(kept: Any) -> Any:  # noqa: ANN401
+        if type(kept) is not list:
+            return kept
+        name, *rest = kept
+        if type(name) is int:
+            return parts[name]
+        if name == "tuple":
+            return tuple(map(value, rest))
+        if name == "frozenset":
+            return frozenset(map(value, rest))
+        if name == "bytes":
+            return b64decode(rest[0])
+        kind = kinds[name]
+        names = kind._fields if issubclass(kind, tuple) else kind.__struct_fields__
+        return kind(**dict(zip(names, map(value, rest), strict=True)))
+
+    for part, (name, contents, *more) in zip(parts, rows, strict=True):
+        if isinstance(part, dict):
+            for key, item in zip(contents[::2], contents[1::2], strict=True):
+                part[value(key)] = value(item)
+        elif isinstance(part, set):
+            part.update(map(value, contents))
+        elif isinstance(part, (list, deque)):
+            part.extend(map(value, contents))
+        elif name != "array":
+            for field, item in zip(more[0], contents, strict=True):
+                setattr(part, field, value(item))
+
+
+def _classes(reader: Reader) -> dict[str, type[Any]]:
+    """Return the classes of the parts of a reader, by their names: those of its module, of the kit and of usage."""
+    modules: Iterable[ModuleType] = (usage, kit, sys.modules[type(reader).__module__])
+    return {
+        name: kind
+        for module in modules
+        for name, kind in vars(module).items()
+        if isinstance(kind, type) and kind.__module__.startswith(("flue_py.formats.", "flue_py.core."))
+    }
+
+
+def _name(kind: type[Any], kinds: dict[str, type[Any]]) -> str:
+    if kinds.get(kind.__name__) is not kind:
+        raise TypeError(f"a {kind.__name__} cannot be kept")
+    return kind.__name__
+
+
+def _fields_of(part: object) -> tuple[str, ...]:
+    if isinstance(part, Struct):
+        return part.__struct_fields__
+    return (*getattr(part, "__slots__", ()), *getattr(part, "__dict__", ()))
+
+
+def _empty(row: list[Any], kinds: dict[str, type[Any]]) -> Any:  # noqa: ANN401
+    name, contents = row[:2]
+    if name == "array":
+        return array(contents, b64decode(row[2]))
+    if name == "deque":
+        return deque(maxlen=row[2])
+    if name in _CONTAINERS:
+        return _CONTAINERS[name]()
+    kind = kinds[name]
+    return kind(**dict.fromkeys(row[2])) if issubclass(kind, Struct) else object.__new__(kind)
