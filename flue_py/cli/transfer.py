@@ -43,7 +43,7 @@ from flue_py.transfer.export import (
 )
 from flue_py.transfer.export import transcript as transcript_of
 from flue_py.transfer.imports import FollowedFiles, ImportedFiles, ImportReport, import_source
-from flue_py.transfer.source import AUTO, ImportSource, WatchedFolders, find_files, usual_places
+from flue_py.transfer.source import AUTO, ImportSource, WatchedFolders, find_files, stated_at, usual_places
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -458,18 +458,21 @@ def import_(
     with cli.progress_bar("looking for session files", cli.BYTES) as tell:
         bar = _Bar(tell)
 
-        def sources(unchanged: Callable[[Path], ImportReport | None]) -> Generator[ImportSource | ImportReport]:
+        def sources(
+            unchanged: Callable[[Path], ImportReport | None] = lambda _: None,
+            opened: Callable[[Path], ImportSource] = lambda path: ImportSource(path, wanted),
+        ) -> Generator[ImportSource | ImportReport]:
             places = [*paths, *(usual_places(wanted) if discover else ())]
             seen: Counter[str] = Counter()
             files[:], failures[:] = find_files(places, wanted, others=seen, is_session=unchanged), ()
             others.update(seen - others)
             bar.begin(files)
-            return _started(files, wanted, failures, unchanged, bar, finish=finish)
+            return _started(files, failures, unchanged, opened, bar)
 
         async def work(store: Store) -> None:
             remembered = ImportedFiles(store, scope or "", finish=finish, wanted=wanted, version=flue_py.__version__)
             await remembered.read()
-            with closing(sources(remembered.report)) as started:
+            with closing(sources(remembered.report, remembered.source)) as started:
                 await _import(store, started, reports, failures, bar, scope, remembered, again=again)
             if watch:
                 bar.begin(())
@@ -479,7 +482,7 @@ def import_(
 
         try:
             # No database is made where no file can be read.
-            if watch or (place.is_file and exists(place.target)) or _has_some(sources(lambda _: None)):
+            if watch or (place.is_file and exists(place.target)) or _has_some(sources()):
                 cli.run(place, work, create=True)
         except KeyboardInterrupt:
             is_interrupted = True
@@ -534,7 +537,7 @@ class _Bar:
 
     def begin(self, files: Sequence[Path]) -> None:
         """Begin with the first of these files."""
-        self._sizes = [_size_and_time(path)[0] for path in files]
+        self._sizes = [_stated(path)[2] for path in files]
         self._total = sum(self._sizes)
         self._number = self._before = self._after = 0
 
@@ -553,22 +556,16 @@ class _Bar:
         self._tell(self._before + done, max(self._total, self._before + done), self._what)
 
 
-def _size_and_time(path: Path) -> tuple[int, int]:
-    try:
-        status = path.stat()
-    except OSError:  # its import says what is wrong
-        return 0, 0
-    return status.st_size, status.st_mtime_ns
+def _stated(path: Path) -> list[int]:
+    return stated_at(str(path)) or [0] * 5  # its import says what is wrong
 
 
 def _started(
     files: Sequence[Path],
-    wanted: str,
     failures: list[FlueError],
     unchanged: Callable[[Path], ImportReport | None],
+    opened: Callable[[Path], ImportSource],
     bar: _Bar,
-    *,
-    finish: bool,
 ) -> Generator[ImportSource | ImportReport, None, None]:
     """Yield the files that can be read, each open until the next one is asked for; add to ``failures`` for others.
 
@@ -579,7 +576,7 @@ def _started(
         if (report := unchanged(path)) is not None:
             yield report
             continue
-        with ImportSource(path, wanted, take_all=finish) as source:
+        with opened(path) as source:
             try:
                 source.start()
             except FlueError as error:
@@ -796,10 +793,10 @@ def import_changed(place: Place, seconds: float) -> None:
             return remembered.report(path)
 
         changed = [path for path in find_files(usual_places(), is_session=known) if known(path) is None]
-        files.extend(sorted(changed, key=lambda path: _size_and_time(path)[1], reverse=True))
+        files.extend(sorted(changed, key=lambda path: _stated(path)[3], reverse=True))
         bar = _Bar(look)
         bar.begin(files)
-        with closing(_started(files, AUTO, failures, known, bar, finish=False)) as started:
+        with closing(_started(files, failures, known, remembered.source, bar)) as started:
             await _import(store, started, reports, failures, bar, None, remembered, again=False)
 
     notes = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
@@ -11,9 +12,10 @@ from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct, field, to_builtins
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict, astuple, replace
 
 import flue_py
 from flue_py.core.entries import NewEntry, from_microseconds
@@ -38,7 +40,7 @@ from flue_py.sessions.handle import checked_flag, checked_function, checked_meta
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.sessions.write import oddities_of
-from flue_py.transfer.marks import Bookmark, End
+from flue_py.transfer.marks import Bookmark, End, mark_in, text_with
 from flue_py.transfer.source import AUTO, ImportSource, checked_format, open_plain, stated, stated_at
 
 # What an import did, file by file and session by session.
@@ -1086,7 +1088,7 @@ class _FileImport:
 
 
 def _state_of_session(info: SessionInfo) -> str:
-    return blake2b(repr(info).encode(errors="replace"), digest_size=16).hexdigest()
+    return blake2b(repr(astuple(info)).encode(errors="replace"), digest_size=16).hexdigest()
 
 
 def _is_where_it_was(target: Target, part: SessionPart) -> bool:
@@ -1115,12 +1117,19 @@ def _last(names: Sequence[str]) -> str | None:
 # goes on from are as they were, too; and where the same sessions are there, with no less in them. (Of two times, the
 # one
 # at which a file was changed in any way cannot be set.)
+#
+# Of files that changed a short time before they were imported, it also remembers what their readers knew: they may
+# grow, and are then read on from there, as those that are watched are.
 
 _SETTLED_NS = 1_000_000_000
 """How old a change has to be: two in the same moment could have the same time."""
 _END = 1 << 12
 _MOST = 50_000
 """How many files are remembered."""
+_RECENT_NS = 3600 * 10**9
+"""How old the last change of a file is at most that is expected to grow."""
+_MOST_MARKS, _LONGEST_MARK = 16, 8 * 2**20
+"""How many bookmarks are remembered, and how long one is at most."""
 
 
 class ImportedFiles:
@@ -1128,7 +1137,7 @@ class ImportedFiles:
 
     def __init__(self, store: Store, scope: str, *, finish: bool, wanted: str, version: str) -> None:
         self._store = store
-        self._name = DocumentName(scope, "file", IMPORTED_FILES, "", "unchanged")
+        self._scope = scope
         self._finish = finish
         self._wanted = wanted
         self._version = version
@@ -1136,19 +1145,46 @@ class ImportedFiles:
         self._sessions: dict[str, SessionInfo] = {}
         self._imported: dict[str, Any] = {}
         self._reports: dict[Path, ImportReport | None] = {}
+        self._marked: dict[str, list[Any]] = {}
+        """The number of the document of each bookmark, and the state of the file, the oldest first."""
+        self._marks: dict[str, Bookmark] = {}
+        """The bookmarks of files that have changed since."""
+        self._new_marks: dict[str, tuple[list[int], Bookmark]] = {}
 
     async def read(self) -> None:
         """Read the notes. O(files, and their sessions)."""
-        document = await self._store.backend.get_document(self._name)
-        record: dict[str, Any] = {} if document is None else {**decode_object(document.body)}
+        record: dict[str, Any] = {**decode_object(await self._body("unchanged") or "{}")}
         # Another version may read more of a file.
-        files = record.get("files") if record.get("version") == self._version else None
-        self._files = files if isinstance(files, dict) else {}
+        if record.get("version") == self._version:
+            self._files, self._marked = record["files"], record.get("marked", {})
         self._sessions = await self._there({name for file in self._files.values() for name in file["sessions"]})
+        for key, (number, state) in self._marked.items():
+            if stated_at(os.fsdecode(unquote_to_bytes(key.removeprefix("file://")))) != state:
+                mark = mark_in(await self._body(f"mark {number}"), key)
+                self._marks |= {} if mark is None else {key: mark}
+
+    async def _body(self, name: str) -> str | None:
+        document = await self._store.backend.get_document(DocumentName(self._scope, "file", IMPORTED_FILES, "", name))
+        return None if document is None else document.body
+
+    async def _put(self, name: str, body: str) -> None:
+        await self._store.backend.put_document(NewDocument("file", name, body, "json", self._scope, IMPORTED_FILES))
+
+    def source(self, path: Path) -> ImportSource:
+        """Return a file to be imported: from where an import before stopped on, if it has grown since."""
+        state = stated_at(str(path))
+        return ImportSource(
+            path,
+            self._wanted,
+            take_all=self._finish,
+            limits=self._store.limits,
+            is_followed=state is not None and time.time_ns() - state[3] < _RECENT_NS,
+            bookmark=self._marks.get(_key(path)),
+        )
 
     async def _there(self, names: set[str]) -> dict[str, SessionInfo]:
         infos = await self._store.backend.get_sessions(sorted(names))
-        return {info.id: info for info in infos if info is not None and info.scope == self._name.scope}
+        return {info.id: info for info in infos if info is not None and info.scope == self._scope}
 
     def report(self, path: Path) -> ImportReport | None:
         """Return the report of an import of a file that changes nothing; None if it has to be read.
@@ -1179,6 +1215,9 @@ class ImportedFiles:
 
     def note(self, source: ImportSource, report: ImportReport) -> None:
         """Remember a file that was imported, if all that it brought is known by it alone, and is in the store."""
+        if source.bookmark is not None:
+            self._new_marks[_key(source.path)] = source.state, source.bookmark
+            self._new_marks = dict([*self._new_marks.items()][-_MOST_MARKS:])
         made_by = find_format(report.format)
         # A note may be that what comes before is not there, which is not remembered.
         depends = made_by.package != OURS or (made_by.before is not None and report.repaired_rows > 0)
@@ -1195,7 +1234,7 @@ class ImportedFiles:
 
     async def write(self) -> None:
         """Store the notes, if it can be done: an import does not fail by it. O(files that are remembered)."""
-        if self._imported:
+        if self._imported or self._new_marks:
             with suppress(FlueError):
                 await self._write()
 
@@ -1209,10 +1248,16 @@ class ImportedFiles:
                 record["sessions"] = {name: _counts(there[name]) for name in names}
                 self._files.pop(path, None)
                 self._files[path] = record
+        for key, (state, mark) in self._new_marks.items():
+            text = text_with(mark, key)
+            if len(text) <= _LONGEST_MARK:
+                oldest = next(iter(self._marked)) if len(self._marked) >= _MOST_MARKS else ""
+                number = self._marked.pop(key if key in self._marked else oldest, [len(self._marked)])[0]
+                await self._put(f"mark {number}", text)
+                self._marked[key] = [number, state]
         files = dict([*self._files.items()][-_MOST:])
-        body = encode_json({"version": self._version, "files": files}, "files")[0]
-        new = NewDocument("file", self._name.name, body, "json", self._name.scope, IMPORTED_FILES)
-        await self._store.backend.put_document(new)
+        notes: JsonObject = {"version": self._version, "files": files, "marked": {**self._marked}}
+        await self._put("unchanged", encode_json(notes, "files")[0])
 
 
 def _key(path: Path) -> str:

@@ -8,10 +8,12 @@ from array import array
 from base64 import b64decode, b64encode
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import chain
 from types import ModuleType, NoneType
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 import flue_py
@@ -56,7 +58,27 @@ class Bookmark(Frozen):
     beside: Any
     taken: dict[str, int]
     ends: tuple[End, ...] = ()
-    version: str = VERSION
+
+
+class _Page(Frozen):
+    """A bookmark as it is stored, with the name of its file."""
+
+    version: str
+    file: str
+    mark: Bookmark
+
+
+def text_with(mark: Bookmark, file: str) -> str:
+    """Return a bookmark of a file as JSON."""
+    return msgspec.json.encode(_Page(VERSION, file, mark)).decode()
+
+
+def mark_in(text: str | None, file: str) -> Bookmark | None:
+    """Return the bookmark of a file that a text has; None if it has none of this version."""
+    with suppress(msgspec.MsgspecError):
+        page = msgspec.json.decode(text or "", type=_Page)
+        return page.mark if (page.version, page.file) == (VERSION, file) else None
+    return None
 
 
 def text_of(reader: Reader) -> str:
@@ -91,7 +113,8 @@ def text_of(reader: Reader) -> str:
         if _CONTAINERS.get(kind.__name__) is kind:
             return [kind.__name__, [*map(kept, chain.from_iterable(part.items()) if isinstance(part, dict) else part)]]
         fields = _fields_of(part)
-        return [_name(kind, kinds), [kept(getattr(part, name)) for name in fields], fields]
+        contents = [kept(getattr(part, name)) for name in fields]
+        return [_name(kind, kinds), contents, *(() if isinstance(part, Struct) else (fields,))]
 
     kept(reader)
     return json.dumps([row(part) for part in parts])  # parts are added while they are described
@@ -120,7 +143,7 @@ def take_up(reader: Reader, text: str) -> None:
         if name == "bytes":
             return b64decode(rest[0])
         kind = kinds[name]
-        names = kind._fields if issubclass(kind, tuple) else kind.__struct_fields__
+        names: tuple[str, ...] = getattr(kind, "_fields", ()) or kind.__struct_fields__
         return kind(**dict(zip(names, map(value, rest), strict=True)))
 
     for part, (name, contents, *more) in zip(parts, rows, strict=True):
@@ -132,7 +155,7 @@ def take_up(reader: Reader, text: str) -> None:
         elif isinstance(part, (list, deque)):
             part.extend(map(value, contents))
         elif name != "array":
-            for field, item in zip(more[0], contents, strict=True):
+            for field, item in zip(more[0] if more else _fields_of(part), contents, strict=True):
                 setattr(part, field, value(item))
 
 
@@ -168,4 +191,4 @@ def _empty(row: list[Any], kinds: dict[str, type[Any]]) -> Any:  # noqa: ANN401
     if name in _CONTAINERS:
         return _CONTAINERS[name]()
     kind = kinds[name]
-    return kind(**dict.fromkeys(row[2])) if issubclass(kind, Struct) else object.__new__(kind)
+    return kind(**dict.fromkeys(kind.__struct_fields__)) if issubclass(kind, Struct) else object.__new__(kind)

@@ -9,7 +9,7 @@ import pytest
 
 import flue_py
 from flue_py.sessions.store import Store
-from flue_py.transfer.imports import FollowedFiles, ImportReport
+from flue_py.transfer.imports import FollowedFiles, ImportedFiles, ImportReport, import_source
 from flue_py.transfer.source import ImportSource
 from tests.checks import existing
 from tests.formats.pi_files import HEADER, SESSION_ID, every_type
@@ -18,12 +18,29 @@ from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, all_seen, 
 from tests.programs.made import unpack
 
 
+class Anew:
+    """Imports of one command each, which know only what the store remembers."""
+
+    def __init__(self, store: Store, form: str) -> None:
+        self.store, self.form = store, form
+
+    async def catch_up(self, path: Path, *, take_all: bool) -> ImportReport:
+        remembered = ImportedFiles(self.store, "", finish=take_all, wanted=self.form, version="1")
+        await remembered.read()
+        with remembered.source(path) as source:
+            source.start()
+            report = await import_source(self.store, source)
+            remembered.note(source, report)
+        await remembered.write()
+        return report
+
+
 class Watched:
     """A file that grows, a store that follows it, and another one that imports all of it each time."""
 
-    def __init__(self, followed: Store, whole: Store, path: Path, form: str) -> None:
+    def __init__(self, followed: Store, whole: Store, path: Path, form: str, *, is_anew: bool = True) -> None:
         self.followed, self.whole, self.path, self.form = followed, whole, path, form
-        self.files = FollowedFiles(followed, form, None, again=False)
+        self.files = Anew(followed, form) if is_anew else FollowedFiles(followed, form, None, again=False)
 
     async def is_as_whole(self, data: bytes, *, finish: bool = False) -> ImportReport:
         """Write the file and import it into both; return the report, which is the same."""
@@ -90,7 +107,8 @@ async def test_at_every_length_the_rows_behind_give_the_whole_file(
     assert sum(starts[::2]) >= len(lines) - 1, "of two imports, the first follows"
 
 
-async def test_what_was_not_as_it_was_left_is_read_whole(tmp_path: Path, starts: list[bool]) -> None:
+@pytest.mark.parametrize("is_anew", [False, True])
+async def test_what_was_not_as_it_was_left_is_read_whole(tmp_path: Path, starts: list[bool], is_anew: bool) -> None:
     def said(name: str, parent: str | None) -> dict[str, Any]:
         message = {"role": "user", "content": name, "timestamp": 1}
         row = {"type": "message", "id": name, "parentId": parent, "timestamp": "2026-01-05T10:00:00.000Z"}
@@ -98,7 +116,7 @@ async def test_what_was_not_as_it_was_left_is_read_whole(tmp_path: Path, starts:
 
     rows = [HEADER, said("a", None), said("b", "a")]
     async with flue_py.open(":memory:") as followed, flue_py.open(":memory:") as whole:
-        watched = Watched(followed, whole, tmp_path / "session.jsonl", "pi")
+        watched = Watched(followed, whole, tmp_path / "session.jsonl", "pi", is_anew=is_anew)
 
         async def goes_on(*new: dict[str, Any]) -> bool:
             rows.extend(new)
@@ -119,11 +137,12 @@ async def test_what_was_not_as_it_was_left_is_read_whole(tmp_path: Path, starts:
         assert not await goes_on(said("i", "h")), "the file begins in another way"
 
 
-async def test_a_fork_looks_again_for_the_file_that_it_goes_on_from(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_anew", [False, True])
+async def test_a_fork_looks_again_for_the_file_that_it_goes_on_from(tmp_path: Path, is_anew: bool) -> None:
     parent, fork = min(names_of(SOURCE), key=len), names_of(FORK)[0]
     rows = FILES[fork].encode().splitlines(keepends=True)
     async with flue_py.open(":memory:") as followed, flue_py.open(":memory:") as whole:
-        watched = Watched(followed, whole, tmp_path / fork, "codex")
+        watched = Watched(followed, whole, tmp_path / fork, "codex", is_anew=is_anew)
         assert (await watched.is_as_whole(b"".join(rows[:-1]))).repaired_rows == 1
         (tmp_path / parent).write_text(FILES[parent])
         assert (await watched.is_as_whole(b"".join(rows))).rows > len(rows)
