@@ -1145,11 +1145,11 @@ class ImportedFiles:
         self._sessions: dict[str, SessionInfo] = {}
         self._imported: dict[str, Any] = {}
         self._reports: dict[Path, ImportReport | None] = {}
-        self._marked: dict[str, list[Any]] = {}
-        """The number of the document of each bookmark, and the state of the file, the oldest first."""
+        self._marked: dict[str, int] = {}
+        """The number of the document of each bookmark, the oldest first."""
         self._marks: dict[str, Bookmark] = {}
         """The bookmarks of files that have changed since."""
-        self._new_marks: dict[str, tuple[list[int], Bookmark]] = {}
+        self._new_marks: dict[str, Bookmark] = {}
 
     async def read(self) -> None:
         """Read the notes. O(files, and their sessions)."""
@@ -1158,8 +1158,9 @@ class ImportedFiles:
         if record.get("version") == self._version:
             self._files, self._marked = record["files"], record.get("marked", {})
         self._sessions = await self._there({name for file in self._files.values() for name in file["sessions"]})
-        for key, (number, state) in self._marked.items():
-            if stated_at(os.fsdecode(unquote_to_bytes(key.removeprefix("file://")))) != state:
+        for key, number in self._marked.items():
+            before = self._files[key]["file"][:-1] if key in self._files else None
+            if before is None or before != stated_at(os.fsdecode(unquote_to_bytes(key.removeprefix("file://")))):
                 mark = mark_in(await self._body(f"mark {number}"), key)
                 self._marks |= {} if mark is None else {key: mark}
 
@@ -1216,7 +1217,7 @@ class ImportedFiles:
     def note(self, source: ImportSource, report: ImportReport) -> None:
         """Remember a file that was imported, if all that it brought is known by it alone, and is in the store."""
         if source.bookmark is not None:
-            self._new_marks[_key(source.path)] = source.state, source.bookmark
+            self._new_marks[_key(source.path)] = source.bookmark
             self._new_marks = dict([*self._new_marks.items()][-_MOST_MARKS:])
         made_by = find_format(report.format)
         # A note may be that what comes before is not there, which is not remembered.
@@ -1248,13 +1249,13 @@ class ImportedFiles:
                 record["sessions"] = {name: _counts(there[name]) for name in names}
                 self._files.pop(path, None)
                 self._files[path] = record
-        for key, (state, mark) in self._new_marks.items():
+        for key, mark in self._new_marks.items():
             text = text_with(mark, key)
             if len(text) <= _LONGEST_MARK:
                 oldest = next(iter(self._marked)) if len(self._marked) >= _MOST_MARKS else ""
-                number = self._marked.pop(key if key in self._marked else oldest, [len(self._marked)])[0]
+                number = self._marked.pop(key if key in self._marked else oldest, len(self._marked))
                 await self._put(f"mark {number}", text)
-                self._marked[key] = [number, state]
+                self._marked[key] = number
         files = dict([*self._files.items()][-_MOST:])
         notes: JsonObject = {"version": self._version, "files": files, "marked": {**self._marked}}
         await self._put("unchanged", encode_json(notes, "files")[0])
