@@ -9,12 +9,14 @@ from base64 import b64decode, b64encode
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
 from contextlib import suppress
+from copy import copy
 from itertools import chain
 from types import ModuleType, NoneType
 from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import astuple
 
 import flue_py
 from flue_py.core import usage
@@ -108,25 +110,37 @@ def text_of(reader: Reader) -> str:
         kind = type(part)
         if kind is array:
             return ["array", part.typecode, b64encode(part).decode()]
-        if kind is deque:
-            return ["deque", [*map(kept, part)], part.maxlen]
-        if _CONTAINERS.get(kind.__name__) is kind:
-            return [kind.__name__, [*map(kept, chain.from_iterable(part.items()) if isinstance(part, dict) else part)]]
-        fields = _fields_of(part)
-        contents = [kept(getattr(part, name)) for name in fields]
-        return [_name(kind, kinds), contents, *(() if isinstance(part, Struct) else (fields,))]
+        if isinstance(part, Struct):
+            name, more = _name(kind, kinds), None
+            items: Iterable[Any] = astuple(part)
+        elif _CONTAINERS.get(kind.__name__) is not kind:
+            more = (*getattr(part, "__slots__", ()), *getattr(part, "__dict__", ()))
+            name, items = _name(kind, kinds), [getattr(part, field) for field in more]
+        else:
+            name, more = kind.__name__, part.maxlen if kind is deque else None
+            items = chain.from_iterable(part.items()) if isinstance(part, dict) else part
+        return [name, [item if type(item) in _PLAIN else kept(item) for item in items], more]
 
     kept(reader)
     return json.dumps([row(part) for part in parts])  # parts are added while they are described
 
 
-def take_up(reader: Reader, text: str) -> None:
-    """Give a new reader what another one of its class knew. O(size).
+def take_up(reader: Reader, text: str) -> bool:
+    """Give a new reader what another one of its class knew; return False if the text is none of it. O(size).
 
-    Raises `TypeError`, `ValueError`, `LookupError` or `AttributeError` for a text that is not of this version.
+    That reader is then of no use.
     """
+    try:
+        _take_up(reader, text)
+    except (TypeError, ValueError, LookupError, AttributeError, RecursionError):
+        return False
+    return True
+
+
+def _take_up(reader: Reader, text: str) -> None:
     kinds, rows = _classes(reader), json.loads(text)
-    parts: list[Any] = [reader, *(_empty(row, kinds) for row in rows[1:])]
+    blanks: dict[str, Any] = {}
+    parts: list[Any] = [reader, *(_empty(row, kinds, blanks) for row in rows[1:])]
     if kinds[rows[0][0]] is not type(reader):
         raise TypeError("another reader")
 
@@ -146,17 +160,20 @@ def take_up(reader: Reader, text: str) -> None:
         names: tuple[str, ...] = getattr(kind, "_fields", ()) or kind.__struct_fields__
         return kind(**dict(zip(names, map(value, rest), strict=True)))
 
-    for part, (name, contents, *more) in zip(parts, rows, strict=True):
+    for part, (name, contents, more) in zip(parts, rows, strict=True):
+        if name == "array":
+            continue
+        items = [value(item) if type(item) is list else item for item in contents]
         if isinstance(part, dict):
-            for key, item in zip(contents[::2], contents[1::2], strict=True):
-                part[value(key)] = value(item)
+            for key, item in zip(items[::2], items[1::2], strict=True):
+                part[key] = item
         elif isinstance(part, set):
-            part.update(map(value, contents))
+            part.update(items)
         elif isinstance(part, (list, deque)):
-            part.extend(map(value, contents))
-        elif name != "array":
-            for field, item in zip(more[0] if more else _fields_of(part), contents, strict=True):
-                setattr(part, field, value(item))
+            part.extend(items)
+        else:
+            for field, item in zip(more or part.__struct_fields__, items, strict=True):
+                setattr(part, field, item)
 
 
 def _classes(reader: Reader) -> dict[str, type[Any]]:
@@ -176,19 +193,18 @@ def _name(kind: type[Any], kinds: dict[str, type[Any]]) -> str:
     return kind.__name__
 
 
-def _fields_of(part: object) -> tuple[str, ...]:
-    if isinstance(part, Struct):
-        return part.__struct_fields__
-    return (*getattr(part, "__slots__", ()), *getattr(part, "__dict__", ()))
-
-
-def _empty(row: list[Any], kinds: dict[str, type[Any]]) -> Any:  # noqa: ANN401
-    name, contents = row[:2]
+def _empty(row: list[Any], kinds: dict[str, type[Any]], blanks: dict[str, Any]) -> Any:  # noqa: ANN401
+    """Return a part to be filled. ``blanks`` are those of the classes so far."""
+    name, contents, more = row
     if name == "array":
-        return array(contents, b64decode(row[2]))
+        return array(contents, b64decode(more))
     if name == "deque":
-        return deque(maxlen=row[2])
+        return deque(maxlen=more)
     if name in _CONTAINERS:
         return _CONTAINERS[name]()
     kind = kinds[name]
-    return kind(**dict.fromkeys(kind.__struct_fields__)) if issubclass(kind, Struct) else object.__new__(kind)
+    if not issubclass(kind, Struct):
+        return object.__new__(kind)
+    if name not in blanks:
+        blanks[name] = kind(**dict.fromkeys(kind.__struct_fields__))
+    return copy(blanks[name])

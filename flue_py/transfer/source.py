@@ -189,13 +189,14 @@ class ImportSource:
         if digest is None or digest.hexdigest() != mark.digest:
             return False
         reader = self._make_reader(form)
+        with collector_held(_ROWS_AT_ONCE):
+            is_taken = take_up(reader, mark.reader)
         try:
-            take_up(reader, mark.reader)
-            for number, raw in self._numbered_lines(file, mark.lines + 1) if reader.needs_scan else ():
+            for number, raw in self._numbered_lines(file, mark.lines + 1) if is_taken and reader.needs_scan else ():
                 reader.scan(number, raw)
-        except (ReadAgain, TypeError, ValueError, LookupError, AttributeError):
+        except ReadAgain:
             return False
-        if any(stated_at(path) != state for path, state in mark.before.items()):
+        if not is_taken or any(stated_at(path) != state for path, state in mark.before.items()):
             return False
         file.seek(mark.size)
         self._reader, self._digest, self.before, self._taken = reader, digest, {**mark.before}, Counter(mark.taken)

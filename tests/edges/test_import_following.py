@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import flue_py
+from flue_py.formats.kit import ReadAgain
+from flue_py.formats.pi import PiReader
 from flue_py.sessions.store import Store
 from flue_py.transfer.imports import FollowedFiles, ImportedFiles, ImportReport, import_source
+from flue_py.transfer.marks import take_up
 from flue_py.transfer.source import ImportSource
 from tests.checks import existing
 from tests.formats.pi_files import HEADER, SESSION_ID, every_type
 from tests.formats.test_codex_files import FILES, FORK, SOURCE, names_of
 from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, all_seen, as_lines, lines_of
 from tests.programs.made import unpack
+from tests.tables import inputs
 
 
 class Anew:
@@ -146,3 +153,41 @@ async def test_a_fork_looks_again_for_the_file_that_it_goes_on_from(tmp_path: Pa
         assert (await watched.is_as_whole(b"".join(rows[:-1]))).repaired_rows == 1
         (tmp_path / parent).write_text(FILES[parent])
         assert (await watched.is_as_whole(b"".join(rows))).rows > len(rows)
+
+
+_GROWN = """
+import sys
+from pathlib import Path
+from flue_py.transfer.marks import take_up
+from flue_py.transfer.source import ImportSource
+with ImportSource(Path(sys.argv[1]), is_followed=True) as source:
+    source.start()
+    while source.batch() is not None:
+        pass
+print(hash("x"), source.bookmark.reader, sep="\\n")
+"""
+
+
+def test_another_process_knows_the_ids_that_a_reader_met(tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(b"".join(as_lines([HEADER, *every_type()])))
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    script = [sys.executable, "-c", _GROWN, str(path)]
+    printed = subprocess.run(script, env=environment, check=True, capture_output=True, text=True).stdout
+    hashed, text = printed.splitlines()
+    assert hashed != str(hash("x"))
+    reader = PiReader(path.name)
+    assert take_up(reader, text)
+    with pytest.raises(ReadAgain):
+        reader.scan(1, path.read_bytes().splitlines()[-1])
+
+
+@inputs(
+    "text",
+    [
+        "", "[]", "{}", "[[]]", '[["CodexReader", [], []]]', '[["PiReader", [[7]], ["_draft"]]]', "[" * 100_000,
+        '[["PiReader", [["Popen", "sh"]], ["_draft"]]]', '[["PiReader", [["PiReader"]], ["_draft"]]]',
+    ]
+)  # fmt: skip
+def test_a_text_that_is_none_of_a_reader_is_refused(text: str) -> None:
+    assert not take_up(PiReader("session.jsonl"), text)
