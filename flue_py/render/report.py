@@ -839,15 +839,16 @@ def filled_page(
 ) -> str:
     """Return the page of this name with its scripts, styles and data."""
     texts = _scripts(scripts, libraries)
+    licenses = "\n\n".join(f"{name}\n{_asset(f'vendor/{file}').strip()}" for name, file in _LICENSES)
     return _filled(
-        _asset(f"{name}.html"),
+        _asset("page.html"),
         {
             "POLICY": _policy(texts),
             "TITLE": escape(title),
+            "BODY": _filled(_asset(f"{name}.html"), {"LICENSES": escape(licenses)}),
             "STYLES": "\n".join(f"<style>{style}</style>" for style in _styles()),
             "SCRIPTS": "\n".join(f"<script>{script}</script>" for script in texts),
             "DATA": embedded_json(data),
-            "LICENSES": escape("\n\n".join(f"{name}\n{_asset(f'vendor/{file}').strip()}" for name, file in _LICENSES)),
         },
     )
 

@@ -127,9 +127,10 @@ def test_the_page_names_nothing_outside_of_itself() -> None:
 def test_every_script_of_the_page_is_shipped_and_put_in() -> None:
     there = {file.name for file in ASSETS.iterdir() if file.is_file()}
     of_list = {"index.html", "index.js"}
-    assert there == {"report.html", "report.css", *(f"{name}.js" for name in SCRIPTS)} | of_list
+    templates = {"page.html", "report.html"}
+    assert there == {*templates, "report.css", *(f"{name}.js" for name in SCRIPTS)} | of_list
     page = html_report([reported(forest([None]))])
-    for name in there - of_list - {"report.html"}:
+    for name in there - of_list - templates:
         assert (ASSETS / name).read_text() in page
 
 
