@@ -72,10 +72,15 @@ def gather_opencode(path: Path, unchanged: Collection[str] = ()) -> Generator[by
     if _EXPORTED.match(whole):
         yield from _rows_of_export(whole)
         return
-    for file in (path, *_files_beside(path)):
-        fields: JsonObject = {"id": file.stem, "message_id": file.parent.name}
-        text = (gathered.read_beside(file) or b"").decode(errors="replace")
-        yield gathered.gathered_row(_ROWS.get(file.name[:3], gathered.SESSION), fields, {"data": text})
+    yield _row_of_file(path, whole)
+    for file in _files_beside(path):
+        yield _row_of_file(file, gathered.read_beside(file) or b"")
+
+
+def _row_of_file(file: Path, data: bytes) -> bytes:
+    fields: JsonObject = {"id": file.stem, "message_id": file.parent.name}
+    kind = _ROWS.get(file.name[:3], gathered.SESSION)
+    return gathered.gathered_row(kind, fields, {"data": data.decode(errors="replace")})
 
 
 def _rows_of_export(whole: bytes) -> Iterator[bytes]:

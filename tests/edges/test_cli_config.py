@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flue_py.cli import main, transfer
+from flue_py.transfer.source import ImportSource
 from tests.edges.cli_runs import runner
 from tests.formats.pi_files import HEADER, as_lines
+from tests.postgres import NewDatabase
 from tests.tables import inputs
 
 if TYPE_CHECKING:
@@ -70,6 +72,27 @@ def test_a_command_that_reads_first_imports_what_changed_if_that_is_wished(home:
     named.write_text("import.before_reading = true")
     shown = home.run("show", "--path", FLUE_PY_CONFIG=str(named))
     assert ("word c" in shown.stdout, "Import before reading" in shown.stderr) == (True, False)
+
+
+def test_a_store_on_postgresql_imports_before_reading_what_changed_alone(
+    home: Home, new_database: NewDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, went_on = new_database(), []
+    start = ImportSource.start
+
+    def noted(source: ImportSource) -> None:
+        start(source)
+        went_on.append(source.goes_on)
+
+    monkeypatch.setattr(ImportSource, "start", noted)
+    home.run("import", "--discover", FLUE_PY_DB=database)
+    went_on.clear()
+    home.grow("b", "a")
+    assert "word b" in home.run("show", "--path", FLUE_PY_DB=database).stdout
+    home.grow("c", "b")
+    assert "word c" not in home.run("--no-import", "show", "--path", FLUE_PY_DB=database).stdout
+    assert "word c" in home.run("show", "--path", FLUE_PY_DB=database).stdout
+    assert went_on == [True, True]
 
 
 def test_an_import_before_reading_ends_in_time_and_says_what_is_left(
