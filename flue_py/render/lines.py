@@ -579,19 +579,19 @@ def _message_line(role: str | None, message: JsonObject) -> str:
         return _marked([*names], "\n".join(piece.text for piece in pieces if not piece.name))
     if text.strip():
         return text
-    parts = message.get("content")
-    calls = [_call_line(part) for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
-    return "; ".join(call for call in calls if call) or str(message.get("errorMessage") or "(nothing said)")
+    content = message.get("content")
+    parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    calls = [f"-> {call_line(call_of(part))}" for part in parts if part.get("type") == "toolCall"]
+    return "; ".join(calls or map(_silent_line, parts)) or str(message.get("errorMessage") or "(nothing said)")
+
+
+def _silent_line(part: Mapping[str, JsonValue]) -> str:
+    """Return in words a part that is neither a text nor a call."""
+    return f"(thinks) {part.get('thinking')}" if part.get("type") == "thinking" else f"({part.get('type')})"
 
 
 def _marked(marks: Sequence[str], text: str) -> str:
     return f"[{', '.join(marks)}] {text}" if marks else text
-
-
-def _call_line(part: Mapping[str, JsonValue]) -> str:
-    if part.get("type") == "thinking":
-        return f"(thinks) {part.get('thinking')}"
-    return f"-> {call_line(call_of(part))}" if part.get("type") == "toolCall" else f"({part.get('type')})"
 
 
 def entry_line(

@@ -40,6 +40,7 @@ def plain(lines: list[Line]) -> list[str]:
 
 
 UUID = "7ce96df4-1c2b-4d5e-8f90-0a1b2c3d4e5f"
+CALL = {"type": "toolCall", "name": "stop", "arguments": {}}
 VIBE = '{"command":"ls","returncode":2,"stderr":"no","stdout":"","timed_out":false}'
 
 
@@ -68,6 +69,7 @@ VIBE = '{"command":"ls","returncode":2,"stderr":"no","stdout":"","timed_out":fal
             "-> Edit(a.py); -> ask(ann); -> wait(n: 2); -> stop()",
         ),
         ({"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}]}, "(thinks) hm"),
+        ({"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}, CALL]}, "-> stop()"),
         ({"role": "assistant", "content": [], "errorMessage": "aborted"}, "aborted"),
         ({"role": "assistant", "content": None}, "(nothing said)"),
         ({"role": "toolResult", "toolName": "bash", "isError": True, "content": "no"}, "[bash, failed] no"),
