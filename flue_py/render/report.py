@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from hashlib import sha256
@@ -40,8 +40,8 @@ from flue_py.core.ledger import UsageRow
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.usage import KINDS, ReportedUsage, agent_of, read_reported
 from flue_py.render.lines import entry_name, entry_text, one_line
-from flue_py.render.media import Media, media_of
-from flue_py.render.tools import Edits, read_call
+from flue_py.render.media import Media
+from flue_py.render.tools import Shown, shown_part, shown_parts
 from flue_py.render.views import iso, minute, session_facts, session_name
 from flue_py.system import collector_held
 
@@ -664,60 +664,31 @@ def _line_from(sort: Mapping[str, JsonValue], parts: Sequence[JsonValue]) -> str
     first = parts[0] if parts else None
     if not isinstance(first, list) or first[0] != "text":
         return None
-    marks = [*([str(sort["tool"])] if "tool" in sort else []), *(["failed"] if "failed" in sort else [])]
+    ending = first[2] if len(first) > 2 else "failed" if "failed" in sort else None
+    marks = [str(mark) for mark in (sort.get("tool"), ending) if mark]
     line = _beginning(one_line(f"[{', '.join(marks)}] {first[1]}" if marks else str(first[1])))
     # Scripts count a sign beyond U+FFFF as two.
     return line if line.isascii() or max(line) <= "\uffff" else None
 
 
 def _parts(entry: Entry, value: JsonValue, pictures: Pictures) -> list[JsonValue]:
-    """Return the content of an entry as pairs (kind, text), in the form that the model sees if it sees it."""
+    """Return the content of an entry as (kind, text, heading), in the form that the model sees if it sees it."""
+    if entry.kind == MESSAGE and isinstance(value, dict):
+        return [_part(part, pictures) for part in shown_parts(value)]
     if entry.kind in SHOWN_KINDS:
-        message = value if entry.kind == MESSAGE and isinstance(value, dict) else ContextEntry(entry).data
-        return list(_message_parts(message, pictures))
+        content = ContextEntry(entry).data.get("content")
+        parts = content if isinstance(content, list) else [] if content is None else [content]
+        return [_part(shown, pictures) for part in parts for shown in shown_part(part, is_user=False)]
     artifact = readable(entry)
     return [["json", _json(value)]] if artifact is None else [["json", _json(artifact[0])], ["text", artifact[1]]]
 
 
-def _message_parts(message: JsonObject, pictures: Pictures) -> Iterator[JsonValue]:
-    if isinstance(message.get("command"), str):
-        yield ["call", f"$ {message['command']}"]
-    content = message.get("content")
-    for part in content if isinstance(content, list) else [] if content is None else [content]:
-        if isinstance(part, dict) and part.get("type") == "toolCall":
-            yield from _call_parts(str(part.get("name")), part.get("arguments"))
-        else:
-            yield _part(part, pictures)
-    if isinstance(message.get("output"), str):
-        yield ["text", message["output"]]
-    if isinstance(message.get("errorMessage"), str):
-        yield ["error", message["errorMessage"]]
-
-
-def _call_parts(name: str, arguments: JsonValue) -> Iterator[JsonValue]:
-    """Yield a call as its arguments, with its name as a third item; one that edits files as diffs, with the file."""
-    call = read_call(name, arguments)
-    if not isinstance(call.does, Edits):
-        yield ["call", _json(arguments), name]
-        return
-    for edit in call.does.files:
-        yield ["diff", edit.lines, f"{name} {edit.path}"]
-    if isinstance(call.rest, dict) and any(value not in (None, False) for value in call.rest.values()):
-        yield ["call", _json(call.rest), name]
-
-
-def _part(part: JsonValue, pictures: Pictures) -> JsonValue:
-    if isinstance(part, str):
-        return ["text", part]
-    if isinstance(part, dict):
-        kind = part.get("type")
-        for shown in ("text", "thinking"):
-            if kind == shown and isinstance(part.get(shown), str):
-                return [shown, part[shown]]
-        media = media_of(part)
-        if media is not None:
-            return pictures.part(media)
-    return ["json", _json(part)]
+def _part(part: Shown, pictures: Pictures) -> JsonValue:
+    if part.media is not None:
+        return pictures.part(part.media)
+    kind = "text" if part.kind in ("words", "result") else part.kind
+    has_heading = part.heading and part.heading != part.kind
+    return [kind, part.text, part.heading] if has_heading else [kind, part.text]
 
 
 def _json(value: JsonValue) -> str:

@@ -18,7 +18,7 @@ from flue_py.core.json import MAX_JSON_DEPTH, Frozen, JsonObject, JsonValue, dec
 from flue_py.core.kinds import Piece, message_text, pieces_of
 from flue_py.errors import CorruptStore
 from flue_py.lazy import lazy_module
-from flue_py.render.media import media_of
+from flue_py.render.media import Media, media_of
 
 if TYPE_CHECKING:
     import difflib
@@ -90,6 +90,7 @@ class Shown(Frozen):
     kind: ShownKind
     text: str
     heading: str = ""
+    media: Media | None = None
 
 
 _LONGEST_RUN = 1_000
@@ -177,7 +178,7 @@ def shown_part(value: JsonValue, *, is_user: bool) -> Iterator[Shown]:
     elif kind == "toolCall":
         yield from shown_call(call_of(part))
     elif (media := media_of(part)) is not None:
-        yield Shown("media", media.name)
+        yield Shown("media", media.name, media=media)
     else:
         yield Shown("data", "\n".join(fact_lines(without_bytes(value))))
 

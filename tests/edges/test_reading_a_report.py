@@ -437,6 +437,7 @@ def test_the_edits_of_claude_code_are_diffs(chromium: Chromium, claude_report: P
     chromium.look(claude_report, look, at=f"#{edits[0]['id']}")
 
 
+CONTEXT = "<environment_context>x</environment_context>"
 PATCH = """*** Begin Patch
 *** Update File: src/a.py
 @@ def f():
@@ -455,7 +456,10 @@ def test_the_patches_of_codex_are_diffs(chromium: Chromium, tmp_path: Path) -> N
     command = json.dumps({"command": ["bash", "-lc", f"apply_patch <<'EOF'\n{PATCH}EOF"], "workdir": "/w"})
     rows = [
         row("session_meta", {"id": "019e9625-802f-7e91-840a-cfe88d14117b", "cwd": "/w", "cli_version": "0.135"}),
-        row("response_item", {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "do"}]}),
+        row(
+            "response_item",
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": f"{CONTEXT}\n\ndo"}]},
+        ),
         row("response_item", {"type": "custom_tool_call", "name": "apply_patch", "input": PATCH, "call_id": "c1"}),
         row("response_item", {"type": "function_call", "name": "shell", "arguments": command, "call_id": "c2"}),
     ]
@@ -472,7 +476,10 @@ def test_the_patches_of_codex_are_diffs(chromium: Chromium, tmp_path: Path) -> N
             ("edits shell src/a.py +1 −1", changed),
             ("edits shell src/b.py (new file) +1 −0", ["+new"]),
         ]
-        assert page.locator("#panel .chosen .part-call").text_content() == "calls shell/w"
+        assert page.locator("#panel .chosen .part-call").text_content() == "calls shellworkdir: /w"
+        folded = page.locator("#panel details.part-program")
+        assert folded.locator("summary").all_text_contents() == ["environment context"]
+        assert (folded.locator(".text").is_visible(), folded.locator(".text").text_content()) == (False, CONTEXT)
 
     chromium.look(written(tmp_path, session), look)
 

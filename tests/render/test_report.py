@@ -226,7 +226,7 @@ SHELL = {"role": "bashExecution", "content": None, "command": "ls", "output": "a
     [
         ({"content": "hi"}, [["text", "hi"]]),
         ({"role": "assistant", "content": THOUGHT}, [["thinking", "hm"], ["text", "so"]]),
-        ({"role": "assistant", "content": [CALL]}, [["call", '{"p":1}', "read"]]),
+        ({"role": "assistant", "content": [CALL]}, [["call", "p: 1", "read"]]),
         ({"role": "assistant", "content": [EDIT]}, [["diff", " a\n-b\n+c", "Edit x.py"]]),
         (
             {"content": [{"type": "audio", "mimeType": "audio/wav", "data": "AAAA"}]},
@@ -235,7 +235,16 @@ SHELL = {"role": "bashExecution", "content": None, "command": "ls", "output": "a
         ({"content": [PICTURE, PICTURE]}, [["media", "image, image/png, 3 x 2 pixels, 93 bytes", 0]] * 2),
         (SHELL, [["call", "$ ls"], ["text", "a"]]),
         ({"role": "assistant", "content": [], "errorMessage": "aborted"}, [["error", "aborted"]]),
-        ({"content": [{"type": "new", "a": 1}, 7]}, [["json", '{"type":"new","a":1}'], ["json", "7"]]),
+        ({"content": [{"type": "new", "a": 1}, 7]}, [["data", "type: new\na: 1"], ["data", "7"]]),
+        (
+            {"content": "<ide_selection>x</ide_selection>\nFix it"},
+            [["program", "<ide_selection>x</ide_selection>", "IDE selection"], ["text", "Fix it"]],
+        ),
+        (
+            {"role": "toolResult", "toolName": "bash", "content": '{"returncode":2,"stdout":"no"}'},
+            [["text", "no", "exit 2"]],
+        ),
+        ({**SHELL, "exitCode": 0}, [["call", "$ ls"], ["text", "a", "exit 0"]]),
         ({"kind": "compaction", "summary": "so far"}, [["text", "[Context Summary]\n\nso far"]]),
         ({"kind": "branch_summary", "summary": "tried"}, [["text", "[Branch Summary]\n\ntried"]]),
         ({"kind": "note", "a": 1}, [["json", '{"a":1}']]),

@@ -84,7 +84,7 @@ function messageElement(session, at, { seen, note, choose, isChosen, ...how }) {
 }
 
 const MARKDOWN_SAID = new Set(["user", "assistant", "compaction", "branch_summary", "custom_message"]);
-const PART_NAMES = { thinking: "thinks", call: "calls", error: "error", media: "attachment", json: "data" };
+const PART_NAMES = { thinking: "thinks", call: "calls", error: "error", media: "attachment", json: "data", data: "data" };
 
 function costTitle({ usage, paid }) {
   const tokens = usage ? `: ${usageText(usage)}` : "";
@@ -95,27 +95,28 @@ function usageText([input, output, read, write]) {
   return `${known(input)} input, ${known(output)} output, ${known(read)} cache read, ${known(write)} cache write`;
 }
 
-// A part is what it is, its text, and for a diff what it changes. `isRaw` shows it as it is written; where `wanted`, a
-// text that is looked for, lies behind the cut, and with `isWhole`, the whole text is shown.
+// A part is what it is, its text, and its heading: the tool of a call, what a diff changes, how a command ended. `isRaw`
+// shows it as it is written; where `wanted`, a text that is looked for, lies behind the cut, and with `isWhole`, the
+// whole text is shown.
 function partElement(part, { isMarkdown = false, isRaw = false, ...how } = {}) {
   const kind = part[0];
   const text = textOf(part);
   const made = make("div", { class: `part part-${kind}` });
   if (kind === "diff") return diffElement(made, text, part[2], how);
   if (kind === "media" && part[2] !== undefined) return pictureElement(made, text, data.pictures[part[2]]);
+  if (kind === "program") return programElement(text, part[2], how);
   if (kind in PART_NAMES) made.append(make("span", { class: "part-name", text: PART_NAMES[kind] }));
-  let draw = plainText;
-  let said = text;
-  if (kind === "call" && !isRaw) {
-    const [, given, name] = part;
-    const call = name ? readCall(given) : undefined;
-    if (call !== undefined) {
-      made.append(" ", make("bdi", { class: "tool", text: name }));
-      said = call;
-    }
-  } else if ((kind === "text" || kind === "thinking") && isMarkdown && !isRaw) draw = markdownText;
-  if (said) made.append(longText(said, draw, how));
+  if (part[2] !== undefined) made.append(" ", make("bdi", { class: "tool", text: part[2] }));
+  const isDrawn = (kind === "text" || kind === "thinking") && isMarkdown && !isRaw;
+  if (text) made.append(longText(text, isDrawn ? markdownText : plainText, how));
   return made;
+}
+
+// What a program put into a message of the user is folded, unless a text is looked for that is in it.
+function programElement(text, name, how) {
+  const isOpen = Boolean(how.wanted) && text.toLowerCase().includes(how.wanted);
+  return make("details", { class: "part part-program", open: isOpen ? "" : undefined },
+    make("summary", { text: name }), longText(text, plainText, how));
 }
 
 // A picture, of a type that its bytes have. One that cannot be decoded is named.
@@ -124,14 +125,6 @@ function pictureElement(made, name, [type, base64, width, height]) {
   image.addEventListener("error", () => made.replaceChildren(plainText(make("div", { class: "text" }), `${name}, cannot be shown`)));
   made.append(image);
   return made;
-}
-
-// The arguments of a call in lines: strings as they are, not as JSON writes them. Undefined if they have no names.
-function readCall(text) {
-  const given = JSON.parse(text);
-  if (given === null || typeof given !== "object" || Array.isArray(given)) return undefined;
-  const fields = Object.entries(given).map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value, null, 2)]);
-  return fields.length === 1 ? fields[0][1] : fields.map(([name, value]) => `${name}: ${value}`).join("\n");
 }
 
 function plainText(body, text) {

@@ -58,7 +58,7 @@ const UNPRINTABLE = /[\p{C}\p{Zl}\p{Zp}]/gu;
 // An entry in a line. It is left out of the data where it is the beginning of the first part, as `one_line` makes it.
 function lineOf(entry) {
   if (entry.line === undefined) {
-    const marks = [entry.tool, entry.failed && "failed"].filter(Boolean);
+    const marks = [entry.tool, entry.parts[0][2] ?? (entry.failed && "failed")].filter(Boolean);
     const said = (marks.length ? `[${marks.join(", ")}] ` : "") + entry.parts[0][1];
     const text = said.slice(0, 1600).replace(BLANKS, " ").replace(/^ | $/g, "").slice(0, 400).replace(UNPRINTABLE, "\ufffd");
     entry.line = text.length <= LINE_LENGTH ? text : `${text.slice(0, LINE_LENGTH - 1).trimEnd()}…`;
@@ -68,9 +68,8 @@ function lineOf(entry) {
 
 // A part as a text. JSON comes without blanks: it is put in lines when somebody reads it or looks for something.
 function textOf(part) {
-  const [kind, text, name] = part;
+  const [kind, text] = part;
   if (kind === "json") part.text ??= indented(text);
-  else if (kind === "call" && name !== undefined) part.text ??= `${name} ${indented(text)}`;
   return part.text ?? text;
 }
 
