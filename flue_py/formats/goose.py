@@ -113,7 +113,7 @@ def _rows_of_export(document: JsonObject) -> Iterator[bytes]:
 
 def fingerprints_of_goose(path: Path) -> dict[str, str]:
     """Return the digests of the sessions of a database. O(database)."""
-    return {} if path.suffix in (".json", ".jsonl") else digests_of_sessions(path, _sessions)
+    return digests_of_sessions(path, _sessions)
 
 
 def _sessions(database: Database) -> Iterator[tuple[JsonValue, Iterator[bytes]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -54,23 +54,35 @@ def looks_like_pi_sqlite(head: bytes, path_name: str = "") -> bool:
     )
 
 
-def gather_pi_sqlite(path: Path) -> Generator[bytes, None, None]:
-    """Yield the rows of each session in their order, behind that of the session. Raises `UnreadableFile`."""
+def gather_pi_sqlite(path: Path, unchanged: Collection[str] = ()) -> Generator[bytes, None, None]:
+    """Yield the rows of sessions that are not ``unchanged``, behind that of the session. Raises `UnreadableFile`."""
     with path.open("rb") as file:
         is_database = file.read(6) == b"SQLite"
-    if not is_database:
-        log = _Log()
-        for number, line in enumerate(gathered.lines_of(path)):
-            log.read(number, line)
-        yield log.session()
-        yield from log.rows
+    if is_database:
+        yield from gathered.rows_of_sessions(path, _sessions, unchanged)
         return
-    with gathered.database_of(path) as database:
-        is_older = database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'lanes'").fetchone() is None
-        for session in database.execute(_SESSIONS.format("active_leaf_id" if is_older else _LANES)):
-            yield gathered.table_row(gathered.SESSION, session, "lanes")
-            for row in database.execute(_OLDER_ROWS if is_older else _ROWS, (session["id"],)):
-                yield gathered.table_row(row["type"], row, "payload")
+    log = _Log()
+    for number, line in enumerate(gathered.lines_of(path)):
+        log.read(number, line)
+    yield log.session()
+    yield from log.rows
+
+
+def fingerprints_of_pi_sqlite(path: Path) -> dict[str, str]:
+    """Return the digests of the sessions of a database. O(database)."""
+    return gathered.digests_of_sessions(path, _sessions)
+
+
+def _sessions(database: gathered.Database) -> Iterator[tuple[JsonValue, Iterator[bytes]]]:
+    is_older = database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'lanes'").fetchone() is None
+
+    def rows(session: gathered.TableRow) -> Iterator[bytes]:
+        yield gathered.table_row(gathered.SESSION, session, "lanes")
+        for row in database.execute(_OLDER_ROWS if is_older else _ROWS, (session["id"],)):
+            yield gathered.table_row(row["type"], row, "payload")
+
+    for session in database.execute(_SESSIONS.format("active_leaf_id" if is_older else _LANES)):
+        yield session["id"], rows(session)
 
 
 class _Log(Struct):

@@ -309,6 +309,14 @@ def _ours(
     return replace(form, **{field: f"{home}:{function}" for field, function in functions.items()})
 
 
+def _database(name: str, places: tuple[str, ...], *more: str) -> Format:
+    """Return a format of ours of databases of sessions, and of files with ``more`` suffixes."""
+    module = name.replace("-", "_")
+    functions = {"gather": f"gather_{module}", "fingerprints": f"fingerprints_of_{module}"}
+    form = _ours(name, module, None, (".db", *more), places, **functions)
+    return replace(form, beside=f"{__package__}.gathered:log_beside")
+
+
 def _resumed(form: Format) -> Format:
     """Return a format whose program goes on with what `flue_py.formats.continuations` writes."""
     write = f"{__package__}.continuations:export_{form.name.replace('-', '_')}"
@@ -383,18 +391,7 @@ _PROGRAMS = (
         beside="meta_beside",
         gather="gather_mistral_vibe",
     ),
-    replace(
-        _ours(
-            "crush",
-            "crush",
-            None,
-            (".db",),
-            ("~/.crush", "~/.local/share/crush", "~/.opencode"),
-            gather="gather_crush",
-            fingerprints="fingerprints_of_crush",
-        ),
-        beside=f"{__package__}.gathered:log_beside",
-    ),
+    _database("crush", ("~/.crush", "~/.local/share/crush", "~/.opencode")),
     _ours(
         "cursor-cli",
         "cursor_cli",
@@ -413,28 +410,9 @@ _PROGRAMS = (
         places=("~/.aider.chat.history.md",),
         gather="gather_aider",
     ),
-    replace(
-        _ours("llm", "llm", None, (".db",), _in(("~/.config", *_DATA), "io.datasette.llm")),
-        beside=f"{__package__}.gathered:log_beside",
-        gather=f"{__package__}.llm:gather_llm",
-        fingerprints=f"{__package__}.llm:fingerprints_of_llm",
-    ),
-    replace(
-        _ours("pi-sqlite", "pi_sqlite", None, (".sqlite", ".db", ".jsonl"), gather="gather_pi_sqlite"),
-        beside=f"{__package__}.gathered:log_beside",
-    ),
-    replace(
-        _ours(
-            "goose",
-            "goose",
-            None,
-            (".db", ".jsonl", ".json"),
-            _in((*_DATA, "~/.config"), "goose/sessions"),
-            gather="gather_goose",
-            fingerprints="fingerprints_of_goose",
-        ),
-        beside=f"{__package__}.gathered:log_beside",
-    ),
+    _database("llm", _in(("~/.config", *_DATA), "io.datasette.llm")),
+    _database("pi-sqlite", (), ".sqlite", ".jsonl"),
+    _database("goose", _in((*_DATA, "~/.config"), "goose/sessions"), ".jsonl", ".json"),
     _ours("fuseraft-repl", "fuseraft", None, _JSON, ("~/.fuseraft/repl-sessions",)),
     _ours("fuseraft-run", "fuseraft", None, _JSON, ("~/.fuseraft/sessions",)),
     _resumed(_ours("qwen-code", "qwen_code", places=("~/.qwen/projects",), before="read_about", beside="about_beside")),

@@ -338,6 +338,7 @@ class Target(Struct):
 
         await store.backend.update_session(session.ref, metadata_text=edit)
         await session.refresh()
+        self.recorded = imported_record(session)
 
     def read_before(self) -> tuple[JsonValue, JsonValue]:
         """Return how many bytes of the file were imported before, and their digest."""

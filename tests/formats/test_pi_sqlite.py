@@ -15,7 +15,7 @@ import flue_py
 from flue_py.core.kinds import message_text
 from flue_py.errors import UnreadableFile
 from flue_py.formats.kit import read_lines
-from flue_py.formats.pi_sqlite import gather_pi_sqlite, looks_like_pi_sqlite, read_pi_sqlite
+from flue_py.formats.pi_sqlite import fingerprints_of_pi_sqlite, gather_pi_sqlite, looks_like_pi_sqlite, read_pi_sqlite
 from flue_py.formats.registry import recognize
 from tests.formats.pi_files import HEADER, as_lines, every_type
 from tests.formats.transcripts import all_seen, import_file, import_lines, seen
@@ -173,6 +173,8 @@ async def test_a_database_that_grows_is_caught_up_with_where_its_leaf_is(tmp_pat
             session = await seen(store, HEADER["id"])
             assert session.leaf == (step if isinstance(step, str) else step["id"])
         assert set(session.entries) == {"u1", "a1", "u3", "u2"}
+    assert list(gather_pi_sqlite(made.path, {HEADER["id"]})) == []
+    assert fingerprints_of_pi_sqlite(made.path).keys() == {HEADER["id"]}
 
 
 async def test_a_leaf_that_is_before_the_first_entry_is_none(tmp_path: Path) -> None:
