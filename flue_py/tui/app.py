@@ -1021,6 +1021,8 @@ class SessionScreen(ChangingScreen):
 
 _PAGE = 1_000
 _FIRST_PAGE = 100
+_PREPARED = 5_000
+"""Of how many sessions secrets are looked for before somebody filters: half a second of work, beside the screen."""
 
 
 class SessionsScreen(BrowserScreen[None]):
@@ -1082,6 +1084,8 @@ class SessionsScreen(BrowserScreen[None]):
                 self._sessions, self._columns, self._is_whole = rows[:], model.columns_of(rows), is_whole
                 self.redraw()
             if is_whole:
+                # The first letter that is typed finds the secrets of the names known.
+                await asyncio.to_thread(model.fitting, rows[:_PREPARED], "-", self.browser.masked)
                 return
 
     async def _page(self, limit: int, cursor: str | None) -> tuple[Sequence[ListedSession], str | None]:
