@@ -17,7 +17,7 @@ from typing import TypeAlias
 from flue_py.core.context import EntryCost, Turn, Turns, entry_cost, part_of, reported_counts
 from flue_py.core.entries import BASE, Entry, Pairing, from_microseconds, is_silent, messages_of
 from flue_py.core.json import Frozen, JsonObject, JsonValue
-from flue_py.core.kinds import COMPACTION, MESSAGE, is_spoken, kind_of, message_text
+from flue_py.core.kinds import COMPACTION, MESSAGE, is_spoken, kind_of, message_text, pieces_in
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.usage import agent_of, read_reported
 from flue_py.render.lines import Line, Span, clip, counted, one_line, printable, shortest_ids, table
@@ -82,9 +82,9 @@ def turn_lines(turns: Sequence[Turn], *, whole: bool = False) -> list[Line]:
 
 
 def said_lines(entries: Sequence[Entry]) -> list[Line]:
-    """Return the conversation on a path: each message of the user after ``>``, each answer below it, unchanged.
+    """Return the conversation on a path: the words of the user after ``>``, each answer below them, unchanged.
 
-    Tools, thinking and settings are left out; a compaction is one line.
+    Tools, thinking and settings are left out; a compaction is one line, and so is a text of a program.
     """
     lines: list[Line] = []
     for entry in entries:
@@ -94,7 +94,10 @@ def said_lines(entries: Sequence[Entry]) -> list[Line]:
             note = "the turns before were left out" if is_silent(entry) else f"{note} compacted"
             lines.append(((f"({note} here)", "yellow"),))
         elif text and entry.role == "user":
-            lines += [((f"> {line}", "bold cyan"),) for line in text.splitlines()]
+            for piece in pieces_in(entry.fields):
+                words = printable(piece.text).strip().splitlines()
+                own: list[Line] = [((f"> {line}", "bold cyan"),) for line in words]
+                lines += [((f"[{piece.name}]", "dim"),)] if piece.name else own
         elif text and entry.role == "assistant":
             lines += [((line, ""),) for line in text.splitlines()]
     return lines

@@ -73,7 +73,7 @@ from flue_py.render.lines import (
     shortest_ids,
     table,
 )
-from flue_py.render.tools import Shown, shown_parts
+from flue_py.render.tools import Shown, shown_parts, with_short_ids
 
 if TYPE_CHECKING:
     from flue_py.search import Part, Place, SearchAnswer, SearchHit, SessionHits, Snippet
@@ -1276,7 +1276,7 @@ def task_lines(links: Sequence[TaskLink], tasks: Mapping[str, SessionInfo], look
 
 
 def _task_line(link: TaskLink, tasks: Mapping[str, SessionInfo], guide: str, look: Look) -> Line:
-    info, name = tasks.get(link.child_id), look.fit(one_line(link.task_id), 24)
+    info, name = tasks.get(link.child_id), look.fit(with_short_ids(one_line(link.task_id)), 24)
     name += f" ({link.status})" if link.status is not None else ""
     if info is not None:
         return _session_line(info, "task", guide, look, name)

@@ -72,6 +72,11 @@ def test_what_was_said_leaves_out_tools_and_is_inert() -> None:
     ]
 
 
+def test_texts_of_programs_are_a_line_each_in_a_conversation() -> None:
+    asked = made("e", content="<system-reminder>x\ny</system-reminder>\n/compact\nnow")
+    assert [text_of(line) for line in said_lines([asked])] == ["[system reminder]", "> /compact", "> now"]
+
+
 def test_the_saved_transcript_is_markdown_with_roles_and_without_tools() -> None:
     assert saved_transcript(PATH, model="gpt-5", saved=NOW) == (
         "# REPL Transcript\n\n**Model:** gpt-5  \n**Saved:** 2026-03-01 12:00:00 UTC\n\n"

@@ -108,6 +108,8 @@ def test_task_sessions_are_listed_below_also_those_that_are_gone() -> None:
     assert lines[2] == "↳ task child1 task\ufffd1 (deleted)"
     assert [len(lines), lines[-1]] == [22, "2 more; --json tells all"]
     assert task_lines([], {}, Look()) == []
+    (_, line) = task_lines([TaskLink("s", 0, "call_01HZABCDEFGH", "child")], {}, Look(70))
+    assert text_of(line) == "↳ task child call_01H… (deleted)"
 
 
 def test_costs_are_a_column_and_a_branch_of_several_lines_says_its_sum() -> None:
