@@ -633,6 +633,17 @@ class BudgetContract:
         await backend.delete_tree(task.id)
         assert [(await numbers(backend, each.id))[0] for each in budgets] == [1, 11, 11, 11, 111]
 
+    async def test_a_budget_whose_zone_is_not_known_here_says_so_and_can_be_set_anew(self, backend: Backend) -> None:
+        session = await new_session(backend)
+        made = await backend.set_budget(replace(DAILY, scope="*"))
+        (copy,) = await backend.list_whole_budgets(-1, 9)
+        elsewhere = copy.budget._replace(tz="Mars/Olympus", updated_at=copy.budget.updated_at + 10**6)
+        assert await backend.write_budgets([replace(copy, budget=elsewhere)]) == ["written"]
+        for refused_call in (backend.get_budget(made.id), reserve(backend, session.id, 1)):
+            with pytest.raises(InvalidArgument, match=f"{made.id}, set it again with another tz: 'Mars/Olympus'"):
+                await refused_call
+        assert (await backend.set_budget(replace(DAILY, scope="*"))).id == made.id
+
     async def test_the_call_by_which_a_period_came_to_an_amount_is_found_by_time(self, backend: Backend) -> None:
         session, other = await new_session(backend), await new_session(backend)
         budget = await backend.set_budget(replace(DAILY, scope="*"))

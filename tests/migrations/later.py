@@ -14,15 +14,14 @@ import pytest
 
 from flue_py.db import backend
 from flue_py.db import schema as ddl
-from flue_py.db import schema as stamp
 from flue_py.db.postgres import runner as postgres_format
 from flue_py.db.salvage import pages as shapes
 from flue_py.db.salvage import rebuild as salvaging
 from flue_py.db.sqlite import runner as read_only
 
-LATER_FORMAT = stamp.FORMAT_VERSION + 1
+LATER_FORMAT = ddl.FORMAT_VERSION + 1
 
-TODAY = stamp.HEAD
+TODAY = ddl.HEAD
 """The revision of today's version."""
 
 REVISION = f"{int(TODAY) + 1:04}"
@@ -78,7 +77,7 @@ def install(folder: Path, replace: Callable[[object, str, object], None] = setat
     replace(ddl, "printed_path", lambda dialect: folder / f"{dialect}.sql")
     replace(ddl, "REVISIONS", {**ddl.REVISIONS, LATER_FORMAT: REVISION})
     replace(ddl, "HEAD", REVISION)
-    for module in (stamp, ddl, backend, read_only, postgres_format, salvaging):
+    for module in (ddl, backend, read_only, postgres_format, salvaging):
         replace(module, "FORMAT_VERSION", LATER_FORMAT)
     replace(shapes, "_ADDED", {**shapes._ADDED, "sessions": {"colour": None}})
     _forget()

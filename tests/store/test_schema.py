@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from flue_py.core.sessions import STORED, NewSession, Ordering, SessionOrder
 from flue_py.db.backend import Backend
 from flue_py.db.ops import sessions as listing_sql
-from flue_py.db.ops.ledger import ledger_sums
+from flue_py.db.ops.ledger import CALLS_IN_TIME, SPENT_IN_TIME, ledger_sums
 from tests.samples import add, assistant, compaction, new_session, path_of, session_info, talk, user
 from tests.sources import START_US
 from tests.store.sqlite_batches import opened
@@ -317,6 +317,15 @@ def test_the_ledger_of_some_sessions_is_found_by_an_index(store: Store) -> None:
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", values)]
     assert any("SEARCH g USING INDEX ix_ledger_session_key" in step for step in plan), plan
     assert not any(step == "SCAN g" for step in plan), plan
+
+
+@inputs("who, index", [("scope", "ix_ledger_at"), ("scopes", "ix_ledger_at"), ("sessions", "ix_ledger_session_key")])
+def test_what_was_spent_in_a_period_is_found_by_an_index(store: Store, who: str, index: str) -> None:
+    for statement in (SPENT_IN_TIME[who], CALLS_IN_TIME[who]):
+        values = {**dict.fromkeys(statement.parameters, 1), "ids": '["a"]'}
+        with closing(sqlite3.connect(store.path)) as connection:
+            plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", values)]
+        assert any(f"SEARCH g USING INDEX {index}" in step for step in plan), plan
 
 
 @inputs("order", ["activity", "created", "title"])

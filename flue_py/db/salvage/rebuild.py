@@ -1745,13 +1745,13 @@ def _write_budgets(connection: sqlite3.Connection, found: Gathered, sessions: se
     named: set[Value] = set()
     for place, row in list(budgets.items()):
         is_odd = (row["session_id"] is None) != (row["covers"] == "scope") or (row["period"] == "") != (row["tz"] == "")
-        if row["id"] in named or is_odd:
-            found.losses.append(Loss("budget", None, None, f"{row['id']!s} contradicts another row, or itself"))
-            del budgets[place]
-            continue
-        named.add(row["id"])
-        if row["session_id"] is not None and row["session_id"] not in sessions:
-            found.losses.append(Loss("budget", None, None, f"{row['id']!s}: its session {row['session_id']!s} is lost"))
+        why = " contradicts another row, or itself" if row["id"] in named or is_odd else ""
+        if not why:
+            named.add(row["id"])
+            is_lost = row["session_id"] is not None and row["session_id"] not in sessions
+            why = f": its session {row['session_id']!s} is lost" if is_lost else ""
+        if why:
+            found.losses.append(Loss("budget", None, None, f"{row['id']!s}{why}"))
             del budgets[place]
             continue
         mine = [each for each in reservations.values() if each["budget_key"] == row["budget_key"]]
@@ -1789,10 +1789,9 @@ def _write_documents(connection: sqlite3.Connection, found: Gathered) -> int:
 
 def _spent(budget: Found, reservations: Iterable[Found], found: Gathered) -> int:
     """Return what a budget has spent. Amounts of lost rows are part of what it began with."""
-    if budget["period"]:
-        budget["seeded"] = 0  # The ledger says what was spent.
-        return 0
-    used = sum(_amount(each["used"]) for each in reservations if each["state"] == "committed")
+    # With a period, the ledger says what was spent.
+    committed = () if budget["period"] else [each for each in reservations if each["state"] == "committed"]
+    used = sum(_amount(each["used"]) for each in committed)
     spent = max(_amount(budget["spent"]), used)
     if budget["seeded"] != spent - used:
         budget["seeded"] = spent - used
