@@ -8,38 +8,9 @@ from functools import partial
 from itertools import islice, pairwise, takewhile
 from typing import Literal, TypeAlias, TypeVarTuple
 
+from flue_py.context import pipeline
 from flue_py.context.blocks import shown_block
-from flue_py.context.pipeline import (
-    Item,
-    Over,
-    Step,
-    ToolUse,
-    View,
-    added,
-    address,
-    as_parts,
-    calls_kept,
-    content_parts,
-    cut_after,
-    is_part,
-    is_signed,
-    pairing_of,
-    path_of,
-    plain_agent,
-    plain_name,
-    plain_names,
-    reduced,
-    stubbed,
-    text_length,
-    text_parts,
-    texts_only,
-    tool_of_results,
-    tool_uses,
-    unsigned,
-    with_address,
-    with_arguments,
-    with_text,
-)
+from flue_py.context.pipeline import Item, Over, Step, ToolUse, View
 from flue_py.context.settings import (
     OWN_HISTORY,
     AgentContext,
@@ -115,7 +86,7 @@ CORRECTIONS = (
 
 def is_correction(item: Item) -> bool:
     """Return whether a message corrects an agent."""
-    text = "".join(text_parts(item.message)) if item.is_user else ""
+    text = "".join(pipeline.text_parts(item.message)) if item.is_user else ""
     return text.startswith(CORRECTIONS) or BLOCKED in text
 
 
@@ -179,13 +150,13 @@ def assembled(items: Sequence[Item], view: View, spec: ContextSpec, gathered: Ga
     shown = {items[at].place for at in pending} | own_texts.keys()
     # The beginning of an answer that broke off stands behind the message that it answered.
     split_at = max(next((at for at in reversed(own_places) if not pending or at < pending[0]), -1), task)
-    above_brief: list[Item] = [] if spec.task is None else [added({"role": "user", "content": spec.task})]
+    above_brief: list[Item] = [] if spec.task is None else [pipeline.added({"role": "user", "content": spec.task})]
     below_brief: list[Item] = []
     for at, item in enumerate(items):
         if item.place in shown or (at == task and spec.task is None) or _stays(item):
             (below_brief if at > split_at else above_brief).append(own_texts.get(item.place, item))
     text = gathered.text(HEADING)
-    brief = [added({"role": "user", "content": text})] if text else []
+    brief = [pipeline.added({"role": "user", "content": text})] if text else []
     messages = [*above_brief, *brief, *below_brief]
     reminder = _reminder("".join(_task_texts(spec.task, items, task)), messages) if spec.reminder else ()
     return [*messages, *reminder]
@@ -197,28 +168,28 @@ def _own_answers(spec: ContextSpec, answers: Sequence[Item], view: View) -> list
     if source is None:
         return []
     count, limit = max(1, int(source.parameter or OWN_ANSWERS)), source.max_chars or OWN_CHARS
-    texts = [item for item in map(reduced, answers) if item is not None][-count:]
-    chars = sum(text_length(item.message) for item in texts)
+    texts = [item for item in map(pipeline.reduced, answers) if item is not None][-count:]
+    chars = sum(pipeline.text_length(item.message) for item in texts)
     while len(texts) > 1 and chars > limit:
-        chars -= text_length(texts.pop(0).message)
+        chars -= pipeline.text_length(texts.pop(0).message)
     if not texts or chars <= limit:
         return texts
     note = f"\n[...truncated — own_history turn exceeded {limit:,} char limit]"
-    return [cut_after(texts[0], limit, lambda _: note, view)]
+    return [pipeline.cut_after(texts[0], limit, lambda _: note, view)]
 
 
 def _reminder(task: str, messages: Sequence[Item]) -> Iterator[Item]:
-    length = sum(text_length(item.message) for item in messages) - len(task)
+    length = sum(pipeline.text_length(item.message) for item in messages) - len(task)
     if len(task) > _LONG_TASK and length > _LONG_CONTEXT:
         ellipsis = "…" if len(task) > _REMINDED else ""
-        yield added({"role": "user", "content": f"[Task Reminder]\n\n{task[:_REMINDED]}{ellipsis}"})
+        yield pipeline.added({"role": "user", "content": f"[Task Reminder]\n\n{task[:_REMINDED]}{ellipsis}"})
 
 
 def _task_texts(task: str | None, items: Sequence[Item], at: int) -> list[str]:
     if task is not None:
         return [task]
     # The beginning of a summary says nothing by itself.
-    return text_parts(items[at].message) if at < len(items) and not items[at].is_summary else []
+    return pipeline.text_parts(items[at].message) if at < len(items) and not items[at].is_summary else []
 
 
 def _stays(item: Item) -> bool:
@@ -234,7 +205,7 @@ def _may_be_task(item: Item, *, is_first: bool) -> bool:
 
 
 def _is_of(item: Item, agent: str | None) -> bool:
-    return not agent or (item.agent or "").casefold() == plain_agent(agent)
+    return not agent or (item.agent or "").casefold() == pipeline.plain_agent(agent)
 
 
 def _has_answered(items: Sequence[Item], at: int, agent: str | None) -> bool:
@@ -245,7 +216,7 @@ def _has_answered(items: Sequence[Item], at: int, agent: str | None) -> bool:
     if item.calls:
         following = next((item for item in islice(items, at + 1, None) if not item.is_result), None)
         return following is not None and following.is_answer and not _is_of(following, agent)
-    return text_length(item.message) > 0
+    return pipeline.text_length(item.message) > 0
 
 
 def _pending(items: Sequence[Item], since: int, agent: str | None, *, is_answered: bool) -> Iterator[int]:
@@ -260,7 +231,7 @@ def _pending(items: Sequence[Item], since: int, agent: str | None, *, is_answere
             is_its_own = _is_of(item, agent)
         elif item.is_user:
             receiver = _receiver(item)
-            is_for_another = bool(agent) and receiver not in (None, plain_agent(agent or ""))
+            is_for_another = bool(agent) and receiver not in (None, pipeline.plain_agent(agent or ""))
             if not is_for_another and (is_its_own or not is_correction(item)):
                 yield at
 
@@ -269,9 +240,9 @@ def _receiver(item: Item) -> str | None:
     """Return the agent that a handoff is for, as names are compared; None for any other message."""
     if item.source is None or item.source.kind != CUSTOM_MESSAGE:
         return None
-    first = "".join(text_parts(item.message)).partition("\n")[0]
+    first = "".join(pipeline.text_parts(item.message)).partition("\n")[0]
     is_handoff = first.startswith(HANDOFF) and first.endswith("]")
-    return plain_agent(first[len(HANDOFF) : -1]) if is_handoff else None
+    return pipeline.plain_agent(first[len(HANDOFF) : -1]) if is_handoff else None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -284,7 +255,7 @@ UNKNOWN = "Unknown"
 @step("exclude_agents", "the view leaves their agent out")
 def exclude_agents(items: Sequence[Item], view: View, agents: tuple[str, ...]) -> Sequence[Item]:
     """Leave out the answers of these agents, in any case of their names."""
-    excluded = {*map(plain_agent, agents)}
+    excluded = {*map(pipeline.plain_agent, agents)}
     return [item for item in items if not item.is_answer or (item.agent or UNKNOWN).casefold() not in excluded]
 
 
@@ -297,7 +268,7 @@ CLEARED = "[tool result cleared to save context]"
 
 def _stubs(items: Sequence[Item], places: Sequence[int], note: str, view: View) -> list[Item]:
     """Return the items with stubs at these places."""
-    stubs = {at: stubbed(items[at], note, view) for at in places}
+    stubs = {at: pipeline.stubbed(items[at], note, view) for at in places}
     return [stubs.get(at, item) for at, item in enumerate(items)]
 
 
@@ -314,9 +285,11 @@ def microcompact(items: Sequence[Item], view: View, keep: int, tools: tuple[str,
 
     One that is no longer than the stub stays.
     """
-    eligible = plain_names(tools)
-    results = [at for at, tool in sorted(tool_of_results(items).items()) if plain_name(tool) in eligible]
-    results = [at for at in results if not "".join(text_parts(items[at].message)).startswith(CLEARED)]
+    eligible = pipeline.plain_names(tools)
+    results = [
+        at for at, tool in sorted(pipeline.tool_of_results(items).items()) if pipeline.plain_name(tool) in eligible
+    ]
+    results = [at for at in results if not "".join(pipeline.text_parts(items[at].message)).startswith(CLEARED)]
     return _stubs(items, results[: max(len(results) - keep, 0)], CLEARED, view)
 
 
@@ -344,10 +317,10 @@ def max_in_turn_context_tokens(items: Sequence[Item], view: View, limit: int) ->
     for at in results[:-1]:
         if total <= limit:
             return messages
-        messages[at] = stubbed(items[at], IN_TURN_TOKENS_OMITTED, view)
+        messages[at] = pipeline.stubbed(items[at], IN_TURN_TOKENS_OMITTED, view)
         total -= view.tokens(items[at]) - view.tokens(messages[at])
     whole = [at for at in results if messages[at] is items[at] and not items[at].is_pinned]
-    whole = [at for at in whole if text_length(items[at].message) > LEAST_CHARS]
+    whole = [at for at in whole if pipeline.text_length(items[at].message) > LEAST_CHARS]
     if total > limit and whole:
         _shorten(messages, whole, total - limit, view)
     view.tell_over(messages, limit, "max_in_turn_context_tokens")
@@ -361,10 +334,10 @@ def _shorten(items: list[Item], places: Sequence[int], over: int, view: View) ->
     for at, size in sizes.items():
         item = items[at]
         # The note has to fit, too.
-        note = with_address(_CUT_NOTE, item, view, text_length(item.message))
-        spent = view.tokens(item.cut(with_text(item.message, note))) / max(size, 1)
-        length = max(int(text_length(item.message) * (share - spent)), LEAST_CHARS)
-        items[at] = view.smaller(cut_after(item, length, _CUT_NOTE, view), item)
+        note = pipeline.with_address(_CUT_NOTE, item, view, pipeline.text_length(item.message))
+        spent = view.tokens(item.cut(pipeline.with_text(item.message, note))) / max(size, 1)
+        length = max(int(pipeline.text_length(item.message) * (share - spent)), LEAST_CHARS)
+        items[at] = view.smaller(pipeline.cut_after(item, length, _CUT_NOTE, view), item)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -379,15 +352,15 @@ def intermediate(items: Sequence[Item], view: View, text_chars: int, argument_ch
     """
 
     def shorter(item: Item) -> Item:
-        message, note = item.message, address(item, view)
-        parts = content_parts(message)
+        message, note = item.message, pipeline.address(item, view)
+        parts = pipeline.content_parts(message)
         answer: JsonObject = {**message, "content": [_cut_part(part, text_chars, note) for part in parts]}
         if argument_chars:
             # A note that is longer than the argument frees nothing.
             least = max(argument_chars, len(_argument_note(argument_chars) + note))
             for place, part in enumerate(parts):
-                if is_part(part, "toolCall"):
-                    fewer = with_arguments(
+                if pipeline.is_part(part, "toolCall"):
+                    fewer = pipeline.with_arguments(
                         answer, place, lambda value: _argument_note(len(value)) + note, longer_than=least
                     )
                     answer = fewer or answer
@@ -399,10 +372,10 @@ def intermediate(items: Sequence[Item], view: View, text_chars: int, argument_ch
 def _cut_part(part: JsonValue, limit: int, note: str) -> JsonValue:
     """Return a part with its text, or its unsigned reasoning, cut after so many characters; 0 is no limit."""
     for field, omitted in (("text", "[text omitted]"), ("thinking", "[reasoning omitted]")):
-        if limit and is_part(part, field) and not (field == "thinking" and is_signed(part)):
+        if limit and pipeline.is_part(part, field) and not (field == "thinking" and pipeline.is_signed(part)):
             text = part.get(field)
             if isinstance(text, str) and len(text) > limit + len(omitted + note):
-                return {**unsigned(part), field: text[:limit] + omitted + note}
+                return {**pipeline.unsigned(part), field: text[:limit] + omitted + note}
     return part
 
 
@@ -417,13 +390,15 @@ def _argument_note(length: int) -> str:
 @step("tool_pairs", "its call or its result is not in the view")
 def whole_pairs(items: Sequence[Item], view: View) -> Sequence[Item]:
     """Leave out calls without a result, the answers that then are empty, and results without a call."""
-    pairing = pairing_of(items)
+    pairing = pipeline.pairing_of(items)
     answers = {at for results in pairing.results.values() for at in results}
     messages: list[Item] = []
     for at, item in enumerate(items):
         if item.is_answer:
             # A call without an id has no result either.
-            whole = calls_kept(item, {call.part for call, results in pairing.results_of(at).items() if results})
+            whole = pipeline.calls_kept(
+                item, {call.part for call, results in pairing.results_of(at).items() if results}
+            )
             messages.extend(() if whole is None else (whole,))
         elif not item.is_result or at in answers:
             messages.append(item)
@@ -451,21 +426,24 @@ def max_tool_result_chars(items: Sequence[Item], view: View, window: ContextWind
     A read is cut after 500 if a later message writes its file, with any limits.
     """
     consumed = consumed_results(items, window.read_tools, window.write_tools)
-    tools = tool_of_results(items)
-    limits = {plain_name(tool): limit for tool, limit in window.tool_result_char_overrides.items()}
+    tools = pipeline.tool_of_results(items)
+    limits = {pipeline.plain_name(tool): limit for tool, limit in window.tool_result_char_overrides.items()}
     messages = [*items]
     for at, item in enumerate(items):
         if at in consumed:
-            messages[at] = cut_after(item, CONSUMED_CHARS, _CONSUMED_NOTE, view)
-        elif item.is_result and (limit := limits.get(plain_name(tools[at]), window.max_tool_result_chars)):
-            messages[at] = cut_after(item, limit, _SHORTENED_NOTE, view)
+            messages[at] = pipeline.cut_after(item, CONSUMED_CHARS, _CONSUMED_NOTE, view)
+        elif item.is_result and (limit := limits.get(pipeline.plain_name(tools[at]), window.max_tool_result_chars)):
+            messages[at] = pipeline.cut_after(item, limit, _SHORTENED_NOTE, view)
     return messages
 
 
 def consumed_results(items: Sequence[Item], read_tools: Iterable[str], write_tools: Iterable[str]) -> set[int]:
     """Return the places of results of reads of which a later message writes the path. O(size)."""
-    reading, writing = plain_names(read_tools), plain_names(write_tools)
-    named = [(use, plain_name(use.name), (path_of(use.arguments) or "").casefold()) for use in tool_uses(items)]
+    reading, writing = pipeline.plain_names(read_tools), pipeline.plain_names(write_tools)
+    named = [
+        (use, pipeline.plain_name(use.name), (pipeline.path_of(use.arguments) or "").casefold())
+        for use in pipeline.tool_uses(items)
+    ]
     written = {path: use.call.at for use, tool, path in named if path and tool in writing}
     return {
         at for use, tool, path in named if tool in reading and written.get(path, -1) > use.call.at for at in use.results
@@ -486,8 +464,8 @@ SUMMARY = "[CONVERSATION SUMMARY"
 def max_replay_chars(items: Sequence[Item], view: View, limit: int) -> Sequence[Item]:
     """Cut the text of answers after ``limit`` characters; summaries stay, and so do parts that are no text."""
     return [
-        cut_after(item, limit, _SHORTENED_NOTE, view)
-        if item.is_answer and not "".join(text_parts(item.message)).startswith(SUMMARY)
+        pipeline.cut_after(item, limit, _SHORTENED_NOTE, view)
+        if item.is_answer and not "".join(pipeline.text_parts(item.message)).startswith(SUMMARY)
         else item
         for item in items
     ]
@@ -504,29 +482,29 @@ def tool_result_budget(items: Sequence[Item], view: View, budget: ToolResultBudg
     A round are the results of one answer. Its previews depend on that round alone, so that a result goes out in the
     same way in every request.
     """
-    pairing = pairing_of(items)
+    pairing = pipeline.pairing_of(items)
     messages = [*items]
 
     def preview(at: int) -> None:
         if not items[at].is_pinned:
-            note = f"\n... [truncated, {text_length(items[at].message)} total chars]"
-            messages[at] = cut_after(items[at], budget.preview_chars, lambda _: note, view)
+            note = f"\n... [truncated, {pipeline.text_length(items[at].message)} total chars]"
+            messages[at] = pipeline.cut_after(items[at], budget.preview_chars, lambda _: note, view)
 
     rounds: dict[int, list[int]] = {}
     for call, results in pairing.results.items():
         rounds.setdefault(call.at, []).extend(results)
     for results in [*rounds.values(), *([at] for at in pairing.unpaired)]:
         for at in results:
-            if text_length(messages[at].message) > budget.result_chars:
+            if pipeline.text_length(messages[at].message) > budget.result_chars:
                 preview(at)
-        total = sum(text_length(messages[at].message) for at in results)
-        for at in sorted(results, key=lambda at: (-text_length(items[at].message), at)):
+        total = sum(pipeline.text_length(messages[at].message) for at in results)
+        for at in sorted(results, key=lambda at: (-pipeline.text_length(items[at].message), at)):
             if total <= budget.round_chars:
                 break
-            before = text_length(messages[at].message)
+            before = pipeline.text_length(messages[at].message)
             if messages[at] is items[at]:
                 preview(at)
-            total -= before - text_length(messages[at].message)
+            total -= before - pipeline.text_length(messages[at].message)
     return messages
 
 
@@ -569,7 +547,7 @@ def interruption_of(items: Sequence[Item]) -> Interruption:
     last = items[-1]
     if last.is_result:
         return "interrupted_tool"
-    if not last.is_user or last.is_summary or "".join(text_parts(last.message)).startswith(_SUMMARY):
+    if not last.is_user or last.is_summary or "".join(pipeline.text_parts(last.message)).startswith(_SUMMARY):
         return "none"
     return "interrupted_prompt"
 
@@ -594,7 +572,7 @@ def _without_notes(items: Sequence[Item]) -> Sequence[Item]:
 
 
 def _answered(items: Sequence[Item]) -> list[Item]:
-    pairing = pairing_of(items)
+    pairing = pipeline.pairing_of(items)
     messages: list[Item] = []
     errors: dict[int, list[Item]] = {}
     for at, item in enumerate(items):
@@ -605,7 +583,7 @@ def _answered(items: Sequence[Item]) -> list[Item]:
         last = max((place for places in results.values() for place in places), default=at)
         for call, places in results.items():
             if not places:
-                errors.setdefault(last, []).append(added(_missing(call.id, pairing.parts[call])))
+                errors.setdefault(last, []).append(pipeline.added(_missing(call.id, pairing.parts[call])))
         messages += errors.pop(at, ())
     return messages
 
@@ -622,12 +600,12 @@ def _missing(call_id: str, part: JsonObject) -> JsonObject:
 
 def _says_nothing(item: Item) -> bool:
     """Return whether a message is an answer of reasoning alone, or of white space."""
-    parts = content_parts(item.message)
-    if item.is_answer and parts and all(is_part(part, "thinking") for part in parts):
+    parts = pipeline.content_parts(item.message)
+    if item.is_answer and parts and all(pipeline.is_part(part, "thinking") for part in parts):
         return True
     if not (item.is_user or item.is_answer) or item.calls:
         return False
-    content, texts = item.message.get("content"), text_parts(item.message)
+    content, texts = item.message.get("content"), pipeline.text_parts(item.message)
     is_text = isinstance(content, str) or (isinstance(content, list) and len(texts) == len(content))
     return is_text and not "".join(texts).strip()
 
@@ -639,7 +617,7 @@ def _merged(items: Sequence[Item]) -> list[Item]:
         if before is None or not _can_merge(before, item):
             messages.append(item)
             continue
-        parts = [*as_parts(before.message), *as_parts(item.message)]
+        parts = [*pipeline.as_parts(before.message), *pipeline.as_parts(item.message)]
         messages[-1] = before.merged(item, {**before.message, "content": [*parts]})
     return messages
 
@@ -656,8 +634,8 @@ def _can_merge(first: Item, second: Item) -> bool:
 
 
 def _is_reasoned(item: Item) -> bool:
-    parts = content_parts(item.message)
-    return kinds_is_signed(item.message) or any(is_part(part, "thinking") for part in parts)
+    parts = pipeline.content_parts(item.message)
+    return kinds_is_signed(item.message) or any(pipeline.is_part(part, "thinking") for part in parts)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -680,14 +658,16 @@ def adaptive_trim(items: Sequence[Item], view: View, chars: int, fitting: Fittin
     messages = [*items]
     for at, item in enumerate(items):
         if item.is_result:
-            messages[at] = cut_after(item, min(CONSUMED_CHARS, chars) if at in consumed else chars, _TRIMMED_NOTE, view)
+            messages[at] = pipeline.cut_after(
+                item, min(CONSUMED_CHARS, chars) if at in consumed else chars, _TRIMMED_NOTE, view
+            )
     return messages
 
 
 def _without_tools(item: Item) -> Item | None:
     if item.is_result:
         return None
-    return reduced(item) if item.calls else item
+    return pipeline.reduced(item) if item.calls else item
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -708,16 +688,16 @@ def superseded(items: Sequence[Item], view: View, settings: Superseding) -> Sequ
     ``shell_tools`` for the same command always, by how they ended. A call supersedes if it has an answer that is no
     error.
     """
-    uses = tool_uses(items)
+    uses = pipeline.tool_uses(items)
     working = {use.call for use in uses if any(items[at].message.get("isError") is not True for at in use.results)}
-    whole, observing = plain_names(settings.write_tools), plain_names(settings.observing_tools)
-    writing, shells = whole | plain_names(settings.patch_tools), plain_names(settings.shell_tools)
+    whole, observing = pipeline.plain_names(settings.write_tools), pipeline.plain_names(settings.observing_tools)
+    writing, shells = whole | pipeline.plain_names(settings.patch_tools), pipeline.plain_names(settings.shell_tools)
 
     def wins(use: ToolUse) -> bool:
         return use.call in working
 
     overwritten = _superseded(
-        uses, lambda use: _path(use, writing), lambda use: wins(use) and plain_name(use.name) in whole
+        uses, lambda use: _path(use, writing), lambda use: wins(use) and pipeline.plain_name(use.name) in whole
     )
     repeated = _superseded(uses, lambda use: _question(use, observing), wins)
     messages = [*items]
@@ -731,7 +711,7 @@ def superseded(items: Sequence[Item], view: View, settings: Superseding) -> Sequ
     for use in _superseded(uses, lambda use: _command(use, shells), wins):
         for at in use.results:
             if messages[at] is items[at]:
-                messages[at] = stubbed(items[at], _outcome(items[at]), view)
+                messages[at] = pipeline.stubbed(items[at], _outcome(items[at]), view)
     return messages
 
 
@@ -739,11 +719,11 @@ def _superseded_stubs(items: Sequence[Item], group: Sequence[ToolUse], note: str
     stubs: dict[int, Item] = {}
     for use in group:
         caller = stubs.get(use.call.at, items[use.call.at])
-        text = note + address(caller, view)
-        fewer = with_arguments(caller.message, use.call.part, partial(_instead, text), longer_than=len(text))
+        text = note + pipeline.address(caller, view)
+        fewer = pipeline.with_arguments(caller.message, use.call.part, partial(_instead, text), longer_than=len(text))
         if fewer is not None and not caller.is_pinned:
             stubs[use.call.at] = caller.replaced(fewer)
-        stubs |= {at: stubbed(items[at], note, view) for at in use.results}
+        stubs |= {at: pipeline.stubbed(items[at], note, view) for at in use.results}
     return stubs
 
 
@@ -761,27 +741,27 @@ def _superseded(
 
 
 def _path(use: ToolUse, tools: frozenset[str]) -> Hashable:
-    path = path_of(use.arguments)
-    return path.casefold() if path and plain_name(use.name) in tools else None
+    path = pipeline.path_of(use.arguments)
+    return path.casefold() if path and pipeline.plain_name(use.name) in tools else None
 
 
 def _question(use: ToolUse, tools: frozenset[str]) -> Hashable:
-    if plain_name(use.name) not in tools:
+    if pipeline.plain_name(use.name) not in tools:
         return None
     arguments = {name: use.arguments[name] for name in sorted(use.arguments)}
-    return plain_name(use.name), encode_json(arguments, "arguments")[0]
+    return pipeline.plain_name(use.name), encode_json(arguments, "arguments")[0]
 
 
 def _command(use: ToolUse, tools: frozenset[str]) -> Hashable:
     command = use.arguments.get("command")
-    if plain_name(use.name) not in tools or not isinstance(command, str):
+    if pipeline.plain_name(use.name) not in tools or not isinstance(command, str):
         return None
     return command.strip(), str(use.arguments.get("workingDirectory") or "")
 
 
 def _outcome(item: Item) -> str:
     """Return how a command ended; the result of one that failed begins with that."""
-    text = "".join(text_parts(item.message))
+    text = "".join(pipeline.text_parts(item.message))
     code = _EXIT.match(text)
     if code is None or code[1] == "0":
         return "failed" if item.message.get("isError") is True else "succeeded"
@@ -790,7 +770,7 @@ def _outcome(item: Item) -> str:
 
 def _length(item: Item) -> int:
     arguments = [call.get("arguments") for call in item.calls]
-    return text_length(item.message) + sum(len(encode_json(value, "arguments")[0]) for value in arguments)
+    return pipeline.text_length(item.message) + sum(len(encode_json(value, "arguments")[0]) for value in arguments)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -804,7 +784,7 @@ def text_only(items: Sequence[Item], view: View) -> Sequence[Item]:
     for item in items:
         if item.is_user:
             messages.append(item)
-        elif item.is_answer and (text := texts_only(item.message)) is not None:
+        elif item.is_answer and (text := pipeline.texts_only(item.message)) is not None:
             messages.append(item.cut(text) if item.calls else item)
     return messages
 
@@ -836,7 +816,7 @@ def trimmed(items: Sequence[Item], view: View, limit: int) -> Sequence[Item]:
         return items
     # A message of the user between a call and its result begins no turn: the result would be left without its call.
     may_go = [not (item.is_system or item.is_summary or item.is_pinned) for item in items]
-    starts = pairing_of(items).whole_cuts(at for at, item in enumerate(items) if item.is_user and may_go[at])
+    starts = pipeline.pairing_of(items).whole_cuts(at for at, item in enumerate(items) if item.is_user and may_go[at])
     dropped: set[int] = set()
     # Messages before the first message of the user are the rest of a turn that was compacted: they go first.
     for start, end in pairwise([*([0] if starts[:1] != [0] else []), *starts]):

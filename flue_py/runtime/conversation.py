@@ -32,15 +32,8 @@ from flue_py.render.views import entry_row, memory_lines, session_row, task_row
 from flue_py.runtime import guard
 from flue_py.runtime.harness import redo_last, undo_last
 from flue_py.runtime.housekeeping import delete_all, find_completed
+from flue_py.sessions import handle
 from flue_py.sessions.compact import checked_hook
-from flue_py.sessions.handle import (
-    checked_flag,
-    checked_patience,
-    checked_text,
-    listed_sessions,
-    shown_context,
-    stored_row,
-)
 from flue_py.sessions.money import model_of
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -133,11 +126,11 @@ class Conversation:
         self.before_compaction = checked_hook(before_compaction)
         self.summarizer = None if summarizer is None else model_of(summarizer)
         self._sending = guard.Sending(context, sources)
-        self.agent = checked_text(agent, "agent")
+        self.agent = handle.checked_text(agent, "agent")
         offload = artifacts.OffloadSettings() if offload is True else offload or None
         self.offload = None if offload is None else checked_offload(offload)
         self.blocks = tuple(reading.checked_blocks(blocks)) if blocks != () else ()
-        self.patience = checked_patience(patience)
+        self.patience = handle.checked_patience(patience)
         self.block_failures: tuple[BlockFailure, ...] = ()
         self._running = guard.RunningCalls(store.backend.waiting, store.backend.new_entry_id)
 
@@ -154,7 +147,7 @@ class Conversation:
         ``is_compacted`` marks those of which the model sees only a summary.
         """
         messages = await self.session.turns()
-        seen = {item.entry.id for item in (await shown_context(self.session)).items}
+        seen = {item.entry.id for item in (await handle.shown_context(self.session)).items}
         return numbered_turns(messages, seen)
 
     async def history(self, *, turns: int | None = None) -> list[Entry]:
@@ -195,7 +188,7 @@ class Conversation:
         """
         listed: list[Listed] = []
         pages = partial(self.store.list_sessions, scope=self.session.info.scope, limit=max(1, min(limit * 2, 200)))
-        async with aclosing(listed_sessions(pages)) as sessions:
+        async with aclosing(handle.listed_sessions(pages)) as sessions:
             async for info in sessions:
                 if len(listed) >= limit:
                     break
@@ -213,7 +206,7 @@ class Conversation:
 
     async def snapshot(self) -> JsonObject:
         """Return the full state as JSON: the session's row, every entry of its tree, labels, task links."""
-        info = await stored_row(self.session)
+        info = await handle.stored_row(self.session)
         return {
             "session": session_row(info, await self.session.reports.name()),
             "entries": [entry_row(entry) for entry in await self.session.get_tree()],
@@ -330,8 +323,8 @@ class Conversation:
         a model that is a plain function cannot be ended, and is waited for. `Session.undo` takes it back. With
         ``dry_run`` nothing is ended, asked or changed: the result tells of the planned compaction. Raises as that.
         """
-        checked_flag(dry_run, "dry_run")
-        if checked_flag(abort, "abort") and not dry_run:
+        handle.checked_flag(dry_run, "dry_run")
+        if handle.checked_flag(abort, "abort") and not dry_run:
             await self._running.end()
         if not dry_run:
             await self.session.refresh()
@@ -355,7 +348,7 @@ class Conversation:
 
         It is stored at once. The conversation goes on where it is, or with ``switch`` in the fork.
         """
-        info = await stored_row(self.session)
+        info = await handle.stored_row(self.session)
         fork = await self.session.fork(title=title or info.title, metadata=without_tasks(info.metadata))
         if switch:
             self.session = fork

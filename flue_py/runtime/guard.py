@@ -54,18 +54,8 @@ from flue_py.errors import (
 )
 from flue_py.lazy import lazy_module
 from flue_py.providers import request as bound
+from flue_py.sessions import handle
 from flue_py.sessions.compact import Claim, checked_hook, compacting_under
-from flue_py.sessions.handle import (
-    checked_choice,
-    checked_count,
-    checked_flag,
-    checked_function,
-    checked_patience,
-    checked_text,
-    optional,
-    shown_context,
-    stored_row,
-)
 from flue_py.sessions.money import book, model_of, window_of
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -287,7 +277,7 @@ class Memory:
 
     async def read(self, cycle: str | None) -> Remembered:
         """Return the stored memory, as of the latest compaction ``cycle``. One point read."""
-        return self._read(await stored_row(self._session), cycle)
+        return self._read(await handle.stored_row(self._session), cycle)
 
     def _read(self, info: SessionInfo, cycle: str | None) -> Remembered:
         stored = info.metadata.get(GUARD_KEY)
@@ -305,7 +295,7 @@ class Memory:
         One point read and one write, again for each change of the session that comes in between.
         """
         while True:
-            info = await stored_row(self._session)
+            info = await handle.stored_row(self._session)
             stored = self._read(info, cycle)
             changed = change(stored)
             if changed is None:
@@ -455,7 +445,7 @@ class Sending:
         if self.settings is None:
             return True
         # Nobody answers this request: the session still builds on the same leaf.
-        leaf = (await stored_row(session)).leaf_id
+        leaf = (await handle.stored_row(session)).leaf_id
         sent = await self.messages(session, agent, leaf=leaf, system=system, tools=tools)
         return sent == bound.ours_without_stale(await session.build_context(leaf=leaf), system, _plain(tools))
 
@@ -467,7 +457,7 @@ class Sending:
         settings, agent = self.settings, agent or None
         if settings is None:
             return 0
-        leaf = (await stored_row(session)).leaf_id
+        leaf = (await handle.stored_row(session)).leaf_id
         gathered = await self._of_turn(session, settings, agent, leaf)
         sent = await session.request(leaf=leaf, agent=agent, settings=settings, gathered=gathered, model=model)
         return sent.report.tokens_freed / max(1, sent.report.tokens_before)
@@ -574,23 +564,23 @@ class CompactionGuard:
         self.settings = checked_settings(settings)
         self.triggers = _checked_triggers(triggers, self.settings)
         self._budget = 0
-        optional(checked_count, window, "window")
+        handle.optional(handle.checked_count, window, "window")
         # 0 stands for a window that is not known, as everywhere.
         self.window = window_of(window, self.model) or None
         checked_request(None, None, system, tools)
         self.system = system
         self.tools = tools
-        self.on_answer = checked_function(on_answer, "on_answer")
+        self.on_answer = handle.checked_function(on_answer, "on_answer")
         self.before_compaction = checked_hook(before_compaction)
         self._sending = Sending(context, sources)
         self.context = self._sending.settings
-        self.patience = checked_patience(patience)
+        self.patience = handle.checked_patience(patience)
         self.blocks = tuple(reading.checked_blocks(blocks)) if blocks != () else ()
         self.block_failures: tuple[BlockFailure, ...] = ()
-        self.stop_over_budget = checked_flag(stop_over_budget, "stop_over_budget")
+        self.stop_over_budget = handle.checked_flag(stop_over_budget, "stop_over_budget")
         self._waiting = store.backend.waiting
         self._running = RunningCalls(self._waiting, store.backend.new_entry_id)
-        self._memory = Memory(session, checked_function(clock, "clock"))
+        self._memory = Memory(session, handle.checked_function(clock, "clock"))
         mode_used = checked_mode(mode, self.settings, has_model=self.summarizer is not None)
         self._asked_for = WHOLE if settings is None and mode_used.needs_model else self.settings
         if isinstance(mode_used, Window):
@@ -648,14 +638,14 @@ class CompactionGuard:
         they go on, and their entries come after the summary; so do those of other processes.
         ``instructions`` are the focus of the summary.
         """
-        checked_text(instructions, "instructions")
-        if checked_flag(abort, "abort") and await self._running.end():
+        handle.checked_text(instructions, "instructions")
+        if handle.checked_flag(abort, "abort") and await self._running.end():
             await self._note(await self._session_facts(), lambda state: state, "ended a running call of the model")
         return await self._ask("demand", "", instructions)
 
     async def decide(self, moment: Moment = "before", agent: str = "") -> Decision:
         """Return the decision of now, without acting on it."""
-        checked_choice(moment, "moment", get_args(Moment))
+        handle.checked_choice(moment, "moment", get_args(Moment))
         _check_agent(agent)
         seen = await self._session_facts()
         return await self._decide(seen, (await self._memory.read(seen.cycle)).state, moment, agent, None)
@@ -670,7 +660,7 @@ class CompactionGuard:
             raise InvalidArgument(
                 f"instructions: {shown(instructions)} is not a text; leave them out if there are none"
             )
-        checked_text(instructions, "instructions")
+        handle.checked_text(instructions, "instructions")
         why = "the agent asks for a compaction" + (f": {instructions}" if instructions else "")
         await self._note(await self._session_facts(), lambda state: replace(state, wanted=instructions), why)
 
@@ -773,7 +763,7 @@ class CompactionGuard:
             return self._told(GuardAnswer("overtaken", decision))
         answer = await self._ask("overflow", agent, overflow=error)
         if answer.outcome in ("compacted", "too_little", "nothing_to_cut"):
-            leaf = (await stored_row(self.session)).leaf_id or ""
+            leaf = (await handle.stored_row(self.session)).leaf_id or ""
             why = f"recovery from an overflow: {answer.outcome}; there is no other before a new message or answer"
             await self._note(await self._session_facts(), lambda state: replace(state, recovered=leaf), why)
         return answer
@@ -795,7 +785,7 @@ class CompactionGuard:
 
     async def _session_facts(self) -> SessionFacts:
         """The cost of the context, and of counting messages that were not counted before."""
-        context = await shown_context(self.session)
+        context = await handle.shown_context(self.session)
         size = await self.session.context.measure(
             None if self.model is None else self.model.name, system=self.system, tools=self.tools, window=self.window
         )
@@ -823,14 +813,14 @@ class CompactionGuard:
     async def _goes_on(self, agent: str) -> bool:
         """Return whether an agent's next answer is of a turn that has answers. The cost of the context."""
         turns = Turns()
-        for item in (await shown_context(self.session)).items:
+        for item in (await handle.shown_context(self.session)).items:
             turns.add_entry(item.entry)
         return turns.goes_on(agent)
 
     async def _has_gone_on(self, since: str) -> bool:
         """Return whether a user spoke, or the model answered, after an entry; True if it is off the path."""
         session = self.session
-        leaf = (await stored_row(session)).leaf_id
+        leaf = (await handle.stored_row(session)).leaf_id
         if leaf is None or await session.get_entry(since) is None:
             return True
         if not await session.branches.is_ancestor(since, of=leaf):
@@ -1087,7 +1077,7 @@ def _check_parts(store: object, session: object) -> None:
 def _check_agent(agent: object) -> None:
     if not isinstance(agent, str):
         raise InvalidArgument(f'agent: {shown(agent)} is not the name of an agent; names are texts, "" stands for all')
-    checked_text(agent, "agent")
+    handle.checked_text(agent, "agent")
 
 
 def _checked_triggers(triggers: TriggerSettings | None, settings: CompactionSettings) -> TriggerSettings:

@@ -57,6 +57,7 @@ from flue_py.db.runner import committed_before
 from flue_py.db.waiting import run_here
 from flue_py.errors import CallConflict, InvalidArgument, SessionNotFound, shown
 from flue_py.prices import CallPricer
+from flue_py.sessions import write
 from flue_py.sessions.handle import (
     Handle,
     HasId,
@@ -73,18 +74,7 @@ from flue_py.sessions.handle import (
 )
 from flue_py.sessions.marks import Marks
 from flue_py.sessions.session import BranchSummary, Session, Tasks, summary_entry
-from flue_py.sessions.write import (
-    Ground,
-    Incoming,
-    Offloader,
-    as_incoming,
-    checked_root,
-    first_landed,
-    fitting_entries,
-    new_fork,
-    new_task,
-    with_oddities,
-)
+from flue_py.sessions.write import Ground, Incoming, Offloader
 
 if TYPE_CHECKING:
     from flue_py.context.artifacts import OffloadSettings
@@ -131,7 +121,7 @@ class Grounds:
         if first is not None:
             return first.parent_id
         if place.session_id == operation.session_id:
-            landed = await first_landed(self._backend, operation.session_id, operation.idempotency_key)
+            landed = await write.first_landed(self._backend, operation.session_id, operation.idempotency_key)
             if landed is not None:
                 return landed.parent_id
         return STORED if operation.on_conflict == "rebase" else place.leaf
@@ -345,7 +335,7 @@ class Atomic:
         landing = checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
         if isinstance(entries, NewEntry) or not all(isinstance(entry, NewEntry) and entry.built for entry in entries):
             raise InvalidArgument("entries: should be a sequence of what NewEntry.message, .custom and the others made")
-        chain = as_incoming([replace(entry, parent_id=None, created_us=None) for entry in entries])
+        chain = write.as_incoming([replace(entry, parent_id=None, created_us=None) for entry in entries])
         append = _BatchSession(self, session)._append_incoming(chain, offload, landing)
         return cast("Pending[Appended]", run_here(append))
 
@@ -365,7 +355,9 @@ class Atomic:
         """Create a session, as `Store.create_session` does; return the handle on it."""
         text = checked_metadata(metadata, self._limits)
         place = scope_meant(self._scope, scope) or ""
-        return self._make(CreateSession(checked_root(NewSession(key, title, place, text, cwd, config_path, id))), None)
+        return self._make(
+            CreateSession(write.checked_root(NewSession(key, title, place, text, cwd, config_path, id))), None
+        )
 
     def fork(
         self,
@@ -391,7 +383,9 @@ class Atomic:
         check_name(idempotency_key, "idempotency_key")
         seen = checked_seen(expected_leaf, expected_revision)
         session_id, handle = self._handle_of(session)
-        new = new_fork(handle.info, self._limits, id=id, scope=scope, key=key, title=title, metadata=metadata, cwd=cwd)
+        new = write.new_fork(
+            handle.info, self._limits, id=id, scope=scope, key=key, title=title, metadata=metadata, cwd=cwd
+        )
         return self._make(ForkSession(session_id, at, new, scope, seen, idempotency_key), handle)
 
     def create_task(
@@ -412,7 +406,7 @@ class Atomic:
         seen = checked_seen(expected_leaf, expected_revision)
         session_id, handle = self._handle_of(session)
         limits = self._limits
-        new = new_task(handle.info, limits, task_id=task_id, key=key, title=title, metadata=metadata, cwd=cwd)
+        new = write.new_task(handle.info, limits, task_id=task_id, key=key, title=title, metadata=metadata, cwd=cwd)
         return self._make(CreateTask(session_id, task_id, new, seen, idempotency_key, limits.task_depth), handle)
 
     def link_task(
@@ -660,7 +654,7 @@ class Atomic:
                 operation = None if number is None else self._planned[number].operation
                 if number is None or not isinstance(operation, AppendEntries):
                     raise
-                fitting = fitting_entries(operation.entries, tries[number], error)
+                fitting = write.fitting_entries(operation.entries, tries[number], error)
                 if fitting is None:
                     raise
                 self._planned[number].operation = replace(operation, entries=fitting)
@@ -739,5 +733,5 @@ def _told(planned: _Planned, outcome: Outcome) -> object:
     """Return an outcome as the method of `Session` tells it."""
     if not isinstance(outcome, Appended) or not isinstance(planned.operation, AppendEntries):
         return outcome
-    appended = with_oddities(outcome, planned.operation.entries)
+    appended = write.with_oddities(outcome, planned.operation.entries)
     return appended if planned.incoming is None else planned.incoming.noted_in(appended)

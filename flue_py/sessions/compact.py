@@ -17,15 +17,8 @@ from msgspec import ValidationError, convert, to_builtins
 from msgspec.structs import force_setattr, replace
 
 from flue_py import prices
-from flue_py.core.context import (
-    RESTORES,
-    ContextEntry,
-    chain_of,
-    is_same_model,
-    provenance_of,
-    summary_text,
-    uncompaction,
-)
+from flue_py.core import context
+from flue_py.core.context import ContextEntry
 from flue_py.core.entries import SHELL, Entry, PathSettings
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, MESSAGE, is_answer, message_text
@@ -35,26 +28,8 @@ from flue_py.core.usage import PaidCall, UsageTotals
 from flue_py.errors import EntryNotFound, InvalidArgument, LeafConflict, RevisionConflict, SummaryFailed, shown
 from flue_py.lazy import lazy_module
 from flue_py.prices import CacheRules, CallSize, EditKind, EditPlan, ModelRates
-from flue_py.sessions.handle import (
-    ChangedMetadata,
-    Group,
-    KnownContext,
-    Landing,
-    check_rewind,
-    checked_count,
-    checked_flag,
-    checked_function,
-    checked_id,
-    checked_ids,
-    checked_leaf,
-    checked_limit,
-    checked_metadata,
-    checked_place,
-    checked_seen,
-    checked_text,
-    optional,
-    waiting_of,
-)
+from flue_py.sessions import handle
+from flue_py.sessions.handle import Group, KnownContext
 from flue_py.sessions.marks import Marks
 from flue_py.sessions.money import BookingAsker, Patience, Spending, book, model_of
 from flue_py.sessions.request import Context
@@ -104,9 +79,9 @@ def _was_given_by(entry: Entry, model: str | None, provider: str | None) -> bool
         return False
     fields = entry.fields
     by, at = fields.get("model"), fields.get("provider")
-    if fields.get("stopReason") == "error" or provenance_of(entry) is not None:
+    if fields.get("stopReason") == "error" or context.provenance_of(entry) is not None:
         return False
-    if isinstance(by, str) and model is not None and not is_same_model(by, model):
+    if isinstance(by, str) and model is not None and not context.is_same_model(by, model):
         return False
     # Each provider has a cache of its own, also where several serve the same model.
     return not (isinstance(at, str) and at and provider and at.lower() != provider.lower())
@@ -122,7 +97,7 @@ def why_not_the_same(model: Model, settings: PathSettings) -> str | None:
     """Return why a model cannot read the cache of another one; None if it is the one of the session."""
     if settings.model is None:
         return "the model of the session is not known"
-    if not is_same_model(model.name, settings.model):
+    if not context.is_same_model(model.name, settings.model):
         return f"the session's model is {settings.model}, and {model.name} is asked"
     if model.provider and settings.provider and model.provider.lower() != settings.provider.lower():
         return f"the session's provider is {settings.provider}, and {model.provider} is asked"
@@ -246,7 +221,7 @@ def beginning(
 
 def shown_summary(text: str) -> JsonObject:
     """Return the message by which the model sees a summary."""
-    return said(summary_text("compaction", text))
+    return said(context.summary_text("compaction", text))
 
 
 def said(text: str) -> JsonObject:
@@ -384,7 +359,7 @@ def checked_hook(hook: BeforeCompaction | None) -> BeforeCompaction | None:
 
     A class would be called like one, and fail with an error of its own after the compaction was planned.
     """
-    checked_function(hook, "before_compaction")
+    handle.checked_function(hook, "before_compaction")
     if isinstance(hook, type):
         raise InvalidArgument(f"before_compaction: {shown(hook)} is a class, not a function")
     return hook
@@ -432,9 +407,9 @@ class Compact(Frozen):
 
     def __post_init__(self) -> None:
         for entry_id, name in ((self.first, "first"), (self.last, "last")):
-            optional(checked_id, entry_id, name)
-        optional(checked_count, self.window, "window")
-        optional(checked_count, self.summary_tokens, "summary_tokens")
+            handle.optional(handle.checked_id, entry_id, name)
+        handle.optional(handle.checked_count, self.window, "window")
+        handle.optional(handle.checked_count, self.summary_tokens, "summary_tokens")
 
 
 class Rewind(Frozen):
@@ -444,7 +419,7 @@ class Rewind(Frozen):
     turns: int | None = None
 
     def __post_init__(self) -> None:
-        check_rewind(self.to, self.turns)
+        handle.check_rewind(self.to, self.turns)
 
 
 class Exclude(Frozen):
@@ -454,7 +429,7 @@ class Exclude(Frozen):
 
     def __post_init__(self) -> None:
         ids = (self.entry_ids,) if isinstance(self.entry_ids, str) else self.entry_ids
-        force_setattr(self, "entry_ids", tuple(checked_ids(ids)))
+        force_setattr(self, "entry_ids", tuple(handle.checked_ids(ids)))
         if not self.entry_ids:
             raise InvalidArgument("entry_ids: is empty; name at least one entry")
 
@@ -465,7 +440,7 @@ class Fork(Frozen):
     at: LeafChoice = STORED
 
     def __post_init__(self) -> None:
-        checked_leaf(self.at, "at")
+        handle.checked_leaf(self.at, "at")
 
 
 class Resume(Frozen):
@@ -540,11 +515,11 @@ class _Basis(Frozen):
 
     def common_items(self, items: Sequence[ContextEntry]) -> int:
         """Return how many items are as they were last sent."""
-        return chain_of(items).common_items(chain_of(self.sent))
+        return context.chain_of(items).common_items(context.chain_of(self.sent))
 
     def is_same(self, items: Sequence[ContextEntry]) -> bool:
         """Return whether these are the items of the context now, byte for byte."""
-        return chain_of(items).ends == chain_of(self.now).ends
+        return context.chain_of(items).ends == context.chain_of(self.now).ends
 
 
 class _Edited(Frozen):
@@ -611,7 +586,7 @@ class Compactions(Group[Writing]):
         def counted() -> LastRequest:
             overhead = tokens_around(system, tools, counter)
             counts = counter.count_entries(items)
-            common = chain_of(items).common_items(chain_of(sent))
+            common = context.chain_of(items).common_items(context.chain_of(sent))
             cached = overhead + sum(counts[:common])
             # As it was sent: no reasoning behind another beginning, whose signature the provider would refuse.
             messages = tuple(bound.ours_without_stale([item.data for item in items], system, tools))
@@ -641,7 +616,7 @@ class Compactions(Group[Writing]):
                 return
             claimed: JsonObject = {GUARD_KEY: {**self._guarded, "claim": renewed.to_json()}}
             limits = self._session._limits
-            change = ChangedMetadata(checked_metadata(claimed, limits), merge=True, limits=limits)
+            change = handle.ChangedMetadata(handle.checked_metadata(claimed, limits), merge=True, limits=limits)
             note, seen = Note(BY, "still compacting: the claim is renewed"), Seen(STORED, info.revision)
             with suppress(RevisionConflict):
                 await self._session._do(UpdateSession(self._ref, metadata_text=change, expected=seen, note=note))
@@ -772,7 +747,7 @@ class Compactions(Group[Writing]):
         stay, after those that come back. One entry is appended; nothing is removed, and `undo` takes it back. Raises
         `LeafConflict`, `RevisionConflict`. The cost of the context that comes back.
         """
-        seen = checked_seen(expected_leaf, expected_revision)
+        seen = handle.checked_seen(expected_leaf, expected_revision)
         await self._session._compare(seen)
         read = await self._session._read_context(STORED)
         peeled = read.compaction
@@ -782,9 +757,9 @@ class Compactions(Group[Writing]):
         first = (await self._session.get_active_path(leaf=peeled.parent_id))[0].id if earlier is None else ""
         counter = await self._counter_at(read.stamp.leaf_id)
         before = await self._size_of(read.items, counter)
-        entry = uncompaction(peeled, earlier, first, before)
+        entry = context.uncompaction(peeled, earlier, first, before)
         base = self._session._leaf_id
-        appended = await self._session._append([entry], Landing(Seen(read.stamp.leaf_id, seen.revision)))
+        appended = await self._session._append([entry], handle.Landing(Seen(read.stamp.leaf_id, seen.revision)))
         self._session._keep_base(base, read.stamp.leaf_id)
         after = await self._size_of((await self._session._read_context(appended.entry_ids[-1])).items, counter)
         return plan.Uncompacted(peeled.id, None if earlier is None else earlier.id, before, after, appended)
@@ -808,7 +783,7 @@ class Compactions(Group[Writing]):
         maker = modes.checked_mode(mode, settings)
         is_whole = settings is None and find is None and maker.needs_model
         settings = policy.WHOLE if is_whole else policy.checked_settings(settings)
-        optional(checked_count, window, "window")
+        handle.optional(handle.checked_count, window, "window")
         read = await self._session._read_context(STORED)
         async with self._session._turn:
             marks = await self._backend.read_marks(self._ref)
@@ -971,7 +946,7 @@ class Compactions(Group[Writing]):
             first_kept = (await self._session.get_active_path(since=planned_on, leaf=leaf))[0].id
         if is_range or not first_kept or not text.text:
             entry = plan.entry_of(planned, text.text, text.details, calls, from_hook=from_hook)
-            return await self._session._append([entry], Landing(Seen(leaf)))
+            return await self._session._append([entry], handle.Landing(Seen(leaf)))
         return await self._session.append_compaction(
             text.text,
             first_kept_entry_id=first_kept,
@@ -1007,12 +982,12 @@ class Compactions(Group[Writing]):
         """
         target = model_of(model)
         summarizer = target if compactor is None else model_of(compactor, "compactor")
-        window = target.context_window if window is None else checked_count(window, "window")
+        window = target.context_window if window is None else handle.checked_count(window, "window")
         if not window:
             raise InvalidArgument(f"window: the context window of model {target.name!r} is not known; give it")
         settings = policy.checked_settings(settings)
         modes.checked_mode(mode, settings, has_model=True)
-        checked_text(instructions, "instructions")
+        handle.checked_text(instructions, "instructions")
         sized = policy.sized_for(settings, window)
         room, keep = window - sized.reserve_tokens, sized.keep_recent_tokens
         measure = partial(Context(self._session).measure, target.name, system=system, tools=tools, use_reported=False)
@@ -1064,16 +1039,16 @@ class Compactions(Group[Writing]):
         in the range; otherwise as `compact`. The cost of the context, and of the model.
         """
         for entry_id, name in ((first, "first"), (last, "last")):
-            optional(checked_id, entry_id, name)
+            handle.optional(handle.checked_id, entry_id, name)
         if first is None and last is None:
             raise InvalidArgument("first and last are both None; use compact() for the beginning of the context")
-        checked_flag(dry_run, "dry_run")
-        checked_text(instructions, "instructions")
+        handle.checked_flag(dry_run, "dry_run")
+        handle.checked_text(instructions, "instructions")
         tokens.checked_request(None, None, system, tools)
         checked_hook(before_compaction)
         summarizer = None if model is None else model_of(model)
         maker = modes.checked_mode(mode, settings, has_model=summarizer is not None or dry_run)
-        await self._session._compare(checked_seen(expected_leaf, expected_revision))
+        await self._session._compare(handle.checked_seen(expected_leaf, expected_revision))
         basis = await self._range_basis(
             first, last, maker, settings, window, summarizer=summarizer, system=system, tools=tools
         )
@@ -1120,11 +1095,11 @@ class Compactions(Group[Writing]):
         to ``limit`` lost facts, the most often said first, with the ids of their entries. The same history gives the
         same report. Raises `EntryNotFound`, and `InvalidArgument` for another entry. O(path).
         """
-        checked_limit(limit)
+        handle.checked_limit(limit)
         behind = await self._stands_for(compaction)
         if behind is None:
             return None
-        return await waiting_of(self._session).call(lambda: facts.loss_report(*behind, limit=limit))
+        return await handle.waiting_of(self._session).call(lambda: facts.loss_report(*behind, limit=limit))
 
     async def recall(self, compaction: str | None, words: str, *, limit: int = 10) -> Recalled:
         """Return where words stand in the entries that a compaction stands for, the best match first, with excerpts.
@@ -1137,11 +1112,11 @@ class Compactions(Group[Writing]):
         """
         if not isinstance(words, str):
             raise InvalidArgument(f"words: should be a text, not {shown(words)}")
-        checked_limit(limit)
+        handle.checked_limit(limit)
         behind = await self._gone() if compaction is None else await self._stands_for(compaction)
         if behind is None:
             return facts.Recalled(None)
-        return await waiting_of(self._session).call(
+        return await handle.waiting_of(self._session).call(
             lambda: facts.recall(behind.compaction_id, behind.source, words, limit=min(limit, facts.MOST_HITS))
         )
 
@@ -1159,7 +1134,7 @@ class Compactions(Group[Writing]):
 
     async def _stands_for(self, compaction: str | None) -> StandsFor | None:
         """Return the entries that a compaction stands for; None for none in effect."""
-        checked_place(compaction, "compaction")
+        handle.checked_place(compaction, "compaction")
         entry = await self.latest() if compaction is None else await self._compaction(compaction)
         if entry is None:
             return None
@@ -1177,7 +1152,7 @@ class Compactions(Group[Writing]):
         entry = await self._session.get_entry(entry_id)
         if entry is None:
             raise EntryNotFound(self._session.id, entry_id)
-        if entry.kind != COMPACTION or RESTORES in entry.fields:
+        if entry.kind != COMPACTION or context.RESTORES in entry.fields:
             reason = "takes one back" if entry.kind == COMPACTION else f"is a {entry.kind}"
             raise InvalidArgument(f"compaction: entry {shown(entry_id)} is no compaction, it {reason}")
         return entry
@@ -1219,7 +1194,7 @@ class Compactions(Group[Writing]):
         compacting |= {"first": first, "last": last}
         wanted = checked_edit(edit, {"to": to, "turns": turns, "entry_ids": entry_ids, "at": at, **compacting})
         tokens.checked_request(model, provider, system, tools)
-        optional(checked_flag, cached, "cached")
+        handle.optional(handle.checked_flag, cached, "cached")
         read = await self._session._read_context(STORED)
         leaf = read.stamp.leaf_id
         if model is None:

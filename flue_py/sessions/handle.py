@@ -16,24 +16,19 @@ from typing import TYPE_CHECKING, ClassVar, Concatenate, Generic, NamedTuple, Pa
 from msgspec import field
 from msgspec.structs import replace
 
+from flue_py.core import sessions
 from flue_py.core.context import ContextEntry, ContextRead, PendingTurn, PrefixChain, context_of, pending_in
 from flue_py.core.entries import Entry, PathSettings, checked_kind, to_microseconds
 from flue_py.core.json import Frozen, JsonObject, JsonValue, Selective, decode_object, encode_json
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.operations import Left
 from flue_py.core.sessions import (
-    DEFAULT_LIMITS,
-    GUARD_KEY,
-    NOTHING_SEEN,
-    ORDERS,
-    STORED,
     Appended,
     Expected,
     LeafChoice,
     Limits,
     MessagesRead,
     Moved,
-    Navigated,
     OnConflict,
     Ordering,
     PathRead,
@@ -45,12 +40,6 @@ from flue_py.core.sessions import (
     SessionOrder,
     SessionPage,
     SessionRef,
-    Stored,
-    check_label,
-    check_name,
-    check_scope,
-    is_storable,
-    scope_meant,
 )
 from flue_py.core.usage import MAX_AMOUNT
 from flue_py.errors import AmbiguousId, EntryNotFound, InvalidArgument, InvalidEntry, SessionNotFound, shown
@@ -125,15 +114,15 @@ def checked_place(text: str | None, name: str) -> str | None:
 
 def checked_leaf(leaf: LeafChoice, name: str = "leaf") -> LeafChoice:
     """Return the choice of a leaf unchanged. Raises `InvalidArgument` unless it is an id, None or `STORED`."""
-    if leaf is not None and not isinstance(leaf, (str, Stored)):
+    if leaf is not None and not isinstance(leaf, (str, sessions.Stored)):
         raise InvalidArgument(f"{name}: {shown(leaf)} is not an id or None; ids are strings")
     return leaf
 
 
 def checked_seen(leaf: LeafChoice, revision: int | None) -> Seen:
     """Return the leaf and the revision a caller has seen. Raises `InvalidArgument` unless they can be such."""
-    if leaf is STORED and revision is None:
-        return NOTHING_SEEN
+    if leaf is sessions.STORED and revision is None:
+        return sessions.NOTHING_SEEN
     checked_leaf(leaf, "expected_leaf")
     return Seen(leaf, None if revision is None else checked_revision(revision, "expected_revision"))
 
@@ -152,7 +141,7 @@ def checked_landing(
     """Return where an append lands, from the arguments that all appends take. Raises `InvalidArgument`."""
     seen = checked_seen(leaf, revision)
     checked_choice(on_conflict, "on_conflict", ("raise", "branch", "rebase"))
-    check_name(idempotency_key, "idempotency_key")
+    sessions.check_name(idempotency_key, "idempotency_key")
     return Landing(seen, on_conflict, idempotency_key)
 
 
@@ -250,11 +239,11 @@ class ChangedMetadata(Frozen):
 
     def __call__(self, stored: str) -> str:
         # Metadata that cannot be read can be replaced.
-        if not self.merge and GUARD_KEY not in stored:
+        if not self.merge and sessions.GUARD_KEY not in stored:
             return self.text
         metadata = decode_object(stored)
         if not self.merge:
-            metadata = {GUARD_KEY: metadata[GUARD_KEY]} if GUARD_KEY in metadata else {}
+            metadata = {sessions.GUARD_KEY: metadata[sessions.GUARD_KEY]} if sessions.GUARD_KEY in metadata else {}
         return checked_metadata({**metadata, **decode_object(self.text)}, self.limits)
 
 
@@ -275,7 +264,7 @@ def checked_revision(revision: int, name: str = "after") -> int:
 
 def checked_part(part: int | str | None) -> int | str | None:
     """Return ``part`` unchanged. Raises `InvalidArgument` for a value that names no part of a message's content."""
-    if part is None or (isinstance(part, str) and is_storable(part)):
+    if part is None or (isinstance(part, str) and sessions.is_storable(part)):
         return part
     if isinstance(part, bool) or not isinstance(part, int) or not 0 <= part <= _LAST_REVISION:
         raise InvalidArgument(f"part: {shown(part)} is neither the position of a part (from 0) nor its id")
@@ -292,7 +281,7 @@ def checked_scopes(scopes: Sequence[str]) -> tuple[str, ...]:
     if not isinstance(scopes, Sequence) or isinstance(scopes, (str, bytes)):
         raise InvalidArgument(f"scopes: should be a list of scopes, not {type(scopes).__name__}")
     for scope in scopes:
-        check_scope(scope)
+        sessions.check_scope(scope)
     return tuple(scopes)
 
 
@@ -315,13 +304,13 @@ def checked_scalars(metadata: Mapping[str, Scalar]) -> tuple[tuple[str, Scalar],
 
 def checked_ordering(order_by: SessionOrder, descending: bool) -> Ordering:
     """Return the order of a listing. Raises `InvalidArgument` if there is no such order."""
-    checked_choice(order_by, "order_by", ORDERS)
+    checked_choice(order_by, "order_by", sessions.ORDERS)
     return Ordering(order_by, checked_flag(descending, "descending"))
 
 
 def checked_text(text: str | None, name: str) -> str | None:
     """Return a text, or None, unchanged. Raises `InvalidArgument` if it cannot be stored."""
-    check_label(text, name)
+    sessions.check_label(text, name)
     return text
 
 
@@ -343,7 +332,7 @@ def checked_patience(seconds: float) -> float:
 
 def check_rewind(to: LeafChoice, turns: int | None) -> None:
     """Check where to rewind to: either an entry or a number of turns. Raises `InvalidArgument`."""
-    if isinstance(to, Stored) == (turns is None):
+    if isinstance(to, sessions.Stored) == (turns is None):
         raise InvalidArgument("rewind takes either to= or turns=")
     checked_leaf(to, "to")
     if turns is not None and (isinstance(turns, bool) or not isinstance(turns, int)):
@@ -408,7 +397,7 @@ class Handle:
         self,
         backend: Backend,
         info: SessionInfo,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: Limits = sessions.DEFAULT_LIMITS,
         pricer: CallPricer = NO_PRICER,
         draft: str | None = None,
     ) -> None:
@@ -495,7 +484,7 @@ class Handle:
 
     def _built_on(self, seen: Seen) -> str | None:
         """Return the leaf that an operation builds on: the one that its caller names, else this handle's."""
-        return self._leaf_id if isinstance(seen.leaf, Stored) else seen.leaf
+        return self._leaf_id if isinstance(seen.leaf, sessions.Stored) else seen.leaf
 
     def _expected(self, seen: Seen) -> Expected:
         """Return the leaf, or leaf and revision, that an operation on the leaf compares."""
@@ -504,7 +493,7 @@ class Handle:
 
     async def _compare(self, seen: Seen) -> None:
         """Compare leaf and revision before anything is read: an operation may have nothing to write."""
-        if seen != NOTHING_SEEN:
+        if seen != sessions.NOTHING_SEEN:
             await self._backend.append(self._ref, (), expected=self._expected(seen))
 
     async def _ask(
@@ -547,7 +536,7 @@ class Handle:
             self._revision = info.revision
 
     def _note_read(self, read: PathRead | MessagesRead | ContextRead, leaf: LeafChoice) -> None:
-        if isinstance(leaf, Stored):
+        if isinstance(leaf, sessions.Stored):
             self._note(read.stored_leaf_id, read.revision)
 
     def _note_move(self, moved: Moved | None) -> None:
@@ -567,7 +556,7 @@ class Handle:
             self._note_append(outcome)
         elif isinstance(outcome, Moved):
             self._note_move(outcome)
-        elif isinstance(outcome, Navigated) and outcome.revision >= self._revision:
+        elif isinstance(outcome, sessions.Navigated) and outcome.revision >= self._revision:
             self._note(outcome.to_id, outcome.revision)
         elif isinstance(outcome, SessionInfo) and self._ref.session_key == outcome.session_key:
             self._note_row(outcome)
@@ -579,7 +568,7 @@ class Handle:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     async def get_active_path(
-        self, *, leaf: LeafChoice = STORED, since: str | None = None, limit: int | None = None
+        self, *, leaf: LeafChoice = sessions.STORED, since: str | None = None, limit: int | None = None
     ) -> list[Entry]:
         """Return the entries from root to leaf; with ``limit``, the last of them, at most so many.
 
@@ -609,11 +598,11 @@ class Handle:
             if read.entries is None:
                 return list(cache.entries) if cache else []
             entries = list(read.entries)
-            if isinstance(leaf, Stored):
+            if isinstance(leaf, sessions.Stored):
                 self._path = KnownPath(read.stamp, entries)
             return list(entries)
 
-    async def turns(self, *, leaf: LeafChoice = STORED) -> list[Entry]:
+    async def turns(self, *, leaf: LeafChoice = sessions.STORED) -> list[Entry]:
         """Return the user messages of the path, root to leaf: the turns that `rewind` counts.
 
         Texts of programs in the user's name (commands, contexts, reminders) begin no turn.
@@ -621,7 +610,7 @@ class Handle:
         checked_leaf(leaf)
         return await self._ask(self._backend.read_turns, leaf=leaf)
 
-    async def settings(self, *, leaf: LeafChoice = STORED) -> PathSettings:
+    async def settings(self, *, leaf: LeafChoice = sessions.STORED) -> PathSettings:
         """Return the model and the thinking level that the path has at its leaf, or at another; a branch has its own.
 
         The thinking level is that of the last ``thinking_level_change``; the model, with its provider, that of the last
@@ -692,7 +681,9 @@ class Handle:
         """
         return await self._ask(self._backend.read_tree)
 
-    async def build_context_entries(self, *, leaf: LeafChoice = STORED, limit: int | None = None) -> list[ContextEntry]:
+    async def build_context_entries(
+        self, *, leaf: LeafChoice = sessions.STORED, limit: int | None = None
+    ) -> list[ContextEntry]:
         """Return the items that the model sees, in order, with the entry behind each.
 
         The faithful projection of the active path, and of nothing else: the same leaf gives the same items, in
@@ -708,7 +699,7 @@ class Handle:
             return list(await self._context_end(limit, leaf))
         return list((await self._read_context(leaf, is_base=True)).items)
 
-    async def build_context(self, *, leaf: LeafChoice = STORED, limit: int | None = None) -> list[JsonObject]:
+    async def build_context(self, *, leaf: LeafChoice = sessions.STORED, limit: int | None = None) -> list[JsonObject]:
         """Return the messages the model sees as JSON objects, fresh at each call and the caller's to change.
 
         With ``limit``, the last of them, at most so many, which begin and cost as `build_context_entries` says. Raises
@@ -730,7 +721,7 @@ class Handle:
             self._note_read(read, leaf)
             return read.items
 
-    async def latest_assistant(self, *, leaf: LeafChoice = STORED) -> Entry | None:
+    async def latest_assistant(self, *, leaf: LeafChoice = sessions.STORED) -> Entry | None:
         """Return the last assistant message on the path, or None. Usually the cost of the context."""
         context = await self._read_context(leaf)
         answer = _last_assistant(context.tail)
@@ -738,7 +729,7 @@ class Handle:
             answer = _last_assistant(await self.get_active_path(leaf=context.stamp.leaf_id))
         return answer
 
-    async def pending(self, *, leaf: LeafChoice = STORED) -> PendingTurn:
+    async def pending(self, *, leaf: LeafChoice = sessions.STORED) -> PendingTurn:
         """Return the debt of the last turn of the context: the results of tool calls, an answer of the model, or
         nothing.
 
@@ -767,7 +758,7 @@ class Handle:
             tail = read.entries or ()
             items = context_of(tail, read.compaction)
             context = KnownContext(read.stamp, items, read.compaction, tail)
-            if isinstance(leaf, Stored):
+            if isinstance(leaf, sessions.Stored):
                 self._context = context
             return context
 
@@ -824,7 +815,7 @@ def _is_row_of(row: str, others: Sequence[str]) -> bool:
 
 async def shown_context(session: Handle) -> KnownContext:
     """Return the context for a reader who answers nothing: the session keeps its leaf."""
-    return await session._read_context(STORED)
+    return await session._read_context(sessions.STORED)
 
 
 def _last_assistant(entries: Sequence[Entry]) -> Entry | None:
@@ -905,12 +896,12 @@ class Scoped:
         return self._scope
 
     def _meant(self, scope: str | None) -> str | None:
-        return scope_meant(self._scope, scope)
+        return sessions.scope_meant(self._scope, scope)
 
     def _place(self, scope: str | None) -> str:
         """Return the scope that something is made in, or named in."""
         place = self._meant(scope) or ""
-        check_scope(place)
+        sessions.check_scope(place)
         return place
 
     async def _own(self, session: HasId | str) -> str:

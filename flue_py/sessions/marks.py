@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from flue_py import context
-from flue_py.core import entries
+from flue_py.core import entries, sessions
 from flue_py.core.context import ContextEntry, context_of
 from flue_py.core.entries import (
     WHOLE,
@@ -24,28 +24,10 @@ from flue_py.core.entries import (
 from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, SHOWN_KINDS
 from flue_py.core.operations import SetLabel
-from flue_py.core.sessions import (
-    STORED,
-    Appended,
-    LeafChoice,
-    Note,
-    OnConflict,
-    PathRead,
-    Seen,
-    check_entry_label,
-    check_new_name,
-    retracted_in,
-)
+from flue_py.core.sessions import Appended, LeafChoice, Note, OnConflict, PathRead, Seen
 from flue_py.errors import EntryNotFound, InvalidArgument, shown
-from flue_py.sessions.handle import (
-    Group,
-    checked_choice,
-    checked_id,
-    checked_landing,
-    checked_part,
-    checked_seen,
-    checked_text,
-)
+from flue_py.sessions import handle
+from flue_py.sessions.handle import Group
 from flue_py.sessions.write import Writing
 
 
@@ -95,16 +77,16 @@ class Marks(Group[Writing]):
         *,
         by: str | None = None,
         why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
+        expected_leaf: LeafChoice = sessions.STORED,
         expected_revision: int | None = None,
     ) -> None:
         """Label an entry the session sees; None or "" clears. Raises `EntryNotFound`. O(1).
 
         A label that a fork sets or clears is its own: its source is left alone.
         """
-        checked_id(entry_id, "entry_id")
-        check_entry_label(label)
-        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
+        handle.checked_id(entry_id, "entry_id")
+        sessions.check_entry_label(label)
+        note, seen = Note(by, why), handle.checked_seen(expected_leaf, expected_revision)
         await self._session._do(SetLabel(self._ref, entry_id, label, seen, note))
 
     async def labels(self) -> dict[str, str]:
@@ -114,7 +96,7 @@ class Marks(Group[Writing]):
         """
         async with self._session._turn:
             marks = await self._backend.read_marks(self._ref)
-        retracted = retracted_in(marks)
+        retracted = sessions.retracted_in(marks)
         return {
             mark.entry_id: mark.value or "" for mark in marks if mark.kind == "label" and mark.entry_id not in retracted
         }
@@ -125,7 +107,7 @@ class Marks(Group[Writing]):
         *,
         by: str | None = None,
         why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
+        expected_leaf: LeafChoice = sessions.STORED,
         expected_revision: int | None = None,
     ) -> MarkEffect:
         """Have every later compaction keep an entry word for word.
@@ -135,7 +117,7 @@ class Marks(Group[Writing]):
         pin on the path they share, and the pins of a compaction, until they are let go of there. Raises
         `EntryNotFound`, and `InvalidArgument` for an entry of a kind that no context has. The cost of the context.
         """
-        seen = checked_seen(expected_leaf, expected_revision)
+        seen = handle.checked_seen(expected_leaf, expected_revision)
         return await self._set_pin(entry_id, Note(by, why), seen, pinned=True)
 
     async def unpin(
@@ -144,18 +126,18 @@ class Marks(Group[Writing]):
         *,
         by: str | None = None,
         why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
+        expected_leaf: LeafChoice = sessions.STORED,
         expected_revision: int | None = None,
     ) -> MarkEffect:
         """Let go of a pinned entry, with its call or results: the next compaction no longer keeps it.
 
         Entries that a compaction has pinned before stay in the context until then. Otherwise as `pin`.
         """
-        seen = checked_seen(expected_leaf, expected_revision)
+        seen = handle.checked_seen(expected_leaf, expected_revision)
         return await self._set_pin(entry_id, Note(by, why), seen, pinned=False)
 
     async def _set_pin(self, entry_id: str, note: Note, seen: Seen, *, pinned: bool) -> MarkEffect:
-        checked_id(entry_id, "entry_id")
+        handle.checked_id(entry_id, "entry_id")
         async with self._session._turn:
             ids = await self._backend.set_pin(self._ref, entry_id, pinned, expected=seen, note=note)
             read = await self._backend.read_context(self._ref)
@@ -183,7 +165,7 @@ class Marks(Group[Writing]):
         *,
         by: str | None = None,
         why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
+        expected_leaf: LeafChoice = sessions.STORED,
         expected_revision: int | None = None,
     ) -> MarkEffect:
         """Leave an entry of the path, or one part of a message's content, out of the context; later entries stay.
@@ -195,7 +177,7 @@ class Marks(Group[Writing]):
         that is not on the path, of a kind that no context has, or is a compaction; for a part that is not there; and
         for a tool call whose result is still to come. The cost of the context.
         """
-        seen = checked_seen(expected_leaf, expected_revision)
+        seen = handle.checked_seen(expected_leaf, expected_revision)
         return await self._set_excluded(entry_id, part, Note(by, why), seen, excluded=True)
 
     async def include(
@@ -205,19 +187,19 @@ class Marks(Group[Writing]):
         *,
         by: str | None = None,
         why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
+        expected_leaf: LeafChoice = sessions.STORED,
         expected_revision: int | None = None,
     ) -> MarkEffect:
         """Take an excluded entry with all its parts, or one part of it, back into the context. Appends the reverse.
 
         An entry that is not excluded changes nothing. Otherwise as `exclude`.
         """
-        seen = checked_seen(expected_leaf, expected_revision)
+        seen = handle.checked_seen(expected_leaf, expected_revision)
         return await self._set_excluded(entry_id, part, Note(by, why), seen, excluded=False)
 
     async def _set_excluded(self, entry_id: str, part: _Part, note: Note, seen: Seen, *, excluded: bool) -> MarkEffect:
-        checked_id(entry_id, "entry_id")
-        checked_part(part)
+        handle.checked_id(entry_id, "entry_id")
+        handle.checked_part(part)
         work = partial(self._exclude_now, entry_id, part, note, seen, excluded)
 
         def note_appended(done: _Done) -> None:
@@ -306,7 +288,7 @@ class Marks(Group[Writing]):
                 exclusions.append((by.depth, Exclusion(entry_id, part, by.id, in_effect=works, **note)))
         return [exclusion for _, exclusion in sorted(exclusions, key=lambda pair: pair[0])]
 
-    async def registered(self, *, leaf: LeafChoice = STORED) -> tuple[RegisteredText, ...]:
+    async def registered(self, *, leaf: LeafChoice = sessions.STORED) -> tuple[RegisteredText, ...]:
         """Return the registered texts of the path, in the order in which their names were first registered.
 
         Whole, however a cap may have cut them in the summary: a program that resumes the session can show them again.
@@ -331,7 +313,7 @@ class Marks(Group[Writing]):
         kind: RegisteredKind = "instructions",
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = STORED,
+        expected_leaf: LeafChoice = sessions.STORED,
         expected_revision: int | None = None,
     ) -> Appended | None:
         """Have every later compaction bring a text back word for word, under a name; None if it is registered already.
@@ -344,9 +326,9 @@ class Marks(Group[Writing]):
         _check_name(name)
         if not isinstance(text, str) or not text.strip():
             raise InvalidArgument("text: is not a text with words in it; take a text off the register by unregister()")
-        checked_text(text, "text")
-        checked_choice(kind, "kind", entries.REGISTERED_KINDS)
-        landing = checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        handle.checked_text(text, "text")
+        handle.checked_choice(kind, "kind", entries.REGISTERED_KINDS)
+        landing = handle.checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
         await self._session._compare(landing.seen)
         if idempotency_key is None and any(
             (registered.name, registered.kind, registered.text) == (name, kind, text)
@@ -362,7 +344,7 @@ class Marks(Group[Writing]):
         *,
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = STORED,
+        expected_leaf: LeafChoice = sessions.STORED,
         expected_revision: int | None = None,
     ) -> Appended | None:
         """Take a text off the register, so that later compactions leave it out; None where there is none of this name.
@@ -370,7 +352,7 @@ class Marks(Group[Writing]):
         Otherwise as `register`.
         """
         _check_name(name)
-        landing = checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        landing = handle.checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
         await self._session._compare(landing.seen)
         texts = await self.registered(leaf=self._session._built_on(landing.seen))
         if idempotency_key is None and all(registered.name != name for registered in texts):
@@ -474,6 +456,6 @@ def _named_part(entry: Entry, message: JsonObject | None, part: int | str) -> in
 
 
 def _check_name(name: str) -> None:
-    check_new_name(name, "name")
+    sessions.check_new_name(name, "name")
     if not isinstance(name, str) or name.splitlines() != [name] or not name.strip():
         raise InvalidArgument("name: should be one line, by which the text is replaced and taken off the register")

@@ -12,43 +12,28 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from msgspec.structs import replace
 
+from flue_py import errors
+from flue_py.core import ledger
 from flue_py.core.context import EntryCost, told_by
 from flue_py.core.entries import Entry, NewEntry, derived_from_payload
 from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_json, encode_json
 from flue_py.core.ledger import (
-    ANY_REST,
-    BRANCH_STATES,
-    DEFAULT_TTL,
-    DIMENSIONS,
     Amounts,
     BranchState,
     Budget,
     BudgetPeriod,
-    CallPrice,
     CallRow,
     Covers,
     Dimension,
     HeldAmount,
-    LedgerQuery,
     Money,
-    NewBudget,
     Recorded,
-    RepricedCalls,
     Repricing,
     Reservation,
     SpentSoFar,
     Unit,
     Unpriced,
     UsageReport,
-    amounts_of,
-    call_row,
-    check_amount,
-    check_spent,
-    checked_zone,
-    differences,
-    midnight_us,
-    picodollars_of,
-    ttl_us,
 )
 from flue_py.core.sessions import STORED, LeafChoice, SessionInfo, Stored, check_imported_call, check_label, check_scope
 from flue_py.core.usage import (
@@ -69,39 +54,10 @@ from flue_py.core.usage import (
 from flue_py.db.backend import Backend
 from flue_py.db.runner import committed_before
 from flue_py.db.waiting import Waiting
-from flue_py.errors import (
-    BudgetNotFound,
-    CallConflict,
-    ContextOverflow,
-    FlueError,
-    InvalidArgument,
-    InvalidEntry,
-    ModelDenied,
-    ModelError,
-    ModelRefused,
-    ModelUnavailable,
-    RateLimited,
-    ReservationNotFound,
-    shown,
-)
 from flue_py.lazy import lazy_module
 from flue_py.prices import CallPricer
-from flue_py.sessions.handle import (
-    Group,
-    Handle,
-    HasId,
-    Scoped,
-    checked_choice,
-    checked_flag,
-    checked_id,
-    checked_leaf,
-    checked_limit,
-    checked_moment,
-    checked_place,
-    checked_session,
-    checked_text,
-    names_of,
-)
+from flue_py.sessions import handle
+from flue_py.sessions.handle import Group, Handle, HasId, Scoped
 from flue_py.system import async_once
 
 if TYPE_CHECKING:
@@ -198,24 +154,26 @@ class StoreBudgets(Scoped):
         if session is None and scope_prefix is None:
             scope = meant
         if [session, scope, scope_prefix].count(None) != 2:
-            raise InvalidArgument("set_budget takes either a session or scope= or scope_prefix=")
+            raise errors.InvalidArgument("set_budget takes either a session or scope= or scope_prefix=")
         if (tokens is None) == (cost is None):
-            raise InvalidArgument("set_budget takes either tokens= or cost=; set a budget for each")
-        covers: Covers = "tasks" if checked_flag(tasks, "tasks") else "session"
+            raise errors.InvalidArgument("set_budget takes either tokens= or cost=; set a budget for each")
+        covers: Covers = "tasks" if handle.checked_flag(tasks, "tasks") else "session"
         if scope is not None:
             check_scope(scope)
-            if scope.endswith(ANY_REST):
-                raise InvalidArgument(
-                    f"scope: {shown(scope)} ends in {ANY_REST}; name how scopes begin by scope_prefix="
+            if scope.endswith(ledger.ANY_REST):
+                raise errors.InvalidArgument(
+                    f"scope: {errors.shown(scope)} ends in {ledger.ANY_REST}; name how scopes begin by scope_prefix="
                 )
         if scope_prefix is not None:
             if self._scope is not None:
-                raise InvalidArgument(f"scope_prefix: this store is of scope {shown(self._scope)} alone; leave it out")
-            scope = cast("str", checked_text(scope_prefix, "scope_prefix")) + ANY_REST
+                raise errors.InvalidArgument(
+                    f"scope_prefix: this store is of scope {errors.shown(self._scope)} alone; leave it out"
+                )
+            scope = cast("str", handle.checked_text(scope_prefix, "scope_prefix")) + ledger.ANY_REST
             check_scope(scope)
         if scope is not None:
             if tasks:
-                raise InvalidArgument("tasks: a budget of a scope covers all sessions in it; leave it out")
+                raise errors.InvalidArgument("tasks: a budget of a scope covers all sessions in it; leave it out")
             covers = "scope"
         unit: Unit = "picodollars" if tokens is None else "tokens"
         allowed = _amount(tokens if cost is None else cost, unit, "tokens" if cost is None else "cost")
@@ -224,18 +182,18 @@ class StoreBudgets(Scoped):
             spent = "ledger" if spent_so_far == "ledger" else _amount(spent_so_far, unit, "spent_so_far")
         session_id = None if session is None else await self._own(session)
         zone = _zone_name(tz) if period is not None or tz is not None else ""
-        new = NewBudget(covers, unit, allowed, session_id, scope or "", spent, period, zone)
+        new = ledger.NewBudget(covers, unit, allowed, session_id, scope or "", spent, period, zone)
         return await self._backend.set_budget(new)
 
     async def get_budget(self, budget_id: str) -> Budget | None:
         """Return a budget, or None. Amounts that expired are left out. O(1)."""
-        budget = await self._backend.get_budget(checked_id(budget_id, "budget_id"))
+        budget = await self._backend.get_budget(handle.checked_id(budget_id, "budget_id"))
         return None if budget is None or self._scope not in (None, budget.scope) else budget
 
     async def _require_budget(self, budget_id: str) -> str:
         if self._scope is not None and await self.get_budget(budget_id) is None:
-            raise BudgetNotFound(budget_id)
-        return checked_id(budget_id, "budget_id")
+            raise errors.BudgetNotFound(budget_id)
+        return handle.checked_id(budget_id, "budget_id")
 
     async def list_budgets(
         self, *, scope: str | None = None, scope_prefix: str | None = None, after: str | None = None, limit: int = 100
@@ -246,10 +204,10 @@ class StoreBudgets(Scoped):
         ``after`` is the id of the last one of the page before. Raises `BudgetNotFound` if that is gone. O(budgets).
         """
         meant = self._meant(scope)
-        checked_place(after, "after")
-        begin = checked_text(scope_prefix, "scope_prefix") or ""
+        handle.checked_place(after, "after")
+        begin = handle.checked_text(scope_prefix, "scope_prefix") or ""
         return await self._backend.list_budgets(
-            scope=meant, scope_prefix=begin, after=after, limit=checked_limit(limit)
+            scope=meant, scope_prefix=begin, after=after, limit=handle.checked_limit(limit)
         )
 
     async def delete_budget(self, budget_id: str) -> Budget:
@@ -265,7 +223,7 @@ class StoreBudgets(Scoped):
 
     async def get_reservation(self, reservation_id: str) -> Reservation | None:
         """Return a reservation as it stands, settled or not; None if it or all of its budgets are gone. O(1)."""
-        reservation = await self._backend.get_reservation(checked_id(reservation_id, "reservation_id"))
+        reservation = await self._backend.get_reservation(handle.checked_id(reservation_id, "reservation_id"))
         if reservation is None or self._scope is None:
             return reservation
         return reservation if await self._backend.get_session(reservation.session_id, self._scope) is not None else None
@@ -273,15 +231,15 @@ class StoreBudgets(Scoped):
 
 def _said(tokens: int | None, cost: Money | None) -> Amounts:
     if tokens is None and cost is None:
-        raise InvalidArgument("name tokens=, or cost= in US dollars, or both")
-    return amounts_of(tokens, cost)
+        raise errors.InvalidArgument("name tokens=, or cost= in US dollars, or both")
+    return ledger.amounts_of(tokens, cost)
 
 
 def _amount(value: Money | None, unit: Unit, name: str) -> int:
     """Return an amount of a unit: dollars where it is money. Raises `InvalidArgument`."""
     if unit == "picodollars":
-        return picodollars_of(cast("Money", value), name)
-    check_amount(value, name)
+        return ledger.picodollars_of(cast("Money", value), name)
+    ledger.check_amount(value, name)
     return cast("int", value)
 
 
@@ -291,7 +249,7 @@ _MARGIN_SECONDS = 5.0
 _LEAST_WAIT_SECONDS = 1.0
 
 
-_UNPAID = (ContextOverflow, ModelDenied, ModelRefused, RateLimited)
+_UNPAID = (errors.ContextOverflow, errors.ModelDenied, errors.ModelRefused, errors.RateLimited)
 
 
 class Booked(NamedTuple):
@@ -305,8 +263,9 @@ class Booked(NamedTuple):
 def model_of(model: object, name: str = "model") -> Model:
     """Return a model as it is. Raises `InvalidArgument` for anything else."""
     if not isinstance(model, model_seam.Model):
-        raise InvalidArgument(
-            f"{name}: {shown(model)} is not a model; use flue_py.models.open_model, or FunctionModel for a function"
+        raise errors.InvalidArgument(
+            f"{name}: {errors.shown(model)} is not a model; use flue_py.models.open_model, or FunctionModel for a "
+            "function"
         )
     return model
 
@@ -342,7 +301,7 @@ async def book(
     record = partial(books.record_call, usage, provider=provider, model=model, purpose=purpose, outcome=outcome)
     try:
         recorded = await record(call_id=call_id)
-    except CallConflict:
+    except errors.CallConflict:
         # Some providers, and many stand-ins, give every answer the same id: a paid call counts all the same.
         call_id = new_id()
         recorded = await record(call_id=call_id)
@@ -398,7 +357,7 @@ class BookingAsker:
                 await self._before(request.timeout or 0.0)
             try:
                 return await self._ask_once(request)
-            except RateLimited as error:
+            except errors.RateLimited as error:
                 # A provider that asks for no time at all would be asked for ever.
                 seconds = max(error.retry_after or 0.0, _LEAST_WAIT_SECONDS)
                 if error.retry_after is None or seconds > self._wait_left:
@@ -411,7 +370,7 @@ class BookingAsker:
             return await self._answer(request, [])
         most = await self._waiting.call(lambda: self._most_tokens(request))
         booked: list[Booked] = []
-        async with self._books.budgeted(tokens=most, ttl=max(DEFAULT_TTL, request.timeout or 0.0)) as call:
+        async with self._books.budgeted(tokens=most, ttl=max(ledger.DEFAULT_TTL, request.timeout or 0.0)) as call:
             try:
                 reply = await self._answer(request, booked)
             except BaseException as error:
@@ -436,17 +395,17 @@ class BookingAsker:
             patience = None if request.timeout is None else request.timeout + _MARGIN_SECONDS
             reply = await self._waiting.ask(lambda: self._model.complete(request), patience)
         except TimeoutError as error:
-            raise ModelUnavailable(
+            raise errors.ModelUnavailable(
                 f"no answer within {request.timeout} seconds; ask again, or give it a longer timeout",
                 provider=self._model.provider,
                 model=self._model.name,
             ) from error
-        except ModelError as error:
+        except errors.ModelError as error:
             if error.call is not None:
                 booked.append(await self._book(error.call, request.purpose, "failed"))
             raise
         if not isinstance(reply, model_seam.ModelReply):
-            raise InvalidArgument(f"model: complete() should return a ModelReply, not {shown(reply)}")
+            raise errors.InvalidArgument(f"model: complete() should return a ModelReply, not {errors.shown(reply)}")
         for call in reply.paid_calls:
             booked.append(await self._book(call, request.purpose, None))
             self.calls.append(booked[-1].call)
@@ -493,14 +452,14 @@ async def reprice(backend: Backend, pricer: CallPricer, *, dry_run: bool) -> Rep
             priced = _priced(unpriced.call, entry, pricer)
             why = priced if isinstance(priced, str) else None
             if not isinstance(priced, str):
-                prices.append(CallPrice(unpriced.number, priced.known_cost or 0, priced.source or ""))
+                prices.append(ledger.CallPrice(unpriced.number, priced.known_cost or 0, priced.source or ""))
             group = (unpriced.call.provider, unpriced.call.model, why)
             count, total = groups.get(group, (0, 0))
             groups[group] = (count + 1, total + (0 if why else prices[-1].picodollars))
         if prices and not dry_run:
             await backend.price_calls(prices)
     rows = [
-        RepricedCalls(provider, model, count, None if why else total, why)
+        ledger.RepricedCalls(provider, model, count, None if why else total, why)
         for (provider, model, why), (count, total) in groups.items()
     ]
     return Repricing(tuple(sorted(rows, key=lambda row: (row.why or "", row.provider, row.model))), dry_run)
@@ -518,7 +477,7 @@ def _priced(row: CallRow, entry: Entry | None, pricer: CallPricer) -> PaidCall |
         return "tokens of no kind"
     try:
         priced = pricer.price_call(call)
-    except InvalidEntry:  # it would cost more than can be stored
+    except errors.InvalidEntry:  # it would cost more than can be stored
         return "no price"
     return "no price" if priced.known_cost is None else priced
 
@@ -530,10 +489,10 @@ def _as_reported(row: CallRow, entry: Entry | None) -> PaidCall | None:
     bare = NewEntry(entry.kind, entry.payload, entry.role)
     value = decode_json(entry.payload)
     for call in derived_from_payload(bare, value).calls if isinstance(value, dict) else ():
-        again = call_row(
+        again = ledger.call_row(
             call, scope=row.scope, call_id=row.call_id, session_key=row.session_key, entry_id=row.entry_id, at_us=row.at
         )
-        if again.model == row.model and not differences(row, again):
+        if again.model == row.model and not ledger.differences(row, again):
             return replace(call, provider=row.provider, at_us=row.at)
     return None
 
@@ -569,7 +528,7 @@ def _of_row(row: CallRow) -> PaidCall:
 
 async def listed_rows(store: StoreUsage, infos: Sequence[SessionInfo]) -> list[views.ListedSession]:
     """Return sessions as lists show them, in their order. O(their calls)."""
-    names = await names_of(store._backend, infos)
+    names = await handle.names_of(store._backend, infos)
     usage = await store.usage(infos, group_by=("session", "model"))
     calls = sorted((row.calls, str(row.group["session"]), str(row.group["model"] or "")) for row in usage.rows)
     models = {session: model for _, session, model in calls if model}
@@ -636,35 +595,37 @@ class StoreUsage(Scoped):
             "agent": agent,
         }
         for name, flag in (("tree", tree), ("tasks", tasks), ("path", path)):
-            checked_flag(flag, name)
-        on_path = path or since is not None or not isinstance(checked_leaf(leaf), Stored)
+            handle.checked_flag(flag, name)
+        on_path = path or since is not None or not isinstance(handle.checked_leaf(leaf), Stored)
         several = None if isinstance(session, str) or not isinstance(session, Sequence) else session
         single = None if several is not None else cast("HasId | str | None", session)
         if single is None and (tree or tasks or on_path):
-            raise InvalidArgument("tree, tasks, path, leaf and since are of a session; name one")
+            raise errors.InvalidArgument("tree, tasks, path, leaf and since are of a session; name one")
         if on_path and (tree or tasks):
-            raise InvalidArgument("a path is one session's own: leave out tree and tasks, or path, leaf and since")
+            raise errors.InvalidArgument(
+                "a path is one session's own: leave out tree and tasks, or path, leaf and since"
+            )
         for name, text in {**matches, "project": project}.items():
             check_label(text, name)
         if branch is not None:
-            checked_choice(branch, "branch", BRANCH_STATES)
+            handle.checked_choice(branch, "branch", ledger.BRANCH_STATES)
         if isinstance(group_by, str) or not isinstance(group_by, Sequence):
-            raise InvalidArgument(f"group_by: should be a sequence of names, not {shown(group_by)}")
+            raise errors.InvalidArgument(f"group_by: should be a sequence of names, not {errors.shown(group_by)}")
         for name in group_by:
-            checked_choice(name, "group_by", DIMENSIONS)
-        zone = None if tz is None else checked_zone(tz)
+            handle.checked_choice(name, "group_by", ledger.DIMENSIONS)
+        zone = None if tz is None else ledger.checked_zone(tz)
         from_us, _ = _bounds(first_day, "first_day", zone)
         _, before_us = _bounds(last_day, "last_day", zone)
-        query = LedgerQuery(
-            None if single is None else checked_session(single),
-            None if several is None else tuple(checked_session(payer) for payer in several),
+        query = ledger.LedgerQuery(
+            None if single is None else handle.checked_session(single),
+            None if several is None else tuple(handle.checked_session(payer) for payer in several),
             tree=tree,
             tasks=tasks,
             on_path=on_path,
             leaf=leaf,
-            since=checked_place(since, "since"),
+            since=handle.checked_place(since, "since"),
             **matches,
-            scope_prefix=checked_text(scope_prefix, "scope_prefix"),
+            scope_prefix=handle.checked_text(scope_prefix, "scope_prefix"),
             project=None if project is None else normpath(project),  # noqa: ASYNC240 - it reads no folder
             branch=branch,
             from_us=from_us,
@@ -681,7 +642,7 @@ class StoreUsage(Scoped):
         nothing is. Returns how many calls of which model get a cost, and which stay unknown, and why. Calls that were
         written meanwhile may be missing. Raises `InvalidArgument`. O(ledger + trees of the calls).
         """
-        return await reprice(self._backend, self._pricer, dry_run=checked_flag(dry_run, "dry_run"))
+        return await reprice(self._backend, self._pricer, dry_run=handle.checked_flag(dry_run, "dry_run"))
 
 
 def _bounds(day: date | None, name: str, zone: tzinfo | None) -> tuple[int | None, int | None]:
@@ -689,12 +650,12 @@ def _bounds(day: date | None, name: str, zone: tzinfo | None) -> tuple[int | Non
     if day is None:
         return None, None
     if not isinstance(day, date) or isinstance(day, datetime):
-        raise InvalidArgument(f"{name}: {shown(day)} is not a day; use a datetime.date")
+        raise errors.InvalidArgument(f"{name}: {errors.shown(day)} is not a day; use a datetime.date")
     begin = end = None
     with suppress(OverflowError, ValueError):  # before the first day that there is, and after the last, is no call
-        begin = midnight_us(day, zone)
+        begin = ledger.midnight_us(day, zone)
     with suppress(OverflowError, ValueError):
-        end = midnight_us(day + timedelta(days=1), zone)
+        end = ledger.midnight_us(day + timedelta(days=1), zone)
     return begin, end
 
 
@@ -712,10 +673,10 @@ def _zone_name(tz: tzinfo | str | None) -> str:
     """Return the name of a time zone, for None of the machine's. Raises `InvalidArgument`."""
     name = _local_zone_name() if tz is None else str(tz) if isinstance(tz, tzinfo) else tz
     if name is None:
-        raise InvalidArgument(
+        raise errors.InvalidArgument(
             "tz: the time zone of this machine has no known name; name one by tz=, such as Europe/Berlin"
         )
-    checked_zone(name)
+    ledger.checked_zone(name)
     return name
 
 
@@ -723,7 +684,7 @@ def local_zone() -> tzinfo:
     """Return this machine's time zone."""
     name = _local_zone_name()
     if name is not None:
-        return checked_zone(name) or UTC
+        return ledger.checked_zone(name) or UTC
     with suppress(ValueError, OSError):
         if not os.environ.get("TZ"):
             with open("/etc/localtime", "rb") as rules:
@@ -742,7 +703,7 @@ class Spending(Group[Handle]):
         With ``by_ledger``, ``spent`` is the amount that the ledger has of its sessions, reserved or not. O(budgets), or
         O(calls).
         """
-        return await self._backend.covering_budgets(self._ref, by_ledger=checked_flag(by_ledger, "by_ledger"))
+        return await self._backend.covering_budgets(self._ref, by_ledger=handle.checked_flag(by_ledger, "by_ledger"))
 
     async def check_budgets(self) -> None:
         """Raise `BudgetExceeded` if the ledger has more than a budget of this session allows.
@@ -751,7 +712,7 @@ class Spending(Group[Handle]):
         limit may still be made. A call whose cost is unknown counts no money. O(calls).
         """
         for budget in await self.budgets(by_ledger=True):
-            check_spent(budget, self._session.id)
+            ledger.check_spent(budget, self._session.id)
 
     async def reserve(
         self, *, tokens: int | None = None, cost: Money | None = None, ttl: float | None = None
@@ -763,7 +724,7 @@ class Spending(Group[Handle]):
         come free; `prolong` a call that takes longer. If no budget covers the session, everything is
         allowed and there is nothing to settle. Raises `BudgetExceeded` with nothing changed. One transaction.
         """
-        return await self._reserve(_said(tokens, cost), ttl_us(ttl))
+        return await self._reserve(_said(tokens, cost), ledger.ttl_us(ttl))
 
     async def _reserve(self, amounts: Amounts, ttl: int) -> Reservation:
         try:
@@ -773,7 +734,7 @@ class Spending(Group[Handle]):
                 # The caller never gets the reservation, so it could not settle it.
                 reservation = cast("Reservation", committed.result)
                 if reservation.budget_ids:
-                    with suppress(FlueError):
+                    with suppress(errors.FlueError):
                         await self._backend.waiting.finish(self._backend.release_reservation(reservation.id))
             raise
 
@@ -787,7 +748,7 @@ class Spending(Group[Handle]):
         commit again changes nothing. Raises `ReservationSettled` if it was released, or committed with other
         amounts, and `ReservationNotFound`. One transaction.
         """
-        used = amounts_of(tokens, cost)
+        used = ledger.amounts_of(tokens, cost)
         reservation_id = self._settling(reservation)
         if isinstance(reservation, Reservation) and not reservation.budget_ids:
             return replace(reservation, state="committed")
@@ -805,7 +766,7 @@ class Spending(Group[Handle]):
 
     async def prolong(self, reservation: Reservation | str, *, ttl: float | None = None) -> Reservation:
         """Hold a reservation for at least ``ttl`` seconds (default 900) from now. Raises as `release` does."""
-        hold = ttl_us(ttl)
+        hold = ledger.ttl_us(ttl)
         reservation_id = self._settling(reservation)
         if isinstance(reservation, Reservation) and not reservation.budget_ids:
             return reservation
@@ -814,12 +775,12 @@ class Spending(Group[Handle]):
     def _settling(self, reservation: Reservation | str) -> str:
         if isinstance(reservation, Reservation):
             if reservation.session_id != self._session.id:
-                raise InvalidArgument(
+                raise errors.InvalidArgument(
                     f"reservation {reservation.id!r} is of session {reservation.session_id!r}, "
                     f"not of {self._session.id!r}; settle it there"
                 )
             return reservation.id
-        return checked_id(reservation, "reservation")
+        return handle.checked_id(reservation, "reservation")
 
     def budgeted(
         self, *, tokens: int | None = None, cost: Money | None = None, ttl: float | None = None
@@ -831,7 +792,7 @@ class Spending(Group[Handle]):
         unless it has said ``call.made()``: then something may have been spent, and the reserved amounts are booked.
         Raises as `reserve` does, before the block is entered.
         """
-        return self._budgeted(_said(tokens, cost), ttl_us(ttl))
+        return self._budgeted(_said(tokens, cost), ledger.ttl_us(ttl))
 
     @async_once("budgeted()")
     async def _budgeted(self, amounts: Amounts, ttl: int) -> AsyncIterator[BudgetedCall]:
@@ -846,7 +807,7 @@ class Spending(Group[Handle]):
     async def _book(self, call: BudgetedCall) -> None:
         if call.reservation.budget_ids:
             # Where the budgets have been deleted meanwhile, there is nothing left to book it in.
-            with suppress(ReservationNotFound):
+            with suppress(errors.ReservationNotFound):
                 await self._backend.waiting.finish(self._backend.commit_reservation(call.reservation.id, call.amounts))
 
     async def _settle_failed(self, call: BudgetedCall, error: BaseException) -> None:
@@ -854,11 +815,11 @@ class Spending(Group[Handle]):
         if call.is_made:
             try:
                 await self._book(call)
-            except FlueError as failure:
+            except errors.FlueError as failure:
                 error.add_note(f"what the call used could not be booked: {failure}")
         elif call.reservation.budget_ids:
             # It would have expired by itself.
-            with suppress(FlueError):
+            with suppress(errors.FlueError):
                 await self._backend.waiting.finish(self._backend.release_reservation(call.reservation.id))
 
     async def record_call(
@@ -884,25 +845,25 @@ class Spending(Group[Handle]):
         for a call that was reported with other numbers. O(1).
         """
         if not isinstance(usage, Mapping):
-            raise InvalidEntry(f"usage: should be an object, not {type(usage).__name__}")
+            raise errors.InvalidEntry(f"usage: should be an object, not {type(usage).__name__}")
         encode_json(dict(usage), "usage")
         names: dict[str, JsonValue] = {"provider": provider, "model": model, "callId": call_id}
         for name, text in (("provider", provider), ("model", model)):
             if text is None:
-                raise InvalidArgument(f"{name}: should be a string, not None; leave it out if it is unknown")
+                raise errors.InvalidArgument(f"{name}: should be a string, not None; leave it out if it is unknown")
             check_label(text, name)
         check_label(call_id, "call_id")
         check_label(agent, "agent")
         if call_id == "":
-            raise InvalidArgument("call_id: must not be empty; leave it out if there is none")
+            raise errors.InvalidArgument("call_id: must not be empty; leave it out if there is none")
         if oddities := read_reported(usage).oddities:
             # No answer gets lost by refusing, and no entry would keep the numbers as they were reported.
-            raise InvalidEntry(oddities[0])
+            raise errors.InvalidEntry(oddities[0])
         calls = read_steps({**usage, **{name: value for name, value in names.items() if value}}, "usage")
         about = {
             "purpose": checked_tag(purpose, "purpose"),
             "outcome": None if outcome is None else checked_tag(outcome, "outcome"),
-            "at_us": None if at is None else checked_moment(at),
+            "at_us": None if at is None else handle.checked_moment(at),
             "agent": ledger_name(agent) or None,
         }
         call, *steps = (self._session._pricer.price_call(replace(call, **about)) for call in calls)
@@ -928,9 +889,9 @@ class Spending(Group[Handle]):
         the window also knows which kinds of tokens were reported (`UsageWindow.known`): O(calls of the tree), and
         O(window) if another session paid for some of it.
         """
-        checked_place(before, "before")
-        checked_leaf(leaf)
-        checked_flag(told, "told")
+        handle.checked_place(before, "before")
+        handle.checked_leaf(leaf)
+        handle.checked_flag(told, "told")
         async with self._session._turn:
             window = await self._backend.read_usage(self._ref, before, leaf=leaf)
             return replace(window, told=await self._told(window)) if told else window
@@ -942,7 +903,7 @@ class Spending(Group[Handle]):
             return told_by(())
         is_whole = False
         if window.calls:
-            query = LedgerQuery(self._ref, on_path=True, leaf=window.leaf, since=window.since)
+            query = ledger.LedgerQuery(self._ref, on_path=True, leaf=window.leaf, since=window.since)
             paid = (await self._backend.read_ledger(query)).total.known
             reported = frozenset(name for name, count in paid.items() if count is not None)
             is_whole = all((paid[name] or 0) >= (count or 0) for name, count in window.known.items())

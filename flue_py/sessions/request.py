@@ -32,17 +32,8 @@ from flue_py.errors import IdempotencyConflict, InvalidArgument, SessionNotFound
 from flue_py.lazy import lazy_module
 from flue_py.prices import CacheRules, CallPricer, ModelRates
 from flue_py.providers import base
-from flue_py.sessions.handle import (
-    Group,
-    KnownChain,
-    KnownContext,
-    checked_flag,
-    checked_landing,
-    checked_leaf,
-    checked_moment,
-    checked_text,
-    waiting_of,
-)
+from flue_py.sessions import handle
+from flue_py.sessions.handle import Group, KnownChain, KnownContext
 from flue_py.sessions.marks import Marks
 from flue_py.sessions.write import Writing
 from flue_py.system import collector_held
@@ -117,9 +108,9 @@ class Context(Group[Writing]):
         offered = tokens.checked_request(model, provider, system, tools)
         if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
             raise InvalidArgument(f"window: {shown(window)} is not a number of tokens >= 1; leave it out if unknown")
-        checked_flag(faithful, "faithful")
-        checked_flag(use_reported, "use_reported")
-        read = await self._session._read_context(checked_leaf(leaf))
+        handle.checked_flag(faithful, "faithful")
+        handle.checked_flag(use_reported, "use_reported")
+        read = await self._session._read_context(handle.checked_leaf(leaf))
         if model is None:
             model = (await self._session._settings_of(read)).model
         counter = context.tokens.counter_for(model, faithful=faithful)
@@ -138,7 +129,7 @@ class Context(Group[Writing]):
         try:
             return measure(only_known=True)
         except context.tokens.NotCounted:
-            return await waiting_of(self._session).call(measure)
+            return await handle.waiting_of(self._session).call(measure)
 
     async def common_prefix(self, leaf_a: LeafChoice, leaf_b: LeafChoice = STORED) -> CommonPrefix:
         """Return the common beginning of the contexts at two leaves, byte for byte, as a provider's cache has it.
@@ -149,8 +140,8 @@ class Context(Group[Writing]):
         Contexts are remembered: two point reads and O(log items) for leaves that were asked for before, O(forks on
         the paths + entries since the common ancestor) for a leaf beside one of those, else O(kept entries + forks).
         """
-        checked_leaf(leaf_a, "leaf_a")
-        checked_leaf(leaf_b, "leaf_b")
+        handle.checked_leaf(leaf_a, "leaf_a")
+        handle.checked_leaf(leaf_b, "leaf_b")
         async with self._session._turn:
             mine = await self._chain_at(leaf_a)
             second = await self._chain_at(leaf_b)
@@ -211,7 +202,7 @@ class Context(Group[Writing]):
         function, is reported among ``skipped``. Raises `EntryNotFound`, and `InvalidArgument`, for settings with the
         path of each field that is wrong. The cost of the context, and of the sources.
         """
-        checked_text(agent, "agent")
+        handle.checked_text(agent, "agent")
         agent_settings = context_settings.context_settings(settings).of(agent)
         checked_sources = self._checked_gathering(sources)
         context = await self._session._read_context(leaf)
@@ -269,8 +260,8 @@ class Context(Group[Writing]):
         """
         if not isinstance(agent, str) or not agent.strip() or agent.splitlines() != [agent]:
             raise InvalidArgument(f"agent: should be the name of an agent, on one line, not {shown(agent)}")
-        checked_text(agent, "agent")
-        landing = checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        handle.checked_text(agent, "agent")
+        landing = handle.checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
         wanted = context_settings.context_settings(settings).of(agent).handoff
         checked_sources = self._checked_gathering(sources)
         if idempotency_key is not None and (first := await self._first_try(agent, idempotency_key)) is not None:
@@ -358,8 +349,8 @@ class Context(Group[Writing]):
         `InvalidArgument`. The cost of `request`.
         """
         name = base.checked_target(target)
-        checked_text(model, "model")
-        checked_text(account, "account")
+        handle.checked_text(model, "model")
+        handle.checked_text(account, "account")
         offered = offered_tools(system, tools)
         context = await self._session._read_context(leaf)
 
@@ -393,9 +384,9 @@ class Context(Group[Writing]):
         The latter takes further steps, which come last.
         """
         name = None if target is None else base.checked_target(target)
-        checked_text(agent, "agent")
-        checked_text(model, "model")
-        checked_text(account, "account")
+        handle.checked_text(agent, "agent")
+        handle.checked_text(model, "model")
+        handle.checked_text(account, "account")
         agent_settings = context_settings.context_settings(settings).of(agent)
         if isinstance(steps, (str, bytes)) or not isinstance(steps, Sequence):
             raise InvalidArgument(f"steps: {shown(steps)} is not a list of steps")
@@ -506,8 +497,8 @@ class Reports(Group[Writing]):
         compaction. Raises `InvalidArgument`.
         """
         thresholds = checked_thresholds(warn_at, cutover_at)
-        checked_flag(sizes, "sizes")
-        moment = None if made_at is None else from_microseconds(checked_moment(made_at))
+        handle.checked_flag(sizes, "sizes")
+        moment = None if made_at is None else from_microseconds(handle.checked_moment(made_at))
         first, *tasks = await read_reported(self._backend, self._ref, sizes=sizes, lost=True)
         if settings is not None or agent is not None or target is not None:
             items = await self._session.build_context_entries(leaf=first.info.leaf_id)

@@ -14,21 +14,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 from msgspec import field
 from msgspec.structs import replace
 
-from flue_py import search
+from flue_py import errors, search
 from flue_py.core.entries import Entry
 from flue_py.core.json import Frozen
 from flue_py.core.sessions import MAX_NAME_BYTES, Problem, SessionHead, SessionInfo, SessionRef, retracted_in
 from flue_py.db.backend import Backend
 from flue_py.db.runner import MARK, FoundText, IndexedText, KnownSession, Wanted, WordIndex, session_mark
-from flue_py.errors import (
-    AmbiguousId,
-    CorruptStore,
-    FlueError,
-    InvalidArgument,
-    SessionNotFound,
-    StoreBusy,
-    StoreUnavailable,
-)
 from flue_py.lazy import lazy_module
 from flue_py.search import (
     MOST_WORDS,
@@ -176,7 +167,7 @@ class Indexer:
             newer = await self._backend.session_heads()
             deleted, heirs = _gone_and_heirs(indexed, newer)
             if session_id := _put_back(indexed, newer):
-                raise CorruptStore(f"the index of words was made of a later state of session {session_id!r}")
+                raise errors.CorruptStore(f"the index of words was made of a later state of session {session_id!r}")
         if deleted or heirs:
             await self._index.begin()
             await self._index.forget(deleted)
@@ -203,7 +194,7 @@ class Indexer:
         while at < len(behind) and added < _CHUNK:
             # Read behind the lock: whoever deletes it meanwhile waits until it can be taken out again.
             count, is_done = 0, True
-            with suppress(SessionNotFound):
+            with suppress(errors.SessionNotFound):
                 count, is_done = await self._add_page(behind[at])
             added += max(count, 1)
             self._show(count)
@@ -220,7 +211,7 @@ class Indexer:
         if info is None:
             return 0, True
         if not await self._has_come_from(info, start):
-            raise CorruptStore(f"the index of words was made of another state of session {info.id!r}")
+            raise errors.CorruptStore(f"the index of words was made of another state of session {info.id!r}")
         entries: list[Entry] = []
         if start.revision < 0 and head.forked_from_session is not None:
             entries += await left_by_deleted(self._backend, info)
@@ -433,10 +424,10 @@ class Finder:
             try:
                 try:
                     matches = await self._by_new_index()
-                except CorruptStore:
+                except errors.CorruptStore:
                     await self._backend.remove_words()
                     matches = await self._by_new_index()
-            except (StoreBusy, StoreUnavailable, CorruptStore) as error:
+            except (errors.StoreBusy, errors.StoreUnavailable, errors.CorruptStore) as error:
                 why_not = f"the index cannot be used ({error}), so every text was read"
             else:
                 if matches is not None:
@@ -461,7 +452,7 @@ class Finder:
                 matches = await self.by_index(index, self._question.limit)
                 if await index.moment() == before:
                     return matches if matches.findings else matches._replace(suggestions=await self._suggestions(index))
-            raise StoreBusy("others keep taking out of it what they delete")
+            raise errors.StoreBusy("others keep taking out of it what they delete")
         finally:
             await index.close()
 
@@ -541,7 +532,7 @@ class Finder:
                 if title is not None:
                     yield info, None, title_number(title), title_text(title)
                 # One that is deleted meanwhile is no answer.
-                with suppress(SessionNotFound):
+                with suppress(errors.SessionNotFound):
                     async with aclosing(self._entries(head, info)) as pages:
                         async for page in pages:
                             for entry in page:
@@ -637,7 +628,7 @@ class Finder:
             return await self._backend.waiting.call(partial(query.find, text.text, search.SECONDS))
         except TimeoutError as error:
             where = "its title" if entry is None else f"entry {entry.id}"
-            raise InvalidArgument(
+            raise errors.InvalidArgument(
                 f"words: the regular expression was tried for {search.SECONDS:g} seconds on one text of session {name},"
                 f" {where}; make it simpler, such as without a repetition in another, or search less"
                 " (sessions, since, role)"
@@ -723,13 +714,13 @@ async def with_relatives(backend: Backend, narrowing: Narrowing, heads: Sequence
     waiting = sorted(narrowing.sessions or ())
     for name in waiting:
         if name not in by_id:
-            raise SessionNotFound(name)
+            raise errors.SessionNotFound(name)
     while waiting:
         name = waiting.pop()
         # A link outlives its task.
         if name not in inside and name in by_id:
             inside.add(name)
-            with suppress(SessionNotFound):
+            with suppress(errors.SessionNotFound):
                 waiting += [link.child_id for link in await backend.task_links(name)]
     heirs: dict[str, set[str]] = {}
     for name in sorted(inside):
@@ -740,7 +731,7 @@ async def with_relatives(backend: Backend, narrowing: Narrowing, heads: Sequence
                 source = by_id[source].forked_from_session
                 continue
             # It was deleted. Its own source is seen still.
-            with suppress(SessionNotFound):
+            with suppress(errors.SessionNotFound):
                 for owner in {entry.session_id for entry in await backend.read_tree(name)}:
                     if owner is not None and owner not in inside:
                         heirs.setdefault(owner, set()).add(name)
@@ -759,7 +750,7 @@ async def _by_id(backend: Backend, question: Asked, picked: Mapping[int, Session
         return Finding(session, None, 0, text, (), 0.0, by_id=True)
     try:
         entry = await backend.find_entry(name)
-    except AmbiguousId:
+    except errors.AmbiguousId:
         return None
     owner = None if entry is None or entry.session_id is None else await backend.get_session(entry.session_id)
     if entry is None or owner is None or owner.session_key not in picked:
@@ -867,7 +858,7 @@ async def index_problems(backend: Backend) -> list[Problem]:
         finally:
             await index.close()
         wrong += await _not_found(backend)
-    except FlueError as error:
+    except errors.FlueError as error:
         wrong = [str(error)]
     return [Problem(_KIND, where, f"{fault}; {_ADVICE}") for fault in wrong]
 
@@ -878,7 +869,7 @@ async def _not_found(backend: Backend) -> list[str]:
     for head in list(await backend.session_heads())[-_ASKED:]:
         narrowing = Narrowing(PARTS, sessions=frozenset([head.id]))
         # One that is deleted meanwhile is no problem.
-        with suppress(SessionNotFound):
+        with suppress(errors.SessionNotFound):
             for entry in await backend.read_entries(head.id, newest_first=True, limit=1):
                 words = " ".join([word for text in texts_of(entry)[:1] for word in bag_of(text.text)][:3])
                 if not words:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, Self, TypeAlias, cast
 from msgspec import field
 from msgspec.structs import replace
 
+from flue_py import errors
 from flue_py.core.context import (
     MERGED,
     PROVENANCE,
@@ -52,36 +53,10 @@ from flue_py.core.sessions import (
     check_task_end,
     checked_title,
 )
-from flue_py.errors import (
-    EntryNotFound,
-    IdempotencyConflict,
-    InvalidArgument,
-    LeafConflict,
-    SessionNotFound,
-    StoreClosed,
-    SummaryFailed,
-    shown,
-)
+from flue_py.errors import InvalidArgument
 from flue_py.lazy import lazy_module
-from flue_py.sessions.handle import (
-    ChangedMetadata,
-    Group,
-    HasId,
-    check_rewind,
-    checked_count,
-    checked_flag,
-    checked_id,
-    checked_leaf,
-    checked_limit,
-    checked_metadata,
-    checked_moment,
-    checked_place,
-    checked_revision,
-    checked_seen,
-    checked_session,
-    checked_text,
-    optional,
-)
+from flue_py.sessions import handle
+from flue_py.sessions.handle import Group, HasId
 from flue_py.sessions.marks import Marks
 from flue_py.sessions.money import Spending, model_of, window_of
 from flue_py.sessions.write import (
@@ -206,8 +181,10 @@ class Session(Writing):
         A title of white space only is none. With ``auto`` it is the title that a program made. It is kept apart: a
         title that was given is shown before it, whichever came later (`SessionInfo.shown_title`).
         """
-        title, is_own = checked_title(title), not checked_flag(auto, "auto")
-        update = UpdateSession(self._ref, expected=checked_seen(expected_leaf, expected_revision), note=Note(by, why))
+        title, is_own = checked_title(title), not handle.checked_flag(auto, "auto")
+        update = UpdateSession(
+            self._ref, expected=handle.checked_seen(expected_leaf, expected_revision), note=Note(by, why)
+        )
         return await self._do(replace(update, title=title) if is_own else replace(update, auto_title=title))
 
     async def set_metadata(
@@ -230,9 +207,9 @@ class Session(Writing):
         """
         if metadata is None:
             raise InvalidArgument("metadata: should be an object, not None; {} takes all of yours away")
-        text = checked_metadata(metadata, self._limits)
-        change = ChangedMetadata(text, checked_flag(merge, "merge"), self._limits)
-        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
+        text = handle.checked_metadata(metadata, self._limits)
+        change = handle.ChangedMetadata(text, handle.checked_flag(merge, "merge"), self._limits)
+        note, seen = Note(by, why), handle.checked_seen(expected_leaf, expected_revision)
         return await self._do(UpdateSession(self._ref, metadata_text=change, expected=seen, note=note))
 
     async def set_completed(
@@ -245,8 +222,8 @@ class Session(Writing):
         expected_revision: int | None = None,
     ) -> SessionInfo:
         """Note when the session's work was completed, or with None that it goes on; return the session's row."""
-        moment = None if at is None else checked_moment(at)
-        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
+        moment = None if at is None else handle.checked_moment(at)
+        note, seen = Note(by, why), handle.checked_seen(expected_leaf, expected_revision)
         return await self._do(UpdateSession(self._ref, completed_us=moment, expected=seen, note=note))
 
     async def changes(self, *, after: int = 0, limit: int = 100) -> list[Change]:
@@ -255,8 +232,8 @@ class Session(Writing):
         Each is whole. The append of an entry that was retracted later is kept. A fork's feed begins at its
         creation. Leaves the handle alone. Raises `InvalidArgument`.
         """
-        checked_limit(limit)
-        checked_revision(after)
+        handle.checked_limit(limit)
+        handle.checked_revision(after)
         return await self._ask(self._backend.changes, after, limit)
 
     async def watch(self, *, after: int | None = None) -> AsyncGenerator[Change, None]:
@@ -265,7 +242,7 @@ class Session(Writing):
         Resume with the ``revision`` of the last change seen. Runs beside the handle's other calls, and leaves
         the handle alone. Ends when the store is closed; raises `SessionNotFound` once the session is deleted.
         """
-        seen = self._revision if after is None else checked_revision(after)
+        seen = self._revision if after is None else handle.checked_revision(after)
         has_begun = False
         try:
             async with aclosing(self._backend.notifications(self._ref)) as woken:
@@ -275,7 +252,7 @@ class Session(Writing):
                         for change in page:
                             seen = change.revision
                             yield change
-        except StoreClosed:
+        except errors.StoreClosed:
             if not has_begun:
                 raise
 
@@ -325,14 +302,14 @@ class Session(Writing):
         `RevisionConflict`, and `InvalidArgument` for a mode that needs a model where there is none. The cost of the
         context, and of the model.
         """
-        checked_flag(dry_run, "dry_run")
-        checked_flag(aligned, "aligned")
-        checked_text(instructions, "instructions")
+        handle.checked_flag(dry_run, "dry_run")
+        handle.checked_flag(aligned, "aligned")
+        handle.checked_text(instructions, "instructions")
         tokens.checked_request(None, None, system, tools)
         summaries.checked_hook(before_compaction)
         summarizer = None if model is None else model_of(model)
         maker = modes.checked_mode(mode, settings, has_model=summarizer is not None or dry_run)
-        await self._compare(checked_seen(expected_leaf, expected_revision))
+        await self._compare(handle.checked_seen(expected_leaf, expected_revision))
         basis = await self.compactions._basis_of(
             maker, settings, window, summarizer=summarizer, system=system, tools=tools
         )
@@ -378,7 +355,7 @@ class Session(Writing):
         if the leaf was moved meanwhile, also by a message that was appended. O(1), and with a callback or a model,
         O(branch that is left).
         """
-        checked_id(entry_id, "entry_id")
+        handle.checked_id(entry_id, "entry_id")
         check_entry_label(label)
         if not (summary is None or isinstance(summary, str | BranchSummary) or callable(summary)):
             raise no_summary(summary)
@@ -388,13 +365,13 @@ class Session(Writing):
                 raise InvalidArgument("summary: give either a summary, or the model or mode that makes it")
             summary = self._made_by(making)
         note = Note(by, why)
-        seen = checked_seen(expected_leaf, expected_revision)
+        seen = handle.checked_seen(expected_leaf, expected_revision)
         async with self._turn:
             await self._compare(seen)
             left, expected = self._built_on(seen), self._expected(seen)
             entry = await self._backend.get_entry(self._ref, entry_id)
         if entry is None:
-            raise EntryNotFound(self.id, entry_id)
+            raise errors.EntryNotFound(self.id, entry_id)
         if entry_id == left:
             return Navigated(left, left, self.revision)
         to, draft = (entry.parent_id, message_text(entry.fields)) if is_editable(entry) else (entry_id, None)
@@ -513,8 +490,8 @@ class Session(Writing):
         `InvalidArgument` for ``at`` with ``before`` and for an entry that no person wrote. O(1): one row; with ``id``,
         O(sessions of the tree).
         """
-        checked_leaf(at, "at")
-        seen = checked_seen(expected_leaf, expected_revision)
+        handle.checked_leaf(at, "at")
+        seen = handle.checked_seen(expected_leaf, expected_revision)
         check_name(idempotency_key, "idempotency_key")
         new = new_fork(self._info, self._limits, id=id, scope=scope, key=key, title=title, metadata=metadata, cwd=cwd)
         draft = None
@@ -522,7 +499,7 @@ class Session(Writing):
             if before is not None:
                 if not isinstance(at, Stored):
                     raise InvalidArgument("fork takes either at= or before=")
-                at, draft = await self._before(checked_id(before, "before"))
+                at, draft = await self._before(handle.checked_id(before, "before"))
             info = await self._backend.fork(
                 self._ref, at, new, scope=scope, expected=seen, idempotency_key=idempotency_key
             )
@@ -547,7 +524,7 @@ class Session(Writing):
         """
         new = new_fork(self._info, self._limits, id=id, scope=scope, key=key, title=title, metadata=metadata, cwd=cwd)
         about = {**decode_object(new.metadata_text), PROVENANCE: self.id}
-        new = replace(new, metadata_text=checked_metadata(about, self._limits))
+        new = replace(new, metadata_text=handle.checked_metadata(about, self._limits))
         async with self._turn:
             marks = await self._backend.read_marks(self._ref)
             leaf = (await self._stored_info()).leaf_id
@@ -562,7 +539,7 @@ class Session(Writing):
         """Return the parent of an entry that a person wrote, and its text."""
         entry = await self._backend.get_entry(self._ref, entry_id)
         if entry is None:
-            raise EntryNotFound(self.id, entry_id)
+            raise errors.EntryNotFound(self.id, entry_id)
         if not is_editable(entry):
             raise InvalidArgument(
                 f"before: entry {entry_id!r} is not a message of the user; fork(at=...) takes any entry"
@@ -584,10 +561,10 @@ class Session(Writing):
         ``by`` and ``why`` say who did it and why, for the `log`. Raises `LeafConflict`, `EntryNotFound`,
         `IdempotencyConflict`. O(1).
         """
-        checked_place(to, "to")
+        handle.checked_place(to, "to")
         note = Note(by, why)
         check_name(idempotency_key, "idempotency_key")
-        seen = checked_seen(expected_leaf, expected_revision)
+        seen = handle.checked_seen(expected_leaf, expected_revision)
         return await self._do(MoveLeaf(self._ref, to, seen, note=note, idempotency_key=idempotency_key))
 
     async def rewind(
@@ -608,8 +585,8 @@ class Session(Writing):
         Raises `InvalidArgument` for anything but exactly one of the two, and where ``to`` is not on the path;
         `EntryNotFound`, `LeafConflict`. O(1) with ``to``; with ``turns`` it reads the path's user messages.
         """
-        check_rewind(to, turns)
-        seen = checked_seen(expected_leaf, expected_revision)
+        handle.check_rewind(to, turns)
+        seen = handle.checked_seen(expected_leaf, expected_revision)
         return await self._commit(partial(self._rewind_now, to, turns, seen, Note(by, why)), self._note_move)
 
     async def _rewind_now(self, to: LeafChoice, turns: int | None, seen: Seen, note: Note) -> Moved | None:
@@ -634,7 +611,7 @@ class Session(Writing):
         any handle. Nothing is deleted. Raises `LeafConflict`, and `EntryNotFound` if the entry to return to
         has been deleted. O(1).
         """
-        return await self._do(Undo(self._ref, checked_seen(expected_leaf, expected_revision), Note(by, why)))
+        return await self._do(Undo(self._ref, handle.checked_seen(expected_leaf, expected_revision), Note(by, why)))
 
     async def redo(
         self,
@@ -645,7 +622,7 @@ class Session(Writing):
         expected_revision: int | None = None,
     ) -> Moved | None:
         """Do again the operation undone last; None if there is none, or a new one came since. O(1)."""
-        return await self._do(Redo(self._ref, checked_seen(expected_leaf, expected_revision), Note(by, why)))
+        return await self._do(Redo(self._ref, handle.checked_seen(expected_leaf, expected_revision), Note(by, why)))
 
     async def remove_leaf_message(
         self,
@@ -662,8 +639,8 @@ class Session(Writing):
         The row, its cost and the move stay for the log and the ledger; `undo` brings it back. Where another
         session sees the entry, it stays visible there.
         """
-        checked_id(entry_id, "entry_id")
-        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
+        handle.checked_id(entry_id, "entry_id")
+        note, seen = Note(by, why), handle.checked_seen(expected_leaf, expected_revision)
         retract = partial(self._backend.retract, self._ref, entry_id, expected=seen, note=note)
         moved = await self._commit(retract, self._note_move)
         return moved is not None
@@ -675,9 +652,9 @@ class Session(Writing):
         title, metadata, completion and marks, with who did it and why. A fork's log begins at its creation. Leaves
         the handle alone. O(limit), whatever the history. Raises `InvalidArgument`.
         """
-        checked_limit(limit)
+        handle.checked_limit(limit)
         if before is not None:
-            checked_revision(before, "before")
+            handle.checked_revision(before, "before")
         return await self._ask(self._backend.read_log, before=before, limit=limit)
 
     async def go_back(
@@ -700,9 +677,9 @@ class Session(Writing):
         for a revision that was not yet, `EntryNotFound` if the entry of the line has been deleted, `LeafConflict`.
         O(1), and with retracted entries, O(these).
         """
-        checked_revision(to, "to")
-        checked_flag(before, "before")
-        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
+        handle.checked_revision(to, "to")
+        handle.checked_flag(before, "before")
+        note, seen = Note(by, why), handle.checked_seen(expected_leaf, expected_revision)
         return await self._commit(partial(self._go_back_now, to, before and to > 0, seen, note), self._note_line)
 
     async def _go_back_now(self, to: int, before: bool, seen: Seen, note: Note) -> LogLine | None:
@@ -750,7 +727,7 @@ class Tasks(Group[Session]):
         4 levels (see `Limits`) below a session that is no task, `SessionExists`, `IdempotencyConflict`. O(1).
         """
         check_name(idempotency_key, "idempotency_key")
-        seen = checked_seen(expected_leaf, expected_revision)
+        seen = handle.checked_seen(expected_leaf, expected_revision)
         new = new_task(
             self._session._info,
             self._session._limits,
@@ -785,7 +762,7 @@ class Tasks(Group[Session]):
         characters. O(parents).
         """
         check_task_end(status, summary)
-        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
+        note, seen = Note(by, why), handle.checked_seen(expected_leaf, expected_revision)
         return await self._session._do(EndTask(self._ref, status, summary, seen, note))
 
     async def links(self) -> list[TaskLink]:
@@ -819,8 +796,8 @@ def checked_making(
     window: int | None,
 ) -> BranchMaking | None:
     """Return how a branch is to be summarized; None where neither a model nor a mode nor settings ask for it."""
-    checked_text(instructions, "instructions")
-    optional(checked_count, window, "window")
+    handle.checked_text(instructions, "instructions")
+    handle.optional(handle.checked_count, window, "window")
     if model is None and mode is None and settings is None:
         if instructions is not None or window is not None:
             raise InvalidArgument("instructions: nothing is summarized by a model; give a model, a mode or settings")
@@ -886,9 +863,9 @@ class Branches(Group[Session]):
         tree, such as a task session, has nothing in common. Raises `SessionNotFound`, `EntryNotFound`. O(forks on
         the paths).
         """
-        checked_leaf(leaf)
-        checked_leaf(other_leaf, "other_leaf")
-        other_id = self._session.ref if other is None else checked_session(other)
+        handle.checked_leaf(leaf)
+        handle.checked_leaf(other_leaf, "other_leaf")
+        other_id = self._session.ref if other is None else handle.checked_session(other)
         return await self._ask(self._backend.common_ancestor, other_id, leaf=leaf, other_leaf=other_leaf)
 
     async def diff(
@@ -899,9 +876,9 @@ class Branches(Group[Session]):
         Arguments and errors are those of `common_ancestor`. The leaves are those stored as it begins. O(entries that
         differ + forks on the paths + calls of the trees).
         """
-        checked_leaf(leaf)
-        checked_leaf(other_leaf, "other_leaf")
-        other_id = self._session.ref if other is None else checked_session(other)
+        handle.checked_leaf(leaf)
+        handle.checked_leaf(other_leaf, "other_leaf")
+        other_id = self._session.ref if other is None else handle.checked_session(other)
         async with self._session._turn:
             mine = await self._resolved(self._ref, leaf)
             theirs = await self._resolved(other_id, other_leaf)
@@ -915,7 +892,7 @@ class Branches(Group[Session]):
             return leaf
         info = await self._backend.get_session(session_id)
         if info is None:
-            raise SessionNotFound(session_id)
+            raise errors.SessionNotFound(session_id)
         return info.leaf_id
 
     async def _side(self, session_id: str, leaf: str | None, ancestor: str | None) -> DiffSide:
@@ -944,12 +921,12 @@ class Branches(Group[Session]):
         and `InvalidArgument` for no entries, entries on different paths, compactions, exclusions, and half an exchange.
         O(entries).
         """
-        checked_flag(whole, "whole")
-        seen = checked_seen(expected_leaf, expected_revision)
-        source_id = self._session.ref if source is None else checked_session(source)
+        handle.checked_flag(whole, "whole")
+        seen = handle.checked_seen(expected_leaf, expected_revision)
+        source_id = self._session.ref if source is None else handle.checked_session(source)
         if isinstance(entry_ids, (str, bytes)) or not isinstance(entry_ids, Sequence) or not entry_ids:
-            raise InvalidArgument(f"entry_ids: {shown(entry_ids)} is not a list of entry ids; name at least one")
-        wanted = list(dict.fromkeys(checked_id(entry_id, "entry_ids") for entry_id in entry_ids))
+            raise InvalidArgument(f"entry_ids: {errors.shown(entry_ids)} is not a list of entry ids; name at least one")
+        wanted = list(dict.fromkeys(handle.checked_id(entry_id, "entry_ids") for entry_id in entry_ids))
 
         async def pick() -> Appended:
             picked = await self._chosen(source_id, wanted)
@@ -967,7 +944,7 @@ class Branches(Group[Session]):
         for entry_id in wanted:
             entry = await self._backend.get_entry(source_id, entry_id)
             if entry is None:
-                raise EntryNotFound(source_id, entry_id)
+                raise errors.EntryNotFound(source_id, entry_id)
             picked.append(entry)
         picked.sort(key=lambda entry: entry.depth)
         for entry in picked[:-1]:
@@ -1040,9 +1017,9 @@ class Branches(Group[Session]):
         model's error, and `InvalidArgument` if there is nothing to bring back. O(forks on the paths), and with a model
         or a mode, the cost of the source's context.
         """
-        checked_leaf(source_leaf, "source_leaf")
-        seen = checked_seen(expected_leaf, expected_revision)
-        source_id = self._session.ref if source is None else checked_session(source)
+        handle.checked_leaf(source_leaf, "source_leaf")
+        seen = handle.checked_seen(expected_leaf, expected_revision)
+        source_id = self._session.ref if source is None else handle.checked_session(source)
         if details is not None and (not isinstance(details, Mapping) or MERGED in details):
             raise InvalidArgument(f"details: should be an object without {MERGED!r}, which the summary brings along")
         making = checked_making(model, mode, settings, instructions, window)
@@ -1097,7 +1074,7 @@ class Branches(Group[Session]):
             now = self._session._built_on(seen)
             if now != into and await self._range(source_id, merged.leaf_id, now) != merged:
                 # The leaf was moved meanwhile to where another stretch would have to be summarized.
-                raise LeafConflict(self._session.id, into, now)
+                raise errors.LeafConflict(self._session.id, into, now)
             return await self._append_merged(merged, entry, seen)
 
         return await self._session._commit(merge, self._session._note_append)
@@ -1117,7 +1094,7 @@ class Branches(Group[Session]):
             )
         entry = await self._backend.get_entry(source_id, leaf)
         if entry is None:
-            raise EntryNotFound(source_id, leaf)
+            raise errors.EntryNotFound(source_id, leaf)
         before = None if after is None else await self._backend.get_entry(source_id, after)
         return MergedRange(source_id, after, leaf, entry.depth - (-1 if before is None else before.depth))
 
@@ -1131,7 +1108,7 @@ class Branches(Group[Session]):
             if first is not None:
                 return first
             # Another writer may just have brought the same stretch, in other words.
-            with suppress(IdempotencyConflict):
+            with suppress(errors.IdempotencyConflict):
                 return await self._backend.append(
                     self._ref, entries, expected=self._session._expected(seen), idempotency_key=numbered
                 )
@@ -1145,7 +1122,7 @@ class Branches(Group[Session]):
         while (first := await self._backend.recall_append(self._ref, f"{key}:{number}")) is not None:
             leaf = self._session._built_on(seen)
             # The entry may have been deleted since, with the session that had added it.
-            with suppress(EntryNotFound):
+            with suppress(errors.EntryNotFound):
                 if leaf is not None and await self._backend.is_ancestor(self._ref, first.entry_id, leaf):
                     return f"{key}:{number}", replace(first, leaf_id=leaf, revision=self._session._revision)
             number += 1
@@ -1153,8 +1130,8 @@ class Branches(Group[Session]):
 
     async def is_ancestor(self, entry_id: str, *, of: str) -> bool:
         """Return whether ``entry_id`` is ``of`` or an ancestor of it. Raises `EntryNotFound` for either."""
-        checked_id(entry_id, "entry_id")
-        checked_id(of, "of")
+        handle.checked_id(entry_id, "entry_id")
+        handle.checked_id(of, "of")
         return await self._ask(self._backend.is_ancestor, entry_id, of)
 
     async def children(self, entry_id: str | None) -> list[Entry]:
@@ -1163,7 +1140,7 @@ class Branches(Group[Session]):
         For None, the roots. Retracted entries are left out. O(children, those that only other sessions see included).
         Raises `EntryNotFound` for an entry the session does not see.
         """
-        checked_place(entry_id, "entry_id")
+        handle.checked_place(entry_id, "entry_id")
         return await self._ask(self._backend.children, entry_id)
 
     async def _summary_of(
@@ -1201,7 +1178,7 @@ class Branches(Group[Session]):
         if planned.leaving:
             text = await modes.make_text(making.mode, material, asker)
             if not text.text.strip():
-                raise SummaryFailed(making.mode.name, "it made no text")
+                raise errors.SummaryFailed(making.mode.name, "it made no text")
         else:
             text = modes.told_by_summaries(planned)
         text = modes.held_to_budget(text, material, preamble)

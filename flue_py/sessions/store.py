@@ -12,21 +12,11 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, cast
 
 from flue_py import db
+from flue_py.core import operations
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.json import JsonValue, decode_object
 from flue_py.core.ledger import Budget
-from flue_py.core.operations import (
-    Position,
-    Seen,
-    SessionEvent,
-    amount_of,
-    budget_deleted_event,
-    budget_event,
-    created_event,
-    deleted_event,
-    events_of,
-    seen_by,
-)
+from flue_py.core.operations import Seen, SessionEvent
 from flue_py.core.sessions import (
     DEFAULT_LIMITS,
     STORED,
@@ -78,32 +68,8 @@ from flue_py.errors import (
 )
 from flue_py.lazy import lazy_module
 from flue_py.prices import NO_PRICER, CallPricer, PricesChoice, choose_prices
-from flue_py.sessions.handle import (
-    HasId,
-    Scoped,
-    all_sessions,
-    checked_choice,
-    checked_flag,
-    checked_function,
-    checked_id,
-    checked_landing,
-    checked_limit,
-    checked_limits,
-    checked_metadata,
-    checked_moment,
-    checked_ordering,
-    checked_path,
-    checked_place,
-    checked_scalars,
-    checked_scopes,
-    checked_seen,
-    checked_session,
-    checked_text,
-    find_named,
-    listed_sessions,
-    optional,
-    whole_list,
-)
+from flue_py.sessions import handle
+from flue_py.sessions.handle import HasId, Scoped
 from flue_py.sessions.money import StoreBudgets, StoreUsage
 from flue_py.sessions.session import Session
 from flue_py.sessions.write import Writing, checked_root, oddities_of, write_what_fits
@@ -164,8 +130,8 @@ class StoreEvents(Scoped):
         commit, at most 16,000 of them a second, and O(revisions that are new, and their entries).
         """
         scope = self._meant(scope)
-        checked_flag(follow, "follow")
-        seen = seen_by(_checked_ids(after))
+        handle.checked_flag(follow, "follow")
+        seen = operations.seen_by(_checked_ids(after))
         named = None if sessions is None else _checked_sessions(sessions)
         for session_id in named or ():
             if not seen.sessions.knows(session_id) and await self._backend.get_session(session_id, scope) is None:
@@ -200,7 +166,7 @@ def _checked_ids(after: Iterable[str]) -> Iterable[str]:
 def _checked_sessions(sessions: Sequence[HasId | str]) -> list[str]:
     if isinstance(sessions, (str, bytes)) or not isinstance(sessions, Sequence):
         raise InvalidArgument(f"sessions: {shown(sessions)} is not a list of sessions")
-    return [*dict.fromkeys(checked_session(session) for session in sessions)]
+    return [*dict.fromkeys(handle.checked_session(session) for session in sessions)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -246,7 +212,7 @@ class StoreFiles(Scoped):
         place = self._place(scope)
         check_document_name(DocumentName(place, "file", "", "" if project is None else project, _ANY_NAME))
         where = DocumentFilter("file", place, "", project)
-        return tuple(await whole_list(partial(self._backend.list_documents, where), _PAGE, lambda info: info.id))
+        return tuple(await handle.whole_list(partial(self._backend.list_documents, where), _PAGE, lambda info: info.id))
 
     async def read_file(self, name: str, *, project: str = "", scope: str | None = None) -> Document | None:
         """Return a file, whole, or None if there is none of that name. Raises `InvalidArgument`. O(size)."""
@@ -322,7 +288,7 @@ class Looking:
         pages = partial(
             self._backend.list_sessions, scope=self._scope, kind=None, limit=_AT_ONCE, ordering=_BY_CREATION
         )
-        async with aclosing(listed_sessions(pages)) as sessions:
+        async with aclosing(handle.listed_sessions(pages)) as sessions:
             async for info in sessions:
                 yield info
 
@@ -331,17 +297,17 @@ class Looking:
         seen = self._seen.sessions
         revision = seen.told.get(info.id)
         if revision is not None and revision.created_us != info.created_us:
-            yield deleted_event(info.id, revision.created_us)
+            yield operations.deleted_event(info.id, revision.created_us)
             seen.note_deletion(info.id, revision.created_us)
         at = seen.at(info.id, info.created_us)
         if at is None:
-            yield created_event(info)
-            at = Position(info.created_us, 0, 0)
+            yield operations.created_event(info)
+            at = operations.Position(info.created_us, 0, 0)
         if at.revision == 0:
             # A creation is one event.
             at = at._replace(number=_ALL)
             seen.note(info.id, at)
-        while at < Position(info.created_us, info.revision, _ALL):
+        while at < operations.Position(info.created_us, info.revision, _ALL):
             # The revision of the last event may have further ones.
             first = at.revision if at.number == _ALL else max(at.revision - 1, 0)
             try:
@@ -355,10 +321,10 @@ class Looking:
                 return
             by_revision = {line.revision: line for line in lines}
             for change in changes:
-                for number, event in enumerate(events_of(info, change, by_revision.get(change.revision))):
+                for number, event in enumerate(operations.events_of(info, change, by_revision.get(change.revision))):
                     if (change.revision, number) > (at.revision, at.number):
                         yield event
-            at = Position(info.created_us, last, _ALL)
+            at = operations.Position(info.created_us, last, _ALL)
             seen.note(info.id, at)
 
     async def _of_gone_sessions(self) -> AsyncGenerator[SessionEvent, None]:
@@ -372,7 +338,7 @@ class Looking:
             # By the bare id: whether there is one with it, whichever was meant.
             info = await self._backend.get_session(str(session_id))
             if info is None or info.created_us != at.created_us:
-                yield deleted_event(session_id, at.created_us)
+                yield operations.deleted_event(session_id, at.created_us)
                 seen.note_deletion(session_id, at.created_us)
             elif self._scope not in (None, info.scope):
                 # Whoever tells of its scope tells of its end.
@@ -391,7 +357,11 @@ class Looking:
     async def _due(self, budgets: Sequence[Budget]) -> AsyncGenerator[SessionEvent, None]:
         """Yield the events of budgets that were not seen yet: those that are gone meanwhile were set."""
         seen = self._seen.budgets
-        due = [(budget, kind, amount_of(kind, budget.allowed)) for budget in budgets for kind in seen.due(budget)]
+        due = [
+            (budget, kind, operations.amount_of(kind, budget.allowed))
+            for budget in budgets
+            for kind in seen.due(budget)
+        ]
         asked = [(budget, amount) for budget, kind, amount in due if kind != "budget_set"]
         amounts = [(budget.id, amount) for budget, amount in asked if budget.period is None]
         calls = await self._backend.budgets_reached(amounts) if amounts else []
@@ -402,7 +372,7 @@ class Looking:
         for budget, kind, amount in due:
             call = None if kind == "budget_set" else reached[budget.id, amount]
             if call is not None or kind == "budget_set":
-                event = budget_event(kind, budget, call)
+                event = operations.budget_event(kind, budget, call)
                 yield event
                 seen.add(event)
 
@@ -439,7 +409,7 @@ class Looking:
             self.looks += 1
             budget = await self._backend.get_budget(budget_id)
             if budget is None or budget.created_us != created_us:
-                event = budget_deleted_event(budget_id, created_us)
+                event = operations.budget_deleted_event(budget_id, created_us)
                 yield event
                 seen.add(event)
             elif self._scope not in (None, budget.scope):
@@ -496,7 +466,7 @@ class StoreMemories(Scoped):
         O(their size).
         """
         _check_place(space, project)
-        checked_flag(initialized, "initialized")
+        handle.checked_flag(initialized, "initialized")
         scope = self._place(scope)
         memories = await self._memories_of(DocumentFilter("memory", scope, space, project))
         if project and not memories and not initialized:
@@ -505,7 +475,7 @@ class StoreMemories(Scoped):
 
     async def _memories_of(self, where: DocumentFilter) -> list[Document]:
         read = partial(self._backend.read_documents, where)
-        return await whole_list(read, _REMEMBERING_PAGE, lambda document: document.info.id)
+        return await handle.whole_list(read, _REMEMBERING_PAGE, lambda document: document.info.id)
 
     async def search_memories(
         self,
@@ -536,7 +506,7 @@ class StoreMemories(Scoped):
             check_document_name(after)
         where = DocumentFilter("memory", place, space, project)
         terms = searched_words(words)
-        return await self._backend.search_documents(where, terms, after=after, limit=checked_limit(limit))
+        return await self._backend.search_documents(where, terms, after=after, limit=handle.checked_limit(limit))
 
     async def forget(self, name: str, *, space: str = REPL, project: str = "", scope: str | None = None) -> bool:
         """Delete a memory; return whether there was one. Nothing keeps its text. Raises `InvalidArgument`. O(1)."""
@@ -606,22 +576,22 @@ class StoreSearch(Scoped):
         than five seconds of CPU time on one text, and `SessionNotFound` for one of ``sessions``. O(texts
         with the rarest word), and O(what was written since the last search); without an index O(store).
         """
-        checked_choice(how, "how", search.HOWS)
+        handle.checked_choice(how, "how", search.HOWS)
         if not isinstance(words, str):
             raise InvalidArgument(f"words: should be a text, not {type(words).__name__}")
-        checked_function(progress, "progress")
+        handle.checked_function(progress, "progress")
         narrowing = engine.Narrowing(
             parts=_checked_parts(parts),
             sessions=None if sessions is None else _ids(sessions, "sessions"),
             without=_ids(exclude, "exclude"),
             scope=self._meant(scope),
-            project=checked_text(project, "project"),
-            role=checked_text(role, "role"),
-            tool=checked_text(tool, "tool"),
-            since_us=None if since is None else checked_moment(since),
-            until_us=None if until is None else checked_moment(until),
+            project=handle.checked_text(project, "project"),
+            role=handle.checked_text(role, "role"),
+            tool=handle.checked_text(tool, "tool"),
+            since_us=None if since is None else handle.checked_moment(since),
+            until_us=None if until is None else handle.checked_moment(until),
         )
-        most = checked_limit(limit)
+        most = handle.checked_limit(limit)
         read = partial(search.read_query, words, how)
         # A page that was pasted is read where that holds up nobody else.
         query = read() if len(words) <= search.MOST_CHARACTERS else await self._backend.waiting.call(read)
@@ -646,7 +616,7 @@ def _checked_parts(parts: Sequence[Part] | None) -> tuple[Part, ...]:
     if isinstance(parts, str) or not isinstance(parts, Iterable):
         raise InvalidArgument("parts: should be a list of names")
     for part in parts:
-        checked_choice(part, "parts", search.PARTS)
+        handle.checked_choice(part, "parts", search.PARTS)
     if not parts:
         raise InvalidArgument("parts: nothing would be searched; name one, or leave them out")
     return tuple(part for part in search.PARTS if part in parts)
@@ -655,7 +625,7 @@ def _checked_parts(parts: Sequence[Part] | None) -> tuple[Part, ...]:
 def _ids(sessions: Iterable[HasId | str], name: str) -> frozenset[str]:
     if isinstance(sessions, str) or not isinstance(sessions, Iterable):
         raise InvalidArgument(f"{name}: should be a list of sessions, or of their ids")
-    return frozenset(str(checked_session(session)) for session in sessions)
+    return frozenset(str(handle.checked_session(session)) for session in sessions)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -732,7 +702,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         ``key`` is unique per scope and may be "". ``id`` is made where it is left out. Raises `SessionExists`
         for a taken key or id, `InvalidArgument`, and `InvalidEntry` for metadata JSON cannot hold. O(1).
         """
-        text = checked_metadata(metadata, self._limits)
+        text = handle.checked_metadata(metadata, self._limits)
         new = NewSession(key, title, self._place(scope), text, cwd, config_path, id)
         return await self._create(new)
 
@@ -759,10 +729,10 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         ``get_or_create`` returns the one session that all callers get, however many race. The
         arguments after ``scope`` are for a session that is created. O(1), whatever the history.
         """
-        checked_choice(mode, "mode", ("get", "create", "get_or_create"))
+        handle.checked_choice(mode, "mode", ("get", "create", "get_or_create"))
         if not isinstance(key, str):
             raise InvalidArgument(f"key: should be a string, not {type(key).__name__}")
-        text = checked_metadata(metadata, self._limits)
+        text = handle.checked_metadata(metadata, self._limits)
         new = NewSession(key, title, self._place(scope), text, cwd, config_path)
         if mode == "create":
             return await self._create(new)
@@ -786,7 +756,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
 
     async def get_session(self, id: str, *, scope: str | None = None) -> Session | None:
         """Return a handle on the session with this id; None if it is missing, or in another scope. O(1)."""
-        info = await self._backend.get_session(str(checked_session(id)), self._meant(scope))
+        info = await self._backend.get_session(str(handle.checked_session(id)), self._meant(scope))
         return None if info is None else self._session(info)
 
     async def get_entry(self, entry_id: str) -> Entry | None:
@@ -797,7 +767,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         are never in two histories; ids that were imported may be: `AmbiguousId`, whose ``matches`` are sessions to read
         it with. One point read; in a scope O(its sessions) for entries that others added, or have as well.
         """
-        checked_id(entry_id, "entry_id")
+        handle.checked_id(entry_id, "entry_id")
         if self._scope is None:
             return await self._backend.find_entry(entry_id)
         with suppress(AmbiguousId):
@@ -806,7 +776,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
             if entry is None or (owner and await self._backend.get_session(owner, self._scope) is not None):
                 return entry
         # Others added it, or have one of this id as well: it is there if a session of this scope sees it.
-        refs = [info.ref for info in await all_sessions(self._backend, scope=self._scope)]
+        refs = [info.ref for info in await handle.all_sessions(self._backend, scope=self._scope)]
         seen = await self._backend.read_named([(ref, entry_id) for ref in refs])
         entries = {entry: str(ref) for ref, entry in zip(refs, seen, strict=True) if entry is not None}
         if len(entries) > 1:
@@ -822,7 +792,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         `SessionNotFound`, `AmbiguousId` with the ids that fit, `InvalidArgument`. O(1) for a whole id or key and the
         beginning of an id, else O(sessions).
         """
-        return self._session(await find_named(self._backend, name, self._meant(scope)))
+        return self._session(await handle.find_named(self._backend, name, self._meant(scope)))
 
     async def list_sessions(
         self,
@@ -858,18 +828,18 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         """
         self._limits.check_page(limit)
         if kind is not None:
-            checked_choice(kind, "kind", ("root", "fork", "task"))
+            handle.checked_choice(kind, "kind", ("root", "fork", "task"))
         check_label(cursor, "cursor")
         where = SessionFilter(
-            title=checked_text(title, "title"),
-            key=checked_text(key, "key"),
-            cwd=checked_text(cwd, "cwd"),
-            completed=optional(checked_flag, completed, "completed"),
-            scopes=None if scopes is None else checked_scopes(scopes),
-            scope_prefix=checked_text(scope_prefix, "scope_prefix"),
-            metadata=None if metadata is None else checked_scalars(metadata),
+            title=handle.checked_text(title, "title"),
+            key=handle.checked_text(key, "key"),
+            cwd=handle.checked_text(cwd, "cwd"),
+            completed=handle.optional(handle.checked_flag, completed, "completed"),
+            scopes=None if scopes is None else handle.checked_scopes(scopes),
+            scope_prefix=handle.checked_text(scope_prefix, "scope_prefix"),
+            metadata=None if metadata is None else handle.checked_scalars(metadata),
         )
-        ordering = checked_ordering(order_by, descending)
+        ordering = handle.checked_ordering(order_by, descending)
         return await self._backend.list_sessions(
             scope=self._meant(scope), kind=kind, limit=limit, cursor=cursor, where=where, ordering=ordering
         )
@@ -890,12 +860,12 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         ``on_conflict`` is called with each that has other numbers, as in `Appended.call_conflicts`, ``on_oddity`` with
         each number that was not counted as it was reported, and why, as in `Appended.oddities`. O(entries).
         """
-        checked_function(on_oddity, "on_oddity")
-        checked_function(on_conflict, "on_conflict")
+        handle.checked_function(on_oddity, "on_oddity")
+        handle.checked_function(on_conflict, "on_conflict")
         check_imported_session(new)
         scope_meant(self._scope, new.scope)
         entries = checked_imported_entries(entries, program_of(decode_object(new.metadata_text)))
-        checked_place(leaf, "leaf")
+        handle.checked_place(leaf, "leaf")
         self._limits.check_metadata(new.metadata_text)
         self._limits.check_entries(entries)
 
@@ -926,7 +896,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         otherwise; left out, below whatever is stored. Otherwise as `Session.append_messages`. Raises `SessionNotFound`,
         too. O(len(messages)).
         """
-        checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        handle.checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
         session_id = await self._own(session)
         writer = Writing(self._backend, SessionInfo(session_id), self._limits, self._pricer)
         # No row was read: it is whichever session has this id, and the leaf is the one that is stored.
@@ -979,9 +949,9 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         where the task began and the first did not. ``expected_leaf`` and ``expected_revision`` are those of the
         parent. Raises `SessionNotFound` for it, `LeafConflict`, `RevisionConflict`. O(1).
         """
-        check_name(checked_id(task_id, "task_id"), "task_id")
-        seen = checked_seen(expected_leaf, expected_revision)
-        child_id = str(checked_session(child))
+        check_name(handle.checked_id(task_id, "task_id"), "task_id")
+        seen = handle.checked_seen(expected_leaf, expected_revision)
+        child_id = str(handle.checked_session(child))
         parent_id = await self._own(parent)
         await self._own(child_id)
         await self._backend.link_task(parent_id, child_id, task_id, entry_id=entry_id, expected=seen)
@@ -1002,10 +972,12 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         goes, and the same is returned. With ``expected_leaf`` or ``expected_revision``, it deletes nothing that was
         saved since: `LeafConflict`, `RevisionConflict`. O(rows deleted).
         """
-        seen = checked_seen(expected_leaf, expected_revision)
-        checked_flag(dry_run, "dry_run")
+        seen = handle.checked_seen(expected_leaf, expected_revision)
+        handle.checked_flag(dry_run, "dry_run")
         meant = self._meant(scope)
-        return await self._backend.delete_tree(checked_session(session), scope=meant, dry_run=dry_run, expected=seen)
+        return await self._backend.delete_tree(
+            handle.checked_session(session), scope=meant, dry_run=dry_run, expected=seen
+        )
 
     async def delete_scope(self, scope: str, *, dry_run: bool) -> ScopeDeletion:
         """Delete everything of a tenant or user: sessions, memories, files, budgets, and names in the ledger.
@@ -1016,14 +988,14 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         its own, and the rest is one: an interrupted call is finished by the same one. Raises `InvalidArgument`. O(rows
         deleted + ledger).
         """
-        checked_flag(dry_run, "dry_run")
+        handle.checked_flag(dry_run, "dry_run")
         check_scope(scope)
         place = self._place(scope)
         # Budgets of sessions go with these.
         contents = await self._backend.empty_scope(place, dry_run=True)
         trees: list[Deletion] = []
         # A session that somebody writes to meanwhile, or makes, may be in no page that was read.
-        while there := await all_sessions(self._backend, scope=place):
+        while there := await handle.all_sessions(self._backend, scope=place):
             trees += [await self._backend.delete_tree(info.ref, scope=place, dry_run=dry_run) for info in there]
             if dry_run:
                 break
@@ -1053,10 +1025,10 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         `InvalidArgument` where there is a file, unless ``overwrite``, and for a store in memory or on PostgreSQL;
         `CorruptStore` where the copy does not verify, because the store does not.
         """
-        target = checked_path(path, "path")
-        checked_flag(overwrite, "overwrite")
-        checked_flag(verify, "verify")
-        checked_function(progress, "progress")
+        target = handle.checked_path(path, "path")
+        handle.checked_flag(overwrite, "overwrite")
+        handle.checked_flag(verify, "verify")
+        handle.checked_function(progress, "progress")
         copying = self._backend.backup(target, overwrite=overwrite, verified=verify, progress=progress)
         return await self._backend.waiting.finish(copying)
 
@@ -1137,18 +1109,18 @@ async def open(
     nothing was changed. Raises `InvalidArgument`, `InvalidPrices`, `FormatTooNew`, `NotAStore`, `StoreUnavailable`,
     `StoreBusy`, `MissingExtra`, `WrongEventLoop`. O(1), whatever the store holds.
     """
-    checked_limits(limits)
-    checked_choice(durability, "durability", ("full", "normal"))
-    checked_flag(create, "create")
-    checked_flag(read_only, "read_only")
+    handle.checked_limits(limits)
+    handle.checked_choice(durability, "durability", ("full", "normal"))
+    handle.checked_flag(create, "create")
+    handle.checked_flag(read_only, "read_only")
     if threads is not None:
-        checked_flag(threads, "threads")
+        handle.checked_flag(threads, "threads")
     on_caller = threads is False
     _check_seconds(busy_timeout, "busy_timeout")
     if clock is not None and not callable(clock):
         raise InvalidArgument(f"clock: {shown(clock)} is not a function that returns the time")
     sources = Sources(
-        now_us=now_us if clock is None else lambda: checked_moment(_asked(clock, "clock")),
+        now_us=now_us if clock is None else lambda: handle.checked_moment(_asked(clock, "clock")),
         entry_id=_opening_checked_ids(ids, "ids"),
         session_id=_opening_checked_ids(session_ids, "session_ids"),
         draws_entry_ids=ids is None,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from msgspec.structs import replace
 
-from flue_py import providers
+from flue_py import errors, providers
+from flue_py.core import sessions
 from flue_py.core.context import effective_pins
 from flue_py.core.entries import (
     SHELL_SOURCE,
@@ -35,54 +36,13 @@ from flue_py.core.entries import (
 from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, encode_json
 from flue_py.core.kinds import ARTIFACT, EXCLUSION, MESSAGE
 from flue_py.core.operations import MoveLeaf, Redo, Undo, Write
-from flue_py.core.sessions import (
-    STORED,
-    Appended,
-    ConvertedMessage,
-    LeafChoice,
-    Limits,
-    Mark,
-    NewSession,
-    OnConflict,
-    Seen,
-    SessionInfo,
-    check_label,
-    check_name,
-    check_new_name,
-    checked_imported_entries,
-    derived_id,
-    retracted_in,
-)
+from flue_py.core.sessions import Appended, LeafChoice, Limits, Mark, NewSession, OnConflict, SessionInfo
 from flue_py.core.usage import RESPONSE_ID, TOO_LARGE, SumTooLarge, ledger_name, program_of
 from flue_py.db.backend import Backend
-from flue_py.errors import (
-    ArtifactNotFound,
-    CallConflict,
-    CorruptStore,
-    EntryNotFound,
-    IdempotencyConflict,
-    InvalidArgument,
-    InvalidEntry,
-    shown,
-)
+from flue_py.errors import CallConflict
 from flue_py.lazy import lazy_module
-from flue_py.sessions.handle import (
-    Group,
-    Handle,
-    Landing,
-    Result,
-    checked_flag,
-    checked_id,
-    checked_landing,
-    checked_messages,
-    checked_metadata,
-    checked_patience,
-    checked_place,
-    checked_seen,
-    checked_text,
-    waiting_of,
-    whole_list,
-)
+from flue_py.sessions import handle
+from flue_py.sessions.handle import Group, Handle, Landing, Result
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -132,7 +92,7 @@ class Incoming(NamedTuple):
         ids = appended.entry_ids
         spans = zip(self.shapes, pairwise(self.starts), strict=True)
         converted = tuple(
-            ConvertedMessage(number, shape, ids[start:end])
+            sessions.ConvertedMessage(number, shape, ids[start:end])
             for number, (shape, (start, end)) in enumerate(spans)
             if shape is not None
         )
@@ -177,7 +137,7 @@ def shell_entries(
     """Return the entries of a command. The call's id is that of its entry, or the same for each retry of a key."""
     if idempotency_key is None:
         return shell_exchange(command, output, exit_code, call_id=drawn_id, answer_id=drawn_id)
-    return shell_exchange(command, output, exit_code, call_id=derived_id(SHELL_SOURCE, idempotency_key))
+    return shell_exchange(command, output, exit_code, call_id=sessions.derived_id(SHELL_SOURCE, idempotency_key))
 
 
 def _incoming(
@@ -229,7 +189,7 @@ def _answer_of(whole: Response, converted: Sequence[tuple[JsonObject, JsonObject
     """Put the call of a response on the last answer in it; return the number of that."""
     answers = [number for number, (message, _, _) in enumerate(converted) if message.get("role") == "assistant"]
     if not answers:
-        raise InvalidEntry(f"{where}: is a response without an answer; append the messages in it, one by one")
+        raise errors.InvalidEntry(f"{where}: is a response without an answer; append the messages in it, one by one")
     message = converted[answers[-1]][0]
     message.update(whole.call)
     return answers[-1]
@@ -354,7 +314,7 @@ class Offloader(Frozen):
         if ground.session_id is None or ground.leaf is None:
             return []
         # A hint is no reason to refuse a result: the append itself reports a wrong leaf.
-        with suppress(EntryNotFound, CorruptStore):
+        with suppress(errors.EntryNotFound, errors.CorruptStore):
             read = await self._backend.read_context_end(ground.session_id, _NEAR, leaf=ground.leaf)
             return [item.data for item in read.items]
         return []
@@ -373,7 +333,7 @@ class Offloader(Frozen):
         )
         try:
             self._limits.check_entries([artifact])
-        except InvalidEntry as error:
+        except errors.InvalidEntry as error:
             return [replace(entry, oddities=(*entry.oddities, f"not offloaded, the result stays whole: {error}"))]
         stubbed = artifacts.with_stub(aside.message(place), result, artifact_id, self._settings.preview_chars)
         payload, _ = encode_json(stubbed, "message")
@@ -389,11 +349,11 @@ class Offloader(Frozen):
                 return artifact_id
             try:
                 there = await self._backend.get_entry(session_id, ids[0])
-            except CorruptStore:
+            except errors.CorruptStore:
                 continue
             if there is None or there.kind != ARTIFACT or is_of_text(there, text):
                 return artifact_id
-        raise InvalidEntry("the artifacts that the session sees have all the ids that this one could have")
+        raise errors.InvalidEntry("the artifacts that the session sees have all the ids that this one could have")
 
 
 async def first_landed(backend: Backend, session_id: str, idempotency_key: str | None) -> Entry | None:
@@ -408,7 +368,7 @@ async def first_landed(backend: Backend, session_id: str, idempotency_key: str |
 def checked_offload(settings: OffloadSettings) -> OffloadSettings:
     """Return settings unchanged. Raises `InvalidArgument` for anything else."""
     if not isinstance(settings, artifacts.OffloadSettings):
-        raise InvalidArgument(f"offload: should be OffloadSettings, not {shown(settings)}")
+        raise errors.InvalidArgument(f"offload: should be OffloadSettings, not {errors.shown(settings)}")
     return settings
 
 
@@ -469,10 +429,10 @@ def with_another_id(entries: Sequence[NewEntry], conflict: CallConflict) -> list
         name = ledger_name(decode_object(entry.payload).get(RESPONSE_ID))
         if name == entry.calls[0].call_id:
             # The calls of other models in it are named after the answer's.
-            own = derived_id(name, repr([(call.usage, call.model) for call in entry.calls]))
+            own = sessions.derived_id(name, repr([(call.usage, call.model) for call in entry.calls]))
             calls = tuple(replace(call, call_id=f"{own}{(call.call_id or '')[len(name) :]}") for call in entry.calls)
             oddity = (
-                f"{RESPONSE_ID}: call {shown(conflict.call_id)} was reported before with other numbers "
+                f"{RESPONSE_ID}: call {errors.shown(conflict.call_id)} was reported before with other numbers "
                 f"({', '.join(conflict.differences)}); this answer is counted as another call"
             )
             named = replace(entry, calls=calls, oddities=(*entry.oddities, oddity))
@@ -524,7 +484,7 @@ def _read(session_id: str, artifact_id: str, entry: Entry | None, message: Entry
         return artifact, text_of_artifact(entry)
     artifact_and_text = None if message is None else message_as_artifact(message)
     if artifact_and_text is None:
-        raise ArtifactNotFound(session_id, artifact_id)
+        raise errors.ArtifactNotFound(session_id, artifact_id)
     return artifact_and_text
 
 
@@ -546,7 +506,7 @@ async def artifact_entry(backend: Backend, session_id: str, artifact_id: str) ->
 async def _artifact_entries(backend: Backend, session_id: str) -> list[Entry]:
     """Return the entries of the artifacts that a session sees, without their texts."""
     read = partial(backend.read_entries, session_id, kind=ARTIFACT, contents=False)
-    return await whole_list(read, _PAGE, lambda entry: entry.id)
+    return await handle.whole_list(read, _PAGE, lambda entry: entry.id)
 
 
 def _has(entry: Entry, artifact_id: str) -> bool:
@@ -556,15 +516,17 @@ def _has(entry: Entry, artifact_id: str) -> bool:
 
 def _check_range(start: int, length: int | None) -> None:
     if isinstance(start, bool) or not isinstance(start, int) or start < 0:
-        raise InvalidArgument(f"start: {shown(start)} is no place in a text; give a whole number >= 0")
+        raise errors.InvalidArgument(f"start: {errors.shown(start)} is no place in a text; give a whole number >= 0")
     if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
-        raise InvalidArgument(f"length: {shown(length)} is no number of characters; give one >= 1, or None for all")
+        raise errors.InvalidArgument(
+            f"length: {errors.shown(length)} is no number of characters; give one >= 1, or None for all"
+        )
 
 
 def checked_root(new: NewSession) -> NewSession:
     """Return a session of its own unchanged. Raises `InvalidArgument` for a key or scope that none can have."""
-    check_new_name(new.key, "key")
-    check_new_name(new.scope, "scope")
+    sessions.check_new_name(new.key, "key")
+    sessions.check_new_name(new.scope, "scope")
     return new
 
 
@@ -583,15 +545,15 @@ def new_fork(
 
     Raises `InvalidArgument`, and `InvalidEntry` for metadata that JSON cannot hold.
     """
-    check_new_name(key, "key")
-    check_new_name(id, "id")
-    check_name(scope, "scope")
-    check_label(cwd, "cwd")
+    sessions.check_new_name(key, "key")
+    sessions.check_new_name(id, "id")
+    sessions.check_name(scope, "scope")
+    sessions.check_label(cwd, "cwd")
     return NewSession(
         key,
         title,
         source.scope if scope is None else scope,
-        checked_metadata(metadata, limits),
+        handle.checked_metadata(metadata, limits),
         source.cwd if cwd is None else cwd,
         source.config_path,
         id,
@@ -609,12 +571,12 @@ def new_task(
     cwd: str | None,
 ) -> NewSession:
     """Return a task session, in the scope of its parent. Raises as `new_fork`, and if ``task_id`` is not a name."""
-    check_new_name(task_id, "task_id")
-    check_new_name(key, "key")
+    sessions.check_new_name(task_id, "task_id")
+    sessions.check_new_name(key, "key")
     if task_id is None:
-        raise InvalidArgument("task_id: should be a string, not None")
-    check_label(cwd, "cwd")
-    return NewSession(key, title, parent.scope, checked_metadata(metadata, limits), cwd or parent.cwd)
+        raise errors.InvalidArgument("task_id: should be a string, not None")
+    sessions.check_label(cwd, "cwd")
+    return NewSession(key, title, parent.scope, handle.checked_metadata(metadata, limits), cwd or parent.cwd)
 
 
 PATIENCE = 10.0
@@ -622,7 +584,7 @@ PATIENCE = 10.0
 
 def pins_in(marks: Sequence[Mark], compaction: Entry | None, tail: Sequence[Entry]) -> list[str]:
     """Return the pins of a session, from its marks, the compaction in effect, and the entries it keeps."""
-    retracted = retracted_in(marks)
+    retracted = sessions.retracted_in(marks)
     own = {mark.entry_id: mark.value or "on" for mark in marks if mark.kind == "pin" and mark.entry_id not in retracted}
     pinned = effective_pins(own, None if compaction is None else compaction.fields)
     order = {entry.id: number for number, entry in enumerate(tail)} if len(pinned) > 1 else {}
@@ -640,7 +602,7 @@ class Writing(Handle):
 
     def _on_leaf(self, operation: Write[Result]) -> Write[Result]:
         """Return an operation with the leaf that it builds on."""
-        if isinstance(operation, (MoveLeaf, Undo, Redo)) and isinstance(operation.expected, Seen):
+        if isinstance(operation, (MoveLeaf, Undo, Redo)) and isinstance(operation.expected, sessions.Seen):
             return cast("Write[Result]", replace(operation, expected=self._expected(operation.expected)))
         return operation
 
@@ -654,7 +616,7 @@ class Writing(Handle):
         offload: OffloadSettings | None = None,
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = STORED,
+        expected_leaf: LeafChoice = sessions.STORED,
         expected_revision: int | None = None,
     ) -> Appended:
         """Append one message below the leaf, and return where it landed.
@@ -688,8 +650,8 @@ class Writing(Handle):
         Raises `InvalidEntry` naming the field that is wrong or cannot be converted, `IdempotencyConflict`,
         `RevisionConflict`. O(1).
         """
-        landing = checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
-        incoming = incoming_message(message, source, calls, checked_text(produced_under, "produced_under"))
+        landing = handle.checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        incoming = incoming_message(message, source, calls, handle.checked_text(produced_under, "produced_under"))
         return await self._append_incoming(incoming, offload, landing)
 
     async def append_messages(
@@ -701,7 +663,7 @@ class Writing(Handle):
         offload: OffloadSettings | None = None,
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = STORED,
+        expected_leaf: LeafChoice = sessions.STORED,
         expected_revision: int | None = None,
     ) -> Appended:
         """Append messages as a chain, all or none of them, in one transaction; otherwise as `append_message`.
@@ -709,8 +671,10 @@ class Writing(Handle):
         An error names the message, too (``messages[1].content``). No messages change nothing, and only compare the
         leaf. O(len(messages)).
         """
-        landing = checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
-        incoming = incoming_messages(checked_messages(messages), source, checked_text(produced_under, "produced_under"))
+        landing = handle.checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        incoming = incoming_messages(
+            handle.checked_messages(messages), source, handle.checked_text(produced_under, "produced_under")
+        )
         checked_source(source)
         return await self._append_incoming(incoming, offload, landing)
 
@@ -730,7 +694,7 @@ class Writing(Handle):
         offload: OffloadSettings | None = None,
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = STORED,
+        expected_leaf: LeafChoice = sessions.STORED,
         expected_revision: int | None = None,
     ) -> Appended:
         """Append a shell command that a person ran, with its output, so that the model and compaction see it.
@@ -739,7 +703,7 @@ class Writing(Handle):
         its result, an error unless ``exit_code`` is 0. None is a command that was killed. Nothing is run. With
         ``offload`` a long output is put aside, too. Raises `InvalidArgument`; otherwise as `append_messages`. O(1).
         """
-        landing = checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        landing = handle.checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
         entries = shell_entries(command, output, exit_code, self._backend.new_entry_id(), idempotency_key)
         return await self._append_incoming(as_incoming(entries), offload, landing)
 
@@ -756,7 +720,7 @@ class Writing(Handle):
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
         keep_exchanges_whole: bool = True,
-        expected_leaf: LeafChoice = STORED,
+        expected_leaf: LeafChoice = sessions.STORED,
         expected_revision: int | None = None,
     ) -> Appended:
         """Append a compaction: from here on, the summary stands for the entries before the first kept one.
@@ -768,11 +732,11 @@ class Writing(Handle):
         Raises `EntryNotFound` if the session sees no such first kept entry (on the path or off it),
         `InvalidEntry`; otherwise as `append_message`. The cost of the context, or else O(1).
         """
-        checked_flag(keep_exchanges_whole, "keep_exchanges_whole")
-        checked_flag(from_hook, "from_hook")
-        landing = checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        handle.checked_flag(keep_exchanges_whole, "keep_exchanges_whole")
+        handle.checked_flag(from_hook, "from_hook")
+        landing = handle.checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
         if first_kept_entry_id == "":
-            raise EntryNotFound(self.id, first_kept_entry_id)
+            raise errors.EntryNotFound(self.id, first_kept_entry_id)
         entry = NewEntry.compaction(
             summary,
             first_kept_entry_id=first_kept_entry_id,
@@ -838,7 +802,7 @@ class Writing(Handle):
         calls: Sequence[Mapping[str, JsonValue]] = (),
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = STORED,
+        expected_leaf: LeafChoice = sessions.STORED,
         expected_revision: int | None = None,
     ) -> Appended:
         """Append the summary of a branch that was left. ``from_id`` is kept as given, not checked.
@@ -846,7 +810,7 @@ class Writing(Handle):
         ``usage`` is the usage of the summarization calls, ``calls`` their single usages: the ledger counts them,
         windows over the path do not. Otherwise as `append_compaction`.
         """
-        landing = checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        landing = handle.checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
         entry = NewEntry.branch_summary(summary, from_id=from_id, details=details, usage=usage, calls=calls)
         return await self._append([entry], landing)
 
@@ -857,7 +821,7 @@ class Writing(Handle):
         *,
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = STORED,
+        expected_leaf: LeafChoice = sessions.STORED,
         expected_revision: int | None = None,
     ) -> Appended:
         """Append an entry of a further kind.
@@ -866,8 +830,8 @@ class Writing(Handle):
         Raises `InvalidEntry` for a kind that has a method of its own (message, compaction, branch_summary, exclusion).
         """
         if kind == EXCLUSION:
-            raise InvalidEntry(f"kind: {kind!r} has methods of its own; use exclude() and include()")
-        landing = checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
+            raise errors.InvalidEntry(f"kind: {kind!r} has methods of its own; use exclude() and include()")
+        landing = handle.checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
         return await self._append([NewEntry.custom(kind, data)], landing)
 
     def _append(self, entries: Sequence[NewEntry], landing: Landing) -> Awaitable[Appended]:
@@ -897,7 +861,7 @@ class Writing(Handle):
         entries: Sequence[NewEntry],
         *,
         leaf: str | None,
-        expected_leaf: LeafChoice = STORED,
+        expected_leaf: LeafChoice = sessions.STORED,
         expected_revision: int | None = None,
     ) -> Appended:
         """Add entries that bring their own ids, parents and times, parents first, and set the leaf.
@@ -908,9 +872,9 @@ class Writing(Handle):
         of entries is read from their payloads; one that names no paid call gets the one that its usage is of. Raises
         `LeafConflict`, `EntryNotFound`, and `InvalidEntry` for an id that is taken. O(len(entries)).
         """
-        entries = checked_imported_entries(entries, program_of(self.metadata))
-        checked_place(leaf, "leaf")
-        seen = checked_seen(expected_leaf, expected_revision)
+        entries = sessions.checked_imported_entries(entries, program_of(self.metadata))
+        handle.checked_place(leaf, "leaf")
+        seen = handle.checked_seen(expected_leaf, expected_revision)
 
         def write(priced: Sequence[NewEntry]) -> Awaitable[Appended]:
             return self._commit(
@@ -927,7 +891,7 @@ class Writing(Handle):
         patience: float = PATIENCE,
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = STORED,
+        expected_leaf: LeafChoice = sessions.STORED,
         expected_revision: int | None = None,
     ) -> BlocksAppended:
         """Append the texts that blocks have now, unless the context shows the same already.
@@ -944,8 +908,8 @@ class Writing(Handle):
         context, and of the blocks.
         """
         wanted = protocol.checked_blocks(blocks)
-        checked_patience(patience)
-        landing = checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        handle.checked_patience(patience)
+        landing = handle.checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
         if idempotency_key is not None:
             first = await self._backend.recall_append(self._ref, idempotency_key)
             if first is not None:
@@ -973,7 +937,7 @@ class Writing(Handle):
         for entry in await self.get_entries(first.entry_ids):
             block = None if entry is None else protocol.shown_block(entry.data)
             if entry is not None and block is None:
-                raise IdempotencyConflict(self.id, idempotency_key)
+                raise errors.IdempotencyConflict(self.id, idempotency_key)
             if entry is not None and block is not None:
                 blocks.append(protocol.BlockTold(block.name, entry.id, not block.same))
         return protocol.BlocksAppended(tuple(blocks), appended=appended)
@@ -983,7 +947,7 @@ def checked_call_id(call: Mapping[str, JsonValue]) -> str:
     """Return the id of a model's call of a tool. Raises `InvalidArgument` if it has none."""
     call_id = call.get("id") if isinstance(call, Mapping) else None
     if not isinstance(call_id, str):
-        raise InvalidArgument(f"call: should be a tool call with an id, not {shown(call)}")
+        raise errors.InvalidArgument(f"call: should be a tool call with an id, not {errors.shown(call)}")
     return call_id
 
 
@@ -1018,10 +982,10 @@ class Artifacts(Group[Handle]):
         ``length`` has room for, and one at least; of a long line 400 characters. Raises `ArtifactNotFound`,
         `InvalidArgument`, and `CorruptStore` where its text is lost. O(size of the artifact).
         """
-        checked_id(artifact_id, "artifact_id")
+        handle.checked_id(artifact_id, "artifact_id")
         _check_range(start, length)
-        if grep is not None and not artifacts.is_one_line(checked_text(grep, "grep") or ""):
-            raise InvalidArgument(f"grep: {shown(grep)} is not words of one line")
+        if grep is not None and not artifacts.is_one_line(handle.checked_text(grep, "grep") or ""):
+            raise errors.InvalidArgument(f"grep: {errors.shown(grep)} is not words of one line")
         async with self._session._turn:
             entry = await artifact_entry(self._backend, self._ref, artifact_id)
             message = await self._backend.get_entry(self._ref, artifact_id) if entry is None else None
@@ -1032,7 +996,7 @@ class Artifacts(Group[Handle]):
                 return artifacts.read_range(artifact, text, start, length)
             return artifacts.read_lines(artifact, text, start, length, grep)
 
-        return await waiting_of(self._session).call(read)
+        return await handle.waiting_of(self._session).call(read)
 
     async def answer_read(self, call: Mapping[str, JsonValue]) -> JsonObject:
         """Return the result of a model's call of `flue_py.context.artifacts.READ_ARTIFACT_TOOL`, as a message.
@@ -1050,6 +1014,6 @@ class Artifacts(Group[Handle]):
             try:
                 read = await self.read(wanted.artifact_id, start=wanted.start, length=wanted.length, grep=wanted.grep)
                 text = artifacts.excerpt_text(read, wanted.grep)
-            except (ArtifactNotFound, InvalidArgument) as error:
+            except (errors.ArtifactNotFound, errors.InvalidArgument) as error:
                 text, failed = str(error), True
         return tool_result(call_id, artifacts.READ_ARTIFACT_TOOL["name"], text, is_error=failed)

@@ -10,13 +10,9 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from flue_py.core import ledger, usage
 from flue_py.core.context import EntryCost
 from flue_py.core.ledger import (
-    ANY_REST,
-    DAY_US,
-    PERIODS,
-    QUARTER_US,
-    TOKEN_COLUMNS,
     Amounts,
     Budget,
     BudgetRow,
@@ -32,42 +28,14 @@ from flue_py.core.ledger import (
     Recorded,
     ReservationRow,
     ReservationState,
-    Share,
     Unit,
     UnpricedCall,
     UsageReport,
     UsageRow,
-    block_name,
-    blocks_of,
-    call_row,
-    check_booked,
-    check_held,
-    check_room,
-    differences,
-    is_booked_alone,
-    is_retry,
-    local_day,
-    merged,
-    period_of,
-    replaced_by,
-    reservation_of,
-    scopes_covering,
-    usage_report,
-    used_of,
 )
 from flue_py.core.ledger import Reservation as ledger_Reservation
 from flue_py.core.sessions import DocumentName, above_prefix, all_meant, deletion_of, is_storable
-from flue_py.core.usage import (
-    MAX_AMOUNT,
-    NOTHING_PAID,
-    PAID_COLUMNS,
-    PARTS,
-    CallDifference,
-    Paid,
-    PaidCall,
-    SumTooLarge,
-    ledger_name,
-)
+from flue_py.core.usage import CallDifference, Paid, PaidCall
 from flue_py.db import sql
 from flue_py.db.ops import documents
 from flue_py.db.ops.base import held_by, read_state
@@ -149,7 +117,7 @@ REFUSE_UNNAMED_CALLS = (
     " AND g.entry_id = e.id AND g.call_id IS NULL WHERE e.id = ANY (${}::text[])) THEN 0 ELSE 1 END) = 1"
 )
 
-SUMMED = (*(f"g.{name}" for name in TOKEN_COLUMNS), all_tokens(), "COALESCE(g.cost, 0)")
+SUMMED = (*(f"g.{name}" for name in ledger.TOKEN_COLUMNS), all_tokens(), "COALESCE(g.cost, 0)")
 
 # What the sums of a tree's paths are derived from, where calls came into the ledger, or left it, after their entries.
 PATHS = statement(_path)(
@@ -165,7 +133,7 @@ BOOKED_CALLS = statement(CallRow)(
     " WHERE n.tree_id = :tree_id AND g.tree_id = :tree_id AND g.entry_id IS NOT NULL"
 )
 UPDATE_SUMS = statement(Nothing)(
-    f"UPDATE entries SET {', '.join(f'{name} = :{name}' for name in PAID_COLUMNS)}"
+    f"UPDATE entries SET {', '.join(f'{name} = :{name}' for name in usage.PAID_COLUMNS)}"
     " WHERE tree_id = :tree_id AND lane_id = :lane_id AND depth = :depth"
 )
 OUTDATE_STATES = statement(Nothing)(
@@ -271,8 +239,8 @@ _GROUPS = {
     "session": "n.session_id",
     "project": "n.project",
     "branch": _BRANCH,
-    "day": _whole(DAY_US),
-    "quarter": _whole(QUARTER_US),
+    "day": _whole(ledger.DAY_US),
+    "quarter": _whole(ledger.QUARTER_US),
 }
 
 
@@ -302,7 +270,7 @@ def ledger_sums(
         "CAST(SUM(CASE WHEN g.cost IS NULL THEN 1 ELSE 0 END) AS BIGINT)",
         "CAST(SUM(g.unknown) AS BIGINT)",
         # What some call reported: there is no sum of bits on SQLite.
-        " + ".join(f"MAX(g.reported & {1 << place})" for place in range(len(PARTS))),
+        " + ".join(f"MAX(g.reported & {1 << place})" for place in range(len(usage.PARTS))),
     ]
     needs_entry = by_branch or on_path or "branch" in group_by
     needs_payer = by_project or not {"session", "project"}.isdisjoint(group_by)
@@ -362,7 +330,7 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
     if not all(map(is_storable, names)):
         if query.session_id is not None and not is_storable(query.session_id):
             raise SessionNotFound(query.session_id)
-        return usage_report([], query.group_by)
+        return ledger.usage_report([], query.group_by)
     parameters: dict[str, object] = {**query.matches}
     has_blocks = "block" in query.group_by
     # The calls before it decide where blocks begin.
@@ -379,7 +347,7 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
     if query.session_id is not None and query.on_path:
         place = locate(tx, query.session_id, query.leaf, query.since)
         if place is None:
-            return usage_report([], query.group_by, on_path=False)
+            return ledger.usage_report([], query.group_by, on_path=False)
         parameters.update(place)
     elif query.session_id is not None:
         parameters["keys"] = json.dumps(_payers(tx, query.session_id, query))
@@ -390,7 +358,7 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
     # A database sums up by day of UTC, or by quarter of an hour; other periods are made of those here.
     unit = "quarter" if has_blocks or query.zone is not None else "day"
     statement = ledger_sums(
-        tuple(unit if name in PERIODS else name for name in query.group_by),
+        tuple(unit if name in ledger.PERIODS else name for name in query.group_by),
         matches=tuple(query.matches),
         by_keys="keys" in parameters,
         by_scopes=bool(query.scope_prefix),
@@ -403,10 +371,10 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
     blocks: dict[int, int] = {}
     if has_blocks:
         column, first = query.group_by.index("block"), query.from_us
-        blocks = blocks_of(values[column] for values, _ in sums)
-        sums = [row for row in sums if first is None or row[0][column] * QUARTER_US >= first]
-    rows = merged(_usage_row(*row, query, unit, blocks) for row in sums)
-    return usage_report([row for row in rows if row.calls], query.group_by)
+        blocks = ledger.blocks_of(values[column] for values, _ in sums)
+        sums = [row for row in sums if first is None or row[0][column] * ledger.QUARTER_US >= first]
+    rows = ledger.merged(_usage_row(*row, query, unit, blocks) for row in sums)
+    return ledger.usage_report([row for row in rows if row.calls], query.group_by)
 
 
 def read_entry_costs(tx: Transaction, session_id: str) -> dict[str, EntryCost]:
@@ -462,9 +430,9 @@ def _usage_row(values: Row, numbers: list[int], query: LedgerQuery, unit: str, b
     group: dict[str, str | date | None] = {}
     for name, value in zip(query.group_by, values, strict=True):
         if name == "block":
-            group[name] = block_name(blocks[value], query.zone)
-        elif name in PERIODS and unit == "quarter":
-            group[name] = _group_value(name, local_day(value * QUARTER_US, query.zone))
+            group[name] = ledger.block_name(blocks[value], query.zone)
+        elif name in ledger.PERIODS and unit == "quarter":
+            group[name] = _group_value(name, ledger.local_day(value * ledger.QUARTER_US, query.zone))
         else:
             group[name] = _group_value(name, value)
     calls, unpriced, unknown, reported, *halves = numbers
@@ -480,7 +448,7 @@ def _pairs(halves: Sequence[int]) -> Iterable[tuple[int, int]]:
 
 def _group_value(name: Dimension, value: int | str | None) -> str | date | None:
     if name in ("day", "week", "month"):
-        return period_of(int(value or 0), name)
+        return ledger.period_of(int(value or 0), name)
     return None if value is None else str(value)
 
 
@@ -702,7 +670,7 @@ def set_budget(tx: Transaction, sources: Sources, new: NewBudget) -> Budget:
         tx.run(SET_ALLOWED, allowed=new.allowed, tz=new.tz, now=now, budget_key=key)
     else:
         spent = _in_ledger(tx, new, scope) if new.spent == "ledger" else new.spent
-        if spent > MAX_AMOUNT:
+        if spent > usage.MAX_AMOUNT:
             raise InvalidArgument(f"spent_so_far: the ledger has {spent}, more than can be stored; give a number")
         key = tx.new_key()
         row = BudgetRow(
@@ -750,9 +718,9 @@ def _payers_of(tx: Transaction, new: NewBudget | Budget, scope: str) -> tuple[st
     if new.session_id is not None:
         ids = task_ids(tx, new.session_id) if new.covers == "tasks" else {new.session_id}
         return "sessions", {"ids": json.dumps(sorted(ids))}
-    if not scope.endswith(ANY_REST):
+    if not scope.endswith(ledger.ANY_REST):
         return "scope", {"scope": scope}
-    prefix = scope.removesuffix(ANY_REST)
+    prefix = scope.removesuffix(ledger.ANY_REST)
     return "scopes", {"scope": prefix, "above": above_prefix(prefix)}
 
 
@@ -818,7 +786,7 @@ def covering_budgets(tx: Transaction, sources: Sources, session_id: str, *, by_l
 
 def _covering_keys(tx: Transaction, session_id: str) -> list[int]:
     info = require_session(tx, session_id)
-    return [key for (key,) in tx.rows(COVERING, id=session_id, ids=json.dumps(scopes_covering(info.scope)))]
+    return [key for (key,) in tx.rows(COVERING, id=session_id, ids=json.dumps(ledger.scopes_covering(info.scope)))]
 
 
 def held_amounts(tx: Transaction, sources: Sources, budget_id: str) -> list[HeldAmount]:
@@ -916,17 +884,17 @@ def reserving(
         now = sources.now_us()
         budgets = _budgets(tx, keys, now)
         for _, budget in budgets:
-            check_room(budget, amounts, session_id)
+            ledger.check_room(budget, amounts, session_id)
         new_id = _free_id(sources, partial(_is_reserved, tx))
         expires = now + ttl_us
         shares = []
         for key, budget in budgets:
             amount = amounts.of(budget.unit) or 0
-            shares.append(Share(budget.id, budget.unit, amount, "held", None))
+            shares.append(ledger.Share(budget.id, budget.unit, amount, "held", None))
             _set_aside(tx, key, amount, now)
             row = ReservationRow(new_id, session_id, amount, "held", None, now, expires, None)
             tx.insert(sql.INSERT_RESERVATION, [(key, *row)])
-        reservation = reservation_of(
+        reservation = ledger.reservation_of(
             new_id, str(session_id), shares, created_us=now, expires_us=expires, settled_us=None, now_us=now
         )
         return reservation
@@ -959,7 +927,7 @@ class _Stored:
         self.now = now
         self.id = reservation_id
         self.keys = [row.budget_key for row in rows]
-        self.shares = [Share(row.budget_id, row.unit, row.amount, row.state, row.used) for row in rows]
+        self.shares = [ledger.Share(row.budget_id, row.unit, row.amount, row.state, row.used) for row in rows]
         # With a period, the ledger says what was spent.
         self.spent = [None if row.period else row.spent for row in rows]
         self._first = rows[0]
@@ -967,7 +935,7 @@ class _Stored:
 
     @property
     def reservation(self) -> ledger_Reservation:
-        return reservation_of(
+        return ledger.reservation_of(
             self.id,
             self._first.session_id,
             self.shares,
@@ -980,7 +948,7 @@ class _Stored:
     def settle(self, tx: Transaction, state: str, used: Amounts | None) -> None:
         """Settle every share: book the use, and give back the rest."""
         for key, share, spent in zip(self.keys, self.shares, self.spent, strict=True):
-            booked = None if used is None else used_of(share, used)
+            booked = None if used is None else ledger.used_of(share, used)
             freed = share.amount if share.state == "held" else 0
             where = {"budget_key": key, "now": self.now}
             tx.run(BOOK, **where, used=0 if spent is None else booked or 0, freed=freed)
@@ -998,11 +966,11 @@ def get_reservation(tx: Transaction, sources: Sources, reservation_id: str) -> l
 def commit_reservation(tx: Transaction, sources: Sources, reservation_id: str, used: Amounts) -> ledger_Reservation:
     """Book the use of a call (see `Backend.commit_reservation`)."""
     stored = _Stored(tx, reservation_id, sources.now_us())
-    if is_retry(stored.reservation, stored.shares, used):
+    if ledger.is_retry(stored.reservation, stored.shares, used):
         return stored.reservation
     for share, spent in zip(stored.shares, stored.spent, strict=True):
         if spent is not None:
-            check_booked(share.budget_id, spent + used_of(share, used))
+            ledger.check_booked(share.budget_id, spent + ledger.used_of(share, used))
     stored.settle(tx, "committed", used)
     return _Stored(tx, reservation_id, stored.now).reservation
 
@@ -1017,7 +985,7 @@ def releasing(sources: Sources, reservation_id: str) -> Callable[[Transaction], 
         stored = _Stored(tx, reservation_id, sources.now_us())
         if has_run and stored.reservation.state == "released":
             return stored.reservation
-        check_held(stored.reservation, "released")
+        ledger.check_held(stored.reservation, "released")
         stored.settle(tx, "released", None)
         has_run = True
         return _Stored(tx, reservation_id, stored.now).reservation
@@ -1028,7 +996,7 @@ def releasing(sources: Sources, reservation_id: str) -> Callable[[Transaction], 
 def prolong_reservation(tx: Transaction, sources: Sources, reservation_id: str, ttl_us: int) -> ledger_Reservation:
     """Hold a reservation for longer (see `Backend.prolong_reservation`)."""
     stored = _Stored(tx, reservation_id, sources.now_us())
-    check_held(stored.reservation, "prolonged")
+    ledger.check_held(stored.reservation, "prolonged")
     expires = max(stored.expires_us, stored.now + ttl_us)
     tx.run(PROLONG, reservation_id=reservation_id, expires_at=expires)
     for key in stored.keys:
@@ -1060,16 +1028,16 @@ def renew_sums(tx: Transaction, tree_id: int, session_key: int | None = None) ->
     own: dict[tuple[int, str], Paid] = {}
     for call in tx.rows(BOOKED_CALLS, tree_id=tree_id):
         booked_on = (call.session_key, call.entry_id or "")
-        own[booked_on] = own.get(booked_on, NOTHING_PAID).plus(call.paid)
+        own[booked_on] = own.get(booked_on, usage.NOTHING_PAID).plus(call.paid)
     forks = {lane: (parent, depth) for lane, parent, depth in tx.rows(FORKS, tree_id=tree_id)}
     sums: dict[tuple[int | None, int], Paid] = {}
     changed = []
     for lane_id, depth, creator, entry_id, stored in tx.rows(PATHS, tree_id=tree_id):
         fork = forks.get(lane_id, (None, -1))
-        above = sums.get(fork if depth == fork[1] + 1 else (lane_id, depth - 1), NOTHING_PAID)
-        paid = sums[lane_id, depth] = above.plus(own.get((creator, entry_id), NOTHING_PAID))
+        above = sums.get(fork if depth == fork[1] + 1 else (lane_id, depth - 1), usage.NOTHING_PAID)
+        paid = sums[lane_id, depth] = above.plus(own.get((creator, entry_id), usage.NOTHING_PAID))
         if paid != stored:
-            columns = dict(zip(PAID_COLUMNS, paid, strict=True))
+            columns = dict(zip(usage.PAID_COLUMNS, paid, strict=True))
             changed.append({"tree_id": tree_id, "lane_id": lane_id, "depth": depth, **columns})
     tx.run_many(UPDATE_SUMS, changed)
 
@@ -1171,7 +1139,7 @@ def take_back(tx: Transaction, calls: Iterable[tuple[CallRow, Sequence[str]]]) -
     """Delete the rows that calls take the place of (see `replaced_by`), by the ids they name; return those rows."""
     replaced: list[CallRow] = []
     for call, names in calls:
-        replaced += _delete(tx, replaced_by(call, names, partial(_call_of, tx, call)))
+        replaced += _delete(tx, ledger.replaced_by(call, names, partial(_call_of, tx, call)))
     return replaced
 
 
@@ -1179,7 +1147,9 @@ def take_alone(tx: Transaction, calls: Iterable[CallRow]) -> Sequence[CallRow]:
     """Delete the rows of calls that were booked without the entry they belong to; return those rows."""
     distinct = {call.identity: call for call in calls}.values()
     pairs = ((call, find_call(tx, call.scope, CallId(call.provider, call.call_id))) for call in distinct)
-    return _delete(tx, [booked for call, booked in pairs if booked is not None and is_booked_alone(call, booked)])
+    return _delete(
+        tx, [booked for call, booked in pairs if booked is not None and ledger.is_booked_alone(call, booked)]
+    )
 
 
 def _delete(tx: Transaction, calls: Sequence[CallRow]) -> Sequence[CallRow]:
@@ -1203,7 +1173,7 @@ def calls_of_entry(tx: Transaction, session_id: str, entry_id: str) -> list[Call
 
 
 def _compare(booked: CallRow, call: CallRow, conflict: Callable[[CallDifference], None] | None) -> None:
-    differing = differences(booked, call)
+    differing = ledger.differences(booked, call)
     if differing and conflict is None:
         raise CallConflict(call.provider, call.call_id, differing)
     if differing and conflict is not None:
@@ -1214,7 +1184,7 @@ def distinct_calls(calls: Iterable[CallRow]) -> list[CallRow]:
     """Return calls without those that are reported twice. Raises `CallConflict` where one has other numbers then."""
     firsts: dict[tuple[str, str, str], CallRow] = {}
     for call in calls:
-        differing = differences(firsts.setdefault(call.identity, call), call)
+        differing = ledger.differences(firsts.setdefault(call.identity, call), call)
         if differing:
             raise CallConflict(call.provider, call.call_id, differing)
     return list(firsts.values())
@@ -1245,22 +1215,26 @@ def spending(paid: Paid) -> dict[str, int]:
 
 def paid_by(calls: Iterable[CallRow]) -> Paid:
     """Return the sum of calls."""
-    total = NOTHING_PAID
+    total = usage.NOTHING_PAID
     for call in calls:
-        total = call.paid if total is NOTHING_PAID else total.plus(call.paid)
+        total = call.paid if total is usage.NOTHING_PAID else total.plus(call.paid)
     return total
 
 
 def check_spending(tokens: int, picodollars: int) -> None:
     """Raise `InvalidEntry` if the spending of a session would leave the stored range."""
-    if max(tokens, picodollars) > MAX_AMOUNT:
-        raise SumTooLarge(f"usage: what the session spent would exceed {MAX_AMOUNT}; check the reported numbers")
+    if max(tokens, picodollars) > usage.MAX_AMOUNT:
+        raise usage.SumTooLarge(
+            f"usage: what the session spent would exceed {usage.MAX_AMOUNT}; check the reported numbers"
+        )
 
 
 def check_path(sums: Iterable[Sequence[int]]) -> None:
     """Raise `InvalidEntry` if the costs of the path to an entry would leave the stored range."""
-    if any(max(amounts) > MAX_AMOUNT for amounts in sums):
-        raise SumTooLarge(f"usage: what the path cost would exceed {MAX_AMOUNT}; check the reported numbers")
+    if any(max(amounts) > usage.MAX_AMOUNT for amounts in sums):
+        raise usage.SumTooLarge(
+            f"usage: what the path cost would exceed {usage.MAX_AMOUNT}; check the reported numbers"
+        )
 
 
 ADD_SPENDING = statement(Nothing)(f"UPDATE sessions SET {sql.SPENDING_ADDED} WHERE session_key = :session_key")
@@ -1307,7 +1281,7 @@ def record_call(
     """Write a paid call without an entry, and its steps by other models (see `Backend.record_call`)."""
     recorded = _record(tx, sources, session_id, call)
     for step in steps:
-        of_step = step.call_id or ledger_name(f"{recorded.call_id}:{step.model}")
+        of_step = step.call_id or usage.ledger_name(f"{recorded.call_id}:{step.model}")
         recorded = recorded.plus(_record(tx, sources, session_id, replace(step, call_id=of_step)))
     return recorded
 
@@ -1316,7 +1290,7 @@ def _record(tx: Transaction, sources: Sources, session_id: str, call: PaidCall) 
     state = read_state(tx, session_id)
     now = sources.now_us()
     call_id = sources.entry_id() if call.call_id is None else call.call_id
-    row = call_row(call, scope=state.scope, call_id=call_id, session_key=state.key, entry_id=None, at_us=now)
+    row = ledger.call_row(call, scope=state.scope, call_id=call_id, session_key=state.key, entry_id=None, at_us=now)
     replaced = take_back(tx, [(row, call.replaces)])
     # What stands for the report that an entry brought belongs to that entry.
     row = row._replace(entry_id=next((earlier.entry_id for earlier in replaced if earlier.entry_id is not None), None))
