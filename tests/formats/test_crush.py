@@ -10,18 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import flue_py
 from flue_py.core.kinds import message_text
-from flue_py.core.sessions import check_imported_session, checked_imported_entries
-from flue_py.formats.crush import looks_like_crush, parse_crush
-from flue_py.formats.gathered import SESSION
-from flue_py.formats.kit import Notes, Row
+from flue_py.formats.crush import looks_like_crush
 from flue_py.formats.registry import recognize
 from flue_py.sessions.store import Store
-from tests.effort import examples
 from tests.formats.transcripts import Seen, all_seen, import_file
 from tests.tables import inputs
 
@@ -223,37 +217,3 @@ def test_only_such_a_database_is_recognised(table: str, is_one: bool, tmp_path: 
     found = recognize(head, str(project.file))
     assert (found.name if found else None) == ("crush" if is_one else None)
     assert looks_like_crush(head, str(project.file)) is is_one
-
-
-VALUES = st.recursive(
-    st.none() | st.integers(-5, 5) | st.sampled_from(["", "text", "finish", "\ud800", "user", "QQ=", "end_turn"]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["type", "data", "text", "reason", "input", "Data", "MIMEType", "id"]), inner)
-    ),
-    max_leaves=6,
-)
-KINDS = st.sampled_from(["text", "reasoning", "binary", "tool_call", "tool_result", "finish", "shell_command"])
-PARTS = st.fixed_dictionaries({"type": KINDS | VALUES}, optional={"data": VALUES})
-MESSAGES = st.fixed_dictionaries(
-    {"role": st.sampled_from(["user", "assistant", "tool", "system"]) | VALUES, "id": st.just("m") | VALUES},
-    optional={"parts": st.lists(PARTS, max_size=3) | VALUES, "is_summary_message": VALUES, "created_at": VALUES},
-)
-
-
-@given(st.lists(MESSAGES, max_size=6), VALUES)
-@examples(100)
-def test_no_value_in_a_row_is_fatal(values: list[dict[str, Any]], other: Any) -> None:
-    about = {
-        "title": other,
-        "cost": other,
-        "summary_message_id": other,
-        "parent_session_id": other,
-        "created_at": other,
-    }
-    rows = [Row(at, "", {**value, "type": "message"}) for at, value in enumerate(values, 3)]
-    place = Row(2, "", {"type": "place", "folder": other})
-    parsed = parse_crush([Row(1, "", {**about, "type": SESSION, "id": "s"}), place, *rows], Notes("row"), True)
-    if parsed is not None:
-        check_imported_session(parsed.session)
-        checked_imported_entries(parsed.entries)

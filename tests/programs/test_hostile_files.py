@@ -18,14 +18,14 @@ from flue_py.errors import FlueError, UnreadableFile
 from flue_py.formats.kit import Reader, SessionPart
 from flue_py.formats.registry import FORMATS, Format
 from tests.effort import examples
-from tests.formats import pi_files, test_amp, test_cline, test_cursor_cli, test_droid, test_kimi_cli
+from tests.formats import pi_files, test_amp, test_cline, test_crush, test_cursor_cli, test_droid, test_kimi_cli
 from tests.formats.transcripts import as_lines
 from tests.programs.test_one_home import home_of_all
 
 ELSEWHERE = frozenset({"aider", "fuseraft-repl", "fuseraft-run"})
 """The formats whose own tests do this: of a text, and of documents that are lists."""
-JOINED = frozenset({"cursor-cli", "goose", "opencode"})
-"""The formats whose reports do not count the rows that became parts of one message."""
+JOINED = frozenset({"crush", "cursor-cli", "goose", "opencode"})
+"""The formats whose reports do not count rows of parts, or those of a session that is skipped."""
 PLACES = {form.name: form for form in FORMATS if form.places and form.name not in ELSEWHERE}
 ODD: tuple[Any, ...] = (
     None, 0, -1, 2.5, 1e308, 1e400, True, "", "x", "\0", "\ud800", "2026-01-01T00:00:00Z", [], {}, [[]], [None],
@@ -105,6 +105,7 @@ def home_with_all(home: Path) -> Path:
     test_kimi_cli.Folder(home).write("context.jsonl", test_kimi_cli.TALK)
     test_cline.task(home, "saoudrizwan.claude-dev", test_cline.TASK, test_cline.SCREEN)
     test_cline.write(home, test_cline.LAST)
+    test_crush.filled(home)
     chat = test_cursor_cli.Chat(home)
     chat.save([*test_cursor_cli.TALK, test_cursor_cli.SUMMARY, *test_cursor_cli.MORE])
     (home / "amp.json").write_bytes(test_amp.thread())
