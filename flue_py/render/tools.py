@@ -528,6 +528,8 @@ _OF_ID = re.compile(r"(?:^|_|(?<!model)(?<!provider)(?=[A-Z]))(?<!model_)(?<!pro
 _ID_SHOWN = 8
 _OBJECT = re.compile(r'\{\s*"[^"\n]*"\s*:|\[\s*\{\s*"')
 _MOST_OBJECTS = 3
+_LINE_SEARCHED, _LINE_SHOWN = 1_600, 450
+"""How much of a text is searched for a line, and how much is kept: more than a line shows, so that no id is halved."""
 _DECODER = json.JSONDecoder()
 _DEEPEST, _MOST_FACTS = 3, 20
 _MAIN_ARGUMENTS = ("file_path", "path", "filePath", "pattern", "query", "url", "prompt", "task", "description")
@@ -539,17 +541,17 @@ def with_short_ids(text: str) -> str:
 
 
 def plain_line(text: str) -> str:
-    """Return a text of a program with facts in place of its JSON, and with ids cut. O(size)."""
+    """Return the beginning of a text of a program with facts in place of its JSON, and with ids cut. O(JSON)."""
     for _ in range(_MOST_OBJECTS):
-        begun = _OBJECT.search(text)
+        begun = _OBJECT.search(text, 0, _LINE_SEARCHED)
         if begun is None:
             break
         try:
             value, end = _DECODER.raw_decode(text, begun.start())
         except (ValueError, RecursionError):
             break
-        text = f"{text[: begun.start()]}{fact_line(value)}{text[end:]}"
-    return with_short_ids(text)
+        text = f"{text[: begun.start()]}{fact_line(value)}{text[end : end + _LINE_SEARCHED]}"
+    return with_short_ids(" ".join(text[:_LINE_SEARCHED].split())[:_LINE_SHOWN])
 
 
 def fact_line(value: JsonValue) -> str:
