@@ -93,8 +93,10 @@ class Shown(Frozen):
     media: Media | None = None
 
 
-_LONGEST_RUN = 1_000
-"""Longer values without a blank are bytes of pictures and files, of which their size is shown."""
+_BYTES = re.compile(r"[\w+/=:;,.-]{1001}", re.ASCII)
+"""How the bytes of pictures and files begin as text: of them the size is shown."""
+
+_OF_RUN = ("cancelled", "truncated", "fullOutputPath")
 
 _Does: TypeAlias = tuple[Edits | Command | Todos, JsonObject]
 
@@ -141,7 +143,7 @@ def shown_call(call: ToolCall) -> list[Shown]:
         parts.append(Shown("call", "\n".join(lines), call.name))
     rest = without_bytes(call.rest)
     if parts and isinstance(rest, dict):
-        rest = {name: value for name, value in rest.items() if value not in (None, False)}
+        rest = {name: value for name, value in rest.items() if value is not None and value is not False}
     return [*parts, Shown("call", "\n".join(fact_lines(rest)), call.name)] if rest or not parts else parts
 
 
@@ -154,6 +156,8 @@ def shown_parts(message: Mapping[str, JsonValue]) -> Iterator[Shown]:
         command, result = command_run(message)
         yield Shown("call", f"$ {command.line}")
         yield _shown_result(result)
+        if about := {name: message[name] for name in _OF_RUN if message.get(name)}:
+            yield Shown("data", "\n".join(fact_lines(about)))
     content = message.get("content")
     for part in content if isinstance(content, list) else [] if content is None else [content]:
         if role != "toolResult" or not _is_text(part):
@@ -184,14 +188,13 @@ def shown_part(value: JsonValue, *, is_user: bool) -> Iterator[Shown]:
 
 
 def _shown_result(result: ToolResult) -> Shown:
-    return Shown("result", result.text, "" if result.exit_code is None else f"exit {result.exit_code}")
+    return Shown("result", result.text, ", ".join(result.marks))
 
 
 def without_bytes(value: JsonValue) -> JsonValue:
     """Return a value with the sizes of pictures and files in place of their bytes."""
     if isinstance(value, str):
-        is_run = len(value) > _LONGEST_RUN and not any(char.isspace() for char in value[:_LONGEST_RUN])
-        return f"[{len(value):,} characters]" if is_run else value
+        return f"[{len(value):,} characters]" if _BYTES.match(value) else value
     if isinstance(value, dict):
         return {name: without_bytes(item) for name, item in value.items()}
     return [without_bytes(item) for item in value] if isinstance(value, list) else value
@@ -217,19 +220,15 @@ _REPLACED = (
 _CONTENTS = ("content", "file_text")
 _WRITES = re.compile(r"write|create|new_?file|editor|\bsave", re.IGNORECASE)
 _BLOCKS = ("diff", "content")
-_BLOCK = re.compile(
-    r"^(?:<{3,}|-{3,}) ?SEARCH>?\n(?P<old>.*?)^={3,}\n(?P<new>.*?)^(?:>{3,}|\+{3,}) ?REPLACE>?$",
-    re.DOTALL | re.MULTILINE,
-)
-"""A place in a file as some programs write it: what is looked for, and what it is replaced by."""
+# The lines around and between the two texts of a place in a file, as some programs write it.
+_BLOCK_LINES = (
+    re.compile(r"(?:<{3,}|-{3,}) ?SEARCH>?"), re.compile(r"={3,}"), re.compile(r"(?:>{3,}|\+{3,}) ?REPLACE>?"),
+)  # fmt: skip
 
 _PATCHES = ("input", "patch", "patchText", "command", "cmd")
 # The whole command has to be the patch: a command that does more is shown as it is.
-_PATCH = re.compile(
-    r"\s*(?:apply_?patch\b\s*(?:<<-?\s*(['\"]?)\w+\1)?)?\s*\*\*\* Begin Patch[^\n]*\n(?P<body>.*?)"
-    r"\*\*\* End Patch\s*\w*\s*",
-    re.DOTALL,
-)
+_PATCH_BEGIN = re.compile(r"\s*+(?:apply_?patch\b\s*+(?:<<-?\s*+(['\"]?)\w++\1)?+\s*+)?+\*\*\* Begin Patch[^\n]*+\n")
+_PATCH_END = "*** End Patch"
 _HEAD = re.compile(r"\*\*\* (Update|Add|Delete) File: (.*)")
 _HEADINGS = {"Update": "", "Add": " (new file)", "Delete": " (deleted)"}
 _MOST_COMPARED = 100_000
@@ -241,16 +240,17 @@ def _edit_of(name: str, arguments: JsonObject) -> _Does | None:
     if found is None:
         return None
     path, rest = found[1], _without(arguments, found[0])
-    places = rest.get("edits", rest.get("edit"))
-    if places is not None:
+    name_of_places = next((key for key in ("edits", "edit") if rest.get(key) is not None), None)
+    if name_of_places is not None:
+        places = rest[name_of_places]
         lines = _places(places if isinstance(places, list) else [places])
-        return None if lines is None else (_one(path, lines), _without(rest, "edits", "edit"))
+        return None if lines is None else (_one(path, lines), _without(rest, name_of_places))
     if (replacement := _replacement(rest)) is not None:
         return _one(path, replacement[0]), replacement[1]
-    blocks = _text_of(rest, _BLOCKS)
-    if blocks is not None and (matches := list(_BLOCK.finditer(blocks[1]))):
-        lines = [line for match in matches for line in ("@@", *_compared(_block(match["old"]), _block(match["new"])))]
-        return _one(path, lines), _without(rest, blocks[0])
+    text = _text_of(rest, _BLOCKS)
+    if text is not None and (blocks := _blocks(text[1])):
+        lines = [line for old, new in blocks for line in ("@@", *_compared(old, new))]
+        return _one(path, lines), _without(rest, text[0])
     content = _text_of(rest, _CONTENTS)
     if content is None or not _WRITES.search(name):
         return None
@@ -261,8 +261,19 @@ def _one(path: str, lines: Sequence[str]) -> Edits:
     return Edits([FileEdit(path, "\n".join(lines))])
 
 
-def _block(text: str) -> list[str]:
-    return _lines(text.removesuffix("\n"))
+def _blocks(text: str) -> list[tuple[list[str], list[str]]]:
+    """Return the old and the new lines of each place; nothing if the text has anything else. O(size)."""
+    blocks: list[tuple[list[str], list[str]]] = []
+    part = 0
+    for line in text.split("\n"):
+        if _BLOCK_LINES[part].fullmatch(line.rstrip("\r")):
+            part = (part + 1) % 3
+            blocks += [([], [])] if part == 1 else []
+        elif part:
+            blocks[-1][part - 1].append(line)
+        elif line.strip():
+            return []
+    return [] if part else blocks
 
 
 def _places(places: Sequence[JsonValue]) -> list[str] | None:
@@ -270,7 +281,7 @@ def _places(places: Sequence[JsonValue]) -> list[str] | None:
     lines: list[str] = []
     for place in places:
         replacement = _replacement(place) if isinstance(place, dict) else None
-        if replacement is None or any(value not in (True, False, None) for value in replacement[1].values()):
+        if replacement is None or any(not isinstance(value, bool | None) for value in replacement[1].values()):
             return None
         note = "".join(f" {name}" for name, value in replacement[1].items() if value is True)
         lines += [f"@@{note}", *replacement[0]]
@@ -321,15 +332,16 @@ def _patch_of(tool: str, arguments: JsonValue) -> _Does | None:
 
 def _is_shell(words: Sequence[JsonValue]) -> bool:
     """Return whether words are a shell, its switch and a command line."""
-    return len(words) == 3 and words[1] in ("-lc", "-c")
+    return len(words) == 3 and words[1] in ("-lc", "-c") and str(words[0]).rpartition("/")[2] in _SHELL_PROGRAMS
 
 
 def _patch(text: str, rest: JsonObject) -> _Does | None:
-    match = _PATCH.fullmatch(text)
-    if match is None:
+    begun = _PATCH_BEGIN.match(text)
+    body, end, behind = text[begun.end() if begun else 0 :].rpartition(_PATCH_END)
+    if begun is None or not end or not re.fullmatch(r"\w*", behind.strip()):
         return None
     files: list[tuple[str, list[str]]] = []
-    for line in match["body"].removesuffix("\n").split("\n"):
+    for line in body.removesuffix("\n").split("\n"):
         head = _HEAD.match(line)
         if head is not None:
             files.append((head[2] + _HEADINGS[head[1]], []))
@@ -345,6 +357,7 @@ def _patch(text: str, rest: JsonObject) -> _Does | None:
 # Commands of a shell.
 
 _SHELLS = re.compile(r"bash|shell|exec|command|terminal|\brun\b", re.IGNORECASE)
+_SHELL_PROGRAMS = ("bash", "sh", "zsh", "dash", "ksh", "fish")
 _NO_SHELLS = re.compile(r"slash|skill", re.IGNORECASE)
 _FOLDERS = ("workdir", "cwd", "working_directory", "directory", "dir_path")
 
@@ -377,6 +390,7 @@ _STATES = {
 }  # fmt: skip
 _LISTS = ("todos", "plan", "todoList", "task_list", "items")
 _TEXTS = ("content", "step", "title", "description", "text")
+_OF_TODO = {"status", "id", "priority", "activeForm"}
 _CHECKBOX = re.compile(r"\s*(?:[-*]|\d+\.)\s*\[(?P<state>[^\[\]\n]{0,12})\]\s*(?P<text>.*)")
 _CHECKS = {"": "open", "x": "done", "-": "doing", ">": "doing", "~": "doing"}
 
@@ -403,7 +417,9 @@ def _boxed(line: str) -> Todo | None:
 
 def _todo(item: JsonValue) -> Todo | None:
     text, state = (_text_of(item, _TEXTS), item.get("status")) if isinstance(item, dict) else (None, None)
-    return Todo(text[1], _STATES.get(state, state)) if text is not None and isinstance(state, str) else None
+    if text is None or not isinstance(state, str) or not isinstance(item, dict) or item.keys() - {*_OF_TODO, text[0]}:
+        return None
+    return Todo(text[1], _STATES.get(state, state))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -420,31 +436,30 @@ class ToolResult(Frozen):
     @property
     def marks(self) -> list[str]:
         """How it ended, in words, if that is stated."""
-        if self.exit_code is not None:
-            return [f"exit {self.exit_code}"]
-        return ["failed"] if self.failed else []
+        code = [] if self.exit_code is None else [f"exit {self.exit_code}"]
+        return [*code, "failed"] if self.failed and not self.exit_code else code
 
 
 _CODES = ("returncode", "exit_code", "exitCode")
 _OUTPUTS = ("output", "stdout", "stderr")
 _HEADED = re.compile(
-    r"(?:Chunk ID: [^\n]*\n)?(?:Exit code: (?P<code>-?\d+)\n)?Wall time: [^\n]*\n"
-    r"(?:Process (?:exited with code (?P<exit>-?\d+)|running[^\n]*)\n)?(?:[^\n]*\n){0,2}?Output:\n"
+    r"(?:Chunk ID: [^\n]*\n)?(?:Exit code: (?P<code>-?\d{1,10})\n)?Wall time: [^\n]*\n"
+    r"(?:Process (?:exited with code (?P<exit>-?\d{1,10})|(?P<running>running[^\n]*))\n)?(?:[^\n]*\n){0,2}?Output:\n"
 )
 """The lines that Codex writes before the output of a command."""
 
 _FAILURES = (
-    re.compile(r"(?:Error: )?Exit code (-?\d+)(?=\n|\Z)"),
-    re.compile(r"Command exited with code (-?\d+)\s*\Z"),
-    re.compile(r"Command failed with exit code: (-?\d+)\.?[^\n]*\s*\Z"),
+    re.compile(r"(?:Error: )?Exit code (-?\d{1,10})(?=\n|\Z)"),
+    re.compile(r"Command exited with code (-?\d{1,10})\s*\Z"),
+    re.compile(r"Command failed with exit code: (-?\d{1,10})\.?[^\n]*\s*\Z"),
 )
 _ENDINGS = (
     re.compile(
-        r"\[(?:The command completed|Command finished|Process exited) with (?:exit )?code (-?\d+)[^\n]*\](?=\s*\Z)"
+        r"\[(?:The command completed|Command finished|Process exited) with (?:exit )?code (-?\d{1,10})[^\n]*\](?=\s*\Z)"
     ),
-    re.compile(r"<(?:exited|[^<>\n]* completed) with exit code (-?\d+)>\s*\Z"),
+    re.compile(r"<(?:exited|[^<>\n]* completed) with exit code (-?\d{1,10})>\s*\Z"),
     re.compile(
-        r"^Exit Code: (-?\d+)$(?=(?:\n(?:Signal|Background PIDs|Process Group PGID)[^\n]*)*\s*\Z)", re.MULTILINE
+        r"^Exit Code: (-?\d{1,10})$(?=(?:\n(?:Signal|Background PIDs|Process Group PGID)[^\n]*)*\s*\Z)", re.MULTILINE
     ),
 )
 _END_SEARCHED = 400
@@ -453,19 +468,25 @@ _END_SEARCHED = 400
 def result_of(message: Mapping[str, JsonValue]) -> ToolResult:
     """Return what a message says that is the result of a call. O(size)."""
     text, failed = message_text(message), message.get("isError") is True
+    name = message.get("toolName")
     value = _json_line(text)
-    read = None if value is None else _wrapped(value, failed=failed)
+    is_shell = isinstance(name, str) and _SHELLS.search(name) is not None
+    read = _wrapped(value, failed=failed) if isinstance(value, list) or (is_shell and value is not None) else None
     if read is not None:
         return read
+    if not is_shell:
+        return ToolResult(text if value is None else "\n".join(fact_lines(value)), failed)
     headed = _HEADED.match(text)
-    if headed is not None:
-        code = headed["code"] or headed["exit"]
-        return ToolResult(text[headed.end() :], failed, None if code is None else int(code))
-    name = message.get("toolName")
-    is_shell = isinstance(name, str) and _SHELLS.search(name) is not None
-    if value is not None and not is_shell:
-        return ToolResult("\n".join(fact_lines(value)), failed)
-    return ToolResult(text, failed, _stated_code(text, failed=failed) if is_shell else None)
+    if headed is None:
+        return _ended(text, _stated_code(text, failed=failed), failed=failed)
+    code = headed["code"] or headed["exit"]
+    running = f"Process {headed['running']}\n" if headed["running"] else ""
+    return _ended(running + text[headed.end() :], None if code is None else int(code), failed=failed)
+
+
+def _ended(text: str, code: int | None, *, failed: bool) -> ToolResult:
+    """Return the result of a command. One that failed, and states 0, was ended by something else: it has no code."""
+    return ToolResult(text, failed, None if failed and code == 0 else code)
 
 
 def command_run(message: Mapping[str, JsonValue]) -> tuple[Command, ToolResult]:
@@ -497,22 +518,38 @@ def _json_line(text: str) -> JsonObject | list[JsonValue] | None:
 
 
 def _wrapped(value: JsonObject | list[JsonValue], *, failed: bool) -> ToolResult | None:
-    """Return the result that a program wrote as an object with an exit code, or as a list of queries and results."""
+    """Return the result that a program wrote as an object with an exit code, or as a list of queries and results.
+
+    None for any other value. No field is left out but the command, which the call has.
+    """
     if isinstance(value, list):
         rows = [
             row for row in value if isinstance(row, dict) and "success" in row and isinstance(row.get("result"), str)
         ]
         if not rows or len(rows) < len(value):
             return None
-        texts = [str(row["result"]) if len(rows) == 1 else f"{row.get('query')}\n{row['result']}" for row in rows]
-        return ToolResult("\n".join(texts), failed or any(row["success"] is False for row in rows))
+        lines: list[str] = []
+        for row in rows:
+            query = row.get("query")
+            lines += [query] if isinstance(query, str) and len(rows) > 1 else []
+            lines += [str(row["result"]), *_rest(row, "success", "query", "result")]
+        return ToolResult("\n".join(lines), failed or any(row["success"] is False for row in rows))
     about = value.get("metadata")
     fields = {**about, **value} if isinstance(about, dict) else value
-    code = next((fields[name] for name in _CODES if type(fields.get(name)) is int), None)
-    outputs = [text for name in _OUTPUTS if isinstance(text := value.get(name), str)]
-    if not isinstance(code, int) or not outputs:
+    codes = {code for name in _CODES if type(code := fields.get(name)) is int}
+    outputs = {name: text for name in _OUTPUTS if isinstance(text := value.get(name), str)}
+    if len(codes) != 1 or not outputs:
         return None
-    return ToolResult("\n".join(text for text in outputs if text), failed, code)
+    others = {**(about if isinstance(about, dict) else {}), **_without(value, "metadata", "command")}
+    rest = _rest(others, *_CODES, *outputs)
+    return _ended("\n".join([*filter(None, outputs.values()), *rest]), codes.pop(), failed=failed)
+
+
+def _rest(fields: JsonObject, *shown: str) -> list[str]:
+    """Return the other fields of a result in lines, but for those that say nothing, and how long it took."""
+    others = _without(fields, *shown, "duration_seconds")
+    rest = {name: part for name, part in others.items() if part is not None and part is not False and part != ""}
+    return fact_lines(rest) if rest else []
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -572,7 +609,7 @@ def _facts(value: JsonValue, name: str, depth: int) -> Iterator[tuple[str, str]]
         for key, part in value.items():
             yield from _facts(part, key, depth + 1)
     elif isinstance(value, list):
-        texts = [str(item) for item in value[:_MOST_FACTS] if not isinstance(item, dict | list)]
+        texts = [_scalar(item) for item in value[:_MOST_FACTS] if not isinstance(item, dict | list)]
         if texts:
             yield name, " ".join(texts)
         for item in value:
@@ -614,4 +651,4 @@ def _main_argument(arguments: JsonValue) -> str:
         return fact_line(arguments)
     texts = [text for name in (*_MAIN_ARGUMENTS, *arguments) if isinstance(text := arguments.get(name), str) and text]
     text = next((text for text in texts if not _ID.fullmatch(text)), None)
-    return fact_line(arguments) if text is None else with_short_ids(text)
+    return fact_line(arguments) if text is None else plain_line(text)

@@ -213,7 +213,12 @@ CODEX = "Chunk ID: 1f3c\nWall time: 0.05 seconds\nProcess exited with code 1\nOr
     ("tool", "text", "failed", "expected"),
     [
         ("exec_command", CODEX, False, (1, "hi\n")),
-        ("exec_command", CODEX.replace("exited with code 1", "running with session ID 5"), False, (None, "hi\n")),
+        (
+            "exec_command",
+            CODEX.replace("exited with code 1", "running with session ID 5"),
+            False,
+            (None, "Process running with session ID 5\nhi\n"),
+        ),
         ("shell", "Exit code: 0\nWall time: 0 seconds\nOutput:\nhi", False, (0, "hi")),
         ("shell", '{"output":"hi","metadata":{"exit_code":3,"duration_seconds":0.1}}', False, (3, "hi")),
         ("bash", '{"command":"ls","returncode":0,"stderr":"e","stdout":"o"}', None, (0, "o\ne")),
@@ -297,3 +302,63 @@ def test_values_as_deep_as_they_may_be_are_shown() -> None:
     assert "end" in "\n".join(fact_lines(deep))
     assert fact_line(deep) == "a: …"
     assert result_of({"toolName": "look", "content": '{"a":' * 900 + "1" + "}" * 900}).text
+
+
+@inputs(
+    ("tool", "text", "failed", "expected"),
+    [
+        ("bash", f"Exit code {'9' * 5000}", True, (None, ["failed"])),
+        ("shell", f"Exit code: {'9' * 5000}\nWall time: 1\nOutput:\n", False, (None, [])),
+        ("read_file", '{"output":"x","exit_code":0,"secret":"s"}', False, (None, [])),
+        ("read_file", "Exit code: 0\nWall time: 1\nOutput:\nhi", True, (None, ["failed"])),
+        ("bash", "timeout\n\nExit Code: 0\n", True, (None, ["failed"])),
+        ("bash", '{"output":"x","metadata":{"exit_code":0},"timed_out":true}', True, (None, ["failed"])),
+        ("bash", '{"returncode":0,"exit_code":7,"output":"x"}', False, (None, [])),
+    ],
+)
+def test_a_code_that_is_not_clear_is_not_known(
+    tool: str, text: str, failed: bool, expected: tuple[int | None, list[str]]
+) -> None:
+    result = result_of({"role": "toolResult", "toolName": tool, "isError": failed, "content": text})
+    assert (result.exit_code, result.marks) == expected
+
+
+@inputs(
+    ("tool", "text"),
+    [
+        ("read_file", '{"output":"x","exit_code":0,"error":"LOST"}'),
+        ("bash", '{"output":"x","exit_code":1,"error":"LOST"}'),
+        ("bash", '{"exit_code":0,"output":{"a":"LOST"},"stdout":""}'),
+        ("bash", '{"exit_code":0,"output":"","metadata":{"note":"LOST"}}'),
+        ("read_files", '[{"success":true,"result":"a"},{"success":false,"result":"","error":"LOST"}]'),
+        ("exec_command", "Wall time: 1\nProcess running with session ID 77 LOST\nOutput:\n"),
+    ],
+)
+def test_no_field_of_a_result_is_left_out(tool: str, text: str) -> None:
+    shown = result_of({"role": "toolResult", "toolName": tool, "content": text}).text
+    assert "LOST" in shown
+    assert "None" not in shown
+
+
+@inputs(
+    ("tool", "arguments", "words"),
+    [
+        ("write_file", {"path": "a", "content": "I\n<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\nmore"}, "+more"),
+        ("write_note", {"text": "汉字" * 600}, "汉字" * 600),
+        ("create_order", {"items": [{"title": "Book", "status": "sold", "price": 3}]}, "price: 3"),
+        ("execute", {"command": ["psql", "-c", "drop table t"]}, "$ psql -c 'drop table t'"),
+        ("bash", {"command": "ls", "timeout": 0}, "timeout: 0"),
+        ("edit", {"path": "a", "edits": [{"old": "a", "new": "b", "line": 1}]}, "line: 1"),
+        ("edit", {"path": "a", "edits": [{"old": "a", "new": "b"}], "edit": {"old": "c"}}, "old: c"),
+    ],
+)
+def test_no_argument_of_a_call_is_left_out(tool: str, arguments: Any, words: str) -> None:
+    assert words in "\n".join(part.text for part in shown_call(read_call(tool, arguments)))
+
+
+def test_a_long_argument_is_read_in_one_pass() -> None:
+    # Each of these took a second or more for every thousand lines, and grew with the square of them.
+    blocks = "<<<<<<< SEARCH\n" * 20_000 + "=======\n" * 20_000
+    assert files("write_file", {"path": "a", "content": blocks}) is not None
+    assert files("apply_patch", {"input": "*** Begin Patch\n*** End Patch" + " " * 200_000 + "!"}) is None
+    assert files("apply_patch", {"input": " " * 200_000 + "*** Begin Patch!"}) is None
