@@ -200,7 +200,7 @@ def without_bytes(value: JsonValue) -> JsonValue:
     return [without_bytes(item) for item in value] if isinstance(value, list) else value
 
 
-def _without(fields: JsonObject, *names: str) -> JsonObject:
+def _without(fields: Mapping[str, JsonValue], *names: str) -> JsonObject:
     return {name: value for name, value in fields.items() if name not in names}
 
 
@@ -545,10 +545,12 @@ def _wrapped(value: JsonObject | list[JsonValue], *, failed: bool) -> ToolResult
     return _ended("\n".join([*filter(None, outputs.values()), *rest]), codes.pop(), failed=failed)
 
 
-def _rest(fields: JsonObject, *shown: str) -> list[str]:
+def _rest(fields: Mapping[str, JsonValue], *shown: str) -> list[str]:
     """Return the other fields of a result in lines, but for those that say nothing, and how long it took."""
     others = _without(fields, *shown, "duration_seconds")
-    rest = {name: part for name, part in others.items() if part is not None and part is not False and part != ""}
+    rest: JsonObject = {
+        name: part for name, part in others.items() if part is not None and part is not False and part != ""
+    }
     return fact_lines(rest) if rest else []
 
 

@@ -302,7 +302,6 @@ class ImportSource:
         for _ in self._before:
             if reader.ready >= _ROWS_AT_ONCE:
                 return self._taken_from(reader)
-        parts: list[SessionPart] = []
         for number, raw in self._lines:
             self.bytes_read += len(raw)
             if raw.endswith(b"\n"):
@@ -311,17 +310,17 @@ class ImportSource:
                 if is_digested:
                     self._digest.update(raw)
             elif self._is_followed:
-                parts = self._mark(reader)
+                self._mark(reader)
             reader.feed(number, raw)
             size += len(raw)
             if size >= _BYTES_AT_ONCE or reader.ready >= _ROWS_AT_ONCE:
-                return parts + self._taken_from(reader)
+                return self._taken_from(reader)
         if self._is_followed and self.bookmark is None:
-            parts = self._mark(reader)
+            self._mark(reader)
         if self.unchanged and not self.bytes_read:
             self._report = ParseReport(0)
-            return parts
-        parts += reader.finish(take_all=self._take_all)
+            return []
+        parts = reader.finish(take_all=self._take_all)
         self._report = reader.report()
         return parts
 
@@ -331,22 +330,29 @@ class ImportSource:
             self._taken[str(part.session.id)] += len(part.entries)
         return parts
 
-    def _mark(self, reader: Reader) -> list[SessionPart]:
-        """Make the bookmark behind the last whole line, and return the parts that are ready."""
-        parts = self._taken_from(reader)
+    def _mark(self, reader: Reader) -> None:
+        """Make the bookmark behind the last whole line.
+
+        It is of a twin, of which the entries are taken that are ready: of the reader itself they are taken with those
+        of its end, as one change of the session, which one undo takes back.
+        """
         # What cannot be remembered is read again.
         with suppress(TypeError, RecursionError):
+            twin, taken = self._make_reader(self.format), Counter(self._taken)
+            if not take_up(twin, text_of(reader)):
+                return
+            for part in twin.take():
+                taken[str(part.session.id)] += len(part.entries)
             self.bookmark = Bookmark(
                 self.format.name,
-                text_of(reader),
+                text_of(twin),
                 self._last_line,
                 self.whole_bytes,
                 self.digest,
                 self.before,
                 self.beside,
-                self._taken,
+                taken,
             )
-        return parts
 
     def _numbered_lines(self, file: BinaryIO, first: int = 1) -> Iterator[tuple[int, bytes]]:
         """Return the lines of a file with their numbers, from ``first``; of one that is too large only the beginning.

@@ -54,7 +54,13 @@ class Watched:
         self.path.write_bytes(data)
         report = await self.files.catch_up(self.path, take_all=finish)
         assert report == await flue_py.transfer.import_file(self.whole, self.path, self.form, finish=finish)
+        # What one import brought is one change, which one undo takes back.
+        assert await revisions(self.followed) == await revisions(self.whole)
         return report
+
+
+async def revisions(store: Store) -> dict[str, int]:
+    return {info.id: info.revision for info in (await store.list_sessions(limit=100)).sessions}
 
 
 async def bill(store: Store) -> list[Any]:
