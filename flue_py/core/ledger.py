@@ -200,7 +200,7 @@ class Budget(Frozen):
         """Return it with the bounds of the period that is running; without one as it is. Raises `InvalidArgument`."""
         if self.period is None:
             return self
-        zone = checked_zone(self.tz or "", f"budget {self.id}, set it again with another tz")
+        zone = checked_zone(self.tz or "", f"budget {self.id} of {self.target}, set it again with another tz")
         began, ends = bounds_of_period(self.period, zone, now_us)
         return replace(self, began_us=began, ends_us=ends)
 
@@ -1205,6 +1205,8 @@ def checked_zone(tz: tzinfo | str, name: str = "tz") -> tzinfo | None:
     if isinstance(tz, tzinfo):
         return None if str(tz) == "UTC" else tz
     try:
+        if tz in ("localtime", "posixrules"):  # another zone on each machine
+            raise KeyError(tz)
         return None if tz == "UTC" else zoneinfo.ZoneInfo(tz)
     except (KeyError, ValueError, TypeError, OSError):
         raise InvalidArgument(f"{name}: {shown(tz)} is not a time zone known here, such as Europe/Berlin") from None

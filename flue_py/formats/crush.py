@@ -89,6 +89,12 @@ class _Message(Struct):
         """Return its text: the program writes one."""
         return next((text for part in self.data("text") if isinstance(text := part.get("text"), str)), "")
 
+    def unread(self, *kinds: str) -> list[JsonObject]:
+        """Return the parts of other types, and the texts behind the first: they are kept beside the entry."""
+        parts = [part for _, part in objects_in(self.fields["parts"])]
+        later = [part for part in parts if part.get("type") == "text"][1:] if "text" in kinds else []
+        return [*(part for part in parts if part.get("type") not in kinds), *later]
+
     @property
     def role(self) -> JsonValue:
         """The role of who wrote it."""
@@ -119,16 +125,20 @@ class _Reading(Struct):
             body: JsonObject = {"summary": message.text(), "firstKeptEntryId": "", "tokensBefore": 0}
             self._place(message, kit.plain_entry(COMPACTION, body), only(message.fields, "model", "provider"))
         elif message.role == "tool" and (results := message.data("tool_result")):
-            for result in results:
-                self._say(message, _result_of(result), [without(result, "tool_call_id", "name", "content", "is_error")])
+            unread = message.unread("tool_result", "finish")
+            for number, result in enumerate(results):
+                rest = without(result, "tool_call_id", "name", "content", "is_error")
+                self._say(message, _result_of(result), [rest, *([] if number else unread)])
         elif message.role == "user" and (content := _asked(message)):
-            self._say(message, {"role": "user", "content": content}, [])
+            unread = message.unread("text", "binary", "shell_command", "finish")
+            self._say(message, {"role": "user", "content": content}, unread)
         elif message.role == "assistant" and (content := _answered(message)) and not is_summary:
             names = only(message.fields, "model", "provider")
             stop = _STOPS.get(str(message.finish), "error")
             said: JsonObject = {"role": "assistant", "content": content, **names, "stopReason": stop}
-            rest = [without(part, "thinking", "signature") for part in message.data("reasoning")]
-            self._say(message, said, rest + message.data("finish"))
+            thoughts = [without(part, "thinking", "signature") for part in message.data("reasoning")]
+            unread = message.unread("reasoning", "text", "tool_call", "finish")
+            self._say(message, said, [*thoughts, *message.data("finish"), *unread])
         else:
             # An answer without words is not sent, nor are parts of unknown types.
             kind = kit.entry_kind("crush.", "summary" if is_summary else str(message.role))

@@ -78,7 +78,7 @@ def looks_like_goose(head: bytes, path_name: str = "") -> bool:
 
 def gather_goose(path: Path, unchanged: Collection[str] = ()) -> Generator[bytes, None, None]:
     """Yield the rows of sessions that are not ``unchanged``: calls, then messages. Raises `UnreadableFile`."""
-    if path.suffix == ".json":
+    if path.suffix.lower() == ".json":
         yield from _rows_of_export(kit.read_object(whole_file(path), kit.Notes(), str(path)))
         return
     if path.suffix != ".jsonl":

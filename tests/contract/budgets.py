@@ -639,8 +639,9 @@ class BudgetContract:
         (copy,) = await backend.list_whole_budgets(-1, 9)
         elsewhere = copy.budget._replace(tz="Mars/Olympus", updated_at=copy.budget.updated_at + 10**6)
         assert await backend.write_budgets([replace(copy, budget=elsewhere)]) == ["written"]
+        told = f"{made.id} of all sessions per day, set it again with another tz: 'Mars/Olympus'"
         for refused_call in (backend.get_budget(made.id), reserve(backend, session.id, 1)):
-            with pytest.raises(InvalidArgument, match=f"{made.id}, set it again with another tz: 'Mars/Olympus'"):
+            with pytest.raises(InvalidArgument, match=told):
                 await refused_call
         assert (await backend.set_budget(replace(DAILY, scope="*"))).id == made.id
 

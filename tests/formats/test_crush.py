@@ -217,3 +217,16 @@ def test_only_such_a_database_is_recognised(table: str, is_one: bool, tmp_path: 
     found = recognize(head, str(project.file))
     assert (found.name if found else None) == ("crush" if is_one else None)
     assert looks_like_crush(head, str(project.file)) is is_one
+
+
+async def test_parts_of_no_known_type_and_further_texts_stay_beside_the_entry(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.session("s")
+    further, new = ("text", {"text": "LOST"}), ("hologram", {"of": "LOST"})
+    project.say("1", "user", ("text", {"text": "Hi"}), further, new)
+    project.say("2", "assistant", ("text", {"text": "Ho"}), further, new, ("finish", {"reason": "end_turn"}))
+    project.say("3", "tool", ("tool_result", {"tool_call_id": "c", "name": "x", "content": "1"}), new)
+    async with flue_py.open(":memory:") as store:
+        await import_file(store, project.file)
+        path = await (await store.find_session("s")).get_active_path()
+    assert [str(entry.extra).count("LOST") for entry in path] == [2, 2, 1]
