@@ -205,15 +205,14 @@ class _Chat(Struct):
 
     def _say(self, row: kit.Row) -> None:
         data = _data(row)
-        role, rest = data.get("role"), without(data, "role", "content")
+        role, content, rest = data.get("role"), data.get("content"), without(data, "role", "content")
         if not data:
             self.chain.notes.skip(row.line, f"is the message {_name(row)}, which cannot be read")
-        elif role == "tool":
-            for _, part in objects_in(data.get("content")):
+        elif role == "tool" and any(objects_in(content)):
+            for _, part in objects_in(content):
                 entry, extra = kit.message_entry(_result_of(part), data, row.line, self.chain.notes)
                 self._place(row, entry, {**rest, **without(part, *_TAKEN), **extra})
-        elif role in ("system", "user", "assistant"):
-            content = data.get("content")
+        elif role in ("system", "user", "assistant") and isinstance(content, str | list):
             said: JsonObject = {"role": role, "content": content if isinstance(content, str) else _parts_of(content)}
             model = _model_of(data) if role == "assistant" else None
             entry, extra = kit.message_entry(

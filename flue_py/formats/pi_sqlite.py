@@ -116,8 +116,11 @@ class _Log(Struct):
         if number == 0:
             self.header = fields_of(value)
             self.lanes = {"main": None} if "version" in self.header else {}
-        for change in map(fields_of, changes if number else ()):
-            self._read(change)
+        for change in changes if number else ():
+            if isinstance(change, dict):
+                self._read(change)
+            else:
+                self.rows.append(line)
 
     def _read(self, change: JsonObject) -> None:
         kind, key, value = change.get("kind"), change.get("key"), change.get("value")

@@ -246,6 +246,18 @@ async def test_records_that_are_not_there_cost_themselves_only(
         assert (len(report.skipped), report.sessions) == (skipped, ())
 
 
+@inputs(
+    "message", [{"role": "tool", "content": "LOST"}, {"role": "assistant", "content": {"a": "LOST"}}, {"role": "x"}]
+)
+async def test_a_message_of_another_form_is_kept_and_counted(message: dict[str, Any], tmp_path: Path) -> None:
+    chat = Chat(tmp_path)
+    chat.save([{"role": "user", "content": "Hi"}, message])
+    async with flue_py.open(":memory:") as store:
+        report = await import_file(store, chat.file)
+        (_, kept) = await (await store.find_session(CHAT)).get_active_path()
+    assert (dict(report.unknown_kinds), kept.data) == ({f"cursor.{message['role']}": 1}, message)
+
+
 async def test_a_damaged_root_is_refused_and_other_databases_are_not_taken(tmp_path: Path) -> None:
     chat = Chat(tmp_path)
     head = chat.file.read_bytes()

@@ -331,6 +331,7 @@ async def test_the_sum_of_a_file_of_version_3_is_not_paid_again_and_no_line_is_f
         session = await seen(store, "s")
         assert (session.leaf, session.spent_tokens) == ("k1", 30)
         assert "torn" in str(report.skipped)
+        assert len(report.skipped) == 8
         assert (await store.verify()).problems == []
 
 
