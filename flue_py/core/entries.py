@@ -921,13 +921,6 @@ def messages_of(entries: Iterable[Entry]) -> list[JsonObject | None]:
     return [entry.fields if entry.kind == kinds.MESSAGE else None for entry in entries]
 
 
-def group_ids(entries: Sequence[Entry], messages: Sequence[JsonObject | None], index: int) -> list[str]:
-    """Return the ids of the entries that belong together with one of them; it alone where none does."""
-    group = Pairing(messages).group_of(index)
-    members: Sequence[int] = [index] if group is None else group.members
-    return [entries[member].id for member in members]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Exclusions: the parts of a path that its context leaves out.
 #
