@@ -43,11 +43,11 @@ from flue_py.context.tokens import ENTRY_COUNTS, ModelCounter, counter_for, text
 from flue_py.core import kinds
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry
-from flue_py.core.json import Frozen, JsonObject, JsonValue, Selective, encode_json, to_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, Selective, encode_json, to_json, without
 from flue_py.core.model import Model, ModelReply, ModelRequest
 from flue_py.errors import ContextOverflow, InvalidArgument, shown
 from flue_py.providers.anthropic import applied_edits
-from flue_py.providers.base import Broken, Leftovers, Repair, without
+from flue_py.providers.base import Broken, Leftovers, Repair
 from flue_py.providers.lists import Said, said_of
 from flue_py.providers.request import (
     CacheMarks,

@@ -12,13 +12,13 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.sessions import made_id
 from flue_py.errors import UnreadableFile
 from flue_py.formats import kit
 from flue_py.providers.anthropic import messages_from_anthropic
-from flue_py.providers.base import fields_of, objects_in, only, without
+from flue_py.providers.base import fields_of, objects_in, only
 from flue_py.providers.openai_chat import calls_in
 
 # A thread is one document, written anew each time: messages of Anthropic's form, apart from the results of tools. An

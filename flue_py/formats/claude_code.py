@@ -10,13 +10,13 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.kinds import COMPACTION, MESSAGE, message_text
 from flue_py.core.sessions import derived_id
 from flue_py.core.usage import SUMMED, PaidCall, UsageTotals, call_of, read_reported, usage_json
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.formats import kit
-from flue_py.providers.base import fields_of, listed, without
+from flue_py.providers.base import fields_of, listed
 
 # The rows of a Claude Code transcript: how a file of them begins, and the fields that every row may have.
 

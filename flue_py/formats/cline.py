@@ -12,14 +12,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from flue_py.core.entries import BASE
-from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.kinds import COMPACTION, message_text
 from flue_py.core.sessions import made_id
 from flue_py.errors import UnreadableFile
 from flue_py.formats import kit
 from flue_py.formats.gathered import read_beside, states_of
 from flue_py.providers.anthropic import messages_from_anthropic
-from flue_py.providers.base import fields_of, objects_in, only, without
+from flue_py.providers.base import fields_of, objects_in, only
 from flue_py.providers.openai_chat import calls_in
 
 # A document is a list of Anthropic's messages that is written anew each time. Other files stand beside it: the header

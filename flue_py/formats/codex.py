@@ -16,14 +16,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from flue_py.core.entries import BASE, RANGES, NewEntry, Range
-from flue_py.core.json import Frozen, JsonObject, JsonValue
+from flue_py.core.json import Frozen, JsonObject, JsonValue, without
 from flue_py.core.kinds import COMPACTION, MESSAGE, message_text
 from flue_py.core.sessions import NewSession, call_id, derived_id
 from flue_py.core.usage import PaidCall, ReportedUsage, call_of
 from flue_py.errors import InvalidEntry, UnreadableFile
 from flue_py.formats import kit
 from flue_py.formats.kit import entry_kind
-from flue_py.providers.base import fields_of, objects_in, without
+from flue_py.providers.base import fields_of, objects_in
 from flue_py.providers.openai_responses import (
     CALLS,
     HOSTED,

@@ -13,9 +13,9 @@ from itertools import count
 from uuid import uuid5
 
 from flue_py.core.entries import from_microseconds
-from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.formats.kit import FILE, Continuation, Exported, SessionTree, id_elsewhere, iso_time, json_line
-from flue_py.providers.base import Leftovers, blocks_of, listed, objects_in, without
+from flue_py.providers.base import Leftovers, blocks_of, listed, objects_in
 from flue_py.providers.lists import (
     Said,
     answered,

@@ -11,14 +11,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.core.sessions import derived_id, made_id
 from flue_py.core.usage import PaidCall, call_of, read_reported, usage_json
 from flue_py.errors import UnreadableFile
 from flue_py.formats import kit
 from flue_py.formats.gathered import read_beside, states_of
-from flue_py.providers.base import fields_of, listed, without
+from flue_py.providers.base import fields_of, listed
 
 # Events stand in the order in which they happened, those of sub-agents among the others: each agent has a chain of its
 # own. Parents do not help: the calls of a compaction name one that is not there. A rewind cuts the file, so that rows

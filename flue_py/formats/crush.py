@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import PaidCall, call_of, read_reported
@@ -27,7 +27,7 @@ from flue_py.formats.gathered import (
     rows_of_sessions,
     table_row,
 )
-from flue_py.providers.base import fields_of, objects_in, only, without
+from flue_py.providers.base import fields_of, objects_in, only
 
 # A message is a row, and its parts are a list of JSON. An answer is rewritten while it is streamed, until it has a part
 # that says how it finished. The context begins at the summary that the session names.

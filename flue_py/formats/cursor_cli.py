@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from flue_py.core.context import PROMPT
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.kinds import COMPACTION
 from flue_py.errors import UnreadableFile
 from flue_py.formats import kit
@@ -29,7 +29,7 @@ from flue_py.formats.gathered import (
     object_beside,
     states_of,
 )
-from flue_py.providers.base import blocks_of, fields_of, listed, objects_in, without
+from flue_py.providers.base import blocks_of, fields_of, listed, objects_in
 from flue_py.providers.openai_chat import image_from_url
 
 # A chat is a database of blobs, each under its digest: messages as JSON, and records of them in the form of protobuf.

@@ -8,14 +8,14 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.sessions import derived_id, made_id
 from flue_py.core.usage import PaidCall, call_of, read_reported
 from flue_py.errors import UnreadableFile
 from flue_py.formats import kit
 from flue_py.formats.gathered import read_beside, states_of
 from flue_py.providers.anthropic import messages_from_anthropic
-from flue_py.providers.base import fields_of, without
+from flue_py.providers.base import fields_of
 from flue_py.providers.openai_chat import calls_in
 
 # The program cannot be run without an account: this follows the readers that others have published, which take the rows

@@ -11,12 +11,12 @@ import pydantic_core
 from msgspec.structs import replace
 
 from flue_py.core.entries import RANGES, Entry, NewEntry, entry_of_message, is_silent
-from flue_py.core.json import Frozen, JsonObject, JsonValue, encode_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, encode_json, without
 from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, MESSAGE
 from flue_py.core.sessions import NewSession, SessionInfo, derived_id, session_of, task_references
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.formats import kit
-from flue_py.providers.base import Leftovers, without
+from flue_py.providers.base import Leftovers
 
 # The reference's stored session document, version 3, from and to values.
 #

@@ -9,13 +9,12 @@ from functools import partial
 from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import Frozen, JsonObject, JsonValue
+from flue_py.core.json import Frozen, JsonObject, JsonValue, without
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import read_reported, usage_json
 from flue_py.errors import UnreadableFile
 from flue_py.formats import kit
-from flue_py.providers.base import without
 from flue_py.providers.openai_chat import arguments_from_text, calls_in
 
 # fuseraft REPL snapshots: one object with the whole history, written anew after every turn.

@@ -14,14 +14,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from flue_py.core.entries import REPLACEMENT, Layout, NewEntry, Range, laid_out
-from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object
+from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, without
 from flue_py.core.kinds import EXCLUSION, message_text
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import read_reported, usage_json
 from flue_py.errors import UnreadableFile, shown
 from flue_py.formats import kit
 from flue_py.formats.gathered import read_beside
-from flue_py.providers.base import fields_of, listed, only, without
+from flue_py.providers.base import fields_of, listed, only
 from flue_py.providers.gemini import messages_from_gemini
 from flue_py.providers.openai_chat import calls_in
 

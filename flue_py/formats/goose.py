@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.kinds import COMPACTION, EXCLUSION
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import PaidCall, call_of, read_reported
@@ -32,7 +32,7 @@ from flue_py.formats.gathered import (
     table_row,
     whole_file,
 )
-from flue_py.providers.base import fields_of, listed, objects_in, only, without
+from flue_py.providers.base import fields_of, listed, objects_in, only
 
 # A session is a row, its messages, and, since the program counts them, its calls. Before there was a database, it was a
 # file: a line about it, and a line for each message.

@@ -11,14 +11,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from flue_py.core.entries import BASE, RANGES, NewEntry, Range
-from flue_py.core.json import Frozen, JsonObject, JsonValue
+from flue_py.core.json import Frozen, JsonObject, JsonValue, without
 from flue_py.core.kinds import COMPACTION, MESSAGE, message_text
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import PaidCall, read_reported, usage_json
 from flue_py.errors import UnreadableFile
 from flue_py.formats import kit
 from flue_py.formats.gathered import SESSION, GatheredReader, gathered_row, lines_of, object_beside, states_of
-from flue_py.providers.base import blocks_of, fields_of, objects_in, only, without
+from flue_py.providers.base import blocks_of, fields_of, objects_in, only
 from flue_py.providers.openai_chat import calls_in, message_from_chat
 
 # A session is a folder: state.json, and a wire.jsonl for each agent, whose rows are gathered behind a row about it.

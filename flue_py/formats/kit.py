@@ -20,12 +20,12 @@ from msgspec.structs import asdict, replace
 
 from flue_py.core.context import ContextEntry, EntryCost, project
 from flue_py.core.entries import Entry, NewEntry, checked_kind, entry_of_message, from_microseconds, to_microseconds
-from flue_py.core.json import MAX_DIGITS, Frozen, JsonObject, JsonValue, encode_json, replace_lone_surrogates
+from flue_py.core.json import MAX_DIGITS, Frozen, JsonObject, JsonValue, encode_json, replace_lone_surrogates, without
 from flue_py.core.kinds import MESSAGE, SHOWN_KINDS, message_title
 from flue_py.core.sessions import MAX_NAME_BYTES, NewSession, SessionInfo, TaskLink, is_usable, made_id
 from flue_py.core.usage import NO_USAGE, Cost, PaidCall, ReportedUsage, by_model, call_of, read_reported
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
-from flue_py.providers.base import ExportNote, Leftovers, without
+from flue_py.providers.base import ExportNote, Leftovers
 
 if TYPE_CHECKING:
     from typing import Unpack

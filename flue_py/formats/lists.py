@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from flue_py.core.context import ContextEntry
-from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.usage import billed_by, read_reported, usage_json
 from flue_py.formats import kit
 from flue_py.providers.anthropic import messages_from_anthropic, part_from_block
-from flue_py.providers.base import Leftovers, charged, without
+from flue_py.providers.base import Leftovers, charged
 from flue_py.providers.lists import anthropic_list, chat_list, responses_list, said_in
 from flue_py.providers.openai_chat import calls_in, chat_difference, message_from_chat
 from flue_py.providers.openai_responses import message_from_item, responses_difference

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import read_reported, usage_json
 from flue_py.formats import kit
@@ -23,7 +23,7 @@ from flue_py.formats.gathered import (
     has_tables,
     rows_of_sessions,
 )
-from flue_py.providers.base import fields_of, listed, objects_in, only, without
+from flue_py.providers.base import fields_of, listed, objects_in, only
 
 # The database has two logs. Since llm 0.36 messages are rows that name their parents and that threads share; a call is
 # a turn: a row about the messages that it was sent and those that it gave. Before, a call was a response: a row with

@@ -11,14 +11,14 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.kinds import message_text
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import PaidCall, call_of, read_reported
 from flue_py.errors import UnreadableFile
 from flue_py.formats import kit
 from flue_py.formats.gathered import SESSION, GatheredReader, gathered_row, object_beside, read_beside, states_of
-from flue_py.providers.base import fields_of, listed, only, without
+from flue_py.providers.base import fields_of, listed, only
 
 # A session is a folder. CURRENT names the generation that counts; its manifest names the chunks that hold the messages
 # of the context. The generation before it is there as well: each is a list, and a path of the tree.

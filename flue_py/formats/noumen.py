@@ -11,12 +11,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.kinds import COMPACTION, MESSAGE, message_text
 from flue_py.core.sessions import made_id
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.formats import kit
-from flue_py.providers.base import fields_of, without
+from flue_py.providers.base import fields_of
 from flue_py.providers.openai_chat import calls_in, message_from_chat
 
 # noumen session files: one row a line, in the order in which things happened.

@@ -15,13 +15,13 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from flue_py.core.entries import REPLACEMENT, NewEntry
-from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.kinds import COMPACTION, EXCLUSION, message_text
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import read_reported
 from flue_py.errors import UnreadableFile, shown
 from flue_py.formats import gathered, kit
-from flue_py.providers.base import fields_of, listed, only, without
+from flue_py.providers.base import fields_of, listed, only
 from flue_py.providers.openai_chat import image_from_url
 
 # The rows of a session are its own, those of its messages with their parts, and of the events behind them.

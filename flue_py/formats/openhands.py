@@ -12,14 +12,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from flue_py.core.entries import BASE, RANGES, NewEntry, Range
-from flue_py.core.json import Frozen, JsonObject, JsonValue
+from flue_py.core.json import Frozen, JsonObject, JsonValue, without
 from flue_py.core.kinds import COMPACTION, EXCLUSION
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import PaidCall, call_of, read_reported, usage_json
 from flue_py.errors import UnreadableFile, shown
 from flue_py.formats import kit
 from flue_py.formats.gathered import SESSION, GatheredReader, gathered_row, object_beside, read_beside, states_of
-from flue_py.providers.base import blocks_of, fields_of, listed, only, without
+from flue_py.providers.base import blocks_of, fields_of, listed, only
 from flue_py.providers.openai_chat import arguments_from_text, image_from_url
 
 # A conversation is a folder: base_state.json, and a file for each event, which are gathered behind a row about it.

@@ -22,7 +22,7 @@ from flue_py.core.entries import (
     checked_kind,
     entry_of_message,
 )
-from flue_py.core.json import JsonObject, JsonValue, encode_json
+from flue_py.core.json import JsonObject, JsonValue, encode_json, without
 from flue_py.core.kinds import (
     ARTIFACT,
     BRANCH_SUMMARY,
@@ -39,7 +39,7 @@ from flue_py.core.sessions import MAX_LABEL_CHARACTERS, NewSession, SessionInfo,
 from flue_py.core.usage import PICODOLLARS_PER_DOLLAR, Cost, PaidCall, call_of, read_reported, usage_json
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.formats import kit
-from flue_py.providers.base import Leftovers, difference, fields_of, listed, restored, without
+from flue_py.providers.base import Leftovers, difference, fields_of, listed, restored
 from flue_py.providers.lists import bash_text
 from flue_py.providers.openai_chat import calls_in
 

@@ -10,12 +10,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from flue_py.core.entries import MODEL_CHANGE, THINKING_LEVEL_CHANGE
-from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.core.sessions import derived_id
 from flue_py.errors import UnreadableFile, shown
 from flue_py.formats import gathered, kit, pi
-from flue_py.providers.base import fields_of, listed, only, without
+from flue_py.providers.base import fields_of, listed, only
 
 # Each session of a database is read as the pi session file with the same rows is: a row is an envelope and a payload,
 # which together are a row of such a file. The leaf, names, labels and the usage of calls are in tables of their own. An

@@ -9,14 +9,14 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.kinds import COMPACTION, EXCLUSION, message_text
 from flue_py.core.sessions import NewSession, derived_id, made_id
 from flue_py.core.usage import PaidCall, ReportedUsage, call_of, read_reported, usage_json
 from flue_py.errors import UnreadableFile, shown
 from flue_py.formats import kit
 from flue_py.formats.gathered import read_beside, states_of
-from flue_py.providers.base import fields_of, listed, without
+from flue_py.providers.base import fields_of, listed
 from flue_py.providers.gemini import messages_from_gemini
 
 # Rows name their parents, and the last one is where the program is: a rewind goes on from an earlier row. A row is an

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterator, Mapping
 
-from flue_py.core.json import Frozen, JsonObject, JsonValue
+from flue_py.core.json import Frozen, JsonObject, JsonValue, without
 from flue_py.core.kinds import COMPACTION_PART
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import read_beside, usage_json
 from flue_py.errors import InvalidEntry, shown
-from flue_py.providers.base import Leftovers, difference, fields_of, need_text, parts_with_paths, without
+from flue_py.providers.base import Leftovers, difference, fields_of, need_text, parts_with_paths
 from flue_py.providers.openai_chat import arguments_object, image_from_url, parts_of
 
 # The edits that Anthropic applied to a request itself.

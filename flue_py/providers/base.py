@@ -45,11 +45,6 @@ def blocks_of(content: JsonValue) -> list[JsonValue]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else listed(content)
 
 
-def without(fields: Mapping[str, JsonValue], *names: str) -> JsonObject:
-    """Return an object without the fields of these names. O(fields)."""
-    return {name: value for name, value in fields.items() if name not in names}
-
-
 def only(fields: Mapping[str, JsonValue], *names: str) -> JsonObject:
     """Return the fields of these names that an object has, in this order."""
     return {name: fields[name] for name in names if name in fields}

@@ -12,9 +12,9 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 
-from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.errors import InvalidEntry, shown
-from flue_py.providers.base import GEMINI_CALL, Leftovers, difference, fields_of, listed, only, without
+from flue_py.providers.base import GEMINI_CALL, Leftovers, difference, fields_of, listed, only
 from flue_py.providers.openai_chat import arguments_object, image_from_url, parts_of
 
 PROVIDER = "google"

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Pairing, called_ids
-from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.kinds import COMPACTION_PART, MESSAGE, NATIVE, SYSTEM, holds_compaction, sent_to
 from flue_py.providers import anthropic, gemini, openai_chat, openai_responses
-from flue_py.providers.base import Leftovers, blocks_of, fields_of, listed, objects_in, restored, without
+from flue_py.providers.base import Leftovers, blocks_of, fields_of, listed, objects_in, restored
 from flue_py.providers.rules import is_known, kind_of
 
 # A context on its way into a list that a provider takes: every call of a tool answered, every result called for.

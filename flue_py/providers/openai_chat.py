@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from flue_py.core.json import JsonObject, JsonValue, encode_json
+from flue_py.core.json import JsonObject, JsonValue, encode_json, without
 from flue_py.errors import InvalidEntry, shown
 from flue_py.lazy import lazy_module
 from flue_py.providers import base
@@ -152,7 +152,7 @@ def _call_from_chat(call: JsonValue) -> JsonValue:
         return {**call, "type": f"chat:{call.get('type')}"}
     arguments = arguments_from_text(called.get("arguments"))
     part: JsonObject = {"type": "toolCall", "id": call.get("id"), "name": called.get("name"), "arguments": arguments}
-    return {**part, **base.without(call, *_CALL_FIELDS)}
+    return {**part, **without(call, *_CALL_FIELDS)}
 
 
 def _is_custom(call: JsonObject) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.usage import ReportedUsage, read_reported, usage_json
 from flue_py.errors import InvalidEntry, shown
 from flue_py.lazy import lazy_module
@@ -128,7 +128,7 @@ def _image(part: JsonObject) -> JsonValue:
     url = part.get("image_url")
     if isinstance(url, str) and url.startswith("data:") and ";base64," in url:
         head, _, data = url.partition(";base64,")
-        rest = base.without(part, "type", "image_url", "data", "mimeType")
+        rest = without(part, "type", "image_url", "data", "mimeType")
         return {"type": "image", "data": data, "mimeType": head.removeprefix("data:"), **rest}
     if isinstance(url, str) and "data" not in part and "url" not in part:
         return {"type": "image", "url": url, **_rest(part, "type", "image_url")}
@@ -210,7 +210,7 @@ def output_message(item: JsonObject, tool: str | None) -> JsonObject:
         message["content"] = content_parts(output["content"])
         if isinstance(output.get("success"), bool):
             message["isError"] = not output["success"]
-        if rest := base.without(output, "content", "success"):
+        if rest := without(output, "content", "success"):
             message["details"] = rest
     else:
         message["content"] = content_parts(output)
@@ -251,7 +251,7 @@ def item_of_call(part: Mapping[str, JsonValue]) -> JsonObject | None:
         item.update(name=part.get("name"), input=arguments_text(arguments))
     else:
         item["action" if kind == "local_shell_call" else "arguments"] = arguments
-    return {**base.without(part, *_CALL_FIELDS), **item}
+    return {**without(part, *_CALL_FIELDS), **item}
 
 
 def item_of_reasoning(part: Mapping[str, JsonValue]) -> JsonObject | None:
@@ -418,9 +418,9 @@ def _openai_responses_part(part: JsonValue) -> JsonValue:
         return part
     kind = part.get("type")
     if kind in _TEXTS:
-        return {"type": "text", "text": part.get("text"), **base.without(part, "type", "text")}
+        return {"type": "text", "text": part.get("text"), **without(part, "type", "text")}
     if kind == "input_image" and isinstance(part.get("image_url"), str):
-        return {"type": "image", **image_from_url(str(part["image_url"])), **base.without(part, "type", "image_url")}
+        return {"type": "image", **image_from_url(str(part["image_url"])), **without(part, "type", "image_url")}
     if kind == "input_file":
         return _file(part)
     return part
@@ -646,7 +646,7 @@ def without_its_reasoning(item: JsonObject, message_id: str) -> JsonObject:
     if "id" not in item:
         return item
     if "call_id" in item:
-        return base.without(item, "id")
+        return without(item, "id")
     return {**item, "id": message_id} if item.get("role") == "assistant" else item
 
 

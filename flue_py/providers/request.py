@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from flue_py.core.context import is_same_model
-from flue_py.core.json import Frozen, JsonObject, JsonValue
+from flue_py.core.json import Frozen, JsonObject, JsonValue, without
 from flue_py.core.kinds import (
     ASSISTANT,
     COMPACTION_PART,
@@ -268,7 +268,7 @@ class _Walk:
             return part
         if self._target == "anthropic" or part.get("thought") is True:
             return None
-        rest = base.without(part, "thoughtSignature")
+        rest = without(part, "thoughtSignature")
         is_call = is_first_call and "functionCall" in rest
         return {**rest, "thoughtSignature": FOREIGN_SIGNATURE} if is_call else rest
 
@@ -312,7 +312,7 @@ class _Walk:
         signatures = [message.get("thinking_signature"), *signatures_in(details)]
         if not self._is_stale(*signatures):
             return message
-        return base.without(message, *_CHAT_REASONING)
+        return without(message, *_CHAT_REASONING)
 
     def _item(self, item: JsonObject) -> JsonObject | None:
         if rules.kind_of(item) == "reasoning":
@@ -339,7 +339,7 @@ class _Walk:
             return part
         if part.get("type") == "thinking":
             return None
-        return base.without(part, *_OWN_SIGNATURES)
+        return without(part, *_OWN_SIGNATURES)
 
 
 _OWN_SIGNATURES = ("thinkingSignature", "thoughtSignature", "textSignature")
@@ -360,7 +360,7 @@ def _joined(first: JsonObject, second: JsonObject, field: str) -> list[JsonValue
 
 def _unmarked(part: JsonValue) -> JsonValue:
     """Return a part without its mark for the cache: the marks move from request to request."""
-    return base.without(part, CACHE_MARK) if isinstance(part, dict) and CACHE_MARK in part else part
+    return without(part, CACHE_MARK) if isinstance(part, dict) and CACHE_MARK in part else part
 
 
 # Messages of OpenAI chat, OpenAI Responses, Anthropic and Gemini, one at a time, from and to ours.
@@ -580,7 +580,7 @@ def _retyped(part: JsonObject, data: str, real: str, left: Leftovers) -> JsonObj
         return {"type": "image", "data": data, "mimeType": real}
     if part.get("type") == "document":
         return {**part, "source": {**base.fields_of(part.get("source")), "media_type": real}}
-    return {**base.without(part, "url"), "data": data, "mimeType": real}
+    return {**without(part, "url"), "data": data, "mimeType": real}
 
 
 def _left_out(part: JsonObject, why: str, left: Leftovers) -> JsonObject:
@@ -730,7 +730,7 @@ def _may_have_mark(block: JsonObject) -> bool:
 
 def _without_marks(value: JsonObject) -> JsonObject:
     """Return a message or a block without the marks in it: the same one if it has none. O(blocks)."""
-    bare = base.without(value, CACHE_MARK) if CACHE_MARK in value else value
+    bare = without(value, CACHE_MARK) if CACHE_MARK in value else value
     content = bare.get("content")
     if not isinstance(content, list):
         return bare
@@ -878,7 +878,7 @@ def with_fitting_images(
             left.note(why, image, put=put)
         elif real is not None:
             left.change(f"an image that is said to be of another type goes out as {real}, as its data are")
-            put = {**base.without(image, "url"), "data": data, "mimeType": real}
+            put = {**without(image, "url"), "data": data, "mimeType": real}
         if put is not None:
             changes.setdefault(at, [*messages[at].parts])[place] = put
     return [message.with_parts(changes[at]) if at in changes else message for at, message in enumerate(messages)]
@@ -1182,7 +1182,7 @@ def _with_readable_signature(part: JsonValue, left: Leftovers) -> JsonValue:
     if not isinstance(part, dict) or not isinstance(signature, str) or not signature.startswith("{"):
         return part
     left.change("a signature that is an item of another provider's is left out, since the API reads base64 alone")
-    return base.without(part, "thoughtSignature")
+    return without(part, "thoughtSignature")
 
 
 def _without_thoughts_alone(turns: list[JsonObject], left: Leftovers) -> list[JsonObject]:
@@ -1218,7 +1218,7 @@ def _with_fitting_id(item: JsonObject, left: Leftovers, limits: RequestLimits) -
     if is_named or limits.takes_item_id(item.get("id")):
         return item
     left.change("ids of items that the API does not take are left out")
-    return base.without(item, "id")
+    return without(item, "id")
 
 
 _ENDS: Mapping[Shape, Callable[[list[JsonObject], Leftovers, RequestLimits], list[JsonObject]]] = {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import field
 
-from flue_py.core.json import MAX_JSON_DEPTH, Frozen, JsonObject, JsonValue, decode_json
+from flue_py.core.json import MAX_JSON_DEPTH, Frozen, JsonObject, JsonValue, decode_json, without
 from flue_py.core.kinds import Piece, message_text, pieces_of
 from flue_py.errors import CorruptStore
 from flue_py.lazy import lazy_module
@@ -200,10 +200,6 @@ def without_bytes(value: JsonValue) -> JsonValue:
     return [without_bytes(item) for item in value] if isinstance(value, list) else value
 
 
-def _without(fields: Mapping[str, JsonValue], *names: str) -> JsonObject:
-    return {name: value for name, value in fields.items() if name not in names}
-
-
 def _text_of(fields: Mapping[str, JsonValue], names: Sequence[str]) -> tuple[str, str] | None:
     """Return the first of these fields that is a text, by its name."""
     return next(((name, text) for name in names if isinstance(text := fields.get(name), str)), None)
@@ -239,22 +235,22 @@ def _edit_of(name: str, arguments: JsonObject) -> _Does | None:
     found = _text_of(arguments, _PATHS)
     if found is None:
         return None
-    path, rest = found[1], _without(arguments, found[0])
+    path, rest = found[1], without(arguments, found[0])
     name_of_places = next((key for key in ("edits", "edit") if rest.get(key) is not None), None)
     if name_of_places is not None:
         places = rest[name_of_places]
         lines = _places(places if isinstance(places, list) else [places])
-        return None if lines is None else (_one(path, lines), _without(rest, name_of_places))
+        return None if lines is None else (_one(path, lines), without(rest, name_of_places))
     if (replacement := _replacement(rest)) is not None:
         return _one(path, replacement[0]), replacement[1]
     text = _text_of(rest, _BLOCKS)
     if text is not None and (blocks := _blocks(text[1])):
         lines = [line for old, new in blocks for line in ("@@", *_compared(old, new))]
-        return _one(path, lines), _without(rest, text[0])
+        return _one(path, lines), without(rest, text[0])
     content = _text_of(rest, _CONTENTS)
     if content is None or not _WRITES.search(name):
         return None
-    return _one(path, [f"+{line}" for line in _lines(content[1])]), _without(rest, content[0])
+    return _one(path, [f"+{line}" for line in _lines(content[1])]), without(rest, content[0])
 
 
 def _one(path: str, lines: Sequence[str]) -> Edits:
@@ -292,7 +288,7 @@ def _replacement(fields: JsonObject) -> tuple[list[str], JsonObject] | None:
     for names in _REPLACED:
         old, new = (fields.get(name) for name in names)
         if isinstance(old, str) and isinstance(new, str):
-            return list(_compared(_lines(old), _lines(new))), _without(fields, *names)
+            return list(_compared(_lines(old), _lines(new))), without(fields, *names)
     return None
 
 
@@ -326,7 +322,7 @@ def _patch_of(tool: str, arguments: JsonValue) -> _Does | None:
         words = value if isinstance(value, list) else [value]
         if words and isinstance(words[-1], str) and "*** Begin Patch" in words[-1]:
             is_patch = len(words) == 1 or words[:-1] == ["apply_patch"] or _is_shell(words)
-            return _patch(words[-1], _without(arguments, name)) if is_patch else None
+            return _patch(words[-1], without(arguments, name)) if is_patch else None
     return None
 
 
@@ -376,7 +372,7 @@ def _command_of(name: str, arguments: JsonObject) -> _Does | None:
     if not isinstance(value, str):
         return None
     folder = _text_of(arguments, _FOLDERS)
-    rest = _without(arguments, key, *([] if folder is None else [folder[0]]))
+    rest = without(arguments, key, *([] if folder is None else [folder[0]]))
     return Command(value, None if folder is None else folder[1]), rest
 
 
@@ -405,7 +401,7 @@ def _todos_of(arguments: JsonObject) -> _Does | None:
             items = [_todo(item) for item in value] if isinstance(value, list) else []
         todos = [item for item in items if item is not None]
         if todos and len(todos) == len(items):
-            return Todos(todos), _without(arguments, name)
+            return Todos(todos), without(arguments, name)
     return None
 
 
@@ -534,20 +530,20 @@ def _wrapped(value: JsonObject | list[JsonValue], *, failed: bool) -> ToolResult
             lines += [query] if isinstance(query, str) and len(rows) > 1 else []
             lines += [str(row["result"]), *_rest(row, "success", "query", "result")]
         return ToolResult("\n".join(lines), failed or any(row["success"] is False for row in rows))
-    about = value.get("metadata")
-    fields = {**about, **value} if isinstance(about, dict) else value
+    metadata = value.get("metadata")
+    about = metadata if isinstance(metadata, dict) else {}
+    fields = {**about, **value}
     codes = {code for name in _CODES if type(code := fields.get(name)) is int}
     outputs = {name: text for name in _OUTPUTS if isinstance(text := value.get(name), str)}
     if len(codes) != 1 or not outputs:
         return None
-    others = {**(about if isinstance(about, dict) else {}), **_without(value, "metadata", "command")}
-    rest = _rest(others, *_CODES, *outputs)
+    rest = _rest({**about, **without(value, "metadata", "command")}, *_CODES, *outputs)
     return _ended("\n".join([*filter(None, outputs.values()), *rest]), codes.pop(), failed=failed)
 
 
 def _rest(fields: Mapping[str, JsonValue], *shown: str) -> list[str]:
     """Return the other fields of a result in lines, but for those that say nothing, and how long it took."""
-    others = _without(fields, *shown, "duration_seconds")
+    others = without(fields, *shown, "duration_seconds")
     rest: JsonObject = {
         name: part for name, part in others.items() if part is not None and part is not False and part != ""
     }
