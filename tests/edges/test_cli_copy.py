@@ -13,6 +13,7 @@ from sqlalchemy import make_url
 import flue_py
 from tests.edges.cli_runs import Flue, with_a_bar_at_once
 from tests.postgres import NewDatabase
+from tests.tables import inputs
 
 
 @pytest.fixture
@@ -233,7 +234,7 @@ def test_a_house_moves_to_postgresql_and_back(flue: Flue, target: Path, new_data
     assert in_target(target).json("tree", session) == flue.json("tree", session)
 
 
-@pytest.mark.parametrize(
+@inputs(
     "url",
     [
         "postgresql+asyncpg://app:hunter2@/app?host=/nonexistent/folder",

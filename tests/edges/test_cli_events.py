@@ -19,6 +19,7 @@ from flue_py.cli.main import INTERRUPTED, NOT_FOUND, READER_GONE
 from flue_py.render.views import event_row
 from tests.edges.cli_runs import COMMAND, Flue
 from tests.postgres import NewDatabase
+from tests.tables import inputs
 
 GUARD_SECONDS = 120
 """Turns a test that hangs into one that fails."""
@@ -109,7 +110,7 @@ def test_the_deletion_of_a_session_that_is_named_is_told(flue: Flue, tmp_path: P
     flue.run("events", "--session", session, code=NOT_FOUND)
 
 
-@pytest.mark.parametrize("text", ["5\n", "{}\n", "{\n", '{"id": 5}\n', '{"id": "x"}\n', "[" * 50_000 + "\n"])
+@inputs("text", ["5\n", "{}\n", "{\n", '{"id": 5}\n', '{"id": "x"}\n', "[" * 50_000 + "\n"])
 def test_a_file_that_has_no_events_is_one_line_of_error(flue: Flue, tmp_path: Path, text: str) -> None:
     flue.import_every_type()
     file = tmp_path / "odd.jsonl"

@@ -21,6 +21,7 @@ from tests.migrations.later import LATER_FORMAT, later_version
 from tests.migrations.postgres_catalog import contents
 from tests.postgres import NewDatabase, refuse
 from tests.postgres_server import find_binaries
+from tests.tables import inputs
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def test_a_newer_file_is_refused(flue: Flue) -> None:
     assert "format 99" in flue.run("migrate", code=1).stderr
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("target", "message"),
     [
         (":memory:", "a store in memory"),
@@ -100,14 +101,14 @@ def test_a_newer_file_is_refused(flue: Flue) -> None:
         ("mysql://host/db", "postgresql+asyncpg://"),
     ],
 )
-@pytest.mark.parametrize("options", [(), ("--sql",)], ids=["migrate", "sql"])
+@inputs("options", [(), ("--sql",)], ids=["migrate", "sql"])
 def test_what_has_no_format_is_refused(flue: Flue, target: str, message: str, options: tuple[str, ...]) -> None:
     flue.database = target  # type: ignore[assignment]
     assert message in flue.run("migrate", *options, code=1).stderr
     assert list(flue.folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("target", ["sqlite+aiosqlite://", "sqlite+aiosqlite:///:memory:"])
+@inputs("target", ["sqlite+aiosqlite://", "sqlite+aiosqlite:///:memory:"])
 def test_a_sqlite_url_without_a_file_is_refused(flue: Flue, target: str) -> None:
     flue.database = target  # type: ignore[assignment]
     assert "name a file" in flue.run("migrate", code=1).stderr

@@ -16,6 +16,7 @@ from flue_py.cli import compact, main
 from flue_py.cli.main import BAD_INPUT, BUSY, CHANGED, FAILED, NOT_FOUND, REFUSED, TAKEN, exit_code_of
 from tests.edges.cli_runs import COMMAND, Flue, runner
 from tests.postgres import NewDatabase
+from tests.tables import inputs
 
 ANSWERS: dict[str, Any] = {
     "ours": {"role": "assistant", "content": "Well."},
@@ -78,12 +79,12 @@ def test_append_prints_the_leaf_that_the_next_one_expects(flue: Flue) -> None:
     verified(flue)
 
 
-@pytest.mark.parametrize("form", ANSWERS)
+@inputs("form", ANSWERS)
 def test_an_answer_in_any_form_is_appended_and_asked_for_again_in_that_form(flue: Flue, form: str) -> None:
-    flue.run("append", "talk", "Hello", "--create")
-    given_to(flue, json.dumps(ANSWERS[form]).encode(), "append", "talk")
+    flue.run("append", form, "Hello", "--create")
+    given_to(flue, json.dumps(ANSWERS[form]).encode(), "append", form)
     field = {"gemini": "contents", "openai-responses": "input"}.get(form, "messages")
-    request = flue.json("context", "talk", *([] if form == "ours" else ["--target", form]))
+    request = flue.json("context", form, *([] if form == "ours" else ["--target", form]))
     said = request if form == "ours" else request[field]
     assert "Well." in json.dumps(said[1])
     verified(flue)
@@ -105,17 +106,18 @@ def test_requests_have_the_names_of_their_provider(flue: Flue) -> None:
     }
 
 
-@pytest.mark.parametrize("what", BAD)
-@pytest.mark.parametrize("create", [False, True])
-def test_bad_input_writes_nothing(flue: Flue, what: str, *, create: bool) -> None:
-    if not create:
-        flue.run("append", "talk", "Hello", "--create")
-    before = None if create else flue.json("show", "talk")
-    given_to(flue, BAD[what], "append", "talk", *(["--create"] if create else []), code=BAD_INPUT)
-    if create:
-        assert not flue.database.exists()
-    else:
-        assert flue.json("show", "talk") == before
+@inputs("data", BAD.values(), ids=BAD)
+def test_bad_input_writes_nothing(flue: Flue, data: bytes) -> None:
+    given_to(flue, data, "append", "talk", "--create", code=BAD_INPUT)
+    assert not flue.database.exists()
+
+
+@inputs("data", BAD.values(), ids=BAD)
+def test_bad_input_leaves_a_session_as_it_is(flue: Flue, data: bytes) -> None:
+    flue.run("append", "talk", "Hello", "--create")
+    before = flue.json("show", "talk")
+    given_to(flue, data, "append", "talk", code=BAD_INPUT)
+    assert flue.json("show", "talk") == before
 
 
 def test_text_that_is_none_is_bad_input_too(flue: Flue) -> None:

@@ -12,6 +12,7 @@ import flue_py
 from flue_py.cli import read
 from flue_py.core.json import JsonObject
 from tests.edges.cli_runs import Flue
+from tests.tables import inputs
 
 
 def answer(model: str, dollars: float | None = None) -> JsonObject:
@@ -95,7 +96,7 @@ def test_a_free_call_beside_one_without_a_price_costs_the_same_in_every_view(flu
         assert spent.endswith(f", {'-' if known is None else '$0.00'}")
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("asked", "cost"),
     [
         ([], "0.75"),
@@ -194,7 +195,7 @@ def test_days_and_blocks_are_those_of_a_zone(flue: Flue, monkeypatch: pytest.Mon
     assert "not a time zone known here" in flue.run("usage", "--tz", "Mars/Olympus", code=1).stderr
 
 
-@pytest.mark.parametrize(
+@inputs(
     "asked",
     [
         ["--since", "x"],

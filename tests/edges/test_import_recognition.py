@@ -16,6 +16,7 @@ from tests.formats.pi_files import HEADER
 from tests.formats.test_claude_code import user
 from tests.formats.test_codex import META
 from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, as_lines, lines_of
+from tests.tables import inputs
 
 TALK: list[dict[str, Any]] = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]
 LONG: list[dict[str, Any]] = [{"role": "user", "content": "word " * 50_000}, *TALK[1:]]
@@ -42,8 +43,8 @@ async def taken_for(folder: Path, value: Any, format: str = "auto") -> str:  # n
         return (await flue_py.import_file(store, file, format)).format
 
 
-@pytest.mark.parametrize("item", RESPONSES_ONLY, ids=lambda item: str(item.get("type", "part")))
-@pytest.mark.parametrize("before", [TALK, LONG], ids=["short", "long"])
+@inputs("item", RESPONSES_ONLY, ids=lambda item: str(item.get("type", "part")))
+@inputs("before", [TALK, LONG], ids=["short", "long"])
 async def test_any_type_that_only_responses_have_decides(
     item: dict[str, Any], before: list[dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -82,7 +83,7 @@ async def test_a_file_that_is_refused_says_which_format_it_looks_like(tmp_path: 
                 await taken_for(tmp_path, data, wrong)
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("data", "said"),
     [
         (

@@ -14,6 +14,7 @@ from flue_py.sessions.session import Session
 from flue_py.transfer import write_continuation
 from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, import_lines, lines_of
 from tests.programs.talks import TALK, texts_in
+from tests.tables import inputs
 
 PROGRAMS = export_names(resumed=True)
 
@@ -31,7 +32,7 @@ async def words_of(session: Session) -> list[str]:
     return texts_in([message for message in context if message["role"] not in ("system", "developer")])
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@inputs("program", PROGRAMS)
 async def test_a_program_goes_on_with_what_the_model_sees(tmp_path: Path, program: str) -> None:
     async with flue_py.open(":memory:") as store:
         session = await talk(store)
@@ -60,7 +61,7 @@ async def test_a_program_goes_on_with_what_the_model_sees(tmp_path: Path, progra
         assert await words_of(copy) == expected
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@inputs("program", PROGRAMS)
 async def test_a_session_is_put_once_for_each_leaf(tmp_path: Path, program: str) -> None:
     async with flue_py.open(":memory:") as store:
         session = await talk(store)
@@ -78,8 +79,8 @@ async def test_a_session_is_put_once_for_each_leaf(tmp_path: Path, program: str)
         assert (await session.refresh()).leaf_id != earlier, "the session itself stays as it is"
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.parametrize("name", [CLAUDE, CODEX_REAL, CODEX_MADE])
+@inputs("program", PROGRAMS)
+@inputs("name", [CLAUDE, CODEX_REAL, CODEX_MADE])
 async def test_a_real_session_goes_on_elsewhere(tmp_path: Path, program: str, name: str) -> None:
     async with flue_py.open(":memory:") as store:
         before = await import_lines(store, tmp_path, lines_of(name), finish=True)

@@ -31,6 +31,7 @@ from tests.checks import existing
 from tests.fuzz.hostile import ARGUMENTS, FEW, Drawn, Unprintable, check_refusal, note_refusal, odd_arguments
 from tests.samples import session_methods, store_snapshot
 from tests.strategies import hostile_texts
+from tests.tables import inputs
 
 USER: JsonObject = {"role": "user", "content": "x"}
 Usual = Mapping[str, Mapping[str, Any]]
@@ -356,7 +357,7 @@ OPENING = ("target", "engine", "durability", "create", "busy_timeout", "pool_siz
            "ids", "session_ids")  # fmt: skip
 
 
-@pytest.mark.parametrize("parameter", OPENING)
+@inputs("parameter", OPENING)
 def test_open_refuses_what_it_does_not_take(parameter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
@@ -381,7 +382,7 @@ def test_open_refuses_what_it_does_not_take(parameter: str, tmp_path: Path, monk
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("parameter", ["path", "overwrite", "verify", "progress"])
+@inputs("parameter", ["path", "overwrite", "verify", "progress"])
 async def test_a_backup_refuses_what_it_does_not_take_and_leaves_nothing(tmp_path: Path, parameter: str) -> None:
     (tmp_path / "store").mkdir()
     async with made(str(tmp_path / "store" / "s.db")) as (store, *_):
@@ -431,7 +432,7 @@ async def test_a_url_that_leads_nowhere_is_refused_without_its_password(
         note_refusal(caught.value)
 
 
-@pytest.mark.parametrize("field", flue_py.Limits.__struct_fields__)
+@inputs("field", flue_py.Limits.__struct_fields__)
 def test_limits_are_whole_numbers_that_databases_can_count_to(field: str) -> None:
     for name, odd in ARGUMENTS.items():
         if name == "an integer":
@@ -611,7 +612,7 @@ async def test_entries_that_no_store_can_hold_are_not_imported(target: str) -> N
         assert (await store.info()).sessions == 1
 
 
-@pytest.mark.parametrize("field", NewEntry.__struct_fields__)
+@inputs("field", NewEntry.__struct_fields__)
 def test_an_entry_with_any_field_odd_is_imported_or_refused(field: str) -> None:
     async def run() -> None:
         async with made(":memory:") as (store, session, _, _):
@@ -639,13 +640,13 @@ ODD_SESSIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", ODD_SESSIONS)
+@inputs("name", ODD_SESSIONS)
 def test_a_session_that_no_store_can_hold_is_refused_when_it_is_described(name: str) -> None:
     with pytest.raises(InvalidArgument, match=name.partition(" ")[0]):
         NewSession(**ODD_SESSIONS[name])
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "5", '{"a":\ud800}', "{}\0", "[" * 10_000])
+@inputs("text", ["", "{", "[]", "5", '{"a":\ud800}', "{}\0", "[" * 10_000])
 async def test_metadata_that_is_no_object_is_not_imported(text: str) -> None:
     async with flue_py.open(":memory:") as store:
         with pytest.raises(InvalidEntry, match="metadata_text"):

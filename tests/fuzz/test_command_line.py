@@ -25,6 +25,7 @@ from tests.edges.cli_runs import Flue, runner
 from tests.effort import first
 from tests.formats.pi_files import HEADER, as_lines, every_type
 from tests.fuzz.hostile import note_refusal
+from tests.tables import inputs
 
 if TYPE_CHECKING:
     from click.testing import Result
@@ -212,14 +213,14 @@ DATABASES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("database", DATABASES)
+@inputs("database", DATABASES)
 def test_a_database_that_cannot_be_is_one_error(hostile: Hostile, database: str) -> None:
     for arguments in (["sessions"], ["migrate"], ["demo", "--db", database], ["copy", database, "q.db"]):
         assert hostile.run(*arguments, database=database).exit_code != 0
     assert hostile.run("copy", str(hostile.flue.database), database).exit_code != 0
 
 
-@pytest.mark.parametrize("name", [b"\xff\xfe.jsonl", b"a\x1b[31m.jsonl", "é\u202e.jsonl".encode()])
+@inputs("name", [b"\xff\xfe.jsonl", b"a\x1b[31m.jsonl", "é\u202e.jsonl".encode()])
 def test_a_file_with_an_odd_name_is_imported_and_reported(hostile: Hostile, tmp_path: Path, name: bytes) -> None:
     file = os.fsencode(tmp_path) + b"/" + name
     with open(file, "wb") as written:
@@ -232,7 +233,7 @@ def test_a_file_with_an_odd_name_is_imported_and_reported(hostile: Hostile, tmp_
     assert hostile.run("show", report["sessionId"]).exit_code == 0
 
 
-@pytest.mark.parametrize(
+@inputs(
     "data",
     [b"", b"\0" * 100, b"\xff\xfe{\0}\0", b"[" * 100_000, b'{"type":"session","id":"' + b"x" * 2_000 + b'"}', b"\n\n"],
 )

@@ -21,6 +21,7 @@ from tests.effort import examples
 from tests.formats import pi_files, test_amp, test_cline, test_crush, test_cursor_cli, test_droid, test_kimi_cli
 from tests.formats.transcripts import as_lines
 from tests.programs.test_one_home import home_of_all
+from tests.tables import inputs
 
 ELSEWHERE = frozenset({"aider", "fuseraft-repl", "fuseraft-run"})
 """The formats whose own tests do this: of a text, and of documents that are lists."""
@@ -138,7 +139,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, bytes]:
     return {path: path.read_bytes()[:4096] for path in sorted(home.parent.rglob("*")) if path.is_file()}
 
 
-@pytest.mark.parametrize("name", sorted(PLACES))
+@inputs("name", sorted(PLACES))
 async def test_wrong_values_are_refused_by_name_or_imported(files: dict[Path, bytes], name: str) -> None:
     form = PLACES[name]
     cases = [(file, rows_of(form, file)) for file, head in files.items() if form.recognizes(head, str(file))]

@@ -24,6 +24,7 @@ from flue_py.context.settings import ContextSettings, Microcompacting
 from flue_py.transfer import copy_store, export_session, import_file, read_bundle, write_bundle
 from tests.checks import existing
 from tests.sessions.talk import user
+from tests.tables import inputs
 
 OFFLOAD = OffloadSettings()
 LINES = "".join(f'line {number}: é🚨 "quoted"\\\t\r\n' for number in range(3_000))
@@ -263,7 +264,7 @@ async def test_it_is_read_in_parts_and_by_lines(session: Session) -> None:
     assert len(rest.found) == some.left_out
 
 
-@pytest.mark.parametrize(
+@inputs(
     "odd",
     [{"start": -1}, {"start": "0"}, {"length": 0}, {"length": True}, {"grep": ""}, {"grep": "a\nb"}, {"grep": 5}],
     ids=str,

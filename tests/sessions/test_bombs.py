@@ -192,7 +192,7 @@ def test_a_small_bundle_of_an_entry_that_is_within_the_limits_is_read_in_bounded
     assert told["grew"] < 4 * ENTRY_BYTES, told
 
 
-@pytest.mark.parametrize(("text", "width"), [("aé", 1), ("a日", 2), ("a日😀", 4), ("", 1)])
+@inputs(("text", "width"), [("aé", 1), ("a日", 2), ("a日😀", 4), ("", 1)])
 def test_the_memory_of_a_text_is_that_of_its_widest_character(text: str, width: int) -> None:
     data = text.encode() * 100_000
     assert memory_of_utf8(data, 0, len(data)) == width * len(text) * 100_000
@@ -292,7 +292,7 @@ def test_a_document_of_many_small_values_is_refused_before_they_are_made(
 # -- measuring ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 1_000_000])
+@inputs("size", [0, 1, 65_535, 65_536, 65_537, 1_000_000])
 def test_the_size_of_what_is_packed_is_known_without_unpacking_it(size: int) -> None:
     stream = zlib.compress(b"x" * size)
     assert inflated_size(stream, size) == size

@@ -521,7 +521,7 @@ async def test_named_sessions_have_to_be_there(store: Store, session: Session) -
 
 
 @pytest.mark.parametrize("target", ["memory"], indirect=True)
-@pytest.mark.parametrize(
+@inputs(
     "given",
     [
         {"after": "x:1:1:1"}, {"after": 5}, {"after": ["x"]}, {"after": ["x:1:1"]}, {"after": ["x:1:-1:1"]},

@@ -485,7 +485,7 @@ async def test_entries_are_answered_one_for_each_id(session: Session) -> None:
     assert await session.get_entries(entry.id for entry in path) == path
 
 
-@pytest.mark.parametrize("ids", ["abc", b"abc", None, 5, ["a", 5], [None]])
+@inputs("ids", ["abc", b"abc", None, 5, ["a", 5], [None]])
 async def test_ids_are_a_list_of_strings(session: Session, ids: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"ids: .* is not a"):
         await session.get_entries(ids)
@@ -515,7 +515,7 @@ async def test_entries_are_read_page_by_page_from_either_end(session: Session) -
     assert await session.entries(kind="compaction") == []
 
 
-@pytest.mark.parametrize(
+@inputs(
     "given",
     [{"kind": ""}, {"kind": 5}, {"kind": "a b"}, {"limit": 0}, {"limit": 1001}, {"limit": True}, {"newest_first": 1}],
 )

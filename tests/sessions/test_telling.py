@@ -641,7 +641,7 @@ async def test_caps_cut_and_say_what_is_missing(session: Session) -> None:
     assert "characters are left out" in " ".join(small.notes)
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("arguments", "message"),
     [
         ({"name": ""}, "name: should be one line"),

@@ -8,6 +8,7 @@ import flue_py
 from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import InvalidArgument, ModelRefused
 from flue_py.runtime.titles import SEED_CHARACTERS, write_title
+from tests.tables import inputs
 
 
 def model(*answers: str, asked: list[ModelRequest] | None = None) -> FunctionModel:
@@ -45,7 +46,7 @@ async def test_it_is_made_of_the_first_words_and_paid_for() -> None:
         assert session.info.shown_title == "Mine"
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("answers", "title"),
     [
         (("Build", "Red build again today"), "Red build again today"),
