@@ -976,6 +976,28 @@ class SessionPart(Frozen):
     holds_back: bool = False
 
 
+def joined_parts(parts: Sequence[SessionPart], behind: Sequence[SessionPart]) -> list[SessionPart]:
+    """Return parts and those behind them, with one part for each session: they are stored as one change. O(entries)."""
+    sessions = {str(part.session.id): part for part in parts}
+    for part in behind:
+        before = sessions.get(str(part.session.id))
+        sessions[str(part.session.id)] = part if before is None else _with_gain(before, part)
+    return [*sessions.values()]
+
+
+def _with_gain(part: SessionPart, behind: SessionPart) -> SessionPart:
+    titles = {name: getattr(behind.session, name) or getattr(part.session, name) for name in ("title", "auto_title")}
+    gain: dict[str, Any] = {
+        name: (getattr(part, name), getattr(behind, name)) for name in SessionPart.__struct_fields__
+    }
+    for name, (before, now) in gain.items():
+        if isinstance(now, tuple):
+            gain[name] = before + now
+        else:
+            gain[name] = before | now if isinstance(now, (dict, frozenset)) else now or before
+    return replace(behind, **{**gain, "session": replace(behind.session, **titles)})
+
+
 class Draft(Struct, kw_only=True):
     """The gain of a session of a file since its last part was taken, field by field as in `SessionPart`."""
 

@@ -564,7 +564,12 @@ class PiReader(kit.RowReader):
             return []
         if draft.titles:
             session = replace(session, title=draft.titles[-1].title)
-        return [draft.take(FORMAT, str(self._file.version), session)]
+        # Labels wait for the entries that they are of.
+        waiting = [label for label in draft.labels if self._known.get(label.target_id) != _PLACED]
+        draft.labels = [label for label in draft.labels if label not in waiting]
+        part = draft.take(FORMAT, str(self._file.version), session)
+        draft.labels = waiting
+        return [part]
 
     def finish(self, *, take_all: bool) -> list[kit.SessionPart]:
         """Return the last part. A pi entry is one row, so that nothing is held back."""
@@ -575,7 +580,6 @@ class PiReader(kit.RowReader):
         for line, label in self._early_labels:
             if self._known.get(label.target_id) != _PLACED:
                 self._note_no_target(line, label.target_id)
-                self._draft.labels = [change for change in self._draft.labels if change is not label]
         return self.take()
 
     # where rows stand in the tree

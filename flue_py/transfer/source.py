@@ -16,7 +16,7 @@ from flue_py.core.json import JsonValue, json_weight
 from flue_py.core.sessions import DEFAULT_LIMITS, Limits
 from flue_py.errors import FlueError, InvalidArgument, UnreadableFile, shown
 from flue_py.formats import registry
-from flue_py.formats.kit import ParseReport, ReadAgain, Reader, SessionPart
+from flue_py.formats.kit import ParseReport, ReadAgain, Reader, SessionPart, joined_parts
 from flue_py.system import ZSTD, collector_held, in_full, open_if_plain, unpacked
 from flue_py.transfer.marks import Bookmark, End, take_up, text_of
 
@@ -302,6 +302,7 @@ class ImportSource:
         for _ in self._before:
             if reader.ready >= _ROWS_AT_ONCE:
                 return self._taken_from(reader)
+        parts: list[SessionPart] = []
         for number, raw in self._lines:
             self.bytes_read += len(raw)
             if raw.endswith(b"\n"):
@@ -310,17 +311,17 @@ class ImportSource:
                 if is_digested:
                     self._digest.update(raw)
             elif self._is_followed:
-                self._mark(reader)
+                parts = self._mark(reader)
             reader.feed(number, raw)
             size += len(raw)
-            if size >= _BYTES_AT_ONCE or reader.ready >= _ROWS_AT_ONCE:
+            if not parts and (size >= _BYTES_AT_ONCE or reader.ready >= _ROWS_AT_ONCE):
                 return self._taken_from(reader)
         if self._is_followed and self.bookmark is None:
-            self._mark(reader)
+            parts = joined_parts(parts, self._mark(reader))
         if self.unchanged and not self.bytes_read:
             self._report = ParseReport(0)
             return []
-        parts = reader.finish(take_all=self._take_all)
+        parts = joined_parts(parts, reader.finish(take_all=self._take_all))
         self._report = reader.report()
         return parts
 
@@ -330,29 +331,25 @@ class ImportSource:
             self._taken[str(part.session.id)] += len(part.entries)
         return parts
 
-    def _mark(self, reader: Reader) -> None:
-        """Make the bookmark behind the last whole line.
+    def _mark(self, reader: Reader) -> list[SessionPart]:
+        """Make the bookmark behind the last whole line, and return the parts up to there.
 
-        It is of a twin, of which the entries are taken that are ready: of the reader itself they are taken with those
-        of its end, as one change of the session, which one undo takes back.
+        They are to be joined with those of the end, as one change of the session, which one undo takes back.
         """
+        parts = self._taken_from(reader)
         # What cannot be remembered is read again.
         with suppress(TypeError, RecursionError):
-            twin, taken = self._make_reader(self.format), Counter(self._taken)
-            if not take_up(twin, text_of(reader)):
-                return
-            for part in twin.take():
-                taken[str(part.session.id)] += len(part.entries)
             self.bookmark = Bookmark(
                 self.format.name,
-                text_of(twin),
+                text_of(reader),
                 self._last_line,
                 self.whole_bytes,
                 self.digest,
                 self.before,
                 self.beside,
-                taken,
+                Counter(self._taken),
             )
+        return parts
 
     def _numbered_lines(self, file: BinaryIO, first: int = 1) -> Iterator[tuple[int, bytes]]:
         """Return the lines of a file with their numbers, from ``first``; of one that is too large only the beginning.
