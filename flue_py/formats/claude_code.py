@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -673,19 +673,26 @@ _OF_THE_PROVIDER = re.compile(r"msg_(bdrk_|vrtx_)?0[0-9A-Za-z]{20,}")
 """Ids of messages that no two answers have. Gateways make ids of their own, some the same one for all answers."""
 
 
-class _Origin(Struct):
-    """The latest answer of a name: the values that its rows share, and the rows of another answer do not have."""
+class _Origin(NamedTuple):
+    """The latest answer of a name: the values that its rows share, and the rows of another answer do not have.
+
+    The last three are the tokens of its prompt, by `_PROMPT_COUNTS`; 0 where no row says so.
+    """
 
     key: str
     request: str | None
     time: JsonValue
-    prompt: dict[str, int]
+    fresh: int = 0
+    read: int = 0
+    written: int = 0
 
-    def differs(self, request: str | None, time: JsonValue, prompt: dict[str, int]) -> bool:
+    def differs(self, row: _Origin) -> bool:
         """Return whether a row is of another answer: of another request, or later and of another prompt."""
-        if request is not None and self.request is not None:
-            return request != self.request
-        return time != self.time and any(self.prompt.get(name, count) != count for name, count in prompt.items())
+        if row.request is not None and self.request is not None:
+            return row.request != self.request
+        return row.time != self.time and any(
+            now and before and now != before for now, before in zip(row[3:], self[3:], strict=True)
+        )
 
 
 _AGENT_TOOLS = frozenset({"Agent", "Task", "SendMessage"})
@@ -718,16 +725,16 @@ class Answers:
         """Return the key that tells the answer of a row from all others, in this file and elsewhere."""
         name, fields, counts = message_name(row), row.fields, fields_of(row.message.get("usage"))
         request = next((text for key in ("requestId", "requestRef") if (text := kit.one_text(fields.get(key)))), None)
-        prompt = {part: count for part in _PROMPT_COUNTS if type(count := counts.get(part)) is int and count > 0}
-        time, origin = fields.get("timestamp"), self._origins.get(name)
-        is_new = origin is None or origin.differs(request, time, prompt)
-        if origin is not None and not is_new and not (row.parent and self.prompts.get(row.parent)):
-            origin.prompt.update(prompt)
+        prompt = [count if type(count := counts.get(part)) is int and count > 0 else 0 for part in _PROMPT_COUNTS]
+        now, origin = _Origin(name, request, fields.get("timestamp"), *prompt), self._origins.get(name)
+        if origin is not None and not (origin.differs(now) or (row.parent and self.prompts.get(row.parent))):
+            known = (count or before for count, before in zip(prompt, origin[3:], strict=True))
+            self._origins.put(name, _Origin(origin.key, origin.request, origin.time, *known))
             return origin.key
-        is_unique = origin is None and (name == request or _OF_THE_PROVIDER.fullmatch(name) is not None)
-        key = name if is_unique else f"{name}:{request or f'{time}:{sum(prompt.values())}'}"
-        self._origins.put(name, _Origin(key, request, time, prompt))
-        return key
+        if origin is not None or not (name == request or _OF_THE_PROVIDER.fullmatch(name)):
+            now = now._replace(key=f"{name}:{request or f'{now.time}:{sum(prompt)}'}")
+        self._origins.put(name, now)
+        return now.key
 
     def extend(self, group: Group, row: ClaudeRow) -> None:
         """Take one more row of a message."""

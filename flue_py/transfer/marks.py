@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from array import array
 from base64 import b64decode, b64encode
@@ -98,7 +97,7 @@ def text_of(reader: Reader) -> str:
         if kind is bytes:
             return ["bytes", b64encode(value).decode()]
         if isinstance(value, tuple):
-            return [_name(kind, kinds), *map(kept, value)]
+            return [_name(kind, kinds), *(item if type(item) in _PLAIN else kept(item) for item in value)]
         if isinstance(value, Frozen):
             return [_name(kind, kinds), *(kept(getattr(value, name)) for name in kind.__struct_fields__)]
         place = places.setdefault(id(value), len(parts))
@@ -122,7 +121,10 @@ def text_of(reader: Reader) -> str:
         return [name, [item if type(item) in _PLAIN else kept(item) for item in items], more]
 
     kept(reader)
-    return json.dumps([row(part) for part in parts])  # parts are added while they are described
+    try:
+        return msgspec.json.encode([row(part) for part in parts]).decode()  # parts are added while they are described
+    except (UnicodeEncodeError, OverflowError, msgspec.MsgspecError) as error:
+        raise TypeError(str(error)) from error
 
 
 def take_up(reader: Reader, text: str) -> bool:
@@ -138,7 +140,7 @@ def take_up(reader: Reader, text: str) -> bool:
 
 
 def _take_up(reader: Reader, text: str) -> None:
-    kinds, rows = _classes(reader), json.loads(text)
+    kinds, rows = _classes(reader), msgspec.json.decode(text)
     blanks: dict[str, Any] = {}
     parts: list[Any] = [reader, *(_empty(row, kinds, blanks) for row in rows[1:])]
     if kinds[rows[0][0]] is not type(reader):
@@ -157,8 +159,9 @@ def _take_up(reader: Reader, text: str) -> None:
         if name == "bytes":
             return b64decode(rest[0])
         kind = kinds[name]
-        names: tuple[str, ...] = getattr(kind, "_fields", ()) or kind.__struct_fields__
-        return kind(**dict(zip(names, map(value, rest), strict=True)))
+        if not issubclass(kind, (tuple, Frozen)):
+            raise TypeError(f"a {name} may change")
+        return kind(*(value(item) if type(item) is list else item for item in rest))
 
     for part, (name, contents, more) in zip(parts, rows, strict=True):
         if name == "array":

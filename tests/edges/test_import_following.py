@@ -120,6 +120,16 @@ async def test_at_every_length_the_rows_behind_give_the_whole_file(
     assert sum(starts[::2]) >= len(lines) - 1, "of two imports, the first follows"
 
 
+async def test_a_label_of_a_row_that_is_left_out_is_noted_once(tmp_path: Path) -> None:
+    common = {"type": "custom", "customType": "x", "timestamp": "2026-01-05T10:00:00.000Z"}
+    circle = [{**common, "id": "a", "parentId": "b"}, {**common, "id": "b", "parentId": "a"}]
+    label = {**common, "type": "label", "id": "c", "parentId": None, "targetId": "a", "label": "kept"}
+    async with flue_py.open(":memory:") as followed, flue_py.open(":memory:") as whole:
+        watched = Watched(followed, whole, tmp_path / "session.jsonl", "pi")
+        report = await watched.is_as_whole(b"".join(as_lines([HEADER, label, *circle])))
+        assert [note.text for note in report.repaired] == ["labels 'a', which is not in the file; no label was set"]
+
+
 @pytest.mark.parametrize("is_anew", [False, True])
 async def test_what_was_not_as_it_was_left_is_read_whole(tmp_path: Path, starts: list[bool], is_anew: bool) -> None:
     def said(name: str, parent: str | None) -> dict[str, Any]:
