@@ -72,7 +72,7 @@ def files_beside(path: Path) -> Mapping[str, Path]:
     return {"header": path.with_name(f"{path.parent.name}.json"), "compaction": path.with_name(compacted)}
 
 
-def state_beside(path: Path) -> JsonValue:
+def beside_cline(path: Path) -> JsonValue:
     """Return the states of the files beside a document."""
     return states_of(files_beside(path).values())
 
@@ -88,7 +88,7 @@ class ClineReader(kit.DocumentReader):
 read_cline = ClineReader
 
 
-def read_before(path: Path, reader: ClineReader, lines: object) -> Iterator[None]:
+def before_cline(path: Path, reader: ClineReader, lines: object) -> Iterator[None]:
     """Give a reader the files beside a document. Yields no rows."""
     reader.path = str(path.absolute())
     files = {kind: read_beside(file) for kind, file in files_beside(path).items()}

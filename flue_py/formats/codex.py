@@ -867,7 +867,7 @@ Lines: TypeAlias = Callable[[BinaryIO], Iterator[tuple[int, bytes]]]
 """Given a file: its lines with their numbers, none larger than the limits allow."""
 
 
-def read_before(path: Path, reader: CodexReader, lines: Lines) -> Iterator[None]:
+def before_codex(path: Path, reader: CodexReader, lines: Lines) -> Iterator[None]:
     """Give a reader its thread's name, and the rows of files that come before a rollout's; yields after each of them.
 
     Raises `UnreadableFile` for a rollout that goes on with its own thread in a file that is not there: the rows of that
@@ -966,7 +966,7 @@ def _home(path: Path) -> Path | None:
     return next((folder.parent for folder in path.absolute().parents if folder.name in _ROOTS), None)
 
 
-def name_beside(path: Path) -> JsonValue:
+def beside_codex(path: Path) -> JsonValue:
     """Return the name that people gave to the thread of a rollout; of one that is called otherwise, all names."""
     names, thread = _names(path), _THREAD.match(path.name)
     return names.get(thread[1]) if thread else dict(names)

@@ -312,7 +312,7 @@ def _numbers(usage: JsonObject) -> Counter[str]:
 # The file beside a session: its name, and who gave it.
 
 
-def read_workspace(path: Path, reader: CopilotCliReader, _lines: object) -> Iterator[None]:
+def before_copilot_cli(path: Path, reader: CopilotCliReader, _lines: object) -> Iterator[None]:
     """Give a reader the facts that stand beside its file. Never raises."""
     if path.name == "events.jsonl":
         reader.folder = path.absolute().parent.name
@@ -320,7 +320,7 @@ def read_workspace(path: Path, reader: CopilotCliReader, _lines: object) -> Iter
     return iter(())
 
 
-def workspace_beside(path: Path) -> JsonValue:
+def beside_copilot_cli(path: Path) -> JsonValue:
     """Return the state of the file with the name of a session."""
     return states_of([path.with_name("workspace.yaml")]) if path.name == "events.jsonl" else None
 

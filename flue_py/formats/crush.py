@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -15,18 +15,7 @@ from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import PaidCall, call_of, read_reported
-from flue_py.formats import kit
-from flue_py.formats.gathered import (
-    SESSION,
-    Database,
-    GatheredReader,
-    TableRow,
-    digests_of_sessions,
-    gathered_row,
-    has_tables,
-    rows_of_sessions,
-    table_row,
-)
+from flue_py.formats import gathered, kit
 from flue_py.providers.base import fields_of, objects_in, only
 
 # A message is a row, and its parts are a list of JSON. An answer is rewritten while it is streamed, until it has a part
@@ -47,29 +36,20 @@ _SECONDS = 100_000_000_000
 def looks_like_crush(head: bytes, path_name: str = "") -> bool:
     """Return whether a file is a database of Crush, given its first bytes and its path. Never raises."""
     columns = ("messages.session_id", "messages.parts", "messages.finished_at")
-    return has_tables(path_name, head, "sessions", "files", *columns)
+    return gathered.has_tables(path_name, head, "sessions", "files", *columns)
 
 
-def gather_crush(path: Path, unchanged: Collection[str] = ()) -> Generator[bytes, None, None]:
-    """Yield the rows of sessions that are not ``unchanged``, each with its messages. Raises `UnreadableFile`."""
+def sessions_crush(path: Path, database: gathered.Database) -> Iterator[tuple[JsonValue, Iterator[bytes]]]:
+    """Yield the id of each session, and its row with those of its messages."""
     folder = path.absolute().parent
-    yield from rows_of_sessions(path, partial(_sessions, folder), unchanged)
-
-
-def fingerprints_of_crush(path: Path) -> dict[str, str]:
-    """Return the digests of the sessions of a database. O(database)."""
-    return digests_of_sessions(path, partial(_sessions, path.absolute().parent))
-
-
-def _sessions(folder: Path, database: Database) -> Iterator[tuple[JsonValue, Iterator[bytes]]]:
     messages = "SELECT * FROM messages WHERE session_id = ? ORDER BY created_at, rowid"
 
-    def rows(session: TableRow) -> Iterator[bytes]:
-        yield table_row(SESSION, session, "todos")
+    def rows(session: gathered.TableRow) -> Iterator[bytes]:
+        yield gathered.table_row(gathered.SESSION, session, "todos")
         if folder.name in (".crush", ".opencode"):
-            yield gathered_row("place", {"folder": str(folder.parent)})
+            yield gathered.gathered_row("place", {"folder": str(folder.parent)})
         for message in database.execute(messages, (session["id"],)):
-            yield table_row("message", message, "parts")
+            yield gathered.table_row("message", message, "parts")
 
     for session in database.execute("SELECT * FROM sessions ORDER BY created_at, rowid"):
         yield session["id"], rows(session)
@@ -225,7 +205,7 @@ def parse_crush(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Pa
     """Return the session of some rows (see `ParseRows`)."""
     first, about = rows[0], without(rows[0].fields, "type")
     session_id = about.get("id")
-    if first.type != SESSION or not kit.is_name(session_id):
+    if first.type != gathered.SESSION or not kit.is_name(session_id):
         notes.skip(first.line, f"is not the row of a session: it {kit.unusable_id(session_id)}")
         return None
     messages = []
@@ -265,4 +245,4 @@ def parse_crush(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Pa
     return replace(parsed, restates=True, calls=calls)
 
 
-read_crush = partial(GatheredReader, parse_crush)
+read_crush = partial(gathered.GatheredReader, parse_crush)

@@ -16,19 +16,7 @@ from flue_py.core.entries import NewEntry
 from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.kinds import COMPACTION
 from flue_py.errors import UnreadableFile
-from flue_py.formats import kit
-from flue_py.formats.gathered import (
-    MOST_BYTES,
-    SESSION,
-    GatheredReader,
-    Tables,
-    database_of,
-    gathered_row,
-    has_tables,
-    log_beside,
-    object_beside,
-    states_of,
-)
+from flue_py.formats import gathered, kit
 from flue_py.providers.base import blocks_of, fields_of, listed, objects_in
 from flue_py.providers.openai_chat import image_from_url
 
@@ -55,15 +43,15 @@ _Fields = dict[int, list[int | bytes]]
 
 def looks_like_cursor_cli(head: bytes, path_name: str = "") -> bool:
     """Return whether a file is the database of a chat, given its first bytes and its path. Never raises."""
-    if has_tables(path_name, head, "blobs", "meta"):
-        with suppress(UnreadableFile, OSError), database_of(Path(path_name)) as database:
-            return "latestRootBlobId" in _about(Tables(database))
+    if gathered.has_tables(path_name, head, "blobs", "meta"):
+        with suppress(UnreadableFile, OSError), gathered.database_of(Path(path_name)) as database:
+            return "latestRootBlobId" in _about(gathered.Tables(database))
     return False
 
 
 def beside_cursor_cli(path: Path) -> JsonValue:
     """Return the states of the log of a database, and of the file about its chat. Never raises."""
-    return [log_beside(path), states_of([path.with_name("meta.json")])]
+    return [gathered.log_beside(path), gathered.states_of([path.with_name("meta.json")])]
 
 
 def gather_cursor_cli(path: Path) -> Generator[bytes, None, None]:
@@ -71,8 +59,8 @@ def gather_cursor_cli(path: Path) -> Generator[bytes, None, None]:
 
     Raises `UnreadableFile`.
     """
-    with database_of(path) as database:
-        blobs = _Blobs(Tables(database), MOST_BYTES)
+    with gathered.database_of(path) as database:
+        blobs = _Blobs(gathered.Tables(database), gathered.MOST_BYTES)
         about = _about(blobs.tables)
         try:
             root = _fields_in(blobs.read(about.get("latestRootBlobId")))
@@ -80,8 +68,9 @@ def gather_cursor_cli(path: Path) -> Generator[bytes, None, None]:
             raise UnreadableFile(f"{path}: its root record is damaged ({error}); nothing was imported") from error
         folders = [folder.decode(errors="replace") for folder in root.get(_FOLDERS, ()) if isinstance(folder, bytes)]
         fields: JsonObject = {"id": path.parent.name, "store": about, "tokens": [*_numbers_in(root)]}
-        yield gathered_row(
-            SESSION, {**fields, "meta": object_beside(path.with_name("meta.json")), "folders": [*folders]}
+        yield gathered.gathered_row(
+            gathered.SESSION,
+            {**fields, "meta": gathered.object_beside(path.with_name("meta.json")), "folders": [*folders]},
         )
         for name in _names(root, _ARCHIVES) or _names(root, _LATEST_ARCHIVE):
             archive: _Fields = {}
@@ -99,7 +88,7 @@ def gather_cursor_cli(path: Path) -> Generator[bytes, None, None]:
 class _Blobs(Struct):
     """The messages of a database. One that is named often is read again until that has been too much."""
 
-    tables: Tables
+    tables: gathered.Tables
     left: int
     seen: set[str] = field(default_factory=set)
 
@@ -113,10 +102,10 @@ class _Blobs(Struct):
         self.left -= len(data) if name in self.seen else 0
         self.seen.add(name)
         text = data.decode(errors="replace") if data and self.left >= 0 else "null"
-        return gathered_row(kind, {**(fields or {}), "blob": name}, {"data": text})
+        return gathered.gathered_row(kind, {**(fields or {}), "blob": name}, {"data": text})
 
 
-def _about(tables: Tables) -> JsonObject:
+def _about(tables: gathered.Tables) -> JsonObject:
     """Return the metadata of a chat: JSON, written in hexadecimal digits; an empty object if there are none."""
     with suppress(ValueError):
         text = bytes.fromhex(str(tables.first("meta", "0", "key").get("value")))
@@ -298,7 +287,7 @@ def parse_cursor_cli(rows: list[kit.Row], notes: kit.Notes, _take_all: bool) -> 
     first = rows[0].fields
     store, meta = fields_of(first.get("store")), fields_of(first.get("meta"))
     session_id = next((name for name in (store.get("agentId"), first.get("id")) if kit.is_name(name)), None)
-    if rows[0].type != SESSION or session_id is None:
+    if rows[0].type != gathered.SESSION or session_id is None:
         notes.skip(rows[0].line, "is not the row of a chat with an id")
         return None
     moments = (kit.read_moment(at) for at in (store.get("createdAt"), meta.get("createdAtMs")))
@@ -331,4 +320,4 @@ def parse_cursor_cli(rows: list[kit.Row], notes: kit.Notes, _take_all: bool) -> 
     return replace(parsed, restates=True)
 
 
-read_cursor_cli = partial(GatheredReader, parse_cursor_cli)
+read_cursor_cli = partial(gathered.GatheredReader, parse_cursor_cli)

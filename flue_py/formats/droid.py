@@ -140,14 +140,14 @@ class DroidReader(kit.RowReader):
 read_droid = DroidReader
 
 
-def read_settings(path: Path, reader: DroidReader, _lines: object) -> Iterator[None]:
+def before_droid(path: Path, reader: DroidReader, _lines: object) -> Iterator[None]:
     """Give a reader the settings that stand beside its file. Never raises."""
     data = read_beside(_settings(path))
     reader.settings = (kit.decode_row(2, data, kit.Notes()) or {}) if data else {}
     return iter(())
 
 
-def settings_beside(path: Path) -> JsonValue:
+def beside_droid(path: Path) -> JsonValue:
     """Return the state of the settings beside a session."""
     return states_of([_settings(path)])
 

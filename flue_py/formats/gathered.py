@@ -25,7 +25,7 @@ from flue_py.formats.kit import (
     json_line,
     whole_session,
 )
-from flue_py.system import open_if_plain
+from flue_py.system import open_if_plain, read_beginning
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +43,8 @@ ParseRows: TypeAlias = "Callable[[list[Row], Notes, bool], ParsedSession | Sessi
 
 If the third is true, messages that may not be complete are taken; otherwise they are held back, and noted.
 """
+
+_SQLITE = b"SQLite format 3\0"
 
 Database: TypeAlias = sqlite3.Connection
 TableRow: TypeAlias = sqlite3.Row
@@ -126,6 +128,11 @@ def digests_of_sessions(path: Path, sessions: SessionRows) -> dict[str, str]:
     return {}
 
 
+def is_database(path: Path) -> bool:
+    """Return whether a file is a SQLite database, by its first bytes. Raises OSError."""
+    return (read_beginning(path, len(_SQLITE)) or b"") == _SQLITE
+
+
 def has_tables(path: str, first_bytes: bytes, *names: str) -> bool:
     """Return whether a file is a SQLite database with these tables, given its first bytes. Never raises.
 
@@ -133,7 +140,7 @@ def has_tables(path: str, first_bytes: bytes, *names: str) -> bool:
     """
     from pathlib import Path  # noqa: PLC0415 - most files are no databases
 
-    if not first_bytes.startswith(b"SQLite format 3\0"):
+    if not first_bytes.startswith(_SQLITE):
         return False
     with suppress(UnreadableFile, OSError), database_of(Path(path)) as database:
         found = {row[0] for row in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}

@@ -309,7 +309,7 @@ class GeminiCliReader(kit.RowReader):
 read_gemini_cli = GeminiCliReader
 
 
-def read_place(path: Path, reader: GeminiCliReader, lines: object) -> Iterator[None]:
+def before_gemini_cli(path: Path, reader: GeminiCliReader, lines: object) -> Iterator[None]:
     """Tell a reader the folder that was worked in, and for a sub-agent the session that called it. Yields no rows."""
     if path.parent.parent.name == "chats":
         reader.parent = path.parent.name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
@@ -18,21 +18,9 @@ from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.kinds import COMPACTION, EXCLUSION
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import PaidCall, call_of, read_reported
-from flue_py.formats import kit
-from flue_py.formats.gathered import (
-    SESSION,
-    Database,
-    GatheredReader,
-    TableRow,
-    digests_of_sessions,
-    gathered_row,
-    has_tables,
-    lines_of,
-    rows_of_sessions,
-    table_row,
-    whole_file,
-)
+from flue_py.formats import gathered, kit
 from flue_py.providers.base import fields_of, listed, objects_in, only
+from flue_py.system import read_beginning
 
 # A session is a row, its messages, and, since the program counts them, its calls. Before there was a database, it was a
 # file: a line about it, and a line for each message.
@@ -66,7 +54,7 @@ _MOST_LOOKS = 1_000_000
 def looks_like_goose(head: bytes, path_name: str = "") -> bool:
     """Return whether a file is a database of Goose, or a session of its older versions, given its first bytes."""
     columns = ("messages.session_id", "messages.content_json", "messages.created_timestamp")
-    if _EXPORTED.match(head) or has_tables(path_name, head, "sessions", "schema_version", *columns):
+    if _EXPORTED.match(head) or gathered.has_tables(path_name, head, "sessions", "schema_version", *columns):
         return True
     first = next(iter(kit.first_rows(head)), b"")
     fields = (kit.decode_row(1, first, kit.Notes()) if first.lstrip().startswith(b"{") else None) or {}
@@ -76,21 +64,18 @@ def looks_like_goose(head: bytes, path_name: str = "") -> bool:
     )
 
 
-def gather_goose(path: Path, unchanged: Collection[str] = ()) -> Generator[bytes, None, None]:
-    """Yield the rows of sessions that are not ``unchanged``: calls, then messages. Raises `UnreadableFile`."""
-    if path.suffix.lower() == ".json":
-        yield from _rows_of_export(kit.read_object(whole_file(path), kit.Notes(), str(path)))
+def gather_goose(path: Path) -> Generator[bytes, None, None]:
+    """Yield the rows of an export, or of a file of older versions. Raises `UnreadableFile`."""
+    if path.suffix.lower() == ".json" or _EXPORTED.match(read_beginning(path, 4096) or b""):
+        yield from _rows_of_export(kit.read_object(gathered.whole_file(path), kit.Notes(), str(path)))
         return
-    if path.suffix != ".jsonl":
-        yield from rows_of_sessions(path, _sessions, unchanged)
-        return
-    lines = lines_of(path)
+    lines = gathered.lines_of(path)
     first = next(lines, b"{}")
     about = kit.decode_row(1, first, kit.Notes()) or {}
     is_message = "role" in about
-    yield gathered_row(SESSION, {**({} if is_message else about), "id": path.stem})
+    yield gathered.gathered_row(gathered.SESSION, {**({} if is_message else about), "id": path.stem})
     for line in (*([first] if is_message else ()), *lines):
-        yield gathered_row("message", {}, {"data": line.decode(errors="replace").strip() or "null"})
+        yield gathered.gathered_row("message", {}, {"data": line.decode(errors="replace").strip() or "null"})
 
 
 def _rows_of_export(document: JsonObject) -> Iterator[bytes]:
@@ -102,21 +87,17 @@ def _rows_of_export(document: JsonObject) -> Iterator[bytes]:
         for name, count in fields_of(document.get("accumulated_usage")).items():
             sums[f"accumulated_{name.replace('read_input', 'read').replace('write_input', 'write')}"] = count
     about = without(document, "conversation")
-    yield gathered_row(SESSION, {**about, **sums, "parent": document.get("parent_session_id")})
+    yield gathered.gathered_row(gathered.SESSION, {**about, **sums, "parent": document.get("parent_session_id")})
     for message in messages:
         for _, part in objects_in(message.get("content")):
             result = fields_of(part.get("toolResult"))
             if isinstance(error := result.get("error"), str):
                 result["error"] = error.removeprefix(_CODE)
-        yield gathered_row("message", {"data": message})
+        yield gathered.gathered_row("message", {"data": message})
 
 
-def fingerprints_of_goose(path: Path) -> dict[str, str]:
-    """Return the digests of the sessions of a database. O(database)."""
-    return digests_of_sessions(path, _sessions)
-
-
-def _sessions(database: Database) -> Iterator[tuple[JsonValue, Iterator[bytes]]]:
+def sessions_goose(_path: Path, database: gathered.Database) -> Iterator[tuple[JsonValue, Iterator[bytes]]]:
+    """Yield the id of each session, and its row with its calls, then its messages."""
     schema = database.execute("SELECT m.name, c.name FROM sqlite_schema m, pragma_table_info(m.name) c").fetchall()
     columns = {f"{row[0]}.{row[1]}" for row in schema}
     optional = ("messages.message_id", "messages.metadata_json", "sessions.parent_session_id")
@@ -130,19 +111,19 @@ def _sessions(database: Database) -> Iterator[tuple[JsonValue, Iterator[bytes]]]
     times = sorted(map(tuple, database.execute(ledger))) if "usage_ledger.id" in columns else []
     looks = iter(range(_MOST_LOOKS))
 
-    def rows(session: TableRow) -> Iterator[bytes]:
+    def rows(session: gathered.TableRow) -> Iterator[bytes]:
         values = {"session": session["id"], "place": session["place"]}
-        yield table_row(SESSION, session, *_JSON)
+        yield gathered.table_row(gathered.SESSION, session, *_JSON)
         for call in database.execute(_CALLS, (session["id"],)) if "usage_ledger.id" in columns else ():
-            yield table_row("call", call)
+            yield gathered.table_row("call", call)
         began, made = database.execute(_PERIOD, values).fetchone()
         if type(began) is int and type(made) is int:
             older = times[bisect_left(times, (began, 0)) : bisect_left(times, (made + 1, 0))]
             for (_, name), _ in zip(older, looks, strict=False):
                 for call in database.execute(_OLDER_CALL, {"call": name, "place": session["place"]}):
-                    yield table_row("call", call)
+                    yield gathered.table_row("call", call)
         for message in database.execute(messages, values):
-            yield table_row("message", message, "content", "metadata")
+            yield gathered.table_row("message", message, "content", "metadata")
 
     for session in database.execute(sessions):
         yield session["id"], rows(session)
@@ -319,7 +300,7 @@ def parse_goose(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Pa
     """Return the session of some rows (see `ParseRows`)."""
     first, about = rows[0], without(rows[0].fields, "type", "place", "parent")
     session_id, parent_id = about.get("id"), rows[0].fields.get("parent")
-    if first.type != SESSION or not kit.is_name(session_id):
+    if first.type != gathered.SESSION or not kit.is_name(session_id):
         notes.skip(first.line, f"is not the row of a session: it {kit.unusable_id(session_id)}")
         return None
     reading = _Reading(kit.Chain(session_id, notes))
@@ -350,7 +331,7 @@ def parse_goose(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Pa
     return replace(parsed, restates=is_stored, name=title if is_given else None, calls=calls)
 
 
-read_goose = partial(GatheredReader, parse_goose)
+read_goose = partial(gathered.GatheredReader, parse_goose)
 
 
 # The parts of messages, and usage, in our words.

@@ -58,7 +58,7 @@ def gather_kimi(path: Path) -> Generator[bytes, None, None]:
     yield from lines_of(path)
 
 
-def state_beside(path: Path) -> JsonValue:
+def beside_kimi(path: Path) -> JsonValue:
     """Return the state of the file about the session. Never raises."""
     return states_of([path.parent / _STATE])
 

@@ -56,7 +56,7 @@ def _files(path: Path) -> tuple[Path, Path]:
     return (folder.parent.parent if folder.parent.name == "subagents" else folder), folder
 
 
-def files_beside(path: Path) -> JsonValue:
+def beside_kimi_cli(path: Path) -> JsonValue:
     """Return the states of the other files of the session. Never raises."""
     root, folder = _files(path)
     return states_of([*_lists(path), root / "state.json", folder / "wire.jsonl"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -12,17 +12,7 @@ from flue_py.core.entries import NewEntry
 from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import read_reported, usage_json
-from flue_py.formats import kit
-from flue_py.formats.gathered import (
-    SESSION,
-    Database,
-    GatheredReader,
-    Tables,
-    digests_of_sessions,
-    gathered_row,
-    has_tables,
-    rows_of_sessions,
-)
+from flue_py.formats import gathered, kit
 from flue_py.providers.base import fields_of, listed, objects_in, only
 
 # The database has two logs. Since llm 0.36 messages are rows that name their parents and that threads share; a call is
@@ -53,24 +43,15 @@ _READ = (
 
 def looks_like_llm(head: bytes, path_name: str = "") -> bool:
     """Return whether a file is a database with the tables of llm, given its first bytes and its path."""
-    return has_tables(path_name, head, "_llm_migrations", "conversations", "responses")
+    return gathered.has_tables(path_name, head, "_llm_migrations", "conversations", "responses")
 
 
-def gather_llm(path: Path, unchanged: Collection[str] = ()) -> Generator[bytes, None, None]:
-    """Yield the rows of each session of a database that is not ``unchanged``. Raises `UnreadableFile`."""
-    return rows_of_sessions(path, _sessions, unchanged)
-
-
-def fingerprints_of_llm(path: Path) -> dict[str, str]:
-    """Return the digests of the sessions of a database. O(database)."""
-    return digests_of_sessions(path, _sessions)
-
-
-def _sessions(database: Database) -> Iterator[tuple[JsonValue, Iterator[bytes]]]:
-    log = _Log(Tables(database))
+def sessions_llm(_path: Path, database: gathered.Database) -> Iterator[tuple[JsonValue, Iterator[bytes]]]:
+    """Yield the id of each session of the two logs, and its rows."""
+    log = _Log(gathered.Tables(database))
     places = (("responses", _RESPONSES), ("threads", "id"), ("turns", _TURNS))
     for name in dict.fromkeys(name for place in places for name in log.tables.values(*place)):
-        yield _session_id(name), (gathered_row(str(fields["type"]), fields) for fields in log.rows(name))
+        yield _session_id(name), (gathered.gathered_row(str(fields["type"]), fields) for fields in log.rows(name))
 
 
 def _session_id(name: JsonValue) -> str:
@@ -80,12 +61,12 @@ def _session_id(name: JsonValue) -> str:
 class _Log(Struct):
     """The two logs of a database."""
 
-    tables: Tables
+    tables: gathered.Tables
 
     def rows(self, name: JsonValue) -> Iterator[JsonObject]:
         """Yield the rows of a session."""
         thread, conversation = (self.tables.first(table, name) for table in ("threads", "conversations"))
-        yield {"type": SESSION, "session": name, "thread": thread, "conversation": conversation}
+        yield {"type": gathered.SESSION, "session": name, "thread": thread, "conversation": conversation}
         yield from self._older(name)
         yield from self._newer(name, thread)
 
@@ -315,7 +296,7 @@ def parse_llm(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Pars
     return chain.parsed(FORMAT, "logs.db", beside, auto_title=title, created_us=reading.began_us)
 
 
-read_llm = partial(GatheredReader, parse_llm)
+read_llm = partial(gathered.GatheredReader, parse_llm)
 
 
 def _part(part: JsonObject, call_id: str) -> JsonObject:

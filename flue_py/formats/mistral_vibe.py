@@ -38,7 +38,7 @@ def looks_like_mistral_vibe(head: bytes, path_name: str = "") -> bool:
     return bool(_BEGINNING.match(head.removeprefix(b"\xef\xbb\xbf")))
 
 
-def meta_beside(path: Path) -> JsonValue:
+def beside_mistral_vibe(path: Path) -> JsonValue:
     """Return the state of the file about the session. Never raises."""
     return states_of([path.parent / "meta.json"])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
@@ -60,14 +60,8 @@ def looks_like_opencode(head: bytes, path_name: str = "") -> bool:
     return gathered.has_tables(path_name, head, "session", "message", "part")
 
 
-def gather_opencode(path: Path, unchanged: Collection[str] = ()) -> Generator[bytes, None, None]:
-    """Yield the rows of each session, those of a task after those of its parent. Raises `UnreadableFile`.
-
-    Sessions of a database that are ``unchanged`` are left out.
-    """
-    if path.suffix != ".json":
-        yield from gathered.rows_of_sessions(path, _sessions, unchanged)
-        return
+def gather_opencode(path: Path) -> Generator[bytes, None, None]:
+    """Yield the rows of an export, or of the files of a session of older versions. Raises `UnreadableFile`."""
     whole = gathered.whole_file(path)
     if _EXPORTED.match(whole):
         yield from _rows_of_export(whole)
@@ -95,14 +89,12 @@ def _rows_of_export(whole: bytes) -> Iterator[bytes]:
             yield gathered.gathered_row("part", {"id": part.get("id"), "message_id": data.get("id"), "data": part})
 
 
-def fingerprints_of_opencode(path: Path) -> dict[str, str]:
+def fingerprints_opencode(path: Path) -> dict[str, str]:
     """Return a text of each session of a database: of its row, and how many others it has, and when they changed.
 
     One that changed within the last second has none: it may change again at the same time. O(rows), without their data.
     """
     fingerprints: dict[str, str] = {}
-    if path.suffix == ".json":
-        return fingerprints
     # A database that cannot be read so is read whole, which says what is wrong with it.
     with suppress(UnreadableFile), gathered.database_of(path) as database:
         counts: dict[str, list[JsonValue]] = {}
@@ -132,7 +124,8 @@ def _files_beside(path: Path) -> Iterator[Path]:
         yield from sorted((storage / "part" / message.stem).glob("prt_*.json"))
 
 
-def _sessions(database: gathered.Database) -> Iterator[tuple[JsonValue, Iterator[bytes]]]:
+def sessions_opencode(_path: Path, database: gathered.Database) -> Iterator[tuple[JsonValue, Iterator[bytes]]]:
+    """Yield the id of each session, and its row with those of its messages, their parts, and its events."""
     messages = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
     parts = "SELECT id, message_id, data FROM part WHERE message_id = ? ORDER BY id"
     has_events = _has_events(database)

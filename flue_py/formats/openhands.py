@@ -63,7 +63,7 @@ def gather_openhands(path: Path) -> Generator[bytes, None, None]:
         yield _row("event", file, {"name": name})
 
 
-def states_beside(path: Path) -> JsonValue:
+def beside_openhands(path: Path) -> JsonValue:
     """Return the states of the other files of a conversation. Never raises."""
     folder = path.absolute().parent
     events = made_id(FORMAT, kit.json_line(states_of(sorted(folder.glob("events/event-*.json")))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Generator, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -54,13 +54,8 @@ def looks_like_pi_sqlite(head: bytes, path_name: str = "") -> bool:
     )
 
 
-def gather_pi_sqlite(path: Path, unchanged: Collection[str] = ()) -> Generator[bytes, None, None]:
-    """Yield the rows of sessions that are not ``unchanged``, behind that of the session. Raises `UnreadableFile`."""
-    with path.open("rb") as file:
-        is_database = file.read(6) == b"SQLite"
-    if is_database:
-        yield from gathered.rows_of_sessions(path, _sessions, unchanged)
-        return
+def gather_pi_sqlite(path: Path) -> Generator[bytes, None, None]:
+    """Yield the rows of the session of a file of version 4. Raises `UnreadableFile`."""
     log = _Log()
     for number, line in enumerate(gathered.lines_of(path)):
         log.read(number, line)
@@ -68,12 +63,8 @@ def gather_pi_sqlite(path: Path, unchanged: Collection[str] = ()) -> Generator[b
     yield from log.rows
 
 
-def fingerprints_of_pi_sqlite(path: Path) -> dict[str, str]:
-    """Return the digests of the sessions of a database. O(database)."""
-    return gathered.digests_of_sessions(path, _sessions)
-
-
-def _sessions(database: gathered.Database) -> Iterator[tuple[JsonValue, Iterator[bytes]]]:
+def sessions_pi_sqlite(_path: Path, database: gathered.Database) -> Iterator[tuple[JsonValue, Iterator[bytes]]]:
+    """Yield the id of each session, and its rows."""
     is_older = database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'lanes'").fetchone() is None
 
     def rows(session: gathered.TableRow) -> Iterator[bytes]:

@@ -307,14 +307,14 @@ class QwenCodeReader(kit.RowReader):
 read_qwen_code = QwenCodeReader
 
 
-def read_about(path: Path, reader: QwenCodeReader, lines: object) -> Iterator[None]:
+def before_qwen_code(path: Path, reader: QwenCodeReader, lines: object) -> Iterator[None]:
     """Give a reader the facts beside the file of a sub-agent. Never raises."""
     data = read_beside(_about(path)) if path.name.startswith("agent-") else None
     reader.about = {} if data is None else kit.decode_row(1, data, kit.Notes()) or {}
     return iter(())
 
 
-def about_beside(path: Path) -> JsonValue:
+def beside_qwen_code(path: Path) -> JsonValue:
     """Return the state of the file beside that of a sub-agent."""
     return states_of([_about(path)]) if path.name.startswith("agent-") else None
 

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from fnmatch import translate
-from functools import cache
+from functools import cache, partial
 from glob import iglob
 from importlib import import_module
 from operator import itemgetter
@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from flue_py.core.json import Frozen
 from flue_py.errors import FlueError, InvalidArgument, shown
+from flue_py.lazy import lazy_module
 from flue_py.system import in_full
 
 if TYPE_CHECKING:
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 
     from flue_py.core.context import ContextEntry
     from flue_py.core.json import JsonValue
+    from flue_py.formats import gathered
     from flue_py.formats.kit import Exported, Reader, SessionTree
+else:
+    gathered = lazy_module("flue_py.formats.gathered")
 
 
 # Programs whose sessions no format reads: where they keep them, and how such files begin, so that each is named.
@@ -163,6 +167,8 @@ That of a format with `Fingerprints` gets the ids of sessions to leave out, too.
 """
 Fingerprints: TypeAlias = "Callable[[Path], dict[str, str]]"
 """Given a path: for each session that may be left out, a text that is another one when the session has changed."""
+SessionLister: TypeAlias = "Callable[[Path, gathered.Database], Iterator[tuple[JsonValue, Iterable[bytes]]]]"
+"""Given the path of a database, and it: the id of each session and its rows, to be taken before the next session."""
 Beside: TypeAlias = "Callable[[Path], JsonValue]"
 """Given a path: the facts about it in other files, apart from those that come before it. Never raises."""
 ReaderMaker: TypeAlias = "Callable[[str], Reader]"
@@ -186,7 +192,8 @@ class Format(Frozen):
     here: whose format it is. ``before`` is a `Before`, for files that go on from others, and ``beside`` its `Beside`.
     ``gather`` is a `Gatherer`, for databases and sessions of several files; ``beside`` then
     says how these are now, since files that are as they were are not read again. ``fingerprints`` are its
-    `Fingerprints`, if sessions that are as they were can be left out.
+    `Fingerprints`, if sessions that are as they were can be left out. ``sessions`` is a `SessionLister`, for databases:
+    the format has fingerprints then, and ``gather`` is for its files that are none.
     """
 
     name: str
@@ -204,6 +211,7 @@ class Format(Frozen):
     gather: str | None = None
     fingerprints: str | None = None
     is_resumed: bool = False
+    sessions: str | None = None
 
     def recognizes(self, first_bytes: bytes, path: str) -> bool:
         """Return whether a file that begins like this looks like one of the format."""
@@ -233,15 +241,28 @@ class Format(Frozen):
 
     def gathered(self, path: Path, unchanged: Collection[str] = ()) -> Generator[bytes, None, None] | None:
         """Return the rows that stand for a file, but for some sessions; None if they are its own lines."""
+        if self._is_database(path):
+            lister: SessionLister = _named(str(self.sessions))
+            rows: Generator[bytes, None, None] = gathered.rows_of_sessions(path, partial(lister, path), unchanged)
+            return rows
         gather: Gatherer | None = None if self.gather is None else _named(self.gather)
         if gather is None:
             return None
-        return gather(path) if self.fingerprints is None else gather(path, unchanged)
+        return gather(path) if self.fingerprints is None or self.sessions is not None else gather(path, unchanged)
+
+    def _is_database(self, path: Path) -> bool:
+        """Return whether the sessions of a file are listed: of a format with other files, too, if it is a database."""
+        return self.sessions is not None and (self.gather is None or gathered.is_database(path))
 
     def fingerprints_of(self, path: Path) -> dict[str, str]:
         """Return the fingerprints of the sessions of a file; none of a format that has none."""
-        of: Fingerprints | None = None if self.fingerprints is None else _named(self.fingerprints)
-        return {} if of is None else of(path)
+        if self.fingerprints is not None and (self.sessions is None or self._is_database(path)):
+            of: Fingerprints = _named(self.fingerprints)
+            return of(path)
+        if not self._is_database(path):
+            return {}
+        lister: SessionLister = _named(str(self.sessions))
+        return gathered.digests_of_sessions(path, partial(lister, path))
 
     def said_beside(self, path: Path) -> JsonValue:
         """Return the facts about a file in other files."""
@@ -283,20 +304,26 @@ def _warn(text: str) -> None:
     warnings.warn(f"{text}; repair or remove the package", RuntimeWarning, stacklevel=3)
 
 
+_MODULES = {"fuseraft-repl": "fuseraft", "fuseraft-run": "fuseraft"} | dict.fromkeys(
+    ("anthropic", "openai-chat", "openai-responses"), "lists"
+)
+"""The modules of formats that are not called like theirs."""
+
+
 def _ours(
     name: str,
-    module: str,
+    functions: str = "",
     holds: Literal["tree", "context"] | None = None,
     suffixes: tuple[str, ...] = (".jsonl",),
     places: tuple[str, ...] = (),
-    **functions: str,
 ) -> Format:
-    """Return a format of ours by its module: its functions are ``looks_like_X``, ``read_X`` and ``export_X``.
+    """Return a format of ours: its module has the functions ``looks_like_X``, ``read_X`` and ``export_X``.
 
-    ``holds`` says what a written file holds; None for a format that is only read. ``functions`` are others of the
-    module, by the field of the `Format` that is to name each.
+    ``functions`` are others of the module, by the fields of the `Format` that name them: ``gather`` is ``gather_X``.
+    ``holds`` says what a written file holds; None for a format that is only read.
     """
-    home, suffix = f"{__package__}.{module}", name.replace("-", "_")
+    suffix = name.replace("-", "_")
+    home = f"{__package__}.{_MODULES.get(name, suffix)}"
     form = Format(
         name,
         f"{home}:looks_like_{suffix}",
@@ -306,15 +333,13 @@ def _ours(
         places,
         suffixes,
     )
-    return replace(form, **{field: f"{home}:{function}" for field, function in functions.items()})
+    return replace(form, **{field: f"{home}:{field}_{suffix}" for field in functions.split()})
 
 
-def _database(name: str, places: tuple[str, ...], *more: str) -> Format:
+def _database(name: str, places: tuple[str, ...], *more: str, functions: str = "sessions") -> Format:
     """Return a format of ours of databases of sessions, and of files with ``more`` suffixes."""
-    module = name.replace("-", "_")
-    functions = {"gather": f"gather_{module}", "fingerprints": f"fingerprints_of_{module}"}
-    form = _ours(name, module, None, (".db", *more), places, **functions)
-    return replace(form, beside=f"{__package__}.gathered:log_beside")
+    form = _ours(name, functions, None, (".db", *more), places)
+    return form if form.beside is not None else replace(form, beside=f"{__package__}.gathered:log_beside")
 
 
 def _resumed(form: Format) -> Format:
@@ -332,95 +357,40 @@ _TASKS = tuple(
 )
 """The folders of Cline, Roo Code and Kilo in an editor's."""
 
+_CLINE_PLACES = ("~/.cline/data/sessions", *_in(_EDITORS, *_TASKS))
+_CURSOR_PLACES = ("~/.cursor/chats", "~/.cursor/acp-sessions", "~/.config/cursor/chats")
+_OPENCODE = "gather sessions fingerprints beside"
+
 _PROGRAMS = (
-    replace(_ours("pi", "pi", "tree", places=("~/.pi/agent/sessions",)), is_resumed=True),
-    _ours("noumen", "noumen"),
-    _resumed(_ours("claude-code", "claude_code", places=("~/.claude/projects",))),
-    replace(
-        _resumed(_ours("codex", "codex", places=_CODEX_PLACES, before="read_before", beside="name_beside")),
-        suffixes=(".jsonl", ".jsonl.zst"),
-        is_chained=True,
-    ),
-    _ours("amp", "amp", None, _JSON, _in(_DATA, "amp/threads")),
-    _ours(
-        "cline",
-        "cline",
-        None,
-        _JSON,
-        ("~/.cline/data/sessions", *_in(_EDITORS, *_TASKS)),
-        before="read_before",
-        beside="state_beside",
-    ),
-    _ours("kimi", "kimi", places=("~/.kimi-code/sessions",), beside="state_beside", gather="gather_kimi"),
-    _ours("kimi-cli", "kimi_cli", places=("~/.kimi/sessions",), beside="files_beside", gather="gather_kimi_cli"),
-    _resumed(_ours("gemini-cli", "gemini_cli", None, _LIST, ("~/.gemini/tmp",), before="read_place")),
-    _ours(
-        "openhands",
-        "openhands",
-        None,
-        ("base_state.json",),
-        ("~/.openhands/conversations",),
-        gather="gather_openhands",
-        beside="states_beside",
-    ),
-    _ours(
-        "copilot-cli",
-        "copilot_cli",
-        places=("~/.copilot/session-state",),
-        before="read_workspace",
-        beside="workspace_beside",
-    ),
-    _resumed(
-        _ours(
-            "opencode",
-            "opencode",
-            None,
-            (".db", ".json"),
-            _in(_DATA, "opencode", "kilo"),
-            gather="gather_opencode",
-            fingerprints="fingerprints_of_opencode",
-            beside="beside_opencode",
-        )
-    ),
-    _ours(
-        "mistral-vibe",
-        "mistral_vibe",
-        None,
-        ("CURRENT",),
-        ("~/.vibe/logs/session/unified",),
-        beside="meta_beside",
-        gather="gather_mistral_vibe",
-    ),
+    replace(_ours("pi", "", "tree", places=("~/.pi/agent/sessions",)), is_resumed=True),
+    _ours("noumen"),
+    _resumed(_ours("claude-code", places=("~/.claude/projects",))),
+    replace(_resumed(_ours("codex", "before beside", None, (".jsonl", ".jsonl.zst"), _CODEX_PLACES)), is_chained=True),
+    _ours("amp", "", None, _JSON, _in(_DATA, "amp/threads")),
+    _ours("cline", "before beside", None, _JSON, _CLINE_PLACES),
+    _ours("kimi", "gather beside", places=("~/.kimi-code/sessions",)),
+    _ours("kimi-cli", "gather beside", places=("~/.kimi/sessions",)),
+    _resumed(_ours("gemini-cli", "before", None, _LIST, ("~/.gemini/tmp",))),
+    _ours("openhands", "gather beside", None, ("base_state.json",), ("~/.openhands/conversations",)),
+    _ours("copilot-cli", "before beside", places=("~/.copilot/session-state",)),
+    _resumed(_database("opencode", _in(_DATA, "opencode", "kilo"), ".json", functions=_OPENCODE)),
+    _ours("mistral-vibe", "gather beside", None, ("CURRENT",), ("~/.vibe/logs/session/unified",)),
     _database("crush", ("~/.crush", "~/.local/share/crush", "~/.opencode")),
-    _ours(
-        "cursor-cli",
-        "cursor_cli",
-        None,
-        ("store.db",),
-        ("~/.cursor/chats", "~/.cursor/acp-sessions", "~/.config/cursor/chats"),
-        gather="gather_cursor_cli",
-        beside="beside_cursor_cli",
-    ),
-    _ours("droid", "droid", places=("~/.factory/sessions",), before="read_settings", beside="settings_beside"),
-    _ours("flue", "flue", "tree", _JSON),
-    _ours(
-        "aider",
-        "aider",
-        suffixes=(".aider.chat.history.md",),
-        places=("~/.aider.chat.history.md",),
-        gather="gather_aider",
-    ),
+    _ours("cursor-cli", "gather beside", None, ("store.db",), _CURSOR_PLACES),
+    _ours("droid", "before beside", places=("~/.factory/sessions",)),
+    _ours("flue", "", "tree", _JSON),
+    _ours("aider", "gather", None, (".aider.chat.history.md",), ("~/.aider.chat.history.md",)),
     _database("llm", _in(("~/.config", *_DATA), "io.datasette.llm")),
-    _database("pi-sqlite", (), ".sqlite", ".jsonl"),
-    _database("goose", _in((*_DATA, "~/.config"), "goose/sessions"), ".jsonl", ".json"),
-    _ours("fuseraft-repl", "fuseraft", None, _JSON, ("~/.fuseraft/repl-sessions",)),
-    _ours("fuseraft-run", "fuseraft", None, _JSON, ("~/.fuseraft/sessions",)),
-    _resumed(_ours("qwen-code", "qwen_code", places=("~/.qwen/projects",), before="read_about", beside="about_beside")),
+    _database("pi-sqlite", (), ".sqlite", ".jsonl", functions="gather sessions"),
+    _database("goose", _in((*_DATA, "~/.config"), "goose/sessions"), *_LIST[::-1], functions="gather sessions"),
+    _ours("fuseraft-repl", "", None, _JSON, ("~/.fuseraft/repl-sessions",)),
+    _ours("fuseraft-run", "", None, _JSON, ("~/.fuseraft/sessions",)),
+    _resumed(_ours("qwen-code", "before beside", places=("~/.qwen/projects",))),
 )
 _LISTS = (
-    _ours("anthropic", "lists", "context", _LIST),
-    _ours("openai-responses", "lists", "context", _LIST),
-    replace(_ours("openai-chat", "lists", "context", _LIST), settle=f"{__package__}.kit:other_list"),
+    _ours("anthropic", "", "context", _LIST),
+    _ours("openai-responses", "", "context", _LIST),
+    replace(_ours("openai-chat", "", "context", _LIST), settle=f"{__package__}.kit:other_list"),
 )
 """Plain lists of messages: recognized last, since many files look like one."""
 

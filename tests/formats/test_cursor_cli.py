@@ -276,6 +276,6 @@ async def test_a_damaged_root_is_refused_and_other_databases_are_not_taken(tmp_p
 
 def test_one_message_that_is_named_without_end_costs_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chat = Chat(tmp_path)
-    monkeypatch.setattr("flue_py.formats.cursor_cli.MOST_BYTES", 2000)
+    monkeypatch.setattr("flue_py.formats.gathered.MOST_BYTES", 2000)
     file = chat.save([{"role": "user", "content": "x" * 1000}] * 2000)
     assert sum(map(len, gather_cursor_cli(file))) < 400_000

@@ -15,8 +15,8 @@ import pytest
 
 import flue_py
 from flue_py.errors import UnreadableFile
-from flue_py.formats import opencode
 from flue_py.formats.gathered import database_of, has_tables, log_beside, table_row
+from flue_py.formats.registry import find_format
 from flue_py.transfer import imports
 from flue_py.transfer.imports import ImportedFiles, import_source
 from flue_py.transfer.source import ImportSource
@@ -197,7 +197,7 @@ def test_a_damaged_row_costs_itself_alone(tmp_path: Path) -> None:
         writer.execute("UPDATE part SET data = CAST(x'7b22ff' AS TEXT) WHERE id = 'm1p'")
         writer.execute("UPDATE message SET data = ? WHERE id = 'm1'", ('{"role": "user"}, "type": "session"',))
         writer.commit()
-        rows = [*opencode.gather_opencode(path)]
+        rows = list(find_format("opencode").gathered(path) or ())
     assert [row.endswith(b'"type":"message"}\n') for row in rows] == [False, True, False, True, False]
 
 

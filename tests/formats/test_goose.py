@@ -15,9 +15,9 @@ from flue_py.core.kinds import EXCLUSION
 from flue_py.core.sessions import check_imported_session, checked_imported_entries
 from flue_py.errors import UnreadableFile
 from flue_py.formats.gathered import SESSION
-from flue_py.formats.goose import gather_goose, looks_like_goose, parse_goose
+from flue_py.formats.goose import looks_like_goose, parse_goose
 from flue_py.formats.kit import Notes, ParsedSession, Row
-from flue_py.formats.registry import recognize
+from flue_py.formats.registry import find_format, recognize
 from flue_py.sessions.store import Store
 from tests.formats.transcripts import Seen, all_seen, import_file
 from tests.formats.trees import shown
@@ -263,7 +263,7 @@ def test_calls_of_older_sessions_are_looked_at_so_often_and_no_more(
     made: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def calls() -> list[str]:
-        rows = [json.loads(line) for line in gather_goose(made["forked"])]
+        rows = [json.loads(line) for line in find_format("goose").gathered(made["forked"]) or ()]
         return [row["session_id"].split("_")[1] for row in rows if row["type"] == "call"]
 
     # Of the fork first its own, then those of the session that it may have copies of.
@@ -288,8 +288,12 @@ def test_files_are_recognised(made: dict[str, Path], tmp_path: Path) -> None:
         )
     assert name(other) is None
     exported = next((made["read"].parent.parent / "export").glob("*.json"))
+    without_suffix = tmp_path / "export"
+    without_suffix.write_bytes(exported.read_bytes())
+    rows = [list(find_format("goose").gathered(file) or ()) for file in (exported, without_suffix)]
+    assert (name(without_suffix), rows[1]) == ("goose", rows[0])
     assert (name(exported), looks_like_goose(b'{"id": "x", "working_dirs": 1}')) == ("goose", False)
     assert not looks_like_goose(b'{"type": "x", "description": "", "message_count": 1}\n')
     other.write_bytes(b"SQLite format 3\0" + b"x" * 5000)
     with pytest.raises(UnreadableFile):
-        list(gather_goose(other))
+        list(find_format("goose").gathered(other) or ())

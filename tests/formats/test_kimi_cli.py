@@ -12,7 +12,7 @@ import pytest
 
 import flue_py
 from flue_py.formats import registry
-from flue_py.formats.kimi_cli import files_beside, looks_like_kimi_cli
+from flue_py.formats.kimi_cli import beside_kimi_cli, looks_like_kimi_cli
 from tests.formats.transcripts import all_seen, as_lines, import_file, rows_are_accounted_for
 from tests.tables import inputs
 
@@ -141,7 +141,7 @@ def test_the_beginning_and_the_place_of_a_file_tell_it(head: bytes, place: str, 
 
 
 def test_the_states_of_files_that_are_not_there_are_none() -> None:
-    assert files_beside(Path("/context.jsonl")) == {}
+    assert beside_kimi_cli(Path("/context.jsonl")) == {}
 
 
 async def test_rows_that_are_none_are_noted_and_a_file_without_any_is_refused(folder: Folder) -> None:

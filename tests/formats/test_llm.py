@@ -15,7 +15,8 @@ import flue_py
 from flue_py.core.sessions import check_imported_session, checked_imported_entries
 from flue_py.errors import UnreadableFile
 from flue_py.formats.kit import Notes, Row
-from flue_py.formats.llm import gather_llm, looks_like_llm, parse_llm
+from flue_py.formats.llm import looks_like_llm, parse_llm
+from flue_py.formats.registry import find_format
 from flue_py.sessions.store import Store
 from tests.formats.transcripts import Seen, all_seen, import_file
 from tests.programs.made import unpack
@@ -227,4 +228,4 @@ def test_a_database_is_known_by_its_tables(made: Made, tmp_path: Path) -> None:
     other.write_bytes(b"SQLite format 3\0" + b"x" * 5000)
     assert not looks_like_llm(other.read_bytes()[:100], str(other))
     with pytest.raises(UnreadableFile):
-        list(gather_llm(other))
+        list(find_format("llm").gathered(other) or ())

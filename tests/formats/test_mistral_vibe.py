@@ -14,7 +14,7 @@ import flue_py
 from flue_py.core.kinds import message_text
 from flue_py.errors import UnreadableFile
 from flue_py.formats import registry
-from flue_py.formats.mistral_vibe import looks_like_mistral_vibe, meta_beside
+from flue_py.formats.mistral_vibe import beside_mistral_vibe, looks_like_mistral_vibe
 from tests.formats.transcripts import all_seen, import_file, rows_are_accounted_for
 from tests.programs.made import unpack
 from tests.tables import inputs
@@ -109,4 +109,4 @@ async def test_chunks_that_are_damaged_missing_or_elsewhere_cost_their_messages_
         )
         with pytest.raises(UnreadableFile, match=r"it has no id; nothing was imported$"):
             await import_file(store, current)
-    assert meta_beside(Path("/CURRENT")) == {}
+    assert beside_mistral_vibe(Path("/CURRENT")) == {}

@@ -15,8 +15,8 @@ import flue_py
 from flue_py.core.kinds import message_text
 from flue_py.errors import UnreadableFile
 from flue_py.formats.kit import read_lines
-from flue_py.formats.pi_sqlite import fingerprints_of_pi_sqlite, gather_pi_sqlite, looks_like_pi_sqlite, read_pi_sqlite
-from flue_py.formats.registry import recognize
+from flue_py.formats.pi_sqlite import looks_like_pi_sqlite, read_pi_sqlite
+from flue_py.formats.registry import find_format, recognize
 from tests.formats.pi_files import HEADER, as_lines, every_type
 from tests.formats.transcripts import all_seen, import_file, import_lines, seen
 from tests.programs.made import unpack
@@ -173,8 +173,9 @@ async def test_a_database_that_grows_is_caught_up_with_where_its_leaf_is(tmp_pat
             session = await seen(store, HEADER["id"])
             assert session.leaf == (step if isinstance(step, str) else step["id"])
         assert set(session.entries) == {"u1", "a1", "u3", "u2"}
-    assert list(gather_pi_sqlite(made.path, {HEADER["id"]})) == []
-    assert fingerprints_of_pi_sqlite(made.path).keys() == {HEADER["id"]}
+    form = find_format("pi-sqlite")
+    assert list(form.gathered(made.path, {HEADER["id"]}) or "none") == []
+    assert form.fingerprints_of(made.path).keys() == {HEADER["id"]}
 
 
 async def test_a_leaf_that_is_before_the_first_entry_is_none(tmp_path: Path) -> None:
@@ -391,4 +392,4 @@ def test_only_such_a_database_is_recognised(tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     assert not looks_like_pi_sqlite(other.read_bytes(), str(other))
     with pytest.raises(UnreadableFile, match="holds no session"):
-        read_lines(read_pi_sqlite("s"), list(gather_pi_sqlite(Made(tmp_path / "none.sqlite").path)))
+        read_lines(read_pi_sqlite("s"), list(form.gathered(Made(tmp_path / "none.sqlite").path) or ()))
