@@ -125,8 +125,7 @@ def _begins(text: str | None, cost: str | None) -> Money | Literal["ledger"] | N
 def _check_set(options: SimpleNamespace) -> None:
     if [options.session, options.scope, options.scope_prefix, options.show_all or None].count(None) != 3:
         raise click.UsageError("name a SESSION, or give --scope, --scope-prefix or --all")
-    if options.tz is not None and options.period is None:
-        raise click.UsageError("--tz is the time zone of a --period")
+    cli.refuse(options.tz is not None and options.period is None, "--tz is the time zone of a --period")
     if (options.tokens is None) == (options.cost is None):
         raise click.UsageError("give either --tokens or --cost; set a budget for each")
     if options.tasks and options.session is None:

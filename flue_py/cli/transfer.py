@@ -141,10 +141,8 @@ def _check(options: SimpleNamespace) -> None:
     is_printed = output == _STDOUT or (output is None and form != "html")
     if is_printed and (options.append or options.overwrite or options.as_json or options.open):
         raise click.UsageError("--append, --overwrite, --open and --json go with --output FILE")
-    if not is_printed and options.tasks:
-        raise click.UsageError("--tasks prints; give it without --output, and redirect the output")
-    if options.append and options.overwrite:
-        raise click.UsageError("give either --append or --overwrite")
+    cli.refuse(not is_printed and options.tasks, "--tasks prints; give it without --output, and redirect the output")
+    cli.refuse(options.append and options.overwrite, "give either --append or --overwrite")
     if options.words_only and (options.append or options.tasks):
         raise click.UsageError("--append and --tasks are of whole transcripts; leave out --words-only")
     if output is not None and not is_printed and not (options.append or options.overwrite) and exists(output):
@@ -267,8 +265,7 @@ async def _transcript_file(session: Session, output: str, leaf: LeafChoice, *, a
 
 
 def _report_check(options: SimpleNamespace) -> None:
-    if options.show_all == (options.session is not None):
-        raise click.UsageError("name a SESSION, or give --all")
+    cli.refuse(options.show_all == (options.session is not None), "name a SESSION, or give --all")
     if not options.show_all and (options.choice != cli.SessionChoice() or options.tz is not None):
         raise click.UsageError("options that choose sessions, and --tz, go with --all")
 
@@ -448,8 +445,7 @@ def import_(
     The fields before sessions are about the first of them, added and alreadyThere about all.
     """
     wanted, paths = _named(named, paths)
-    if not paths and not discover:
-        raise click.UsageError("name a file or a folder to import, or use --discover")
+    cli.refuse(not paths and not discover, "name a file or a folder to import, or use --discover")
     others: Counter[str] = Counter()
     reports: list[ImportReport] = []
     failures: list[FlueError] = []
