@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 from msgspec import field
 from msgspec.structs import replace
 
+from flue_py.core.chain import Fields
 from flue_py.core.entries import from_microseconds, to_microseconds
 from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.sessions import STORED, LeafChoice, check_scope
@@ -605,6 +606,12 @@ class EntryRow(NamedTuple):
     packed: bytes | None
     extra: str | None
     payload: str | None
+
+    @property
+    def fields(self) -> Fields:
+        """The fields that its digest covers beside the payload."""
+        names = (self.id, self.kind, self.role, self.source)
+        return (*names, self.revision, self.ordinal, self.created_at, self.extra)
 
     @property
     def stored_bytes(self) -> int:

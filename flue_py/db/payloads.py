@@ -11,10 +11,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from flue_py.core.json import SHORTEST, Cut, cut, encoded, inflate, payload_digest, splice
-from flue_py.core.ledger import BlobRow
+from flue_py.core.chain import Chain
+from flue_py.core.json import SHORTEST, Cut, cut, encoded, inflate, splice
+from flue_py.core.ledger import BlobRow, EntryRow
 from flue_py.core.sessions import LARGEST_ENTRY
 from flue_py.errors import CorruptStore
 
@@ -126,36 +127,17 @@ def check_sum(rest: bytes, lengths: Iterable[int], most: int = LARGEST_ENTRY) ->
         raise CorruptStore(f"a payload with its attachments is longer than {most} bytes; run verify() to find it")
 
 
-class PayloadColumns(Protocol):
-    """The columns of an entry that hold its payload, as a row of a tree has them."""
-
-    @property
-    def id(self) -> str:
-        """The entry's id."""
-
-    @property
-    def digest(self) -> bytes:
-        """The digest of its payload."""
-
-    @property
-    def payload(self) -> str | None:
-        """Its text."""
-
-    @property
-    def packed(self) -> bytes | None:
-        """Its text, compressed."""
-
-    @property
-    def blob(self) -> bytes | None:
-        """The name of the blob that is its text."""
-
-
 def checked_text(
-    row: PayloadColumns, blobs: Mapping[bytes, bytes], cuts: Sequence[tuple[int, bytes]] = (), most: int = LARGEST_ENTRY
+    chain: Chain,
+    row: EntryRow,
+    above: bytes,
+    blobs: Mapping[bytes, bytes],
+    cuts: Sequence[tuple[int, bytes]] = (),
+    most: int = LARGEST_ENTRY,
 ) -> str:
     """Return the text of an entry's payload, with the pieces cut out of it: places in the rest, and the SHA-256s.
 
-    Raises `CorruptStore` if it does not have its digest.
+    Raises `CorruptStore` if the entry does not have its digest, below one of digest ``above``.
     """
     try:
         if row.payload is not None:
@@ -170,7 +152,7 @@ def checked_text(
             data = splice(data, pieces)
     except CorruptStore as error:
         raise damaged_entry(row.id, f"cannot be read ({error})") from error
-    if payload_digest(data) != row.digest:
+    if not (chain.has_text(row.digest, above, data) and chain.has_fields(row.digest, above, row.fields)):
         raise damaged_entry(row.id, MISMATCH)
     return decode_payload(data)
 
@@ -179,10 +161,10 @@ MISMATCH = "does not match its digest: it was damaged, or changed by other means
 
 
 def damaged_entry(entry_id: str, problem: str, session_id: str | None = None) -> CorruptStore:
-    """Return the error for an entry whose payload is not as it was appended."""
+    """Return the error for an entry that is not as it was appended."""
     where = "" if session_id is None else f"session {session_id!r}: "
     return CorruptStore(
-        f"{where}the payload of entry {entry_id!r} {problem}; verify() names every such entry: restore a backup, or "
+        f"{where}entry {entry_id!r} {problem}; verify() names every such entry: restore a backup, or "
         "rescue what is readable by salvage"
     )
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, T
 
 from msgspec import Struct
 
+from flue_py.core.chain import Chain
 from flue_py.core.json import Frozen
 from flue_py.core.sessions import Expected, OnConflict, Seen, Stored, leaf_of
 from flue_py.core.usage import Paid, UsageTotals
@@ -181,9 +182,10 @@ class Opener:
 
 
 class Position(NamedTuple):
-    """The place of an entry: its id, lane and depth, the sums to it, and the columns that decide where a child goes."""
+    """The place of an entry: its id, digest, lane and depth, the sums to it, and what decides where a child goes."""
 
     id: str
+    digest: bytes
     lane_id: int
     depth: int
     totals: UsageTotals
@@ -377,6 +379,9 @@ class Transaction(Protocol):
 
     def new_key(self) -> int:
         """Return a key for a new session (and its tree) that no session has or ever had."""
+
+    chain: Chain = Chain()
+    """The digests of the store."""
 
     states: dict[str, SessionState]
     """Sessions as earlier transactions of this writer left them, by id: a cache, which may be empty at any time.

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from msgspec.structs import replace
 
+from flue_py.core.chain import NO_PARENT, Fields
 from flue_py.core.ledger import (
     AttachmentRow,
     BlobRow,
@@ -193,13 +194,17 @@ UPDATE_AFTER_APPEND = announced(
 
 
 class StoredEntry(NamedTuple):
-    """An entry; exactly one of ``payload``, ``packed`` and ``blob`` is set."""
+    """An entry; exactly one of ``payload``, ``packed`` and ``blob`` is set. ``above`` is the digest of its parent.
+
+    On a path that is None where the row before it is its parent's.
+    """
 
     depth: int
-    id: str
     lane_id: int
     parent_id: str | None
+    above: bytes | None
     session_key: int
+    id: str
     kind: str
     role: str | None
     source: str | None
@@ -212,13 +217,24 @@ class StoredEntry(NamedTuple):
     packed: bytes | None
     blob: bytes | None
 
+    @property
+    def digest_above(self) -> bytes:
+        """The digest above it, for one that was not read along a path."""
+        return NO_PARENT if self.parent_id is None else self.above or b""
+
+    @property
+    def fields(self) -> Fields:
+        """The fields that its digest covers."""
+        return self[5:13]
+
 
 EntryColumns: TypeAlias = tuple[
     int,
-    str,
     int,
     str | None,
+    bytes | None,
     int,
+    str,
     str,
     str | None,
     str | None,
@@ -233,9 +249,9 @@ EntryColumns: TypeAlias = tuple[
 ]
 """A `StoredEntry` as a plain tuple: nothing is made of the thousand rows of a path before they are entries."""
 
-StoredBody = tuple[int, str | None, int | None, bytes, bytes | None, bytes | None, bytes | None]
-"""Of an entry its depth, its kind and its time (both None for a message), its digest and its payload's three columns:
-a plain tuple, since most of a request to a model is read this way."""
+StoredBody = tuple[int, bytes | None, str | None, int | None, bytes, bytes | None, bytes | None, bytes | None]
+"""Of an entry its depth, the digest above (None but for the first), its kind and its time (both None for a message),
+its digest and its payload's three columns: a plain tuple, since most of a request to a model is read this way."""
 
 
 class Sums(NamedTuple):
@@ -258,8 +274,8 @@ def sums_of(columns: Sequence[Any]) -> Sums:
 
 def position_of(columns: Sequence[Any]) -> Position:
     """Return the columns of `place_of` as a position."""
-    entry_id, *sums, owner_key, parent_lane, fork_depth, child = columns
-    return Position(entry_id, *sums_of(sums), owner_key, parent_lane, fork_depth, child is not None)
+    entry_id, digest, *sums, owner_key, parent_lane, fork_depth, child = columns
+    return Position(entry_id, digest, *sums_of(sums), owner_key, parent_lane, fork_depth, child is not None)
 
 
 def state_of(columns: Sequence[Any]) -> SessionState:
@@ -288,15 +304,30 @@ def call_columns(table: str) -> str:
 
 POSITION = ("lane_id", "depth", *TOTAL_COLUMNS, *PAID_COLUMNS)
 # A payload is read as bytes: its digest is made of them, and they may be no valid text any more.
-PAYLOAD = f"e.digest, {PAYLOAD_BYTES} AS payload, e.packed, e.blob"
-ENTRY = f"{columns('e', StoredEntry._fields[:-4])}, {PAYLOAD}"
+PAYLOAD = f"{PAYLOAD_BYTES} AS payload, e.packed, e.blob"
+SEALED = f"{columns('e', StoredEntry._fields[5:13])}, e.digest"
+ABOVE = "(SELECT p.digest FROM entries p WHERE p.tree_id = e.tree_id AND p.id = e.parent_id)"
+WITHOUT_PAYLOAD = f"e.depth, e.lane_id, e.parent_id, {ABOVE} AS above, e.session_key, {SEALED}"
+ENTRY = f"{WITHOUT_PAYLOAD}, {PAYLOAD}"
+
+
+def first_below(depth: str) -> str:
+    """Return the column that has the digest above an entry if it is the first below a depth; NULL for the others."""
+    return f"CASE WHEN e.depth = {depth} + 1 THEN {ABOVE} END"
+
+
+def on_path(below: str) -> str:
+    """Return the columns of `ENTRY` for the entries of a path below a depth: the digest above is read once."""
+    return ENTRY.replace(ABOVE, first_below(below))
+
+
 PAID = columns("e", PAID_COLUMNS)
 
 
 def place_of(entry: str, lane: str) -> str:
     """Return the columns that `position_of` reads: an entry's place, its lane, and whether that goes on below it."""
     return (
-        f"{entry}.id, {columns(entry, POSITION)}, {lane}.owner_key, {lane}.parent_lane, {lane}.fork_depth,"
+        f"{columns(entry, ('id', 'digest', *POSITION))}, {columns(lane, ('owner_key', 'parent_lane', 'fork_depth'))},"
         f" (SELECT 1 FROM entries c WHERE c.tree_id = {entry}.tree_id AND c.lane_id = {entry}.lane_id"
         f" AND c.depth = {entry}.depth + 1)"
     )
@@ -352,7 +383,7 @@ entry_columns: Callable[[str], Statement[EntryColumns]] = statement(cast("type[E
 
 # A path in one lane is one range; one over several lanes is the union of their ranges, in no order.
 LANE_RANGE = entry_columns(
-    f"SELECT {ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id"
+    f"SELECT {on_path(':low')} FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id"
     " AND e.depth > :low AND e.depth <= :high ORDER BY e.depth"
 )
 

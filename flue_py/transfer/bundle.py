@@ -11,6 +11,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from flue_py.core.chain import NO_PARENT, Chain
 from flue_py.core.json import Frozen, decode_object, encode_json
 from flue_py.core.sessions import Limits
 from flue_py.core.trees import GonePayer, TreeCopy, TreeHead
@@ -144,13 +145,15 @@ async def _write_trees(
 
 
 def _check_payloads(copy: TreeCopy) -> None:
-    """Raise `CorruptStore` if a payload is not as it was appended. O(bytes)."""
+    """Raise `CorruptStore` if an entry is not as it was appended. O(bytes)."""
     blobs = {blob.sha256: blob.data for blob in copy.blobs}
     cuts: dict[tuple[int, int], list[tuple[int, bytes]]] = defaultdict(list)
     for row in copy.attachments:
         cuts[row.lane_id, row.depth].append((row.place, row.sha256))
+    digests = {entry.id: entry.digest for entry in copy.entries}
     for entry in copy.entries:
-        checked_text(entry, blobs, cuts.get((entry.lane_id, entry.depth), ()))
+        above = NO_PARENT if entry.parent_id is None else digests.get(entry.parent_id, b"")
+        checked_text(Chain(), entry, above, blobs, cuts.get((entry.lane_id, entry.depth), ()))
 
 
 def _without_paths(copy: TreeCopy) -> TreeCopy:

@@ -9,8 +9,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from flue_py.core.chain import NO_PARENT
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import Frozen, payload_digest
+from flue_py.core.json import Frozen
 from flue_py.core.kinds import COMPACTION, SUMMARIES
 from flue_py.core.ledger import (
     BlobRow,
@@ -344,6 +345,10 @@ class EntryBatch:
         self._paying.append((parent, calls))
         if calls:
             paid = paid.plus(paid_by(calls))
+        above = NO_PARENT if parent is None else parent.digest
+        ordinal = len(self.ids)
+        fields = (entry_id, new.kind, new.role, new.source, self.revision, ordinal, at, new.extra)
+        digest = self._tx.chain.digest(above, fields, new.payload.encode())
         payload, packed, blob_name, blobs, cuts = pack(new.payload)
         for blob in blobs:
             self.blobs[blob.sha256] = blob
@@ -352,12 +357,12 @@ class EntryBatch:
             self.attachments.append((state.tree_id, lane_id, depth, *cut))
         self.rows.append((
             state.tree_id, lane_id, depth, entry_id, parent_id, new.kind, new.role, new.source, state.key,
-            self.revision, len(self.ids), at, int(new.counted), *totals, *paid, payload_digest(new.payload),
+            self.revision, ordinal, at, int(new.counted), *totals, *paid, digest,
             blob_name, packed, new.extra, payload,
         ))  # fmt: skip
         self._count(new, entry_id, at)
         self._filled.add((lane_id, depth))
-        position = Position(entry_id, lane_id, depth, totals, paid, state.key, parent_lane, fork_depth, False)
+        position = Position(entry_id, digest, lane_id, depth, totals, paid, state.key, parent_lane, fork_depth, False)
         self._placed[entry_id] = position
         return position
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
 from hashlib import blake2b
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, TypeAlias, TypeVar
 
+from flue_py.core.chain import HALF, NO_PARENT
 from flue_py.core.entries import Entry
-from flue_py.core.json import encoded, intact_text, payload_digest, splice, to_json
+from flue_py.core.json import encoded, splice, to_json
 from flue_py.core.kinds import ARTIFACT, without_lost
 from flue_py.core.ledger import MarkRow, MoveRow, RequestRow
 from flue_py.core.sessions import (
@@ -28,7 +30,7 @@ from flue_py.core.sessions import (
     require_meant,
 )
 from flue_py.db import sql
-from flue_py.db.payloads import MISMATCH, check_sum, damaged_entry, decode_payload, unpack, unpack_blob
+from flue_py.db.payloads import MISMATCH, check_sum, damaged_entry, unpack, unpack_blob
 from flue_py.db.runner import Insert, Nothing, Parameters, Position, Row, SessionState, Sources, Statement, Transaction
 from flue_py.db.sql import (
     EntryColumns,
@@ -100,20 +102,22 @@ class Payloads:
     def text(
         self,
         entry_id: str,
+        above: bytes,
         digest: bytes,
         payload: bytes | None,
         packed: bytes | None,
         blob: bytes | None,
         depth: int | None = None,
     ) -> bytes:
-        """Return the text of an entry's payload, from its digest and the payload's three columns.
+        """Return the text of an entry's payload, from its digest, the one above, and the payload's three columns.
 
         Words stand for attachments that are lost; the digest is not checked then. Raises `CorruptStore`, naming the
         entry, where the payload cannot be read or does not have its digest.
         """
+        is_whole = partial(self._tx.chain.has_text, digest, above)
         try:
             data = payload if payload is not None else apart(self._tx, self._state.tree_id, packed, blob)
-            if payload_digest(data) == digest:
+            if is_whole(data):
                 return bytes(data)
             cuts = self._cuts(entry_id, depth)
             pieces = self._pieces(data, cuts)
@@ -126,7 +130,7 @@ class Payloads:
         except CorruptStore as error:
             raise damaged_entry(entry_id, f"cannot be read ({error})", self._state.id) from error
         whole = splice(data, [(place, piece) for place, piece in pieces if piece is not None])
-        if payload_digest(whole) != digest:
+        if not is_whole(whole):
             raise damaged_entry(entry_id, MISMATCH, self._state.id)
         return whole
 
@@ -140,14 +144,14 @@ class Payloads:
         except CorruptStore as error:
             raise damaged_entry(entry_id, f"cannot be read ({error})", self._state.id) from error
 
-    def whole(self, depth: int, digest: bytes, rest: bytes) -> bytes | None:
+    def whole(self, depth: int, above: bytes, digest: bytes, rest: bytes) -> bytes | None:
         """Return the text that ``rest``, of an entry on the stretch, was cut from; None where it is not all there."""
         try:
             pieces = self._pieces(rest, self._cuts("", depth))
         except CorruptStore:
             return None
         text = splice(rest, [(place, piece) for place, piece in pieces if piece is not None])
-        return text if payload_digest(text) == digest else None
+        return text if self._tx.chain.has_text(digest, above, text) else None
 
     def _cuts(self, entry_id: str, depth: int | None) -> Cuts:
         if self._stretch is None or depth is None:
@@ -176,17 +180,12 @@ class Payloads:
         return self._encoded[sha256]
 
 
-def checked_payload(
-    tx: Transaction,
-    state: SessionState,
-    entry_id: str,
-    digest: bytes,
-    payload: bytes | None,
-    packed: bytes | None,
-    blob: bytes | None,
-) -> bytes:
+def checked_payload(tx: Transaction, state: SessionState, row: StoredEntry) -> bytes:
     """Return the text of one entry's payload, as `Payloads.text` does."""
-    return Payloads(tx, state).text(entry_id, digest, payload, packed, blob)
+    above = row.digest_above
+    if not tx.chain.has_fields(row.digest, above, row.fields):
+        raise damaged_entry(row.id, MISMATCH, state.id)
+    return Payloads(tx, state).text(row.id, above, row.digest, row.payload, row.packed, row.blob)
 
 
 def apart(tx: Transaction, tree_id: int, packed: bytes | None, blob: bytes | None) -> bytes:
@@ -1003,7 +1002,8 @@ def ancestor_of(tx: Transaction, state: SessionState, entry_id: str, of: Positio
 
 
 SPANS_RANGE = entry_columns(
-    sql.WITH_SPANS + f"SELECT {sql.ENTRY} FROM spans s JOIN entries e ON {sql.IN_SPAN} AND e.depth > :low_depth"
+    sql.WITH_SPANS
+    + f"SELECT {sql.on_path(':low_depth')} FROM spans s JOIN entries e ON {sql.IN_SPAN} AND e.depth > :low_depth"
     " WHERE s.high > :low_depth"
 )
 
@@ -1020,7 +1020,7 @@ def path_entries(
 
 
 PATH_STRETCH = entry_columns(
-    sql.WITH_SPANS + f"SELECT {sql.ENTRY} FROM spans s JOIN entries e ON {sql.IN_SPAN}"
+    sql.WITH_SPANS + f"SELECT {sql.on_path(':low_depth')} FROM spans s JOIN entries e ON {sql.IN_SPAN}"
     " AND e.depth > :low_depth AND e.depth <= :last_depth WHERE s.high > :low_depth AND s.low < :last_depth"
 )
 
@@ -1123,19 +1123,40 @@ def made_entries(
     Raises `CorruptStore`, naming the entry, for a payload that is not as it was appended.
     """
     creators, payloads = _creators_of(tx, state, rows), Payloads(tx, state, stretch, contents=contents)
-    entries = []
+    text_of, fields_of = tx.chain.text, tx.chain.fields
+    last_id, last_digest = None, NO_PARENT
+    entries: list[Entry] = []
     for row in rows:
-        depth, id_, _, parent, key, kind, role, source, revision, ordinal, at, extra, digest, data, packed, blob = row
+        (
+            depth, _, parent, above, key, id_, kind, role, source, revision, ordinal, at, extra, digest, data, packed,
+            blob,
+        ) = row  # fmt: skip
+        if above is None:
+            above = last_digest if parent == last_id else _digest_above(state, row)
         # Most payloads are text, and intact: nothing else is called for them.
-        text = intact_text(data, digest)
-        if text is None:
+        if data is None or text_of(above, data) != digest[:HALF]:
             if contents or kind != ARTIFACT:
-                text = decode_payload(payloads.text(id_, digest, data, packed, blob, depth))
+                data = payloads.text(id_, above, digest, data, packed, blob, depth)
             else:
-                text = decode_payload(payloads.rest(id_, data, packed, blob))
+                data = payloads.rest(id_, data, packed, blob)
+        if fields_of(above, digest, row[5:13]) != digest[HALF:]:
+            raise damaged_entry(id_, MISMATCH, state.id)
+        last_id, last_digest = id_, digest
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            raise damaged_entry(id_, f"is not text ({error})", state.id) from error
         creator = creators.get(key)
         entries.append(Entry(id_, parent, creator, kind, role, source, depth, revision, ordinal, at, text, extra))
     return entries
+
+
+def _digest_above(state: SessionState, row: EntryColumns) -> bytes:
+    """Return the digest above a root. Raises `CorruptStore` for an entry below another, which is not before it."""
+    parent, entry_id = row[2], row[5]
+    if parent is not None:
+        raise damaged_entry(entry_id, f"says that it was added to {parent!r}, which is not there", state.id)
+    return NO_PARENT
 
 
 def _creators_of(tx: Transaction, state: SessionState, rows: Iterable[EntryColumns]) -> dict[int, str]:

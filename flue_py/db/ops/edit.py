@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -54,7 +54,7 @@ from flue_py.db.ops.read import get_entry, group_of, latest_compaction
 from flue_py.db.ops.sessions import edit_row, require_session, write_edits
 from flue_py.db.payloads import decode_payload
 from flue_py.db.runner import Nothing, Row, SessionState, Sources, Transaction
-from flue_py.db.sql import statement
+from flue_py.db.sql import StoredEntry, statement
 from flue_py.errors import EntryNotFound, InvalidArgument, SessionExists
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -209,22 +209,7 @@ def restore_edits(
 # The log of a session, read from what is stored anyway, and going back to any line of it.
 
 
-class LoggedEntry(NamedTuple):
-    """One of the first entries of a revision, or its last one. The payload is that of the very first, or None."""
-
-    revision: int
-    ordinal: int
-    id: str
-    kind: str
-    created_at: int
-    parent_id: str | None
-    digest: bytes
-    payload: bytes | None
-    packed: bytes | None
-    blob: bytes | None
-
-
-Logged = TypeVar("Logged", sql.LoggedEdit, LoggedEntry)
+Logged = TypeVar("Logged", sql.LoggedEdit, StoredEntry)
 
 
 def read_log(tx: Transaction, session_id: str, before: int | None, limit: int) -> list[LogLine]:
@@ -255,11 +240,12 @@ _STRETCHES = (
     "   FROM stretches s JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = s.lane_id"
     "    AND e.depth = CASE WHEN s.low = s.high THEN s.low + 1 ELSE (s.low + s.high + 1) / 2 END WHERE s.low < s.top)"
 )
-# The first entries of each stretch, and the last.
-LOGGED_ENTRIES = statement(LoggedEntry)(
-    f"{sql.WITH_RANGES}, {_STRETCHES} SELECT e.revision, e.ordinal, e.id, e.kind, e.created_at, e.parent_id, e.digest,"
-    f" CASE WHEN e.ordinal = 0 THEN {sql.PAYLOAD_BYTES} END, CASE WHEN e.ordinal = 0 THEN e.packed END,"
-    " CASE WHEN e.ordinal = 0 THEN e.blob END"
+# The first entries of each stretch, and the last; the payload of the very first.
+_FIRST_PAYLOAD = ", ".join(
+    f"CASE WHEN e.ordinal = 0 THEN {column} END" for column in (sql.PAYLOAD_BYTES, "e.packed", "e.blob")
+)
+LOGGED_ENTRIES = statement(StoredEntry)(
+    f"{sql.WITH_RANGES}, {_STRETCHES} SELECT {sql.WITHOUT_PAYLOAD}, {_FIRST_PAYLOAD}"
     " FROM stretches s JOIN (SELECT 0 AS is_end UNION ALL SELECT 1) k"
     "  ON s.low = s.high AND s.revision > 0 AND (k.is_end = 0 OR s.low >= s.start + :count)"
     " JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = s.lane_id"
@@ -293,11 +279,9 @@ def _by_revision(rows: Sequence[Logged]) -> dict[int, list[Logged]]:
     return lines
 
 
-def _logged_entries(tx: Transaction, state: SessionState, rows: list[LoggedEntry]) -> LoggedEntries:
+def _logged_entries(tx: Transaction, state: SessionState, rows: list[StoredEntry]) -> LoggedEntries:
     first, last = rows[0], rows[-1]
-    payload = decode_payload(
-        checked_payload(tx, state, first.id, first.digest, first.payload, first.packed, first.blob)
-    )
+    payload = decode_payload(checked_payload(tx, state, first))
     shown = [row for row in rows if row.ordinal < LOGGED_IDS]
     ids, kinds = tuple(row.id for row in shown), tuple(row.kind for row in shown)
     return LoggedEntries(last.ordinal + 1, ids, kinds, payload, first.parent_id, last.id, last.created_at)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from operator import attrgetter
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar, cast
 
+from flue_py.core.chain import HALF, NO_PARENT
 from flue_py.core.context import (
     PROMPT,
     RESTORES,
@@ -38,16 +39,7 @@ from flue_py.core.entries import (
     settings_on,
     tail_start,
 )
-from flue_py.core.json import (
-    Frozen,
-    JsonObject,
-    JsonValue,
-    decode_intact,
-    decode_json,
-    decode_object,
-    intact_text,
-    payload_digest,
-)
+from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_json, decode_object
 from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, EXCLUSION, MESSAGE
 from flue_py.core.sessions import (
     EntryPlace,
@@ -88,7 +80,7 @@ from flue_py.db.ops.base import (
     spans_of,
     stretch_of,
 )
-from flue_py.db.payloads import unpack
+from flue_py.db.payloads import decode_payload, unpack
 from flue_py.db.runner import Position, Row, SessionState, Statement, Transaction
 from flue_py.db.sql import StoredBody, StoredEntry, session_of, state_of, statement
 from flue_py.errors import AmbiguousId, CorruptStore, EntryNotFound, shown
@@ -159,18 +151,18 @@ def _kept_entries(tx: Transaction, state: SessionState, position: Position, view
 # The same for the messages alone: nothing is fetched that a message is not made of.
 # (A message's kind and time are not: NULL for ten thousand of them is quicker than their values.)
 _BODY = (
-    "e.depth, CASE WHEN e.kind = 'message' THEN NULL ELSE e.kind END,"
+    "e.depth, {}, CASE WHEN e.kind = 'message' THEN NULL ELSE e.kind END,"
     " CASE WHEN e.kind = 'message' THEN NULL ELSE e.created_at END,"
-    f" {sql.PAYLOAD}"
+    f" e.digest, {sql.PAYLOAD}"
 )
-_bodies = statement(tuple[int, str | None, int | None, bytes, bytes | None, bytes | None, bytes | None])
+_bodies: Callable[[str], Statement[StoredBody]] = statement(cast("type[StoredBody]", StoredBody))
 LANE_BODIES = _bodies(
-    f"SELECT {_BODY} FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id"
-    " AND e.depth > :low AND e.depth <= :high ORDER BY e.depth"
+    f"SELECT {_BODY.format(sql.first_below(':low'))} FROM entries e WHERE e.tree_id = :tree_id"
+    " AND e.lane_id = :lane_id AND e.depth > :low AND e.depth <= :high ORDER BY e.depth"
 )
 SPANS_BODIES = _bodies(
-    sql.WITH_SPANS + f"SELECT {_BODY} FROM spans s JOIN entries e ON {sql.IN_SPAN} AND e.depth > :low_depth"
-    " WHERE s.high > :low_depth"
+    f"{sql.WITH_SPANS}SELECT {_BODY.format(sql.first_below(':low_depth'))} FROM spans s JOIN entries e"
+    f" ON {sql.IN_SPAN} AND e.depth > :low_depth WHERE s.high > :low_depth"
 )
 
 
@@ -196,21 +188,9 @@ def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> Message
     return MessagesRead(at, state.leaf, state.revision, messages)
 
 
-class Compaction(NamedTuple):
-    """A compaction, and where it is."""
-
-    depth: int
-    lane_id: int
-    id: str
-    digest: bytes
-    payload: bytes | None
-    packed: bytes | None
-    blob: bytes | None
-
-
 def place_and_compaction(
     tx: Transaction, session_id: str, leaf: LeafChoice
-) -> tuple[SessionState, str | None, Position | None, Compaction | None]:
+) -> tuple[SessionState, str | None, Position | None, StoredEntry | None]:
     """Return a session, a leaf to read at, its place, and the compaction in effect there."""
     if isinstance(leaf, Stored):
         state, _, compaction = _read_state_and_compaction(tx, session_id)
@@ -221,15 +201,15 @@ def place_and_compaction(
     return state, at, position, in_effect(tx, state, _latest_compaction(tx, state, position))
 
 
-def _session_and_compaction(row: Row) -> tuple[SessionState, int, Compaction | None]:
-    epoch, depth, lane_id, entry_id, digest, payload, packed, blob, *state = row
-    compaction = None if depth is None else Compaction(depth, lane_id, entry_id, digest, payload, packed, blob)
-    return state_of(state), int(epoch or 0), compaction
+def _session_and_compaction(row: Row) -> tuple[SessionState, int, StoredEntry | None]:
+    epoch, *columns = row
+    compaction = None if columns[0] is None else StoredEntry._make(columns[:_COLUMNS])
+    return state_of(columns[_COLUMNS:]), int(epoch or 0), compaction
 
 
-_COMPACTION = f"e.depth, e.lane_id, e.id, {sql.PAYLOAD}"
+_COLUMNS = len(StoredEntry._fields)
 _LATEST_COMPACTION = (
-    f"SELECT {_COMPACTION} FROM spans s JOIN entries e ON {sql.IN_SPAN} WHERE e.kind = 'compaction'"
+    f"SELECT {sql.ENTRY} FROM spans s JOIN entries e ON {sql.IN_SPAN} WHERE e.kind = 'compaction'"
     " ORDER BY e.depth DESC LIMIT 1"
 )
 SESSION_AND_COMPACTION = statement(_session_and_compaction)(
@@ -240,22 +220,22 @@ SESSION_AND_COMPACTION = statement(_session_and_compaction)(
     "   WHERE s.id = :id AND s.trashed_at IS NULL"
     "  UNION ALL SELECT s.tree_id, l.lane_id, l.fork_depth, s.low, l.parent_lane FROM spans s"
     "   JOIN lanes l ON l.tree_id = s.tree_id AND l.lane_id = s.parent_lane WHERE s.parent_lane IS NOT NULL"
-    f") SELECT {sql.EPOCH}, n.depth, n.lane_id, n.id, n.digest, n.payload, n.packed, n.blob, {sql.STATE}"
+    f") SELECT {sql.EPOCH}, {sql.columns('n', StoredEntry._fields)}, {sql.STATE}"
     f"{sql.STATE_FROM} LEFT JOIN ({_LATEST_COMPACTION.replace(':tree_id', 's.tree_id')}) n ON 1 = 1" + sql.LIVING
 )
 
 
-def _read_state_and_compaction(tx: Transaction, session_id: str) -> tuple[SessionState, int, Compaction | None]:
+def _read_state_and_compaction(tx: Transaction, session_id: str) -> tuple[SessionState, int, StoredEntry | None]:
     """Return a session, the epoch, and the latest compaction on the path to its leaf."""
     row = tx.first(SESSION_AND_COMPACTION, id=session_id) if is_storable(session_id) else None
     state, epoch, compaction = row or (None, 0, None)
     return checked_state(session_id, state), epoch, compaction
 
 
-LATEST_COMPACTION = statement(Compaction)(sql.WITH_SPANS + _LATEST_COMPACTION)
+LATEST_COMPACTION = statement(StoredEntry)(sql.WITH_SPANS + _LATEST_COMPACTION)
 
 
-def _latest_compaction(tx: Transaction, state: SessionState, position: Position | None) -> Compaction | None:
+def _latest_compaction(tx: Transaction, state: SessionState, position: Position | None) -> StoredEntry | None:
     tx.require_snapshot()
     return None if position is None else tx.first(LATEST_COMPACTION, **spans_of(state, position))
 
@@ -266,13 +246,13 @@ def latest_compaction(tx: Transaction, state: SessionState, position: Position |
     return None if compaction is None else (compaction.id, fields_of(tx, state, compaction))
 
 
-COMPACTION_ON_PATH = statement(Compaction)(
-    sql.WITH_SPANS + f"SELECT {_COMPACTION} FROM entries e JOIN spans s ON {sql.IN_SPAN}"
+COMPACTION_ON_PATH = statement(StoredEntry)(
+    sql.WITH_SPANS + f"SELECT {sql.ENTRY} FROM entries e JOIN spans s ON {sql.IN_SPAN}"
     " WHERE e.tree_id = :tree_id AND e.id = :entry_id AND e.depth < :depth"
 )
 
 
-def in_effect(tx: Transaction, state: SessionState, latest: Compaction | None) -> Compaction | None:
+def in_effect(tx: Transaction, state: SessionState, latest: StoredEntry | None) -> StoredEntry | None:
     """Return the compaction whose summary counts: the latest on a path, or the one that this restores, if any."""
     if latest is None or (latest.payload is not None and _RESTORES not in latest.payload):
         return latest
@@ -285,10 +265,9 @@ def in_effect(tx: Transaction, state: SessionState, latest: Compaction | None) -
     return tx.first(COMPACTION_ON_PATH, **place_at(state, latest.lane_id, latest.depth), entry_id=restored)
 
 
-def fields_of(tx: Transaction, state: SessionState, compaction: Compaction) -> JsonObject:
+def fields_of(tx: Transaction, state: SessionState, compaction: StoredEntry) -> JsonObject:
     """Return the fields of a compaction. Raises `CorruptStore`."""
-    _, _, entry_id, digest, payload, packed, blob = compaction
-    return decode_object(checked_payload(tx, state, entry_id, digest, payload, packed, blob))
+    return decode_object(checked_payload(tx, state, compaction))
 
 
 def _messages(
@@ -301,7 +280,9 @@ def _messages(
     """
     messages = []
     summary: list[JsonObject] = []
-    for depth, other_kind, created_at, digest, payload, packed, blob in rows:
+    text_of, last = tx.chain.text, NO_PARENT
+    for depth, first_above, other_kind, created_at, digest, payload, packed, blob in rows:
+        above, last = first_above or last, digest
         # What is not read along the way is not paid for: most rows are messages whose payload is text.
         if other_kind is not None and other_kind not in CONTEXT_KINDS and depth != summary_depth:
             if other_kind == EXCLUSION:
@@ -313,11 +294,8 @@ def _messages(
                 data = apart(tx, tree_id, packed, blob)
             except CorruptStore:
                 return None
-        if other_kind is None and (message := decode_intact(data, digest)) is not None:
-            messages.append(message)
-            continue
-        if payload_digest(data) != digest:
-            whole = payloads.whole(depth, digest, data)
+        if text_of(above, data) != digest[:HALF]:
+            whole = payloads.whole(depth, above, digest, data)
             if whole is None:
                 return None
             data = whole
@@ -339,7 +317,7 @@ DEPTH_ON_PATH = statement(tuple[int])(
 )
 
 
-def kept_by(tx: Transaction, state: SessionState, compaction: Compaction) -> Kept:
+def kept_by(tx: Transaction, state: SessionState, compaction: StoredEntry) -> Kept:
     """Return the part that a compaction keeps of the path that it is on."""
     fields = fields_of(tx, state, compaction)
     layout, pinned = layout_of(compaction.id, fields), pinned_ids(fields)
@@ -554,15 +532,24 @@ def read_leaves(tx: Transaction, session_ids: Sequence[str]) -> list[Entry | Non
 
 def entry_of_row(tx: Transaction, session_id: str, creator: str | None, row: StoredEntry) -> Entry | None:
     """Return the entry of a row that was read beside those of other sessions, of which ``session_id`` sees it."""
-    depth, id_, _, parent, _, kind, role, source, revision, ordinal, at, extra, digest, payload, packed, _ = row
-    try:
-        text = intact_text(payload if packed is None else unpack(packed), digest)
-    except CorruptStore:
-        text = None
-    if text is None:
+    depth, _, parent, _, _, id_, kind, role, source, revision, ordinal, at, extra, _, *_ = row
+    data = _whole_in_row(tx, row)
+    if data is None:
         # What is apart from its row, or damaged, is read as any entry of the session.
         return get_entry(tx, session_id, id_)
+    text = decode_payload(data)
     return Entry(id_, parent, creator, kind, role, source, depth, revision, ordinal, at, text, extra)
+
+
+def _whole_in_row(tx: Transaction, row: StoredEntry) -> bytes | None:
+    """Return the text of a payload that is all in its row, and intact; None for any other."""
+    try:
+        data = row.payload if row.packed is None else unpack(row.packed)
+    except CorruptStore:
+        return None
+    if data is None or not tx.chain.has_text(row.digest, row.digest_above, data):
+        return None
+    return data if tx.chain.has_fields(row.digest, row.digest_above, row.fields) else None
 
 
 def _meant(session_id: str, leaf: tuple[int, Entry | None] | None) -> Entry | None:
@@ -798,12 +785,12 @@ class Stretch(NamedTuple):
     session_key: int
     lane_id: int
     high: int
-    compaction: Compaction | None
+    compaction: StoredEntry | None
 
 
 def _stretch(row: Row) -> Stretch:
-    session_id, session_key, lane_id, high, depth, entry_id, *payload = row
-    compaction = None if depth is None else Compaction(depth, lane_id, entry_id, *payload)
+    session_id, session_key, lane_id, high, *columns = row
+    compaction = None if columns[0] is None else StoredEntry._make(columns)
     return Stretch(session_id, session_key, lane_id, high, compaction)
 
 
@@ -832,7 +819,7 @@ PATHS = statement(_stretch)(
     "  UNION ALL SELECT s.session_key, s.session_id, s.tree_id, l.lane_id, l.fork_depth, s.low, l.parent_lane"
     "   FROM spans s JOIN lanes l ON l.tree_id = s.tree_id AND l.lane_id = s.parent_lane"
     "   WHERE s.parent_lane IS NOT NULL"
-    f") SELECT s.session_id, s.session_key, s.lane_id, s.high, e.depth, e.id, {sql.PAYLOAD} FROM spans s"
+    f") SELECT s.session_id, s.session_key, s.lane_id, s.high, {sql.ENTRY} FROM spans s"
     " LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.lane_id = s.lane_id AND e.depth = (SELECT MAX(c.depth)"
     "  FROM entries c WHERE c.tree_id = s.tree_id AND c.lane_id = s.lane_id AND c.depth <= s.high"
     "  AND c.kind = 'compaction')"
@@ -906,7 +893,7 @@ def _held(tx: Transaction, keys: Collection[int]) -> Mapping[tuple[int, int], in
 class _View(Frozen):
     """The view of a path by the compaction in effect: which one that is, its layout and its pins."""
 
-    compaction: Compaction
+    compaction: StoredEntry
     layout: Layout
     pinned: frozenset[str]
 
@@ -981,8 +968,9 @@ def _view(tx: Transaction, session_id: str, stretches: Iterable[Stretch]) -> _Vi
     compactions = [compaction.compaction for compaction in stretches if compaction.compaction is not None]
     if not compactions:
         return None
-    latest: Compaction | None = max(compactions, key=lambda compaction: compaction.depth)
-    fields = None if latest is None else _plain_fields(latest)
+    latest: StoredEntry | None = max(compactions, key=lambda compaction: compaction.depth)
+    data = None if latest is None else _whole_in_row(tx, latest)
+    fields = None if data is None else decode_object(data)
     if fields is None or RESTORES in fields:
         # What is large, damaged, or points to another compaction is read with its session.
         state = read_state(tx, session_id)
@@ -991,16 +979,6 @@ def _view(tx: Transaction, session_id: str, stretches: Iterable[Stretch]) -> _Vi
     if latest is None or fields is None:
         return None
     return _View(latest, layout_of(latest.id, fields), pinned_ids(fields))
-
-
-def _plain_fields(compaction: Compaction) -> JsonObject | None:
-    """Return the fields of a compaction whose payload is all in its row, and intact; None for any other."""
-    payload, packed = compaction.payload, compaction.packed
-    try:
-        text = intact_text(payload if packed is None else unpack(packed), compaction.digest)
-    except CorruptStore:
-        return None
-    return None if text is None else decode_object(text)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

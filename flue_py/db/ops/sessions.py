@@ -571,7 +571,6 @@ def edit_row(session_key: int, revision: int, edit: Edit, note: Note, at: int) -
 # Reading: paths, contexts, windows and trees, as range scans over lanes.
 
 _LAST_DEPTH = 2**62
-_ID = 1  # among `EntryColumns`
 
 
 def read_path(tx: Transaction, session_id: str, leaf: LeafChoice, unless: ReadStamp | None) -> PathRead:
@@ -672,17 +671,23 @@ def read_turns(tx: Transaction, session_id: str, leaf: LeafChoice) -> list[Entry
     return [entry for entry in made_entries(tx, state, rows) if begins_turn(entry)]
 
 
+# The lanes that a session holds, each from the place it forks from on.
+HELD_LANES = statement(tuple[int, int, int])(
+    f"{sql.WITH_HELD} SELECT h.lane_id, MIN(l.fork_depth), MAX(h.depth) FROM held h"
+    " JOIN lanes l ON l.tree_id = :tree_id AND l.lane_id = h.lane_id GROUP BY h.lane_id"
+)
+
+
 def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
     """Return every entry the session sees (see `Backend.read_tree`)."""
     state = read_state(tx, session_id)
     rows: list[EntryColumns] = []
-    for lane_id, high in tx.rows(sql.HELD_SPANS, **held_by(state)):
-        rows.extend(
-            tx.rows(sql.LANE_RANGE, tree_id=state.tree_id, lane_id=lane_id, low=-1, high=min(high, _LAST_DEPTH))
-        )
+    for lane_id, low, high in tx.rows(HELD_LANES, **held_by(state)):
+        where = {"tree_id": state.tree_id, "lane_id": lane_id, "low": low, "high": min(high, _LAST_DEPTH)}
+        rows.extend(tx.rows(sql.LANE_RANGE, **where))
     retracted = {entry_id for (entry_id,) in tx.rows(sql.RETRACTED_IDS, session_key=state.key)}
     with collector_held(len(rows)):
-        entries = made_entries(tx, state, [row for row in rows if row[_ID] not in retracted])
+        entries = [entry for entry in made_entries(tx, state, rows) if entry.id not in retracted]
     inherited = [entry for entry in entries if entry.session_id != state.id]
     own = [entry for entry in entries if entry.session_id == state.id]
     return sorted(inherited, key=attrgetter("depth")) + sorted(own, key=attrgetter("revision", "ordinal"))

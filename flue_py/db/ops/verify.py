@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
+from flue_py.core.chain import NO_PARENT, Chain, Fields
 from flue_py.core.json import JsonObject, decode_json, encoded, payload_digest, splice
 from flue_py.core.kinds import MESSAGE, message_preview, message_text, message_title
 from flue_py.core.sessions import Problem, VerifyReport, is_line, is_name, is_storable, is_usable, slot_of
@@ -16,7 +17,7 @@ from flue_py.core.trees import Lane
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, PAID_COLUMNS, TOTAL_COLUMNS, Paid, UsageTotals, reported_usage
 from flue_py.db import sql
 from flue_py.db.ops.base import Cuts, blob_data
-from flue_py.db.payloads import check_sum, unpack, unpack_blob
+from flue_py.db.payloads import MISMATCH, check_sum, unpack, unpack_blob
 from flue_py.db.runner import Row, Transaction
 from flue_py.db.schema import all_tokens
 from flue_py.db.sql import columns, statement
@@ -54,15 +55,17 @@ class StoredEntry(NamedTuple):
     """An entry as it is stored. ``storage`` is how SQLite stores its payload."""
 
     depth: int
-    id: str
     parent_id: str | None
     creator: int
+    counted: int
+    id: str
     kind: str
     role: str | None
-    counted: int
+    source: str | None
     revision: int
     ordinal: int
     created_at: int
+    extra: str | None
     digest: bytes
     payload: bytes | None
     packed: bytes | None
@@ -70,6 +73,11 @@ class StoredEntry(NamedTuple):
     storage: str
     totals: UsageTotals
     paid: Paid
+
+    @property
+    def fields(self) -> Fields:
+        """The fields that its digest covers."""
+        return self[4:12]
 
 
 def _stored_entry(row: Row) -> StoredEntry:
@@ -102,10 +110,9 @@ TOTALS = columns("e", TOTAL_COLUMNS)
 
 
 LANE_ENTRIES = statement(_stored_entry)(
-    "SELECT CAST(e.depth AS BIGINT), e.id, e.parent_id, e.session_key, e.kind, e.role, e.counted,"
-    " CAST(e.revision AS BIGINT),"
-    f" CAST(e.ordinal AS BIGINT), CAST(e.created_at AS BIGINT), e.digest, {sql.PAYLOAD_BYTES},"
-    f" e.packed, e.blob, {sql.PAYLOAD_STORAGE}, {TOTALS}, {sql.PAID} FROM entries e"
+    "SELECT CAST(e.depth AS BIGINT), e.parent_id, e.session_key, e.counted, e.id, e.kind, e.role, e.source,"
+    " CAST(e.revision AS BIGINT), CAST(e.ordinal AS BIGINT), CAST(e.created_at AS BIGINT), e.extra, e.digest,"
+    f" {sql.PAYLOAD}, {sql.PAYLOAD_STORAGE}, {TOTALS}, {sql.PAID} FROM entries e"
     " WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id ORDER BY e.depth"
 )
 COUNT_ENTRIES = statement(tuple[int])("SELECT COUNT(*) FROM entries")
@@ -223,7 +230,7 @@ class _Audit(Struct):
     booked: dict[tuple[int, int, str], Paid]
     problems: list[Problem] = field(default_factory=list)
     # The entries that lanes fork from, with the sums to them: needed when the child lane's turn comes.
-    forked: dict[tuple[int, int, int], tuple[str, UsageTotals, Paid]] = field(default_factory=dict)
+    forked: dict[tuple[int, int, int], tuple[StoredEntry, UsageTotals, Paid]] = field(default_factory=dict)
     places: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
     tips: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     entry_counts: Counter[int] = field(default_factory=Counter)
@@ -308,7 +315,7 @@ def _check_lane(
     living: set[int],
 ) -> None:
     where = f"lane {lane.lane_id} of tree {lane.tree_id}"
-    parent: str | None = None
+    parent: StoredEntry | None = None
     is_parent_known = True
     above: StoredEntry | None = None
     totals, paid = NO_USAGE, NOTHING_PAID
@@ -328,17 +335,18 @@ def _check_lane(
             audit.report("unusable id", f"entry {entry.id!r}", "cannot be an id, or not be typed; rescue it by salvage")
         if depth != expected_depth:
             audit.report("wrong depth", f"entry {entry.id}", f"is at depth {depth}, not {expected_depth}")
-        elif entry.parent_id != parent and is_parent_known:
-            detail = f"says that it was added to {entry.parent_id!r}, its lane has it below {parent!r}"
+        elif is_parent_known and entry.parent_id != (parent_id := None if parent is None else parent.id):
+            detail = f"says that it was added to {entry.parent_id!r}, its lane has it below {parent_id!r}"
             audit.report("wrong parent", f"entry {entry.id}", detail)
-        parent, is_parent_known = entry.id, True
+        digest = (NO_PARENT if parent is None else parent.digest) if is_parent_known else None
+        parent, is_parent_known = entry, True
         _check_order(lane, entry, above, living, audit)
         above = entry
-        totals = _check_entry(tx, lane, entry, cuts.get(depth, ()), totals, audit)
+        totals = _check_entry(tx, lane, entry, digest, cuts.get(depth, ()), totals, audit)
         paid = _check_paid(lane, entry, paid, audit)
         expected_depth = depth + 1
         if (lane.tree_id, lane.lane_id, depth) in forks:
-            audit.forked[lane.tree_id, lane.lane_id, depth] = (entry.id, totals, paid)
+            audit.forked[lane.tree_id, lane.lane_id, depth] = (entry, totals, paid)
         audit.places[lane.tree_id, entry.id] = (lane.lane_id, depth)
         audit.tips[lane.tree_id, lane.lane_id] = (depth, creator)
         audit.newest[creator] = max(entry.created_at, audit.newest.get(creator, entry.created_at))
@@ -365,9 +373,18 @@ def _check_order(lane: Lane, entry: StoredEntry, above: StoredEntry | None, livi
 
 
 def _check_entry(
-    tx: Transaction, lane: Lane, entry: StoredEntry, cuts: Cuts, before: UsageTotals, audit: _Audit
+    tx: Transaction,
+    lane: Lane,
+    entry: StoredEntry,
+    digest: bytes | None,
+    cuts: Cuts,
+    before: UsageTotals,
+    audit: _Audit,
 ) -> UsageTotals:
-    """Check one entry's payload and totals; return its stored totals, so that one error is reported once."""
+    """Check one entry's digest and totals; return its stored totals, so that one error is reported once.
+
+    ``digest`` is the one above; without it the parent is not there, which has been reported.
+    """
     creator, kind, role, stored = entry.creator, entry.kind, entry.role, entry.totals
     where = f"entry {entry.id}"
     if not all(isinstance(amount, int) for amount in stored):
@@ -377,8 +394,8 @@ def _check_entry(
         if entry.storage == "blob":
             raise CorruptStore("it is stored as bytes, not as text")
         # As bytes: a text of it would be there a second time, and may be four times as large.
-        data = _payload_text(tx, lane.tree_id, entry.payload, entry.packed, entry.blob)
-        lost, data = _put_back(tx, lane.tree_id, data, cuts)
+        data = payload_text(tx, lane.tree_id, entry.payload, entry.packed, entry.blob)
+        lost, data = put_back(tx, lane.tree_id, data, cuts)
         value = decode_json(data)
     except FlueError as error:
         audit.report("unreadable payload", where, str(error))
@@ -387,8 +404,8 @@ def _check_entry(
     for name, reason in lost:
         audit.report("missing attachment", where, f"lacks {name} ({reason}); words stand for it where it is read")
         audit.unknown_previews.add(creator)
-    if not lost and payload_digest(data) != entry.digest:
-        audit.report("damaged payload", where, "does not match its digest")
+    if digest is not None and not _has_digest(tx.chain, entry, digest, None if lost else data):
+        audit.report("damaged entry", where, MISMATCH)
         audit.unknown_previews.add(creator)
         return stored
     fields = value if isinstance(value, dict) else {}
@@ -406,6 +423,13 @@ def _check_entry(
     return stored
 
 
+def _has_digest(chain: Chain, entry: StoredEntry, above: bytes, data: bytes | None) -> bool:
+    """Return whether an entry is as it was appended below this digest; its fields alone where the payload is lost."""
+    if data is not None and not chain.has_text(entry.digest, above, data):
+        return False
+    return chain.has_fields(entry.digest, above, entry.fields)
+
+
 def _check_paid(lane: Lane, entry: StoredEntry, before: Paid, audit: _Audit) -> Paid:
     """Check the costs of the path to an entry; return the stored sums, so that one error is reported once."""
     stored = entry.paid
@@ -416,9 +440,10 @@ def _check_paid(lane: Lane, entry: StoredEntry, before: Paid, audit: _Audit) -> 
     return stored if all(isinstance(amount, int) for amount in stored) else derived
 
 
-def _payload_text(
+def payload_text(
     tx: Transaction, tree_id: int, payload: bytes | None, packed: bytes | None, blob: bytes | None
 ) -> bytes:
+    """Return a payload without its attachments, from its three columns. Raises `CorruptStore`."""
     if payload is not None:
         return payload
     if packed is not None:
@@ -428,7 +453,7 @@ def _payload_text(
     return unpack_blob(blob, blob_data(tx, tree_id, blob))
 
 
-def _put_back(tx: Transaction, tree_id: int, rest: bytes, cuts: Cuts) -> tuple[list[tuple[str, FlueError]], bytes]:
+def put_back(tx: Transaction, tree_id: int, rest: bytes, cuts: Cuts) -> tuple[list[tuple[str, FlueError]], bytes]:
     """Return which attachments of a payload cannot be read, and why; and its text, or the rest of it without them.
 
     Raises `CorruptStore` for one that is longer than any payload.

@@ -6,7 +6,7 @@ import contextlib
 import json
 import re
 import sqlite3
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 import pydantic_core
 
+from flue_py.core.chain import HALF, NO_PARENT, Chain
 from flue_py.core.json import (
     JsonObject,
     JsonValue,
@@ -43,10 +44,11 @@ from flue_py.core.trees import Loss, SalvageReport
 from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, PAID_COLUMNS, TOTAL_COLUMNS, UsageTotals, reported_usage
 from flue_py.db import sql
 from flue_py.db.files import Part
+from flue_py.db.ops.chain import chain_anew
 from flue_py.db.payloads import StoredPayload, check_sum, decode_payload, pack, unpack, unpack_blob
 from flue_py.db.salvage.pages import Cell, Image, PageFile, Scan, Shape, Value, shapes
 from flue_py.db.schema import APPLICATION_ID, FIRST_FORMAT, FORMAT_VERSION, PAID_SUMS, unreleased
-from flue_py.db.sqlite.file import check_magic, open_file, require_not_open, translated
+from flue_py.db.sqlite.file import SqliteTransaction, check_magic, open_file, require_not_open, translated
 from flue_py.db.sqlite.runner import verify_connection
 from flue_py.errors import CorruptStore, FlueError, FormatTooNew, NotAStore, StoreUnavailable, shown
 
@@ -293,12 +295,15 @@ class EntryRow:
     created: int
     counted: bool
     blob: bytes | None
+    digest: bytes
     rowid: int | None
     live: bool
     where: tuple[Image, int, int]
     usage: UsageTotals = NO_USAGE
     preview: str | None = None
     is_sound: bool = False
+    halves: set[bytes] = field(default_factory=set)
+    """What may stand for it in the digest of a child: the first half of its own, and that which its text has."""
 
 
 @dataclass(slots=True)
@@ -389,6 +394,10 @@ class Gathered:
     suspect: set[int] = field(default_factory=set)
     """The numbers of pages with invalid content."""
 
+    _everything_is_found: bool = False
+    _bytes_to_try: int = 1 << 28
+    """How much is hashed, at most, to find the parents of entries whose own rows say nothing right of them."""
+    _by_place: dict[tuple[Value, ...], list[EntryRow]] = field(default_factory=lambda: defaultdict(list))
     _referred: set[Value] = field(default_factory=set)
     _ranks: dict[tuple[str, Key], tuple[bool, int]] = field(default_factory=dict)
 
@@ -498,15 +507,18 @@ class Gathered:
             } if min(tree, lane, depth, session, revision, ordinal) >= 0 and entry_id and kind and is_storable(
                 kind
             ):  # fmt: skip
-                parent, role, blob = row["parent_id"], row["role"], row["blob"]
+                parent, role, blob, digest = row["parent_id"], row["role"], row["blob"], row["digest"]
                 found = EntryRow(
                     tree, lane, depth, entry_id, parent if isinstance(parent, str) else None, kind,
                     role if isinstance(role, str) else None, session, revision, ordinal, created, row["counted"] != 0,
-                    blob if isinstance(blob, bytes) else None, rowid, live, where,
+                    blob if isinstance(blob, bytes) else None, digest if isinstance(digest, bytes) else b"",
+                    rowid, live, where,
                 )  # fmt: skip
+                found.halves.add(found.digest[:HALF])
+                self._by_place[tree, lane, depth].append(found)
                 versions = self.entries.setdefault((tree, entry_id), [])
                 versions.append(found)
-                if found.blob is None:
+                if found.blob is None and self._halves_above(found):
                     # Now, while its payload is read. The reason of a fault is asked of the best version only.
                     with contextlib.suppress(FlueError):
                         self._check(found, row)
@@ -647,22 +659,55 @@ class Gathered:
     def text(self, row: Found, entry: EntryRow) -> tuple[str, tuple[str, ...]]:
         """Return an entry's payload, and the blobs that are lost of it, for which words stand.
 
-        Raises `CorruptStore` if it cannot be read or, where nothing is lost of it, does not match its digest.
+        Raises `CorruptStore` if it cannot be read or, where nothing is lost of it, does not match its digest. Where
+        the entry that it was added to is lost, it cannot be compared.
         """
         text = self._rest(row)
         lost: tuple[str, ...] = ()
         try:
-            digest = payload_digest(text)
-            if digest != row["digest"]:
-                text, lost = self._with_cuts(text.encode(), self.cuts_of(entry))
-                digest = payload_digest(text)
+            is_whole = self._has_digest(entry, text.encode())
+            cuts = self.cuts_of(entry)
+            if not is_whole or (cuts and not self._halves_above(entry)):
+                text, lost = self._with_cuts(text.encode(), cuts)
+                is_whole = self._has_digest(entry, text.encode())
         except UnicodeEncodeError as error:
             raise CorruptStore("its payload is not text") from error
         if utf8_length(text) > self.most:
             raise CorruptStore(f"its payload is longer than {self.most} bytes (entry_bytes)")
-        if digest != row["digest"] and not lost:
+        if not is_whole and not lost:
             raise CorruptStore("its payload does not match its digest")
         return text, lost
+
+    def _halves_above(self, entry: EntryRow) -> set[bytes]:
+        """Return what may stand in an entry's digest for the one above it; nothing where that is lost.
+
+        Either its parent's id or its place may be damaged, so what both of them name is taken.
+        """
+        name = self.renamed.get((entry.tree, entry.parent_id or ""), entry.parent_id or "")
+        lane = self.tables["lanes"].get((entry.tree, entry.lane), {})
+        is_first = lane.get("fork_depth") == entry.depth - 1
+        above = (entry.tree, lane["parent_lane"] if is_first else entry.lane, entry.depth - 1)
+        versions = [*self.entries.get((entry.tree, name), ()), *self._by_place.get(above, ())]
+        halves = {half for version in versions for half in version.halves}
+        return halves | {NO_PARENT[:HALF]} if entry.parent_id is None or entry.depth == 0 else halves
+
+    def _has_digest(self, entry: EntryRow, text: bytes) -> bool:
+        """Return whether a payload has the digest of an entry, or none can be compared."""
+        chain, above, digest = Chain(), self._halves_above(entry), entry.digest[:HALF]
+        computed = {chain.text(half, text) for half in above}
+        entry.halves |= computed
+        # Formats before the chain had the digest of the payload alone.
+        if not above or digest in computed or payload_digest(text) == entry.digest:
+            return True
+        if self._everything_is_found:
+            # Both may be damaged: then it is below any other entry.
+            for half in {half for versions in self.entries.values() for each in versions for half in each.halves}:
+                self._bytes_to_try -= len(text)
+                if self._bytes_to_try < 0:
+                    break
+                if chain.text(half, text) == digest:
+                    return True
+        return self._everything_is_found and (entry.tree, entry.parent_id or "") not in self.entries
 
     def cuts_of(self, entry: EntryRow) -> list[tuple[int, bytes]]:
         """Return what was cut out of an entry's payload: its places, and the SHA-256s."""
@@ -711,6 +756,7 @@ class Gathered:
 
     def checked_entries(self, names: Mapping[str, int]) -> Iterator[EntryRow]:
         """Yield the entries with a whole payload and set the fields read from it; report the others as lost."""
+        self._everything_is_found = True
         whole = "sqlite_autoindex_entries_2" in self.complete
         named = set(self.witnesses.entry_ids.values()) if whole else set()
         for place, versions in self.entries.items():
@@ -1380,7 +1426,7 @@ class _Renaming:
 
 
 def follow_renamed(found: Gathered, entry: EntryRow, row: Found) -> tuple[tuple[str, ...], StoredPayload | None]:
-    """Replace old names of entries in a payload, and compute its new digest.
+    """Replace old names of entries in a payload.
 
     Return the fields that were changed, and how the payload is stored now; nothing if it stays as it is.
     """
@@ -1403,7 +1449,7 @@ def follow_renamed(found: Gathered, entry: EntryRow, row: Found) -> tuple[tuple[
 def stored_anew(row: Found, text: str) -> StoredPayload:
     """Give an entry's row a payload; return how that is stored."""
     stored = pack(text)
-    row.update(payload=stored.payload, packed=stored.packed, blob=stored.blob, digest=payload_digest(text))
+    row.update(payload=stored.payload, packed=stored.packed, blob=stored.blob)
     return stored
 
 
@@ -1530,6 +1576,7 @@ def _write(path: Path, history: History, names: dict[str, int]) -> tuple[int, in
             connection.execute(statement)
         _write_budgets(connection, history.found, {row["id"] for row in history.sessions.values()})
         documents = _write_documents(connection, history.found)
+        chain_anew(SqliteTransaction(connection))
         _write_state(connection, history)
         connection.execute(_ONE_FOLDER)
         connection.execute("COMMIT")
