@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from flue_py.db.files import make_private_folder
-from flue_py.db.runner import require_asyncio, waiting_here
+from flue_py.db.runner import Transaction, require_asyncio, waiting_here
 from flue_py.db.schema import Dialect, Migrated, RunAlembic
 from flue_py.db.sqlite import runner as read_only
-from flue_py.db.sqlite.file import migrate_file, migrate_file_with
+from flue_py.db.sqlite.file import SqliteTransaction, migrate_file, migrate_file_with
 from flue_py.db.waiting import Waiting
 from flue_py.errors import InvalidArgument, MissingExtra
 from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
     import asyncio
+    import sqlite3
 
     import sqlalchemy
 
@@ -85,6 +88,24 @@ def path_of(target: str) -> Path:
     if not name or name == ":memory:" or name.startswith("file:"):
         raise InvalidArgument(f"{target}: name a file")
     return Path(name)
+
+
+@contextmanager
+def transaction_on(connection: sqlalchemy.Connection) -> Iterator[Transaction]:
+    """Lend a connection on which alembic works as a transaction of ours, for a migration that computes.
+
+    Bytes that are no text are read as surrogates: the entry that has them is damaged, and the upgrade goes on.
+    """
+    borrowed = connection.connection
+    if connection.dialect.name != "sqlite":
+        yield runner.PostgresTransaction(runner.Connection(borrowed))
+        return
+    driver: sqlite3.Connection = cast("sqlite3.Connection", borrowed.driver_connection)
+    driver.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
+    try:
+        yield SqliteTransaction(driver)
+    finally:
+        driver.text_factory = str
 
 
 def named_dialect(target: str) -> Dialect:

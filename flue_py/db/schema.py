@@ -53,7 +53,7 @@ APPLICATION_ID = 0x464C5545
 FIRST_FORMAT = 4
 """The format of the first release. Stores of a lower one were made before it, and are refused."""
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 """The stored format that this package reads and writes. Older ones are upgraded, newer ones refused."""
 
 
@@ -65,11 +65,14 @@ FORMAT_VERSION = 5
 
 Dialect: TypeAlias = Literal["sqlite", "postgresql"]
 
-REVISIONS = {FIRST_FORMAT: "0001", 5: "0002"}
+REVISIONS = {FIRST_FORMAT: "0001", 5: "0002", 6: "0003"}
 """The alembic revision that leads to each format."""
 
 HEAD = REVISIONS[FORMAT_VERSION]
 """The alembic revision of this format."""
+
+PRINTED = 5
+"""The last format that SQL alone leads to from those before it: the digests of the next one are computed."""
 
 UNRELEASED = "0005"
 """The name that 0001 had in stores of the first format that were made before the first release."""
@@ -302,7 +305,7 @@ def creation_sql(dialect: Dialect) -> str:
 def upgrade_sql(dialect: Dialect, earlier: int) -> str:
     """Return, as one script, the SQL that upgrades a store of format ``earlier`` to the current one.
 
-    Raises `InvalidArgument` for a format that there is not, or not yet.
+    To `PRINTED` where that is before it: the script then says how to go on. Raises `InvalidArgument` for a format that there is not, or not yet.
     """
     if not FIRST_FORMAT <= earlier <= FORMAT_VERSION:
         raise InvalidArgument(
@@ -310,8 +313,12 @@ def upgrade_sql(dialect: Dialect, earlier: int) -> str:
         )
     if earlier == FORMAT_VERSION:
         return f"-- Format {earlier} is the current one: there is nothing to do.\n"
-    script = alembic_sql(dialect, f"{REVISIONS[earlier]}:head")
-    return f"-- Upgrades a store from format {earlier} to {FORMAT_VERSION}, in one transaction.\n\n{script}"
+    last = PRINTED if earlier <= PRINTED else FORMAT_VERSION
+    opening = f"-- Upgrades a store from format {earlier} to {last}, in one transaction.\n"
+    if last != FORMAT_VERSION:
+        goes_on = "run flue-py migrate without --sql, or open the store, to go on from there"
+        opening += f"-- The digests of format {PRINTED + 1} are computed, which no SQL does: {goes_on}.\n"
+    return opening if earlier == last else f"{opening}\n{alembic_sql(dialect, f'{REVISIONS[earlier]}:{REVISIONS[last]}')}"
 
 
 def alembic_sql(dialect: Dialect, revisions: str = "head") -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from alembic import command
+from alembic.util import CommandError
 from sqlalchemy import create_engine, inspect
 
 import flue_py
@@ -22,11 +23,13 @@ from flue_py.core.sessions import NewSession
 from flue_py.db import schema as ddl
 from flue_py.db.migrate import look_at
 from flue_py.db.migrate import migrate as migrate_database
+from flue_py.db.ops import chain
 from flue_py.db.salvage.rebuild import salvage
 from flue_py.db.schema import FIRST_FORMAT, FORMAT_VERSION, REVISIONS, printed_schema
 from flue_py.db.sqlite import file as migrate
 from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import CorruptStore, FlueError, FormatTooNew, NotAStore, StoreUnavailable
+from tests.earlier import unchain_file
 from tests.migrations.later import AS_LATER, LATER_FORMAT, REVISION, later_version
 from tests.sources import counted_sources
 from tests.whole_stores import make_everything, told
@@ -161,9 +164,13 @@ def current(whole: bytes, tmp_path: Path) -> Path:
 @pytest.fixture
 def first(current: Path, tmp_path: Path) -> Path:
     """A store of the first format, with all that a store of the current format has."""
-    path = tmp_path / "first.db"
+    return as_before(current, tmp_path / "first.db", FIRST_FORMAT)
+
+
+def as_before(current: Path, path: Path, number: int) -> Path:
+    """Make a store of an earlier format, with all that one of the current format has."""
     with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(ddl.alembic_sql("sqlite", REVISIONS[FIRST_FORMAT]))
+        connection.executescript(ddl.alembic_sql("sqlite", REVISIONS[number]))
         connection.execute("ATTACH ? AS current", (str(current),))
         tables = [name for (name,) in connection.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'")]
         for table in tables:
@@ -173,7 +180,8 @@ def first(current: Path, tmp_path: Path) -> Path:
                     f"INSERT OR REPLACE INTO main.{table} ({columns}) SELECT {columns} FROM current.{table}"
                 )
         connection.commit()
-    restamp(path, FIRST_FORMAT)
+    unchain_file(path)
+    restamp(path, number)
     return path
 
 
@@ -407,35 +415,85 @@ def test_an_upgrade_that_is_killed_in_between_leaves_the_store_as_it_was(current
 # -- the formats that there were --------------------------------------------------------------------------------------
 
 
-def without_periods(rows: dict[str, list[dict[str, object]]]) -> dict[str, list[dict[str, object]]]:
-    """Return the rows of a store as the first format has them."""
+def as_first(rows: dict[str, list[dict[str, object]]]) -> dict[str, list[dict[str, object]]]:
+    """Return the rows of a store as the first format has them, without the digests, which cover more now."""
     for budget in rows["budgets"]:
-        assert (budget.pop("period"), budget.pop("tz")) == ("", "")
+        assert (budget.pop("period", ""), budget.pop("tz", "")) == ("", "")
+    for entry in rows["entries"]:
+        del entry["digest"]
     return rows
 
 
-def test_a_store_of_the_first_format_is_upgraded_without_loss(first: Path, current: Path, tmp_path: Path) -> None:
-    before = rows_of(first)
+def digests_of(path: Path) -> list[dict[str, object]]:
+    return [{name: entry[name] for name in ("id", "digest")} for entry in rows_of(path)["entries"]]
+
+
+@pytest.mark.parametrize("number", [FIRST_FORMAT, 5])
+def test_a_store_of_an_earlier_format_is_upgraded_without_loss(
+    current: Path, tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain, "_PAGE", 2)
+    old = as_before(current, tmp_path / "old.db", number)
+    before = as_first(rows_of(old))
     assert before["reservations"]
-    assert salvage(first, tmp_path / "salvaged.db").losses == ()
-    migrate.open_file(first, "full", 5).close()
-    assert without_periods(rows_of(first)) == before
-    assert without_periods(rows_of(tmp_path / "salvaged.db"))["reservations"] == before["reservations"]
+    assert salvage(old, tmp_path / "salvaged.db").losses == ()
+    migrate.open_file(old, "full", 5).close()
+    assert as_first(rows_of(old)) == before
+    assert digests_of(old) == digests_of(current)
+    assert as_first(rows_of(tmp_path / "salvaged.db"))["reservations"] == before["reservations"]
+    assert digests_of(tmp_path / "salvaged.db") == digests_of(current)
     make_by_schema(tmp_path / "new.db")
-    assert catalog(first) == catalog(tmp_path / "new.db")
-    assert answers_of(first) == answers_of(current)
-    asyncio.run(go_on(first))
+    assert catalog(old) == catalog(tmp_path / "new.db")
+    assert answers_of(old) == answers_of(current)
+    asyncio.run(go_on(old))
 
 
 @pytest.mark.parametrize("foreign_keys", ["ON", "OFF"])
-def test_the_printed_upgrade_from_the_first_format_does_the_same(first: Path, foreign_keys: str) -> None:
-    before = rows_of(first)
+def test_the_printed_upgrade_from_the_first_format_does_what_sql_can(first: Path, foreign_keys: str) -> None:
+    before = as_first(rows_of(first))
+    script = ddl.upgrade_sql("sqlite", FIRST_FORMAT)
+    assert "The digests of format 6 are computed, which no SQL does: run flue-py migrate without --sql" in script
     with closing(sqlite3.connect(first)) as connection:
         connection.execute(f"PRAGMA foreign_keys = {foreign_keys}")
-        connection.executescript(ddl.upgrade_sql("sqlite", FIRST_FORMAT))
-    assert without_periods(rows_of(first)) == before
-    assert (stamp(first), version_of(first)) == (FORMAT_VERSION, ddl.HEAD)
+        connection.executescript(script)
+    assert (stamp(first), version_of(first)) == (ddl.PRINTED, REVISIONS[ddl.PRINTED])
+    script = ddl.upgrade_sql("sqlite", ddl.PRINTED)
+    assert all(line.startswith("-- ") for line in script.splitlines())
+    with pytest.raises(CommandError, match="no SQL computes the digests of 0003: run alembic upgrade without --sql"):
+        ddl.alembic_sql("sqlite", "0001:head")
+    assert as_first(rows_of(first)) == before
     asyncio.run(go_on(first))
+    assert stamp(first) == FORMAT_VERSION
+
+
+DAMAGES = {
+    "another payload": "payload = replace(payload, 'question', 'answer')",
+    "bytes that are no zlib": "payload = NULL, packed = X'00', blob = NULL",
+    "a source that is no text": "source = CAST(X'FF' AS TEXT)",
+    "a digest of another size": "digest = X'00'",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_entry_is_named_after_the_upgrade_and_the_others_are_sound(
+    current: Path, tmp_path: Path, damage: str
+) -> None:
+    old = as_before(current, tmp_path / "old.db", 5)
+    with closing(sqlite3.connect(old)) as connection:
+        ((damaged,),) = connection.execute("SELECT id FROM entries WHERE depth = 2 AND lane_id = 1 LIMIT 1")
+        connection.execute(f"UPDATE entries SET {DAMAGES[damage]} WHERE id = ?", (damaged,))
+        connection.commit()
+    migrate.open_file(old, "full", 5).close()
+    assert stamp(old) == FORMAT_VERSION
+
+    ((where, detail),) = asyncio.run(problems_of(old))
+    assert where == f"entry {damaged}" or "column 'source'" in detail
+    assert {loss.entry_id for loss in salvage(old, tmp_path / "salvaged.db").losses} <= {damaged}
+
+
+async def problems_of(path: Path) -> list[tuple[str, str]]:
+    async with flue_py.open(path) as store:
+        return [(problem.where, problem.detail) for problem in (await store.verify()).problems]
 
 
 KILLED = """
@@ -457,7 +515,7 @@ def test_an_upgrade_from_the_first_format_that_is_killed_changes_nothing(first: 
     assert done.returncode == -9
     assert (stamp(first), catalog(first), rows_of(first)) == (FIRST_FORMAT, *before)
     migrate.open_file(first, "full", 5).close()
-    assert (stamp(first), without_periods(rows_of(first))) == (FORMAT_VERSION, before[1])
+    assert (stamp(first), as_first(rows_of(first))) == (FORMAT_VERSION, as_first(before[1]))
 
 
 def test_somebody_elses_database_is_refused_and_untouched(tmp_path: Path) -> None:

@@ -21,6 +21,9 @@ from sqlalchemy.pool import NullPool
 import flue_py
 from flue_py.db import migrate
 from flue_py.db import schema as ddl
+from flue_py.db.backend import Backend
+from flue_py.db.engine import open_engine
+from flue_py.db.ops import chain
 from flue_py.db.postgres import runner as postgres_format
 from flue_py.db.postgres.runner import prepare_postgres
 from flue_py.db.schema import FORMAT_VERSION, Migrated
@@ -33,9 +36,12 @@ from flue_py.errors import (
     StoreBusy,
     StoreUnavailable,
 )
+from tests.earlier import unchain
 from tests.migrations.later import AS_LATER, LATER_FORMAT, REVISION, later_version
 from tests.migrations.postgres_catalog import catalog, contents, query, run_script
 from tests.postgres import NewDatabase, connected
+from tests.sources import counted_sources
+from tests.whole_stores import make_everything
 
 PLACE = "the test's database"
 MADE = Migrated(PLACE, None)
@@ -129,10 +135,57 @@ async def test_a_store_of_the_first_format_is_upgraded_without_loss(
     assert await prepare(by_package) == Migrated(PLACE, ddl.FIRST_FORMAT)
     await run_script(by_script, ddl.upgrade_sql("postgresql", ddl.FIRST_FORMAT))
     assert await prepare(right) == MADE
+    assert await prepare(by_script) == Migrated(PLACE, ddl.PRINTED)
     for url in (by_package, by_script):
         assert await contents(url) == await contents(right)
         assert await query(url, "SELECT * FROM budgets") == [(*BUDGET, "", "")]
         assert await query(url, "SELECT * FROM reservations") == reserved
+
+
+DIGESTS = "SELECT id, digest FROM entries ORDER BY tree_id, id"
+
+
+async def test_the_digests_of_an_earlier_format_become_a_chain(
+    new_database: NewDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = new_database()
+    await with_store(url, make_everything)
+    before = await query(url, DIGESTS)
+    monkeypatch.setattr(chain, "_PAGE", 2)
+    await unchained(url)
+    assert await query(url, DIGESTS) != before
+    assert await prepare(url) == Migrated(PLACE, 5)
+    assert await query(url, DIGESTS) == before
+    assert await with_store(url, problems_of) == []
+    await unchained(url)
+    ((damaged,),) = await query(url, "SELECT MIN(id) FROM entries WHERE payload LIKE '%question%' AND depth > 0")
+    await run_script(url, f"UPDATE entries SET payload = '{{}}' WHERE id = '{damaged}'")
+    assert await prepare(url) == Migrated(PLACE, 5)
+    assert ("damaged entry", f"entry {damaged}") in await with_store(url, problems_of)
+
+
+async def with_store(url: str, work: Callable[[Backend], Awaitable[object]]) -> object:
+    backend = await open_engine(url, sources=counted_sources())
+    try:
+        return await work(backend)
+    finally:
+        await backend.close()
+
+
+async def problems_of(backend: Backend) -> list[tuple[str, str]]:
+    return [(problem.kind, problem.where) for problem in (await backend.verify()).problems]
+
+
+async def unchained(url: str) -> None:
+    """Make a store of format 5 of one of today's, which has the same tables."""
+
+    def unchain_on(connection: Connection) -> None:
+        with migrate.transaction_on(connection) as tx:
+            unchain(tx)
+
+    await on_a_connection(url, unchain_on)
+    await run_script(url, "UPDATE flue_store SET value = 5 WHERE name = 'format'")
+    await run_script(url, f"UPDATE alembic_version SET version_num = '{ddl.REVISIONS[5]}'")
 
 
 def broken_off(*_: object, **__: object) -> None:

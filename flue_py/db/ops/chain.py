@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from flue_py.core.chain import NO_PARENT
+from flue_py.core.chain import HALF, NO_PARENT
 from flue_py.core.json import payload_digest
 from flue_py.db import sql
 from flue_py.db.ops.base import Cuts
@@ -56,4 +56,7 @@ def _digest(tx: Transaction, tree_id: int, row: StoredEntry, cuts: Cuts, above: 
     first = tx.chain.text(above, data)
     if not is_sound:
         first = bytes(byte ^ 0xFF for byte in first)
-    return first + tx.chain.fields(above, first, row.fields)
+    try:
+        return first + tx.chain.fields(above, first, row.fields)
+    except UnicodeEncodeError:
+        return first + bytes(HALF)

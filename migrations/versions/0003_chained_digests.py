@@ -1,0 +1,32 @@
+"""Digests of entries that cover their parents' and their fields, computed of what is there.
+
+Revision: 0003
+Follows: 0002
+"""
+
+from __future__ import annotations
+
+from alembic import context, op, util
+
+from flue_py.db.migrate import transaction_on
+from flue_py.db.ops.chain import chain_anew
+
+revision = "0003"
+down_revision = "0002"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Check each entry by the digest of its payload, and give it the one of its place in the chain."""
+    if not context.is_offline_mode():
+        with transaction_on(op.get_bind()) as tx:
+            chain_anew(tx, of_payloads=True)
+    elif context.get_starting_revision_argument() is not None:
+        # In a store that is made there are no entries yet.
+        raise util.CommandError("no SQL computes the digests of 0003: run alembic upgrade without --sql")
+
+
+def downgrade() -> None:
+    """Refuse: the digests before were of other things."""
+    raise NotImplementedError("restore the backup that was made before the upgrade")
