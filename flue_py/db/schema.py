@@ -305,7 +305,8 @@ def creation_sql(dialect: Dialect) -> str:
 def upgrade_sql(dialect: Dialect, earlier: int) -> str:
     """Return, as one script, the SQL that upgrades a store of format ``earlier`` to the current one.
 
-    To `PRINTED` where that is before it: the script then says how to go on. Raises `InvalidArgument` for a format that there is not, or not yet.
+    To `PRINTED` where that is before it: the script then says how to go on. Raises `InvalidArgument` for a format
+    that there is not, or not yet.
     """
     if not FIRST_FORMAT <= earlier <= FORMAT_VERSION:
         raise InvalidArgument(
@@ -318,7 +319,9 @@ def upgrade_sql(dialect: Dialect, earlier: int) -> str:
     if last != FORMAT_VERSION:
         goes_on = "run flue-py migrate without --sql, or open the store, to go on from there"
         opening += f"-- The digests of format {PRINTED + 1} are computed, which no SQL does: {goes_on}.\n"
-    return opening if earlier == last else f"{opening}\n{alembic_sql(dialect, f'{REVISIONS[earlier]}:{REVISIONS[last]}')}"
+    return (
+        opening if earlier == last else f"{opening}\n{alembic_sql(dialect, f'{REVISIONS[earlier]}:{REVISIONS[last]}')}"
+    )
 
 
 def alembic_sql(dialect: Dialect, revisions: str = "head") -> str:

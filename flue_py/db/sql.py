@@ -125,6 +125,14 @@ TAILS = _piece(_SQLITE_TAILS, _POSTGRES_TAILS)
 PAYLOAD_BYTES = _piece("CAST(e.payload AS BLOB)", "convert_to(e.payload, 'UTF8')")
 # How SQLite stores a payload, whatever the column declares; PostgreSQL holds its columns to it.
 PAYLOAD_STORAGE = _piece("typeof(e.payload)", "CAST('text' AS TEXT)")
+
+
+def _digest(entry: str) -> str:
+    # SQLite may hold anything in it.
+    return _piece(f"CAST({entry}.digest AS BLOB)", f"{entry}.digest")
+
+
+DIGEST = _digest("e")
 # The same of a document's text.
 BODY_BYTES = _piece("CAST(d.body AS BLOB)", "convert_to(d.body, 'UTF8')")
 BODY_STORAGE = _piece("typeof(d.body)", "CAST('text' AS TEXT)")
@@ -305,8 +313,8 @@ def call_columns(table: str) -> str:
 POSITION = ("lane_id", "depth", *TOTAL_COLUMNS, *PAID_COLUMNS)
 # A payload is read as bytes: its digest is made of them, and they may be no valid text any more.
 PAYLOAD = f"{PAYLOAD_BYTES} AS payload, e.packed, e.blob"
-SEALED = f"{columns('e', StoredEntry._fields[5:13])}, e.digest"
-ABOVE = "(SELECT p.digest FROM entries p WHERE p.tree_id = e.tree_id AND p.id = e.parent_id)"
+SEALED = f"{columns('e', StoredEntry._fields[5:13])}, {DIGEST} AS digest"
+ABOVE = f"(SELECT {_digest('p')} FROM entries p WHERE p.tree_id = e.tree_id AND p.id = e.parent_id)"
 WITHOUT_PAYLOAD = f"e.depth, e.lane_id, e.parent_id, {ABOVE} AS above, e.session_key, {SEALED}"
 ENTRY = f"{WITHOUT_PAYLOAD}, {PAYLOAD}"
 
@@ -327,7 +335,8 @@ PAID = columns("e", PAID_COLUMNS)
 def place_of(entry: str, lane: str) -> str:
     """Return the columns that `position_of` reads: an entry's place, its lane, and whether that goes on below it."""
     return (
-        f"{columns(entry, ('id', 'digest', *POSITION))}, {columns(lane, ('owner_key', 'parent_lane', 'fork_depth'))},"
+        f"{entry}.id, {_digest(entry)}, {columns(entry, POSITION)},"
+        f" {columns(lane, ('owner_key', 'parent_lane', 'fork_depth'))},"
         f" (SELECT 1 FROM entries c WHERE c.tree_id = {entry}.tree_id AND c.lane_id = {entry}.lane_id"
         f" AND c.depth = {entry}.depth + 1)"
     )

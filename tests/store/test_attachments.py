@@ -213,16 +213,16 @@ async def test_an_attachment_that_leads_nowhere_or_to_the_wrong_place_is_damage(
     other = "(SELECT sha256 FROM attachments WHERE depth = 1 ORDER BY place DESC LIMIT 1)"
     change(path, f"UPDATE attachments SET sha256 = {other} WHERE depth = 2")
     backend = await open_in(path)
-    with pytest.raises(CorruptStore, match=f"the payload of entry '{ids[2]}' does not match its digest"):
+    with pytest.raises(CorruptStore, match=f"entry '{ids[2]}' does not match its digest"):
         await backend.read_path(session_id)
     assert [(each.kind, each.where) for each in (await backend.verify()).problems] == [
-        ("damaged payload", f"entry {ids[2]}")
+        ("damaged entry", f"entry {ids[2]}")
     ]
     await backend.close()
     change(path, "UPDATE attachments SET depth = 77 WHERE depth = 2")
     backend = await open_in(path)
     problems = {each.kind: each for each in (await backend.verify()).problems}
-    assert problems.keys() == {"damaged payload", "orphaned attachment"}
+    assert problems.keys() == {"damaged entry", "orphaned attachment"}
     assert "depth 77" in problems["orphaned attachment"].detail
     await backend.close()
 

@@ -1,4 +1,4 @@
-"""No read returns a damaged payload: it raises an error that names the session and the entry."""
+"""No read returns a damaged entry: it raises an error that names the session and the entry."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import flue_py
 from flue_py.core.sessions import SessionInfo
 from flue_py.db.backend import Backend
 from flue_py.db.engine import open_engine
+from flue_py.db.payloads import MISMATCH
 from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import CorruptStore
 from tests.postgres import NewDatabase, connected
@@ -77,7 +78,7 @@ async def refused(backend: Backend, session: SessionInfo, entry: str) -> None:
     for name, read in READS.items():
         with pytest.raises(CorruptStore) as told:
             await read(backend, session.id, entry)
-        words = f"session {session.id!r}: the payload of entry {entry!r} "
+        words = f"session {session.id!r}: entry {entry!r} "
         assert str(told.value).startswith(words), name
         assert re.search("verify.*backup.*salvage", str(told.value)), name
 
@@ -154,7 +155,7 @@ async def test_a_compaction_that_was_changed_is_refused_wherever_it_decides(tmp_
     change(path, "UPDATE entries SET payload = replace(payload, 'so far', 'so long') WHERE id = ?", entry)
     async with opened(path, "sqlite3") as backend:
         for name in ("path", "context", "messages", "messages at a leaf", "tree"):
-            with pytest.raises(CorruptStore, match=f"session '{session.id}': the payload of entry '{entry}' does not"):
+            with pytest.raises(CorruptStore, match=f"session '{session.id}': entry '{entry}' does not"):
                 await READS[name](backend, session.id, entry)
 
 
@@ -182,7 +183,7 @@ async def test_a_bundle_does_not_take_what_was_changed_and_a_copy_says_so(tmp_pa
             await flue_py.write_bundle(store, tmp_path / "all.bundle")
         async with flue_py.open(":memory:", prices=False) as target:
             report = await flue_py.copy_store(store, target)
-    told = [("damaged payload", f"entry {entry}", "does not match its digest")]
+    told = [("damaged entry", f"entry {entry}", MISMATCH)]
     for problems in (report.source_problems, report.target_problems):
         assert [(problem.kind, problem.where, problem.detail) for problem in problems] == told
     assert [name for name in os.listdir(tmp_path) if "bundle" in name] == []

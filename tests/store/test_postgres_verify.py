@@ -45,7 +45,7 @@ async def test_each_kind_of_damage_is_found_and_named(new_database: NewDatabase)
         ]
         named = {(problem.kind, problem.where) for problem in problems}
         assert {
-            ("damaged payload", f"entry {ids[0]}"),
+            ("damaged entry", f"entry {ids[0]}"),
             ("wrong totals", f"entry {ids[7]}"),
             ("wrong depth", f"entry {fork_ids[1]}"),
             ("unreadable payload", f"entry {ids[8]}"),

@@ -213,18 +213,18 @@ EDIT = "INSERT INTO session_edits VALUES (1, 1, 'title', NULL, NULL, 'new', 'som
 OTHER = zlib.compress(b'{"role":"user","content":"other"}')
 DAMAGES: dict[str, tuple[Damage, Named]] = {
     # payloads
-    "a flipped byte": entry("payload = replace(payload, 'question 0', 'question o')", first, "damaged payload"),
-    "another payload": entry("payload = '{}'", first, "damaged payload"),
+    "a flipped byte": entry("payload = replace(payload, 'question 0', 'question o')", first, "damaged entry"),
+    "another payload": entry("payload = '{}'", first, "damaged entry"),
     "text that is no JSON": entry("payload = substr(payload, 2)", first, "unreadable payload"),
     "an empty text": entry("payload = ''", first, "unreadable payload"),
     "bytes that are no UTF-8": entry("payload = CAST(X'7B22FF223A317D' AS TEXT)", first, "unreadable payload"),
-    "another digest": entry("digest = zeroblob(16)", first, "damaged payload"),
-    "a digest that is text": entry("digest = 'digest'", first, "damaged payload"),
+    "another digest": entry("digest = zeroblob(16)", first, "damaged entry"),
+    "a digest that is text": entry("digest = 'digest'", first, "damaged entry"),
     "packed bytes cut short": entry(
         "packed = substr(packed, 1, length(packed) - 5)", lambda made: made.packed, "unreadable payload"
     ),
     "other packed bytes": entry(
-        f"packed = X'{OTHER.hex()}'", lambda made: made.packed, "damaged payload"
+        f"packed = X'{OTHER.hex()}'", lambda made: made.packed, "damaged entry"
     ),
     "no payload at all": entry("payload = NULL", first, "unreadable payload"),
     "a blob that is missing": rows("unreadable payload: entry {blob}", "DELETE FROM blobs"),
@@ -511,7 +511,7 @@ async def test_everything_that_is_wrong_is_reported_at_once(made: Made) -> None:
         (SESSION.format("spent_tokens = 999"), (made.task,)),
     )
     assert named((await verified(made.path)).problems) == {
-        ("damaged payload", f"entry {first(made)}"),
+        ("damaged entry", f"entry {first(made)}"),
         ("unreadable payload", f"entry {made.packed}"),
         ("wrong count", f"session {made.fork}"),
         ("missing leaf", f"session {made.heir}"),
@@ -531,7 +531,7 @@ async def test_problems_come_from_the_database_then_by_entry_then_by_session_the
     )
     assert list(dict.fromkeys(problem.kind for problem in (await verified(made.path)).problems)) == [
         "dangling reference",
-        "damaged payload",
+        "damaged entry",
         "unreadable payload",
         "wrong count",
         "missing leaf",
@@ -555,7 +555,7 @@ async def test_a_bit_that_flips_in_a_payload_is_found_and_the_entry_named(made: 
     assert data.count(NEEDLE.encode()) == 1
     flip(made.path, data.index(NEEDLE.encode()) + 4, 1 << bit)
     where = f"entry {made.entries[4]}"
-    assert {("damaged payload", where), ("unreadable payload", where)} & named((await verified(made.path)).problems)
+    assert {("damaged entry", where), ("unreadable payload", where)} & named((await verified(made.path)).problems)
 
 
 async def test_a_page_that_is_overwritten_is_always_noticed(made: Made, tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def _kept_entries(tx: Transaction, state: SessionState, position: Position, view
 _BODY = (
     "e.depth, {}, CASE WHEN e.kind = 'message' THEN NULL ELSE e.kind END,"
     " CASE WHEN e.kind = 'message' THEN NULL ELSE e.created_at END,"
-    f" e.digest, {sql.PAYLOAD}"
+    f" {sql.DIGEST}, {sql.PAYLOAD}"
 )
 _bodies: Callable[[str], Statement[StoredBody]] = statement(cast("type[StoredBody]", StoredBody))
 LANE_BODIES = _bodies(
@@ -275,7 +275,7 @@ def _messages(
 ) -> list[JsonObject] | None:
     """Return the messages that rows of bodies stand for, the summary at ``summary_depth`` before all others.
 
-    None where an exclusion, a compaction with a system message or a damaged payload is among them, or one whose
+    None where an exclusion, a compaction with a system message or a damaged entry is among them, or one whose
     attachments are lost.
     """
     messages = []

@@ -111,8 +111,8 @@ TOTALS = columns("e", TOTAL_COLUMNS)
 
 LANE_ENTRIES = statement(_stored_entry)(
     "SELECT CAST(e.depth AS BIGINT), e.parent_id, e.session_key, e.counted, e.id, e.kind, e.role, e.source,"
-    " CAST(e.revision AS BIGINT), CAST(e.ordinal AS BIGINT), CAST(e.created_at AS BIGINT), e.extra, e.digest,"
-    f" {sql.PAYLOAD}, {sql.PAYLOAD_STORAGE}, {TOTALS}, {sql.PAID} FROM entries e"
+    " CAST(e.revision AS BIGINT), CAST(e.ordinal AS BIGINT), CAST(e.created_at AS BIGINT), e.extra,"
+    f" {sql.DIGEST}, {sql.PAYLOAD}, {sql.PAYLOAD_STORAGE}, {TOTALS}, {sql.PAID} FROM entries e"
     " WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id ORDER BY e.depth"
 )
 COUNT_ENTRIES = statement(tuple[int])("SELECT COUNT(*) FROM entries")

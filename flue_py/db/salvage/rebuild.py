@@ -707,7 +707,8 @@ class Gathered:
                     break
                 if chain.text(half, text) == digest:
                     return True
-        return self._everything_is_found and (entry.tree, entry.parent_id or "") not in self.entries
+        is_orphan = entry.parent_id is not None and (entry.tree, entry.parent_id) not in self.entries
+        return self._everything_is_found and is_orphan
 
     def cuts_of(self, entry: EntryRow) -> list[tuple[int, bytes]]:
         """Return what was cut out of an entry's payload: its places, and the SHA-256s."""
