@@ -152,7 +152,7 @@ def checked_text(
             data = splice(data, pieces)
     except CorruptStore as error:
         raise damaged_entry(row.id, f"cannot be read ({error})") from error
-    if not (chain.has_text(row.digest, above, data) and chain.has_fields(row.digest, above, row.fields)):
+    if not (chain.has_text(row.digest, above, row.kind, data) and chain.has_fields(row.digest, above, row.fields)):
         raise damaged_entry(row.id, MISMATCH)
     return decode_payload(data)
 

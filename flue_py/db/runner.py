@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import cached_property, partial
 from operator import itemgetter
@@ -355,6 +355,10 @@ def database_type(declared: object) -> str:
     return "bytea" if "bytes" in words else "bigint" if "int" in words else "text"
 
 
+Pages: TypeAlias = "Generator[Sequence[R], None, None]"
+"""Rows, some at a time. Whoever does not read them to the end closes it."""
+
+
 class Transaction(Protocol):
     """A transaction under way. Rows are as the statement declares them."""
 
@@ -391,6 +395,10 @@ class Transaction(Protocol):
 
     def rows(self, statement: Statement[R], /, **parameters: object) -> Sequence[R]:
         """Return all rows."""
+
+    def pages(self, statement: Statement[R], /, **parameters: object) -> Pages[R]:
+        """Yield all rows, some at a time where the database can do that: who is done with them lets them go."""
+        yield self.rows(statement, **parameters)
 
     def first(self, statement: Statement[R], /, **parameters: object) -> R | None:
         """Return the first row, or None."""

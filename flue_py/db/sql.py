@@ -257,9 +257,9 @@ EntryColumns: TypeAlias = tuple[
 ]
 """A `StoredEntry` as a plain tuple: nothing is made of the thousand rows of a path before they are entries."""
 
-StoredBody = tuple[int, bytes | None, str | None, int | None, bytes, bytes | None, bytes | None, bytes | None]
-"""Of an entry its depth, the digest above (None but for the first), its kind and its time (both None for a message),
-its digest and its payload's three columns: a plain tuple, since most of a request to a model is read this way."""
+StoredBody = tuple[int, bytes | None, str | None, bytes, bytes | None, bytes | None, bytes | None]
+"""Of an entry its depth, the digest above (None but for the first), its `FIELDS` (None for a message), its digest and
+its payload's three columns: a plain tuple, since most of a request to a model is read this way."""
 
 
 class Sums(NamedTuple):
@@ -314,6 +314,9 @@ POSITION = ("lane_id", "depth", *TOTAL_COLUMNS, *PAID_COLUMNS)
 # A payload is read as bytes: its digest is made of them, and they may be no valid text any more.
 PAYLOAD = f"{PAYLOAD_BYTES} AS payload, e.packed, e.blob"
 SEALED = f"{columns('e', StoredEntry._fields[5:13])}, {DIGEST} AS digest"
+# The fields that a digest covers, as JSON.
+_FIELDS = columns("e", StoredEntry._fields[5:13])
+FIELDS = _piece(f"json_array({_FIELDS})", f"CAST(json_build_array({_FIELDS}) AS TEXT)")
 ABOVE = f"(SELECT {_digest('p')} FROM entries p WHERE p.tree_id = e.tree_id AND p.id = e.parent_id)"
 WITHOUT_PAYLOAD = f"e.depth, e.lane_id, e.parent_id, {ABOVE} AS above, e.session_key, {SEALED}"
 ENTRY = f"{WITHOUT_PAYLOAD}, {PAYLOAD}"

@@ -252,7 +252,7 @@ DAMAGES: dict[str, tuple[Damage, Named]] = {
     "a total that is text": entry("input_tokens = 'many'", first, "wrong totals"),
     "a total that is a float": entry("input_tokens = 0.5", first, "wrong totals"),
     "an entry that no longer counts": entry("counted = 0", second, "wrong totals"),
-    "an assistant that became a user": entry("role = 'user'", second, "wrong totals"),
+    "an assistant that became a user": entry("role = 'user'", second, "damaged entry"),
     # places
     "a gap in a lane": entry("depth = depth + 5", tip, "wrong depth"),
     "an entry that is missing": rows(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from hashlib import blake2b
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from flue_py.core.chain import HALF, NO_PARENT
+from flue_py.core.chain import NO_PARENT
 from flue_py.core.entries import Entry
 from flue_py.core.json import encoded, splice, to_json
 from flue_py.core.kinds import ARTIFACT, without_lost
@@ -31,7 +32,18 @@ from flue_py.core.sessions import (
 )
 from flue_py.db import sql
 from flue_py.db.payloads import MISMATCH, check_sum, damaged_entry, unpack, unpack_blob
-from flue_py.db.runner import Insert, Nothing, Parameters, Position, Row, SessionState, Sources, Statement, Transaction
+from flue_py.db.runner import (
+    Insert,
+    Nothing,
+    Pages,
+    Parameters,
+    Position,
+    Row,
+    SessionState,
+    Sources,
+    Statement,
+    Transaction,
+)
 from flue_py.db.sql import (
     EntryColumns,
     StoredBody,
@@ -102,6 +114,7 @@ class Payloads:
     def text(
         self,
         entry_id: str,
+        kind: str,
         above: bytes,
         digest: bytes,
         payload: bytes | None,
@@ -114,7 +127,7 @@ class Payloads:
         Words stand for attachments that are lost; the digest is not checked then. Raises `CorruptStore`, naming the
         entry, where the payload cannot be read or does not have its digest.
         """
-        is_whole = partial(self._tx.chain.has_text, digest, above)
+        is_whole = partial(self._tx.chain.has_text, digest, above, kind)
         try:
             data = payload if payload is not None else apart(self._tx, self._state.tree_id, packed, blob)
             if is_whole(data):
@@ -144,14 +157,14 @@ class Payloads:
         except CorruptStore as error:
             raise damaged_entry(entry_id, f"cannot be read ({error})", self._state.id) from error
 
-    def whole(self, depth: int, above: bytes, digest: bytes, rest: bytes) -> bytes | None:
+    def whole(self, depth: int, kind: str, above: bytes, digest: bytes, rest: bytes) -> bytes | None:
         """Return the text that ``rest``, of an entry on the stretch, was cut from; None where it is not all there."""
         try:
             pieces = self._pieces(rest, self._cuts("", depth))
         except CorruptStore:
             return None
         text = splice(rest, [(place, piece) for place, piece in pieces if piece is not None])
-        return text if self._tx.chain.has_text(digest, above, text) else None
+        return text if self._tx.chain.has_text(digest, above, kind, text) else None
 
     def _cuts(self, entry_id: str, depth: int | None) -> Cuts:
         if self._stretch is None or depth is None:
@@ -185,7 +198,7 @@ def checked_payload(tx: Transaction, state: SessionState, row: StoredEntry) -> b
     above = row.digest_above
     if not tx.chain.has_fields(row.digest, above, row.fields):
         raise damaged_entry(row.id, MISMATCH, state.id)
-    return Payloads(tx, state).text(row.id, above, row.digest, row.payload, row.packed, row.blob)
+    return Payloads(tx, state).text(row.id, row.kind, above, row.digest, row.payload, row.packed, row.blob)
 
 
 def apart(tx: Transaction, tree_id: int, packed: bytes | None, blob: bytes | None) -> bytes:
@@ -965,7 +978,6 @@ def id_at(tx: Transaction, tree_id: int, lane_id: int, depth: int) -> str | None
 # ---------------------------------------------------------------------------------------------------------------------
 # A path: its rows by range scans over lanes, and the entries that they become.
 
-_CREATOR = itemgetter(4)
 BY_DEPTH = itemgetter(0)  # what is read along a path has the depth first
 
 OfPath = TypeVar("OfPath", EntryColumns, StoredBody)
@@ -1015,8 +1027,8 @@ def path_entries(
     if position is None:
         return []
     with collector_held(position.depth - above):
-        rows = rows_of_path(tx, state, position, above, sql.LANE_RANGE, SPANS_RANGE)
-        return made_entries(tx, state, rows, stretch_of(state, position, above), contents=contents)
+        pages = pages_of_path(tx, state, position, above, sql.LANE_RANGE, SPANS_RANGE)
+        return entries_of_pages(tx, state, pages, stretch_of(state, position, above), contents=contents)
 
 
 PATH_STRETCH = entry_columns(
@@ -1081,22 +1093,27 @@ def entries_of_rows(tx: Transaction, state: SessionState, rows: Sequence[StoredE
     return made_entries(tx, state, sorted(rows, key=BY_DEPTH))
 
 
-def rows_of_path(
+def pages_of_path(
     tx: Transaction,
     state: SessionState,
     position: Position,
     above: int,
     in_lane: Statement[OfPath],
     in_spans: Statement[OfPath],
-) -> Sequence[OfPath]:
-    """Return the rows of a path that lie deeper than ``above``: one range, or one for each lane it runs through."""
+) -> Pages[OfPath]:
+    """Yield the rows of a path that lie deeper than ``above``: one range, or one for each lane it runs through."""
+    where = {"tree_id": state.tree_id, "lane_id": position.lane_id, "low": above, "high": position.depth}
+    is_in_lane = _is_in_last_lane(position, above)
+    if is_in_lane and tx.is_alone:
+        yield from tx.pages(in_lane, **where)
+        return
     rows: Sequence[OfPath]
-    if _is_in_last_lane(position, above):
-        rows = tx.rows(in_lane, tree_id=state.tree_id, lane_id=position.lane_id, low=above, high=position.depth)
+    if is_in_lane:
+        rows = tx.rows(in_lane, **where)
     else:
         rows = sorted(tx.rows(in_spans, **spans_of(state, position), low_depth=above), key=BY_DEPTH)
     _require_all(tx, rows, position.depth - above)
-    return rows
+    yield rows
 
 
 def _is_in_last_lane(position: Position, above: int) -> bool:
@@ -1117,38 +1134,56 @@ def made_entries(
     *,
     contents: bool = True,
 ) -> list[Entry]:
+    """Return the entries of rows that are all there, as `entries_of_pages` does."""
+    return entries_of_pages(tx, state, (page for page in (rows,)), stretch, contents=contents)
+
+
+def entries_of_pages(
+    tx: Transaction,
+    state: SessionState,
+    pages: Pages[EntryColumns],
+    stretch: Parameters | None = None,
+    *,
+    contents: bool = True,
+) -> list[Entry]:
     """Return the entries that rows stand for, in their order; ``stretch`` is the part of a path that they are on.
 
     Without ``contents``, pieces cut out of an artifact are not read, and missing in its payload.
-    Raises `CorruptStore`, naming the entry, for a payload that is not as it was appended.
+    Raises `CorruptStore`, naming the entry, for one that is not as it was appended, or not below its parent.
     """
-    creators, payloads = _creators_of(tx, state, rows), Payloads(tx, state, stretch, contents=contents)
-    text_of, fields_of = tx.chain.text, tx.chain.fields
-    last_id, last_digest = None, NO_PARENT
+    creators, payloads = _Creators(tx, state), Payloads(tx, state, stretch, contents=contents)
+    digest_of, last_id, last = tx.chain.digest, None, NO_PARENT
     entries: list[Entry] = []
-    for row in rows:
-        (
-            depth, _, parent, above, key, id_, kind, role, source, revision, ordinal, at, extra, digest, data, packed,
-            blob,
-        ) = row  # fmt: skip
-        if above is None:
-            above = last_digest if parent == last_id else _digest_above(state, row)
-        # Most payloads are text, and intact: nothing else is called for them.
-        if data is None or text_of(above, data) != digest[:HALF]:
-            if contents or kind != ARTIFACT:
-                data = payloads.text(id_, above, digest, data, packed, blob, depth)
-            else:
-                data = payloads.rest(id_, data, packed, blob)
-        if fields_of(above, digest, row[5:13]) != digest[HALF:]:
-            raise damaged_entry(id_, MISMATCH, state.id)
-        last_id, last_digest = id_, digest
-        try:
-            text = data.decode()
-        except UnicodeDecodeError as error:
-            raise damaged_entry(id_, f"is not text ({error})", state.id) from error
-        creator = creators.get(key)
-        entries.append(Entry(id_, parent, creator, kind, role, source, depth, revision, ordinal, at, text, extra))
+    with closing(pages):
+        for row in chain.from_iterable(pages):
+            depth, _, parent, above, key, id_, kind, role, source, revision, ordinal, at, extra, digest, data, *_ = row
+            if above is None:
+                above = last if parent == last_id else _digest_above(state, row)
+            # Most payloads are text, and intact: nothing else is called for them.
+            if data is None or digest_of(above, row[5:13], data) != digest:
+                data = _checked(tx, state, payloads, row, above, rest_only=not contents and kind == ARTIFACT)
+            last_id, last = id_, digest
+            try:
+                text = data.decode()
+            except UnicodeDecodeError as error:
+                raise damaged_entry(id_, f"is not text ({error})", state.id) from error
+            creator = creators[key]
+            entries.append(Entry(id_, parent, creator, kind, role, source, depth, revision, ordinal, at, text, extra))
     return entries
+
+
+def _checked(
+    tx: Transaction, state: SessionState, payloads: Payloads, row: EntryColumns, above: bytes, *, rest_only: bool
+) -> bytes:
+    """Return the text of a payload that is not in its row as it was appended, or without what was cut out of it."""
+    depth, id_, kind, digest, data, packed, blob = row[0], row[5], row[6], *row[13:]
+    if rest_only:
+        text = payloads.rest(id_, data, packed, blob)
+    else:
+        text = payloads.text(id_, kind, above, digest, data, packed, blob, depth)
+    if not tx.chain.has_fields(digest, above, row[5:13]):
+        raise damaged_entry(id_, MISMATCH, state.id)
+    return text
 
 
 def _digest_above(state: SessionState, row: EntryColumns) -> bytes:
@@ -1159,12 +1194,18 @@ def _digest_above(state: SessionState, row: EntryColumns) -> bytes:
     return NO_PARENT
 
 
-def _creators_of(tx: Transaction, state: SessionState, rows: Iterable[EntryColumns]) -> dict[int, str]:
-    """Return the ids of the sessions that created these rows; a deleted creator is absent."""
-    if set(map(_CREATOR, rows)) <= {state.key}:
-        return {state.key: state.id}
-    tx.require_snapshot()
-    return dict(tx.rows(sql.SESSION_IDS, tree_id=state.tree_id))
+class _Creators(dict[int, str | None]):
+    """The ids of the sessions that created entries, by key; None for a deleted one. Others are read when needed."""
+
+    def __init__(self, tx: Transaction, state: SessionState) -> None:
+        super().__init__({state.key: state.id})
+        self._tx, self._tree_id = tx, state.tree_id
+
+    def __missing__(self, key: int) -> str | None:
+        self._tx.require_snapshot()
+        for session_key, session_id in self._tx.rows(sql.SESSION_IDS, tree_id=self._tree_id):
+            self[session_key] = session_id
+        return self.setdefault(key, None)
 
 
 def stretch_of(state: SessionState, position: Position, above: int) -> Parameters:

@@ -53,7 +53,7 @@ def _digest(tx: Transaction, tree_id: int, row: StoredEntry, cuts: Cuts, above: 
         is_sound = not lost and (not of_payloads or payload_digest(data) == row.digest)
     except CorruptStore:
         is_sound, data = False, b""
-    first = tx.chain.text(above, data)
+    first = tx.chain.text(above, row.kind, data)
     if not is_sound:
         first = bytes(byte ^ 0xFF for byte in first)
     try:

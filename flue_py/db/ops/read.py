@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias, TypeVar, cast
 
 from flue_py.core.chain import HALF, NO_PARENT
+from flue_py.core.chain import fields_of as fields_in
 from flue_py.core.context import (
     PROMPT,
     RESTORES,
@@ -67,6 +69,7 @@ from flue_py.db.ops.base import (
     made_entries,
     named_above,
     named_on_path,
+    pages_of_path,
     path_entries,
     path_stretch,
     pins_of,
@@ -75,7 +78,6 @@ from flue_py.db.ops.base import (
     place_to_read,
     read_state,
     read_state_and_epoch,
-    rows_of_path,
     see_entry,
     spans_of,
     stretch_of,
@@ -149,12 +151,8 @@ def _kept_entries(tx: Transaction, state: SessionState, position: Position, view
 
 
 # The same for the messages alone: nothing is fetched that a message is not made of.
-# (A message's kind and time are not: NULL for ten thousand of them is quicker than their values.)
-_BODY = (
-    "e.depth, {}, CASE WHEN e.kind = 'message' THEN NULL ELSE e.kind END,"
-    " CASE WHEN e.kind = 'message' THEN NULL ELSE e.created_at END,"
-    f" {sql.DIGEST}, {sql.PAYLOAD}"
-)
+# (A message's fields are not: NULL for ten thousand of them is quicker than their values.)
+_BODY = f"e.depth, {{}}, CASE WHEN e.kind = 'message' THEN NULL ELSE {sql.FIELDS} END, {sql.DIGEST}, {sql.PAYLOAD}"
 _bodies: Callable[[str], Statement[StoredBody]] = statement(cast("type[StoredBody]", StoredBody))
 LANE_BODIES = _bodies(
     f"SELECT {_BODY.format(sql.first_below(':low'))} FROM entries e WHERE e.tree_id = :tree_id"
@@ -177,9 +175,10 @@ def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> Message
         messages = None
         if view.is_plain:
             with collector_held(position.depth - first + 1):
-                rows = rows_of_path(tx, state, position, first - 1, LANE_BODIES, SPANS_BODIES)
                 payloads = Payloads(tx, state, stretch_of(state, position, first - 1), contents=False)
-                messages = _messages(tx, state.tree_id, rows, summary_depth, payloads)
+                with closing(pages_of_path(tx, state, position, first - 1, LANE_BODIES, SPANS_BODIES)) as pages:
+                    rows = chain.from_iterable(pages)
+                    messages = _messages(tx, state.tree_id, rows, summary_depth, payloads)
     if messages is None:
         # What is pinned, summarized in its place, excluded or damaged is found by ids, which are not among the bodies.
         tx.require_snapshot()
@@ -271,7 +270,7 @@ def fields_of(tx: Transaction, state: SessionState, compaction: StoredEntry) -> 
 
 
 def _messages(
-    tx: Transaction, tree_id: int, rows: Sequence[StoredBody], summary_depth: int, payloads: Payloads
+    tx: Transaction, tree_id: int, rows: Iterable[StoredBody], summary_depth: int, payloads: Payloads
 ) -> list[JsonObject] | None:
     """Return the messages that rows of bodies stand for, the summary at ``summary_depth`` before all others.
 
@@ -281,32 +280,36 @@ def _messages(
     messages = []
     summary: list[JsonObject] = []
     text_of, last = tx.chain.text, NO_PARENT
-    for depth, first_above, other_kind, created_at, digest, payload, packed, blob in rows:
+    for depth, first_above, others, digest, payload, packed, blob in rows:
         above, last = first_above or last, digest
+        kind, created_at = MESSAGE, 0
         # What is not read along the way is not paid for: most rows are messages whose payload is text.
-        if other_kind is not None and other_kind not in CONTEXT_KINDS and depth != summary_depth:
-            if other_kind == EXCLUSION:
+        if others is not None:
+            fields = fields_in(others)
+            if fields is None or fields[1] == EXCLUSION or not tx.chain.has_fields(digest, above, fields):
                 return None
-            continue
+            kind, created_at = fields[1], fields[6]
+            if kind not in CONTEXT_KINDS and depth != summary_depth:
+                continue
         data = payload
         if data is None:
             try:
                 data = apart(tx, tree_id, packed, blob)
             except CorruptStore:
                 return None
-        if text_of(above, data) != digest[:HALF]:
-            whole = payloads.whole(depth, above, digest, data)
+        if text_of(above, kind, data) != digest[:HALF]:
+            whole = payloads.whole(depth, kind, above, digest, data)
             if whole is None:
                 return None
             data = whole
-        if other_kind is None:
+        if others is None:
             messages.append(decode_object(data))
         else:
             body = decode_json(data)
             if depth == summary_depth and isinstance(body, dict) and PROMPT in body:
                 return None
             into = summary if depth == summary_depth else messages
-            into.append(synthetic_message(other_kind, body, created_at or 0))
+            into.append(synthetic_message(kind, body, created_at))
     return summary + messages
 
 
@@ -547,7 +550,7 @@ def _whole_in_row(tx: Transaction, row: StoredEntry) -> bytes | None:
         data = row.payload if row.packed is None else unpack(row.packed)
     except CorruptStore:
         return None
-    if data is None or not tx.chain.has_text(row.digest, row.digest_above, data):
+    if data is None or not tx.chain.has_text(row.digest, row.digest_above, row.kind, data):
         return None
     return data if tx.chain.has_fields(row.digest, row.digest_above, row.fields) else None
 

@@ -59,6 +59,7 @@ from flue_py.db.ops.base import (
     BY_DEPTH,
     ancestor_of,
     content_digest,
+    entries_of_pages,
     find_visible,
     held_by,
     id_at,
@@ -76,7 +77,18 @@ from flue_py.db.ops.base import (
     spans_of,
     taken_ids,
 )
-from flue_py.db.runner import Insert, Nothing, Parameters, Position, Row, SessionState, Sources, Statement, Transaction
+from flue_py.db.runner import (
+    Insert,
+    Nothing,
+    Pages,
+    Parameters,
+    Position,
+    Row,
+    SessionState,
+    Sources,
+    Statement,
+    Transaction,
+)
 from flue_py.db.sql import EntryColumns, StoredEntry, Sums, columns, session_of, statement, sums_of
 from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, TaskDepthExceeded
 from flue_py.system import collector_held
@@ -681,16 +693,20 @@ HELD_LANES = statement(tuple[int, int, int])(
 def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
     """Return every entry the session sees (see `Backend.read_tree`)."""
     state = read_state(tx, session_id)
-    rows: list[EntryColumns] = []
-    for lane_id, low, high in tx.rows(HELD_LANES, **held_by(state)):
-        where = {"tree_id": state.tree_id, "lane_id": lane_id, "low": low, "high": min(high, _LAST_DEPTH)}
-        rows.extend(tx.rows(sql.LANE_RANGE, **where))
     retracted = {entry_id for (entry_id,) in tx.rows(sql.RETRACTED_IDS, session_key=state.key)}
-    with collector_held(len(rows)):
-        entries = [entry for entry in made_entries(tx, state, rows) if entry.id not in retracted]
+    lanes = tx.rows(HELD_LANES, **held_by(state))
+    with collector_held(sum(high - low for _, low, high in lanes)):
+        pages = _pages_of_lanes(tx, state, lanes)
+        entries = [entry for entry in entries_of_pages(tx, state, pages) if entry.id not in retracted]
     inherited = [entry for entry in entries if entry.session_id != state.id]
     own = [entry for entry in entries if entry.session_id == state.id]
     return sorted(inherited, key=attrgetter("depth")) + sorted(own, key=attrgetter("revision", "ordinal"))
+
+
+def _pages_of_lanes(tx: Transaction, state: SessionState, lanes: Sequence[tuple[int, int, int]]) -> Pages[EntryColumns]:
+    for lane_id, low, high in lanes:
+        where = {"tree_id": state.tree_id, "lane_id": lane_id, "low": low, "high": min(high, _LAST_DEPTH)}
+        yield from tx.pages(sql.LANE_RANGE, **where)
 
 
 def taken_entry_ids(tx: Transaction, session_id: str, ids: Sequence[str]) -> set[str]:

@@ -425,7 +425,7 @@ def _check_entry(
 
 def _has_digest(chain: Chain, entry: StoredEntry, above: bytes, data: bytes | None) -> bool:
     """Return whether an entry is as it was appended below this digest; its fields alone where the payload is lost."""
-    if data is not None and not chain.has_text(entry.digest, above, data):
+    if data is not None and not chain.has_text(entry.digest, above, entry.kind, data):
         return False
     return chain.has_fields(entry.digest, above, entry.fields)
 

@@ -28,7 +28,7 @@ from flue_py.core.json import (
     to_json,
     utf8_length,
 )
-from flue_py.core.kinds import MESSAGE, kind_of, message_title, without_lost
+from flue_py.core.kinds import KINDS, MESSAGE, kind_of, message_title, without_lost
 from flue_py.core.ledger import BlobRow
 from flue_py.core.sessions import (
     LARGEST_ENTRY,
@@ -694,10 +694,13 @@ class Gathered:
     def _has_digest(self, entry: EntryRow, text: bytes) -> bool:
         """Return whether a payload has the digest of an entry, or none can be compared."""
         chain, above, digest = Chain(), self._halves_above(entry), entry.digest[:HALF]
-        computed = {chain.text(half, text) for half in above}
+        computed = {chain.text(half, entry.kind, text) for half in above}
         entry.halves |= computed
         # Formats before the chain had the digest of the payload alone.
         if not above or digest in computed or payload_digest(text) == entry.digest:
+            return True
+        # The kind may be damaged as well.
+        if any(chain.text(half, kind.name, text) == digest for half in above for kind in KINDS):
             return True
         if self._everything_is_found:
             # Both may be damaged: then it is below any other entry.
@@ -705,7 +708,7 @@ class Gathered:
                 self._bytes_to_try -= len(text)
                 if self._bytes_to_try < 0:
                     break
-                if chain.text(half, text) == digest:
+                if chain.text(half, entry.kind, text) == digest:
                     return True
         is_orphan = entry.parent_id is not None and (entry.tree, entry.parent_id) not in self.entries
         return self._everything_is_found and is_orphan

@@ -1050,6 +1050,9 @@ class SoleWriter(runner.Transaction):
         return key
 
 
+_ROWS_AT_ONCE = 100
+
+
 class SqliteTransaction(SoleWriter):
     """A transaction on the stdlib driver. ``wrote`` tells whether a rollback would undo anything."""
 
@@ -1063,6 +1066,13 @@ class SqliteTransaction(SoleWriter):
         self.wrote = self.wrote or statement.writes
         make = statement.make
         return cursor.fetchall() if make is None else list(map(make, cursor))
+
+    def pages(self, statement: runner.Statement[runner.R], /, **parameters: object) -> runner.Pages[runner.R]:
+        # What is read, used and let go before the next is read stays in the processor's cache.
+        with closing(self._connection.execute(statement.positional, statement.in_order(parameters))) as cursor:
+            make = statement.make
+            while rows := cursor.fetchmany(_ROWS_AT_ONCE):
+                yield rows if make is None else list(map(make, rows))
 
     def first(self, statement: runner.Statement[runner.R], /, **parameters: object) -> runner.R | None:
         row = self._connection.execute(statement.positional, statement.in_order(parameters)).fetchone()
