@@ -50,15 +50,17 @@ async def test_every_payload_is_text_a_zlib_stream_or_a_blob_with_its_digest(new
         texts = {each.id: each.payload for each in await backend.read_tree(session.id)}
     rows = await query(
         url,
-        "SELECT e.id, e.digest, e.blob, b.size, e.payload, e.packed, b.data FROM entries e"
+        "SELECT e.id, e.digest, e.blob, b.size, e.payload, e.packed, b.data, e.kind,"
+        " (SELECT p.digest FROM entries p WHERE p.tree_id = e.tree_id AND p.id = e.parent_id) FROM entries e"
         " LEFT JOIN blobs b ON b.tree_id = e.tree_id AND b.sha256 = e.blob",
     )
     assert {row[0] for row in rows} == set(texts)
     assert [sum(row[n] is not None for row in rows) for n in (4, 5, 6)] == [2, 1, 1]
-    for id_, digest, blob, size, payload, packed, data in rows:
+    for id_, digest, blob, size, payload, packed, data, kind, above in rows:
         text = payload.encode() if payload is not None else zlib.decompress(packed if packed is not None else data)
         assert text.decode() == texts[id_]
-        assert blake2b(text, digest_size=16).digest() == digest
+        covered = f"{kind}\0".encode() + (above or bytes(8))[:8] + text
+        assert blake2b(covered, digest_size=8).digest() == digest[:8]
         if blob is not None:
             assert (sha256(text).digest(), len(text)) == (blob, size)
 

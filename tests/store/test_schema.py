@@ -156,10 +156,18 @@ def test_every_payload_is_text_a_zlib_stream_or_a_blob(store: Store) -> None:
     assert [sum(row[n] is not None for row in rows) for n in (1, 2, 3)] == [5, 1, 1]
 
 
+FIELDS = "json_array(e.id, e.kind, e.role, e.source, e.revision, e.ordinal, e.created_at, e.extra)"
+
+
 def test_digests_and_sizes_can_be_checked_by_anybody(store: Store) -> None:
+    fields = f"SELECT e.id, e.kind, e.parent_id, {FIELDS} FROM entries e"
+    found = {id_: rest for id_, *rest in query(store.path, fields)}
+    digests = {row[0]: row[4] for row in query(store.path, PLACES)}
     for id_, *columns, digest, blob, size in query(store.path, PLACES):
-        data = text_of(*columns).encode()
-        assert blake2b(data, digest_size=16).digest() == digest, id_
+        data, (kind, parent, covered) = text_of(*columns).encode(), found[id_]
+        above = digests.get(parent, bytes(16))
+        first = blake2b(f"{kind}\0".encode() + above[:8] + data, digest_size=8).digest()
+        assert first + blake2b(above + first + covered.encode(), digest_size=8).digest() == digest, id_
         if blob is not None:
             assert (sha256(data).digest(), len(data)) == (blob, size)
 
