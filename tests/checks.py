@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 
@@ -22,6 +22,15 @@ def existing(value: Value | None) -> Value:
     """Return a value that must be there."""
     assert value is not None
     return value
+
+
+async def raises(
+    error: type[E] | tuple[type[E], ...], call: Awaitable[object], *, match: str | None = None
+) -> pytest.ExceptionInfo[E]:
+    """Assert that a call that is waited for raises an error, in words that match, and return it."""
+    with pytest.raises(error, match=match) as caught:
+        await call
+    return caught
 
 
 @asynccontextmanager

@@ -18,6 +18,7 @@ from flue_py.adapters.common import Access, Target
 from flue_py.db.runner import committed_before
 from flue_py.errors import InvalidArgument, StoreClosed, WrongEventLoop, WrongProcess
 from flue_py.sessions.store import Store
+from tests.checks import existing, raises
 from tests.postgres import NewDatabase
 from tests.tables import inputs
 
@@ -193,8 +194,7 @@ def test_a_cancelled_write_is_finished_first(tmp_path: Path) -> None:
         go_on.set()
         with pytest.raises(asyncio.CancelledError) as cancelled:
             await task
-        done = committed_before(cancelled.value)
-        assert done is not None
+        done = existing(committed_before(cancelled.value))
         assert done.result == 1
         assert await access.run(counted) == 1
         await access.aclose()
@@ -211,8 +211,7 @@ def test_an_open_store_is_used_in_its_own_loop_and_stays_open(tmp_path: Path) ->
             with pytest.raises(WrongEventLoop, match=r"give the path, or a store that was opened by flue_py\.sync"):
                 access.run_blocking(said)
             await access.aclose()
-            with pytest.raises(StoreClosed):
-                await access.run(said)
+            await raises(StoreClosed, access.run(said))
             assert await said(store) == 2
 
     asyncio.run(main())
@@ -292,8 +291,7 @@ def test_a_session_is_used_in_the_loop_that_asks_for_it(how: str, tmp_path: Path
         access = Access(target)
         await access.run(said)
         assert await access.session(lambda store: store.get_session("nobody")) is None
-        session = await access.session(lambda store: store.open_session("one"))
-        assert session is not None
+        session = existing(await access.session(lambda store: store.open_session("one")))
         with pytest.raises(InvalidArgument, match="expected_revision"):
             await session.append_message({"role": "user", "content": "x"}, expected_revision="x")  # type: ignore[arg-type]
         await session.append_message({"role": "user", "content": "again"})
@@ -315,8 +313,7 @@ def test_a_session_is_used_in_the_loop_that_asks_for_it(how: str, tmp_path: Path
             await later
         await watched.aclose()
         await access.aclose()
-        with pytest.raises(StoreClosed):
-            await session.turns()
+        await raises(StoreClosed, session.turns())
 
     asyncio.run(go())
     with flue_py.sync.open(target) as store:
@@ -332,8 +329,7 @@ def test_a_write_of_such_a_session_is_whole_when_it_is_cancelled(
     async def go() -> None:
         access = Access(target)
         await access.run(said)
-        session = await access.session(lambda store: store.open_session("one"))
-        assert session is not None
+        session = existing(await access.session(lambda store: store.open_session("one")))
         for number in range(10):
             writing = asyncio.ensure_future(session.append_message({"role": "user", "content": str(number)}))
             for _ in range(number):

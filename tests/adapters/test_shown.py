@@ -13,6 +13,7 @@ from msgspec.structs import replace
 import flue_py
 from flue_py.core.entries import NewEntry
 from tests.adapters.needed import needs
+from tests.checks import existing
 
 
 class Adapter(Protocol):
@@ -62,10 +63,8 @@ class PydanticAI:
         await self.store.save(conversation)
 
     async def seen(self) -> list[str]:
-        conversation = await self.store.load("s")
-        assert conversation is not None
-        last = await self.store.load("s", limit=2)
-        assert last is not None
+        conversation = existing(await self.store.load("s"))
+        last = existing(await self.store.load("s", limit=2))
         assert last.messages == conversation.messages[-2:]
         return [text_of(part.content) for message in conversation.messages for part in message.parts]
 
@@ -116,8 +115,7 @@ class Adk:
             await self.service.append_event(session, Event(author=author, content=content, invocation_id=text))
 
     async def seen(self) -> list[str]:
-        session = await self.service.get_session(**self.names)
-        assert session is not None
+        session = existing(await self.service.get_session(**self.names))
         times = [event.timestamp for event in session.events]
         assert times == sorted(times), "ADK puts events in the order of their times"
         return ["".join(part.text for part in event.content.parts) for event in session.events if event.content]
@@ -347,8 +345,7 @@ def test_a_fork_and_a_save_without_a_change_leave_the_context_as_it_is() -> None
             session = await store.open_session("s")
             for change in changes:
                 await change(session)
-            same = await adapter.store.load("s")
-            assert same is not None
+            same = existing(await adapter.store.load("s"))
             await adapter.store.save(same)
             if await adapter.seen() != expected:
                 wrong.append(f"{what}, saved without a change: {await adapter.seen()}; expected {expected}")

@@ -6,6 +6,7 @@ from typing import Any
 
 from flue_py.compaction.blocks import MOST_LINES, MOST_NAMES, MOST_TOKENS, Around, key_facts
 from flue_py.compaction.modes import Intent, Llm, Lossless, Window
+from tests.checks import existing
 from tests.compaction.strategies import assistant, call, tool_result, user
 from tests.compaction.test_modes import Asker, failed, made, material
 
@@ -22,8 +23,7 @@ TALK: list[Any] = [
 
 
 def block(messages: list[Any], **options: Any) -> str:
-    found = material([*messages, user("go on")], **options)
-    assert found is not None
+    found = existing(material([*messages, user("go on")], **options))
     return key_facts(found).text
 
 
@@ -45,8 +45,7 @@ def test_there_is_no_block_without_any_of_them() -> None:
 
 
 def test_names_that_are_still_shown_are_left_out() -> None:
-    found = material([*TALK, user("and lexer_state ?")])
-    assert found is not None
+    found = existing(material([*TALK, user("and lexer_state ?")]))
     assert key_facts(found).text.splitlines()[-1] == "readToken, check_all"
 
 
@@ -59,8 +58,7 @@ def test_the_newest_are_kept_as_far_as_they_fit() -> None:
     names = text.splitlines()[-1].split(", ")
     assert names[:2] == ["plan_399", "plan_398"]
     assert len(names) <= MOST_NAMES
-    found = material([user("hello"), *messages, LONG, user("go on")], window=4_000)
-    assert found is not None
+    found = existing(material([user("hello"), *messages, LONG, user("go on")], window=4_000))
     assert found.tokens_of(text) <= MOST_TOKENS + 50
     assert found.tokens_of(key_facts(found).text) <= 4_000 // 24 + 50
 
@@ -77,8 +75,7 @@ def test_they_are_carried_on_by_every_mode_and_not_said_twice() -> None:
 def test_what_is_carried_is_read_with_care() -> None:
     stored: Any
     for stored in (None, 7, {"errors": 3}, {"errors": [[1, 2], ["text"], "x"], "names": {"a": 1}}):
-        found = material([user("hello"), LONG, user("go on")])
-        assert found is not None
+        found = existing(material([user("hello"), LONG, user("go on")]))
         assert key_facts(type(found)(found.planned, found.count, {"keyFacts": stored})).text == ""
 
 

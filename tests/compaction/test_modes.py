@@ -20,6 +20,7 @@ from flue_py.compaction.settings import fenced
 from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import ContextOverflow, InvalidArgument, ModelAborted, ModelError, ModelUnavailable, SummaryFailed
+from tests.checks import existing
 from tests.compaction.strategies import assistant, call, odd_messages, tool_result, user
 from tests.tables import inputs
 
@@ -80,8 +81,7 @@ def material(messages: list[Any], before: Made | None = None, **options: Any) ->
 def made(
     mode: Mode, messages: list[Any], asker: Asker | None = None, before: Made | None = None, **options: Any
 ) -> Made:
-    given_ = material([*messages, user("go on")], before, **options)
-    assert given_ is not None
+    given_ = existing(material([*messages, user("go on")], before, **options))
     return asyncio.run(make_text(mode, given_, asker))
 
 
@@ -528,8 +528,7 @@ def test_one_message_of_megabytes_is_parted_without_counting_it_over_and_over() 
 
     text = "word " * 400_000
     talk = [user("read it"), assistant(text), user("go on")]
-    found = material(talk, settings={"max_message_chars": 0, "user_words_share": 0}, summarizer_window=32_000)
-    assert found is not None
+    found = existing(material(talk, settings={"max_message_chars": 0, "user_words_share": 0}, summarizer_window=32_000))
     asker = Asker()
     done = asyncio.run(Llm().make(replace(found, count=count), asker))
     assert done.text
@@ -663,8 +662,7 @@ def test_any_history_is_compacted_twice_the_same_way(
     options: Any = {"window": window, "settings": {"include_reasoning": True, "include_symbols": True}}
     done: list[str] = []
     for _ in range(2):
-        one = material([*first, user("x"), user("y")], **{**options, "settings": dict(options["settings"])})
-        assert one is not None
+        one = existing(material([*first, user("x"), user("y")], **{**options, "settings": dict(options["settings"])}))
         before = asyncio.run(make_text(mode, one, Asker()))
         two = material([*second, user("x"), user("y")], before, **{**options, "settings": dict(options["settings"])})
         assert two is not None

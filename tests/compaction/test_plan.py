@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from flue_py import compaction
 from flue_py.core.json import JsonObject
 from flue_py.errors import InvalidArgument
+from tests.checks import existing
 from tests.compaction.strategies import (
     Plannable,
     assistant,
@@ -34,9 +35,7 @@ def keeping(tokens: int) -> compaction.CompactionSettings:
 def planned(
     context: list[JsonObject], keep: int, previous: compaction.PreviousCompaction | None = None
 ) -> compaction.CompactionPlan:
-    plan = compaction.prepare_compaction(context, keeping(keep), previous)
-    assert plan is not None
-    return plan
+    return existing(compaction.prepare_compaction(context, keeping(keep), previous))
 
 
 def test_whole_turns_are_cut_off_before_a_user_message() -> None:
@@ -109,8 +108,7 @@ def test_at_most_so_many_messages_are_kept_and_no_call_without_its_result(most: 
 
 def test_the_last_message_stays_with_its_call_where_one_message_is_kept() -> None:
     context = [user("a"), assistant("b"), user("c"), call("read", {}), tool_result("x"), tool_result("y")]
-    plan = compaction.prepare_compaction(context, compaction.CompactionSettings(keep_recent_messages=1))
-    assert plan is not None
+    plan = existing(compaction.prepare_compaction(context, compaction.CompactionSettings(keep_recent_messages=1)))
     assert plan.first_kept_index == 3
 
 
@@ -118,8 +116,7 @@ def test_whichever_keeps_less_decides_tokens_or_messages() -> None:
     context = [user("a" * 40), assistant("b" * 40), user("c" * 40), assistant("d" * 40)]
     for tokens, most, first_kept in ((10, 3, 3), (20, 1, 3), (20, 3, 2), (1_000, 2, 2)):
         settings = compaction.CompactionSettings(keep_recent_tokens=tokens, keep_recent_messages=most)
-        plan = compaction.prepare_compaction(context, settings)
-        assert plan is not None
+        plan = existing(compaction.prepare_compaction(context, settings))
         assert plan.first_kept_index == first_kept
 
 

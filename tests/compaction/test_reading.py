@@ -13,6 +13,7 @@ from flue_py.compaction.material import Material, gathered
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry, Pairing, exchange_of
 from flue_py.core.json import JsonObject, encode_json
+from tests.checks import existing
 from tests.compaction.strategies import assistant, budgets, call, messages, tool_result, usage, user
 
 UNREAD = "this is not JSON, and nobody may read it"
@@ -98,8 +99,7 @@ def test_a_field_of_the_name_that_belongs_to_something_else_is_not_taken_for_the
     }
     [item] = stored([message])
 
-    found = exchange_of(item.entry)
-    assert found is not None
+    found = existing(exchange_of(item.entry))
     assert found["toolCallId"] == message["toolCallId"]
 
 

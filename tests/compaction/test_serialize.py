@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from flue_py import compaction
 from flue_py.core.json import JsonObject, JsonValue
+from tests.checks import existing
 from tests.compaction.strategies import assistant, call, messages, odd_messages, paths, tool_result, user
 from tests.tables import inputs
 
@@ -154,6 +155,5 @@ def test_tools_for_files_are_known_by_the_names_that_agents_have_for_them() -> N
 
 def test_a_plan_lists_files() -> None:
     context = [user("a" * 400), call("Write", {"file_path": "w"}), tool_result("ok"), user("b"), assistant("c" * 40)]
-    plan = compaction.prepare_compaction(context, compaction.CompactionSettings(keep_recent_tokens=4))
-    assert plan is not None
+    plan = existing(compaction.prepare_compaction(context, compaction.CompactionSettings(keep_recent_tokens=4)))
     assert plan.files.modified_files == ("w",)

@@ -10,6 +10,7 @@ import pytest
 from flue_py import compaction
 from flue_py.core.json import JsonObject
 from flue_py.errors import FlueError, InvalidArgument
+from tests.checks import existing
 from tests.compaction.strategies import assistant, call, tool_result, usage, user
 from tests.tables import inputs
 
@@ -39,9 +40,7 @@ def plan_for(
     previous: compaction.PreviousCompaction | None = None,
     reserve: int = 16_384,
 ) -> compaction.CompactionPlan:
-    plan = compaction.prepare_compaction(context, compaction.CompactionSettings(reserve, keep), previous)
-    assert plan is not None
-    return plan
+    return existing(compaction.prepare_compaction(context, compaction.CompactionSettings(reserve, keep), previous))
 
 
 def run(plan: compaction.CompactionPlan, model: Model) -> compaction.CompactionSummary:

@@ -8,6 +8,7 @@ import pytest
 
 from flue_py.compaction.blocks import GRAMMARS, file_symbols, parsed_symbols, symbol_graph
 from flue_py.errors import MissingExtra
+from tests.checks import existing
 from tests.compaction.strategies import assistant, call, tool_result, user
 from tests.compaction.test_modes import material
 from tests.tables import inputs
@@ -79,8 +80,7 @@ def test_without_the_extra_python_is_shown_and_a_note_names_what_is_missing(monk
         user("more"),
     ]
     monkeypatch.setitem(GRAMMARS, ".go", GRAMMARS[".go"]._replace(function="none"))  # type: ignore[arg-type]
-    found = material(work)
-    assert found is not None
+    found = existing(material(work))
     block = symbol_graph(found)
     assert block.text == "[SYMBOL DEPENDENCY GRAPH]\nm.py: imports os"
     (note,) = block.notes

@@ -12,6 +12,7 @@ from flue_py.compaction.material import Material
 from flue_py.compaction.modes import Intent
 from flue_py.compaction.plan import SessionCompactionPlan, estimate_tokens, plan_session_compaction
 from flue_py.core.json import JsonValue
+from tests.checks import existing
 from tests.compaction.strategies import assistant, user
 from tests.compaction.test_modes import Item, made, material
 
@@ -51,8 +52,7 @@ def test_all_short_messages_stay_that_take_less_than_the_share() -> None:
 
 def test_tags_take_no_more_than_half_of_the_share_beside_it() -> None:
     talk = [message for n in range(900) for message in (user(f"no\n{n}"), assistant("so on " * 60))]
-    found = material([*talk, user("go on")], window=6_000)
-    assert found is not None
+    found = existing(material([*talk, user("go on")], window=6_000))
     block = user_words(found)
     assert 40 < block.text.count("<user-said") < 200
     assert found.tokens_of(block.text) <= 6_000 * 3 // 10 + 60

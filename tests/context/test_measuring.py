@@ -28,6 +28,7 @@ from flue_py.context.tokens import (
 from flue_py.core.context import ContextEntry, Counter, EntryCounter, is_same_model, project
 from flue_py.core.entries import Entry
 from flue_py.core.json import JsonObject, JsonValue, encode_json
+from tests.checks import existing
 from tests.strategies import messages
 from tests.tables import inputs
 
@@ -350,8 +351,7 @@ def test_what_was_reported_before_the_latest_compaction_is_not_believed() -> Non
     assert reported_size(project([*kept, made])) is None
     assert reported_size(project([*kept, made, newer[0]])) is None
     after = project([*kept, made, *newer])
-    found = reported_size(after)
-    assert found is not None
+    found = existing(reported_size(after))
     assert found.entry_id == after[found.place].entry_id == "e4"
 
 
@@ -375,6 +375,5 @@ def test_what_a_copied_answer_reported_elsewhere_is_not_believed() -> None:
 
 def test_the_same_id_with_another_report_is_read_anew() -> None:
     for tokens in (300, 301):
-        found = reported_size(context(user(LONG), answer("a", tokens)))
-        assert found is not None
+        found = existing(reported_size(context(user(LONG), answer("a", tokens))))
         assert found.tokens == tokens

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from flue_py import Artifact, InvalidArgument, JsonObject, OffloadSettings
 from flue_py.context import artifacts
+from tests.checks import existing
 from tests.tables import inputs
 
 CALL: JsonObject = {"id": "c", "name": "read_file", "arguments": {"startLine": 3, "path": "src/X"}}
@@ -61,8 +62,7 @@ def test_what_the_tool_for_reading_returns_is_never_offloaded() -> None:
 def test_no_other_message_and_no_stub_is_offloaded() -> None:
     settings = OffloadSettings(above=1)
     message = result("long enough")
-    found = artifacts.long_result(message, settings, CALL)
-    assert found is not None
+    found = existing(artifacts.long_result(message, settings, CALL))
     assert artifacts.long_result(artifacts.with_stub(message, found, "6e2982e31a1e"), settings, CALL) is None
     assert artifacts.long_result(result([{"type": "image", "data": "x" * 100}]), settings, CALL) is None
     for content in (None, 5, [], [5], {"text": "long enough"}):
@@ -132,8 +132,7 @@ def test_a_stub_takes_the_place_of_the_texts_and_leaves_everything_else() -> Non
     picture: JsonObject = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
     texts: list[JsonObject] = [{"type": "text", "text": "one", "mark": 1}, {"type": "text", "text": "two", "n": [2]}]
     message = {**result([picture, texts[0], picture, texts[1]]), "details": {"d": 1}, "isError": True}
-    found = artifacts.long_result(message, OffloadSettings(above=1), CALL)
-    assert found is not None
+    found = existing(artifacts.long_result(message, OffloadSettings(above=1), CALL))
     assert found.text == "one\ntwo"
     assert found.parts == [{"type": "text", "mark": 1, "chars": 3}, {"type": "text", "n": [2], "chars": 3}]
     before = copy.deepcopy(message)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from flue_py.core.entries import Call, Pairing, tail_start
 from flue_py.core.json import JsonObject, JsonValue
+from tests.checks import existing
 from tests.tables import inputs
 
 USER: JsonObject = {"role": "user", "content": "u"}
@@ -48,8 +49,7 @@ def result(call_id: str) -> JsonObject:
 def test_a_group_is_a_caller_and_its_answers_wherever_they_are(
     messages: list[Mapping[str, JsonValue] | None], index: int, members: list[int], is_open: bool
 ) -> None:
-    group = Pairing(messages).group_of(index)
-    assert group is not None
+    group = existing(Pairing(messages).group_of(index))
     assert (list(group.members), group.is_open) == (members, is_open)
 
 

@@ -13,6 +13,7 @@ from flue_py.core.kinds import KINDS, Kind, spoken_text
 from flue_py.core.usage import NO_USAGE
 from flue_py.render.lines import entry_name, entry_text
 from flue_py.render.transcript import transcript_body
+from tests.checks import existing
 from tests.tables import inputs
 
 COMPACTION_REFERENCES = (
@@ -225,6 +226,5 @@ def test_what_is_counted_is_remembered() -> None:
     entry = stored(MESSAGES[5], "an entry that nobody has seen before")
     EntryCounts().count(context.ContextEntry(entry), counter_for(None))
 
-    traits = context.TRAITS.known(entry.id)
-    assert traits is not None
+    traits = existing(context.TRAITS.known(entry.id))
     assert traits.calls

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import make_url
 
 import flue_py
+from tests.checks import existing
 from tests.edges.cli_runs import Flue, with_a_bar_at_once
 from tests.postgres import NewDatabase
 from tests.tables import inputs
@@ -29,8 +30,7 @@ def in_target(target: Path | str) -> Flue:
 
 def append_to(database: Path, session_id: str, text: str = "more") -> None:
     with flue_py.sync.open(database) as store:
-        session = store.open_session(session_id) if session_id == "key" else store.get_session(session_id)
-        assert session is not None
+        session = existing(store.open_session(session_id) if session_id == "key" else store.get_session(session_id))
         session.append_message({"role": "user", "content": text})
 
 

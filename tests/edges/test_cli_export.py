@@ -15,6 +15,7 @@ import flue_py
 from flue_py.errors import EntryNotFound, InvalidArgument
 from flue_py.formats.flue import parse_session_document
 from flue_py.sessions.session import Session
+from tests.checks import existing, raises
 from tests.edges.cli_runs import REAL_ID, Flue
 from tests.formats.pi_files import SESSION_ID, as_lines, every_type, real_lines
 from tests.formats.test_fuseraft import HISTORY, USAGE, checkpoint, snapshot, text, turn
@@ -46,8 +47,7 @@ def imported(flue: Flue, format_name: str, data: bytes, name: str) -> dict[str, 
 def in_session(flue: Flue, work: Callable[[Session], Awaitable[object]], session_id: str = SESSION_ID) -> None:
     async def go() -> None:
         async with flue_py.open(flue.database) as store:
-            session = await store.get_session(session_id)
-            assert session is not None
+            session = existing(await store.get_session(session_id))
             await work(session)
 
     asyncio.run(go())
@@ -224,7 +224,6 @@ def test_python_gets_the_value_and_the_notes(flue: Flue) -> None:
             match="is not one of pi, claude-code, codex, gemini-cli, opencode, flue, qwen-code, anthropic, openai-resp",
         ):
             await flue_py.export_session(session, "word")
-        with pytest.raises(EntryNotFound):
-            await flue_py.export_session(session, "pi", leaf="nobody")
+        await raises(EntryNotFound, flue_py.export_session(session, "pi", leaf="nobody"))
 
     in_session(flue, look)

@@ -15,6 +15,7 @@ import flue_py
 from flue_py.cli import transfer
 from flue_py.sessions.session import Session
 from flue_py.transfer.source import ImportSource
+from tests.checks import existing
 from tests.edges.cli_runs import REAL_ID, Flue, with_a_bar_at_once
 from tests.formats.pi_files import HEADER, SESSION_ID, as_lines, every_type, real_facts, real_lines
 
@@ -31,8 +32,7 @@ def import_lines(flue: Flue, lines: list[bytes], *, code: int = 0, options: tupl
 def in_session(flue: Flue, work: Callable[[Session], Awaitable[object]], session_id: str = SESSION_ID) -> None:
     async def go() -> None:
         async with flue_py.open(flue.database) as store:
-            session = await store.get_session(session_id)
-            assert session is not None
+            session = existing(await store.get_session(session_id))
             await work(session)
 
     asyncio.run(go())

@@ -18,6 +18,7 @@ import click
 import flue_py
 import flue_py.cli
 from flue_py.cli import MODULES, SECTIONS, main
+from tests.checks import existing
 from tests.edges.cli_runs import Flue, in_own_process, runner
 from tests.tables import inputs
 
@@ -108,8 +109,7 @@ def test_overview_names_every_command_in_the_words_of_its_own_help() -> None:
     overview = runner().invoke(main, ["--help"]).stdout
     context = click.Context(main)
     for name in main.list_commands(context):
-        command = main.get_command(context, name)
-        assert command is not None
+        command = existing(main.get_command(context, name))
         assert f"\n  {name} " in overview
         assert command.help
         shown = runner().invoke(main, [name, "--help"])

@@ -7,15 +7,14 @@ import re
 import click
 
 from flue_py.cli import main
+from tests.checks import existing
 from tests.docs.reference import command_line_page
 
 CONTEXT = click.Context(main, info_name="flue-py")
 
 
 def command(name: str) -> click.Command:
-    found = main.get_command(CONTEXT, name)
-    assert found is not None
-    return found
+    return existing(main.get_command(CONTEXT, name))
 
 
 def headings() -> list[str]:

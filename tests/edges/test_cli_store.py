@@ -13,6 +13,7 @@ from flue_py.context.document_texts import MOST_BYTES
 from flue_py.errors import InvalidArgument, UnreadableFile
 from flue_py.transfer import FilesReport, add_files
 from flue_py.transfer import export as filing
+from tests.checks import existing, raises
 from tests.edges.cli_runs import Flue
 
 
@@ -73,8 +74,7 @@ async def test_a_folder_is_taken_without_what_is_hidden_or_a_link(tmp_path: Path
         assert names(await add_files(store, folder / "link")) == ["link"]
         assert names(await add_files(store, folder / ".env")) == [".env"]
         for single in ("nul", "pipe"):
-            with pytest.raises(UnreadableFile):
-                await add_files(store, folder / single)
+            await raises(UnreadableFile, add_files(store, folder / single))
 
 
 async def test_bounds_of_files_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,13 +87,10 @@ async def test_bounds_of_files_and_folders(tmp_path: Path, monkeypatch: pytest.M
         assert names(report) == ["x/a"]
         assert "more than 67,108,864 bytes" in report.refused[0].reason
         monkeypatch.setattr(filing, "MOST_FILES", 1)
-        with pytest.raises(InvalidArgument, match="more than 1 files"):
-            await add_files(store, tmp_path)
+        await raises(InvalidArgument, add_files(store, tmp_path), match="more than 1 files")
         for wrong in (5, "", None):
-            with pytest.raises(InvalidArgument, match="path"):
-                await add_files(store, wrong)  # type: ignore[arg-type]
-        with pytest.raises(InvalidArgument, match="name"):
-            await add_files(store, tmp_path, name=5)  # type: ignore[arg-type]
+            await raises(InvalidArgument, add_files(store, wrong), match="path")  # type: ignore[arg-type]
+        await raises(InvalidArgument, add_files(store, tmp_path, name=5), match="name")  # type: ignore[arg-type]
 
 
 def test_the_text_of_documents_is_added(tmp_path: Path) -> None:
@@ -103,8 +100,7 @@ def test_the_text_of_documents_is_added(tmp_path: Path) -> None:
     with flue_py.sync.open(tmp_path / "s.db") as store:
         report = flue_py.sync.add_files(store, tmp_path / "a.docx")
         assert report.added[0].type.endswith("wordprocessingml.document")
-        found = store.read_file("a.docx")
-        assert found is not None
+        found = existing(store.read_file("a.docx"))
         assert found.body == "What it says"
         with pytest.raises(UnreadableFile, match="encrypted"):
             flue_py.sync.add_files(store, tmp_path / "b.pdf")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import flue_py
+from tests.checks import existing
 from tests.edges.cli_runs import Flue, on_a_terminal
 from tests.formats.pi_files import every_type
 from tests.tables import inputs
@@ -21,8 +22,7 @@ def with_tasks(flue: Flue, session: str) -> list[str]:
 
     async def work() -> list[str]:
         async with flue_py.open(flue.database) as store:
-            parent = await store.get_session(session)
-            assert parent is not None
+            parent = existing(await store.get_session(session))
             child = await parent.tasks.create(task_id="t1", title="Check it")
             await child.append_message({"role": "user", "content": "check"})
             return [child.id, (await child.tasks.create(task_id="t2")).id]

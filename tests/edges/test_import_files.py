@@ -17,7 +17,7 @@ from flue_py.transfer import imports as unchanged
 from flue_py.transfer import source as import_sources
 from flue_py.transfer import source as places
 from flue_py.transfer.imports import import_file
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.edges.cli_runs import Flue, in_own_process
 from tests.formats import test_codex_files as codex
 from tests.formats.pi_files import HEADER, every_type
@@ -88,8 +88,7 @@ async def test_an_import_that_broke_off_goes_on_where_it_stopped(
     async with flue_py.open(":memory:") as store:
         with monkeypatch.context() as patched:
             patched.setattr(Session, "import_entries", failing)
-            with pytest.raises(OSError, match="the disk is full"):
-                await import_lines(store, tmp_path, lines)
+            await raises(OSError, import_lines(store, tmp_path, lines), match="the disk is full")
         report = await import_lines(store, tmp_path, lines)
         assert not report.leaf_kept
         assert await all_seen(store) == expected
@@ -267,8 +266,7 @@ async def test_a_rollout_whose_beginning_changed_is_refused_and_nothing_is_chang
         before = await all_seen(store)
         changed = [META, said("user", "other"), *rows[2:], said("assistant", "four")]
         for lines in (as_lines(changed), as_lines(changed[:3])):
-            with pytest.raises(UnreadableFile, match="changed"):
-                await import_lines(store, tmp_path, lines)
+            await raises(UnreadableFile, import_lines(store, tmp_path, lines), match="changed")
         assert await all_seen(store) == before
 
 
@@ -353,18 +351,13 @@ async def test_what_cannot_be_imported_is_refused_in_words(tmp_path: Path) -> No
             (b"{}\n", "looks like none of pi, noumen, claude-code, codex"),
             ("\ufeff{}".encode("utf-16-le"), "is UTF-16"),
         ):
-            with pytest.raises(UnreadableFile, match=words):
-                await import_lines(store, tmp_path, [content])
-        with pytest.raises(UnreadableFile, match="cannot be read"):
-            await import_file(store, tmp_path / "missing.jsonl")
-        with pytest.raises(UnreadableFile, match="cannot be read"):
-            await import_file(store, tmp_path)
-        with pytest.raises(InvalidArgument, match="one of pi"):
-            await import_file(store, tmp_path, "word")
+            await raises(UnreadableFile, import_lines(store, tmp_path, [content]), match=words)
+        await raises(UnreadableFile, import_file(store, tmp_path / "missing.jsonl"), match="cannot be read")
+        await raises(UnreadableFile, import_file(store, tmp_path), match="cannot be read")
+        await raises(InvalidArgument, import_file(store, tmp_path, "word"), match="one of pi")
         wrong: Any = 7
         for arguments in ((wrong, "auto"), (tmp_path, wrong)):
-            with pytest.raises(FlueError):
-                await import_file(store, *arguments)
+            await raises(FlueError, import_file(store, *arguments))
 
 
 async def test_progress_is_told_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 import flue_py
 from flue_py.errors import UnreadableFile
 from flue_py.formats.registry import OTHERS, program_by_content
+from tests.checks import raises
 from tests.edges.cli_runs import Flue
 from tests.formats.pi_files import HEADER
 from tests.formats.test_claude_code import user
@@ -95,14 +96,12 @@ async def test_a_file_that_is_refused_says_which_format_it_looks_like(tmp_path: 
 )
 async def test_files_of_ours_that_are_not_to_be_imported_are_known(data: bytes, said: str, tmp_path: Path) -> None:
     for format_name in ("auto", "pi"):
-        with pytest.raises(UnreadableFile, match=said):
-            await taken_for(tmp_path, data, format_name)
+        await raises(UnreadableFile, taken_for(tmp_path, data, format_name), match=said)
 
 
 async def test_a_file_of_the_right_format_that_is_refused_does_not_look_like_itself(tmp_path: Path) -> None:
     run = {"SessionId": "not hex", "Task": "t", "ConfigPath": "c", "Messages": []}
-    with pytest.raises(UnreadableFile, match=r"eight hex characters$"):
-        await taken_for(tmp_path, run, "fuseraft-run")
+    await raises(UnreadableFile, taken_for(tmp_path, run, "fuseraft-run"), match=r"eight hex characters$")
 
 
 BEGINNINGS: dict[str, list[Any] | Any] = {
@@ -134,8 +133,7 @@ async def test_a_file_of_a_program_without_a_format_is_refused_by_name(tmp_path:
 
 async def test_a_list_whose_items_are_no_messages_is_no_list_of_them(tmp_path: Path) -> None:
     for items in ([{"said": TALK[0]}], [{"said": TALK[0]}, {"said": LONG[0]}], {"messages": [{"row": TALK[0]}]}):
-        with pytest.raises(UnreadableFile, match="looks like none of"):
-            await taken_for(tmp_path, items)
+        await raises(UnreadableFile, taken_for(tmp_path, items), match="looks like none of")
     assert await taken_for(tmp_path, [{"odd": 1}, *TALK]) == "openai-chat"
 
 

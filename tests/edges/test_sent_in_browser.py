@@ -7,11 +7,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 import flue_py
 from flue_py import InvalidArgument
 from tests.browser import Chromium
+from tests.checks import raises
 from tests.edges.cli_runs import Flue
 
 if TYPE_CHECKING:
@@ -41,8 +40,7 @@ async def written(folder: Path) -> tuple[Path, list[str]]:
         page = await session.reports.html(settings=SETTINGS, agent=HOSTILE, target="anthropic")
         file.write_bytes(page.encode())
         assert await session.reports.html(settings=SETTINGS, agent=HOSTILE, target="anthropic") == page
-        with pytest.raises(InvalidArgument, match="target: should be one of"):
-            await session.reports.html(target="nobody")
+        await raises(InvalidArgument, session.reports.html(target="nobody"), match="target: should be one of")
         return file, ids
 
 

@@ -16,6 +16,7 @@ from flue_py.core.sessions import CheckedEntries
 from flue_py.errors import InvalidArgument, UnreadableFile
 from flue_py.formats import registry
 from flue_py.transfer import imports
+from tests.checks import existing
 from tests.docs.pages import blocks_of
 from tests.edges.cli_runs import Flue
 from tests.formats.pi_files import as_lines, every_type
@@ -67,8 +68,7 @@ async def test_a_format_of_another_package_is_imported_and_exported(tmp_path: Pa
     async with flue_py.open(":memory:") as store:
         report = await flue_py.import_file(store, file)
         assert (report.format, report.added, report.skipped) == ("diary", 2, ())
-        session = await store.get_session(report.session_id)
-        assert session is not None
+        session = existing(await store.get_session(report.session_id))
         exported = await flue_py.export_session(session, "diary")
         assert exported.text == FILES["talk.diary"].replace("Z ", ".000Z ")
         assert not (await flue_py.import_file(store, file, "diary")).changed
@@ -175,7 +175,6 @@ async def test_code_of_another_package_that_fails_costs_its_own_files_alone(tmp_
             pytest.raises(UnreadableFile, match=r"talk\.json: the format 'bad' of the package bad-one fails"),
         ):
             await flue_py.import_file(store, tmp_path / "talk.json", "bad")
-        session = await store.get_session(report.session_id)
-        assert session is not None
+        session = existing(await store.get_session(report.session_id))
         with pytest.raises(InvalidArgument, match=r"bad-one fails .ModuleNotFoundError: .*missing_module"):
             await flue_py.export_session(session, "bad")

@@ -12,6 +12,7 @@ from typing import Any
 
 import flue_py
 from flue_py.sessions.store import Store
+from tests.checks import existing
 from tests.formats.transcripts import DATA, as_lines, import_lines
 
 SOURCE, FORK = "5b1e0000-0000-4000-8000-00000000000a", "5b1e0000-0000-4000-8000-00000000000b"
@@ -61,15 +62,13 @@ async def imported(store: Store, folder: Path, rows: Rows, name: str = SOURCE) -
 
 
 async def paid(store: Store, session_id: str) -> tuple[int, int, int]:
-    session = await store.get_session(session_id)
-    assert session is not None
+    session = existing(await store.get_session(session_id))
     total = (await store.usage(session)).total
     return total.calls, total.input, total.output
 
 
 async def context(store: Store, session_id: str = SOURCE) -> list[tuple[str, Any]]:
-    session = await store.get_session(session_id)
-    assert session is not None
+    session = existing(await store.get_session(session_id))
     return [(message["role"], message["content"]) for message in await session.build_context()]
 
 
@@ -230,8 +229,7 @@ async def test_what_the_program_counted_beyond_its_answers_is_in_the_bill_or_nam
         async with flue_py.open(":memory:", prices=False) as store:
             for _ in range(2):
                 report = await imported(store, tmp_path, rows)
-            session = await store.get_session(SOURCE)
-            assert session is not None
+            session = existing(await store.get_session(SOURCE))
             ledger = await store.usage(session, group_by=("purpose",))
             got = await paid(store, SOURCE), sorted(str(each.group["purpose"]) for each in ledger.rows)
             wrong += [] if got == (tuple(expected), list(purposes)) else [f"{what}: {got}"]
@@ -271,8 +269,7 @@ async def test_what_was_sent_is_in_the_context_and_what_was_not_is_beside_it(tmp
             await imported(store, tmp_path, rows)
             got = (await context(store))[3:-1]
             wrong += [] if got == expected else [f"{what}: {got}"]
-            session = await store.get_session(SOURCE)
-            assert session is not None
+            session = existing(await store.get_session(SOURCE))
             entry = await session.get_entry("q1")
             stored = None if entry is None else json.dumps(entry.data)
             wrong += [] if stored and (what != "a failed call" or "API Error: 529" in stored) else [f"{what}: {stored}"]
@@ -296,8 +293,7 @@ async def test_a_row_whose_parent_is_lost_stands_below_the_row_before(tmp_path: 
         async with flue_py.open(":memory:", prices=False) as store:
             report = await imported(store, tmp_path, [*before, *after])
             notes = [note.text for note in report.repaired]
-            session = await store.get_session(SOURCE)
-            assert session is not None
+            session = existing(await store.get_session(SOURCE))
             got = len(await session.build_context(leaf="a2"))
             if got != messages or not any("put below the row before" in note for note in notes):
                 wrong.append(f"{what}: {got} messages, {notes}")
@@ -308,8 +304,7 @@ async def test_the_project_is_that_of_the_first_row_that_names_one(tmp_path: Pat
     first = {"type": "queue-operation", "operation": "enqueue", "content": "go", "sessionId": SOURCE}
     async with flue_py.open(":memory:", prices=False) as store:
         await imported(store, tmp_path, [first, *dialog(("one", (9, 1))), user("u5", "a0", "x", cwd="/elsewhere")])
-        session = await store.get_session(SOURCE)
-        assert session is not None
+        session = existing(await store.get_session(SOURCE))
         assert session.info.cwd == "/w"
 
 
@@ -342,8 +337,7 @@ async def test_the_bill_of_real_sessions_is_what_the_program_says_whatever_is_im
                 wrong += [(order, str(note)) for note in report.repaired]
             got = {}
             for name in want:
-                session = await store.get_session(name.removesuffix(".jsonl"))
-                assert session is not None
+                session = existing(await store.get_session(name.removesuffix(".jsonl")))
                 cost = (await store.usage(session, tasks=True)).total.cost
                 got[name] = None if cost is None else round(cost, 9)
                 wrong += [] if session.info.cwd == "/home/dev/demo" else [(order, name, session.info.cwd)]

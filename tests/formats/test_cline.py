@@ -13,6 +13,7 @@ import flue_py
 from flue_py.errors import UnreadableFile
 from flue_py.formats.cline import CUT, looks_like_cline, parse_cline
 from flue_py.formats.kit import ParsedSession
+from tests.checks import raises
 from tests.formats.transcripts import all_seen
 from tests.formats.trees import context_of, path_in, shown, tree_of
 from tests.programs.made import DATA
@@ -252,8 +253,7 @@ async def test_files_beside_are_taken_for_no_session(tmp_path: Path) -> None:
     names = [name for name in write(tmp_path, LAST)[0].parent.iterdir() if "messages" not in name.name]
     async with flue_py.open(":memory:") as store:
         for other in (path.with_name("ui_messages.json"), path.with_name("task_metadata.json"), *names):
-            with pytest.raises(UnreadableFile):
-                await flue_py.import_file(store, other)
+            await raises(UnreadableFile, flue_py.import_file(store, other))
 
 
 def test_a_compaction_whose_messages_were_changed_keeps_copies_of_them_without_a_summary() -> None:

@@ -19,6 +19,7 @@ from flue_py.errors import MissingExtra, UnreadableFile
 from flue_py.formats.codex import CodexReader
 from flue_py.formats.registry import recognize
 from flue_py.transfer.source import find_files
+from tests.checks import existing, raises
 from tests.formats.test_codex import count, said
 from tests.formats.transcripts import DATA, all_seen, as_lines
 
@@ -62,8 +63,7 @@ def names_of(thread: str) -> list[str]:
 
 
 async def texts(store: flue_py.Store, thread: str) -> list[str]:
-    session = await store.get_session(thread)
-    assert session is not None
+    session = existing(await store.get_session(thread))
     found = [message_text(item) for item in await session.build_context() if item["role"] != "developer"]
     found = [SUMMARY if SUMMARY in text else text for text in found]
     return [text for text in found if text and not text.startswith(("<environment", "Chunk"))]
@@ -84,8 +84,7 @@ async def test_forks_and_reverts_are_whole_and_paid_once_whatever_is_imported_fi
                 seen = {thread: (await texts(store, thread), await tokens_of(store, thread)) for thread in SENT}
                 whole = (await store.usage()).total.total_tokens, len((await store.list_sessions()).sessions)
                 again = [(await flue_py.import_file(store, path)).changed for path in order]
-                source = await store.get_session(SOURCE)
-                assert source is not None
+                source = existing(await store.get_session(SOURCE))
                 kept = {message_text(json.loads(entry.payload)) for entry in await source.entries(kind="message")}
                 if (seen, whole, any(again), (await store.verify()).problems) != (SENT, (17_548, 5), False, []):
                     wrong.append((turn, seen, whole, again))
@@ -113,8 +112,7 @@ async def test_a_revert_is_followed_but_not_by_who_has_moved_on_here(tmp_path: P
     first, second, *_ = write(tmp_path, *names_of(SOURCE))
     async with flue_py.open(":memory:") as store:
         await flue_py.import_file(store, first)
-        session = await store.get_session(SOURCE)
-        assert session is not None
+        session = existing(await store.get_session(SOURCE))
         await session.append_message({"role": "user", "content": "mine"})
         report = await flue_py.import_file(store, second)
         assert report.leaf_kept
@@ -199,8 +197,7 @@ async def test_rows_of_which_an_older_version_made_nothing_do_not_bar_what_comes
         assert "2 entries of rows that were imported before, by an earlier version" in str(report.repaired[-1])
         assert (await texts(store, COMPACTED), await tokens_of(store, COMPACTED)) == SENT[COMPACTED]
         path.write_text("".join(lines).replace("Answer 14.", "Answer 41."))
-        with pytest.raises(UnreadableFile, match="have changed since they were imported"):
-            await flue_py.import_file(store, path)
+        await raises(UnreadableFile, flue_py.import_file(store, path), match="have changed since they were imported")
 
 
 async def test_a_thread_has_the_name_that_people_gave_it_unless_it_got_another_here(tmp_path: Path) -> None:
@@ -217,8 +214,7 @@ async def test_a_thread_has_the_name_that_people_gave_it_unless_it_got_another_h
     async with flue_py.open(":memory:") as store:
         assert await title_after(store) is None
         assert await title_after(store, "first", "second") == "second"
-        session = await store.get_session(FORK_OF_FORK)
-        assert session is not None
+        session = existing(await store.get_session(FORK_OF_FORK))
         await session.set_title("mine")
         assert await title_after(store, "first", "second") == "mine"
         assert await title_after(store, "first", "second", "third") == "third"
@@ -329,8 +325,7 @@ async def test_a_damaged_packed_file_changes_nothing(tmp_path: Path) -> None:
     async with flue_py.open(":memory:") as store:
         for data in (whole[:-9], whole[:40], whole[:4], whole + b"more"):
             file.write_bytes(data)
-            with pytest.raises(UnreadableFile, match="its packed bytes are damaged"):
-                await flue_py.import_file(store, file)
+            await raises(UnreadableFile, flue_py.import_file(store, file), match="its packed bytes are damaged")
         assert (await store.list_sessions()).sessions == ()
 
 
@@ -344,8 +339,7 @@ async def test_without_the_extra_the_error_names_it(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(system, "import_module", missing)
     assert list(find_files([tmp_path])) == [packed]
     async with flue_py.open(":memory:") as store:
-        with pytest.raises(MissingExtra, match=r"flue-py\[zstd\]"):
-            await flue_py.import_file(store, packed)
+        await raises(MissingExtra, flue_py.import_file(store, packed), match=r"flue-py\[zstd\]")
 
 
 def test_a_packed_file_is_read_in_little_memory(tmp_path: Path) -> None:
@@ -365,7 +359,6 @@ def test_a_packed_file_is_read_in_little_memory(tmp_path: Path) -> None:
 
 def test_only_packed_rollouts_are_recognised(tmp_path: Path) -> None:
     head = ZSTD.compress(b"{}")
-    form = recognize(head, str(tmp_path / "rollout-x.jsonl.zst"))
-    assert form is not None
+    form = existing(recognize(head, str(tmp_path / "rollout-x.jsonl.zst")))
     assert form.name == "codex"
     assert recognize(head, str(tmp_path / "x.csv.zst")) is None

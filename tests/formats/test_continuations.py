@@ -12,6 +12,7 @@ from flue_py.errors import InvalidArgument
 from flue_py.formats.registry import export_names
 from flue_py.sessions.session import Session
 from flue_py.transfer import write_continuation
+from tests.checks import existing, raises
 from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, import_lines, lines_of
 from tests.programs.talks import TALK, texts_in
 from tests.tables import inputs
@@ -55,8 +56,7 @@ async def test_a_program_goes_on_with_what_the_model_sees(tmp_path: Path, progra
         expected = await words_of(session)
     async with flue_py.open(":memory:") as other:
         back = await flue_py.import_file(other, report.path)
-        copy = await other.get_session(back.session_id)
-        assert copy is not None
+        copy = existing(await other.get_session(back.session_id))
         assert (back.format, back.skipped, copy.info.cwd) == (program, (), "/home/dev/the demo")
         assert await words_of(copy) == expected
 
@@ -84,16 +84,14 @@ async def test_a_session_is_put_once_for_each_leaf(tmp_path: Path, program: str)
 async def test_a_real_session_goes_on_elsewhere(tmp_path: Path, program: str, name: str) -> None:
     async with flue_py.open(":memory:") as store:
         before = await import_lines(store, tmp_path, lines_of(name), finish=True)
-        session = await store.get_session(before.session_id)
-        assert session is not None
+        session = existing(await store.get_session(before.session_id))
         report = await write_continuation(session, program, home=tmp_path)
         expected = await words_of(session)
         await flue_py.import_file(store, report.path, finish=True)
         assert (await store.verify()).problems == []
     async with flue_py.open(":memory:") as other:
         back = await flue_py.import_file(other, report.path, finish=True)
-        copy = await other.get_session(back.session_id)
-        assert copy is not None
+        copy = existing(await other.get_session(back.session_id))
         assert (set(expected) - set(await words_of(copy)), back.skipped) == (set(), ())
 
 
@@ -109,8 +107,7 @@ async def test_the_folders_that_programs_are_told_of_are_heeded(
         assert pi.path.is_relative_to(tmp_path / "pi" / "sessions")
         assert codex.path.is_relative_to(tmp_path / "codex" / "sessions")
         assert claude.path.parent == tmp_path / "claude" / "projects" / "-home-dev-the-demo"
-        with pytest.raises(InvalidArgument, match="program: 'flue' is not one of"):
-            await write_continuation(session, "flue")
+        await raises(InvalidArgument, write_continuation(session, "flue"), match="program: 'flue' is not one of")
 
 
 async def test_a_folder_that_nobody_would_name_so_goes_nowhere_else(tmp_path: Path) -> None:

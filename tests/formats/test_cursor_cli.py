@@ -16,6 +16,7 @@ from flue_py.errors import UnreadableFile
 from flue_py.formats.cursor_cli import beside_cursor_cli, gather_cursor_cli
 from flue_py.formats.registry import recognize
 from flue_py.sessions.store import Store
+from tests.checks import raises
 from tests.formats.transcripts import Seen, all_seen, import_file
 from tests.tables import inputs
 
@@ -270,8 +271,7 @@ async def test_a_damaged_root_is_refused_and_other_databases_are_not_taken(tmp_p
         found = recognize(head, str(chat.file))
         assert [found.name if found else None] == ["cursor-cli"]
         async with flue_py.open(":memory:") as store:
-            with pytest.raises(UnreadableFile, match="its root record is damaged"):
-                await import_file(store, chat.file)
+            await raises(UnreadableFile, import_file(store, chat.file), match="its root record is damaged")
 
 
 def test_one_message_that_is_named_without_end_costs_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

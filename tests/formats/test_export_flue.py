@@ -16,6 +16,7 @@ from flue_py.formats.flue import export_flue, parse_session_document
 from flue_py.formats.kit import SessionTree
 from flue_py.transfer.export import export_session
 from flue_py.transfer.imports import import_file
+from tests.checks import existing
 from tests.formats.pi_files import as_lines, every_type, parse_pi
 from tests.formats.trees import info_of, tree_of
 from tests.tables import inputs
@@ -111,11 +112,9 @@ async def test_documents_keep_their_links_and_go_out_as_they_came_in(order: tupl
             await import_file(store, tmp_path / f"{name}.json", "flue")
         for name in order:
             assert not (await import_file(store, tmp_path / f"{name}.json", "flue")).changed
-            session = await store.get_session(name)
-            assert session is not None
+            session = existing(await store.get_session(name))
             assert (await export_session(session, "flue")).value == documents[name]
-        parent = await store.get_session("parent")
-        assert parent is not None
+        parent = existing(await store.get_session("parent"))
         assert [(link.child_id, link.task_id) for link in await parent.tasks.links()] == [("child", "t")]
         assert [info.id for info in (await store.list_sessions(kind="task")).sessions] == ["child"]
         await parent.append_message({"role": "user", "content": "more"})
@@ -136,8 +135,7 @@ async def test_a_newer_document_goes_out_as_it_is_and_what_was_set_here_stays(tm
     }
     async with flue_py.open(":memory:") as store:
         await import_document(store, tmp_path, first)
-        session = await store.get_session("talk")
-        assert session is not None
+        session = existing(await store.get_session("talk"))
         assert (await export_session(session, "flue")).value == first
         assert await import_document(store, tmp_path, newer)
         await session.refresh()
@@ -156,8 +154,7 @@ async def test_a_session_that_went_on_here_keeps_its_metadata(tmp_path: Path) ->
     newer = {**DOCUMENT, "metadata": {}, "leafId": "e", "entries": [*DOCUMENT["entries"], more]}  # type: ignore[misc]
     async with flue_py.open(":memory:") as store:
         await import_document(store, tmp_path, DOCUMENT)
-        session = await store.get_session("talk")
-        assert session is not None
+        session = existing(await store.get_session("talk"))
         await session.append_message({"role": "user", "content": "here"})
         await import_document(store, tmp_path, newer)
         await session.refresh()
@@ -178,8 +175,7 @@ async def test_a_whole_session_is_imported_under_another_id_with_its_branches(tm
         await session.append_message({"role": "user", "content": "another way"})
         (tmp_path / "two.json").write_text((await export_session(session, "flue")).text)
         await import_file(store, tmp_path / "two.json", "flue")
-        copy = await store.get_session("two")
-        assert copy is not None
+        copy = existing(await store.get_session("two"))
         trees = [[(entry.id, entry.parent_id) for entry in await each.get_tree()] for each in (session, copy)]
         assert trees[0] == trees[1]
         assert (copy.leaf_id, copy.metadata["x"]) == (session.leaf_id, 1)

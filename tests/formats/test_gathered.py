@@ -20,6 +20,7 @@ from flue_py.formats.registry import find_format
 from flue_py.transfer import imports
 from flue_py.transfer.imports import ImportedFiles, import_source
 from flue_py.transfer.source import ImportSource
+from tests.checks import raises
 from tests.formats.transcripts import all_seen
 from tests.programs.made import unpack
 
@@ -208,8 +209,7 @@ async def test_a_file_that_is_no_database_is_refused(data: bytes, tmp_path: Path
     assert not has_tables(str(path), data, "session")
     async with flue_py.open(":memory:") as store:
         for name in ("auto", "opencode"):
-            with pytest.raises(UnreadableFile):
-                await flue_py.import_file(store, path, name)
+            await raises(UnreadableFile, flue_py.import_file(store, path, name))
 
 
 def test_what_was_opened_is_closed_whatever_the_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from flue_py.formats.goose import looks_like_goose, parse_goose
 from flue_py.formats.kit import Notes, ParsedSession, Row
 from flue_py.formats.registry import find_format, recognize
 from flue_py.sessions.store import Store
+from tests.checks import existing
 from tests.formats.transcripts import Seen, all_seen, import_file
 from tests.formats.trees import shown
 from tests.programs.made import unpack
@@ -197,8 +198,7 @@ def text(words: str, **fields: Any) -> dict[str, Any]:
 def parsed(*rows: Any, **about: Any) -> tuple[ParsedSession, Notes]:
     notes = Notes("row")
     first = {"type": SESSION, "id": "20260101_1", **about}
-    session = parse_goose([Row(line, "", row) for line, row in enumerate([first, *rows], 1)], notes, True)
-    assert session is not None
+    session = existing(parse_goose([Row(line, "", row) for line, row in enumerate([first, *rows], 1)], notes, True))
     check_imported_session(session.session)
     checked_imported_entries(session.entries)
     return session, notes

@@ -13,6 +13,7 @@ import flue_py
 from flue_py.errors import UnreadableFile
 from flue_py.formats.kimi import looks_like_kimi, parse_kimi, read_kimi
 from flue_py.formats.kit import Notes, ParsedSession, ParseReport, Row, read_lines
+from tests.checks import existing
 from tests.formats.transcripts import (
     all_seen,
     as_lines,
@@ -93,8 +94,7 @@ TALK = [HEADER, said("One.", id="u1"), *answered("a1", "First."), said("Two.", i
 def parsed(*rows: Any, take_all: bool = True) -> tuple[ParsedSession, ParseReport]:
     notes = Notes("row")
     lines = [Row(number, "", fields) for number, fields in enumerate(rows, 1)]
-    session = parse_kimi(lines, notes, take_all)
-    assert session is not None
+    session = existing(parse_kimi(lines, notes, take_all))
     return session, notes.report()
 
 

@@ -18,6 +18,7 @@ from flue_py.formats.kit import Notes, Row
 from flue_py.formats.llm import looks_like_llm, parse_llm
 from flue_py.formats.registry import find_format
 from flue_py.sessions.store import Store
+from tests.checks import existing
 from tests.formats.transcripts import Seen, all_seen, import_file
 from tests.programs.made import unpack
 from tests.tables import inputs
@@ -156,8 +157,7 @@ def heard(role: str, *parts: Any, name: str = "b2:1", **fields: Any) -> dict[str
 def context_of(*rows: dict[str, Any]) -> tuple[list[Any], Notes]:
     notes = Notes("row")
     first = {"type": "session", "session": "s"}
-    parsed = parse_llm([Row(line, "", row) for line, row in enumerate([first, *rows], 1)], notes, True)
-    assert parsed is not None
+    parsed = existing(parse_llm([Row(line, "", row) for line, row in enumerate([first, *rows], 1)], notes, True))
     check_imported_session(parsed.session)
     checked_imported_entries(parsed.entries)
     return [json.loads(entry.payload) for entry in parsed.entries], notes

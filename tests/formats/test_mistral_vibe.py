@@ -15,6 +15,7 @@ from flue_py.core.kinds import message_text
 from flue_py.errors import UnreadableFile
 from flue_py.formats import registry
 from flue_py.formats.mistral_vibe import beside_mistral_vibe, looks_like_mistral_vibe
+from tests.checks import raises
 from tests.formats.transcripts import all_seen, import_file, rows_are_accounted_for
 from tests.programs.made import unpack
 from tests.tables import inputs
@@ -107,6 +108,5 @@ async def test_chunks_that_are_damaged_missing_or_elsewhere_cost_their_messages_
         current.write_text(
             '{"store_format": "mistral.vibe.unified-session-store/v1", "session_id": 7, "generation": "../x"}'
         )
-        with pytest.raises(UnreadableFile, match=r"it has no id; nothing was imported$"):
-            await import_file(store, current)
+        await raises(UnreadableFile, import_file(store, current), match=r"it has no id; nothing was imported$")
     assert beside_mistral_vibe(Path("/CURRENT")) == {}

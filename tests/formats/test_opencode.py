@@ -17,6 +17,7 @@ from flue_py.errors import UnreadableFile
 from flue_py.formats.gathered import SESSION
 from flue_py.formats.kit import Notes, ParsedSession, Row
 from flue_py.formats.opencode import looks_like_opencode, parse_opencode
+from tests.checks import existing, raises
 from tests.formats.trees import context_of, shown, text_of, tree_of
 from tests.programs.made import unpack
 from tests.tables import inputs
@@ -59,9 +60,7 @@ def rows_of(*messages: list[tuple[str, Any]], **about: Any) -> list[Row]:
 
 
 def parsed(*messages: list[tuple[str, Any]], take_all: bool = False, **about: Any) -> ParsedSession:
-    session = parse_opencode(rows_of(*messages, **about), Notes("row"), take_all)
-    assert session is not None
-    return session
+    return existing(parse_opencode(rows_of(*messages, **about), Notes("row"), take_all))
 
 
 async def imported(store: Store, path: Path) -> dict[str, Any]:
@@ -169,8 +168,7 @@ async def test_a_session_that_the_program_exported_is_the_one_in_its_database(ma
         assert (await store.usage()).total == bill
         assert (await store.verify()).problems == []
         files[0].write_text(files[0].read_text()[:-9])
-        with pytest.raises(UnreadableFile, match="is not a JSON document"):
-            await flue_py.import_file(other, files[0])
+        await raises(UnreadableFile, flue_py.import_file(other, files[0]), match="is not a JSON document")
 
 
 async def test_kilo_has_the_same_tables(tmp_path: Path) -> None:
@@ -452,8 +450,7 @@ async def test_a_database_without_sessions_is_refused(tmp_path: Path) -> None:
         for table in ("session (id, time_created)", "message (id)", "part (id)"):
             database.execute(f"CREATE TABLE {table}")
     async with flue_py.open(":memory:") as store:
-        with pytest.raises(UnreadableFile, match="holds no session"):
-            await flue_py.import_file(store, tmp_path / "o.db")
+        await raises(UnreadableFile, flue_py.import_file(store, tmp_path / "o.db"), match="holds no session")
 
 
 async def test_of_a_database_that_changed_only_the_sessions_that_changed_are_read(

@@ -15,6 +15,7 @@ from flue_py.errors import UnreadableFile
 from flue_py.formats.kit import Notes, ParsedSession, ParseReport, Row, read_lines
 from flue_py.formats.openhands import gather_openhands, looks_like_openhands, parse_openhands, read_openhands
 from flue_py.formats.registry import recognize
+from tests.checks import existing
 from tests.formats.transcripts import all_seen, import_file
 from tests.formats.trees import context_of, document
 from tests.programs.made import unpack
@@ -195,8 +196,7 @@ def parsed(*events: Any, **state: Any) -> tuple[ParsedSession, ParseReport]:
     about = {"type": "session", "data": {**STATE, **state}, "file": "x/base_state.json", "billed": ["r7"]}
     rows = [about, *({"type": "event", "name": str(at), "data": fields} for at, fields in enumerate(events))]
     notes = Notes("row")
-    session = parse_openhands([Row(number, "", fields) for number, fields in enumerate(rows, 1)], notes, True)
-    assert session is not None
+    session = existing(parse_openhands([Row(number, "", fields) for number, fields in enumerate(rows, 1)], notes, True))
     return session, notes.report()
 
 

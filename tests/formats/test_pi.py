@@ -21,6 +21,7 @@ from flue_py.formats import pi
 from flue_py.formats.kit import ParsedSession, SessionPart
 from flue_py.formats.pi import PiReader, messages_for_model
 from flue_py.providers.lists import bash_text
+from tests.checks import existing
 from tests.formats import pi_files
 from tests.formats.pi_files import HEADER, as_lines, every_type, parse_pi, real_lines
 from tests.formats.test_export_pi import exported, rows_of
@@ -342,8 +343,7 @@ async def test_the_context_of_a_store_begins_with_the_prompt_that_a_compaction_h
         report = await import_lines(
             store, tmp_path, pi_files.as_lines([*rows, row("message", "u2", "k1", message=user("two"))])
         )
-        session = await store.get_session(report.sessions[0].session_id)
-        assert session is not None
+        session = existing(await store.get_session(report.sessions[0].session_id))
         context = await session.build_context()
         assert [message["role"] for message in context] == ["system", "user", "user"]
         assert context[0]["content"] == "Be brief."

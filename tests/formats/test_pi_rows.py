@@ -15,6 +15,7 @@ import flue_py
 from flue_py.core.json import decode_object
 from flue_py.errors import UnreadableFile
 from flue_py.formats.kit import ParsedSession
+from tests.checks import existing
 from tests.formats.pi_files import HEADER, as_lines, context_at, every_type, parse_pi, rule_text
 from tests.tables import inputs
 
@@ -35,9 +36,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
 
 async def opened(store: flue_py.Store, session_id: str) -> flue_py.Session:
     """Return a session that was imported."""
-    session = await store.get_session(session_id)
-    assert session is not None
-    return session
+    return existing(await store.get_session(session_id))
 
 
 async def went_through_pi(folder: Path, messages: dict[str, dict[str, Any]]) -> tuple[Any, Any, Any, Any]:

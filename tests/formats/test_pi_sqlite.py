@@ -17,6 +17,7 @@ from flue_py.errors import UnreadableFile
 from flue_py.formats.kit import read_lines
 from flue_py.formats.pi_sqlite import looks_like_pi_sqlite, read_pi_sqlite
 from flue_py.formats.registry import find_format, recognize
+from tests.checks import existing
 from tests.formats.pi_files import HEADER, as_lines, every_type
 from tests.formats.transcripts import all_seen, import_file, import_lines, seen
 from tests.programs.made import unpack
@@ -384,8 +385,7 @@ async def test_no_row_of_a_database_is_fatal(tmp_path: Path, is_older: bool) -> 
 def test_only_such_a_database_is_recognised(tmp_path: Path) -> None:
     for is_older in (True, False):
         path = filled(tmp_path / f"{is_older}.sqlite", talk(), is_older=is_older).path
-        form = recognize(path.read_bytes()[:4096], str(path))
-        assert form is not None
+        form = existing(recognize(path.read_bytes()[:4096], str(path)))
         assert form.name == "pi-sqlite"
     with closing(sqlite3.connect(tmp_path / "other.db")) as database, database:
         database.execute("CREATE TABLE sessions (id TEXT)")

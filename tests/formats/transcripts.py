@@ -14,6 +14,7 @@ import flue_py
 from flue_py.core.kinds import message_text
 from flue_py.sessions.store import Store
 from flue_py.transfer.imports import ImportReport, import_file
+from tests.checks import existing
 
 DATA = Path(__file__).parent.parent / "data"
 CLAUDE = "claude_code/entire-ca-fca7ea73ac-0.jsonl.gz"
@@ -61,8 +62,7 @@ class Seen:
 
 async def seen(store: Store, session_id: str) -> Seen:
     """Return all that can be seen of a session."""
-    session = await store.get_session(session_id)
-    assert session is not None
+    session = existing(await store.get_session(session_id))
     entries = {
         entry.id: (entry.parent_id, entry.kind, entry.role, entry.created_us, entry.payload, entry.extra)
         for entry in await session.get_tree()

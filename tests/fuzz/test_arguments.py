@@ -27,7 +27,7 @@ from flue_py.core.model import FunctionModel
 from flue_py.core.sessions import NewSession
 from flue_py.core.usage import PaidCall, UsageTotals
 from flue_py.errors import EntryNotFound, FlueError, InvalidArgument, InvalidEntry, SessionNotFound
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.fuzz.hostile import ARGUMENTS, FEW, Drawn, Unprintable, check_refusal, note_refusal, odd_arguments
 from tests.samples import session_methods, store_snapshot
 from tests.strategies import hostile_texts
@@ -426,8 +426,7 @@ async def test_a_url_that_leads_nowhere_is_refused_without_its_password(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for url in URLS:
-        with pytest.raises(FlueError) as caught:
-            await _open_url(url)
+        caught = await raises(FlueError, _open_url(url))
         assert "secret" not in str(caught.value)
         note_refusal(caught.value)
 
@@ -467,8 +466,7 @@ async def test_ids_that_are_always_taken_come_to_an_end(target: str) -> None:
         session = await store.create_session()
         await session.append_message(USER)
         before = await session.refresh()
-        with pytest.raises(InvalidArgument) as caught:
-            await session.append_message(USER)
+        caught = await raises(InvalidArgument, session.append_message(USER))
         check_refusal(caught.value)
         assert await session.refresh() == before
 
@@ -494,8 +492,7 @@ async def test_a_cursor_that_was_not_given_is_refused(target: str) -> None:
         cursor = existing((await store.list_sessions(limit=1)).next_cursor)
         changed = [cursor[:place] + "A" + cursor[place + 1 :] for place in range(len(cursor))]
         for bad in BAD_CURSORS:
-            with pytest.raises(InvalidArgument) as caught:
-                await store.list_sessions(cursor=bad)
+            caught = await raises(InvalidArgument, store.list_sessions(cursor=bad))
             check_refusal(caught.value)
         for other in [*changed, cursor[:-4], cursor + cursor, cursor.swapcase()]:
             try:
@@ -523,8 +520,7 @@ def test_any_text_as_a_place_names_an_entry_or_is_not_found(text: str, key: str)
                 lambda: session.branches.is_ancestor(text, of=text),
             ]
             for read in reads:
-                with pytest.raises(EntryNotFound) as caught:
-                    await read()
+                caught = await raises(EntryNotFound, read())
                 check_refusal(caught.value)
             assert await session.get_active_path(since=text) == []
             assert not (await session.money.aggregate_usage_since(text)).on_path
@@ -535,10 +531,8 @@ def test_any_text_as_a_place_names_an_entry_or_is_not_found(text: str, key: str)
                 lambda: session.fork(at=text, idempotency_key=key),
             ]
             for call in keyed:
-                with pytest.raises((EntryNotFound, InvalidArgument)):
-                    await call()
-            with pytest.raises((SessionNotFound, InvalidArgument)):
-                await store.open_session(f"no{text}")
+                await raises((EntryNotFound, InvalidArgument), call())
+            await raises((SessionNotFound, InvalidArgument), store.open_session(f"no{text}"))
 
     asyncio.run(run())
 
@@ -546,10 +540,8 @@ def test_any_text_as_a_place_names_an_entry_or_is_not_found(text: str, key: str)
 async def test_half_a_character_as_a_place_is_not_found_also_with_an_idempotency_key(target: str) -> None:
     async with flue_py.open(target, durability="normal") as store:
         session = await store.create_session()
-        with pytest.raises(EntryNotFound):
-            await session.move_leaf("\ud800", idempotency_key="k")
-        with pytest.raises(EntryNotFound):
-            await session.fork(at="\ud800", idempotency_key="k")
+        await raises(EntryNotFound, session.move_leaf("\ud800", idempotency_key="k"))
+        await raises(EntryNotFound, session.fork(at="\ud800", idempotency_key="k"))
         await session.append_message(USER, idempotency_key="k")
 
 
@@ -605,8 +597,7 @@ async def test_entries_that_no_store_can_hold_are_not_imported(target: str) -> N
                 lambda entries=entries: session.import_entries(entries, leaf="sound"),
                 lambda entries=entries: store.import_session(NewSession(), entries, leaf="sound"),
             ):
-                with pytest.raises(InvalidEntry) as caught:
-                    await call()
+                caught = await raises(InvalidEntry, call())
                 check_refusal(caught.value)
             assert await session.refresh() == before, name
         assert (await store.info()).sessions == 1
@@ -658,5 +649,4 @@ async def test_a_copy_is_from_a_store_to_a_store() -> None:
     async with flue_py.open(":memory:") as store:
         for odd in (None, 5, "x.db", Unprintable()):
             for ends in ((store, odd), (odd, store)):
-                with pytest.raises(InvalidArgument, match="open store"):
-                    await flue_py.copy_store(*ends)  # type: ignore[arg-type]
+                await raises(InvalidArgument, flue_py.copy_store(*ends), match="open store")  # type: ignore[arg-type]

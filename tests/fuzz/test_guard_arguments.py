@@ -17,6 +17,7 @@ from flue_py.compaction import CompactionSettings
 from flue_py.core.model import FunctionModel
 from flue_py.errors import FlueError, InvalidArgument
 from flue_py.runtime.guard import CompactionGuard
+from tests.checks import raises
 from tests.fuzz.hostile import ARGUMENTS, check_refusal
 from tests.tables import inputs
 
@@ -81,8 +82,7 @@ async def test_a_guard_refuses_what_it_does_not_take() -> None:
                     if is_taken(method, parameter, name):
                         continue
                     before = await rows_of(store)
-                    with pytest.raises(FlueError) as caught:
-                        await call(**{**given, parameter: odd})
+                    caught = await raises(FlueError, call(**{**given, parameter: odd}))
                     assert isinstance(caught.value, InvalidArgument), (method, parameter, name)
                     assert str(caught.value).startswith(parameter), (method, parameter, name)
                     check_refusal(caught.value)

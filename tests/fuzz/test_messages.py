@@ -21,7 +21,7 @@ from flue_py.core.kinds import message_preview, message_text
 from flue_py.core.messages import message_json, message_role, parse_message, validate_message
 from flue_py.core.usage import read_usage
 from flue_py.errors import CorruptStore, InvalidEntry
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.fuzz import hostile
 from tests.strategies import hostile_json, hostile_messages, hostile_texts, usages
 from tests.tables import inputs
@@ -242,12 +242,10 @@ class TestInAStore:
                 assert hostile.same_value(entry.data, expected), name
             before = await found.refresh()
             for name, value in hostile.refused_values().items():
-                with pytest.raises(InvalidEntry):
-                    await session.append_custom("note", value)  # type: ignore[arg-type]
+                await raises(InvalidEntry, session.append_custom("note", value))  # type: ignore[arg-type]
                 with pytest.raises(InvalidEntry):
                     await session.append_messages([{"role": "user"}, {"role": "user", "x": value}])  # type: ignore[dict-item]
-                with pytest.raises(InvalidEntry):
-                    await session.set_metadata({name: value})  # type: ignore[dict-item]
+                await raises(InvalidEntry, session.set_metadata({name: value}))  # type: ignore[dict-item]
             assert await found.refresh() == before
             assert (await store.verify()).problems == []
 
@@ -304,8 +302,7 @@ async def test_fifty_megabytes_of_text_are_kept_and_more_than_the_limit_is_refus
         before = await session.refresh()
         with pytest.raises(InvalidEntry, match="entry_bytes"):
             await session.append_message({"role": "user", "content": text + text[: 14 * 2**20]})
-        with pytest.raises(InvalidEntry) as caught:
-            await session.append_custom(text, None)
+        caught = await raises(InvalidEntry, session.append_custom(text, None))
         hostile.check_refusal(caught.value)
         assert await session.refresh() == before
         assert existing(await session.get_entry(entry_id)).fields["content"] == text

@@ -19,6 +19,7 @@ from flue_py.compaction.modes import LEAST_CACHED
 from flue_py.core.model import ModelRequest
 from flue_py.errors import RateLimited, SummaryFailed
 from flue_py.models import open_model
+from tests.checks import raises
 from tests.models import servers
 from tests.models.servers import KEY, Answer, Provider
 
@@ -77,8 +78,7 @@ def test_a_failed_call_changes_nothing_and_says_what_to_do(name: str) -> None:
             session = await filled(store)
             before = await session.build_context()
             settings = replace(KEEP_LITTLE, rate_limit_wait=0)
-            with pytest.raises(SummaryFailed) as caught:
-                await session.compact(opened(name, provider), mode="llm", settings=settings)
+            caught = await raises(SummaryFailed, session.compact(opened(name, provider), mode="llm", settings=settings))
 
             cause = caught.value.__cause__
             assert isinstance(cause, RateLimited)

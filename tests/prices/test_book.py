@@ -18,6 +18,7 @@ from flue_py.core.entries import to_microseconds
 from flue_py.core.usage import PaidCall, UsageTotals, read_call, usd_to_picodollars
 from flue_py.errors import InvalidArgument, InvalidPrices, StoreWarning
 from flue_py.prices import PRICING_VARIABLE, PriceBook, choose_prices, published_prices
+from tests.checks import existing
 from tests.tables import inputs
 
 NOW = to_microseconds(datetime(2026, 5, 1, 12, tzinfo=UTC))
@@ -103,8 +104,7 @@ def test_published_prices_come_to_what_their_own_library_says(
     provider, model = models[pick % len(models)]
     hour = int(write_ * share)  # type: ignore[operator]
     paid = PaidCall(UsageTotals(given_, output, read, write_), provider.id, model.id, cache_write_1h=hour)
-    published = published_prices()
-    assert published is not None
+    published = existing(published_prices())
     rates = published.rates_for(paid, NOW)
     if rates is None:
         return
@@ -118,8 +118,7 @@ def test_published_prices_come_to_what_their_own_library_says(
 
 
 def test_the_pricing_file_is_read_again_when_it_changes(file: Path) -> None:
-    book = choose_prices(None)
-    assert book is not None
+    book = existing(choose_prices(None))
     assert book.priced(call(model="mine"), now).cost is None
     write(file, '{"mine": [1, 0]}', 1)
     assert book.priced(call(model="mine"), now).cost == MILLION
@@ -141,8 +140,7 @@ def test_prices_can_be_a_mapping_a_book_a_path_or_off(file: Path) -> None:
     assert book.priced(call(), now).cost is None
     assert choose_prices(False) is None
     for choice in (str(file), file, {"mine": [1, 0]}, {"mine": {"input": 1, "output": 1}}):
-        chosen = choose_prices(choice)
-        assert chosen is not None
+        chosen = existing(choose_prices(choice))
         assert chosen.priced(call(model="mine"), now).cost == MILLION
 
 

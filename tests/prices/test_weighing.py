@@ -23,6 +23,7 @@ from flue_py.prices import (
     summary_call,
     turns_to_pay,
 )
+from tests.checks import existing
 from tests.tables import inputs
 
 RATES = read_rates("m", {"input": 3, "output": 15, "cacheRead": 0.3, "cacheWrite": 3.75}, "prices")
@@ -55,8 +56,7 @@ def test_a_compaction_is_priced_with_the_call_that_makes_it() -> None:
     after = next_request(20_000, 0, RULES, is_warm=True)
     edit = summary_call(unedited, 600, 2_000)
     assert edit == CallSize(99_000, 0, 1_600, 2_000)
-    price = price_edit(edit, after, unedited, RULES, rates)
-    assert price is not None
+    price = existing(price_edit(edit, after, unedited, RULES, rates))
     assert price.edit is not None
     # 99,000 read, 1,600 processed, 2,000 written; the next call writes 20,000 where it would have read 99,000.
     assert price.edit.total == 29_700_000_000 + 4_800_000_000 + 30_000_000_000

@@ -22,6 +22,7 @@ from flue_py.core.kinds import Shape
 from flue_py.formats.registry import export_names
 from flue_py.providers.request import CONTINUE
 from flue_py.transfer import write_continuation
+from tests.checks import existing
 from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, import_lines, lines_of
 from tests.programs.loopback import Model, Turn
 from tests.programs.talks import TALK, texts_in
@@ -182,8 +183,7 @@ async def test_the_program_sends_what_the_model_saw(tmp_path: Path, name: str, t
                 await session.append_message(message)
         else:
             report = await import_lines(store, tmp_path, lines_of(talk), finish=True)
-            imported = await store.get_session(report.session_id)
-            assert imported is not None
+            imported = existing(await store.get_session(report.session_id))
             session = imported
         request = await session.request(program.target, settings={})
         way = await write_continuation(session, name, home=home, folder=folder)

@@ -7,6 +7,7 @@ from struct import pack
 
 from flue_py.core.json import JsonObject
 from flue_py.render.media import MOST_CHARACTERS, MOST_PIXELS, media_of
+from tests.checks import existing
 from tests.render.pictures import GIF, JPEG, PNG, SVG, WEBP
 from tests.tables import inputs
 
@@ -41,8 +42,7 @@ LARGE = b64encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + pack(">II", 4, MOST_PIXELS 
     ],
 )
 def test_a_picture_is_known_by_its_first_bytes(part: JsonObject, name: str) -> None:
-    media = media_of(part)
-    assert media is not None
+    media = existing(media_of(part))
     assert media.name == name
     assert media.is_picture is media.is_small is ("3 x 2 pixels" in name)
 
@@ -65,6 +65,5 @@ def test_a_part_without_bytes_is_no_picture(part: JsonObject) -> None:
 
 @inputs("data", [PNG[:24], LARGE, PNG + "A" * MOST_CHARACTERS])
 def test_a_picture_that_is_too_large_or_of_unknown_size_is_not_small(data: str) -> None:
-    media = media_of({"type": "image", "data": data})
-    assert media is not None
+    media = existing(media_of({"type": "image", "data": data}))
     assert (media.is_picture, media.is_small) == (True, False)

@@ -13,6 +13,7 @@ import flue_py
 from flue_py.core.entries import Entry
 from flue_py.core.usage import program_of
 from flue_py.render.lines import entry_text
+from tests.checks import existing
 from tests.formats.test_cline import LAST, write
 from tests.formats.transcripts import CLAUDE, CODEX_REAL, lines_of
 from tests.programs.made import DATA, unpack
@@ -62,8 +63,7 @@ async def trees_of(folder: Path) -> dict[str, list[Entry]]:
             except flue_py.FlueError:
                 continue  # a file beside those of sessions
         for info in (await store.list_sessions(limit=1_000)).sessions:
-            session = await store.get_session(info.id)
-            assert session is not None
+            session = existing(await store.get_session(info.id))
             trees.setdefault(program_of(info.metadata) or "", []).extend(await session.get_tree())
     return trees
 

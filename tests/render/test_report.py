@@ -31,6 +31,7 @@ from flue_py.render.report import (
     report_data,
     reshaped_contexts,
 )
+from tests.checks import existing
 from tests.render.entries import forest, made, page_entries
 from tests.render.pictures import GIF, PNG
 from tests.tables import inputs
@@ -86,16 +87,14 @@ def test_what_looks_like_a_slot_or_markup_in_a_session_stays_as_it_is() -> None:
     session = ReportedSession(SessionInfo("s", title=text, leaf_id="e1"), [entry])
     page = html_report([session])
     assert data_of(page)["sessions"][0]["entries"][0]["parts"] == [["text", text]]
-    title = re.search("<title>(.*?)</title>", page)
-    assert title is not None
+    title = existing(re.search("<title>(.*?)</title>", page))
     assert unescape(title.group(1)) == text
     assert page.count("<script") == page.count("</script>") == 5
 
 
 def test_the_policy_allows_what_is_in_the_file_and_nothing_else() -> None:
     page = html_report([reported(forest([None]))])
-    found = re.search('http-equiv="Content-Security-Policy" content="([^"]*)"', page)
-    assert found is not None
+    found = existing(re.search('http-equiv="Content-Security-Policy" content="([^"]*)"', page))
     policy = dict(rule.strip().split(" ", 1) for rule in found.group(1).split(";"))
     assert policy.keys() == {
         "default-src", "script-src", "style-src", "img-src", "base-uri", "form-action", "require-trusted-types-for",

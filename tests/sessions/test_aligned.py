@@ -23,7 +23,7 @@ from flue_py.providers.lists import Said
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard
 from tests.adapters.messages.contexts import TRANSCRIPTS
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.formats.transcripts import lines_of
 from tests.sessions.talk import user
 from tests.tables import inputs
@@ -328,10 +328,8 @@ async def test_who_does_not_say_what_goes_with_a_request_gets_a_transcript(sessi
         assert done.notes == ()
         assert "<conversation>" in str(asked.requests[0].messages)
         await session.undo()
-    with pytest.raises(InvalidArgument, match="system"):
-        await compacting(Asked(), session, system=5)
-    with pytest.raises(InvalidArgument, match="tools"):
-        await compacting(Asked(), session, tools="read")
+    await raises(InvalidArgument, compacting(Asked(), session, system=5), match="system")
+    await raises(InvalidArgument, compacting(Asked(), session, tools="read"), match="tools")
 
 
 async def test_a_request_that_is_too_long_after_all_is_a_transcript_and_other_failures_change_nothing(
@@ -339,8 +337,7 @@ async def test_a_request_that_is_too_long_after_all_is_a_transcript_and_other_fa
 ) -> None:
     await talk(session)
     before = await session.build_context()
-    with pytest.raises(SummaryFailed):
-        await compacting(Asked(OSError("down")), session)
+    await raises(SummaryFailed, compacting(Asked(OSError("down")), session))
     assert await session.build_context() == before
     asked = Asked(ContextOverflow("too long"), "short notes")
     done = await compacting(asked, session)

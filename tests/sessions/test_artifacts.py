@@ -22,7 +22,7 @@ from flue_py import (
 )
 from flue_py.context.settings import ContextSettings, Microcompacting
 from flue_py.transfer import copy_store, export_session, import_file, read_bundle, write_bundle
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.sessions.talk import user
 from tests.tables import inputs
 
@@ -154,8 +154,7 @@ async def test_a_retry_returns_the_first_result(session: Session, store: Store) 
     other = existing(await store.get_session(session.id))
     again = await other.append_message(result(), offload=OFFLOAD, idempotency_key="k")
     assert (again.entry_ids, again.replayed) == (first.entry_ids, True)
-    with pytest.raises(flue_py.IdempotencyConflict):
-        await session.append_message(result(), idempotency_key="k")
+    await raises(flue_py.IdempotencyConflict, session.append_message(result(), idempotency_key="k"))
     assert len(await session.artifacts.all()) == 1
 
 
@@ -163,16 +162,14 @@ async def test_a_conflict_is_told_as_in_any_append(session: Session, store: Stor
     await session.append_message(call())
     other = existing(await store.get_session(session.id))
     await other.append_message(user("meanwhile"))
-    with pytest.raises(flue_py.LeafConflict):
-        await session.append_message(result(), offload=OFFLOAD)
+    await raises(flue_py.LeafConflict, session.append_message(result(), offload=OFFLOAD))
     branched = await session.append_message(result(), offload=OFFLOAD, on_conflict="branch")
     assert branched.on_branch
     (artifact,) = await session.artifacts.all()
     assert (artifact.hint, await whole(other, artifact.id)) == ("path=src/X", LONG)
     await session.refresh()
     await session.remove_leaf_message(str(session.leaf_id))
-    with pytest.raises(flue_py.LeafConflict):
-        await other.append_message(result(), offload=OFFLOAD)
+    await raises(flue_py.LeafConflict, other.append_message(result(), offload=OFFLOAD))
 
 
 async def test_one_that_is_refused_for_its_size_stays_whole(target: str) -> None:
@@ -184,8 +181,7 @@ async def test_one_that_is_refused_for_its_size_stays_whole(target: str) -> None
         assert (await session.build_context())[1] == result(text)
         assert len(appended.entry_ids) == 1
         assert "stays whole" in appended.oddities[0]
-        with pytest.raises(flue_py.InvalidEntry):
-            await session.append_message(result("x" * 70_000), offload=OFFLOAD)
+        await raises(flue_py.InvalidEntry, session.append_message(result("x" * 70_000), offload=OFFLOAD))
 
 
 async def test_what_is_no_settings_is_refused_and_nothing_is_stored(session: Session) -> None:
@@ -274,8 +270,7 @@ async def test_what_cannot_be_read_is_refused(session: Session, odd: JsonObject)
     with pytest.raises(InvalidArgument, match=next(iter(odd))):
         await session.artifacts.read(artifact_id, **odd)  # type: ignore[arg-type]
     for unknown in ("", "0" * 12, artifact_id[:8], artifact_id.upper() + "x"):
-        with pytest.raises(ArtifactNotFound, match="sees no artifact"):
-            await session.artifacts.read(unknown)
+        await raises(ArtifactNotFound, session.artifacts.read(unknown), match="sees no artifact")
 
 
 async def test_a_model_reads_it_by_the_tool(session: Session) -> None:
@@ -296,8 +291,7 @@ async def test_a_model_reads_it_by_the_tool(session: Session) -> None:
     ):
         failed = await session.artifacts.answer_read({"id": "r", "arguments": arguments})  # type: ignore[dict-item]
         assert failed["isError"] is True
-    with pytest.raises(InvalidArgument, match="call"):
-        await session.artifacts.answer_read({"arguments": {"id": artifact_id}})
+    await raises(InvalidArgument, session.artifacts.answer_read({"arguments": {"id": artifact_id}}), match="call")
 
 
 async def test_it_is_found_after_rewinds_compactions_and_in_forks(session: Session) -> None:
@@ -314,8 +308,7 @@ async def test_it_is_found_after_rewinds_compactions_and_in_forks(session: Sessi
     assert len(await session.artifacts.all()) == 1
     early = await session.fork(at=first)
     assert await early.artifacts.all() == ()
-    with pytest.raises(ArtifactNotFound):
-        await early.artifacts.read(artifact_id)
+    await raises(ArtifactNotFound, early.artifacts.read(artifact_id))
     assert await whole(fork, artifact_id) == LONG
 
 
@@ -445,8 +438,7 @@ async def test_a_stub_that_a_program_appends_elsewhere_is_a_message_like_any_oth
     other = await store.create_session()
     await other.append_messages([call(), stub])
     assert await other.artifacts.all() == ()
-    with pytest.raises(ArtifactNotFound, match=artifact_id):
-        await other.artifacts.read(artifact_id)
+    await raises(ArtifactNotFound, other.artifacts.read(artifact_id), match=artifact_id)
     # Nothing of the store is damaged, and all of it can be taken elsewhere.
     assert (await store.verify()).problems == []
     await write_bundle(store, tmp_path / "all.flue")
@@ -486,8 +478,7 @@ async def test_a_store_puts_results_aside_without_a_handle(session: Session, sto
     assert (again.entry_ids, again.replayed) == (appended.entry_ids, True)
     (artifact,) = await session.artifacts.all()
     assert (artifact.hint, artifact.entry_id) == ("path=src/X", appended.entry_ids[0])
-    with pytest.raises(flue_py.SessionNotFound):
-        await store.append_messages("unknown", [result()], offload=OFFLOAD)
+    await raises(flue_py.SessionNotFound, store.append_messages("unknown", [result()], offload=OFFLOAD))
     with pytest.raises(InvalidArgument, match="offload"):
         await store.append_messages(session, [result()], offload=True)  # type: ignore[arg-type]
 
@@ -586,8 +577,7 @@ async def test_a_batch_says_which_of_its_operations_names_no_session(session: Se
             batch.append_message(session, user("hello"))
             batch.append_message("unknown", result(), offload=OFFLOAD)
 
-    with pytest.raises(flue_py.SessionNotFound) as told:
-        await work()
+    told = await raises(flue_py.SessionNotFound, work())
     assert told.value.operation == 1
 
 

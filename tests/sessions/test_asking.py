@@ -12,6 +12,7 @@ from flue_py import InvalidArgument, ModelUnavailable, RateLimited, Session, Sto
 from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.db.waiting import ON_LOOP, OnLoop
 from flue_py.sessions.money import BookingAsker, Patience, model_of
+from tests.checks import raises
 from tests.tables import inputs
 
 Result = TypeVar("Result")
@@ -33,8 +34,7 @@ async def test_a_model_that_keeps_no_timeout_is_given_up_after_one_that_does(ses
     waiting = Impatient()
     model = FunctionModel(lambda _: "late", "small", provider="house")
     asker = BookingAsker(model, session.money, waiting, lambda: "id")
-    with pytest.raises(ModelUnavailable, match=r"no answer within 30\.0 seconds") as failed:
-        await asker.ask(REQUEST)
+    failed = await raises(ModelUnavailable, asker.ask(REQUEST), match=r"no answer within 30\.0 seconds")
     assert (failed.value.provider, failed.value.model) == ("house", "small")
     assert waiting.waited == [35.0]
     assert asker.calls == []
@@ -90,8 +90,7 @@ async def test_a_rate_limit_is_waited_for_within_a_bound(
 async def test_a_rate_limit_beyond_the_bound_is_reported(session: Session, delays: tuple[float | None, ...]) -> None:
     waiting = Pausing()
     asker = BookingAsker(limited(*delays), session.money, waiting, lambda: "id", Patience(None, 60.0))
-    with pytest.raises(RateLimited) as failed:
-        await asker.ask(REQUEST)
+    failed = await raises(RateLimited, asker.ask(REQUEST))
     assert failed.value.retry_after == delays[-1]
     assert sum(waiting.pauses) <= 60.0
 
@@ -114,8 +113,7 @@ async def test_what_is_not_a_reply_is_refused(session: Session, store: Store) ->
             return "text"  # type: ignore[return-value]
 
     asker = BookingAsker(Wrong(), session.money, ON_LOOP, lambda: "id")
-    with pytest.raises(InvalidArgument, match="should return a ModelReply, not 'text'"):
-        await asker.ask(REQUEST)
+    await raises(InvalidArgument, asker.ask(REQUEST), match="should return a ModelReply, not 'text'")
     assert (await store.usage(session)).total.calls == 0
 
 

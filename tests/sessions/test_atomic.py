@@ -27,7 +27,7 @@ from flue_py import (
 )
 from flue_py.core.entries import new_message
 from flue_py.db.runner import CommittedBeforeCancellation
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.context.blocks.blocks import Says
 from tests.samples import UNKNOWN, placed
 from tests.sessions.talk import assistant, path_of, say, texts, user
@@ -99,8 +99,7 @@ async def test_a_block_that_raises_writes_nothing(store: Store, session: Session
             raise ZeroDivisionError
     assert await totals(store) == before
     assert session.leaf_id is None
-    with pytest.raises(SessionNotFound):
-        await fork.get_active_path()
+    await raises(SessionNotFound, fork.get_active_path())
     with pytest.raises(InvalidArgument, match="over"):
         tx.append_message(session, user("too late"))
 
@@ -186,8 +185,7 @@ async def test_a_handle_that_has_not_seen_the_leaf_does_not_take_it_over(store: 
         tx.set_label(late, first, "seen")
         tx.set_title(late, "titled")
     assert (late.leaf_id, late.title) == (first, "titled")
-    with pytest.raises(LeafConflict):
-        await say(late, "late")
+    await raises(LeafConflict, say(late, "late"))
 
 
 async def test_deletion_in_a_batch(store: Store, session: Session, other: Session) -> None:
@@ -199,8 +197,7 @@ async def test_deletion_in_a_batch(store: Store, session: Session, other: Sessio
         tx.append_message(kept, user("kept"))
     assert deleted.result.session_ids == (session.id,)
     assert await path_of(kept) == ["first", "kept"]
-    with pytest.raises(SessionNotFound):
-        await session.refresh()
+    await raises(SessionNotFound, session.refresh())
 
 
 async def test_a_batch_with_a_key_is_done_once_whatever_ids_it_draws(store: Store, session: Session) -> None:
@@ -486,12 +483,10 @@ async def _failures(store: Store, names: Iterable[str], check: _Check) -> dict[s
 async def _compares(store: Store, session: Session, first: str, work: _Write) -> None:
     seen = await session.refresh()
     for revision in (0, seen.revision - 1, seen.revision + 1):
-        with pytest.raises(RevisionConflict) as changed:
-            await work(store, session, first, {"expected_revision": revision})
+        changed = await raises(RevisionConflict, work(store, session, first, {"expected_revision": revision}))
         assert (changed.value.expected, changed.value.actual) == (revision, seen.revision)
     for leaf in (first, None):
-        with pytest.raises(LeafConflict) as moved:
-            await work(store, session, first, {"expected_leaf": leaf})
+        moved = await raises(LeafConflict, work(store, session, first, {"expected_leaf": leaf}))
         assert (moved.value.expected, moved.value.actual) == (leaf, seen.leaf_id)
     assert await session.refresh() == seen
     await work(store, session, first, {"expected_leaf": seen.leaf_id, "expected_revision": seen.revision})
@@ -516,8 +511,7 @@ async def _refuses_nonsense(store: Store, session: Session, first: str, work: _W
     before = await session.refresh()
     nonsense: list[dict[str, object]] = [{"expected_leaf": 7}, {"expected_revision": -1}, {"expected_revision": True}]
     for given in nonsense:
-        with pytest.raises(InvalidArgument, match=next(iter(given))):
-            await work(store, session, first, given)
+        await raises(InvalidArgument, work(store, session, first, given), match=next(iter(given)))
         assert await session.refresh() == before, given
 
 
@@ -548,8 +542,7 @@ async def test_messages_are_appended_without_a_handle(store: Store, session: Ses
     assert (beside.on_branch, beside.parent_id) == (True, first.entry_ids[0])
     assert await path_of(session) == ["one", "two", "three"]
     assert (await session.get_active_path())[-1].source == "prompt"
-    with pytest.raises(SessionNotFound):
-        await store.append_messages(UNKNOWN, [user("lost")])
+    await raises(SessionNotFound, store.append_messages(UNKNOWN, [user("lost")]))
     with pytest.raises(InvalidArgument, match="on_conflict"):
         await store.append_messages(session, [user("lost")], on_conflict="merge")
 

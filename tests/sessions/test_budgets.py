@@ -17,7 +17,7 @@ from flue_py.db.runner import CommittedBeforeCancellation, Sources
 from flue_py.db.sqlite.runner import MemoryRunner
 from flue_py.errors import BudgetExceeded, InvalidArgument, OutcomeUnknown, ReservationSettled, StoreBusy
 from flue_py.sessions.session import Session
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.sessions.conftest import also_in_memory
 from tests.sessions.talk import user
 from tests.sources import counted_sources
@@ -74,8 +74,7 @@ NONSENSE: list[tuple[dict[str, Any], str]] = [
 
 async def test_a_budget_that_makes_no_sense_is_refused(store: flue_py.Store) -> None:
     for arguments, said in NONSENSE:
-        with pytest.raises(InvalidArgument) as caught:
-            await store.set_budget(**arguments)
+        caught = await raises(InvalidArgument, store.set_budget(**arguments))
         assert said in str(caught.value)
     assert await store.list_budgets() == []
 
@@ -89,8 +88,7 @@ async def test_a_reservation_of_nonsense_is_refused(store: flue_py.Store, sessio
         {"tokens": 1, "ttl": ttl} for ttl in (0, -1, "5", True, float("nan"), float("inf"), 10**10)
     ]
     for arguments in amounts + ttls:
-        with pytest.raises(InvalidArgument):
-            await session.money.reserve(**arguments)
+        await raises(InvalidArgument, session.money.reserve(**arguments))
         with pytest.raises(InvalidArgument):
             session.money.budgeted(**arguments)
     assert await spent(session) == (0, 0)
@@ -106,13 +104,10 @@ async def test_what_is_settled_must_be_a_reservation_of_the_session(
         with pytest.raises(InvalidArgument, match="settle it there"):
             await call
     for nonsense in (None, 5, b"x", {"id": held.id}):
-        with pytest.raises(InvalidArgument, match="reservation: "):
-            await session.money.commit(nonsense)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgument, match="tokens: -1"):
-        await session.money.commit(held, tokens=-1)
+        await raises(InvalidArgument, session.money.commit(nonsense), match="reservation: ")  # type: ignore[arg-type]
+    await raises(InvalidArgument, session.money.commit(held, tokens=-1), match="tokens: -1")
     for page in (0, 1001, "5"):
-        with pytest.raises(InvalidArgument, match="limit"):
-            await store.list_budgets(limit=page)  # type: ignore[arg-type]
+        await raises(InvalidArgument, store.list_budgets(limit=page), match="limit")  # type: ignore[arg-type]
     assert await spent(session) == (0, 10)
     assert (await session.money.commit(held.id, tokens=3)).used_tokens == 3
 
@@ -126,15 +121,13 @@ async def test_a_session_that_is_over_budget_goes_on_when_it_is_raised(target: s
         session = await store.open_session("k", mode="get_or_create")
         await store.set_budget(session, tokens=100)
         await session.money.commit(await session.money.reserve(tokens=90), tokens=95)
-        with pytest.raises(BudgetExceeded) as caught:
-            await session.money.reserve(tokens=10)
+        caught = await raises(BudgetExceeded, session.money.reserve(tokens=10))
         assert (caught.value.left, caught.value.asked) == (5, 10)
         await session.append_message(user("stopped for now"))
         if target != ":memory:":
             async with flue_py.open(target, durability="normal") as again:
                 session = await again.open_session("k")
-                with pytest.raises(BudgetExceeded):
-                    await session.money.reserve(tokens=10)
+                await raises(BudgetExceeded, session.money.reserve(tokens=10))
                 # What a program does each time it starts: what has been counted stays.
                 assert (await again.set_budget(session, tokens=200)).spent == 95
                 async with session.money.budgeted(tokens=10) as call:
@@ -185,8 +178,7 @@ async def test_what_is_held_lapses_by_the_stores_clock_unless_it_is_prolonged(ta
         assert [held.reservation_id for held in await store.held_amounts(budget.id)] == [usual.id]
         clock.now += timedelta(minutes=1)
         assert await spent(session) == (0, 0)
-        with pytest.raises(ReservationSettled, match="expired at 2026-01-01 00:29:00 UTC"):
-            await session.money.prolong(usual)
+        await raises(ReservationSettled, session.money.prolong(usual), match="expired at 2026-01-01 00:29:00 UTC")
         late = await session.money.commit(usual, tokens=25)
         assert late.was_late
         assert await store.get_reservation(usual.id) == late
@@ -230,8 +222,7 @@ async def test_a_block_books_what_was_used_and_gives_back_what_was_not(
         if failure is None:
             await call_model(said)
         else:
-            with pytest.raises(type(failure)):
-                await call_model(said)
+            await raises(type(failure), call_model(said))
         total += used_well if failure is None else used_failed
         assert await spent(session) == (total, 0)
 
@@ -353,8 +344,7 @@ async def test_a_failure_to_book_is_raised_and_never_hides_the_error_of_the_bloc
             call.used(tokens=5)
             raise KeyError("provider")
 
-    with pytest.raises(KeyError) as caught:
-        await call_model()
+    caught = await raises(KeyError, call_model())
     assert caught.value.__notes__ == ["what the call used could not be booked: busy"]
     backend.failure = OutcomeUnknown("lost")
     with pytest.raises(KeyError):
@@ -365,8 +355,7 @@ async def test_a_failure_to_book_is_raised_and_never_hides_the_error_of_the_bloc
 async def test_a_reservation_that_nobody_hears_of_is_released() -> None:
     backend, session = await failing()
     backend.is_cancelled = True
-    with pytest.raises(asyncio.CancelledError):
-        await session.money.reserve(tokens=60)
+    await raises(asyncio.CancelledError, session.money.reserve(tokens=60))
     assert await spent(session) == (0, 0)
     assert backend.made is not None
     assert existing(await backend.get_reservation(backend.made.id)).state == "released"
@@ -422,8 +411,7 @@ async def test_a_budget_and_a_bill_of_a_prefix_are_of_all_scopes_that_begin_so(s
     }
     again = await store.set_budget(scope_prefix="tenant-1/", tokens=25)
     assert (again.id, again.allowed, again.spent) == (begun["tenant-1/"].id, 25, 20)
-    with pytest.raises(flue_py.BudgetExceeded, match="'tenant-1/\\*'"):
-        await sessions["tenant-1/ann"].money.reserve(tokens=6)
+    await raises(flue_py.BudgetExceeded, sessions["tenant-1/ann"].money.reserve(tokens=6), match="'tenant-1/\\*'")
     calls = {
         prefix: (await store.usage(scope_prefix=prefix)).total.calls
         for prefix in ("tenant-1/", "tenant-1", "tenant-1/a", "", "nobody", "%")
@@ -449,8 +437,7 @@ async def test_a_budget_and_a_bill_of_a_prefix_are_of_all_scopes_that_begin_so(s
     both = await store.list_budgets(scope="tenant-1", scope_prefix="tenant-1")
     assert ([budget.id for budget in both], await store.list_budgets(scope="a", scope_prefix="b")) == ([exact.id], [])
     for wrong in ({"scope": "tenant-*"}, {"scope": "a", "scope_prefix": "a"}, {"scope_prefix": "a", "tasks": True}):
-        with pytest.raises(flue_py.InvalidArgument):
-            await store.set_budget(tokens=1, **wrong)  # type: ignore[arg-type]
+        await raises(flue_py.InvalidArgument, store.set_budget(tokens=1, **wrong))  # type: ignore[arg-type]
 
 
 # -- Budgets and the ledger count the same where each call reserves and reports, of forks and of what is gone,
@@ -511,8 +498,7 @@ async def test_budget_and_ledger_count_the_same_calls_of_forks_tasks_and_what_wa
     assert covering == {budgets["scope"].id, budgets["prefix"].id, begun["prefix"].id}
 
     await store.set_budget(scope_prefix="team/", tokens=100)
-    with pytest.raises(flue_py.BudgetExceeded):
-        await fork.money.check_budgets()
+    await raises(flue_py.BudgetExceeded, fork.money.check_budgets())
     await store.delete_session_tree(main)
     assert [await store.get_budget(budgets[name].id) for name in ("session", "tasks")] == [None, None]
     assert await fork.refresh() is not None

@@ -30,7 +30,7 @@ from flue_py.db.schema import FORMAT_VERSION
 from flue_py.db.sqlite.file import leave_wal
 from flue_py.transfer.bundle import BundleCounts, read_bundle, write_bundle
 from flue_py.transfer.export import transcript, transcripts_of_tasks, write_transcript
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.samples import placed
 from tests.sessions.talk import assistant, hold_turns, path_of, say, user
 from tests.tables import inputs
@@ -101,8 +101,7 @@ async def test_a_store_goes_through_a_bundle_and_is_the_same(store: Store, tmp_p
     written = await write_bundle(store, path)
     assert written.size_bytes == path.stat().st_size
     assert path.stat().st_mode & 0o777 == 0o600
-    with pytest.raises(InvalidArgument, match="is there already"):
-        await write_bundle(store, path)
+    await raises(InvalidArgument, write_bundle(store, path), match="is there already")
     assert (await write_bundle(store, path, overwrite=True)) == written
     async with flue_py.open(tmp_path / "there.db") as there:
         report = await read_bundle(there, path)
@@ -157,8 +156,7 @@ async def test_a_session_takes_its_forks_and_its_tasks_along(session: Session, s
         await read_bundle(there, tmp_path / "one.flue")
         found = {info.id for info in (await there.list_sessions()).sessions}
         assert found == {session.id, fork.id, task.id}
-    with pytest.raises(SessionNotFound):
-        await write_bundle(store, tmp_path / "none.flue", [session, "missing"])
+    await raises(SessionNotFound, write_bundle(store, tmp_path / "none.flue", [session, "missing"]))
     assert not (tmp_path / "none.flue").exists()
 
 
@@ -365,26 +363,18 @@ async def test_what_is_no_transcript_of_the_session_is_left_alone(
     other = await store.create_session()
     await say(other, "other")
     await write_transcript(other, other_path)
-    with pytest.raises(InvalidArgument, match="is there already"):
-        await write_transcript(session, path)
-    with pytest.raises(InvalidArgument, match="transcript of session"):
-        await write_transcript(session, other_path, append=True)
+    await raises(InvalidArgument, write_transcript(session, path), match="is there already")
+    await raises(InvalidArgument, write_transcript(session, other_path, append=True), match="transcript of session")
     notes = tmp_path / "notes.md"
     notes.write_text("my notes")
-    with pytest.raises(InvalidArgument, match="is not a transcript"):
-        await write_transcript(session, notes, append=True)
-    with pytest.raises(InvalidArgument, match="either"):
-        await write_transcript(session, path, append=True, overwrite=True)
-    with pytest.raises(StoreUnavailable):
-        await write_transcript(session, tmp_path / "missing" / "t.md")
-    with pytest.raises(StoreUnavailable):
-        await write_transcript(session, tmp_path, append=True)
-    with pytest.raises(EntryNotFound):
-        await write_transcript(session, tmp_path / "new.md", leaf="missing")
+    await raises(InvalidArgument, write_transcript(session, notes, append=True), match="is not a transcript")
+    await raises(InvalidArgument, write_transcript(session, path, append=True, overwrite=True), match="either")
+    await raises(StoreUnavailable, write_transcript(session, tmp_path / "missing" / "t.md"))
+    await raises(StoreUnavailable, write_transcript(session, tmp_path, append=True))
+    await raises(EntryNotFound, write_transcript(session, tmp_path / "new.md", leaf="missing"))
     forged = path.read_text().replace(ids[-1], "0" * 16)
     path.write_text(forged)
-    with pytest.raises(InvalidArgument, match="does not see any more"):
-        await write_transcript(session, path, append=True)
+    await raises(InvalidArgument, write_transcript(session, path, append=True), match="does not see any more")
     assert (notes.read_text(), path.read_text()) == ("my notes", forged)
     assert sorted(name for name in os.listdir(tmp_path) if name.endswith(".md")) == ["notes.md", "other.md", "t.md"]
     assert (await write_transcript(session, path, overwrite=True)).outcome == "new"
@@ -410,8 +400,7 @@ async def test_a_transcript_is_continued_whole_or_not_at_all(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", end)
-        with pytest.raises(Killed):
-            await write_transcript(session, link, append=True)
+        await raises(Killed, write_transcript(session, link, append=True))
     assert path.read_bytes() == before
     assert (await write_transcript(session, link, append=True)).outcome == "continued"
     assert path.read_bytes().startswith(before)

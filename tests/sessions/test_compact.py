@@ -20,7 +20,7 @@ from flue_py.context.tokens import counter_for
 from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.render.lines import entry_text
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.sessions.conftest import also_in_memory
 from tests.sessions.talk import user
 from tests.tables import inputs
@@ -253,8 +253,7 @@ async def test_an_answer_longer_than_what_it_replaces_is_not_appended(session: S
 @inputs("text", ["", "  \n"])
 async def test_an_empty_answer_fails_and_is_paid_for(session: Session, store: Store, text: str) -> None:
     leaf = (await talk(session))[-1]
-    with pytest.raises(SummaryFailed, match="has no text"):
-        await session.compact(model(lambda _: reply(text)), settings=SETTINGS)
+    await raises(SummaryFailed, session.compact(model(lambda _: reply(text)), settings=SETTINGS), match="has no text")
     assert (await session.refresh()).leaf_id == leaf
     assert (await store.usage(session)).total.input == 900
 
@@ -262,8 +261,7 @@ async def test_an_empty_answer_fails_and_is_paid_for(session: Session, store: St
 async def test_an_answer_that_was_cut_off_fails(session: Session) -> None:
     await talk(session)
     cut = ModelReply(({**reply().messages[0], "stopReason": "length"},))
-    with pytest.raises(SummaryFailed, match="cut off"):
-        await session.compact(model(lambda _: cut), settings=SETTINGS)
+    await raises(SummaryFailed, session.compact(model(lambda _: cut), settings=SETTINGS), match="cut off")
 
 
 async def test_a_failed_call_that_was_paid_for_is_booked(session: Session, store: Store) -> None:
@@ -272,8 +270,7 @@ async def test_a_failed_call_that_was_paid_for_is_booked(session: Session, store
     def fail(_: ModelRequest) -> str:
         raise ModelUnavailable("overloaded", call={"input": 70, "callId": "lost"})
 
-    with pytest.raises(SummaryFailed, match="overloaded") as failed:
-        await session.compact(model(fail), settings=SETTINGS)
+    failed = await raises(SummaryFailed, session.compact(model(fail), settings=SETTINGS), match="overloaded")
     assert isinstance(failed.value.__cause__, ModelUnavailable)
     (row,) = (await store.usage(session, group_by=("purpose", "outcome"))).rows
     assert (row.group, row.input) == ({"purpose": "compaction", "outcome": "failed"}, 70)

@@ -17,7 +17,7 @@ from flue_py.compaction.material import AboutToCompact, Cancelled, HookSummary
 from flue_py.compaction.modes import Intent, make_text
 from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.model import FunctionModel, ModelRequest
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.sessions.talk import user
 from tests.tables import inputs
 
@@ -136,8 +136,7 @@ async def test_a_hook_that_fails_or_is_ended_changes_nothing(session: Session) -
     def fails(_: AboutToCompact) -> None:
         raise KeyError("ticket")
 
-    with pytest.raises(KeyError, match="ticket"):
-        await session.compact(model(), settings=SETTINGS, before_compaction=fails)
+    await raises(KeyError, session.compact(model(), settings=SETTINGS, before_compaction=fails), match="ticket")
     with anyio.CancelScope() as scope:
 
         async def ended(_: AboutToCompact) -> str:

@@ -15,7 +15,7 @@ from flue_py.core.entries import Pairing
 from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import SummaryFailed
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.sessions.talk import user
 from tests.tables import inputs
 
@@ -282,12 +282,9 @@ async def test_exclusions_in_and_around_a_range_hold(session: Session) -> None:
 async def test_what_cannot_be_a_range_is_refused_and_changes_nothing(session: Session) -> None:
     ids = await talk(session, 8)
     leaf = session.leaf_id
-    with pytest.raises(InvalidArgument, match="both None"):
-        await session.compactions.compact_range(None, None, mode="window")
-    with pytest.raises(EntryNotFound):
-        await session.compactions.compact_range("no-such-entry", ids[3], mode="window")
-    with pytest.raises(InvalidArgument, match="comes after"):
-        await session.compactions.compact_range(ids[3], ids[1], mode="window")
+    await raises(InvalidArgument, session.compactions.compact_range(None, None, mode="window"), match="both None")
+    await raises(EntryNotFound, session.compactions.compact_range("no-such-entry", ids[3], mode="window"))
+    await raises(InvalidArgument, session.compactions.compact_range(ids[3], ids[1], mode="window"), match="comes after")
     await compacted(session, ids[2], ids[4])
     with pytest.raises(InvalidArgument, match="not in the context"):
         await session.compactions.compact_range(ids[3], ids[6], mode="window")
@@ -670,6 +667,5 @@ async def test_nothing_is_appended_where_the_session_has_gone_on(session: Sessio
     await compacted_whole(session)
     other = existing(await store.get_session(session.id))
     await talk(other, 1, start=12)
-    with pytest.raises(LeafConflict):
-        await session.compactions.uncompact(expected_leaf=session.leaf_id)
+    await raises(LeafConflict, session.compactions.uncompact(expected_leaf=session.leaf_id))
     assert await session.compactions.latest() is not None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-import pytest
-
 from flue_py import BudgetExceeded, JsonObject, Session, Store, SummaryFailed
 from flue_py.compaction import CompactionSettings
 from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import ModelDenied, ModelError, ModelUnavailable
+from tests.checks import raises
 from tests.sessions.guarded import SETTINGS, guard_of, model, talk
 from tests.tables import inputs
 
@@ -50,8 +49,7 @@ async def test_without_enough_no_model_is_asked(session: Session, store: Store) 
         raise AssertionError
 
     leaf = session.leaf_id
-    with pytest.raises(SummaryFailed) as failed:
-        await session.compact(model(never), settings=SETTINGS)
+    failed = await raises(SummaryFailed, session.compact(model(never), settings=SETTINGS))
     assert isinstance(failed.value.__cause__, BudgetExceeded)
     assert session.leaf_id == leaf
     assert await spent(session) == [(0, 0)]
@@ -79,8 +77,7 @@ async def test_a_call_that_fails_is_charged_with_what_it_may_have_used(
     def fails(_: ModelRequest) -> ModelReply:
         raise error
 
-    with pytest.raises(SummaryFailed):
-        await session.compact(model(fails), settings=SETTINGS)
+    await raises(SummaryFailed, session.compact(model(fails), settings=SETTINGS))
     ((used, reserved),) = await spent(session)
     assert reserved == 0
     assert used == charged if charged is not None else used > 940

@@ -18,7 +18,7 @@ from flue_py.errors import AmbiguousId, InvalidArgument, InvalidEntry, LeafConfl
 from flue_py.runtime import housekeeping
 from flue_py.runtime.conversation import COMMANDS, Conversation, Reply, run_command
 from flue_py.runtime.housekeeping import delete_all, find_completed, find_older, find_prunable, parse_age
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.sessions.talk import assistant, texts, user
 from tests.tables import inputs
 
@@ -147,8 +147,7 @@ async def test_the_last_turns_are_shown_when_a_conversation_is_taken_up(talk: Co
     assert await typed(talk, "/last") == "answer 3"
     assert (await typed(talk, "/history")).splitlines()[:2] == ["> question 1", "answer 1"]
     assert texts(await talk.history(turns=1)) == ["question 3", "answer 3"]
-    with pytest.raises(InvalidArgument):
-        await talk.resume_text(-1)
+    await raises(InvalidArgument, talk.resume_text(-1))
 
 
 async def test_sessions_are_listed_newest_first_without_tasks(talk: Conversation, store: flue_py.Store) -> None:
@@ -236,10 +235,8 @@ async def test_switching_says_where_it_is_and_stays_where_it_cannot(talk: Conver
     assert await typed(talk, "/switch AB9") == "other: 0 turns"
     assert talk.session.id == other.id
     assert await typed(talk, "/switch talk") == await talk.resume_text()
-    with pytest.raises(SessionNotFound):
-        await talk.switch("nobody")
-    with pytest.raises(AmbiguousId):
-        await talk.switch("77")
+    await raises(SessionNotFound, talk.switch("nobody"))
+    await raises(AmbiguousId, talk.switch("77"))
 
 
 async def test_deleting_spares_the_session_in_hand_and_all_means_completed(
@@ -275,10 +272,8 @@ async def test_a_model_that_answers_with_no_messages_is_told_so(talk: Conversati
     async def model(_: list[JsonObject]) -> object:
         return answered
 
-    with pytest.raises(InvalidArgument, match="a list of messages"):
-        await talk.take_turn("q", model)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgument, match="is not a function"):
-        await talk.take_turn("q", answered)  # type: ignore[arg-type]
+    await raises(InvalidArgument, talk.take_turn("q", model), match="a list of messages")  # type: ignore[arg-type]
+    await raises(InvalidArgument, talk.take_turn("q", answered), match="is not a function")  # type: ignore[arg-type]
     assert await talk.session.build_context() == before
 
 
@@ -291,11 +286,9 @@ async def test_a_turn_whose_answer_cannot_be_stored_or_awaited_is_taken_back(tal
     async def stream(_: list[JsonObject]) -> AsyncIterator[JsonObject]:
         yield assistant("a")
 
-    with pytest.raises(InvalidEntry, match="assistent"):
-        await talk.take_turn("q", no_role)
+    await raises(InvalidEntry, talk.take_turn("q", no_role), match="assistent")
     for model in (stream, lambda _: [assistant("a")]):
-        with pytest.raises(InvalidArgument, match="async function"):
-            await talk.take_turn("q", model)  # type: ignore[arg-type]
+        await raises(InvalidArgument, talk.take_turn("q", model), match="async function")  # type: ignore[arg-type]
     assert await talk.session.build_context() == before
 
 
@@ -318,8 +311,7 @@ async def test_a_question_that_could_not_be_answered_is_taken_back(talk: Convers
         raise TimeoutError("the model did not answer")
 
     before = await said(talk)
-    with pytest.raises(TimeoutError):
-        await talk.take_turn("question 4", model)
+    await raises(TimeoutError, talk.take_turn("question 4", model))
     assert await said(talk) == before
     await talk.session.undo()
     assert (await said(talk))[-1] == "question 4"
@@ -328,8 +320,7 @@ async def test_a_question_that_could_not_be_answered_is_taken_back(talk: Convers
 async def test_two_who_talk_to_one_session_lose_nothing(talk: Conversation) -> None:
     other = existing(await talk.store.get_session(talk.session.id))
     await other.append_messages([user("question 4"), assistant("answer 4")])
-    with pytest.raises(LeafConflict):
-        await talk.take_turn("mine", lambda _: _answer("never asked"))
+    await raises(LeafConflict, talk.take_turn("mine", lambda _: _answer("never asked")))
     assert (await said(talk))[-1] == "answer 4"
 
     async def interrupted(context: list[JsonObject]) -> list[JsonObject]:
@@ -481,8 +472,7 @@ async def test_a_question_that_became_several_entries_is_taken_back_whole(talk: 
     async def model(_: list[JsonObject]) -> list[JsonObject]:
         raise RuntimeError("no")
 
-    with pytest.raises(RuntimeError):
-        await talk.take_turn(asking, model)
+    await raises(RuntimeError, talk.take_turn(asking, model))
     assert talk.session.leaf_id == before
 
 

@@ -16,7 +16,7 @@ from flue_py.core.entries import NewEntry
 from flue_py.core.json import JsonObject
 from flue_py.core.sessions import NewSession
 from flue_py.transfer.imports import import_file
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.samples import placed
 from tests.tables import inputs
 
@@ -114,8 +114,7 @@ async def test_a_call_alone_is_recorded_priced_and_paid_once() -> None:
 async def test_what_is_no_call_is_refused_and_changes_nothing(usage: Any, more: Any, error: type[Exception]) -> None:
     async with flue_py.open(":memory:", prices={"dear": [10**9, 1]}) as store:
         session = await store.create_session()
-        with pytest.raises(error):
-            await session.money.record_call(usage, **more)
+        await raises(error, session.money.record_call(usage, **more))
         assert ((await store.info()).ledger_rows, (await session.refresh()).revision) == (0, 0)
 
 
@@ -278,8 +277,7 @@ async def test_an_imported_answer_is_kept_whatever_numbers_its_usage_has(tmp_pat
 )
 async def test_what_is_no_question_is_refused(asked: Any) -> None:
     async with flue_py.open(":memory:") as store:
-        with pytest.raises(flue_py.InvalidArgument):
-            await store.usage(**asked)
+        await raises(flue_py.InvalidArgument, store.usage(**asked))
 
 
 async def test_an_import_that_meets_a_call_again_goes_on_and_tells() -> None:

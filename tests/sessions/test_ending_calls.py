@@ -16,7 +16,7 @@ from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelRequest
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard, GuardAnswer
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.files import new_store_file
 from tests.sessions.guarded import SETTINGS, answer, events, guard_of, model, talk, wrong_results
 from tests.sessions.talk import user
@@ -289,8 +289,7 @@ async def test_a_turn_that_is_cancelled_or_fails_takes_its_message_back(session:
     async def fails(_: list[JsonObject]) -> list[JsonObject]:
         raise ModelUnavailable("down")
 
-    with pytest.raises(ModelUnavailable):
-        await conversation.take_turn("and now?", fails)
+    await raises(ModelUnavailable, conversation.take_turn("and now?", fails))
     assert await session.build_context() == before
 
 

@@ -22,7 +22,7 @@ from flue_py.db.migrate import migrate
 from flue_py.errors import LeafConflict, StoreClosed, WrongEventLoop
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.harness import Harness
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.sessions.talk import assistant, path_of, user
 from tests.tables import inputs
 
@@ -138,8 +138,7 @@ async def test_a_watcher_ends_when_the_store_is_closed(opening: AbstractAsyncCon
                 await started.wait()
                 assert not ended.is_set()
             await ended.wait()
-    with pytest.raises(StoreClosed):
-        await session.get_tree()
+    await raises(StoreClosed, session.get_tree())
 
 
 async def test_a_watcher_sees_what_another_connection_writes(tmp_path: Path) -> None:
@@ -259,8 +258,7 @@ async def test_what_reading_ahead_raises_is_raised_where_it_is_asked_for(tmp_pat
 
     async with flue_py.open(tmp_path / "a.db") as store, aclosing(store.backend.waiting.ahead(read)) as parts:
         assert [await anext(parts), await anext(parts)] == [1, 2]
-        with pytest.raises(ValueError, match="odd"):
-            await anext(parts)
+        await raises(ValueError, anext(parts), match="odd")
 
 
 async def test_a_store_is_closed_whole_in_a_scope_that_is_cancelled(tmp_path: Path) -> None:
@@ -321,11 +319,9 @@ async def test_what_has_no_driver_for_trio_is_refused_before_anything_is_touched
         flue_py.open(engine=engine),
         flue_py.open("postgresql+asyncpg://me:secret@127.0.0.1:1/nothing"),
     ):
-        with pytest.raises(WrongEventLoop, match="under trio: its driver is for asyncio") as caught:
-            await opening.__aenter__()
+        caught = await raises(WrongEventLoop, opening.__aenter__(), match="under trio: its driver is for asyncio")
         assert "secret" not in str(caught.value)
-    with pytest.raises(WrongEventLoop, match="under trio"):
-        await migrate("postgresql+asyncpg://me:secret@127.0.0.1:1/nothing")
+    await raises(WrongEventLoop, migrate("postgresql+asyncpg://me:secret@127.0.0.1:1/nothing"), match="under trio")
     assert os.listdir(tmp_path) == []
 
 

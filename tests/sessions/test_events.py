@@ -20,7 +20,7 @@ from flue_py.core.operations import seen_by
 from flue_py.core.sessions import MAX_WHY_CHARACTERS
 from flue_py.errors import ModelUnavailable
 from flue_py.sessions import store as happenings
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.sessions.conftest import also_in_memory
 from tests.sessions.guarded import guard_of, model, talk
 from tests.sessions.talk import assistant, say, texts, user
@@ -207,8 +207,7 @@ async def test_a_handle_whose_id_is_used_again_tells_of_its_own_session(store: S
     assert types(await told(store, sessions=[new])) == ["session_created", "turn_start"]
     seen += [event.id for event in await told(store, after=seen)]
     assert await told(store, sessions=[old], after=seen) == []
-    with pytest.raises(SessionNotFound):
-        await told(store, sessions=[old])
+    await raises(SessionNotFound, told(store, sessions=[old]))
 
 
 async def test_a_clock_that_goes_back_tells_nothing_twice_of_an_id_that_is_used_again(target: str) -> None:
@@ -300,8 +299,7 @@ async def test_budgets_are_told_as_they_are_set_and_spent(store: Store, session:
     assert about_budgets([warning]) == [("budget_warning", *of, 100, 80, session.id)]
     assert (warning.budget_id, warning.at is not None) == (budget.id, True)
     await spend(session, 30)
-    with pytest.raises(flue_py.BudgetExceeded):
-        await spend(session, 1)
+    await raises(flue_py.BudgetExceeded, spend(session, 1))
     (exceeded,) = await told(store, after=[*seen, warning.id])
     assert about_budgets([exceeded]) == [("budget_exceeded", *of, 100, 110, session.id)]
     # The same anew, whenever it is asked for.
@@ -512,10 +510,8 @@ async def test_a_follower_hears_of_deletions_and_budgets(store: Store, session: 
 
 
 async def test_named_sessions_have_to_be_there(store: Store, session: Session) -> None:
-    with pytest.raises(SessionNotFound):
-        await told(store, sessions=["zz"])
-    with pytest.raises(SessionNotFound):
-        await told(store, sessions=[session], scope="another")
+    await raises(SessionNotFound, told(store, sessions=["zz"]))
+    await raises(SessionNotFound, told(store, sessions=[session], scope="another"))
     assert types(await told(store, sessions=[session, session.id], scope="user-7")) == ["session_created"]
     assert await told(store, sessions=[]) == []
 
@@ -533,8 +529,7 @@ async def test_named_sessions_have_to_be_there(store: Store, session: Session) -
     ],
 )  # fmt: skip
 async def test_what_cannot_be_asked_for_is_refused(store: Store, given: dict[str, object]) -> None:
-    with pytest.raises(InvalidArgument):
-        await told(store, **given)
+    await raises(InvalidArgument, told(store, **given))
 
 
 async def test_an_id_may_have_colons_in_it(store: Store) -> None:
@@ -578,8 +573,7 @@ async def test_following_ends_when_the_store_is_closed(target: str) -> None:
         await has_seen.wait()
     await following
     assert seen == ["session_created", "turn_start"]
-    with pytest.raises(flue_py.StoreClosed):
-        await told(store, follow=True)
+    await raises(flue_py.StoreClosed, told(store, follow=True))
 
 
 def test_the_blocking_twin_tells_the_same(target: str) -> None:
@@ -629,8 +623,7 @@ async def test_changes_come_in_order_and_page_by_page(session: Session) -> None:
 
 @inputs(("after", "limit"), [(-1, 1), (True, 1), ("1", 1), (0, 0), (0, 1001)])
 async def test_what_is_no_revision_or_page_is_refused(session: Session, after: object, limit: int) -> None:
-    with pytest.raises(InvalidArgument):
-        await session.changes(after=after, limit=limit)  # type: ignore[arg-type]
+    await raises(InvalidArgument, session.changes(after=after, limit=limit))  # type: ignore[arg-type]
 
 
 async def test_a_watcher_sees_what_was_and_what_comes(session: Session) -> None:
@@ -688,8 +681,7 @@ async def test_a_watcher_that_only_just_began_ends_when_the_store_is_closed(targ
 async def test_a_store_that_is_closed_cannot_be_watched(target: str) -> None:
     async with flue_py.open(target) as store:
         session = await store.create_session()
-    with pytest.raises(flue_py.StoreClosed):
-        await watched(session, 1, after=0)
+    await raises(flue_py.StoreClosed, watched(session, 1, after=0))
 
 
 async def test_a_watcher_hears_of_another_store_on_the_same_file(tmp_path: Path, anyio_backend: str) -> None:

@@ -18,7 +18,7 @@ from flue_py.core.sessions import ConvertedMessage
 from flue_py.providers.base import Leftovers
 from flue_py.providers.lists import gemini_list, said_in
 from flue_py.sessions.write import incoming_messages
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.effort import examples
 from tests.formats.test_list_round_trips import anthropic_lists, chat_lists, responses_lists, same
 from tests.tables import inputs
@@ -220,8 +220,7 @@ async def test_a_retried_message_gives_the_same_result(store: Store, session: Se
     assert again.replayed
     assert (again.entry_ids, again.converted) == (first.entry_ids, first.converted)
     other = existing(await store.get_session(session.id))
-    with pytest.raises(flue_py.IdempotencyConflict):
-        await other.append_messages(ANTHROPIC[:-1], idempotency_key="k")
+    await raises(flue_py.IdempotencyConflict, other.append_messages(ANTHROPIC[:-1], idempotency_key="k"))
 
 
 async def test_messages_of_ours_are_taken_as_they_are(session: Session) -> None:
@@ -298,8 +297,7 @@ async def test_messages_of_ours_are_taken_as_they_are(session: Session) -> None:
 async def test_what_cannot_be_converted_is_refused_with_the_path_of_the_field(
     session: Session, message: JsonObject, path: str
 ) -> None:
-    with pytest.raises(InvalidEntry, match=rf"^message\.{path}"):
-        await session.append_message(message)
+    await raises(InvalidEntry, session.append_message(message), match=rf"^message\.{path}")
     with pytest.raises(InvalidEntry, match=rf"^messages\[1\]\.{path}"):
         await session.append_messages([{"role": "user", "content": "q"}, message])
     assert session.leaf_id is None
@@ -320,8 +318,7 @@ async def test_what_cannot_be_converted_is_refused_with_the_path_of_the_field(
 async def test_a_message_that_lacks_what_it_needs_is_refused_and_named(
     session: Session, message: Any, path: str
 ) -> None:
-    with pytest.raises(InvalidEntry, match=rf"^message\.{path}"):
-        await session.append_message(message)
+    await raises(InvalidEntry, session.append_message(message), match=rf"^message\.{path}")
     with pytest.raises(InvalidEntry, match=rf"^messages\[1\]\.{path}"):
         await session.append_messages([{"role": "user", "content": "q"}, message])
     assert session.leaf_id is None
@@ -346,8 +343,7 @@ async def test_a_role_that_is_a_slip_is_refused_with_the_one_that_is_meant(sessi
 
 @inputs("kind", ["message", "compaction", "branch_summary", "exclusion"])
 async def test_a_kind_with_a_method_of_its_own_is_no_custom_kind(session: Session, kind: str) -> None:
-    with pytest.raises(InvalidEntry, match=f"kind: '{kind}' has"):
-        await session.append_custom(kind, {})
+    await raises(InvalidEntry, session.append_custom(kind, {}), match=f"kind: '{kind}' has")
     assert session.leaf_id is None
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import flue_py
 from flue_py import IdempotencyConflict, InvalidArgument, LeafConflict, Session, Store, context
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.tables import inputs
 
 
@@ -201,8 +201,7 @@ async def test_a_handoff_that_is_tried_again_asks_no_source(session: Session) ->
         with pytest.raises(IdempotencyConflict):
             await session.context.append_handoff("Coder", settings=settings, idempotency_key="h1")
     await session.append_message({"role": "user", "content": "Hi."}, idempotency_key="h2")
-    with pytest.raises(IdempotencyConflict):
-        await session.context.append_handoff("Coder", settings=HANDOFF, idempotency_key="h2")
+    await raises(IdempotencyConflict, session.context.append_handoff("Coder", settings=HANDOFF, idempotency_key="h2"))
 
 
 async def test_a_handoff_that_is_tried_again_by_another_handle_says_where_that_is(
@@ -218,8 +217,7 @@ async def test_a_handoff_that_is_tried_again_by_another_handle_says_where_that_i
 async def test_a_handoff_meets_another_writer(store: Store, session: Session) -> None:
     other = existing(await store.get_session(session.id))
     await other.append_message({"role": "user", "content": "Wait."})
-    with pytest.raises(LeafConflict):
-        await session.context.append_handoff("Reviewer", settings=HANDOFF)
+    await raises(LeafConflict, session.context.append_handoff("Reviewer", settings=HANDOFF))
     rebased = await session.context.append_handoff("Reviewer", settings=HANDOFF, on_conflict="rebase")
     assert rebased.appended is not None
     assert rebased.appended.parent_id == other.leaf_id
@@ -235,11 +233,9 @@ async def test_a_handoff_meets_another_writer(store: Store, session: Session) ->
     ],
 )
 async def test_wrong_arguments_are_refused(session: Session, arguments: dict[str, Any], wrong: str) -> None:
-    with pytest.raises(InvalidArgument, match=wrong):
-        await session.request(**arguments)
+    await raises(InvalidArgument, session.request(**arguments), match=wrong)
 
 
 @inputs("agent", ["", "two\nlines", None, 7])
 async def test_a_handoff_is_for_an_agent_with_a_name(session: Session, agent: Any) -> None:
-    with pytest.raises(InvalidArgument, match="agent:"):
-        await session.context.append_handoff(agent, settings=HANDOFF)
+    await raises(InvalidArgument, session.context.append_handoff(agent, settings=HANDOFF), match="agent:")

@@ -19,7 +19,7 @@ from flue_py.core.sessions import GUARD_KEY
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import BY, CompactionGuard, GuardAnswer
 from flue_py.sessions.compact import ELSEWHERE_SECONDS, Claim
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.sessions.guarded import SETTINGS, answer, events, guard_of, model, summary, talk
 from tests.sessions.talk import user
 
@@ -154,8 +154,7 @@ async def test_what_others_wrote_before_a_recovery_is_no_reason_for_another(sess
     await other.append_message(user("STOP"))
     guard = guard_of(store, session)
     assert (await guard.recover(ContextOverflow("too long"))).outcome == "compacted"
-    with pytest.raises(ContextOverflow, match="overflowed again"):
-        await guard.recover(ContextOverflow("too long"))
+    await raises(ContextOverflow, guard.recover(ContextOverflow("too long")), match="overflowed again")
     await other.refresh()
     await other.append_message(user("and another"))
     await guard.recover(ContextOverflow("too long"))

@@ -14,7 +14,7 @@ from flue_py.core.model import ModelRequest
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard, GuardAnswer
 from flue_py.sessions.compact import Claim
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.sessions.guarded import SETTINGS, WINDOW, answer, events, guard_of, larger, model, talk, wrong_results
 from tests.sessions.talk import user
 from tests.tables import inputs
@@ -271,8 +271,7 @@ async def test_a_second_overflow_is_an_error_and_costs_nothing_more(session: Ses
             await guard_of(store, session, summarizer=larger(summarize), window=100_000).call(ask)
     assert len(summaries) == 1
     await session.append_message(user("and now?"))
-    with pytest.raises(ContextOverflow):
-        await guard_of(store, session, summarizer=larger(summarize), window=100_000).call(ask)
+    await raises(ContextOverflow, guard_of(store, session, summarizer=larger(summarize), window=100_000).call(ask))
     assert len(summaries) > 1
 
 
@@ -284,8 +283,7 @@ async def test_without_auto_an_overflow_is_left_to_the_caller(session: Session, 
         raise ContextOverflow("too long")
 
     guard = guard_of(store, session, triggers=TriggerSettings(auto=False))
-    with pytest.raises(ContextOverflow, match="too long"):
-        await guard.call(ask)
+    await raises(ContextOverflow, guard.call(ask), match="too long")
     assert await session.compactions.latest() is None
     assert (await session.get_active_path())[-1].fields["stopReason"] == "error"
 
@@ -450,8 +448,7 @@ async def test_an_overflow_that_a_hook_leaves_is_raised_and_spends_no_recovery(s
 
     await talk(session, 12)
     guard = guard_of(store, session, window=100_000, before_compaction=lambda _: answers.pop(0))
-    with pytest.raises(ContextOverflow) as caught:
-        await guard.call(ask)
+    caught = await raises(ContextOverflow, guard.call(ask))
     assert "the context was not compacted (cancelled)" in caught.value.__notes__[0]
     assert await guard.call(ask) == "fine"
 
@@ -465,8 +462,7 @@ async def test_a_hook_that_fails(session: Session, store: Store) -> None:
 
     await talk(session, 20)
     guard = guard_of(store, session, before_compaction=fails)
-    with pytest.raises(KeyError):
-        await guard.before_call()
+    await raises(KeyError, guard.before_call())
     assert (await guard.before_call()).outcome == "failed"
     assert (await guard.state()).failures == 1
     assert (await guard.before_call()).outcome == "compacted"
@@ -492,8 +488,7 @@ async def test_a_message_before_a_compaction_is_taken_back_with_it(session: Sess
             raise ModelUnavailable("down")
         return [answer("fine")]
 
-    with pytest.raises(ModelUnavailable):
-        await conversation.take_turn("and now?", lambda _: guard.call(ask))
+    await raises(ModelUnavailable, conversation.take_turn("and now?", lambda _: guard.call(ask)))
     assert await session.compactions.latest() is not None
     retried = existing(await conversation.retry())
     assert retried.text == "and now?"

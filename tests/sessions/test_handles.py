@@ -24,7 +24,7 @@ from flue_py.db.runner import CommittedBeforeCancellation
 from flue_py.db.sqlite.runner import MemoryRunner
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.harness import Harness, HarnessSession
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.sessions.conftest import also_in_memory
 from tests.sessions.guarded import SETTINGS, WINDOW, guard_of, talk
 from tests.sessions.talk import path_of, say, texts, user
@@ -72,8 +72,7 @@ async def test_of_two_handles_that_build_on_one_leaf_the_later_one_gets_a_confli
     (root,) = await say(session, "root")
     late = await another_handle(store, session)
     (mine,) = await say(session, "mine")
-    with pytest.raises(LeafConflict) as caught:
-        await say(late, "late")
+    caught = await raises(LeafConflict, say(late, "late"))
     assert (caught.value.expected, caught.value.actual) == (root, mine)
     assert late.leaf_id == root
     assert await path_of(session) == ["root", "mine"]
@@ -84,8 +83,7 @@ async def test_a_refresh_after_a_conflict_lets_the_handle_build_on_what_is_there
 ) -> None:
     late = await another_handle(store, session)
     await say(session, "mine")
-    with pytest.raises(LeafConflict):
-        await late.move_leaf(None)
+    await raises(LeafConflict, late.move_leaf(None))
     info = await late.refresh()
     assert (info.leaf_id, info.revision) == (session.leaf_id, session.revision)
     await say(late, "late")
@@ -231,8 +229,7 @@ async def test_a_title_does_not_make_a_handle_build_on_what_it_has_not_seen(stor
     await say(session, "a")
     await other.set_title("named")
     assert (other.title, other.leaf_id) == ("named", None)
-    with pytest.raises(LeafConflict):
-        await say(other, "b")
+    await raises(LeafConflict, say(other, "b"))
 
 
 async def test_moves_compare_the_leaf_as_appends_do(store: Store, session: Session) -> None:
@@ -269,8 +266,7 @@ async def test_the_rest_of_a_turn_follows_its_beginning_onto_the_branch(store: S
     assert late.leaf_id == landed.entry_ids[-1]
     branch = await late.get_active_path(leaf=late.leaf_id)
     assert texts(branch) == ["root", "late 1", "late 2", "late 3"]
-    with pytest.raises(LeafConflict):
-        await say(late, "late 4")
+    await raises(LeafConflict, say(late, "late 4"))
     await late.refresh()
     assert await path_of(late) == ["root", "mine"]
 

@@ -9,6 +9,7 @@ import pytest
 import flue_py
 from flue_py import InvalidArgument, SessionExists, SessionNotFound, Store
 from flue_py.runtime.harness import Harness, HarnessSession, storage_key, task_session_name
+from tests.checks import raises
 from tests.sessions.talk import path_of, say
 
 
@@ -62,13 +63,10 @@ async def test_roles_are_checked_before_anything_else(harness: Harness) -> None:
     for mode in ("get", "create", "get_or_create"):
         with pytest.raises(InvalidArgument, match="'nope' is not registered; registered are dev, qa"):
             await harness.open_session("a", mode=mode, role="nope")  # type: ignore[arg-type]
-    with pytest.raises(SessionNotFound):
-        await harness.open_session("a", mode="get", role="qa")
+    await raises(SessionNotFound, harness.open_session("a", mode="get", role="qa"))
     opened = await harness.open_session("a", role="dev")
-    with pytest.raises(SessionExists):
-        await harness.open_session("a", mode="create", role="qa")
-    with pytest.raises(InvalidArgument, match="already open with role 'dev'"):
-        await harness.open_session("a", role="qa")
+    await raises(SessionExists, harness.open_session("a", mode="create", role="qa"))
+    await raises(InvalidArgument, harness.open_session("a", role="qa"), match="already open with role 'dev'")
     assert await harness.open_session("a", role="dev") is opened
     assert await harness.open_session("a") is opened
 
@@ -76,8 +74,7 @@ async def test_roles_are_checked_before_anything_else(harness: Harness) -> None:
 async def test_a_session_deleted_elsewhere_is_not_handed_out_again(store: Store, harness: Harness) -> None:
     gone = await harness.open_session("a", role="dev")
     await store.delete_session_tree(gone.session)
-    with pytest.raises(SessionNotFound):
-        await harness.open_session("a", mode="get")
+    await raises(SessionNotFound, harness.open_session("a", mode="get"))
     again = await harness.open_session("a", role="qa")
     assert again is not gone
     assert again.session.id != gone.session.id
@@ -90,12 +87,9 @@ async def test_deleting_closes_the_handles_of_the_whole_tree(harness: Harness) -
     deletion = await harness.delete_session("p")
     assert set(deletion.session_ids) == {parent.session.id, child.session.id}
     for handle in (parent, child, by_name):
-        with pytest.raises(SessionNotFound):
-            await say(handle.session, "too late")
-        with pytest.raises(SessionNotFound):
-            await handle.create_task("t2")
-    with pytest.raises(SessionNotFound):
-        await harness.open_session(child.name, mode="get")
+        await raises(SessionNotFound, say(handle.session, "too late"))
+        await raises(SessionNotFound, handle.create_task("t2"))
+    await raises(SessionNotFound, harness.open_session(child.name, mode="get"))
     assert (await harness.delete_session("p")).session_ids == ()
 
 
@@ -125,18 +119,15 @@ async def test_the_same_task_is_one_session_with_one_role(harness: Harness) -> N
     child = await parent.create_task("t", role="dev")
     again = await parent.create_task("t")
     assert (again.session.id, again.role) == (child.session.id, "dev")
-    with pytest.raises(InvalidArgument, match="started with role 'dev'"):
-        await parent.create_task("t", role="qa")
-    with pytest.raises(InvalidArgument, match="not registered"):
-        await parent.create_task("u", role="nope")
+    await raises(InvalidArgument, parent.create_task("t", role="qa"), match="started with role 'dev'")
+    await raises(InvalidArgument, parent.create_task("u", role="nope"), match="not registered")
     assert len(await parent.session.tasks.links()) == 1
 
 
 async def test_a_task_does_not_take_over_a_session_that_is_none(harness: Harness) -> None:
     parent = await harness.open_session("p")
     await harness.open_session("task:p:t")
-    with pytest.raises(SessionExists):
-        await parent.create_task("t")
+    await raises(SessionExists, parent.create_task("t"))
     assert await parent.session.tasks.links() == []
 
 
@@ -145,5 +136,4 @@ async def test_tasks_of_a_harness_nest_four_deep(harness: Harness) -> None:
     for n in range(4):
         handle = await handle.create_task(str(n))
     assert (await handle.read_metadata())["depth"] == 4
-    with pytest.raises(flue_py.TaskDepthExceeded, match=r"(?i)maximum task depth \(4\) exceeded"):
-        await handle.create_task("5")
+    await raises(flue_py.TaskDepthExceeded, handle.create_task("5"), match=r"(?i)maximum task depth \(4\) exceeded")

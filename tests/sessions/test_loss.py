@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from flue_py import EntryNotFound, InvalidArgument, Session, Store
 from flue_py.compaction import CompactionSettings
 from flue_py.core.json import JsonObject
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.sessions.talk import user
 
 SETTINGS = CompactionSettings(keep_recent_tokens=40)
@@ -78,12 +76,9 @@ async def test_each_layer_has_its_report_and_the_later_ones_have_the_earlier_one
     back = existing(await session.compactions.uncompact())
     assert await session.compactions.loss_report() == one
     assert await session.compactions.loss_report(second) == two
-    with pytest.raises(InvalidArgument, match="takes one back"):
-        await session.compactions.loss_report(back.appended.entry_ids[0])
-    with pytest.raises(InvalidArgument, match="is a message"):
-        await session.compactions.recall(first_ids[0], "x")
-    with pytest.raises(EntryNotFound):
-        await session.compactions.loss_report("nowhere")
+    await raises(InvalidArgument, session.compactions.loss_report(back.appended.entry_ids[0]), match="takes one back")
+    await raises(InvalidArgument, session.compactions.recall(first_ids[0], "x"), match="is a message")
+    await raises(EntryNotFound, session.compactions.loss_report("nowhere"))
 
 
 async def test_pins_are_kept_and_exclusions_are_no_loss(session: Session) -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from flue_py import EntryNotFound, InvalidArgument, LeafConflict, Session, Store
 from flue_py.core.entries import NewEntry
 from flue_py.core.json import JsonObject, JsonValue
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.sessions.talk import assistant, say, user
 
 
@@ -218,8 +218,7 @@ async def test_the_part_that_is_a_call_leaves_with_its_result(session: Session) 
 async def test_a_call_whose_result_is_still_to_come_stays(session: Session) -> None:
     call, _ = await append(session, calling("1", "2"), result("1"))
     for part in (None, 1, "2"):
-        with pytest.raises(InvalidArgument, match="still to come"):
-            await session.marks.exclude(call, part)
+        await raises(InvalidArgument, session.marks.exclude(call, part), match="still to come")
     await append(session, user("never mind"))
     await session.marks.exclude(call)
     assert len(await context(session)) == 1
@@ -281,16 +280,12 @@ async def test_what_cannot_be_left_out_is_refused_and_changes_nothing(session: S
         (b, 1.5, "part"),
     ):
         for change in (session.marks.exclude, session.marks.include):
-            with pytest.raises(InvalidArgument, match=message):
-                await change(entry_id, part)  # type: ignore[arg-type]
-    with pytest.raises(EntryNotFound):
-        await session.marks.exclude("missing")
-    with pytest.raises(InvalidArgument, match="why"):
-        await session.marks.exclude(b, why="x" * 2001)
+            await raises(InvalidArgument, change(entry_id, part), match=message)  # type: ignore[arg-type]
+    await raises(EntryNotFound, session.marks.exclude("missing"))
+    await raises(InvalidArgument, session.marks.exclude(b, why="x" * 2001), match="why")
     assert (await session.refresh()).revision == revision
     await session.move_leaf(a)
-    with pytest.raises(InvalidArgument, match="not on the path"):
-        await session.marks.exclude(b)
+    await raises(InvalidArgument, session.marks.exclude(b), match="not on the path")
 
 
 async def test_what_was_compacted_away_can_be_left_out_to_no_effect(session: Session) -> None:
@@ -305,8 +300,7 @@ async def test_another_writer_is_not_overwritten(store: Store, session: Session)
     (a,) = await say(session, "a")
     other = existing(await store.get_session(session.id))
     await say(other, "b")
-    with pytest.raises(LeafConflict):
-        await session.marks.exclude(a)
+    await raises(LeafConflict, session.marks.exclude(a))
 
 
 async def test_the_latest_assistant_is_not_a_pinned_one(session: Session) -> None:

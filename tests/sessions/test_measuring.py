@@ -21,7 +21,7 @@ from flue_py.core.json import encode_json
 from flue_py.providers import to_provider
 from flue_py.sync import Session as BlockingSession
 from flue_py.transfer import export_session
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.sessions.talk import assistant, hold_turns, user
 from tests.sessions.test_compact_any_history import Step, take
 from tests.tables import inputs
@@ -98,8 +98,7 @@ async def test_what_was_counted_is_not_counted_again(session: Session, monkeypat
     session = await session.fork()
     assert await session.context.measure("gpt-5", use_reported=False) == first
     await session.append_message(user("more"))
-    with pytest.raises(AssertionError):
-        await session.context.measure("gpt-5")
+    await raises(AssertionError, session.context.measure("gpt-5"))
 
 
 async def test_other_tasks_do_not_wait_for_a_first_count(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,10 +137,8 @@ async def test_other_tasks_do_not_wait_for_a_first_count(session: Session, monke
     ],
 )
 async def test_arguments_that_say_nothing_are_refused(session: Session, given: dict[str, Any], says: str) -> None:
-    with pytest.raises(InvalidArgument, match=says):
-        await session.context.measure(**given)
-    with pytest.raises(EntryNotFound):
-        await session.context.measure(leaf="missing")
+    await raises(InvalidArgument, session.context.measure(**given), match=says)
+    await raises(EntryNotFound, session.context.measure(leaf="missing"))
 
 
 # -- What two contexts begin with: the running digests say the same as comparing the projections whole ------------
@@ -286,10 +283,8 @@ async def test_a_known_leaf_costs_no_reading_of_entries(
 
 async def test_a_leaf_that_is_not_there_is_an_error(session: Session) -> None:
     await session.append_message({"role": "user", "content": "x"})
-    with pytest.raises(EntryNotFound):
-        await session.context.common_prefix("missing")
-    with pytest.raises(InvalidArgument):
-        await session.context.common_prefix(5)  # type: ignore[arg-type]
+    await raises(EntryNotFound, session.context.common_prefix("missing"))
+    await raises(InvalidArgument, session.context.common_prefix(5))  # type: ignore[arg-type]
 
 
 # -- What a provider says that it cleared itself is kept with its answer, measured, and told before the next

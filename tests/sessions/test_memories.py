@@ -11,6 +11,7 @@ import flue_py
 from flue_py import Document, DocumentName, Limits, Store
 from flue_py.context.blocks import LocalMemory
 from flue_py.errors import InvalidArgument
+from tests.checks import raises
 from tests.tables import inputs
 
 
@@ -93,8 +94,7 @@ async def test_memories_are_searched_everywhere_or_where_it_is_said(store: Store
     ],
 )
 async def test_what_is_no_memory_is_refused_and_not_shown(store: Store, change: dict[str, str], why: str) -> None:
-    with pytest.raises(InvalidArgument, match=why) as caught:
-        await store.remember(**{"name": "n", "body": "secret", **change})
+    caught = await raises(InvalidArgument, store.remember(**{"name": "n", "body": "secret", **change}), match=why)
     assert "secret" not in str(caught.value)
     assert (await store.info()).documents == 0
 

@@ -20,7 +20,7 @@ from flue_py import (
     Store,
 )
 from flue_py.core.context import MergedRange, Provenance, ToolUse, merged_range_of, provenance_of
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.sessions.talk import assistant, hold_turns, path_of, say, user
 
 
@@ -101,8 +101,7 @@ async def test_an_exchange_comes_whole_or_not_at_all(session: Session) -> None:
     ids = (await session.append_messages([user("U"), call("c1"), result("c1"), assistant("A")])).entry_ids
     await session.move_leaf(ids[0])
     for half in ([ids[1]], [ids[2]], [ids[1], ids[3]]):
-        with pytest.raises(InvalidArgument, match="choose both, or neither"):
-            await session.branches.cherry_pick(half)
+        await raises(InvalidArgument, session.branches.cherry_pick(half), match="choose both, or neither")
     assert session.leaf_id == ids[0]
     await session.branches.cherry_pick(ids[1:3])
     assert [message["role"] for message in await session.build_context()] == ["user", "assistant", "toolResult"]
@@ -115,8 +114,7 @@ async def test_an_exchange_is_told_by_the_path_and_not_by_the_choice(session: Se
     ids = (await session.append_messages(messages)).entry_ids
     await session.move_leaf(ids[0])
     for half in ([ids[1], ids[5]], [ids[1], ids[2]], [ids[1], ids[3], ids[5]]):
-        with pytest.raises(InvalidArgument, match="choose both, or neither"):
-            await session.branches.cherry_pick(half)
+        await raises(InvalidArgument, session.branches.cherry_pick(half), match="choose both, or neither")
     assert len((await session.branches.cherry_pick([ids[1], ids[3]])).entry_ids) == 2
 
 
@@ -142,15 +140,12 @@ async def test_what_cannot_be_picked_is_refused_and_changes_nothing(session: Ses
         ([ids[2], branch], InvalidArgument),
         ([compaction.entry_id], InvalidArgument),
     ):
-        with pytest.raises(error):
-            await session.branches.cherry_pick(wanted)  # type: ignore[arg-type]
-    with pytest.raises(SessionNotFound):
-        await session.branches.cherry_pick([branch], source="missing")
+        await raises(error, session.branches.cherry_pick(wanted))  # type: ignore[arg-type]
+    await raises(SessionNotFound, session.branches.cherry_pick([branch], source="missing"))
     assert (await session.refresh()).revision == revision
     stale = existing(await store.get_session(session.id))
     await say(session, "moved on")
-    with pytest.raises(LeafConflict):
-        await stale.branches.cherry_pick([theirs], source=fork)
+    await raises(LeafConflict, stale.branches.cherry_pick([theirs], source=fork))
 
 
 async def test_a_summary_of_a_fork_comes_back_once_with_the_stretch_it_stands_for(session: Session) -> None:
@@ -200,12 +195,9 @@ async def test_what_cannot_be_merged_back_is_refused_and_changes_nothing(session
             await session.branches.merge_back("so far", source=source, source_leaf=leaf)
     with pytest.raises(InvalidArgument, match="mergedFrom"):
         await session.branches.merge_back("so far", source=fork, details={"mergedFrom": {}})
-    with pytest.raises(InvalidEntry):
-        await session.branches.merge_back(7, source=fork)  # type: ignore[arg-type]
-    with pytest.raises(EntryNotFound):
-        await session.branches.merge_back("so far", source=fork, source_leaf="missing")
-    with pytest.raises(SessionNotFound):
-        await session.branches.merge_back("so far", source="missing")
+    await raises(InvalidEntry, session.branches.merge_back(7, source=fork))  # type: ignore[arg-type]
+    await raises(EntryNotFound, session.branches.merge_back("so far", source=fork, source_leaf="missing"))
+    await raises(SessionNotFound, session.branches.merge_back("so far", source="missing"))
     assert (await session.refresh()).revision == revision
 
 
@@ -216,8 +208,7 @@ async def test_two_handles_that_merge_the_same_stretch_add_it_once(session: Sess
     other = existing(await store.get_session(session.id))
     first = await session.branches.merge_back("one", source=fork)
     # The other handle has not seen it, and builds on the leaf it knows.
-    with pytest.raises(LeafConflict):
-        await other.branches.merge_back("two", source=fork)
+    await raises(LeafConflict, other.branches.merge_back("two", source=fork))
     await other.refresh()
     second = await other.branches.merge_back("two", source=fork)
     assert second.entry_ids == first.entry_ids

@@ -23,6 +23,7 @@ from flue_py.compaction.settings import OnFailure
 from flue_py.core.entries import Pairing
 from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelRequest
+from tests.checks import raises
 from tests.sessions.talk import user
 from tests.tables import inputs
 
@@ -217,8 +218,7 @@ async def test_what_cannot_work_is_found_before_anything_is_done(session: Sessio
         await session.compact(settings=settings)
     with pytest.raises(InvalidArgument, match=r"^settings\.mode: there is no 'lmm'"):
         await session.compactions.plan(settings=settings)
-    with pytest.raises(InvalidArgument, match=r"^model: mode 'llm' asks a model"):
-        await session.compact()
+    await raises(InvalidArgument, session.compact(), match=r"^model: mode 'llm' asks a model")
     assert (await session.compact(dry_run=True)).reason == "no_cut_point"
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import flue_py
 from flue_py import BranchSummary, EntryNotFound, InvalidArgument, LeafConflict, Leaving, Navigated, Session, Store
 from flue_py.runtime.harness import redo_last, undo_last
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.sessions.talk import assistant, hold_turns, path_of, say, texts, user
 from tests.tables import inputs
 
@@ -78,13 +78,10 @@ async def test_what_a_callback_raises_or_wrongly_returns_keeps_the_session_where
     def fail(leaving: Leaving) -> str:
         raise RuntimeError("the model is away")
 
-    with pytest.raises(RuntimeError, match="the model is away"):
-        await session.navigate(ids[1], summary=fail)
+    await raises(RuntimeError, session.navigate(ids[1], summary=fail), match="the model is away")
     wrong: Any = lambda leaving: 5  # noqa: E731
-    with pytest.raises(InvalidArgument, match="summary: should be a text"):
-        await session.navigate(ids[1], summary=wrong)
-    with pytest.raises(EntryNotFound):
-        await session.navigate("missing", summary=fail)
+    await raises(InvalidArgument, session.navigate(ids[1], summary=wrong), match="summary: should be a text")
+    await raises(EntryNotFound, session.navigate("missing", summary=fail))
     assert (session.leaf_id, (await session.refresh()).revision) == (ids[3], 1)
 
 
@@ -96,11 +93,9 @@ async def test_a_session_that_went_on_meanwhile_stays_where_it_is(session: Sessi
         await other.append_message(user("meanwhile"))
         return "s"
 
-    with pytest.raises(LeafConflict):
-        await session.navigate(ids[1], summary=summarize)
+    await raises(LeafConflict, session.navigate(ids[1], summary=summarize))
     assert (await session.refresh()).entry_count == 5
-    with pytest.raises(flue_py.RevisionConflict):
-        await session.navigate(ids[1], expected_revision=1)
+    await raises(flue_py.RevisionConflict, session.navigate(ids[1], expected_revision=1))
 
 
 # -- rewind counts turns as the reference's command does, and goes back on the active path only -------------------
@@ -171,17 +166,14 @@ async def test_turns_are_counted_on_the_active_path_alone(session: Session) -> N
 @pytest.mark.parametrize("turns", [True, 1.0, "1", [1]])
 async def test_what_is_no_whole_number_of_turns_changes_nothing(session: Session, turns: object) -> None:
     await hold_turns(session, 2)
-    with pytest.raises(InvalidArgument, match="turns"):
-        await session.rewind(turns=turns)  # type: ignore[arg-type]
+    await raises(InvalidArgument, session.rewind(turns=turns), match="turns")  # type: ignore[arg-type]
     assert len(await path_of(session)) == 4
 
 
 async def test_rewind_takes_exactly_one_of_its_arguments(session: Session) -> None:
     (a,) = await say(session, "a")
-    with pytest.raises(InvalidArgument, match="either"):
-        await session.rewind()
-    with pytest.raises(InvalidArgument, match="either"):
-        await session.rewind(to=a, turns=1)
+    await raises(InvalidArgument, session.rewind(), match="either")
+    await raises(InvalidArgument, session.rewind(to=a, turns=1), match="either")
 
 
 async def test_rewind_to_an_ancestor_and_before_the_first_entry(session: Session) -> None:
@@ -197,11 +189,9 @@ async def test_rewind_to_an_ancestor_and_before_the_first_entry(session: Session
 async def test_rewind_does_not_leave_the_path(session: Session) -> None:
     a, b = await say(session, "a", "b")
     await session.move_leaf(a)
-    with pytest.raises(InvalidArgument, match="move_leaf"):
-        await session.rewind(to=b)
+    await raises(InvalidArgument, session.rewind(to=b), match="move_leaf")
     await session.move_leaf(None)
-    with pytest.raises(InvalidArgument, match="move_leaf"):
-        await session.rewind(to=a)
+    await raises(InvalidArgument, session.rewind(to=a), match="move_leaf")
     assert session.leaf_id is None
 
 
@@ -209,11 +199,9 @@ async def test_rewind_to_an_entry_the_session_does_not_see(store: Store, session
     other = await store.create_session()
     (foreign,) = await say(other, "foreign")
     for entry_id in (foreign, "missing"):
-        with pytest.raises(EntryNotFound):
-            await session.rewind(to=entry_id)
+        await raises(EntryNotFound, session.rewind(to=entry_id))
     await say(session, "a")
-    with pytest.raises(EntryNotFound):
-        await session.rewind(to="missing")
+    await raises(EntryNotFound, session.rewind(to="missing"))
     assert await path_of(session) == ["a"]
 
 
@@ -376,18 +364,15 @@ async def test_going_back_is_refused_where_another_writer_was_quicker(store: Sto
     await say(session, "a", "b")
     other = existing(await store.get_session(session.id))
     await say(other, "c")
-    with pytest.raises(LeafConflict):
-        await session.go_back(to=1)
+    await raises(LeafConflict, session.go_back(to=1))
     assert await path_of(session) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("to", [-1, True, 1.0, "1", None, 2**63])
 async def test_what_is_no_revision_is_refused(session: Session, to: object) -> None:
     await say(session, "a")
-    with pytest.raises(InvalidArgument, match="revision"):
-        await session.go_back(to=to)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgument):
-        await session.log(limit=0)
+    await raises(InvalidArgument, session.go_back(to=to), match="revision")  # type: ignore[arg-type]
+    await raises(InvalidArgument, session.log(limit=0))
     assert len(await session.log()) == 1
 
 

@@ -15,6 +15,7 @@ from flue_py.compaction import CompactionSettings
 from flue_py.context.tokens import counter_for
 from flue_py.core.json import JsonObject
 from flue_py.sessions.compact import EditChoice
+from tests.checks import raises
 
 MODEL = "claude-sonnet-5"
 PRICES = {MODEL: {"input": 3, "output": 15, "cacheRead": 0.3, "cacheWrite": 3.75}}
@@ -230,8 +231,7 @@ async def test_a_model_is_shown_the_range_alone(session: Session) -> None:
 
 async def test_ranges_that_cannot_be_are_refused_as_they_would_be(session: Session) -> None:
     ids = await talk(session, 4)
-    with pytest.raises(EntryNotFound):
-        await session.compactions.price(Compact(first="missing", last=ids[2]))
+    await raises(EntryNotFound, session.compactions.price(Compact(first="missing", last=ids[2])))
     with pytest.raises(InvalidArgument, match="the other way round"):
         await session.compactions.price(Compact(first=ids[4], last=ids[2]))
     with pytest.raises(InvalidArgument, match="last"):
@@ -277,16 +277,13 @@ async def test_what_is_not_an_edit_is_refused(session: Session) -> None:
         Exclude([])
     with pytest.raises(InvalidArgument, match="summary_tokens"):
         Compact(summary_tokens=-1)
-    with pytest.raises(EntryNotFound):
-        await session.compactions.price("exclude", entry_ids=["missing"])
+    await raises(EntryNotFound, session.compactions.price("exclude", entry_ids=["missing"]))
     with pytest.raises(InvalidArgument, match=r"edit: Exclude: Missing required argument 'entry_ids'"):
         await session.compactions.price("exclude")
     with pytest.raises(InvalidArgument, match=r"edit: Fork: Unexpected keyword argument 'turns'"):
         await session.compactions.price("fork", turns=1)
     with pytest.raises(InvalidArgument, match="turns: is an argument of an edit given by its name"):
         await session.compactions.price(Rewind(turns=1), turns=1)
-    with pytest.raises(EntryNotFound):
-        await session.compactions.price(Fork(at="missing"))
+    await raises(EntryNotFound, session.compactions.price(Fork(at="missing")))
     await session.move_leaf(ids[0])
-    with pytest.raises(InvalidArgument, match="not on the path"):
-        await session.compactions.price(Rewind(to=ids[1]))
+    await raises(InvalidArgument, session.compactions.price(Rewind(to=ids[1])), match="not on the path")

@@ -13,6 +13,7 @@ from flue_py import ArtifactNotFound, EntryNotFound, InvalidArgument, Session
 from flue_py.context import ContextSettings
 from flue_py.core.json import JsonObject, JsonValue
 from flue_py.providers import LIMITS
+from tests.checks import raises
 from tests.tables import inputs
 
 USER: JsonObject = {"role": "user", "content": "Why is the build red?"}
@@ -90,12 +91,9 @@ async def test_tokens_are_those_of_the_model_that_another_handle_has_brought_ont
 
 
 async def test_wrong_arguments_are_refused(session: Session) -> None:
-    with pytest.raises(InvalidArgument, match="target: should be one of"):
-        await session.request("claude")
-    with pytest.raises(InvalidArgument, match="model"):
-        await session.request("anthropic", model=5)  # type: ignore[arg-type]
-    with pytest.raises(EntryNotFound):
-        await session.request("anthropic", leaf="nowhere")
+    await raises(InvalidArgument, session.request("claude"), match="target: should be one of")
+    await raises(InvalidArgument, session.request("anthropic", model=5), match="model")  # type: ignore[arg-type]
+    await raises(EntryNotFound, session.request("anthropic", leaf="nowhere"))
 
 
 async def test_a_session_without_messages_says_so(session: Session) -> None:
@@ -150,10 +148,8 @@ async def test_tokens_are_counted_for_the_model_that_is_asked_or_that_of_the_pat
 async def test_wrong_settings_are_refused_before_anything_is_read(session: Session, settings: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"settings|window\.max_turn_age|unknown"):
         await session.request("gemini", settings=settings, leaf="nowhere")
-    with pytest.raises(InvalidArgument, match="steps"):
-        await session.request("gemini", steps="none")  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgument, match="agent"):
-        await session.request("gemini", agent=5)  # type: ignore[arg-type]
+    await raises(InvalidArgument, session.request("gemini", steps="none"), match="steps")  # type: ignore[arg-type]
+    await raises(InvalidArgument, session.request("gemini", agent=5), match="agent")  # type: ignore[arg-type]
 
 
 async def test_an_agent_reads_what_a_note_stands_for_by_the_entry_that_it_names(session: Session) -> None:
@@ -168,5 +164,4 @@ async def test_an_agent_reads_what_a_note_stands_for_by_the_entry_that_it_names(
     )
     assert answered["isError"] is False
     assert '"path":"a"' in str(answered["content"])
-    with pytest.raises(ArtifactNotFound):
-        await session.artifacts.read("0" * 16)
+    await raises(ArtifactNotFound, session.artifacts.read("0" * 16))

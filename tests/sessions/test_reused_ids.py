@@ -15,7 +15,7 @@ from flue_py.context.blocks import RuntimeEnvironment
 from flue_py.core.entries import NewEntry
 from flue_py.core.model import FunctionModel
 from flue_py.core.usage import NO_USAGE, PaidCall
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.samples import session_methods
 from tests.sessions.talk import user
 
@@ -152,8 +152,7 @@ async def test_a_stale_handle_is_no_source_and_no_target_of_another_session(plac
             lambda: store.link_task(old, fork, task_id="t"),
             lambda: store.set_budget(old, tokens=10),
         ):
-            with pytest.raises(SessionNotFound, match=USED_AGAIN):
-                await use()
+            await raises(SessionNotFound, use(), match=USED_AGAIN)
         assert (await store.delete_session_tree(old)).session_ids == ()
         assert [item["content"] for item in await new.build_context()] == ["new"]
 
@@ -167,8 +166,7 @@ async def test_the_id_itself_means_whichever_session_has_it(place: str) -> None:
         assert old.ref == new.ref
         assert old.ref.session_key != new.ref.session_key
         assert (await store.delete_session_tree(old.id)).session_ids == ("abc",)
-        with pytest.raises(SessionNotFound, match="does not exist or has been deleted"):
-            await old.refresh()
+        await raises(SessionNotFound, old.refresh(), match="does not exist or has been deleted")
 
 
 def test_the_blocking_twin_does_the_same(place: str) -> None:

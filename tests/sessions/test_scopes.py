@@ -11,6 +11,7 @@ import pytest
 import flue_py
 from flue_py.db.backend import Backend
 from flue_py.runtime.housekeeping import find_older, find_prunable
+from tests.checks import raises
 from tests.samples import store_snapshot
 
 OF_THE_WHOLE_STORE = {"backend", "limits", "info", "verify", "backup", "reprice", "close"}
@@ -120,8 +121,7 @@ async def test_a_store_of_a_scope_has_the_entries_that_its_sessions_see(store: f
         await theirs.delete_scope("t2", dry_run=False)
     own = flue_py.NewEntry.message({"role": "user", "content": "again"}, id="same")
     await mine.import_session(flue_py.NewSession(scope="t1"), [own], leaf="same")
-    with pytest.raises(flue_py.AmbiguousId):
-        await mine.get_entry("same")
+    await raises(flue_py.AmbiguousId, mine.get_entry("same"))
 
 
 async def test_a_session_that_is_made_while_its_scope_is_deleted_goes_too(
@@ -158,8 +158,7 @@ async def test_a_batch_of_one_scope_that_forks_into_another_may_be_tried_again(s
         await batch("fork")
         assert (await own.refresh()).entry_count == 1
         assert len(await (await store.find_session("fork")).build_context()) == 2
-    with pytest.raises(flue_py.SessionExists):
-        await batch("theirs")
+    await raises(flue_py.SessionExists, batch("theirs"))
     assert (await own.refresh()).entry_count == 1
 
 
@@ -171,8 +170,7 @@ async def test_the_beginning_of_an_id_is_one_of_the_scope_however_many_others_ha
             batch.create_session(id=own, scope="t1")
     assert (await store.in_scope("t1").find_session("run-")).id == "run-zz"
     assert (await store.find_session("run-", scope="t1")).id == "run-zz"
-    with pytest.raises(flue_py.SessionNotFound):
-        await store.in_scope("t3").find_session("run-")
+    await raises(flue_py.SessionNotFound, store.in_scope("t3").find_session("run-"))
 
 
 async def test_what_a_store_of_a_scope_makes_is_in_it(store: flue_py.Store) -> None:
@@ -191,8 +189,7 @@ async def test_what_a_store_of_a_scope_makes_is_in_it(store: flue_py.Store) -> N
     assert [file.scope for file in await store.files(scope="t1")] == ["t1"]
     assert [budget.id for budget in await mine.list_budgets()] == [budget.id for budget in await chat.money.budgets()]
     assert await store.memories() == ()
-    with pytest.raises(flue_py.SessionNotFound):
-        await store.open_session("chat")
+    await raises(flue_py.SessionNotFound, store.open_session("chat"))
 
 
 async def test_deleting_a_scope_leaves_what_was_paid_and_nothing_that_was_said_or_named(store: flue_py.Store) -> None:
@@ -236,7 +233,6 @@ async def test_deleting_a_scope_leaves_what_was_paid_and_nothing_that_was_said_o
     assert [message["content"] for message in await fork.build_context()] == ["x"]
     again = await store.delete_scope("t1", dry_run=False)
     assert again == flue_py.ScopeDeletion((), 0, 0, 0, 0, 0, 2)
-    with pytest.raises(flue_py.InvalidArgument):
-        await mine.delete_scope("t2", dry_run=False)
+    await raises(flue_py.InvalidArgument, mine.delete_scope("t2", dry_run=False))
     with pytest.raises(TypeError):
         await store.delete_scope("t2")  # type: ignore[call-arg]

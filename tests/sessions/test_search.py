@@ -22,6 +22,7 @@ from flue_py.db.sqlite.file import SqliteTransaction
 from flue_py.db.sqlite.words import SqliteWords
 from flue_py.errors import InvalidArgument, SessionNotFound
 from flue_py.search import PARTS, Part, SearchAnswer, SearchHit
+from tests.checks import raises
 from tests.effort import examples
 from tests.tables import inputs
 
@@ -271,8 +272,7 @@ async def test_a_task_that_was_deleted_or_never_there_is_passed_over(store: flue
     assert len(await found(store, "needle", sessions=[session])) == 2
     await store.delete_session_tree(task)
     assert await found(store, "needle", sessions=[session]) == ["messages: a needle"]
-    with pytest.raises(SessionNotFound, match="missing"):
-        await store.search("needle", sessions=["missing"])
+    await raises(SessionNotFound, store.search("needle", sessions=["missing"]), match="missing")
 
 
 async def test_what_a_deleted_session_has_left_to_its_forks_is_found_once(store: flue_py.Store) -> None:
@@ -462,8 +462,7 @@ async def test_a_long_result_is_searched_to_its_bound_and_says_so(store: flue_py
     ],
 )
 async def test_what_cannot_be_asked_is_refused(store: flue_py.Store, asked: dict[str, object]) -> None:
-    with pytest.raises(InvalidArgument):
-        await store.search(**asked)  # type: ignore[arg-type]
+    await raises(InvalidArgument, store.search(**asked))  # type: ignore[arg-type]
 
 
 async def test_substrings_and_patterns_read_everything_and_say_so(store: flue_py.Store) -> None:
@@ -485,8 +484,7 @@ async def test_an_expression_that_goes_back_and_forth_for_ever_is_refused(
     text = "a" * 60 + "b"
     session = await store.create_session(title=text if title else None)
     entry_id = (await session.append_message(user("b" if title else text))).entry_ids[0]
-    with pytest.raises(InvalidArgument, match="make it simpler") as raised:
-        await store.search("(a|a)*$", how="regex")
+    raised = await raises(InvalidArgument, store.search("(a|a)*$", how="regex"), match="make it simpler")
     assert session.id in str(raised.value)
     assert (entry_id in str(raised.value)) == (not title)
     assert len((await store.search("^a*b$", how="regex")).hits) == 1 + title

@@ -28,6 +28,7 @@ from flue_py.db.sqlite.runner import RunnerOnFile
 from flue_py.errors import StoreUnavailable
 from flue_py.search import How
 from flue_py.sessions import search as searching
+from tests.checks import existing
 from tests.sessions.test_search import found, result, user
 
 ROOT = Path(__file__).parents[2]
@@ -507,8 +508,7 @@ async def test_who_comes_late_does_not_set_it_back(
     heads = await store.backend.session_heads()
     await session.append_message(user("needle two"))
     assert len(await found(store, "needle")) == 2
-    late = await store.backend.open_words(searching.VERSION)
-    assert late is not None
+    late = existing(await store.backend.open_words(searching.VERSION))
     with monkeypatch.context() as patched:
         patched.setattr(words.WaitedWords, "known", nothing_known)
         await searching.Indexer(store.backend, late).catch_up(heads)
@@ -606,8 +606,7 @@ async def test_what_came_after_a_search_began_is_not_taken_out_by_it(store: flue
     await later.fork()
     await session.append_message(user("needle"))
     assert len((await store.search("needle")).hits) == 3
-    index = await store.backend.open_words(searching.VERSION)
-    assert index is not None
+    index = existing(await store.backend.open_words(searching.VERSION))
     try:
         before = await index.moment()
         await searching.Indexer(store.backend, index).catch_up(heads)

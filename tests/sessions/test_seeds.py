@@ -18,7 +18,7 @@ from flue_py.core.model import FunctionModel, ModelRequest
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.defaults import REPL_CONTEXT, RUN_DEFAULTS
 from flue_py.runtime.guard import CompactionGuard
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.sessions.talk import user
 
 pytestmark = pytest.mark.parametrize("target", ["memory"], indirect=True)
@@ -143,8 +143,7 @@ async def test_what_was_spent_on_other_branches_and_by_deleted_tasks_is_of_the_r
     await session.append_message(answer)
     (budget,), (counted,) = await session.money.budgets(), await session.money.budgets(by_ledger=True)
     assert (budget.spent, counted.spent, counted.left) == (0, 40, -10)
-    with pytest.raises(BudgetExceeded, match="40 tokens were spent, which exceeds the budget"):
-        await session.money.check_budgets()
+    await raises(BudgetExceeded, session.money.check_budgets(), match="40 tokens were spent, which exceeds the budget")
     await fork.money.check_budgets()
 
 

@@ -31,7 +31,7 @@ from flue_py.core.json import decode_object
 from flue_py.core.sessions import Limits
 from flue_py.core.usage import UsageTotals
 from flue_py.transfer import export_session
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.sessions.talk import assistant, hold_turns, path_of, say, text_of, texts, user
 from tests.tables import inputs
 
@@ -55,10 +55,8 @@ async def test_a_typed_message_is_taken_as_well(session: Session) -> None:
 
 
 async def test_a_batch_is_all_or_nothing(session: Session) -> None:
-    with pytest.raises(InvalidEntry):
-        await session.append_messages([user("a"), {"role": "user", "content": float("nan")}])
-    with pytest.raises(InvalidArgument, match="append_message"):
-        await session.append_messages(user("a"))  # type: ignore[arg-type]
+    await raises(InvalidEntry, session.append_messages([user("a"), {"role": "user", "content": float("nan")}]))
+    await raises(InvalidArgument, session.append_messages(user("a")), match="append_message")  # type: ignore[arg-type]
     assert await session.get_tree() == []
     assert session.leaf_id is None
 
@@ -93,8 +91,7 @@ async def test_a_compaction_stands_for_what_came_before_the_first_kept_entry(ses
 async def test_a_compaction_that_keeps_an_unknown_entry_changes_nothing(session: Session) -> None:
     await say(session, "a")
     for kept in ("missing", ""):
-        with pytest.raises(EntryNotFound):
-            await session.append_compaction("s", first_kept_entry_id=kept, tokens_before=1)
+        await raises(EntryNotFound, session.append_compaction("s", first_kept_entry_id=kept, tokens_before=1))
     assert await path_of(session) == ["a"]
 
 
@@ -103,8 +100,7 @@ async def test_custom_entries_survive_and_only_custom_messages_are_seen_by_the_m
     await session.append_custom("custom_message", {"content": "look", "customType": "lint"})
     assert [entry.data for entry in await session.get_tree()] == [[1, None], {"content": "look", "customType": "lint"}]
     assert [text_of(message) for message in await session.build_context()] == ["look"]
-    with pytest.raises(InvalidEntry):
-        await session.append_custom("message", {"role": "user", "content": "x"})
+    await raises(InvalidEntry, session.append_custom("message", {"role": "user", "content": "x"}))
 
 
 # -- reading ------------------------------------------------------------------------------------------------------
@@ -182,13 +178,10 @@ async def test_an_entry_id_may_be_shortened_as_long_as_it_is_the_only_one(target
         assert await session.resolve_entry_id("aa1") == "aa1"
         assert await session.resolve_entry_id("bb") == "bb"
         assert await session.resolve_entry_id("b") == "b"
-        with pytest.raises(AmbiguousId) as caught:
-            await session.resolve_entry_id("a")
+        caught = await raises(AmbiguousId, session.resolve_entry_id("a"))
         assert caught.value.matches == ("aa1", "aa2")
-        with pytest.raises(EntryNotFound):
-            await session.resolve_entry_id("c")
-        with pytest.raises(InvalidArgument):
-            await session.resolve_entry_id("")
+        await raises(EntryNotFound, session.resolve_entry_id("c"))
+        await raises(InvalidArgument, session.resolve_entry_id(""))
 
 
 async def test_parts_of_one_imported_row_are_told_apart_by_their_numbers(target: str) -> None:
@@ -208,8 +201,7 @@ async def test_parts_of_one_imported_row_are_told_apart_by_their_numbers(target:
         }
         assert {name: await session.resolve_entry_id(name) for name in named} == named
         for ambiguous in ("ab", "lone", "man", ":1"):
-            with pytest.raises((AmbiguousId, EntryNotFound)):
-                await session.resolve_entry_id(ambiguous)
+            await raises((AmbiguousId, EntryNotFound), session.resolve_entry_id(ambiguous))
         assert await session.resolve_entry_id("many") == "many"
 
 
@@ -236,8 +228,7 @@ async def test_a_task_session_is_made_once_and_linked(session: Session) -> None:
     assert child.metadata == {"x": 1, "parentSession": session.id, "taskId": "t1", "depth": 1}
     assert [(link.child_id, link.task_id) for link in await session.tasks.links()] == [(child.id, "t1")]
     assert [link.parent_id for link in await child.tasks.parents()] == [session.id]
-    with pytest.raises(InvalidArgument):
-        await session.tasks.create(task_id=None)  # type: ignore[arg-type]
+    await raises(InvalidArgument, session.tasks.create(task_id=None))  # type: ignore[arg-type]
 
 
 # -- the session's own row ----------------------------------------------------------------------------------------
@@ -251,10 +242,8 @@ async def test_labels_are_set_replaced_and_cleared(session: Session) -> None:
     await session.marks.set_label(b, "")
     assert await session.marks.labels() == {a: "1st"}
     assert await path_of(session) == ["a", "b"]
-    with pytest.raises(EntryNotFound):
-        await session.marks.set_label("missing", "x")
-    with pytest.raises(InvalidArgument, match="NUL"):
-        await session.marks.set_label(a, "\0")
+    await raises(EntryNotFound, session.marks.set_label("missing", "x"))
+    await raises(InvalidArgument, session.marks.set_label(a, "\0"), match="NUL")
 
 
 async def test_title_metadata_and_completion_are_replaced_or_merged(store: Store, session: Session) -> None:
@@ -287,8 +276,7 @@ async def test_of_two_handles_that_merge_metadata_at_once_neither_loses_what_the
 
 async def test_merged_metadata_are_held_to_the_limit_as_a_whole(store: Store) -> None:
     session = await Store(store.backend, Limits(metadata_bytes=60)).create_session(metadata={"a": "x" * 30})
-    with pytest.raises(InvalidArgument, match="metadata"):
-        await session.set_metadata({"b": "y" * 30}, merge=True)
+    await raises(InvalidArgument, session.set_metadata({"b": "y" * 30}, merge=True), match="metadata")
     assert (await session.refresh()).metadata == {"a": "x" * 30}
     assert (await session.set_metadata({"a": "z"}, merge=True)).metadata == {"a": "z"}
 
@@ -299,8 +287,7 @@ async def test_a_given_title_beats_a_made_one(store: Store, session: Session) ->
     info = await session.set_title("Made later", auto=True)
     assert (info.title, info.auto_title, info.shown_title) == ("Given", "Made later", "Given")
     assert (await session.set_title(None)).shown_title == "Made later"
-    with pytest.raises(InvalidArgument, match="auto"):
-        await session.set_title("x", auto=1)  # type: ignore[arg-type]
+    await raises(InvalidArgument, session.set_title("x", auto=1), match="auto")  # type: ignore[arg-type]
 
 
 async def test_sessions_are_listed_in_an_order_and_by_what_they_are(store: Store) -> None:
@@ -360,15 +347,13 @@ async def test_a_listing_that_makes_no_sense_is_refused(store: Store) -> None:
 async def test_metadata_is_an_object(session: Session, metadata: object) -> None:
     expected = {} if metadata is None else None
     if expected is None:
-        with pytest.raises(InvalidArgument, match="metadata"):
-            await session.set_metadata(metadata)  # type: ignore[arg-type]
+        await raises(InvalidArgument, session.set_metadata(metadata), match="metadata")  # type: ignore[arg-type]
     else:
         assert (await session.fork(metadata=None)).metadata == expected
 
 
 async def test_a_moment_without_a_time_zone_is_refused(session: Session) -> None:
-    with pytest.raises(InvalidArgument, match="time zone"):
-        await session.set_completed(datetime(2026, 1, 1))  # noqa: DTZ001
+    await raises(InvalidArgument, session.set_completed(datetime(2026, 1, 1)), match="time zone")  # noqa: DTZ001
 
 
 async def test_the_row_of_a_handle_shows_its_own_leaf(session: Session) -> None:
@@ -487,8 +472,7 @@ async def test_entries_are_answered_one_for_each_id(session: Session) -> None:
 
 @inputs("ids", ["abc", b"abc", None, 5, ["a", 5], [None]])
 async def test_ids_are_a_list_of_strings(session: Session, ids: Any) -> None:
-    with pytest.raises(InvalidArgument, match=r"ids: .* is not a"):
-        await session.get_entries(ids)
+    await raises(InvalidArgument, session.get_entries(ids), match=r"ids: .* is not a")
 
 
 async def test_children_are_told_of_an_entry_and_of_the_beginning(session: Session) -> None:
@@ -498,10 +482,8 @@ async def test_children_are_told_of_an_entry_and_of_the_beginning(session: Sessi
     assert [entry.id for entry in await session.branches.children(ids[1])] == [ids[2], other]
     assert [entry.id for entry in await session.branches.children(None)] == [ids[0]]
     assert await session.branches.children(ids[3]) == []
-    with pytest.raises(EntryNotFound):
-        await session.branches.children("missing")
-    with pytest.raises(InvalidArgument, match="entry_id"):
-        await session.branches.children(5)  # type: ignore[arg-type]
+    await raises(EntryNotFound, session.branches.children("missing"))
+    await raises(InvalidArgument, session.branches.children(5), match="entry_id")  # type: ignore[arg-type]
 
 
 async def test_entries_are_read_page_by_page_from_either_end(session: Session) -> None:
@@ -520,8 +502,7 @@ async def test_entries_are_read_page_by_page_from_either_end(session: Session) -
     [{"kind": ""}, {"kind": 5}, {"kind": "a b"}, {"limit": 0}, {"limit": 1001}, {"limit": True}, {"newest_first": 1}],
 )
 async def test_a_page_of_what_cannot_be_is_refused(session: Session, given: Any) -> None:
-    with pytest.raises(InvalidArgument, match=next(iter(given))):
-        await session.entries(**given)
+    await raises(InvalidArgument, session.entries(**given), match=next(iter(given)))
 
 
 def test_the_blocking_twin_looks_up_alike() -> None:
@@ -597,10 +578,8 @@ async def test_only_what_a_person_wrote_can_be_forked_before(session: Session) -
     assert noted is not None
     assert (await session.fork(before=noted)).draft == "noted"
     for wrong, error in ((answer, InvalidArgument), ("missing", EntryNotFound)):
-        with pytest.raises(error):
-            await session.fork(before=wrong)
-    with pytest.raises(InvalidArgument, match="either at= or before="):
-        await session.fork(before=asked, at=answer)
+        await raises(error, session.fork(before=wrong))
+    await raises(InvalidArgument, session.fork(before=asked, at=answer), match="either at= or before=")
 
 
 async def test_a_fork_has_an_id_a_scope_a_folder_and_metadata_of_its_own(store: Store) -> None:
@@ -611,8 +590,7 @@ async def test_a_fork_has_an_id_a_scope_a_folder_and_metadata_of_its_own(store: 
     await fork.append_message(assistant("paid", 5))
     assert (await store.usage(scope="b")).total.calls == 1
     assert (await store.usage(scope="a")).total.calls == 0
-    with pytest.raises(SessionExists):
-        await session.fork(id="mine")
+    await raises(SessionExists, session.fork(id="mine"))
     plain = await session.fork()
     assert (plain.info.scope, plain.info.cwd, plain.metadata) == ("a", "/one", {})
     assert (await store.verify()).problems == []
@@ -644,14 +622,12 @@ async def test_a_copy_has_the_branches_beside_the_path_in_another_folder(store: 
     assert (await copy.money.aggregate_usage_since(None)).usage.total_tokens == 0
     await say(copy, "goes on")
     assert await seen(session) == there
-    with pytest.raises(SessionExists):
-        await session.copy(id=copy.id)
+    await raises(SessionExists, session.copy(id=copy.id))
     assert (await (await store.create_session()).copy(scope="b")).info.scope == "b"
     await store.delete_session_tree(session)
     assert await path_of(copy) == ["first", "another way", "[exclusion]", "goes on"]
     assert (await store.verify()).problems == []
-    with pytest.raises(SessionNotFound):
-        await session.copy()
+    await raises(SessionNotFound, session.copy())
 
 
 async def test_of_each_column_a_fork_and_a_copy_say_whether_it_is_the_source_s(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from flue_py.db.sqlite.runner import MemoryRunner
 from flue_py.errors import TaskDepthExceeded
 from flue_py.runtime.conversation import Conversation
 from flue_py.sessions.request import read_reported
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.core.test_spoken import INSERTED
 from tests.earlier import names_unchecked
 from tests.edges.cli_runs import Flue
@@ -38,11 +38,9 @@ from tests.tables import inputs
 
 
 async def test_a_key_is_looked_up_made_and_found_again(store: Store) -> None:
-    with pytest.raises(SessionNotFound, match="get_or_create"):
-        await store.open_session("triage")
+    await raises(SessionNotFound, store.open_session("triage"), match="get_or_create")
     made = await store.open_session("triage", mode="create", title="Red build", metadata={"x": 1}, cwd="/w")
-    with pytest.raises(SessionExists):
-        await store.open_session("triage", mode="create")
+    await raises(SessionExists, store.open_session("triage", mode="create"))
     for found in (await store.open_session("triage"), await store.open_session("triage", mode="get_or_create")):
         assert found.id == made.id
         assert (found.title, found.metadata, found.info.cwd) == ("Red build", {"x": 1}, "/w")
@@ -56,15 +54,11 @@ async def test_an_empty_key_is_a_key_and_no_key_is_none(store: Store) -> None:
 
 
 async def test_what_is_no_key_or_mode_is_refused(store: Store) -> None:
-    with pytest.raises(InvalidArgument, match="key"):
-        await store.open_session(None)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgument, match="mode"):
-        await store.open_session("k", mode="upsert")  # type: ignore[arg-type]
+    await raises(InvalidArgument, store.open_session(None), match="key")  # type: ignore[arg-type]
+    await raises(InvalidArgument, store.open_session("k", mode="upsert"), match="mode")  # type: ignore[arg-type]
     for key in ("a\0b", "half \ud83d"):
-        with pytest.raises(InvalidArgument, match="key"):
-            await store.open_session(key, mode="get_or_create")
-    with pytest.raises(InvalidEntry, match=r"metadata\.x"):
-        await store.create_session(metadata={"x": float("nan")})
+        await raises(InvalidArgument, store.open_session(key, mode="get_or_create"), match="key")
+    await raises(InvalidEntry, store.create_session(metadata={"x": float("nan")}), match=r"metadata\.x")
     assert (await store.list_sessions()).sessions == ()
 
 
@@ -99,8 +93,7 @@ class NeverThere(Backend):
 async def test_a_race_that_cannot_be_won_ends(anyio_backend: str) -> None:
     store = Store(NeverThere(MemoryRunner(), counted_sources()))
     await store.create_session(key="k")
-    with pytest.raises(SessionExists):
-        await store.open_session("k", mode="get_or_create")
+    await raises(SessionExists, store.open_session("k", mode="get_or_create"))
 
 
 # -- ids ----------------------------------------------------------------------------------------------------------
@@ -112,8 +105,7 @@ async def test_a_session_is_found_by_its_id_or_the_beginning_of_it(store: Store)
     assert (await store.find_session("alpha-1")).id == "alpha-1"
     assert (await store.find_session("betam")).id == "betamax"
     assert (await store.find_session("beta")).id == "beta"
-    with pytest.raises(AmbiguousId) as caught:
-        await store.find_session("alpha")
+    caught = await raises(AmbiguousId, store.find_session("alpha"))
     assert caught.value.matches == ("alpha-1", "alpha-2")
     # The beginning of a task session's id is its parent's: that one is meant, until more is said.
     await store.create_session(id="alpha-2:s1")
@@ -122,12 +114,9 @@ async def test_a_session_is_found_by_its_id_or_the_beginning_of_it(store: Store)
     await store.create_session(id="delta-2:s1")
     assert (await store.find_session("del")).id == "delta-2"
     assert (await store.find_session("delta-2:")).id == "delta-2:s1"
-    with pytest.raises(AmbiguousId):
-        await store.find_session("bet")
-    with pytest.raises(SessionNotFound):
-        await store.find_session("gamma")
-    with pytest.raises(SessionNotFound):
-        await store.find_session("")
+    await raises(AmbiguousId, store.find_session("bet"))
+    await raises(SessionNotFound, store.find_session("gamma"))
+    await raises(SessionNotFound, store.find_session(""))
     with pytest.raises(InvalidArgument, match="name: should be the id or key of a session, not NoneType"):
         await store.find_session(None)  # type: ignore[arg-type]
 
@@ -137,8 +126,7 @@ async def test_a_shortened_id_is_looked_up_in_the_scope_that_is_named(store: Sto
     await store.create_session(id="alpha-2", scope="you")
     assert (await store.find_session("alpha", scope="me")).id == "alpha-1"
     for prefix in ("alpha", "alpha-1"):
-        with pytest.raises(SessionNotFound):
-            await store.find_session(prefix, scope="them")
+        await raises(SessionNotFound, store.find_session(prefix, scope="them"))
 
 
 # -- listing ------------------------------------------------------------------------------------------------------
@@ -146,15 +134,12 @@ async def test_a_shortened_id_is_looked_up_in_the_scope_that_is_named(store: Sto
 
 @inputs("limit", [0, -1, 1001, True, 1.5, "10", None])
 async def test_a_page_holds_1_to_1000_sessions(store: Store, limit: object) -> None:
-    with pytest.raises(InvalidArgument, match="limit"):
-        await store.list_sessions(limit=limit)  # type: ignore[arg-type]
+    await raises(InvalidArgument, store.list_sessions(limit=limit), match="limit")  # type: ignore[arg-type]
 
 
 async def test_what_is_no_kind_or_cursor_is_refused(store: Store) -> None:
-    with pytest.raises(InvalidArgument, match="kind"):
-        await store.list_sessions(kind="branch")  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgument):
-        await store.list_sessions(cursor="nonsense")
+    await raises(InvalidArgument, store.list_sessions(kind="branch"), match="kind")  # type: ignore[arg-type]
+    await raises(InvalidArgument, store.list_sessions(cursor="nonsense"))
 
 
 # -- importing ----------------------------------------------------------------------------------------------------
@@ -164,12 +149,10 @@ async def test_an_import_that_fails_leaves_nothing_behind(store: Store) -> None:
     from msgspec.structs import replace
 
     orphan = replace(NewEntry.message(user("x")), id="x", parent_id="missing")
-    with pytest.raises(flue_py.EntryNotFound):
-        await store.import_session(NewSession(key="k"), [orphan], leaf="x")
+    await raises(flue_py.EntryNotFound, store.import_session(NewSession(key="k"), [orphan], leaf="x"))
     assert (await store.list_sessions()).sessions == ()
     await store.create_session(key="k")
-    with pytest.raises(SessionExists):
-        await store.import_session(NewSession(key="k"), [], leaf=None)
+    await raises(SessionExists, store.import_session(NewSession(key="k"), [], leaf=None))
 
 
 # -- tasks and deletion -------------------------------------------------------------------------------------------
@@ -185,10 +168,8 @@ async def test_links_are_bare_and_may_lead_anywhere(store: Store) -> None:
         (two.id, "t"),
         ("never-made", "gone"),
     ]
-    with pytest.raises(SessionNotFound):
-        await store.link_task("missing", one, task_id="t")
-    with pytest.raises(InvalidArgument):
-        await store.link_task(one, None, task_id="t")  # type: ignore[arg-type]
+    await raises(SessionNotFound, store.link_task("missing", one, task_id="t"))
+    await raises(InvalidArgument, store.link_task(one, None, task_id="t"))  # type: ignore[arg-type]
 
 
 async def test_a_session_in_another_scope_is_not_deleted(store: Store) -> None:
@@ -289,8 +270,7 @@ async def test_time_and_ids_may_come_from_outside(target: str, anyio_backend: st
 
 async def test_a_clock_without_a_time_zone_is_refused(target: str, anyio_backend: str) -> None:
     async with flue_py.open(target, clock=lambda: datetime(2026, 1, 1)) as store:  # noqa: DTZ001
-        with pytest.raises(InvalidArgument, match="time zone"):
-            await store.create_session()
+        await raises(InvalidArgument, store.create_session(), match="time zone")
         assert (await store.list_sessions()).sessions == ()
 
 
@@ -308,22 +288,19 @@ async def test_the_store_is_closed_also_when_the_block_fails(tmp_path: Path, any
     with pytest.raises(KeyError):
         async with flue_py.open(tmp_path / "sessions.db") as store:
             raise KeyError
-    with pytest.raises(flue_py.StoreClosed):
-        await store.create_session()
+    await raises(flue_py.StoreClosed, store.create_session())
 
 
 async def test_what_was_entered_is_not_entered_again(tmp_path: Path, anyio_backend: str) -> None:
     opening = flue_py.open(tmp_path / "a.db")
     async with opening as store:
         session = await store.create_session()
-        with pytest.raises(InvalidArgument, match=r"flue_py.open\(...\) was entered before"):
-            await opening.__aenter__()
+        await raises(InvalidArgument, opening.__aenter__(), match=r"flue_py.open\(...\) was entered before")
         batch, call = store.atomic(), session.money.budgeted(tokens=1)
         for manager, what in ((batch, r"atomic\(\)"), (call, r"budgeted\(\)")):
             async with manager:
                 pass
-            with pytest.raises(InvalidArgument, match=f"^{what} was entered before"):
-                await manager.__aenter__()
+            await raises(InvalidArgument, manager.__aenter__(), match=f"^{what} was entered before")
         # The store goes on.
         await session.append_message({"role": "user", "content": "hello"})
     with pytest.raises(InvalidArgument, match="was entered before, and is good for one block; call it once more"):
@@ -361,28 +338,20 @@ async def test_what_is_beyond_a_limit_is_refused_and_changes_nothing(target: str
         for handle in (session, fork):
             await handle.set_metadata({"note": "x" * 30})
             before = await handle.refresh()
-            with pytest.raises(InvalidEntry, match="entry_bytes"):
-                await handle.append_message(LONG)
-            with pytest.raises(InvalidEntry, match="entry 1 of 2"):
-                await handle.append_messages([SHORT, LONG])
-            with pytest.raises(InvalidEntry, match="batch_entries"):
-                await handle.append_messages([SHORT] * 3)
+            await raises(InvalidEntry, handle.append_message(LONG), match="entry_bytes")
+            await raises(InvalidEntry, handle.append_messages([SHORT, LONG]), match="entry 1 of 2")
+            await raises(InvalidEntry, handle.append_messages([SHORT] * 3), match="batch_entries")
             with pytest.raises(InvalidEntry, match="batch_entries"):
                 await handle.import_entries([NewEntry.custom("note", None)] * 3, leaf=None)
-            with pytest.raises(InvalidArgument, match="metadata_bytes"):
-                await handle.set_metadata({"note": "x" * 50})
-            with pytest.raises(InvalidArgument, match="metadata_bytes"):
-                await handle.set_metadata({"more": "x" * 20}, merge=True)
-            with pytest.raises(InvalidArgument, match="metadata_bytes"):
-                await handle.fork(metadata={"note": "x" * 50})
+            await raises(InvalidArgument, handle.set_metadata({"note": "x" * 50}), match="metadata_bytes")
+            await raises(InvalidArgument, handle.set_metadata({"more": "x" * 20}, merge=True), match="metadata_bytes")
+            await raises(InvalidArgument, handle.fork(metadata={"note": "x" * 50}), match="metadata_bytes")
             after = await handle.refresh()
             assert after == before
-        with pytest.raises(InvalidArgument, match="metadata_bytes"):
-            await store.create_session(metadata={"note": "x" * 50})
+        await raises(InvalidArgument, store.create_session(metadata={"note": "x" * 50}), match="metadata_bytes")
         with pytest.raises(InvalidEntry, match="batch_entries"):
             await store.import_session(flue_py.NewSession(), [NewEntry.custom("note", None)] * 3, leaf=None)
-        with pytest.raises(InvalidArgument, match="from 1 to 2"):
-            await store.list_sessions(limit=3)
+        await raises(InvalidArgument, store.list_sessions(limit=3), match="from 1 to 2")
         assert len((await store.list_sessions(limit=2)).sessions) == 2
         assert (await store.verify()).problems == []
 
@@ -394,8 +363,7 @@ async def test_a_task_may_be_as_deep_as_the_limit_says(target: str) -> None:
         for depth in range(1, 7):
             session = await session.tasks.create(task_id="t")
             assert session.metadata["depth"] == depth
-        with pytest.raises(TaskDepthExceeded, match="6"):
-            await session.tasks.create(task_id="t")
+        await raises(TaskDepthExceeded, session.tasks.create(task_id="t"), match="6")
 
 
 async def test_what_is_no_limits_is_refused(target: str) -> None:
@@ -423,8 +391,7 @@ async def test_new_names_with_control_characters_are_refused_and_shown_escaped(b
             ("key", lambda: session.tasks.create(task_id="t", key=bad)),
             ("task_id", lambda: session.tasks.create(task_id=bad)),
         ):
-            with pytest.raises(flue_py.InvalidArgument) as refused:
-                await make()
+            refused = await raises(flue_py.InvalidArgument, make())
             assert str(refused.value) == f"{what}: {bad!r} holds a control character; leave it out"
         entry = flue_py.InvalidEntry
         with pytest.raises(entry, match="control character"):
@@ -619,14 +586,11 @@ async def test_wrong_names_and_texts_are_refused_and_texts_not_shown(store: Stor
             with pytest.raises(InvalidArgument, match="name"):
                 await call
     for wrong in (5, None, b"x", "secret\0", "secret\ud800"):
-        with pytest.raises(InvalidArgument, match="body") as caught:
-            await store.add_file("a", wrong)
+        caught = await raises(InvalidArgument, store.add_file("a", wrong), match="body")
         assert "secret" not in str(caught.value)
     for given in ({"media_type": "a b"}, {"source": ""}, {"project": 5}, {"scope": 5}):
-        with pytest.raises(InvalidArgument):
-            await store.add_file("a", "x", **given)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgument):
-        await store.files(project=5)  # type: ignore[arg-type]
+        await raises(InvalidArgument, store.add_file("a", "x", **given))  # type: ignore[arg-type]
+    await raises(InvalidArgument, store.files(project=5))  # type: ignore[arg-type]
     assert await store.files() == ()
 
 
@@ -666,10 +630,8 @@ async def test_a_name_means_one_session_everywhere(store: flue_py.Store) -> None
     assert {name: (await store.find_session(name)).id for name in FOUND} == FOUND
     assert {name: (await talk.find(name)).id for name in FOUND} == FOUND
     for name, error in {"review": AmbiguousId, "7": AmbiguousId, "PLAIN": SessionNotFound}.items():
-        with pytest.raises(error):
-            await store.find_session(name)
-        with pytest.raises(error):
-            await talk.find(name)
+        await raises(error, store.find_session(name))
+        await raises(error, talk.find(name))
 
 
 async def test_a_conversation_looks_in_its_scope_and_a_command_in_all(store: flue_py.Store) -> None:
@@ -679,10 +641,8 @@ async def test_a_conversation_looks_in_its_scope_and_a_command_in_all(store: flu
     assert (await talk.find("aa")).id == (await talk.find("mi")).id == "aa01"
     assert (await store.find_session("the")).id == "aa02"
     for name in ("aa02", "theirs"):
-        with pytest.raises(SessionNotFound):
-            await talk.find(name)
-    with pytest.raises(AmbiguousId):
-        await store.find_session("aa0")
+        await raises(SessionNotFound, talk.find(name))
+    await raises(AmbiguousId, store.find_session("aa0"))
 
 
 def test_commands_find_ids_in_any_case(flue: Flue) -> None:
@@ -757,8 +717,7 @@ async def test_snapshots_name_the_session_and_the_agents(store: flue_py.Store) -
 @inputs("limit", [-1, True, 1.5, "9", 2**63])
 async def test_a_threshold_is_a_number_of_tokens(store: flue_py.Store, limit: Any) -> None:
     session = await store.create_session()
-    with pytest.raises(InvalidArgument, match=r"warn_at: .* is not a number of tokens"):
-        await session.reports.html(warn_at=limit)
+    await raises(InvalidArgument, session.reports.html(warn_at=limit), match=r"warn_at: .* is not a number of tokens")
     with pytest.raises(InvalidArgument, match=r"cutover_at: .* is not a number of tokens"):
         await session.reports.snapshots(cutover_at=limit)
 
@@ -766,8 +725,7 @@ async def test_a_threshold_is_a_number_of_tokens(store: flue_py.Store, limit: An
 async def test_a_deleted_session_has_no_report(store: flue_py.Store) -> None:
     session = await store.create_session()
     await store.delete_session_tree(session)
-    with pytest.raises(flue_py.SessionNotFound):
-        await session.reports.html()
+    await raises(flue_py.SessionNotFound, session.reports.html())
 
 
 async def test_the_tasks_of_a_report_come_last_active_first(store: flue_py.Store) -> None:

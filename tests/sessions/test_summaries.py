@@ -22,7 +22,7 @@ from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.db.backend import Backend
 from flue_py.db.sqlite.runner import MemoryRunner
 from flue_py.errors import SummaryFailed
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.sessions.talk import hold_turns, user
 from tests.sources import counted_sources
 from tests.tables import inputs
@@ -75,8 +75,7 @@ async def test_a_failed_summary_leaves_the_leaf_where_it_was(session: Session) -
     def fail(request: ModelRequest) -> ModelReply:
         raise RuntimeError("no")
 
-    with pytest.raises(SummaryFailed):
-        await session.navigate(ids[1], model=FunctionModel(fail, "small", provider="house"))
+    await raises(SummaryFailed, session.navigate(ids[1], model=FunctionModel(fail, "small", provider="house")))
     assert (await session.refresh()).leaf_id == ids[3]
     settings = CompactionSettings(on_failure="fallback")
     went = await session.navigate(ids[1], model=FunctionModel(fail, "small", provider="house"), settings=settings)
@@ -97,8 +96,7 @@ async def test_a_leaf_that_moves_meanwhile_is_a_conflict_and_the_call_stays_book
         await other.append_message(user("late"))
         return ModelReply(({"role": "assistant", "content": "x", "usage": {"input": 5, "output": 1}},))
 
-    with pytest.raises(LeafConflict):
-        await session.navigate(ids[1], model=FunctionModel(answer, "small", provider="house"))
+    await raises(LeafConflict, session.navigate(ids[1], model=FunctionModel(answer, "small", provider="house")))
     assert (await session.refresh()).leaf_id == other.leaf_id
     assert (await store.usage(session, purpose="branch_summary")).total.calls == 1
 
@@ -126,12 +124,9 @@ async def test_what_cannot_be_a_branch_summary_is_refused_and_changes_nothing(se
     ids = await hold_turns(session, 2)
     with pytest.raises(InvalidArgument, match="either a summary"):
         await session.navigate(ids[1], summary=BranchSummary("x"), mode="window")
-    with pytest.raises(InvalidArgument, match="give a model"):
-        await session.navigate(ids[1], instructions="x")
-    with pytest.raises(InvalidArgument, match="asks a model"):
-        await session.navigate(ids[1], mode="llm")
-    with pytest.raises(InvalidArgument, match="mode"):
-        await session.navigate(ids[1], mode="nobody")
+    await raises(InvalidArgument, session.navigate(ids[1], instructions="x"), match="give a model")
+    await raises(InvalidArgument, session.navigate(ids[1], mode="llm"), match="asks a model")
+    await raises(InvalidArgument, session.navigate(ids[1], mode="nobody"), match="mode")
     assert session.leaf_id == ids[3]
 
 
@@ -325,8 +320,7 @@ async def test_a_summary_that_fails_appends_nothing(session: Session) -> None:
     def fail(_: ModelRequest) -> str:
         raise RuntimeError("no")
 
-    with pytest.raises(SummaryFailed):
-        await session.branches.merge_back(source=fork, model=FunctionModel(fail))
+    await raises(SummaryFailed, session.branches.merge_back(source=fork, model=FunctionModel(fail)))
     assert (await session.refresh()).leaf_id == ids[1]
     settings = CompactionSettings(on_failure="fallback")
     done = await session.branches.merge_back(source=fork, model=FunctionModel(fail), settings=settings)
@@ -353,8 +347,7 @@ async def test_what_happens_while_the_model_writes(session: Session, store: Stor
         await session.move_leaf(ids[0])
         return "it was tried"
 
-    with pytest.raises(LeafConflict):
-        await session.branches.merge_back(source=fork, model=FunctionModel(goes_back))
+    await raises(LeafConflict, session.branches.merge_back(source=fork, model=FunctionModel(goes_back)))
     assert session.leaf_id == ids[0]
     other = existing(await store.get_session(session.id))
 
@@ -362,8 +355,7 @@ async def test_what_happens_while_the_model_writes(session: Session, store: Stor
         await other.append_message(user("late"))
         return ModelReply(({"role": "assistant", "content": "x", "usage": {"input": 5, "output": 1}},))
 
-    with pytest.raises(LeafConflict):
-        await session.branches.merge_back(source=fork, model=FunctionModel(somebody_writes))
+    await raises(LeafConflict, session.branches.merge_back(source=fork, model=FunctionModel(somebody_writes)))
     assert (await session.refresh()).leaf_id == other.leaf_id
     assert (await store.usage(session, purpose="branch_summary")).total.input == 5
 
@@ -388,16 +380,12 @@ async def test_what_cannot_be_merged_with_a_summary_is_refused_and_changes_nothi
     await fork.append_custom("note", {"text": "seen by no model"})
     with pytest.raises(InvalidArgument, match="its context has nothing"):
         await session.branches.merge_back(source=fork, mode="window")
-    with pytest.raises(InvalidArgument, match="summary: give one"):
-        await session.branches.merge_back(source=fork)
-    with pytest.raises(InvalidArgument, match="leave them out"):
-        await session.branches.merge_back("x", source=fork, mode="window")
+    await raises(InvalidArgument, session.branches.merge_back(source=fork), match="summary: give one")
+    await raises(InvalidArgument, session.branches.merge_back("x", source=fork, mode="window"), match="leave them out")
     with pytest.raises(InvalidArgument, match="leave them out"):
         await session.branches.merge_back(source=fork, mode="window", usage={"input": 1})
-    with pytest.raises(InvalidArgument, match="asks a model"):
-        await session.branches.merge_back(source=fork, mode="llm")
-    with pytest.raises(InvalidArgument, match="give a model"):
-        await session.branches.merge_back("x", source=fork, instructions="x")
+    await raises(InvalidArgument, session.branches.merge_back(source=fork, mode="llm"), match="asks a model")
+    await raises(InvalidArgument, session.branches.merge_back("x", source=fork, instructions="x"), match="give a model")
     with pytest.raises(InvalidArgument, match="mergedFrom"):
         await session.branches.merge_back(source=fork, mode="window", details={"mergedFrom": 1})
     assert session.leaf_id == ids[1]

@@ -24,7 +24,7 @@ from flue_py.core.entries import REGISTERED_KINDS, RegisteredText
 from flue_py.core.model import FunctionModel, ModelRequest
 from flue_py.errors import ContextOverflow, IdempotencyConflict, InvalidArgument, LeafConflict
 from flue_py.runtime.conversation import Conversation
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.context.blocks.blocks import Clock, Fails, Keeps, Says
 from tests.sessions.guarded import guard_of, summary
 from tests.sessions.guarded import talk as talk_until_due
@@ -192,13 +192,11 @@ async def test_what_is_not_a_block_is_refused(session: Session) -> None:
         [Says("", "x")],
         [Says("a\n", "x")],
     ):
-        with pytest.raises(InvalidArgument, match="blocks"):
-            await session.append_blocks(wrong)
+        await raises(InvalidArgument, session.append_blocks(wrong), match="blocks")
     with pytest.raises(InvalidArgument, match="two of the name 'one'"):
         await session.append_blocks([Says("one", "1"), Says("one", "2")])
     for wrong in (-1, True, float("nan"), float("inf"), "1"):
-        with pytest.raises(InvalidArgument, match="patience"):
-            await session.append_blocks([], patience=wrong)
+        await raises(InvalidArgument, session.append_blocks([], patience=wrong), match="patience")
     with pytest.raises(InvalidArgument, match="on_conflict"):
         await session.append_blocks([], on_conflict="x")  # type: ignore[arg-type]
     assert session.leaf_id is None
@@ -208,8 +206,7 @@ async def test_another_writer_is_noticed_and_can_be_gone_along_with(session: Ses
     await session.append_message(user("a"))
     other = existing(await store.get_session(session.id))
     await other.append_blocks([Says("one", "1")])
-    with pytest.raises(LeafConflict):
-        await session.append_blocks([Says("one", "1")])
+    await raises(LeafConflict, session.append_blocks([Says("one", "1")]))
     # Below what is stored it has been told already.
     done = await session.append_blocks([Says("one", "1")], on_conflict="rebase")
     assert done.unchanged == ("one",)
@@ -217,8 +214,7 @@ async def test_another_writer_is_noticed_and_can_be_gone_along_with(session: Ses
     assert branch.appended is not None
     assert branch.appended.on_branch
     await session.refresh()
-    with pytest.raises(LeafConflict):
-        await session.append_blocks([], expected_leaf=None)
+    await raises(LeafConflict, session.append_blocks([], expected_leaf=None))
 
 
 async def test_a_retry_returns_what_was_told_first(session: Session) -> None:
@@ -235,8 +231,7 @@ async def test_a_retry_returns_what_was_told_first(session: Session) -> None:
     assert (await session.append_blocks([one], idempotency_key="w")).told == withdrawn.told
     assert withdrawn.told == (BlockTold("one", withdrawn.told[0].entry_id, is_withdrawn=True),)
     await session.append_message(user("x"), idempotency_key="m")
-    with pytest.raises(IdempotencyConflict):
-        await session.append_blocks([one], idempotency_key="m")
+    await raises(IdempotencyConflict, session.append_blocks([one], idempotency_key="m"))
 
 
 async def test_only_the_context_is_read(session: Session, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,8 +338,7 @@ async def test_a_turn_that_fails_leaves_what_was_told_and_saves_nothing(session:
     async def model(context: list[JsonObject]) -> list[JsonObject]:
         raise RuntimeError("down")
 
-    with pytest.raises(RuntimeError, match="down"):
-        await talk.take_turn("one", model)
+    await raises(RuntimeError, talk.take_turn("one", model), match="down")
     assert await shown(session) == ["likes tabs"]
     assert memory.saved == []
 
@@ -663,6 +657,5 @@ async def test_wrong_arguments_say_what_to_do(session: Session, arguments: dict[
 async def test_a_handle_that_has_not_seen_the_leaf_registers_nothing(session: Session, store: Store) -> None:
     other = existing(await store.get_session(session.id))
     await say(session, "one")
-    with pytest.raises(LeafConflict):
-        await other.marks.register("rules", RULES)
+    await raises(LeafConflict, other.marks.register("rules", RULES))
     assert await session.marks.registered() == ()

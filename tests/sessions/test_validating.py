@@ -12,6 +12,7 @@ import flue_py
 from flue_py import InvalidArgument, JsonObject, JsonValue, Store
 from flue_py.providers import LIMITS, broken_as_it_is, wire_request
 from flue_py.providers.lists import Said
+from tests.checks import raises
 from tests.effort import examples
 from tests.wire.hostile import histories
 
@@ -100,8 +101,7 @@ async def test_an_empty_context_has_no_message(store: Store) -> None:
     session = await store.create_session()
     found = await session.context.validate("openai-chat")
     assert found.broken == found.left != ()
-    with pytest.raises(InvalidArgument, match=r"^target: "):
-        await session.context.validate("openai")
+    await raises(InvalidArgument, session.context.validate("openai"), match=r"^target: ")
 
 
 @examples(40)

@@ -17,7 +17,7 @@ from flue_py.core.sessions import NewSession
 from flue_py.core.usage import Usage
 from flue_py.errors import CallConflict
 from flue_py.transfer import export_session
-from tests.checks import existing
+from tests.checks import existing, raises
 from tests.sessions.talk import assistant, user
 from tests.tables import inputs
 
@@ -179,8 +179,7 @@ async def test_the_models_of_the_steps_are_priced_however_a_call_is_reported() -
         # One of them is refused: nothing is written.
         await session.money.record_call({"input_tokens": 1}, provider="anthropic", call_id="f:claude-opus-5")
         before = (await store.usage()).total
-        with pytest.raises(CallConflict):
-            await session.money.record_call(usage, **named, call_id="f")
+        await raises(CallConflict, session.money.record_call(usage, **named, call_id="f"))
         assert (await store.usage()).total == before
         unpriced = await session.money.record_call({**step, "iterations": [step, {**advisor, "model": "who"}]}, **named)
         assert (unpriced.usd, (await store.verify()).problems) == (None, [])
@@ -350,8 +349,7 @@ async def test_a_built_history_keeps_ids_parents_times_and_what_stands_beside(st
 )
 async def test_an_import_takes_nothing_that_no_builder_made(store: Store, make: Callable[[], NewEntry]) -> None:
     session = await store.create_session()
-    with pytest.raises(InvalidEntry, match=r"entry 0: .*NewEntry\.message\(\)"):
-        await session.import_entries([make()], leaf="a")
+    await raises(InvalidEntry, session.import_entries([make()], leaf="a"), match=r"entry 0: .*NewEntry\.message\(\)")
     with pytest.raises(InvalidEntry, match=r"entry 0: .*NewEntry\.message\(\)"):
         await store.import_session(NewSession(id="s"), [make()], leaf="a")
     assert await session.get_active_path() == []
@@ -505,6 +503,5 @@ async def test_several_commands_of_a_batch_land_with_it_and_once(session: Sessio
 
 @inputs("odd", [("", "", 0), (None, "", 0), ("ls", None, 0), ("ls", "", "0"), ("ls", "", True), ("ls", "", 0.5)])
 async def test_what_is_no_command_is_refused(session: Session, odd: tuple[str, str, int]) -> None:
-    with pytest.raises(InvalidArgument):
-        await session.append_shell(*odd)
+    await raises(InvalidArgument, session.append_shell(*odd))
     assert await session.get_active_path() == []

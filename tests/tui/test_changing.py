@@ -10,6 +10,7 @@ needs("tui", "textual", "detect_secrets")
 
 import flue_py  # noqa: E402
 from flue_py.tui.app import SessionsScreen  # noqa: E402
+from tests.checks import existing  # noqa: E402
 from tests.tui.driving import Driver, browsing  # noqa: E402
 from tests.tui.story import KEY, answer, user  # noqa: E402
 
@@ -19,9 +20,7 @@ NAME = "Why is the build"
 async def red_build(driver: Driver) -> flue_py.Session:
     """Return the session in the store of the browser, as it is stored now."""
     page = await driver.app.store.list_sessions(title="Why is the build red?")
-    session = await driver.app.store.get_session(page.sessions[0].id)
-    assert session is not None
-    return session
+    return existing(await driver.app.store.get_session(page.sessions[0].id))
 
 
 async def texts(session: flue_py.Session) -> list[str]:
@@ -147,8 +146,7 @@ async def test_pictures_of_an_edited_prompt_stay(tmp_path: Path) -> None:
         await driver.type(" closer")
         await driver.press("ctrl+s")
         await driver.sees("the leaf of a new branch")
-        made = await driver.app.store.get_session(session.id)
-        assert made is not None
+        made = existing(await driver.app.store.get_session(session.id))
         (only,) = await made.get_active_path()
         assert only.fields["content"] == [{"type": "text", "text": "Look closer"}, picture]
 

@@ -19,6 +19,7 @@ from tests.adapters.needed import needs
 needs("tui", "textual", "detect_secrets")
 
 import flue_py.sync  # noqa: E402
+from tests.checks import existing  # noqa: E402
 from tests.tui.story import KEY  # noqa: E402
 
 if shutil.which("tmux") is None and os.environ.get("FLUE_PY_REQUIRE_FRAMEWORK") != "tui":
@@ -113,8 +114,7 @@ def test_one_looks_edits_and_leaves_with_the_keyboard_alone(story: Path, termina
     terminal.sees("ended 0")
     with flue_py.sync.open(story) as store:
         (info,) = store.list_sessions(title="Why is the build").sessions
-        session = store.get_session(info.id)
-        assert session is not None
+        session = existing(store.get_session(info.id))
         assert session.get_active_path()[-1].fields["content"] == "Fix it. Today."
         assert not store.verify().problems
 

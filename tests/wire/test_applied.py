@@ -5,6 +5,7 @@ from __future__ import annotations
 from flue_py.core.json import JsonObject, JsonValue
 from flue_py.providers import AppliedEdit, applied_edits
 from flue_py.providers.anthropic import cleared_tokens
+from tests.checks import existing
 from tests.tables import inputs
 
 TOOLS: JsonObject = {"type": "clear_tool_uses_20250919", "cleared_tool_uses": 8, "cleared_input_tokens": 50_000}
@@ -50,7 +51,6 @@ def test_nothing_cleared_is_no_tokens_and_a_missing_number_is_unknown() -> None:
     for odd in ({"type": "new"}, {**TOOLS, "cleared_input_tokens": True}, {**TOOLS, "cleared_input_tokens": -1}, 5):
         answer: JsonObject = {"context_management": {"applied_edits": [TOOLS, odd]}}
         assert cleared_tokens(answer) is None
-        edits = applied_edits(answer)
-        assert edits is not None
+        edits = existing(applied_edits(answer))
         assert [edit.input_tokens for edit in edits] == [50_000, None][: 1 if odd == 5 else 2]
     assert str(AppliedEdit("new")) == "new: unknown tokens"

@@ -32,6 +32,7 @@ from tests.adapters.adk.samples import (
     said,
     used,
 )
+from tests.checks import existing
 
 if TYPE_CHECKING:
     from google.adk.events.event import Event
@@ -76,8 +77,7 @@ class Both:
         same(*sessions)
         names = {"app_name": app, "user_id": user, "session_id": id}
         if not event.partial and not any(name.startswith("temp:") for name in event.actions.state_delta):
-            got = await self.ours.get_session(**names)
-            assert got is not None
+            got = existing(await self.ours.get_session(**names))
             # Others may have changed the state that is shared.
             assert got.model_dump(exclude={"state"}) == sessions[1].model_dump(exclude={"state"})
 
@@ -155,13 +155,11 @@ def test_numbers_that_no_json_holds_come_back(kind: str, target: str) -> None:
             session = await service.create_session(app_name=APP, user_id=USER, session_id="s", state={"f": math.inf})
             event = ODD_NUMBERS[kind]()
             await service.append_event(session, event)
-            got = await service.get_session(app_name=APP, user_id=USER, session_id="s")
-            assert got is not None
+            got = existing(await service.get_session(app_name=APP, user_id=USER, session_id="s"))
             assert repr(got.events) == repr([event])
             assert repr(got.state) == repr({"f": math.inf, **event.actions.state_delta})
             # Who reads it without ADK has what was said, and what it used.
-            handle = await service.session_for(app_name=APP, user_id=USER, session_id="s")
-            assert handle is not None
+            handle = existing(await service.session_for(app_name=APP, user_id=USER, session_id="s"))
             [message] = await handle.build_context()
             assert message["role"] == ("assistant" if kind == "an answer" else "toolResult")
             report = await service._access.run(lambda store: store.usage())

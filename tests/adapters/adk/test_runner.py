@@ -23,6 +23,7 @@ from google.genai import types
 from flue_py.adapters.adk import FlueSessionService
 from tests.adapters.adk.samples import APP, USER, call, used
 from tests.adapters.adk.stores import check, with_service
+from tests.checks import existing
 
 if TYPE_CHECKING:
     from google.adk.models.llm_request import LlmRequest
@@ -98,16 +99,14 @@ def test_a_conversation_with_tools_is_the_same_as_in_memory(target: str) -> None
             await service.create_session(app_name=APP, user_id=USER, session_id="s", state={"user:name": "A"})
             assert await say(runner, "What is the weather?") == ["Sunny."]
             assert await say(runner, "Where?") == ["You asked for Rome."]
-        got = await service.get_session(app_name=APP, user_id=USER, session_id="s")
-        assert got is not None
+        got = existing(await service.get_session(app_name=APP, user_id=USER, session_id="s"))
         return shape(got.events), got.state, model
 
     async def main(service: FlueSessionService) -> None:
         theirs, ours = InMemorySessionService(), service
         one, other = await talk(theirs), await talk(ours)
         assert other[:2] == one[:2]
-        session = await ours.session_for(app_name=APP, user_id=USER, session_id="s")
-        assert session is not None
+        session = existing(await ours.session_for(app_name=APP, user_id=USER, session_id="s"))
         roles = [message["role"] for message in await session.build_context()]
         assert roles == ["user", "assistant", "toolResult", "assistant", "user", "assistant"]
         window = await session.money.aggregate_usage_since(None)
@@ -125,8 +124,7 @@ def test_streamed_answers_are_stored_once(target: str) -> None:
         async with Runner(app_name=APP, agent=agent, session_service=service, auto_create_session=True) as runner:
             config = RunConfig(streaming_mode=StreamingMode.SSE)
             assert await say(runner, "What is the weather?", config=config) == ["Sun", "ny.", "Sunny."]
-        session = await service.session_for(app_name=APP, user_id=USER, session_id="s")
-        assert session is not None
+        session = existing(await service.session_for(app_name=APP, user_id=USER, session_id="s"))
         assert len(await session.get_tree()) == 2
         assert (await session.refresh()).spent_tokens == 10
 
@@ -142,15 +140,12 @@ def test_rewind_of_the_runner_is_a_move_of_the_leaf(target: str) -> None:
             await service.create_session(**names, state={"begin": 1})
             for text in ("q1", "q2", "q3"):
                 await say(runner, text)
-            session = await service.get_session(**names)
-            assert session is not None
+            session = existing(await service.get_session(**names))
             second = next(e.invocation_id for e in session.events if e.content and e.content.parts[0].text == "q2")  # type: ignore[index]
             await runner.rewind_async(user_id=USER, session_id="s", rewind_before_invocation_id=second)
-            rewound = await service.get_session(**names)
-            assert rewound is not None
+            rewound = existing(await service.get_session(**names))
             assert await say(runner, "q4") == ["four"]
-            session = await service.get_session(**names)
-            assert session is not None
+            session = existing(await service.get_session(**names))
         return shape(session.events), session.state, rewound.state, model
 
     async def main(service: FlueSessionService) -> None:
@@ -159,16 +154,14 @@ def test_rewind_of_the_runner_is_a_move_of_the_leaf(target: str) -> None:
         assert other[:3] == one[:3]
         assert other[3].asked == one[3].asked
         assert [content["parts"][0]["text"] for content in other[3].asked[-1]] == ["q1", "one", "q4"]
-        session = await ours.session_for(app_name=APP, user_id=USER, session_id="s")
-        assert session is not None
+        session = existing(await ours.session_for(app_name=APP, user_id=USER, session_id="s"))
         said = [message["content"] for message in await session.build_context()]
         assert said == ["q1", "one", "q4", "four"]
         assert len([entry for entry in await session.get_tree() if entry.kind == "message"]) == 8
         # Undo takes back the answer, the question, and the going back.
         for _ in range(3):
             await session.undo()
-        got = await ours.get_session(app_name=APP, user_id=USER, session_id="s")
-        assert got is not None
+        got = existing(await ours.get_session(app_name=APP, user_id=USER, session_id="s"))
         assert [e.content.parts[0].text for e in got.events if e.content] == ["q1", "one", "q2", "two", "q3", "three"]  # type: ignore[index]
         assert got.state == {"begin": 1, "last": "three"}
 
@@ -182,12 +175,10 @@ def test_undo_rewind_and_fork_of_ours_are_seen_by_the_agent(target: str) -> None
         async with Runner(app_name=APP, agent=agent, session_service=service, auto_create_session=True) as runner:
             await say(runner, "q1")
             await say(runner, "q2")
-            session = await service.session_for(app_name=APP, user_id=USER, session_id="s")
-            assert session is not None
+            session = existing(await service.session_for(app_name=APP, user_id=USER, session_id="s"))
             fork = await session.fork(key="forked", at=session.leaf_id)
             await session.rewind(turns=-1)
-            got = await service.get_session(app_name=APP, user_id=USER, session_id="s")
-            assert got is not None
+            got = existing(await service.get_session(app_name=APP, user_id=USER, session_id="s"))
             assert got.state == {"last": "one"}
             await say(runner, "q3")
             await say(runner, "to the fork", id="forked")
@@ -211,13 +202,11 @@ def test_a_compaction_of_the_framework_is_one_of_ours(target: str) -> None:
             await say(runner, "q1")
             await say(runner, "q2")
             await say(runner, "q3")
-        session = await service.session_for(app_name=APP, user_id=USER, session_id="s")
-        assert session is not None
+        session = existing(await service.session_for(app_name=APP, user_id=USER, session_id="s"))
         context = await session.build_context()
         assert "SUMMARY" in str(context[0])
         assert [message["content"] for message in context[1:]] == ["q3", "three"]
-        latest = await session.compactions.latest()
-        assert latest is not None
+        latest = existing(await session.compactions.latest())
         assert (latest.usage.input, latest.usage.output) == (50, 5)
         # What the framework itself sends is the same.
         assert [content["parts"][0]["text"] for content in model.asked[-1]] == ["SUMMARY", "q3"]
@@ -258,8 +247,7 @@ def test_it_is_used_from_any_loop_and_thread(shared: str) -> None:
         assert sorted(session.id for session in sessions) == ["s0", "s1", "s2", "s3"]
         for session in sessions:
             config = GetSessionConfig(num_recent_events=3)
-            got = await service.get_session(app_name=APP, user_id=USER, session_id=session.id, config=config)
-            assert got is not None
+            got = existing(await service.get_session(app_name=APP, user_id=USER, session_id=session.id, config=config))
             assert [event.content.parts[0].text for event in got.events] == ["a2", "q3", "a3"]  # type: ignore[index,union-attr]
         await check(service)
         await service.close()
@@ -277,8 +265,7 @@ def test_runner_run_which_has_a_thread_and_a_loop_of_its_own(tmp_path: Path) -> 
 
     async def main() -> None:
         await runner.close()
-        got = await service.get_session(app_name=APP, user_id=USER, session_id="s")
-        assert got is not None
+        got = existing(await service.get_session(app_name=APP, user_id=USER, session_id="s"))
         assert len(got.events) == 4
         await check(service)
         await service.close()
@@ -308,8 +295,7 @@ def test_loops_transfers_and_long_running_tools_are_the_same_as_in_memory(target
         id = f"s{resumable}"
         async with Runner(app=app, session_service=service, auto_create_session=True) as runner:
             await say(runner, "go", id)
-        got = await service.get_session(app_name=APP, user_id=USER, session_id=id)
-        assert got is not None
+        got = existing(await service.get_session(app_name=APP, user_id=USER, session_id=id))
         return shape(got.events), got.state
 
     async def main(service: FlueSessionService) -> None:

@@ -22,6 +22,7 @@ from flue_py.errors import InvalidArgument, InvalidEntry
 from tests.adapters.adk.samples import APP, USER, call, result
 from tests.adapters.adk.stores import with_service
 from tests.adapters.adk.test_runner import Fake, fake, say
+from tests.checks import existing
 
 if TYPE_CHECKING:
     from google.adk.agents.callback_context import CallbackContext
@@ -211,8 +212,7 @@ def test_an_agent_calls_it_before_each_request_and_the_session_stays_whole(targe
         asked = await asked_last(service, model, agent)
         assert asked[1]["parts"][0]["thought_signature"] == b"\x01"
         assert asked[2]["parts"][0]["function_response"]["response"] == {"result": CLEARED}
-        got = await service.get_session(app_name=APP, user_id=USER, session_id="s")
-        assert got is not None
+        got = existing(await service.get_session(app_name=APP, user_id=USER, session_id="s"))
         [response] = [each for event in got.events for each in event.get_function_responses()]
         assert response.response == {"result": LONG}
 

@@ -20,6 +20,7 @@ from flue_py.adapters.adk import FlueSessionService, copy_sessions, names_of, sc
 from flue_py.errors import InvalidArgument
 from tests.adapters.adk.samples import APP, KINDS, USER, acted, answered, compacted, said, used
 from tests.adapters.adk.stores import check, with_service
+from tests.checks import existing, raises
 
 if TYPE_CHECKING:
     from google.adk.events.event import Event
@@ -28,9 +29,7 @@ NAMES = {"app_name": APP, "user_id": USER, "session_id": "s"}
 
 
 async def ours(service: FlueSessionService, id: str = "s") -> flue_py.Session:
-    session = await service.session_for(app_name=APP, user_id=USER, session_id=id)
-    assert session is not None
-    return session
+    return existing(await service.session_for(app_name=APP, user_id=USER, session_id=id))
 
 
 def text(event: Event) -> str:
@@ -44,9 +43,7 @@ async def contents(handle: flue_py.Session) -> list[object]:
 
 
 async def got(service: FlueSessionService, **config: Any) -> Session:
-    session = await service.get_session(**NAMES, config=GetSessionConfig(**config))
-    assert session is not None
-    return session
+    return existing(await service.get_session(**NAMES, config=GetSessionConfig(**config)))
 
 
 def test_a_session_that_has_gone_on_is_stale_whatever_the_clock_says(shared: str) -> None:
@@ -57,8 +54,7 @@ def test_a_session_that_has_gone_on_is_stale_whatever_the_clock_says(shared: str
                 first, second = await got(one), await got(other)
                 await one.append_event(first, said("first", timestamp=5.0, actions={"state_delta": {"n": number}}))
                 late = said("second", timestamp=1e9 + number, actions={"state_delta": {"k": 1, "app:a": 1}})
-                with pytest.raises(StaleSessionError, match="modified in storage"):
-                    await other.append_event(second, late)
+                await raises(StaleSessionError, other.append_event(second, late), match="modified in storage")
                 # What raised has changed nothing, in the session of the caller either.
                 assert len(second.events) == number
                 assert second.state["k"] == 0
@@ -78,8 +74,7 @@ def test_a_session_that_went_back_is_stale_and_one_with_a_new_title_is_not(targe
         await service.append_event(session, said("three"))
         await handle.refresh()
         await handle.undo()
-        with pytest.raises(StaleSessionError):
-            await service.append_event(session, said("four"))
+        await raises(StaleSessionError, service.append_event(session, said("four")))
         await handle.redo()
         await service.append_event(session, said("five"))
         assert len((await got(service)).events) == 4
@@ -94,8 +89,7 @@ def test_what_a_refused_event_paid_for_is_in_the_ledger_once(target: str) -> Non
         await service.append_event(first, answered("a", usage_metadata=used(10, 1), model_version="gemini-2.5-flash"))
         late = answered("b", usage_metadata=used(20, 2), model_version="gemini-2.5-flash")
         for _ in range(2):
-            with pytest.raises(StaleSessionError):
-                await service.append_event(second, late)
+            await raises(StaleSessionError, service.append_event(second, late))
         report = await service._access.run(lambda store: store.usage(group_by=["agent", "model"]))
         assert (report.total.calls, report.total.input, report.total.output) == (2, 30, 3)
         assert [row.group for row in report.rows] == [{"agent": "root", "model": "gemini-2.5-flash"}]
@@ -115,8 +109,7 @@ def test_a_session_that_came_from_elsewhere_is_told_by_its_last_event(target: st
         await service.append_event(copied, said("two"))
         with pytest.raises(StaleSessionError, match="was not read from it"):
             await service.append_event(Session(id="s", app_name=APP, user_id=USER), said("three"))
-        with pytest.raises(StaleSessionError):
-            await service.append_event(bare, said("three"))
+        await raises(StaleSessionError, service.append_event(bare, said("three")))
         assert len((await got(service)).events) == 2
 
     with_service(target, scenario)
@@ -225,8 +218,7 @@ def test_a_session_begun_by_hand_is_one_of_adk(target: str) -> None:
         assert again.state == {"k": 1}
         handle = await ours(service)
         await handle.append_message({"role": "bashExecution", "content": "ls"})
-        with pytest.raises(InvalidArgument, match="no event for a message of the role 'bashExecution'"):
-            await got(service)
+        await raises(InvalidArgument, got(service), match="no event for a message of the role 'bashExecution'")
 
     with_service(target, scenario)
 
@@ -474,8 +466,7 @@ def test_an_event_whose_append_was_cancelled_is_in_the_session_if_it_is_stored(s
 def test_names_that_are_not_strings_are_refused(names: dict[str, Any], tmp_path: Path) -> None:
     async def scenario(service: FlueSessionService) -> None:
         for call in (service.create_session, service.get_session, service.delete_session, service.session_for):
-            with pytest.raises(InvalidArgument, match="should be"):
-                await call(**{**NAMES, **names})
+            await raises(InvalidArgument, call(**{**NAMES, **names}), match="should be")
         for state in (["k"], "k", 5):
             with pytest.raises(InvalidArgument, match="state: should be a mapping"):
                 await service.create_session(**NAMES, state=state)  # type: ignore[arg-type]

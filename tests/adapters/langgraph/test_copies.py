@@ -21,6 +21,7 @@ import flue_py
 from flue_py.adapters.langgraph import FlueSaver
 from flue_py.db.backend import Backend
 from tests.adapters.langgraph.graphs import answers, chat, thread
+from tests.checks import existing
 
 
 def shown(saver: FlueSaver, id: str) -> list[Any]:
@@ -65,8 +66,7 @@ def test_a_thread_is_copied_often_and_at_once(tmp_path: Path) -> None:
         for id in ("copy 11", "copy of a copy"):
             assert without_thread(shown(saver, id)) == expected
             for row in saver.list(thread(id)):
-                again = saver.get_tuple(row.config)
-                assert again is not None
+                again = existing(saver.get_tuple(row.config))
                 assert (again.checkpoint, again.pending_writes) == (row.checkpoint, row.pending_writes)
         done = chat(saver, [AIMessage("On.", id="on")]).invoke({"messages": [("user", "On?")]}, thread("copy 11"))
         assert len(done["messages"]) == 6
@@ -81,8 +81,7 @@ def test_a_checkpoint_is_put_again_as_often_as_you_like(tmp_path: Path) -> None:
             (one, two)[number % 2].put(thread("t"), checkpoint, {"step": number}, {})
         for saver in (one, two):
             assert [found.metadata["step"] for found in saver.list(thread("t"))] == [59]
-            found = saver.get_tuple(thread("t", checkpoint_id="1"))
-            assert found is not None
+            found = existing(saver.get_tuple(thread("t", checkpoint_id="1")))
             assert found.checkpoint["channel_values"] == {"n": 59}
     sound(path, 1)
 
@@ -106,14 +105,12 @@ def test_forks_of_one_checkpoint_have_the_writes_of_their_own(tmp_path: Path, re
         store.open_session("3").fork(key="5")
         for number, expected in [*((n, n) for n in range(5)), (5, 3)]:
             for config in (thread(str(number)), thread(str(number), checkpoint_ns="")):
-                found = saver.get_tuple(config)
-                assert found is not None
+                found = existing(saver.get_tuple(config))
                 writes = [write[2] for write in found.pending_writes or []]
                 assert writes == ["shared", *([expected, written] for written in range(1, 20))]
         last = thread("5", checkpoint_id=saved["configurable"]["checkpoint_id"])
         saver.put_writes(last, [("c", "last")], "task 20")
-        found = saver.get_tuple(last)
-        assert found is not None
+        found = existing(saver.get_tuple(last))
         assert len(found.pending_writes or []) == 21
     saver.close()
     sound(path, 6)
@@ -185,8 +182,7 @@ def test_pruning_and_copying_read_no_value(tmp_path: Path, monkeypatch: pytest.M
             saver.prune(["t"])
         assert len(list(saver.list(thread("copy")))) == 3
         for id in ("t", "copy"):
-            found = saver.get_tuple(thread(id))
-            assert found is not None
+            found = existing(saver.get_tuple(thread(id)))
             assert found.checkpoint["channel_values"] == values | {"small": [1, 2]}
             assert [write[2] for write in found.pending_writes or []] == [Mine("z")]
     sound(tmp_path / "a.db", 2)
@@ -206,7 +202,6 @@ def test_what_is_written_while_a_thread_is_pruned_stays(tmp_path: Path) -> None:
             for _ in range(5):
                 saver.prune(["t"])
             list(running)
-        found = saver.get_tuple(saved)
-        assert found is not None
+        found = existing(saver.get_tuple(saved))
         assert [each[2] for each in found.pending_writes or []] == list(range(20))
     sound(path, 2)

@@ -39,6 +39,7 @@ import flue_py
 from flue_py.adapters.langgraph import FlueSaver, ThreadOwned
 from flue_py.errors import InvalidArgument, LeafConflict, SessionNotFound
 from tests.adapters.langgraph.graphs import USAGE, answers, chat, thread
+from tests.checks import existing
 
 
 def checked(path: Path) -> Any:
@@ -173,8 +174,7 @@ def test_every_message_comes_back_value_for_value(tmp_path: Path, number: int) -
         saved = saver.put(thread("t"), empty_checkpoint() | {"channel_values": {"messages": [message]}}, {}, {})  # type: ignore[typeddict-item]
     for _ in range(2):
         with FlueSaver.from_conn_string(path) as saver:
-            found = saver.get_tuple(saved)
-            assert found is not None
+            found = existing(saver.get_tuple(saved))
             (back,) = found.checkpoint["channel_values"]["messages"]
             assert type(back) is type(message)
             assert repr(back) == repr(through_the_framework(message))
@@ -213,8 +213,7 @@ def test_every_value_comes_back_value_for_value(tmp_path: Path) -> None:
         saved = saver.put(thread("t"), checkpoint, {}, dict.fromkeys(values, 1))
         saver.put_writes(saved, list(values.items()), "task")
     with FlueSaver.from_conn_string(path) as saver:
-        found = saver.get_tuple(saved)
-        assert found is not None
+        found = existing(saver.get_tuple(saved))
         expected = [repr(through_the_framework(value)) for value in VALUES]
         assert [repr(value) for value in found.checkpoint["channel_values"].values()] == expected
         assert sorted(repr(write[2]) for write in found.pending_writes or []) == sorted(expected)
@@ -262,8 +261,7 @@ def test_many_tasks_write_at_once(tmp_path: Path, how: str) -> None:
     async def writes(saver: FlueSaver) -> None:
         saved = await saver.aput(thread("t"), empty_checkpoint(), {}, {})
         await asyncio.gather(*(saver.aput_writes(saved, [("c", n)], f"task {n:03}") for n in range(80)))
-        found = await saver.aget_tuple(saved)
-        assert found is not None
+        found = existing(await saver.aget_tuple(saved))
         assert [write[2] for write in found.pending_writes or []] == list(range(80))
 
     async def main() -> None:
@@ -475,8 +473,7 @@ def test_a_copy_has_every_branch(tmp_path: Path) -> None:
         saver.copy_thread("t", "copy")
         for other in ("t", "copy"):
             for found in saver.list(thread(other)):
-                again = saver.get_tuple(found.config)
-                assert again is not None
+                again = existing(saver.get_tuple(found.config))
                 assert again.checkpoint == found.checkpoint
         mine, theirs = list(saver.list(thread("t"))), list(saver.list(thread("copy")))
         assert [(each.checkpoint, each.metadata, each.pending_writes) for each in mine] == [
@@ -503,8 +500,7 @@ def test_pruned_namespaces_name_the_sessions_that_are_there(tmp_path: Path) -> N
         session = store.open_session("t")
         (link,) = session.tasks.links()
         assert [item["session"] for item in session.metadata["taskSessions"]] == [link.child_id]
-        task = store.get_session(link.child_id)
-        assert task is not None
+        task = existing(store.get_session(link.child_id))
         assert task.metadata["parentSession"] == session.id
 
 
@@ -622,8 +618,7 @@ def test_checkpoints_that_are_put_again_take_the_place_of_the_first(tmp_path: Pa
             checkpoint: Any = empty_checkpoint() | {"id": "1", "channel_values": {"n": number}}
             saver.put(thread("t"), checkpoint, {"step": number}, {})
         assert [found.metadata["step"] for found in saver.list(thread("t"))] == [2]
-        found = saver.get_tuple(thread("t"))
-        assert found is not None
+        found = existing(saver.get_tuple(thread("t")))
         assert found.checkpoint["channel_values"] == {"n": 2}
     with checked(path):
         pass

@@ -18,11 +18,11 @@ import flue_py
 from flue_py.adapters.langgraph import FlueSaver, ThreadOwned
 from flue_py.db.backend import Backend
 from tests.adapters.langgraph.graphs import answers, chat, thread
+from tests.checks import existing
 
 
 def written(saver: FlueSaver, config: Any) -> list[Any]:
-    found = saver.get_tuple(config)
-    assert found is not None
+    found = existing(saver.get_tuple(config))
     return [write[2] for write in found.pending_writes or []]
 
 

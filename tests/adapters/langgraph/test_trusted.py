@@ -32,6 +32,7 @@ from flue_py.adapters.langgraph import FlueSaver
 from flue_py.core.entries import NewEntry
 from flue_py.errors import CorruptStore
 from tests.adapters.langgraph.graphs import thread
+from tests.checks import existing
 
 
 class Model(BaseModel):
@@ -115,8 +116,7 @@ def test_nothing_is_called_that_makes_no_value(tmp_path: Path, number: int) -> N
 def test_whoever_passes_a_serializer_is_not_looked_after(tmp_path: Path) -> None:
     evil(tmp_path / "a.db", "pickle", pickle.dumps({"a": 1}))
     with FlueSaver(tmp_path / "a.db", serde=JsonPlusSerializer(pickle_fallback=True)) as saver:
-        found = saver.get_tuple(thread("t"))
-        assert found is not None
+        found = existing(saver.get_tuple(thread("t")))
         assert found.checkpoint["channel_values"] == {"x": {"a": 1}}
 
 
@@ -136,8 +136,7 @@ def test_values_of_a_programs_own_classes_come_back(tmp_path: Path) -> None:
         saved = saver.put(thread("t"), checkpoint, {}, {})
         saver.put_writes(saved, list(values.items()), "task")
     with FlueSaver(tmp_path / "a.db") as saver:
-        found = saver.get_tuple(saved)
-        assert found is not None
+        found = existing(saver.get_tuple(saved))
         assert found.checkpoint["channel_values"] == values
         assert {channel: value for _, channel, value in found.pending_writes or []} == values
 

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 import flue_py
 from flue_py.core.context import ContextEntry
 from flue_py.core.json import JsonObject
+from tests.checks import existing
 from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, lines_of
 
 TRANSCRIPTS = (CLAUDE, CODEX_REAL, CODEX_MADE, "pi/large-session.jsonl.gz")
@@ -63,6 +64,5 @@ def context_of(name: str) -> Sequence[ContextEntry]:
         file = Path(folder) / "session.jsonl"
         file.write_bytes(b"".join(lines_of(name)))
         (imported,) = flue_py.sync.import_file(store, file).sessions
-        session = store.get_session(imported.session_id)
-        assert session is not None
+        session = existing(store.get_session(imported.session_id))
         return session.build_context_entries()

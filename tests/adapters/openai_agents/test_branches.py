@@ -17,6 +17,7 @@ from agents.testing import ScriptedModel, assistant_message
 
 import flue_py
 from flue_py.adapters.openai_agents import FlueSession
+from tests.checks import existing, raises
 
 set_tracing_disabled(True)
 
@@ -197,8 +198,7 @@ async def test_clearing_empties_all_branches_and_undo_brings_each_back() -> None
         ]
         assert listed == [("main", 0, True), ("b", 0, False)]
         for info in (await store.list_sessions()).sessions:
-            below = await store.get_session(info.id)
-            assert below is not None
+            below = existing(await store.get_session(info.id))
             await below.undo()
         assert len(await session.get_items()) == len(ASKED)
         assert len(await session.get_items(None, "b")) == len(ASKED) - 2
@@ -228,17 +228,13 @@ async def test_branches_are_found_again_and_their_names_are_taken(tmp_path: Path
     assert len(await again.get_items()) == 2
     odd: list[Any] = ["first", "main", " ", "NUL \0", "half \ud83d", 5]
     for bad in odd:
-        with pytest.raises(ValueError, match="branch_name"):
-            await again.create_branch_from_turn(1, bad)
+        await raises(ValueError, again.create_branch_from_turn(1, bad), match="branch_name")
     for turn in (0, 2, -1):
-        with pytest.raises(ValueError, match="turn_number"):
-            await again.create_branch_from_turn(turn)
-    with pytest.raises(ValueError, match="nowhere"):
-        await again.switch_to_branch("nowhere")
+        await raises(ValueError, again.create_branch_from_turn(turn), match="turn_number")
+    await raises(ValueError, again.switch_to_branch("nowhere"), match="nowhere")
     unhashable: Any = ["first"]
     for call in (again.switch_to_branch, again.delete_branch, again.get_tool_usage):
-        with pytest.raises(ValueError, match="branch"):
-            await call(unhashable)
+        await raises(ValueError, call(unhashable), match="branch")
     again.close()
 
 
@@ -248,8 +244,7 @@ async def test_nothing_is_told_of_a_session_that_is_not_there() -> None:
     assert await session.get_session_usage() is None
     assert await session.get_turn_usage() == []
     assert await session.get_turn_usage(1) == {}
-    with pytest.raises(ValueError, match="turn_number"):
-        await session.create_branch_from_turn(1)
+    await raises(ValueError, session.create_branch_from_turn(1), match="turn_number")
     session.close()
 
 

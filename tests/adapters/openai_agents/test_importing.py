@@ -20,6 +20,7 @@ from agents.testing import ScriptedModel, assistant_message
 import flue_py
 from flue_py.adapters.openai_agents import FlueSession, import_sqlite_sessions
 from flue_py.errors import InvalidArgument, UnreadableFile
+from tests.checks import raises
 
 set_tracing_disabled(True)
 
@@ -103,8 +104,7 @@ async def test_other_files_are_refused_and_left_alone(tmp_path: Path) -> None:
         store.create_session(key="one")
     before = other.read_bytes()
     for path in (other, tmp_path / "nowhere.db"):
-        with pytest.raises(UnreadableFile, match=path.name):
-            await import_sqlite_sessions(path, tmp_path / "new.db")
+        await raises(UnreadableFile, import_sqlite_sessions(path, tmp_path / "new.db"), match=path.name)
     with pytest.raises(InvalidArgument, match="table"):
         await import_sqlite_sessions(other, tmp_path / "new.db", messages_table="a; DROP TABLE b")
     assert other.read_bytes() == before

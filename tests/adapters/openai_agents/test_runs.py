@@ -21,6 +21,7 @@ import flue_py
 from flue_py.adapters.openai_agents import Compaction, FlueSession
 from flue_py.compaction import CompactionSettings, SummaryReply, SummaryRequest
 from flue_py.errors import InvalidArgument, SummaryFailed
+from tests.checks import existing, raises
 
 set_tracing_disabled(True)
 
@@ -136,8 +137,7 @@ async def test_a_session_in_which_no_user_spoke_has_no_turns() -> None:
     result = await Runner.run(Agent(name="a", model=ScriptedModel(answers(10))), "q")
     await greeting.add_items([{"__enc__": 1, "payload": "gAAAA"}], wrapper=result.context_wrapper)  # type: ignore[list-item]
     assert await greeting.get_turn_usage() == []
-    whole = await greeting.get_session_usage()
-    assert whole is not None
+    whole = existing(await greeting.get_session_usage())
     assert (whole["requests"], whole["total_tokens"], whole["total_turns"]) == (1, 11, 0)
     greeting.close()
 
@@ -178,8 +178,7 @@ async def test_compaction_is_asked_for_by_hand() -> None:
     await session.run_compaction()
     await session.run_compaction({"force": True}, compaction=Compaction(model=summarized))
     await session.add_items(list(said))
-    with pytest.raises(InvalidArgument, match="compaction"):
-        await session.run_compaction({"force": True})
+    await raises(InvalidArgument, session.run_compaction({"force": True}), match="compaction")
     await session.run_compaction(compaction=Compaction(model=summarized))
     assert await session.get_items() == said
     await session.run_compaction({"force": True}, compaction=Compaction(model=summarized))
@@ -203,8 +202,7 @@ async def test_what_moves_on_meanwhile_is_left_alone_and_the_summary_is_paid(tmp
         raise RuntimeError("no model")
 
     await session.run_compaction({"force": True}, compaction=Compaction(model=slow))
-    with pytest.raises(SummaryFailed):
-        await session.run_compaction({"force": True}, compaction=Compaction(model=failing))
+    await raises(SummaryFailed, session.run_compaction({"force": True}, compaction=Compaction(model=failing)))
     assert await session.get_items() == said[:-1]
     with flue_py.sync.open(tmp_path / "a.db") as store:
         [row] = store.usage(group_by=["purpose", "outcome"]).rows

@@ -32,6 +32,7 @@ from agents.testing import ScriptedModel, assistant_message, function_call
 import flue_py
 from flue_py.adapters.openai_agents import FlueSession
 from flue_py.errors import InvalidArgument, InvalidEntry, NotAStore, StoreClosed
+from tests.checks import raises
 from tests.postgres import NewDatabase
 
 # Traces would be sent to OpenAI.
@@ -187,8 +188,7 @@ async def test_nothing_is_made_by_reading(tmp_path: Path) -> None:
 async def test_what_json_cannot_hold_is_refused_with_nothing_written(new_session: Callable[..., FlueSession]) -> None:
     session = new_session()
     bad: Any = {"role": "user", "content": object()}
-    with pytest.raises(InvalidEntry, match=r"items\[1\]"):
-        await session.add_items([ITEMS[0], bad])
+    await raises(InvalidEntry, session.add_items([ITEMS[0], bad]), match=r"items\[1\]")
     assert await session.get_items() == []
 
 
@@ -231,8 +231,7 @@ async def test_a_file_of_the_sdk_is_left_alone_and_the_way_over_is_named(tmp_pat
     await theirs.add_items(ITEMS[:2])
     ours = FlueSession("one", tmp_path / "a.db")
     for call in (ours.get_items, lambda: ours.add_items(ITEMS[:1]), ours.list_branches):
-        with pytest.raises(NotAStore, match=r"import_sqlite_sessions\(\)"):
-            await call()
+        await raises(NotAStore, call(), match=r"import_sqlite_sessions\(\)")
     assert await theirs.get_items() == ITEMS[:2]
     theirs.close()
     ours.close()
@@ -242,8 +241,7 @@ async def test_a_limit_that_is_no_number_of_items_is_named() -> None:
     session = FlueSession("one")
     for bad in ("3", 1.5):
         limit: Any = bad
-        with pytest.raises(ValueError, match="limit: should be"):
-            await session.get_items(limit)
+        await raises(ValueError, session.get_items(limit), match="limit: should be")
     session.close()
 
 

@@ -22,6 +22,7 @@ from pydantic_ai.usage import RunUsage
 import flue_py
 from flue_py.adapters.pydantic_ai import FlueConversationStore
 from tests.adapters.pydantic_ai.stores import PLACES, Scenario, Seen, answered, asked, opened, the_same, turns
+from tests.checks import raises
 from tests.postgres import NewDatabase
 
 STAMP = datetime(2026, 1, 2, tzinfo=UTC)
@@ -142,8 +143,7 @@ async def kept_entries(seen: Seen) -> None:
     else:
         inner = ["nowhere", "nowhere"]
     for each in inner[:2]:
-        with pytest.raises(UserError, match="is not in the history"):
-            await seen.store.fork("b", from_entry=each)
+        await raises(UserError, seen.store.fork("b", from_entry=each), match="is not in the history")
 
 
 async def forking(seen: Seen) -> None:

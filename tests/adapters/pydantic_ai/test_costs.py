@@ -24,6 +24,7 @@ from flue_py.adapters import pydantic_ai as reading
 from flue_py.adapters.pydantic_ai import FlueConversationStore
 from flue_py.db.sqlite.file import SqliteTransaction
 from tests.adapters.pydantic_ai.stores import turns
+from tests.checks import existing, raises
 
 Work = Callable[[FlueConversationStore], Awaitable[object]]
 
@@ -50,21 +51,18 @@ async def begin(store: FlueConversationStore, count: int) -> None:
     record = ConversationRecord(conversation_id="a", head_id="early")
     entry = ConversationEntry(id="early", parent_id=None, message=first)
     await store.write_record(record, new_entries=[entry], expected_revision=None)
-    loaded = await store.load("a")
-    assert loaded is not None
+    loaded = existing(await store.load("a"))
     loaded.messages += others
     await store.save(loaded)
 
 
 async def load_the_last(store: FlueConversationStore) -> None:
-    loaded = await store.load("a", limit=10)
-    assert loaded is not None
+    loaded = existing(await store.load("a", limit=10))
     assert len(loaded.messages) == 10
 
 
 async def go_on(store: FlueConversationStore) -> None:
-    loaded = await store.load("a", limit=4)
-    assert loaded is not None
+    loaded = existing(await store.load("a", limit=4))
     loaded.messages += turns(1, first=5)
     await store.save(loaded)
 
@@ -78,8 +76,7 @@ async def lose_and_list(store: FlueConversationStore) -> None:
 
 
 async def branch_and_fork_at_an_entry(store: FlueConversationStore) -> None:
-    early = await store.load("a", limit=1)
-    assert early is not None
+    early = existing(await store.load("a", limit=1))
     for _ in range(2):
         early = await store.branch("a", from_entry="early", expected_revision=early.revision)
         assert len(early.messages) == 1
@@ -122,17 +119,14 @@ def test_a_save_after_a_save_reads_no_record_again(tmp_path: Path, monkeypatch: 
             conversation.messages += turns(1, first=2)
             await store.save(conversation)
             assert await other.load("a") == await store.load("a")
-            loaded = await other.load("a")
-            assert loaded is not None
+            loaded = existing(await other.load("a"))
             loaded.messages += turns(1, first=3)
             await other.save(loaded)
             conversation.messages += [ModelRequest(parts=[], metadata={"an object": object()})]
             for _ in range(2):
-                with pytest.raises(ConversationConflict):
-                    await store.save(conversation)
+                await raises(ConversationConflict, store.save(conversation))
             await other.delete("a")
-            with pytest.raises(ConversationConflict):
-                await other.save(loaded)
+            await raises(ConversationConflict, other.save(loaded))
             assert (await flue.verify()).problems == []
 
     asyncio.run(go())
@@ -159,8 +153,7 @@ def test_what_is_known_of_a_conversation_is_used_for_as_long_as_it_holds(tmp_pat
                 new = Conversation(messages=turns(2), conversation_id=name, deferred_tool_requests=waiting)
                 await one.save(new, scope="one")
             await agree()
-            loaded = await other.load("a")
-            assert loaded is not None
+            loaded = existing(await other.load("a"))
             loaded.messages += turns(1, first=3)
             await other.save(loaded)
             await agree()

@@ -30,6 +30,7 @@ from flue_py.adapters.pydantic_ai import FlueConversationStore
 from flue_py.adapters.pydantic_ai.messages import repaired, repairs
 from flue_py.errors import InvalidArgument, InvalidEntry
 from tests.adapters.pydantic_ai.stores import PLACES, opened, turns
+from tests.checks import existing, raises
 from tests.postgres import NewDatabase
 
 ANY = {
@@ -152,14 +153,12 @@ def test_every_message_comes_back_value_for_value(place: str, tmp_path: Path, ne
 
         async def keep() -> None:
             await store.save(Conversation(messages=list(EVERYTHING), conversation_id="a"))
-            loaded = await store.load("a")
-            assert loaded is not None
+            loaded = existing(await store.load("a"))
             for given_, read in zip(EVERYTHING, loaded.messages, strict=True):
                 assert read == given_
                 assert repr(read) == repr(given_) or "TzInfo" in repr(read)
             for limit in range(len(EVERYTHING) + 1):
-                window = await store.load("a", limit=limit)
-                assert window is not None
+                window = existing(await store.load("a", limit=limit))
                 assert window.messages == EVERYTHING[len(EVERYTHING) - limit :]
 
         asyncio.run(keep())
@@ -228,8 +227,7 @@ def test_a_value_that_json_has_no_form_for_is_refused_and_nothing_is_written() -
         store = FlueConversationStore.open(":memory:")
         conversation = Conversation(messages=turns(1), conversation_id="a")
         conversation.messages.append(m.ModelRequest(parts=[], metadata={"object": object()}))
-        with pytest.raises(InvalidEntry, match="cannot be kept"):
-            await store.save(conversation)
+        await raises(InvalidEntry, store.save(conversation), match="cannot be kept")
         assert await store.load("a") is None
         assert conversation.revision is None
         await store.close()
@@ -254,8 +252,7 @@ def test_a_session_begun_by_hand_is_loaded_and_continued() -> None:
             )
             await session.append_custom("note", {"x": 1})
             store = FlueConversationStore(flue)
-            loaded = await store.load("a")
-            assert loaded is not None
+            loaded = existing(await store.load("a"))
             assert [[type(part).__name__ for part in message.parts] for message in loaded.messages] == [
                 ["SystemPromptPart"],
                 ["UserPromptPart"],
@@ -273,22 +270,18 @@ def test_a_session_begun_by_hand_is_loaded_and_continued() -> None:
             assert loaded.messages[3].parts[0].tool_name == "read"
             loaded.messages += turns(1)
             assert len(await store.save(loaded)) == 2
-            again = await store.load("a")
-            assert again is not None
+            again = existing(await store.load("a"))
             assert again.messages == loaded.messages
             assert [record.conversation_id for record in await store.list_conversations()] == ["a"]
             await session.refresh()
             await session.append_message({"role": "bashExecution", "content": "ls"})
-            with pytest.raises(InvalidArgument, match="bashExecution"):
-                await store.load("a")
+            await raises(InvalidArgument, store.load("a"), match="bashExecution")
             await session.undo()
             assert await store.load("a") == again
-            stale = await store.load("a")
-            assert stale is not None
+            stale = existing(await store.load("a"))
             await session.undo()
             stale.messages += turns(1, first=3)
-            with pytest.raises(ConversationConflict):
-                await store.save(stale)
+            await raises(ConversationConflict, store.save(stale))
 
     asyncio.run(go())
 

@@ -28,6 +28,7 @@ import flue_py
 from flue_py.adapters.pydantic_ai import FlueConversationStore
 from flue_py.core.ledger import UsageReport
 from tests.adapters.pydantic_ai.stores import turns
+from tests.checks import existing, raises
 
 if TYPE_CHECKING:
     from pydantic_ai.agent import AgentRunResult
@@ -173,8 +174,7 @@ def lost_runs(path: Path, then: Callable[[FlueConversationStore, Conversation], 
         first, second = await agent.run("Add.", conversation=one), await agent.run("Add.", conversation=other)
         await store.save(first)
         for _ in range(2):
-            with pytest.raises(ConversationConflict):
-                await store.save(second)
+            await raises(ConversationConflict, store.save(second))
         await then(store, second.conversation)
         await store.close()
         return first.usage + second.usage + RequestUsage(input_tokens=10, output_tokens=3)
@@ -187,23 +187,20 @@ async def nothing(store: FlueConversationStore, lost: Conversation) -> None:
 
 
 async def save_it_after_all(store: FlueConversationStore, lost: Conversation) -> None:
-    loaded = await store.load("a")
-    assert loaded is not None
+    loaded = existing(await store.load("a"))
     loaded.messages += lost.messages[2:]
     await store.save(loaded)
 
 
 async def delete_it(store: FlueConversationStore, lost: Conversation) -> None:
     await store.delete("a")
-    with pytest.raises(ConversationConflict):
-        await store.save(lost)
+    await raises(ConversationConflict, store.save(lost))
     assert await store.load("a") is None
     assert await store.list_conversations() == []
 
 
 async def rewrite_it(store: FlueConversationStore, lost: Conversation) -> None:
-    loaded = await store.load("a")
-    assert loaded is not None
+    loaded = existing(await store.load("a"))
     loaded.messages[1] = turns(1, first=40)[1]
     answered = loaded.messages[1]
     assert isinstance(answered, ModelResponse)
@@ -231,10 +228,8 @@ def test_what_a_conversation_cost_that_was_deleted_before_it_was_saved(tmp_path:
         await store.save(conversation)
         await store.delete("a\ud800")
         conversation.messages += turns(2, first=1)
-        with pytest.raises(ConversationConflict):
-            await store.save(conversation)
-        with pytest.raises(ConversationConflict):
-            await store.save(conversation)
+        await raises(ConversationConflict, store.save(conversation))
+        await raises(ConversationConflict, store.save(conversation))
         assert await store.load("a\ud800") is None
         await store.close()
 
@@ -265,8 +260,7 @@ def test_a_lost_answer_that_cannot_be_kept_was_paid_for_all_the_same(tmp_path: P
         answered = late.messages[1]
         assert isinstance(answered, ModelResponse)
         answered.metadata = {"an object": object()}
-        with pytest.raises(ConversationConflict):
-            await store.save(late)
+        await raises(ConversationConflict, store.save(late))
         await store.close()
 
     asyncio.run(lose())
@@ -318,8 +312,7 @@ async def test_what_a_run_paid_beside_its_responses_is_in_the_ledger_once(tmp_pa
             loaded = await store.load("c")
             conversation = loaded or Conversation(conversation_id="c")
             await store.save(await agent.run("q", conversation=conversation))
-        whole = await store.load("c")
-        assert whole is not None
+        whole = existing(await store.load("c"))
         plain = Agent(FunctionModel(large, model_name="large"))
         await store.save(await plain.run("q", conversation=whole))
         used = (await store.load("c")).usage  # type: ignore[union-attr]

@@ -23,6 +23,7 @@ import flue_py
 from flue_py.adapters.pydantic_ai import FlueConversationStore
 from flue_py.errors import MissingExtra, SessionNotFound, StoreClosed
 from tests.adapters.pydantic_ai.stores import turns
+from tests.checks import existing, raises
 from tests.postgres import NewDatabase
 
 Change = Callable[[FlueConversationStore, Conversation], Awaitable[object]]
@@ -57,9 +58,7 @@ def places(tmp_path: Path, new_database: NewDatabase, place: str) -> str:
 
 
 async def loaded_by(store: FlueConversationStore) -> Conversation:
-    loaded = await store.load("a")
-    assert loaded is not None
-    return loaded
+    return existing(await store.load("a"))
 
 
 @pytest.mark.parametrize("place", ["file", "postgres"])
@@ -249,17 +248,14 @@ def test_the_session_of_a_conversation_is_used_where_its_store_is(
         async with FlueConversationStore.open(target) as store:
             await store.save(Conversation(messages=turns(2), conversation_id="a"), scope="one")
             for name, scope in (("b", None), ("a", "two")):
-                with pytest.raises(SessionNotFound, match="no conversation"):
-                    await store.session_for(name, scope=scope)
+                await raises(SessionNotFound, store.session_for(name, scope=scope), match="no conversation")
             session = await store.session_for("a", scope="one")
             assert (session.id, session.key, session.info.scope) == ("a", "a", "one")
             await session.rewind(turns=1)
             assert (await loaded_by(store)).messages == turns(1)
             await session.undo()
-        with pytest.raises(StoreClosed):
-            await session.turns()
-        with pytest.raises(StoreClosed):
-            await store.load("a")
+        await raises(StoreClosed, session.turns())
+        await raises(StoreClosed, store.load("a"))
         async with flue_py.open(target) as flue:
             again = FlueConversationStore(flue)
             await (await again.session_for("a")).rewind(turns=1)
@@ -287,8 +283,7 @@ def test_labels_pins_and_titles_are_no_conflict_and_going_back_is(tmp_path: Path
             await session.undo()
             # The record is that of the leaf which is there again: with its usage, and its revision.
             assert await store.read_record("a") == first
-            with pytest.raises(ConversationConflict):
-                await store.save(copies[0])
+            await raises(ConversationConflict, store.save(copies[0]))
             copies[1].messages += turns(1, first=2)
             await store.save(copies[1])
             assert (await loaded_by(store)).messages == [*turns(1), *turns(1, first=2)]
@@ -304,15 +299,13 @@ def test_a_fork_made_by_hand_is_a_conversation_of_its_own(tmp_path: Path) -> Non
             await store.save(Conversation(messages=turns(2), conversation_id="a"))
             session = await store.session_for("a")
             fork = await session.fork(key="by hand")
-            loaded = await store.load("by hand")
-            assert loaded is not None
+            loaded = existing(await store.load("by hand"))
             loaded.messages += turns(1, first=5)
             await store.save(loaded)
             assert (await store.load(fork.id, limit=2)) == await store.load("by hand", limit=2)
             assert (await loaded_by(store)).messages == turns(2)
             await store.delete("a")
-            again = await store.load("by hand")
-            assert again is not None
+            again = existing(await store.load("by hand"))
             assert again.messages == loaded.messages
 
     asyncio.run(go())

@@ -13,13 +13,12 @@ import pytest
 
 from flue_py.context.blocks import BlockText, Gitignore, RuntimeEnvironment
 from flue_py.errors import InvalidArgument, UnreadableFile
+from tests.checks import existing, raises
 from tests.context.blocks.blocks import Clock
 
 
 async def said(block: Gitignore | RuntimeEnvironment) -> BlockText:
-    text = await block.read()
-    assert text is not None
-    return text
+    return existing(await block.read())
 
 
 async def test_the_environment_names_system_shell_folder_and_the_time_with_its_zone() -> None:
@@ -129,15 +128,12 @@ async def test_what_gitignore_holds_cannot_act_on_a_terminal(tmp_path: Path) -> 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
 async def test_a_gitignore_that_is_no_file_is_an_error_and_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".gitignore")
-    with pytest.raises(UnreadableFile, match="not a file"):
-        await Gitignore(tmp_path).read()
+    await raises(UnreadableFile, Gitignore(tmp_path).read(), match="not a file")
     (tmp_path / "sub" / ".gitignore").mkdir(parents=True)
-    with pytest.raises(UnreadableFile, match="cannot be read"):
-        await Gitignore(tmp_path / "sub").read()
+    await raises(UnreadableFile, Gitignore(tmp_path / "sub").read(), match="cannot be read")
     (tmp_path / "loop").mkdir()
     (tmp_path / "loop" / ".gitignore").symlink_to(tmp_path / "loop" / ".gitignore")
-    with pytest.raises(UnreadableFile):
-        await Gitignore(tmp_path / "loop").read()
+    await raises(UnreadableFile, Gitignore(tmp_path / "loop").read())
     wrong: Any = 3
     with pytest.raises(InvalidArgument, match="folder"):
         Gitignore(wrong)

@@ -12,6 +12,7 @@ import flue_py.sync
 from flue_py.context.blocks import FileIndex
 from flue_py.core.sessions import DocumentName, NewDocument
 from flue_py.errors import InvalidArgument
+from tests.checks import existing
 from tests.tables import inputs
 
 
@@ -28,8 +29,7 @@ async def test_an_index_has_names_types_and_sizes_and_nothing_else(tmp_path: Pat
         await store.backend.put_document(file("c.txt", project="/other"))
         await store.backend.put_document(file("d.txt", scope="elsewhere"))
         await store.backend.put_document(NewDocument("memory", "e", "secret text", "user", space="repl"))
-        said = await index.read()
-        assert said is not None
+        said = existing(await index.read())
         assert said.text.splitlines() == [
             "## Stored files",
             "",
@@ -37,8 +37,7 @@ async def test_an_index_has_names_types_and_sizes_and_nothing_else(tmp_path: Pat
             "- a.txt (text/plain, 11 characters)",
             "- b.md (text/markdown, 12,345 characters)",
         ]
-        without = await FileIndex(store).read()
-        assert without is not None
+        without = existing(await FileIndex(store).read())
         assert without.text == "## Stored files\n\n- b.md (text/markdown, 12,345 characters)"
         await store.backend.remove_document(DocumentName("", "file", "", "", "b.md"))
         assert await FileIndex(store).read() is None
@@ -49,8 +48,7 @@ async def test_an_index_of_many_files_is_cut_and_says_so() -> None:
     async with flue_py.open(":memory:") as store:
         for number in range(201):
             await store.backend.put_document(file(f"{number:03}.txt"))
-        said = await FileIndex(store).read()
-        assert said is not None
+        said = existing(await FileIndex(store).read())
         lines = said.text.splitlines()
         assert lines[2] == "- 000.txt (text/plain, 11 characters)"
         assert lines[-2:] == ["- 199.txt (text/plain, 11 characters)", "- ... and more than these 200"]

@@ -13,6 +13,7 @@ from flue_py import JsonObject
 from flue_py.context.blocks import LocalMemory
 from flue_py.errors import InvalidArgument
 from flue_py.runtime.conversation import Conversation
+from tests.checks import existing
 from tests.postgres import NewDatabase
 from tests.sessions.talk import assistant
 from tests.tables import inputs
@@ -48,12 +49,10 @@ async def test_the_memory_of_an_agent_and_a_project_is_that_of_the_store() -> No
     async with flue_py.open(":memory:") as store:
         await store.remember("a", "for all", space="agents/x")
         block = LocalMemory(store, space="agents/x", project="/work")
-        said = await block.read()
-        assert said is not None
+        said = existing(await block.read())
         assert said.text == f"{HEADER}\n[user] a: for all"
         await store.remember("b", "for this", space="agents/x", project="/work")
-        said = await block.read()
-        assert said is not None
+        said = existing(await block.read())
         assert said.text == f"{HEADER}\n[user] b: for this"
         assert await LocalMemory(store, space="agents/x", scope="elsewhere").read() is None
 
@@ -63,8 +62,7 @@ async def test_what_has_no_room_is_named() -> None:
         await store.remember("long", "x" * 500)
         await store.remember("short", "y")
         block = LocalMemory(store, most=100)
-        said = await block.read()
-        assert said is not None
+        said = existing(await block.read())
         assert said.text == f"{HEADER}\n[user] long\n[user] short: y"
         assert block.dropped == ("long",)
         await store.forget("long")

@@ -15,6 +15,7 @@ from flue_py import JsonObject
 from flue_py.context.blocks import BlockText, WebhookMemory
 from flue_py.errors import InvalidArgument, MemoryUnavailable
 from flue_py.runtime.conversation import Conversation
+from tests.checks import raises
 from tests.context.blocks.webhooks import free_port, remembering, saying
 from tests.sessions.talk import assistant, user
 from tests.tables import inputs
@@ -24,8 +25,7 @@ OK = b"HTTP/1.1 200 OK\r\n"
 
 
 async def failure(memory: WebhookMemory) -> str:
-    with pytest.raises(MemoryUnavailable) as caught:
-        await memory.read()
+    caught = await raises(MemoryUnavailable, memory.read())
     assert TOKEN not in "".join(traceback.format_exception(caught.value))
     return str(caught.value)
 
@@ -196,8 +196,7 @@ async def test_what_was_said_in_a_turn_is_saved_as_text() -> None:
         said = [{"role": "user", "content": "a \ud800"}, {"role": "assistant", "content": "b"}]
         assert saved == {"agent": "Coder", "history": said}
         server.status = 503
-        with pytest.raises(MemoryUnavailable, match="503"):
-            await memory.save([user("a")])
+        await raises(MemoryUnavailable, memory.save([user("a")]), match="503")
 
 
 async def test_a_turn_goes_on_whatever_the_server_does() -> None:

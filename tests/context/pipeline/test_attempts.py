@@ -13,6 +13,7 @@ from flue_py.context import Attempt, ask_fitting
 from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelRequest
 from flue_py.providers import LIMITS
+from tests.checks import raises
 from tests.context.pipeline.piped import answer, call, result, user
 from tests.tables import inputs
 
@@ -94,8 +95,7 @@ async def fail_each(session: Session, error: Exception) -> list[int]:
                 tried.append(attempt.number)
                 raise error
 
-    with pytest.raises(type(error)) as passed:
-        await fail()
+    passed = await raises(type(error), fail())
     assert passed.value is error
     return tried
 
@@ -130,8 +130,7 @@ async def test_what_stands_beside_the_messages_counts_for_every_target(session: 
     assert await numbers(max_context_tokens=12_500) == [2, 3]
     assert await numbers(max_payload_bytes=61_500) == [2, 3]
     for limits in ({"max_context_tokens": 11_000}, {"max_payload_bytes": 56_000}):
-        with pytest.raises(ContextOverflow, match="the request does not fit"):
-            await numbers(**limits)
+        await raises(ContextOverflow, numbers(**limits), match="the request does not fit")
 
 
 async def test_a_model_is_asked_until_it_fits(session: Session) -> None:
@@ -148,8 +147,8 @@ async def test_a_model_is_asked_until_it_fits(session: Session) -> None:
     request = ModelRequest((user("stands for the context"),), "Be brief.")
     assert (await ask_fitting(await session.context.attempts(), model, request)).text == "Done."
     assert len(asked) == 3
-    with pytest.raises(ContextOverflow):
-        await ask_fitting(await session.context.attempts(), FunctionModel(refuse), request)
+    attempts = await session.context.attempts()
+    await raises(ContextOverflow, ask_fitting(attempts, FunctionModel(refuse), request))
 
 
 async def refuse(request: ModelRequest) -> str:
@@ -157,8 +156,7 @@ async def refuse(request: ModelRequest) -> str:
 
 
 async def test_wrong_arguments_are_refused(session: Session) -> None:
-    with pytest.raises(InvalidArgument, match="tools"):
-        await session.context.attempts(tools="none")  # type: ignore[arg-type]
+    await raises(InvalidArgument, session.context.attempts(tools="none"), match="tools")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match=r"fitting\.max_context_tokens"):
         await session.context.attempts(settings={"fitting": {"max_context_tokens": -1}})
 

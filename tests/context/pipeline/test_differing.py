@@ -15,6 +15,7 @@ from flue_py.core.context import ContextEntry
 from flue_py.errors import InvalidArgument
 from flue_py.providers import LIMITS
 from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
+from tests.checks import existing
 from tests.context.pipeline.piped import answer, call, context, result, user
 from tests.context.pipeline.test_epochs import PARTS, begins_with, ends_of_requests
 from tests.tables import inputs
@@ -79,8 +80,7 @@ def test_another_target_is_named() -> None:
 def test_the_step_that_rewrites_is_named_with_its_entry() -> None:
     settings = {"microcompact": {"keep": 1}}
     first, second = request(SAID[:3], settings=settings), request(SAID[:5], settings=settings)
-    found = second.break_since(first)
-    assert found is not None
+    found = existing(second.break_since(first))
     assert (found.by, found.entry_id) == ("microcompact", "e2")
     assert str(found).startswith("e2: microcompact, replaced it (")
     assert broken(second, request(SAID)) == ("microcompact", "e2")

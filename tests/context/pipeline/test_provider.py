@@ -13,6 +13,7 @@ from flue_py.core.json import JsonObject, JsonValue
 from flue_py.errors import InvalidArgument
 from flue_py.providers import LIMITS
 from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
+from tests.checks import existing
 from tests.context.pipeline.piped import answer, call, context, result, user
 from tests.tables import inputs
 
@@ -88,8 +89,7 @@ def test_what_it_will_clear_is_a_step_and_the_messages_are_whole() -> None:
     assert sent.tokens < plain.tokens - 250
     assert sent.break_since(plain) is None
     # An edit of its own is not what makes a later request begin otherwise.
-    found = request({"clear_tool_uses": CLEARING}, items=SAID[1:]).break_since(sent)
-    assert found is not None
+    found = existing(request({"clear_tool_uses": CLEARING}, items=SAID[1:]).break_since(sent))
     assert found.by == "context"
 
 

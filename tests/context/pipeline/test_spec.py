@@ -23,6 +23,7 @@ from flue_py.context.steps import steps_of
 from flue_py.context.tokens import counter_for
 from flue_py.core.context import ContextEntry
 from flue_py.errors import InvalidArgument
+from tests.checks import existing
 from tests.context.pipeline.piped import answer, call, context, done, ids, piped, result, texts, user
 from tests.tables import inputs
 
@@ -248,8 +249,7 @@ def test_a_source_of_the_application_that_is_cut_is_named_and_no_file() -> None:
 
 def test_sections_have_the_headings_that_the_source_gives_them() -> None:
     names = ["session_context", "Changes_Recent:2", "brief_field:objective", "file:docs/PLAN.md", "tickets:open"]
-    found = context_settings({"spec": {"sources": names}}).spec
-    assert found is not None
+    found = existing(context_settings({"spec": {"sources": names}}).spec)
     assert [label_of(each) for each in found.sources] == [
         "Session Context",
         "Recent Changes",
