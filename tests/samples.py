@@ -30,13 +30,9 @@ def user(text: str = "hello", **fields: JsonValue) -> NewEntry:
 def assistant(text: str = "ok", *, tokens: int = 0, dollars: float = 0.0, **fields: JsonValue) -> NewEntry:
     """Return an assistant message that reports ``tokens`` input tokens and ``dollars``."""
     usage: JsonObject = {
-        "input": tokens,
-        "output": 0,
-        "cacheRead": 0,
-        "cacheWrite": 0,
-        "totalTokens": tokens,
+        "input": tokens, "output": 0, "cacheRead": 0, "cacheWrite": 0, "totalTokens": tokens,
         "cost": {"input": dollars, "output": 0, "cacheRead": 0, "cacheWrite": 0, "total": dollars},
-    }
+    }  # fmt: skip
     content: JsonValue = [{"type": "text", "text": text}]
     return NewEntry.message({"role": "assistant", "content": content, "usage": usage, **fields})
 

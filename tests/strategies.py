@@ -36,19 +36,10 @@ json_values: st.SearchStrategy[JsonValue] = st.recursive(
 
 hostile_texts: st.SearchStrategy[str] = st.text(st.characters(), max_size=8) | st.sampled_from(
     [
-        "",
-        "\ufeff",
-        "\uffff",
-        "\U0010ffff",
-        "\ud83d\ude80",
-        "\udc00\ud800",
-        "\u202e",
-        "\\ud800",
-        "\r\n",
-        "role",
+        "", "\ufeff", "\uffff", "\U0010ffff", "\ud83d\ude80", "\udc00\ud800", "\u202e", "\\ud800", "\r\n", "role",
         "x" * 300,
     ]
-)
+)  # fmt: skip
 """Any text at all, lone surrogates and noncharacters among it."""
 
 hostile_json: st.SearchStrategy[JsonValue] = st.recursive(
@@ -116,17 +107,13 @@ hostile_messages: st.SearchStrategy[JsonObject] = st.recursive(
         {},
         optional={
             "role": st.sampled_from(["user", "assistant", "toolResult", "system", "custom"]) | hostile_json,
-            "content": texts | st.lists(inner | hostile_json, max_size=3) | inner,
-            "usage": inner | usages,
-            "type": st.sampled_from(["text", "thinking", "toolCall", "image", "file"]),
-            "text": hostile_json,
-            "timestamp": hostile_json,
-            "cost": inner,
-            "provider": hostile_json,
+            "content": texts | st.lists(inner | hostile_json, max_size=3) | inner, "usage": inner | usages,
+            "type": st.sampled_from(["text", "thinking", "toolCall", "image", "file"]), "text": hostile_json,
+            "timestamp": hostile_json, "cost": inner, "provider": hostile_json,
         },
     ),
     max_leaves=4,
-)
+)  # fmt: skip
 """Objects that are nearly messages, or parts, or usage: each known field may hold anything."""
 
 

@@ -15,21 +15,15 @@ from tests.tables import inputs
 @inputs(
     ("message", "tokens"),
     [
-        (user(""), 0),
-        (user("abcd"), 1),
-        (user("abcde"), 2),
-        (user("🚀🚀"), 1),
-        (call("read", {}), 2),
-        (call("x", {"n": 1e-7, "m": 1e-5}), 6),
-        (call("x", {"n": 1.0}), 2),
+        (user(""), 0), (user("abcd"), 1), (user("abcde"), 2), (user("🚀🚀"), 1), (call("read", {}), 2),
+        (call("x", {"n": 1e-7, "m": 1e-5}), 6), (call("x", {"n": 1.0}), 2),
         ({"role": "toolResult", "content": [{"type": "image", "data": "AA=="}]}, 1200),
         ({"role": "user", "content": [{"type": "image", "data": "AA=="}]}, 0),
-        ({"role": "system", "content": "abcdefgh"}, 0),
-        ({"role": "assistant", "content": "abcdefgh"}, 2),
+        ({"role": "system", "content": "abcdefgh"}, 0), ({"role": "assistant", "content": "abcdefgh"}, 2),
         ({"role": "toolResult", "content": "abcdefgh"}, 2),
         ({"role": "assistant", "content": [{"type": "thinking", "thinking": "abcdef"}, {"type": "audio"}]}, 2),
     ],
-)
+)  # fmt: skip
 def test_a_message_takes_a_token_for_every_four_utf16_units(message: JsonObject, tokens: int) -> None:
     assert compaction.estimate_tokens(message) == tokens
 
@@ -67,14 +61,10 @@ def test_reports_from_before_a_compaction_can_be_left_out() -> None:
 @inputs(
     ("reported", "tokens"),
     [
-        (usage(77, input=5), 77),
-        (usage(0, input=1, output=2, cacheRead=3, cacheWrite=4), 10),
-        ({"input": 3}, 3),
-        ({"totalTokens": 12.0}, 12),
-        ({"totalTokens": "12", "input": True, "output": None}, 0),
-        ({}, 0),
+        (usage(77, input=5), 77), (usage(0, input=1, output=2, cacheRead=3, cacheWrite=4), 10), ({"input": 3}, 3),
+        ({"totalTokens": 12.0}, 12), ({"totalTokens": "12", "input": True, "output": None}, 0), ({}, 0),
     ],
-)
+)  # fmt: skip
 def test_context_tokens_are_the_total_or_else_the_sum(reported: JsonObject, tokens: int) -> None:
     assert compaction.calculate_context_tokens(reported) == tokens
 
@@ -82,14 +72,10 @@ def test_context_tokens_are_the_total_or_else_the_sum(reported: JsonObject, toke
 @inputs(
     ("tokens", "window", "enabled", "due"),
     [
-        (183_616, 200_000, True, False),
-        (183_617, 200_000, True, True),
-        (183_617, 200_000, False, False),
-        (999, 0, True, False),
-        (999, -5, True, False),
-        (1, 100, True, True),
+        (183_616, 200_000, True, False), (183_617, 200_000, True, True), (183_617, 200_000, False, False),
+        (999, 0, True, False), (999, -5, True, False), (1, 100, True, True),
     ],
-)
+)  # fmt: skip
 def test_compaction_is_due_above_the_window_minus_the_reserve(
     tokens: int, window: int, *, enabled: bool, due: bool
 ) -> None:

@@ -20,18 +20,14 @@ def texts(kind: facts.FactKind, *messages: JsonObject) -> list[str]:
 
 
 FILES = {
-    "see src/cli/main.py, please": ["src/cli/main.py"],
-    "it fails in lib/a.rs:12:5.": ["lib/a.rs"],
+    "see src/cli/main.py, please": ["src/cli/main.py"], "it fails in lib/a.rs:12:5.": ["lib/a.rs"],
     "(docs/index.md) and 'README.md'!": ["docs/index.md", "README.md"],
     "./run.sh or ../up/one.ts": ["run.sh", "../up/one.ts"],
-    "~/notes/today.txt and /etc/hosts": ["~/notes/today.txt", "/etc/hosts"],
-    r"C:\work\a.txt": [r"C:\work\a.txt"],
+    "~/notes/today.txt and /etc/hosts": ["~/notes/today.txt", "/etc/hosts"], r"C:\work\a.txt": [r"C:\work\a.txt"],
     "ours: src/.env and conf/app.env": ["src/.env", "conf/app.env"],
-    "and/or, 1/2, e.g. this, i.e. that, 3.11, x.y.z, /compact": [],
-    "https://example.org/a/b.py and //cdn.org/x.js": [],
-    "mail me@example.com": [],
-    "a.py a.py": ["a.py"],
-}
+    "and/or, 1/2, e.g. this, i.e. that, 3.11, x.y.z, /compact": [], "https://example.org/a/b.py and //cdn.org/x.js": [],
+    "mail me@example.com": [], "a.py a.py": ["a.py"],
+}  # fmt: skip
 
 
 @inputs("text", FILES)

@@ -159,18 +159,8 @@ def everywhere(place: str, said: str) -> list[JsonObject]:
 
 
 PLACES = [
-    "agent",
-    "reason",
-    "thinking",
-    "tool",
-    "argument",
-    "result",
-    "error",
-    "failed result",
-    "handoff",
-    "path",
-    "call",
-]
+    "agent", "reason", "thinking", "tool", "argument", "result", "error", "failed result", "handoff", "path", "call",
+]  # fmt: skip
 WRITERS: dict[str, Callable[[Around], Mode]] = {
     "intent": Intent,
     "lossless": lambda around: Lossless("here", around=around),

@@ -42,14 +42,9 @@ def test_lost_is_what_neither_summary_nor_tail_says() -> None:
     report = facts.loss_report("c", summary, SOURCE, kept)
     assert report.entry_ids == ("e0", "e1", "e2", "e3", "e4")
     assert [(each.kind, each.total, each.covered) for each in report.kinds] == [
-        ("instruction", 3, 2),
-        ("question", 1, 0),
-        ("decision", 1, 0),
-        ("error", 1, 0),
-        ("file", 3, 2),
-        ("identifier", 1, 1),
-        ("result", 1, 0),
-    ]
+        ("instruction", 3, 2), ("question", 1, 0), ("decision", 1, 0), ("error", 1, 0), ("file", 3, 2),
+        ("identifier", 1, 1), ("result", 1, 0),
+    ]  # fmt: skip
     (file,) = report.kinds[facts.FACT_KINDS.index("file")].lost
     assert (file.text, file.entry_ids, file.count) == ("src/lex.py", ("e2", "e3", "e4"), 3)
     assert report.kinds[0].share == pytest.approx(2 / 3)
@@ -69,22 +64,10 @@ def test_lists_are_bounded_and_say_so() -> None:
 
 _PIECES = st.sampled_from(
     [
-        *"?. \n`é…*",
-        "must",
-        "never",
-        "- ",
-        "```",
-        "a.py",
-        "A.PY",
-        "src/",
-        "x_y",
-        "X_y",
-        "Error: ",
-        "because",
-        "数。",
+        *"?. \n`é…*", "must", "never", "- ", "```", "a.py", "A.PY", "src/", "x_y", "X_y", "Error: ", "because", "数。",
         "’",
     ]
-)
+)  # fmt: skip
 _TEXTS = st.lists(_PIECES, max_size=12).map("".join)
 _MESSAGES = st.one_of(
     _TEXTS.map(user), _TEXTS.map(assistant), _TEXTS.map(tool_result), _TEXTS.map(lambda text: call("x", {"path": text}))
@@ -143,15 +126,11 @@ def test_excerpts_are_bounded_and_around_the_match() -> None:
 @inputs(
     ("said", "words"),
     [
-        ("Die straße", "STRASSE"),
-        ("if a &lt;b", "a <b"),
-        ("**zz** is a needle", "the zz needle"),
-        ("a `zz`\n*needle*", "A zz needle"),
-        ("it’s", "it's"),
-        ("x" * 3000 + "needle", "needle"),
+        ("Die straße", "STRASSE"), ("if a &lt;b", "a <b"), ("**zz** is a needle", "the zz needle"),
+        ("a `zz`\n*needle*", "A zz needle"), ("it’s", "it's"), ("x" * 3000 + "needle", "needle"),
         ("R&D ß&lt;needle", "ss<NEEDLE"),
     ],
-)
+)  # fmt: skip
 def test_an_excerpt_shows_what_was_found_and_of_single_words_the_rarest(said: str, words: str) -> None:
     source = items(user(" * the ß &lt; & tail " * 300 + said + " the end" * 300))
     (hit,) = facts.recall("c", source, words).hits

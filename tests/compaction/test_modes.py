@@ -90,14 +90,10 @@ def failed(text: str, call_id: str = "c1") -> JsonObject:
 
 
 WORK: list[JsonObject] = [
-    user("Fix the build, and never touch setup.py"),
-    call("read", {"path": "a.py"}, "c1"),
-    tool_result("text", "c1"),
-    call("bash", {"command": "pytest -q"}, "c2"),
-    failed("E assert 1 == 2\n" + "x" * 1_000, "c2"),
-    call("bash", {"command": "sleep 9"}, "c3"),
-    user("never mind"),
-]
+    user("Fix the build, and never touch setup.py"), call("read", {"path": "a.py"}, "c1"), tool_result("text", "c1"),
+    call("bash", {"command": "pytest -q"}, "c2"), failed("E assert 1 == 2\n" + "x" * 1_000, "c2"),
+    call("bash", {"command": "sleep 9"}, "c3"), user("never mind"),
+]  # fmt: skip
 
 
 def test_intent_lists_what_was_done_in_order() -> None:
@@ -625,13 +621,9 @@ def test_files_are_read_again_whatever_the_tool_that_used_them_is_called() -> No
 def test_reasoning_symbols_and_files_are_shown_where_they_are_asked_for() -> None:
     thought: JsonObject = {"role": "assistant", "content": [{"type": "thinking", "thinking": "because " * 1_000}]}
     work = [
-        user("go"),
-        call("Write", {"file_path": "m.py", "content": "import os\nclass A(B): pass\ndef f(): pass\n"}),
-        tool_result("ok"),
-        call("write", {"path": "bad.py", "content": "def"}, "c2"),
-        tool_result("ok", "c2"),
-        thought,
-    ]
+        user("go"), call("Write", {"file_path": "m.py", "content": "import os\nclass A(B): pass\ndef f(): pass\n"}),
+        tool_result("ok"), call("write", {"path": "bad.py", "content": "def"}, "c2"), tool_result("ok", "c2"), thought,
+    ]  # fmt: skip
 
     def read(path: str) -> str | None:
         if path == "bad.py":

@@ -144,14 +144,9 @@ def test_a_carried_summary_leaves_its_file_lists_behind_because_they_are_appende
 
 def test_files_of_the_kept_part_are_not_listed_and_modified_files_are_not_listed_as_read() -> None:
     context = [
-        user("q"),
-        call("read", {"path": "early"}),
-        call("read", {"path": "both"}),
-        call("edit", {"path": "both"}),
-        user("n"),
-        call("read", {"path": "late"}),
-        assistant("y" * 40),
-    ]
+        user("q"), call("read", {"path": "early"}), call("read", {"path": "both"}), call("edit", {"path": "both"}),
+        user("n"), call("read", {"path": "late"}), assistant("y" * 40),
+    ]  # fmt: skip
     details: JsonObject = {"readFiles": ["before", 5], "modifiedFiles": "odd"}
     plan = planned(context, 11, compaction.PreviousCompaction("s", 0, details))
     assert plan.first_kept_index == 5

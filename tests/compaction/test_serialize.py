@@ -115,37 +115,23 @@ def test_details_of_any_shape_hold_no_files(details: JsonObject | None) -> None:
 
 def test_only_file_calls_with_a_string_path_are_collected() -> None:
     context: list[JsonObject] = [
-        call("read", {"path": "r"}),
-        call("read", {"path": ""}),
-        call("read", {"path": 5}),
-        call("READ", {"path": "no"}),
-        call("grep", {"path": "no"}),
-        call("write", {"path": "w"}),
-        call("edit", {"path": "r2"}),
-        call("edit", "no object"),
-        tool_result("no call"),
+        call("read", {"path": "r"}), call("read", {"path": ""}), call("read", {"path": 5}),
+        call("READ", {"path": "no"}), call("grep", {"path": "no"}), call("write", {"path": "w"}),
+        call("edit", {"path": "r2"}), call("edit", "no object"), tool_result("no call"),
         {"role": "user", "content": [{"type": "toolCall", "name": "read", "arguments": {"path": "no"}}]},
-    ]
+    ]  # fmt: skip
     earlier = compaction.FileLists(("old", "w"), ("m",))
     assert compaction.collect_file_lists(context, earlier) == compaction.FileLists(("old", "r"), ("m", "r2", "w"))
 
 
 OTHER_FILE_CALLS = [
-    call("read_file", {"path": "r1"}),
-    call("ReadFile", {"filePath": "r2"}),
-    call("Read", {"path": "", "file_path": "r3"}),
-    call("write_file", {"path": "w1"}),
-    call("Write", {"file_path": "w2"}),
-    call("create_file", {"filename": "w3"}),
-    call("edit_file", {"file": "m1"}),
-    call("MultiEdit", {"file_path": "m2", "edits": []}),
-    call("NotebookEdit", {"notebook_path": "m3"}),
-    call("edit", {"file_path": "m4"}),
-    call("read_files", {"path": "no"}),
-    call("Grep", {"file_path": "no"}),
-    call("Read", {"file_path": 5}),
-    call("Read", {"url": "no"}),
-]
+    call("read_file", {"path": "r1"}), call("ReadFile", {"filePath": "r2"}),
+    call("Read", {"path": "", "file_path": "r3"}), call("write_file", {"path": "w1"}),
+    call("Write", {"file_path": "w2"}), call("create_file", {"filename": "w3"}), call("edit_file", {"file": "m1"}),
+    call("MultiEdit", {"file_path": "m2", "edits": []}), call("NotebookEdit", {"notebook_path": "m3"}),
+    call("edit", {"file_path": "m4"}), call("read_files", {"path": "no"}), call("Grep", {"file_path": "no"}),
+    call("Read", {"file_path": 5}), call("Read", {"url": "no"}),
+]  # fmt: skip
 
 
 def test_tools_for_files_are_known_by_the_names_that_agents_have_for_them() -> None:

@@ -71,14 +71,10 @@ def test_without_the_extra_python_is_shown_and_a_note_names_what_is_missing(monk
     with pytest.raises(MissingExtra, match=r"pip install 'flue-py\[symbols\]'"):
         parsed_symbols(GRAMMARS[".go"]._replace(function="none"), "package m")
     work = [
-        user("go"),
-        call("write", {"path": "m.py", "content": "import os\n"}),
-        tool_result("ok"),
-        call("write", {"path": "m.go", "content": "package m"}, "c2"),
-        tool_result("ok", "c2"),
-        assistant("done"),
+        user("go"), call("write", {"path": "m.py", "content": "import os\n"}), tool_result("ok"),
+        call("write", {"path": "m.go", "content": "package m"}, "c2"), tool_result("ok", "c2"), assistant("done"),
         user("more"),
-    ]
+    ]  # fmt: skip
     monkeypatch.setitem(GRAMMARS, ".go", GRAMMARS[".go"]._replace(function="none"))  # type: ignore[arg-type]
     found = existing(material(work))
     block = symbol_graph(found)

@@ -188,16 +188,12 @@ def test_the_state_survives_json() -> None:
     [
         ({"trigger_turns": -1}, "trigger_turns"),
         ({"trigger_turns": 10}, r"keep_recent_turns \(10\) must be less than trigger_turns \(10\)"),
-        ({"trigger_turns": 10, "keep_recent_turns": 0}, "keep_recent_turns"),
-        ({"threshold": -1}, "threshold"),
-        ({"least_share": 1.5}, "least_share"),
-        ({"thrash_share": True}, "thrash_share"),
-        ({"auto": 1}, "auto"),
-        ({"budget": 7}, "budget"),
-        ({"agent_budgets": {"ann": 7}}, "agent_budgets"),
+        ({"trigger_turns": 10, "keep_recent_turns": 0}, "keep_recent_turns"), ({"threshold": -1}, "threshold"),
+        ({"least_share": 1.5}, "least_share"), ({"thrash_share": True}, "thrash_share"), ({"auto": 1}, "auto"),
+        ({"budget": 7}, "budget"), ({"agent_budgets": {"ann": 7}}, "agent_budgets"),
         ({"agent_budgets": 7}, "agent_budgets"),
     ],
-)
+)  # fmt: skip
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object], named: str) -> None:
     with pytest.raises(InvalidArgument, match=named):
         TriggerSettings(**wrong)  # type: ignore[arg-type]

@@ -36,15 +36,11 @@ def prepared(case: Case, prepare: Callable[..., Any] = prepare_compaction) -> Js
         case["messages"], _settings(case["settings"]), None if previous is None else PreviousCompaction(**previous)
     )
     return plan and {
-        "first_kept_index": plan.first_kept_index,
-        "is_split_turn": plan.is_split_turn,
-        "messages_to_summarize": len(plan.messages_to_summarize),
-        "turn_prefix": len(plan.turn_prefix),
-        "tokens_before": plan.tokens_before,
-        "previous_summary": plan.previous_summary,
-        "read_files": list(plan.files.read_files),
-        "modified_files": list(plan.files.modified_files),
-    }
+        "first_kept_index": plan.first_kept_index, "is_split_turn": plan.is_split_turn,
+        "messages_to_summarize": len(plan.messages_to_summarize), "turn_prefix": len(plan.turn_prefix),
+        "tokens_before": plan.tokens_before, "previous_summary": plan.previous_summary,
+        "read_files": list(plan.files.read_files), "modified_files": list(plan.files.modified_files),
+    }  # fmt: skip
 
 
 def estimated(case: Case, estimate: Callable[..., ContextEstimate] = estimate_context_tokens) -> Json:

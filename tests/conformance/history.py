@@ -185,15 +185,11 @@ class History:
         expected = op["expect"]
         actual = [
             {
-                "entry": self.symbol(item.entry_id),
-                "kind": item.kind,
-                "role": item.role,
-                "message": message,
-                "text": _text(message) if item.kind != "message" else None,
-                "timestamp_ms": message.get("timestamp"),
+                "entry": self.symbol(item.entry_id), "kind": item.kind, "role": item.role, "message": message,
+                "text": _text(message) if item.kind != "message" else None, "timestamp_ms": message.get("timestamp"),
             }
             for item, message in zip(items, messages, strict=True)
-        ]
+        ]  # fmt: skip
         check(len(expected), len(actual))
         check(expected, [{name: item[name] for name in like} for item, like in zip(actual, expected, strict=True)])
 

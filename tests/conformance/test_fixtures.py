@@ -31,15 +31,9 @@ OWN_ANSWERS = {
     "history_random": {"random-short-1090": "orphans"},
 }
 COUNTS = {
-    "compaction_prepare": 137,
-    "delete_tree": 58,
-    "history_hand": 43,
-    "history_long": 6,
-    "history_random": 186,
-    "lifecycle": 28,
-    "serialize": 38,
-    "tokens": 159,
-}
+    "compaction_prepare": 137, "delete_tree": 58, "history_hand": 43, "history_long": 6, "history_random": 186,
+    "lifecycle": 28, "serialize": 38, "tokens": 159,
+}  # fmt: skip
 PURE = {"compaction_prepare", "serialize", "tokens"}
 LENGTHY = ("history_random", "history_long")
 RUNS = [

@@ -93,18 +93,12 @@ def nothing_counted() -> None:
 @inputs(
     ("model", "name"),
     [
-        ("gpt-5", "tiktoken:o200k_base"),
-        ("openai:o3", "tiktoken:o200k_base"),
-        ("openai/gpt-4o-mini", "tiktoken:o200k_base"),
-        ("openrouter/openai/gpt-4o", "tiktoken:o200k_base"),
-        ("gpt-4", "tiktoken:cl100k_base"),
-        ("claude-sonnet-4-5", "bytes/3"),
-        ("anthropic:claude-sonnet-4-5", "bytes/3"),
-        ("mistral:instruct", "bytes/3"),
-        ("", "bytes/3"),
-        (None, "bytes/3"),
+        ("gpt-5", "tiktoken:o200k_base"), ("openai:o3", "tiktoken:o200k_base"),
+        ("openai/gpt-4o-mini", "tiktoken:o200k_base"), ("openrouter/openai/gpt-4o", "tiktoken:o200k_base"),
+        ("gpt-4", "tiktoken:cl100k_base"), ("claude-sonnet-4-5", "bytes/3"), ("anthropic:claude-sonnet-4-5", "bytes/3"),
+        ("mistral:instruct", "bytes/3"), ("", "bytes/3"), (None, "bytes/3"),
     ],
-)
+)  # fmt: skip
 def test_a_known_model_is_counted_with_its_vocabulary_and_any_other_is_estimated(model: str | None, name: str) -> None:
     counter = counter_for(model)
     assert (counter.name, counter.is_estimate) == (name, name == "bytes/3")

@@ -72,16 +72,11 @@ def test_no_other_message_and_no_stub_is_offloaded() -> None:
 @inputs(
     ("settings", "named"),
     [
-        ({"above": -1}, "above"),
-        ({"above": True}, "above"),
-        ({"above": 4.5}, "above"),
-        ({"above": None}, "above"),
-        ({"tools": {"bash": "never"}}, "bash"),
-        ({"tools": {"bash": 1, "BASH": None}}, "BASH"),
-        ({"tools": {5: 1}}, "tools: 5"),
-        ({"tools": ["bash"]}, "tools"),
+        ({"above": -1}, "above"), ({"above": True}, "above"), ({"above": 4.5}, "above"), ({"above": None}, "above"),
+        ({"tools": {"bash": "never"}}, "bash"), ({"tools": {"bash": 1, "BASH": None}}, "BASH"),
+        ({"tools": {5: 1}}, "tools: 5"), ({"tools": ["bash"]}, "tools"),
     ],
-)
+)  # fmt: skip
 def test_settings_that_make_no_sense_are_refused_by_name(settings: Any, named: str) -> None:
     with pytest.raises(InvalidArgument, match=named):
         OffloadSettings(**settings)
@@ -113,15 +108,11 @@ def test_the_stub_is_the_text_of_the_reference() -> None:
     [
         ("read_file", {"startLine": 3, "path": "src/X"}, "read_file | path=src/X"),
         ("bash", {"timeout": 3, "command": "ls\n -l"}, "bash | command=ls -l"),
-        ("count", {"upTo": 3}, "count | upTo=3"),
-        ("flags", {"deep": True, "path": "  ", "query": ""}, "flags"),
-        ("none", {}, "none"),
-        ("odd", "not an object", "odd"),
-        (None, None, "unknown"),
-        ("two\nlines", {}, "two lines"),
+        ("count", {"upTo": 3}, "count | upTo=3"), ("flags", {"deep": True, "path": "  ", "query": ""}, "flags"),
+        ("none", {}, "none"), ("odd", "not an object", "odd"), (None, None, "unknown"), ("two\nlines", {}, "two lines"),
         ("t", {"path": "p" * 900}, "t | path=" + "p" * 194 + "…"),
     ],
-)
+)  # fmt: skip
 def test_the_stub_says_of_what_call_it_is_on_one_line(tool: str | None, arguments: Any, said: str) -> None:
     found = artifacts.long_result(result("12", tool), OffloadSettings(above=1), {"id": "c", "arguments": arguments})
     assert found is not None
@@ -210,23 +201,15 @@ def test_what_a_model_asks_for_is_checked_and_said() -> None:
         "0a", 5, 7, "x"
     )
     for odd, said in {
-        "text": "an object with an id",
-        "no id": "id should be",
-        "start": "start should be",
-        "length": "length should be",
-        "too long": "length should be",
-        "grep": "grep should be",
+        "text": "an object with an id", "no id": "id should be", "start": "start should be",
+        "length": "length should be", "too long": "length should be", "grep": "grep should be",
         "lines": "grep should be",
-    }.items():
+    }.items():  # fmt: skip
         arguments: Any = {
-            "text": "0a",
-            "no id": {"start": 1},
-            "start": {"id": "0a", "start": -1},
-            "length": {"id": "0a", "length": True},
-            "too long": {"id": "0a", "length": artifacts.MOST_AT_ONCE + 1},
-            "grep": {"id": "0a", "grep": ""},
-            "lines": {"id": "0a", "grep": "two\nlines"},
-        }[odd]
+            "text": "0a", "no id": {"start": 1}, "start": {"id": "0a", "start": -1},
+            "length": {"id": "0a", "length": True}, "too long": {"id": "0a", "length": artifacts.MOST_AT_ONCE + 1},
+            "grep": {"id": "0a", "grep": ""}, "lines": {"id": "0a", "grep": "two\nlines"},
+        }[odd]  # fmt: skip
         asked = artifacts.asked_excerpt(arguments)
         assert isinstance(asked, str)
         assert said in asked

@@ -33,15 +33,9 @@ def call(model: str, prompt: int) -> JsonObject:
 
 def test_a_stretch_is_from_one_call_of_a_model_to_the_next_or_from_the_first_to_each() -> None:
     said = [
-        {"role": "user", "content": "q"},
-        call("a", 100),
-        call("b", 500),
-        {"role": "user", "content": "q"},
-        call("a", 130),
-        {**call("a", 140), "stopReason": "error"},
-        call("a", 150),
-        call("a", 120),
-    ]
+        {"role": "user", "content": "q"}, call("a", 100), call("b", 500), {"role": "user", "content": "q"},
+        call("a", 130), {**call("a", 140), "stopReason": "error"}, call("a", 150), call("a", 120),
+    ]  # fmt: skip
     items = [item(number, message) for number, message in enumerate(said)]
     steps = [(each.model, [one.entry_id for one in each.items], each.tokens) for each in stretches(items, whole=False)]
     assert steps == [("a", ["e1", "e2", "e3"], 30), ("a", ["e4", "e5"], 20)]

@@ -20,13 +20,9 @@ from flue_py.formats.kit import UNREADABLE_MESSAGE, Notes, message_content, mess
 from tests.tables import inputs
 
 USAGE: JsonObject = {
-    "input": 7,
-    "output": 2,
-    "cacheRead": 3,
-    "cacheWrite": 1,
-    "totalTokens": 13,
+    "input": 7, "output": 2, "cacheRead": 3, "cacheWrite": 1, "totalTokens": 13,
     "cost": {"input": 0.1, "output": 0.2, "cacheRead": 0, "cacheWrite": 0, "total": 0.3},
-}
+}  # fmt: skip
 TOLD = frozenset({"input", "output", "cacheRead", "cacheWrite", "totalTokens"})
 TOTALS = UsageTotals(7, 2, 3, 1, 13, 10**11, 2 * 10**11, 0, 0, 3 * 10**11)
 
@@ -353,19 +349,12 @@ def test_an_argument_of_a_branch_summary_that_cannot_be_stored_is_named(
 @inputs(
     ("text", "preview"),
     [
-        ("", None),
-        (" \n\t\r\n ", None),
-        ("\n\n  first \nsecond", "first"),
-        ("x" * 500, "x" * PREVIEW_LENGTH),
-        ("a\0b", "ab"),
-        ("\0", None),
-        ("\0\nsecond", "second"),
-        ("a\ud800b", "a\ufffdb"),
-        ("\ud83d\ude00", "😀"),
+        ("", None), (" \n\t\r\n ", None), ("\n\n  first \nsecond", "first"), ("x" * 500, "x" * PREVIEW_LENGTH),
+        ("a\0b", "ab"), ("\0", None), ("\0\nsecond", "second"), ("a\ud800b", "a\ufffdb"), ("\ud83d\ude00", "😀"),
         ("one\u2028two", "one"),
     ],
     ids=repr,
-)
+)  # fmt: skip
 def test_a_preview_is_the_first_line_with_text_in_it(text: str, preview: str | None) -> None:
     assert message_preview(text) == preview
 

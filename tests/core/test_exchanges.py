@@ -125,17 +125,12 @@ def test_the_end_of_messages_tells_where_it_begins_or_that_it_cannot(
 @inputs(
     ("messages", "limit", "start"),
     [
-        ([USER, ANSWER, USER, ANSWER], 2, 2),
-        ([USER, ANSWER, USER, ANSWER], 9, 0),
-        ([USER, call("a"), result("a"), ANSWER], 2, 3),
-        ([USER, call("a"), result("a"), ANSWER], 3, 1),
-        ([USER, call("a", "b"), result("a"), result("b")], 2, 1),
-        ([call("a"), USER, ANSWER, result("a")], 1, 0),
-        ([call("a"), USER, ANSWER, result("a"), USER], 4, 4),
-        ([USER, result("lost"), ANSWER], 2, 1),
-        ([], 3, 0),
+        ([USER, ANSWER, USER, ANSWER], 2, 2), ([USER, ANSWER, USER, ANSWER], 9, 0),
+        ([USER, call("a"), result("a"), ANSWER], 2, 3), ([USER, call("a"), result("a"), ANSWER], 3, 1),
+        ([USER, call("a", "b"), result("a"), result("b")], 2, 1), ([call("a"), USER, ANSWER, result("a")], 1, 0),
+        ([call("a"), USER, ANSWER, result("a"), USER], 4, 4), ([USER, result("lost"), ANSWER], 2, 1), ([], 3, 0),
     ],
-)
+)  # fmt: skip
 def test_an_end_is_whole_exchanges(messages: list[JsonObject | None], limit: int, start: int) -> None:
     assert tail_start(messages, limit, is_all=True) == start
 
@@ -143,14 +138,10 @@ def test_an_end_is_whole_exchanges(messages: list[JsonObject | None], limit: int
 @inputs(
     ("messages", "limit", "start"),
     [
-        ([USER, ANSWER], 2, 0),
-        ([USER, ANSWER], 3, None),
-        ([result("a"), ANSWER], 2, None),
-        ([result("a"), ANSWER, USER], 2, 1),
-        ([call("a"), result("a")], 1, 0),
-        ([], 1, None),
+        ([USER, ANSWER], 2, 0), ([USER, ANSWER], 3, None), ([result("a"), ANSWER], 2, None),
+        ([result("a"), ANSWER, USER], 2, 1), ([call("a"), result("a")], 1, 0), ([], 1, None),
     ],
-)
+)  # fmt: skip
 def test_where_an_end_begins_may_need_more_messages(
     messages: list[JsonObject | None], limit: int, start: int | None
 ) -> None:

@@ -17,13 +17,8 @@ from tests.checks import existing
 from tests.tables import inputs
 
 COMPACTION_REFERENCES = (
-    "firstKeptEntryId",
-    "pinnedEntryIds",
-    "baseCompactionId",
-    "ranges",
-    "restoresCompactionId",
-    "takesBackCompactionId",
-)
+    "firstKeptEntryId", "pinnedEntryIds", "baseCompactionId", "ranges", "restoresCompactionId", "takesBackCompactionId",
+)  # fmt: skip
 USAGE = '"usage":{"input":3,"output":4,"totalTokens":7}'
 PAYLOADS = {
     "message": '{"role":"assistant","content":"words",' + USAGE + "}",

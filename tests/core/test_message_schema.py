@@ -89,23 +89,17 @@ def test_the_schema_accepts_what_the_models_accept(message: dict[str, Any]) -> N
 @inputs(
     ("message", "is_accepted"),
     [
-        ({"role": "user", "content": "x"}, True),
-        ({"role": "user"}, False),
-        ({"role": "user", "content": None}, False),
+        ({"role": "user", "content": "x"}, True), ({"role": "user"}, False), ({"role": "user", "content": None}, False),
         ({"role": "assistant"}, True),
         ({"role": "assistant", "content": [{"type": "toolCall", "id": "c", "name": "f"}], "usage": {}}, True),
         ({"role": "assistant", "content": [{"type": "toolCall", "id": "c"}]}, False),
-        ({"role": "assistant", "usage": 5}, True),
-        ({"role": "toolResult", "toolCallId": "c"}, True),
+        ({"role": "assistant", "usage": 5}, True), ({"role": "toolResult", "toolCallId": "c"}, True),
         ({"role": "toolResult", "content": "x"}, False),
-        ({"role": "toolResult", "toolCallId": "c", "isError": 1}, False),
-        ({"role": "system", "content": []}, True),
+        ({"role": "toolResult", "toolCallId": "c", "isError": 1}, False), ({"role": "system", "content": []}, True),
         ({"role": "bashExecution", "command": "ls"}, True),
         ({"role": "user", "content": [{"type": "audio", "data": 5}]}, True),
-        ({"role": "user", "content": [{"type": "image", "data": 5}]}, False),
-        ({"content": "x"}, False),
-        ([], False),
+        ({"role": "user", "content": [{"type": "image", "data": 5}]}, False), ({"content": "x"}, False), ([], False),
     ],
-)
+)  # fmt: skip
 def test_what_a_message_has_to_have(message: Any, is_accepted: bool) -> None:
     assert (accepts(SCHEMA, message), taken(message)) == (is_accepted, is_accepted)

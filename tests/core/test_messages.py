@@ -96,12 +96,8 @@ MESSAGE = st.one_of(
     fields(
         {"role": st.just("assistant")},
         {
-            **COMMON,
-            "api": MAYBE_TEXT,
-            "provider": MAYBE_TEXT,
-            "model": MAYBE_TEXT,
-            "usage": st.one_of(st.none(), st.dictionaries(TEXT, JSON, max_size=3)),
-            "stopReason": MAYBE_TEXT,
+            **COMMON, "api": MAYBE_TEXT, "provider": MAYBE_TEXT, "model": MAYBE_TEXT,
+            "usage": st.one_of(st.none(), st.dictionaries(TEXT, JSON, max_size=3)), "stopReason": MAYBE_TEXT,
             "errorMessage": MAYBE_TEXT,
         },
     ),
@@ -110,7 +106,7 @@ MESSAGE = st.one_of(
         {**COMMON, "toolCallId": MAYBE_TEXT, "toolName": MAYBE_TEXT, "details": JSON, "isError": MAYBE_BOOL},
     ),
     fields({"role": st.sampled_from(["bashExecution", "custom", "tool", "developer", "", "User"])}, COMMON),
-)
+)  # fmt: skip
 
 
 def as_text(value: object) -> str:
@@ -211,13 +207,9 @@ REAL_SHAPES: dict[str, dict[str, Any]] = {
         "timestamp": 1767607204000,
     },
     "pi tool result": {
-        "role": "toolResult",
-        "toolCallId": "call_1",
-        "toolName": "read",
+        "role": "toolResult", "toolCallId": "call_1", "toolName": "read",
         "content": [{"type": "text", "text": "(empty)"}, {"type": "image", "data": "QQ==", "mimeType": "image/png"}],
-        "details": {},
-        "isError": False,
-        "timestamp": 1767607205000,
+        "details": {}, "isError": False, "timestamp": 1767607205000,
     },
     "tool result without id": {"role": "toolResult", "content": [{"type": "other", "text": "?"}]},
     "tool result with details that are no object": {"role": "toolResult", "toolCallId": "c", "details": [1, None]},
@@ -250,10 +242,7 @@ REAL_SHAPES: dict[str, dict[str, Any]] = {
         "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QQ=="}}],
     },
     "Codex developer": {
-        "type": "message",
-        "role": "developer",
-        "content": [{"type": "input_text", "text": "rules"}],
-        "phase": "x",
+        "type": "message", "role": "developer", "content": [{"type": "input_text", "text": "rules"}], "phase": "x",
     },
     "arguments a string": {
         "role": "assistant",
@@ -266,7 +255,7 @@ REAL_SHAPES: dict[str, dict[str, Any]] = {
     "no arguments": {"role": "assistant", "content": [{"type": "toolCall", "id": "c", "name": "n"}]},
     "timestamp as text": {"role": "system", "content": "Be brief.", "timestamp": "2026-01-14T00:00:00.000Z"},
     "usage where none is counted": {"role": "user", "content": "x", "usage": "free"},
-}
+}  # fmt: skip
 
 
 @inputs("name", REAL_SHAPES)
@@ -278,27 +267,19 @@ def test_shapes_of_real_transcripts_are_accepted_and_come_back_whole(name: str) 
 
 def test_each_role_and_part_type_has_its_class() -> None:
     roles = {
-        "user": UserMessage,
-        "assistant": AssistantMessage,
-        "toolResult": ToolResultMessage,
-        "system": SystemMessage,
-        "bashExecution": OtherMessage,
-        "tool": OtherMessage,
-    }
+        "user": UserMessage, "assistant": AssistantMessage, "toolResult": ToolResultMessage, "system": SystemMessage,
+        "bashExecution": OtherMessage, "tool": OtherMessage,
+    }  # fmt: skip
     assert {role: type(parse_message({"role": role})) for role in roles} == roles
     parts = parse_message(
         {
             "role": "developer",
             "content": [
-                {"type": "text", "text": "a"},
-                {"type": "thinking", "thinking": "b"},
-                {"type": "toolCall", "id": "c", "name": "d"},
-                {"type": "image"},
-                {"type": "file"},
-                {"type": "audio"},
+                {"type": "text", "text": "a"}, {"type": "thinking", "thinking": "b"},
+                {"type": "toolCall", "id": "c", "name": "d"}, {"type": "image"}, {"type": "file"}, {"type": "audio"},
             ],
         }
-    ).content
+    ).content  # fmt: skip
     assert isinstance(parts, tuple)
     assert [type(part) for part in parts] == [TextPart, ThinkingPart, ToolCallPart, ImagePart, FilePart, UnknownPart]
 
@@ -659,14 +640,10 @@ def test_a_message_is_lossless_as_a_field_of_another_model_too() -> None:
         ({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, "a\nb"),
         (REAL_SHAPES["pi assistant"], "Reading."),
         ({"content": [{"type": "other", "text": "no"}, {"type": "text", "text": 5}, {"type": "text"}, 7, None]}, ""),
-        ({"role": "user", "content": None}, ""),
-        ({"role": "user"}, ""),
-        ({"role": "user", "content": {"type": "text", "text": "x"}}, ""),
-        ({}, ""),
-        (None, ""),
-        ([], ""),
+        ({"role": "user", "content": None}, ""), ({"role": "user"}, ""),
+        ({"role": "user", "content": {"type": "text", "text": "x"}}, ""), ({}, ""), (None, ""), ([], ""),
     ],
-)
+)  # fmt: skip
 def test_the_text_of_a_message_is_its_string_or_its_text_parts(value: Any, text: str) -> None:
     assert message_text(value) == text
 

@@ -23,30 +23,23 @@ def answer(text: str = "The log says TIMEOUT.", **more: Any) -> dict[str, Any]:
 @inputs(
     ("wrong", "field"),
     [
-        ({"messages": ()}, "messages: is empty"),
-        ({"messages": "hello"}, "messages: should be a tuple"),
+        ({"messages": ()}, "messages: is empty"), ({"messages": "hello"}, "messages: should be a tuple"),
         ({"messages": None}, "messages: should be a tuple"),
         ({"messages": (ASKED, "hello")}, r"messages\[1\]: should be an object"),
         ({"messages": ({"content": "hello"},)}, r"messages\[0\]"),
         ({"messages": ({"role": "user", "content": 3},)}, r"messages\[0\].content"),
-        ({"system": b"be brief"}, "system: "),
-        ({"tools": TOOL}, "tools: should be a tuple"),
+        ({"system": b"be brief"}, "system: "), ({"tools": TOOL}, "tools: should be a tuple"),
         ({"tools": ({**TOOL, "name": ""},)}, r"tools\[0\].name"),
         ({"tools": (TOOL, TOOL)}, r"tools\[1\].name: 'read' is the name of a tool before it"),
         ({"tools": ({**TOOL, "description": 3},)}, r"tools\[0\].description"),
         ({"tools": ({"name": "read"},)}, r"tools\[0\].parameters"),
         ({"tools": ({**TOOL, "parameters": {"default": {1, 2}}},)}, r"tools\[0\].parameters.default"),
-        ({"max_tokens": 0}, "max_tokens: "),
-        ({"max_tokens": True}, "max_tokens: "),
-        ({"max_tokens": 1.5}, "max_tokens: "),
-        ({"timeout": 0}, "timeout: "),
-        ({"timeout": float("nan")}, "timeout: "),
-        ({"timeout": float("inf")}, "timeout: "),
-        ({"timeout": "10"}, "timeout: "),
-        ({"purpose": ""}, "purpose: "),
+        ({"max_tokens": 0}, "max_tokens: "), ({"max_tokens": True}, "max_tokens: "),
+        ({"max_tokens": 1.5}, "max_tokens: "), ({"timeout": 0}, "timeout: "), ({"timeout": float("nan")}, "timeout: "),
+        ({"timeout": float("inf")}, "timeout: "), ({"timeout": "10"}, "timeout: "), ({"purpose": ""}, "purpose: "),
         ({"purpose": "two words"}, "purpose: "),
     ],
-)
+)  # fmt: skip
 def test_a_request_that_cannot_be_names_the_field(wrong: dict[str, Any], field: str) -> None:
     with pytest.raises(errors.InvalidArgument, match=field):
         ModelRequest(**{"messages": (ASKED,), **wrong})
@@ -157,14 +150,10 @@ def test_a_function_that_returns_anything_else_is_refused(returned: Any) -> None
 @inputs(
     "wrong",
     [
-        {"function": "say"},
-        {"name": ""},
-        {"name": None},
-        {"provider": 3},
-        {"context_window": 0},
+        {"function": "say"}, {"name": ""}, {"name": None}, {"provider": 3}, {"context_window": 0},
         {"max_output_tokens": "100"},
     ],
-)
+)  # fmt: skip
 def test_a_function_model_that_cannot_be_names_the_field(wrong: dict[str, Any]) -> None:
     with pytest.raises(errors.InvalidArgument, match=next(iter(wrong))):
         FunctionModel(**{"function": lambda request: "hello", **wrong})

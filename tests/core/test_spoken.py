@@ -191,15 +191,11 @@ def test_whatever_is_said_what_is_left_is_the_end_of_it(text: str) -> None:
 
 
 OWN = [
-    "/etc/hosts and /etc must never be changed",
-    "/etc must never be changed",
-    "/review the last commit, and never merge",
-    "<instructions>Never push.</instructions>",
-    "<context>\nThe repo.\n</context>\nAlways test.",
-    "Caveat: never run it as root.",
-    "<details>\nNever touch the schema.\n</details>",
-    "<file>Keep it.</file>",
-]
+    "/etc/hosts and /etc must never be changed", "/etc must never be changed",
+    "/review the last commit, and never merge", "<instructions>Never push.</instructions>",
+    "<context>\nThe repo.\n</context>\nAlways test.", "Caveat: never run it as root.",
+    "<details>\nNever touch the schema.\n</details>", "<file>Keep it.</file>",
+]  # fmt: skip
 
 
 @inputs("text", OWN)

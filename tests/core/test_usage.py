@@ -118,27 +118,15 @@ def test_a_decimal_of_any_length_is_rounded_half_up_once(amount: Decimal) -> Non
 @inputs(
     ("amount", "picodollars"),
     [
-        (0, 0),
-        (-0.0, 0),
-        (1, 10**12),
-        (0.1, 10**11),
-        (0.1 + 0.2, 300_000_000_000),
-        (1.1, 1_100_000_000_000),
-        (0.000_000_000_000_5, 1),
-        (0.000_000_000_000_499_999, 0),
-        (0.000_000_000_001_5, 2),
-        (0.000_000_000_002_5, 3),
-        (5e-324, 0),
-        (Decimal("0.0000000000005"), 1),
-        (Decimal("0.00000000000049"), 0),
+        (0, 0), (-0.0, 0), (1, 10**12), (0.1, 10**11), (0.1 + 0.2, 300_000_000_000), (1.1, 1_100_000_000_000),
+        (0.000_000_000_000_5, 1), (0.000_000_000_000_499_999, 0), (0.000_000_000_001_5, 2), (0.000_000_000_002_5, 3),
+        (5e-324, 0), (Decimal("0.0000000000005"), 1), (Decimal("0.00000000000049"), 0),
         (Decimal("0." + "0" * 12 + "4" + "9" * 60), 0),
-        (Decimal("1234567." + "0" * 12 + "4" + "9" * 60), 1_234_567 * 10**12),
-        (Decimal("1E-400"), 0),
-        ("0.000000000001", 1),
-        (MAX_DOLLARS, MAX_DOLLARS * 10**12),
+        (Decimal("1234567." + "0" * 12 + "4" + "9" * 60), 1_234_567 * 10**12), (Decimal("1E-400"), 0),
+        ("0.000000000001", 1), (MAX_DOLLARS, MAX_DOLLARS * 10**12),
     ],
     ids=repr,
-)
+)  # fmt: skip
 def test_dollars_become_these_picodollars(amount: float | int | str | Decimal, picodollars: int) -> None:
     assert usd_to_picodollars(amount) == picodollars
 
@@ -243,14 +231,10 @@ def test_what_is_no_cost_is_not_counted_and_named(cost: Any) -> None:
 @inputs(
     ("kind", "role", "counts"),
     [
-        ("message", "assistant", True),
-        ("compaction", None, True),
-        ("message", "user", False),
-        ("message", "toolResult", False),
-        ("branch_summary", None, False),
-        ("custom", "assistant", False),
+        ("message", "assistant", True), ("compaction", None, True), ("message", "user", False),
+        ("message", "toolResult", False), ("branch_summary", None, False), ("custom", "assistant", False),
     ],
-)
+)  # fmt: skip
 def test_assistant_messages_and_compactions_report_and_nothing_else_does(
     kind: str, role: str | None, counts: bool
 ) -> None:
@@ -336,22 +320,18 @@ QUARTER = EntryCost(1, 0, 250_000_000_000)
 @inputs(
     ("fields", "cost"),
     [
-        ({"role": "user", "usage": PRICED}, None),
-        ({"role": "toolResult"}, None),
+        ({"role": "user", "usage": PRICED}, None), ({"role": "toolResult"}, None),
         ({"role": "assistant", "usage": PRICED}, QUARTER),
         ({"role": "assistant", "usage": {"input": 1, "cost": {"input": 0.25}}}, QUARTER),
         ({"role": "assistant", "usage": {"input": 1, "cost": {"total": 0}}}, EntryCost(1, 0, 0)),
         ({"role": "assistant", "usage": {"input": 1}}, UNKNOWN_COST),
-        ({"role": "assistant", "usage": {"input": 1, "cost": {}}}, UNKNOWN_COST),
-        ({"role": "assistant"}, UNTOLD),
+        ({"role": "assistant", "usage": {"input": 1, "cost": {}}}, UNKNOWN_COST), ({"role": "assistant"}, UNTOLD),
         ({"kind": "compaction", "usage": PRICED}, QUARTER),
-        ({"kind": "compaction", "usage": {"input": 1}}, UNKNOWN_COST),
-        ({"kind": "compaction", "summary": ""}, None),
-        ({"kind": "branch_summary", "usage": PRICED}, QUARTER),
-        ({"kind": "branch_summary", "summary": ""}, None),
+        ({"kind": "compaction", "usage": {"input": 1}}, UNKNOWN_COST), ({"kind": "compaction", "summary": ""}, None),
+        ({"kind": "branch_summary", "usage": PRICED}, QUARTER), ({"kind": "branch_summary", "summary": ""}, None),
         ({"kind": "note", "usage": PRICED}, None),
     ],
-)
+)  # fmt: skip
 def test_an_entry_that_the_ledger_does_not_know_counts_as_it_reports(
     fields: dict[str, Any], cost: EntryCost | None
 ) -> None:

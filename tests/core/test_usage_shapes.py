@@ -152,24 +152,15 @@ def test_a_call_is_the_same_in_every_shape(shape: str, spelled: Any) -> None:
 
 
 GEMINI: JsonObject = {
-    "promptTokenCount": 100,
-    "cachedContentTokenCount": 20,
-    "candidatesTokenCount": 22,
-    "thoughtsTokenCount": 8,
-    "toolUsePromptTokenCount": 5,
-    "totalTokenCount": 135,
-    "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 100}],
-    "trafficType": "ON_DEMAND",
-}
+    "promptTokenCount": 100, "cachedContentTokenCount": 20, "candidatesTokenCount": 22, "thoughtsTokenCount": 8,
+    "toolUsePromptTokenCount": 5, "totalTokenCount": 135,
+    "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 100}], "trafficType": "ON_DEMAND",
+}  # fmt: skip
 SNAKE_GEMINI: JsonObject = {
-    "prompt_token_count": 100,
-    "cached_content_token_count": 20,
-    "candidates_token_count": 22,
-    "thoughts_token_count": 8,
-    "tool_use_prompt_token_count": 5,
-    "total_token_count": 135,
+    "prompt_token_count": 100, "cached_content_token_count": 20, "candidates_token_count": 22,
+    "thoughts_token_count": 8, "tool_use_prompt_token_count": 5, "total_token_count": 135,
     "prompt_tokens_details": None,
-}
+}  # fmt: skip
 
 
 @inputs("usage", [GEMINI, SNAKE_GEMINI])

@@ -26,14 +26,9 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 
 PRINTED = {
     "append": (
-        "append, fsync per commit",
-        "append, no fsync",
-        "append, fsync per commit, in turns: threads=False",
-        "append, no fsync, in turns: flue_py.sync",
-        "a line of a JSONL file",
-        "through an engine, sqlite+aiosqlite",
-        "append, fsync per commit: history of 500 against 100",
-        "pages of log, an append",
+        "append, fsync per commit", "append, no fsync", "append, fsync per commit, in turns: threads=False",
+        "append, no fsync, in turns: flue_py.sync", "a line of a JSONL file", "through an engine, sqlite+aiosqlite",
+        "append, fsync per commit: history of 500 against 100", "pages of log, an append",
         "pages of log, an append of 10 at once",
     ),
     "many_sessions": (
@@ -47,24 +42,18 @@ PRINTED = {
         "five operations of several kinds as one batch (raw: one by one)",
     ),
     "load": (
-        "load 200 messages, cold, as dicts",
-        "load 200 messages, cold, typed, decoded when touched",
-        "and every message touched",
-        "load 200 messages, unchanged since last read",
+        "load 200 messages, cold, as dicts", "load 200 messages, cold, typed, decoded when touched",
+        "and every message touched", "load 200 messages, unchanged since last read",
     ),
     "fork": ("fork at the middle of 200 (raw: an append here)", "fork at the middle of 200, bytes"),
     "usage": ("usage since the middle of 100", "usage since the middle of 200"),
     "context": (
-        "context of 1,000 entries, 200 kept",
-        "path: the last 20 of 100 (raw: of 20)",
-        "path: the last 20 of 100 (raw: 20 without a limit)",
-        "context: the last 20 of 100 (raw: of 20)",
+        "context of 1,000 entries, 200 kept", "path: the last 20 of 100 (raw: of 20)",
+        "path: the last 20 of 100 (raw: 20 without a limit)", "context: the last 20 of 100 (raw: of 20)",
     ),
     "counting": (
-        "count 100 messages, tiktoken:o200k_base: first",
-        "count 100 messages, tiktoken:o200k_base: again",
-        "count 100 messages, bytes/3: first",
-        "count 100 messages, bytes/3: again",
+        "count 100 messages, tiktoken:o200k_base: first", "count 100 messages, tiktoken:o200k_base: again",
+        "count 100 messages, bytes/3: first", "count 100 messages, bytes/3: again",
     ),
     "prefixes": (
         "common prefix of two branches of 100: known",
@@ -72,20 +61,13 @@ PRINTED = {
         "common prefix of two branches of 100: first",
     ),
     "context_pipeline": (
-        "the steps of defaults over 100 messages",
-        "defaults, cached of what is sent",
-        "window, cached of what is sent",
-        "resume, cached of what is sent",
-        "rewriting, cached of what is sent",
-        "trim, tokens sent",
+        "the steps of defaults over 100 messages", "defaults, cached of what is sent", "window, cached of what is sent",
+        "resume, cached of what is sent", "rewriting, cached of what is sent", "trim, tokens sent",
     ),
     "compaction_speed": (
-        "plan a compaction of 400 messages",
-        "text of mode intent for 400 messages",
-        "text of mode window for 400 messages",
-        "context after it (raw: of the kept alone)",
-        "loss_report, 400 messages",
-        "recall of 'packages/coding-agent/src', 400 messages",
+        "plan a compaction of 400 messages", "text of mode intent for 400 messages",
+        "text of mode window for 400 messages", "context after it (raw: of the kept alone)",
+        "loss_report, 400 messages", "recall of 'packages/coding-agent/src', 400 messages",
         "recall of 'the theme of tools', 400 messages",
     ),
     "size": (
@@ -104,24 +86,18 @@ PRINTED = {
     "importing": ("claude-code: small rows (raw: json.loads)", "codex: small rows, imported again", "pi: large rows"),
     "listing": ("a page of 300 sessions by updated", "a page of 300 sessions by cost", "append beside 300 sessions"),
     "search": (
-        "index of 300 messages, of their text",
-        "catch up with 100 new messages, CPU",
-        "search 300 messages: two words",
+        "index of 300 messages, of their text", "catch up with 100 new messages, CPU", "search 300 messages: two words",
         "search 300 messages: a word that is nowhere",
     ),
     "postgres": ("PostgreSQL",),
     "choices": (
-        "statements by sqlite3 (raw: SQLAlchemy's text())",
-        "as one range (raw: by parent links)",
-        "entries, a rowid and a key: in a group of 100",
-        "calls, in order of arrival: in a group of 100",
-        "a listing by slot, if it changes",
-        "pack 20,000 bytes of prose, level 4 (raw: level 6)",
-        "one picture in three messages",
-        "a crossing by SimpleQueue (raw: anyio.to_thread)",
+        "statements by sqlite3 (raw: SQLAlchemy's text())", "as one range (raw: by parent links)",
+        "entries, a rowid and a key: in a group of 100", "calls, in order of arrival: in a group of 100",
+        "a listing by slot, if it changes", "pack 20,000 bytes of prose, level 4 (raw: level 6)",
+        "one picture in three messages", "a crossing by SimpleQueue (raw: anyio.to_thread)",
         "blocks of checked reasoning (raw: unchecked)",
     ),
-}
+}  # fmt: skip
 
 
 def run(*arguments: str, folder: Path) -> str:

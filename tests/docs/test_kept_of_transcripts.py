@@ -79,15 +79,11 @@ TALK: tuple[JsonObject, ...] = (
     said("user", "Mend the build, please, and say in one line what was wrong with it; leave the tests as they are."),
     called("bash", "c1", command="make all"),
     said("toolResult", "cc: no such file: a.c\nmake stopped", toolCallId="c1", isError=True),
-    called("bash", "c2", command="grep -c x b.c"),
-    said("toolResult", "7\n", toolCallId="c2"),
-    called("read", "c3", path="b.c"),
-    said("toolResult", "int x;\n" * 40, toolCallId="c3"),
-    called("edit", "c4", path="b.c", newText="int y;"),
-    said("toolResult", "done", toolCallId="c4"),
-    said("assistant", "I renamed it because x was taken. Should I commit?"),
-    said("user", "No, not yet."),
-)
+    called("bash", "c2", command="grep -c x b.c"), said("toolResult", "7\n", toolCallId="c2"),
+    called("read", "c3", path="b.c"), said("toolResult", "int x;\n" * 40, toolCallId="c3"),
+    called("edit", "c4", path="b.c", newText="int y;"), said("toolResult", "done", toolCallId="c4"),
+    said("assistant", "I renamed it because x was taken. Should I commit?"), said("user", "No, not yet."),
+)  # fmt: skip
 
 
 def small() -> Transcript:

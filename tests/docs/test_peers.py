@@ -59,23 +59,11 @@ def test_a_ratio_is_taken_inside_a_round_and_judged_against_the_best_raced_store
     )
 
     assert cells(printed, "what") == [
-        "what",
-        "flue_py",
-        "SQLiteSession",
-        "DatabaseSessionService",
-        "JSONL, fsync",
-        "goal",
-        "reached",
-    ]
+        "what", "flue_py", "SQLiteSession", "DatabaseSessionService", "JSONL, fsync", "goal", "reached",
+    ]  # fmt: skip
     assert cells(printed, "append, one session") == [
-        "append, one session",
-        "2,500 us",
-        "1.60",
-        "9.00",
-        "0.50",
-        "1.3",
-        "yes",
-    ]
+        "append, one session", "2,500 us", "1.60", "9.00", "0.50", "1.3", "yes",
+    ]  # fmt: skip
 
 
 def test_of_a_rate_the_ratio_is_that_of_the_costs() -> None:

@@ -75,15 +75,11 @@ def test_modules_that_import_one_another_are_a_circle() -> None:
 def test_a_room_has_the_folders_and_modules_of_its_row() -> None:
     rooms = ["__init__ errors", "db store", "salvage store/salvage"]
     paths = {
-        "flue_py/__init__.py": "__init__ errors",
-        "flue_py/errors.py": "__init__ errors",
-        "flue_py/db/__init__.py": "db store",
-        "flue_py/store/salvage.py": "salvage store/salvage",
-        "flue_py/store/salvage/pages.py": "salvage store/salvage",
-        "flue_py/store/salvaged.py": "db store",
-        "flue_py/system.py": "system",
-        "flue_py/server/errors.py": "server",
-    }
+        "flue_py/__init__.py": "__init__ errors", "flue_py/errors.py": "__init__ errors",
+        "flue_py/db/__init__.py": "db store", "flue_py/store/salvage.py": "salvage store/salvage",
+        "flue_py/store/salvage/pages.py": "salvage store/salvage", "flue_py/store/salvaged.py": "db store",
+        "flue_py/system.py": "system", "flue_py/server/errors.py": "server",
+    }  # fmt: skip
     assert {path: room_of(path, rooms) for path in paths} == paths
 
 
@@ -98,22 +94,12 @@ def test_the_figures_of_sources() -> None:
         "tests/test_x.py": "x = 1\n",
     }
     assert source_figures(sources, ["__init__", "db store"]) == {
-        "code lines of flue_py": 5,
-        "code lines of the largest file": 4,
-        "code lines of the median file": 2.5,
-        "code lines of tests": 4,
-        "files of flue_py": 2,
-        "import circles": 0,
-        "modules named by a gerund": 1,
-        "names in flue_py.__all__": 2,
-        "vague names, %": 33.33,
-        "what, per 1,000 words of docstrings": 200,
-        "words of docs": 5,
-        "__init__, files": 1,
-        "__init__, code lines": 4,
-        "db store, files": 1,
+        "code lines of flue_py": 5, "code lines of the largest file": 4, "code lines of the median file": 2.5,
+        "code lines of tests": 4, "files of flue_py": 2, "import circles": 0, "modules named by a gerund": 1,
+        "names in flue_py.__all__": 2, "vague names, %": 33.33, "what, per 1,000 words of docstrings": 200,
+        "words of docs": 5, "__init__, files": 1, "__init__, code lines": 4, "db store, files": 1,
         "db store, code lines": 1,
-    }
+    }  # fmt: skip
 
 
 async def test_the_page_on_architecture_draws_the_files_of_five_calls(tmp_path: Path) -> None:

@@ -46,25 +46,15 @@ CALLS: dict[str, list[list[str]]] = {
     "sessions": [[], ["--scope", HOSTILE]],
     "browse": [["nowhere"], [HOSTILE]],
     "show": [
-        ["SESSION"],
-        ["SESSION", "{first}"],
-        ["SESSION", "{last}"],
-        ["SESSION", "{call}"],
-        ["SESSION", "{call}", "--around", "3"],
-        ["SESSION", "{custom}"],
-        ["SESSION", "--path"],
-        ["SESSION", "--turns", "--all"],
-        ["SESSION", "--history"],
-        ["SESSION", "--history", "--last", "3"],
+        ["SESSION"], ["SESSION", "{first}"], ["SESSION", "{last}"], ["SESSION", "{call}"],
+        ["SESSION", "{call}", "--around", "3"], ["SESSION", "{custom}"], ["SESSION", "--path"],
+        ["SESSION", "--turns", "--all"], ["SESSION", "--history"], ["SESSION", "--history", "--last", "3"],
         ["SESSION", "--answer"],
     ],
     "tree": [["SESSION"], ["SESSION", "--all"]],
     "context": [["SESSION"]],
     "usage": [
-        ["SESSION"],
-        [],
-        ["--by", "model", "--by", "provider", "--by", "scope"],
-        ["--by", "session"],
+        ["SESSION"], [], ["--by", "model", "--by", "provider", "--by", "scope"], ["--by", "session"],
         ["SESSION", "--by", "purpose"],
     ],
     "log": [["SESSION"]],
@@ -72,9 +62,7 @@ CALLS: dict[str, list[list[str]]] = {
     "diff": [["SESSION", "@{first}"], ["SESSION", "fork", "--all"]],
     "new": [[], ["--key", HOSTILE_NAME, "--title", HOSTILE], ["--key", "made", "--scope", HOSTILE, "--if-missing"]],
     "append": [
-        ["SESSION", HOSTILE],
-        ["SESSION"],
-        ["SESSION", "x", "--expected", HOSTILE, "--note-conflict"],
+        ["SESSION", HOSTILE], ["SESSION"], ["SESSION", "x", "--expected", HOSTILE, "--note-conflict"],
         ["made", "x", "--create"],
     ],
     "task": [["SESSION", "t9", "--title", HOSTILE], ["SESSION", HOSTILE], ["SESSION", HOSTILE_NAME, "--end", "done"]],
@@ -90,10 +78,8 @@ CALLS: dict[str, list[list[str]]] = {
     ],
     "compact": [
         ["SESSION", "--keep", "10", "--dry-run"],
-        ["SESSION", "--keep", "10", "--mode", "window", "--instructions", HOSTILE],
-        ["SESSION", "--keep", "10"],
-        ["SESSION", "--mode", HOSTILE],
-        ["SESSION", "--undo"],
+        ["SESSION", "--keep", "10", "--mode", "window", "--instructions", HOSTILE], ["SESSION", "--keep", "10"],
+        ["SESSION", "--mode", HOSTILE], ["SESSION", "--undo"],
     ],
     "loss": [["SESSION"], ["SESSION", "{last}"], ["SESSION", "--most", "3"]],
     "search": [["x"], [HOSTILE], ["%", "--substring"], ["zzzz", "--in", "thinking"]],
@@ -101,11 +87,8 @@ CALLS: dict[str, list[list[str]]] = {
     "plan": [
         ["SESSION", "compact", "--keep", "10", "--mode", "window"],
         ["SESSION", "compact", "--mode", "intent", "--from", "{first}", "--to", "{last}"],
-        ["SESSION", "rewind", "{first}", "--model", HOSTILE],
-        ["SESSION", "exclude", "{last}", "{first}", "--cached"],
-        ["SESSION", "fork"],
-        ["SESSION", "resume", "--not-cached"],
-        ["SESSION", "rewind", HOSTILE],
+        ["SESSION", "rewind", "{first}", "--model", HOSTILE], ["SESSION", "exclude", "{last}", "{first}", "--cached"],
+        ["SESSION", "fork"], ["SESSION", "resume", "--not-cached"], ["SESSION", "rewind", HOSTILE],
         ["SESSION", "rewind"],
     ],
     "store add": [["{odd}", "--name", HOSTILE], ["{odd}", "--project", HOSTILE], ["{new}"]],
@@ -114,10 +97,8 @@ CALLS: dict[str, list[list[str]]] = {
     "store rm": [["hostile"], [HOSTILE]],
     "artifacts list": [["SESSION"], ["{finished}"]],
     "artifacts show": [
-        ["{finished}", "{artifact}"],
-        ["{finished}", "{artifact}", "--start", "1", "--length", "9"],
-        ["{finished}", "{artifact}", "--grep", "o"],
-        ["{finished}", "{artifact}", "--grep", HOSTILE],
+        ["{finished}", "{artifact}"], ["{finished}", "{artifact}", "--start", "1", "--length", "9"],
+        ["{finished}", "{artifact}", "--grep", "o"], ["{finished}", "{artifact}", "--grep", HOSTILE],
         ["{finished}", HOSTILE],
     ],
     "label": [["SESSION", "{first}", HOSTILE]],
@@ -128,9 +109,7 @@ CALLS: dict[str, list[list[str]]] = {
     "budget show": [["{budget}"]],
     "budget rm": [["{budget}"]],
     "memory add": [
-        ["a name", HOSTILE],
-        [HOSTILE, "a text"],
-        ["a name", "a text", "--agent", "a", "--project", HOSTILE_NAME],
+        ["a name", HOSTILE], [HOSTILE, "a text"], ["a name", "a text", "--agent", "a", "--project", HOSTILE_NAME],
     ],
     "memory list": [[], ["--agent", "hostile"]],
     "memory search": [["x"], [HOSTILE]],
@@ -144,7 +123,7 @@ CALLS: dict[str, list[list[str]]] = {
     "migrate": [[], ["--sql"], ["--ini"]],
     "info": [[]],
     "completion": [["bash"]],
-}
+}  # fmt: skip
 
 
 def every_command() -> Iterator[tuple[str, click.Command]]:
@@ -242,14 +221,7 @@ async def _fill(folder: Path, database: Path) -> dict[str, str]:
         await write_bundle(store, folder / f"bundle-{HOSTILE_NAME}", [])
         await store.backup(folder / f"copy-{HOSTILE_NAME}.db")
     return {
-        "first": first,
-        "call": str(call.leaf_id),
-        "pinned": call.entry_ids[0],
-        "custom": str(custom.leaf_id),
-        "last": str(last.leaf_id),
-        "budget": budget.id,
-        "finished": finished.id,
-        "artifact": artifact.id,
-        "bundle": str(folder / f"bundle-{HOSTILE_NAME}"),
-        "copy": str(folder / f"copy-{HOSTILE_NAME}.db"),
-    }
+        "first": first, "call": str(call.leaf_id), "pinned": call.entry_ids[0], "custom": str(custom.leaf_id),
+        "last": str(last.leaf_id), "budget": budget.id, "finished": finished.id, "artifact": artifact.id,
+        "bundle": str(folder / f"bundle-{HOSTILE_NAME}"), "copy": str(folder / f"copy-{HOSTILE_NAME}.db"),
+    }  # fmt: skip

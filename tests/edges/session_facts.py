@@ -133,21 +133,12 @@ def _unbundled(flue: Flue) -> Flue:
 
 def _row_facts(row: Any) -> dict[str, Any]:
     return {
-        "name": row["name"],
-        "title": row["title"] or "",
-        "made_title": row["autoTitle"] or "",
-        "kind": row["kind"],
-        "model": row["model"] or "",
-        "folder": row["cwd"] or "",
-        "own_entries": row["entryCount"],
-        "own_messages": row["messageCount"],
-        "own_tokens": row["spentTokens"],
-        "own_cost": _exact(row["spent"]),
-        "own_unpriced": row["unpricedCalls"],
-        "created": _moment(row["createdAt"]),
-        "last_active": _moment(row["activeAt"]),
-        "leaf": row["leafId"],
-    }
+        "name": row["name"], "title": row["title"] or "", "made_title": row["autoTitle"] or "", "kind": row["kind"],
+        "model": row["model"] or "", "folder": row["cwd"] or "", "own_entries": row["entryCount"],
+        "own_messages": row["messageCount"], "own_tokens": row["spentTokens"], "own_cost": _exact(row["spent"]),
+        "own_unpriced": row["unpricedCalls"], "created": _moment(row["createdAt"]),
+        "last_active": _moment(row["activeAt"]), "leaf": row["leafId"],
+    }  # fmt: skip
 
 
 def _printed_row(lines: list[str], session_id: str) -> dict[str, Any]:
@@ -177,18 +168,12 @@ def _facts_shown(shown: dict[str, str]) -> dict[str, Any]:
     entries, messages = _numbers(shown["own entries"])
     folder = shown.get("folder", "")
     facts: dict[str, Any] = {
-        "name": shown["name"],
-        "title": shown.get("title", ""),
-        "made_title": shown.get("made title", ""),
-        "kind": shown["kind"],
-        "folder": folder,
-        "folder_name": folder.rpartition("/")[2],
-        "own_entries": entries,
-        "own_messages": messages,
-        "created": Short(shown["created"].removesuffix(" UTC")),
+        "name": shown["name"], "title": shown.get("title", ""), "made_title": shown.get("made title", ""),
+        "kind": shown["kind"], "folder": folder, "folder_name": folder.rpartition("/")[2], "own_entries": entries,
+        "own_messages": messages, "created": Short(shown["created"].removesuffix(" UTC")),
         "last_active": Short(shown["last active"].removesuffix(" UTC")),
         "leaf": None if shown["leaf"] == "(before the first entry)" else shown["leaf"],
-    }
+    }  # fmt: skip
     if "model" in shown:
         facts["model"] = shown["model"]
     if "spent" in shown:

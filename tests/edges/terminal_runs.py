@@ -43,12 +43,8 @@ def main(jobs: Path) -> None:
 def load_what_is_late(database: Path) -> None:
     """Run commands that import what most of the others do, so that not each fork has to."""
     for arguments in (
-        ["sessions"],
-        ["verify"],
-        ["context", "h1"],
-        ["export", "pi", "h1"],
-        ["export", "html", "h1", "--output", "-"],
-    ):
+        ["sessions"], ["verify"], ["context", "h1"], ["export", "pi", "h1"], ["export", "html", "h1", "--output", "-"],
+    ):  # fmt: skip
         CliRunner().invoke(flue_py.cli.main, ["--db", str(database), *arguments])
 
 

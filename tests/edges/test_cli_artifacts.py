@@ -34,14 +34,9 @@ def test_artifacts_are_listed_with_what_they_are_of(flue: Flue) -> None:
     assert first["id"] == again["id"] != second["id"]
     assert [each["hint"] for each in (first, second, again)] == ["path=src/a.py", "path=src/b .py", "path=c"]
     assert {**first, "createdAt": "", "entryId": "", "id": ""} == {
-        "id": "",
-        "tool": "read",
-        "hint": "path=src/a.py",
-        "characters": len(TEXT),
-        "callId": "c1",
-        "entryId": "",
+        "id": "", "tool": "read", "hint": "path=src/a.py", "characters": len(TEXT), "callId": "c1", "entryId": "",
         "createdAt": "",
-    }
+    }  # fmt: skip
     head, *lines = flue.lines("artifacts", "list", "triage")
     assert head.split() == ["artifact", "characters", "made", "tool"]
     assert lines[0].startswith(f"{first['id']}  {len(TEXT):>10,}")

@@ -29,14 +29,9 @@ def flue(tmp_path: Path) -> Flue:
 def test_a_budget_is_set_listed_shown_and_deleted(flue: Flue) -> None:
     made = flue.json("budget", "set", "triage", "--tokens", "1000")
     assert {name: made[name] for name in ("covers", "sessionId", "scope", "unit", "allowed", "spent", "left")} == {
-        "covers": "session",
-        "sessionId": "alpha",
-        "scope": "team",
-        "unit": "tokens",
-        "allowed": 1000,
-        "spent": 0,
+        "covers": "session", "sessionId": "alpha", "scope": "team", "unit": "tokens", "allowed": 1000, "spent": 0,
         "left": 1000,
-    }
+    }  # fmt: skip
     assert flue.lines("budget", "set", "triage", "--tokens", "1500") == [
         f"budget {made['id']} of session 'alpha': 1,500 tokens allowed, 1,500 tokens left"
     ]

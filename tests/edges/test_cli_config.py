@@ -114,19 +114,13 @@ def test_an_import_before_reading_ends_in_time_and_says_what_is_left(
 @inputs(
     ("text", "fault"),
     [
-        ("[import]\nbefore = true", "unknown field `before` - at `$.import`"),
-        ("[imports]", "unknown field `imports`"),
-        ("import = 1", "Expected `object`, got `int`"),
-        ("[import]\nbefore_reading = 1", "Expected `bool`, got `int`"),
-        ("[import]\nseconds = 0", ">= 0.1"),
-        ("[import]\nseconds = inf", "<= 3600"),
-        ("[import]\nseconds = nan", "seconds"),
-        ("[import", "is not TOML"),
-        ("a = " + "[" * 100_000, "is not TOML"),
-        ("\x00", "is not TOML"),
-        (b"\xff", "is not UTF-8"),
+        ("[import]\nbefore = true", "unknown field `before` - at `$.import`"), ("[imports]", "unknown field `imports`"),
+        ("import = 1", "Expected `object`, got `int`"), ("[import]\nbefore_reading = 1", "Expected `bool`, got `int`"),
+        ("[import]\nseconds = 0", ">= 0.1"), ("[import]\nseconds = inf", "<= 3600"),
+        ("[import]\nseconds = nan", "seconds"), ("[import", "is not TOML"), ("a = " + "[" * 100_000, "is not TOML"),
+        ("\x00", "is not TOML"), (b"\xff", "is not UTF-8"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_configuration_is_an_error_that_names_it(text: str | bytes, fault: str, home: Home) -> None:
     home.config.write_bytes(text if isinstance(text, bytes) else text.encode())
     failed = home.run("sessions", code=1)

@@ -146,15 +146,10 @@ def test_wrong_settings_are_named(flue: Flue, real: str, tmp_path: Path, text: s
 @inputs(
     "given",
     [
-        ["--agent", "A"],
-        ["--settings", "f"],
-        ["--system", "f"],
-        ["--tools", "f"],
-        ["--model", "gpt-5"],
-        ["--explain", "--last", "3"],
-        ["--target", "gemini", "--count"],
+        ["--agent", "A"], ["--settings", "f"], ["--system", "f"], ["--tools", "f"], ["--model", "gpt-5"],
+        ["--explain", "--last", "3"], ["--target", "gemini", "--count"],
     ],
-)
+)  # fmt: skip
 def test_options_that_do_not_go_together_are_refused(flue: Flue, given: list[str]) -> None:
     assert "--explain" in flue.run("context", "some", *given, code=2).stderr
 
@@ -198,18 +193,14 @@ def test_reasoning_is_whole_beside_what_it_was_produced_under(flue: Flue, beside
 @inputs(
     ("option", "data", "problem"),
     [
-        ("--system", b"\xff", "it is no text in UTF-8"),
-        ("--system", b" " * 1_000_001, "more than 1,000,000 bytes"),
-        ("--system", None, "No such file"),
-        ("--tools", b"{}", "it has no JSON list, but {}"),
-        ("--tools", b"[", "it has no JSON list"),
-        ("--tools", b'[{"a": NaN}]', "it has no JSON list (NaN is not JSON)"),
+        ("--system", b"\xff", "it is no text in UTF-8"), ("--system", b" " * 1_000_001, "more than 1,000,000 bytes"),
+        ("--system", None, "No such file"), ("--tools", b"{}", "it has no JSON list, but {}"),
+        ("--tools", b"[", "it has no JSON list"), ("--tools", b'[{"a": NaN}]', "it has no JSON list (NaN is not JSON)"),
         ("--tools", b"[" * 100_000, "it has no JSON list"),
         ("--tools", b'[{}, "read"]', "[1] is no definition of a tool, but 'read'"),
-        ("--tools", b"[]" + b" " * 1_000_000, "more than 1,000,000 bytes"),
-        ("--tools", None, "No such file"),
+        ("--tools", b"[]" + b" " * 1_000_000, "more than 1,000,000 bytes"), ("--tools", None, "No such file"),
     ],
-)
+)  # fmt: skip
 def test_wrong_files_of_what_stands_beside_are_named(
     flue: Flue, real: str, tmp_path: Path, option: str, data: bytes | None, problem: str
 ) -> None:

@@ -92,31 +92,12 @@ def test_json_tells_it_to_programs(flue: Flue, target: Path) -> None:
     }
     assert report["target"]["location"] == str(target)
     assert report | {"source": None, "target": None, "payloadBytes": 0} == {
-        "complete": True,
-        "treesCopied": 1,
-        "treesRefreshed": 0,
-        "treesUnchanged": 0,
-        "sessions": 1,
-        "entries": len(flue.json("tree", session)["entries"]),
-        "paidCalls": info["ledgerRows"],
-        "budgets": 0,
-        "budgetsKept": 0,
-        "budgetsLeft": [],
-        "documents": 0,
-        "documentsKept": 0,
-        "documentsLeft": [],
-        "payloadBytes": 0,
-        "removedIds": [],
-        "refused": [],
-        "onlyInTarget": 0,
-        "onlyInTargetIds": [],
-        "source": None,
-        "target": None,
-        "sourceWentOn": False,
-        "verified": True,
-        "sourceProblems": [],
-        "targetProblems": [],
-    }
+        "complete": True, "treesCopied": 1, "treesRefreshed": 0, "treesUnchanged": 0, "sessions": 1,
+        "entries": len(flue.json("tree", session)["entries"]), "paidCalls": info["ledgerRows"], "budgets": 0,
+        "budgetsKept": 0, "budgetsLeft": [], "documents": 0, "documentsKept": 0, "documentsLeft": [], "payloadBytes": 0,
+        "removedIds": [], "refused": [], "onlyInTarget": 0, "onlyInTargetIds": [], "source": None, "target": None,
+        "sourceWentOn": False, "verified": True, "sourceProblems": [], "targetProblems": [],
+    }  # fmt: skip
 
 
 def test_what_was_changed_in_the_target_is_refused_by_name_and_the_rest_is_copied(flue: Flue, target: Path) -> None:

@@ -43,22 +43,14 @@ def flue(tmp_path: Path) -> Flue:
 @inputs(
     ("options", "keys"),
     [
-        ("--program claude_code", "ada bob"),
-        ("--program codex", "cyd"),
-        ("--program aider", ""),
-        ("--project /srv/shop", "ada bob"),
-        ("--model opus", "ada dee"),
-        ("--model op", ""),
-        ("--git-branch main", "ada cyd"),
-        ("--since 2026-05-14", "bob cyd dee"),
-        ("--since 2026-05-14T09:01", "cyd dee"),
-        ("--until 2026-05-14", "ada bob"),
-        ("--since 2026-05-14 --until 2026-05-24", "bob cyd"),
-        ("--git-branch main --model opus", "ada"),
-        ("--program claude-code --newest 1", "bob"),
-        ("--since 2026-06-20 --newest 3", ""),
+        ("--program claude_code", "ada bob"), ("--program codex", "cyd"), ("--program aider", ""),
+        ("--project /srv/shop", "ada bob"), ("--model opus", "ada dee"), ("--model op", ""),
+        ("--git-branch main", "ada cyd"), ("--since 2026-05-14", "bob cyd dee"),
+        ("--since 2026-05-14T09:01", "cyd dee"), ("--until 2026-05-14", "ada bob"),
+        ("--since 2026-05-14 --until 2026-05-24", "bob cyd"), ("--git-branch main --model opus", "ada"),
+        ("--program claude-code --newest 1", "bob"), ("--since 2026-06-20 --newest 3", ""),
     ],
-)
+)  # fmt: skip
 def test_list_search_and_bill_are_about_the_same_sessions(flue: Flue, options: str, keys: str) -> None:
     expected, words = sorted(keys.split()), options.split()
     listed = [row["key"] for row in flue.json("sessions", "--kind", "root", *words)]

@@ -53,14 +53,10 @@ def test_no_command_lets_what_is_stored_write_to_a_terminal(tmp_path: Path) -> N
         cwd=tmp_path,
         env={
             **{name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")},
-            "PYTHONPATH": str(ROOT),
-            "HOME": str(tmp_path),
-            "TERM": "xterm",
-            "PAGER": "cat",
-            "COLUMNS": "80",
+            "PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "TERM": "xterm", "PAGER": "cat", "COLUMNS": "80",
             "LINES": "24",
         },
-    )
+    )  # fmt: skip
     shown = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(shown) == len(calls)
     wrong = [

@@ -100,20 +100,12 @@ def test_what_changes_is_imported_while_it_is_watched(flue: Flue, monkeypatch: p
     first.write_bytes(b"".join(as_lines([HEADER, said("a1", None)])))
     message = {"role": "assistant", "content": calls, "timestamp": 1}
     claude = {
-        "type": "user",
-        "uuid": "u1",
-        "parentUuid": None,
-        "sessionId": "s2",
-        "cwd": "/w",
+        "type": "user", "uuid": "u1", "parentUuid": None, "sessionId": "s2", "cwd": "/w",
         "timestamp": "2026-01-05T10:00:00Z",
-    }
+    }  # fmt: skip
     answer = {
-        "type": "assistant",
-        "uuid": "u2",
-        "parentUuid": "u1",
-        "sessionId": "s2",
-        "timestamp": "2026-01-05T10:00:01Z",
-    }
+        "type": "assistant", "uuid": "u2", "parentUuid": "u1", "sessionId": "s2", "timestamp": "2026-01-05T10:00:01Z",
+    }  # fmt: skip
     tool = {"id": "m", "role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "Bash", "input": {}}]}
     steps: list[tuple[Path, list[dict[str, Any]]] | None] = [
         (first, [{**call, "message": message}]),

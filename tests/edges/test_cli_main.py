@@ -42,21 +42,9 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 NEEDED_BY_NONE = (
-    "asyncio",
-    "aiosqlite",
-    "alembic",
-    "anyio",
-    "difflib",
-    "greenlet",
-    "pydantic",
-    "pydantic_core",
-    "rich",
-    "sqlalchemy",
-    "flue_py.core.trees",
-    "flue_py.formats.pi",
-    "flue_py.db.ops.transfer",
-    "flue_py.db.ops.verify",
-)
+    "asyncio", "aiosqlite", "alembic", "anyio", "difflib", "greenlet", "pydantic", "pydantic_core", "rich",
+    "sqlalchemy", "flue_py.core.trees", "flue_py.formats.pi", "flue_py.db.ops.transfer", "flue_py.db.ops.verify",
+)  # fmt: skip
 """What no command that reads has to import where its output is a pipe."""
 
 
@@ -71,18 +59,12 @@ def test_a_reading_command_imports_what_it_needs_and_no_more(tmp_path: Path) -> 
     asyncio.run(make())
     # In one process, those that need least first: whatever one of them imports is named behind it.
     commands = [
-        ("tiktoken tempfile", "sessions"),
-        ("tiktoken tempfile", "sessions --json"),
-        ("tiktoken tempfile", "show one"),
-        ("tiktoken tempfile", "log one"),
-        ("tiktoken tempfile", "usage one"),
-        ("tiktoken tempfile", "tree one --no-sizes"),
-        ("tiktoken tempfile", "tree one"),
-        ("tiktoken tempfile", "show one --path"),
-        ("tiktoken tempfile", "context one"),
-        ("tiktoken", "show one --history"),
-        ("", "tree one --count"),
-    ]
+        ("tiktoken tempfile", "sessions"), ("tiktoken tempfile", "sessions --json"), ("tiktoken tempfile", "show one"),
+        ("tiktoken tempfile", "log one"), ("tiktoken tempfile", "usage one"),
+        ("tiktoken tempfile", "tree one --no-sizes"), ("tiktoken tempfile", "tree one"),
+        ("tiktoken tempfile", "show one --path"), ("tiktoken tempfile", "context one"),
+        ("tiktoken", "show one --history"), ("", "tree one --count"),
+    ]  # fmt: skip
     code = (
         "import sys\n"
         "from flue_py.cli import main\n"

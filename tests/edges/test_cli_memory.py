@@ -22,26 +22,14 @@ def test_what_is_added_is_listed_found_and_forgotten(flue: Flue, tmp_path: Path)
     project = str(tmp_path / "work")
     row = flue.json("memory", "add", "build", "make\nmake test", "--type", "project", "--project", project)
     assert {**row, "createdAt": "", "changedAt": ""} == {
-        "name": "build",
-        "type": "project",
-        "space": "repl",
-        "project": project,
-        "scope": "",
-        "source": None,
-        "characters": 14,
-        "createdAt": "",
-        "changedAt": "",
-    }
+        "name": "build", "type": "project", "space": "repl", "project": project, "scope": "", "source": None,
+        "characters": 14, "createdAt": "", "changedAt": "",
+    }  # fmt: skip
     flue.run("memory", "add", "style", "vim script", "--agent", "reviewer")
     assert flue.lines("memory", "list") == [
-        "memory of agent reviewer",
-        "  [user] style: vim script",
-        "memory",
-        "  [user] editor: Uses vim.",
-        f"memory for {project}",
-        "  [project] build: make",
-        "    make test",
-    ]
+        "memory of agent reviewer", "  [user] style: vim script", "memory", "  [user] editor: Uses vim.",
+        f"memory for {project}", "  [project] build: make", "    make test",
+    ]  # fmt: skip
     assert [each["name"] for each in flue.json("memory", "list", "--project", project)] == ["build"]
     assert [each["text"] for each in flue.json("memory", "list", "--agent", "reviewer")] == ["vim script"]
     assert [each["name"] for each in flue.json("memory", "search", "VIM")] == ["style", "editor"]

@@ -20,15 +20,10 @@ PACKAGE = Path(flue_py.errors.__file__).parent
 @inputs(
     ("typed", "meant"),
     [
-        ("ls", "sessions"),
-        ("list", "sessions"),
-        ("delete", "rm"),
-        ("logs", "log"),
-        ("session", "show"),
-        ("sesions", "sessions"),
-        ("EXPORT", "export"),
+        ("ls", "sessions"), ("list", "sessions"), ("delete", "rm"), ("logs", "log"), ("session", "show"),
+        ("sesions", "sessions"), ("EXPORT", "export"),
     ],
-)
+)  # fmt: skip
 def test_a_command_that_is_not_there_brings_the_one_that_may_be_meant(flue: Flue, typed: str, meant: str) -> None:
     said = flue.run(typed, "x", code=2).stderr
     if typed == "EXPORT":

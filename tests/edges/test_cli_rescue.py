@@ -30,12 +30,8 @@ def test_a_backup_says_what_it_holds(flue: Flue) -> None:
     assert again.stderr == f"Error: {target} is there already; name another file, or remove it\n"
     done = flue.json("backup", str(target), "--overwrite", "--no-verify")
     assert done == {
-        "path": str(target),
-        "sizeBytes": size,
-        "sessions": 1,
-        "entries": done["entries"],
-        "verified": False,
-    }
+        "path": str(target), "sizeBytes": size, "sessions": 1, "entries": done["entries"], "verified": False,
+    }  # fmt: skip
     flue.database = target
     assert [row["id"] for row in flue.json("sessions")] == [session]
 

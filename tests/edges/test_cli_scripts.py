@@ -27,18 +27,13 @@ ANSWERS: dict[str, Any] = {
 }
 
 BAD = {
-    "nothing": b"",
-    "half": b'{"role": "user", ',
-    "a number": b"5",
-    "no list of objects": b'[{"role": "user", "content": "x"}, 5]',
-    "an empty list": b"[]",
-    "no UTF-8": b'{"role": "user", "content": "\xff"}',
-    "no JSON": b'{"role": "user", "content": NaN}',
-    "no role": b'{"content": "x"}',
-    "the second is none": b'[{"role": "user", "content": "x"}, {"role": 5}]',
+    "nothing": b"", "half": b'{"role": "user", ', "a number": b"5",
+    "no list of objects": b'[{"role": "user", "content": "x"}, 5]', "an empty list": b"[]",
+    "no UTF-8": b'{"role": "user", "content": "\xff"}', "no JSON": b'{"role": "user", "content": NaN}',
+    "no role": b'{"content": "x"}', "the second is none": b'[{"role": "user", "content": "x"}, {"role": 5}]',
     "deep": b"[" * 100_000,
     "a completion of two answers": b'{"choices": [{"message": {"content": "x"}}, {"message": {"content": "y"}}]}',
-}
+}  # fmt: skip
 
 
 def given_to(flue: Flue, data: bytes, *arguments: str, code: int = 0) -> str:
@@ -228,21 +223,13 @@ def test_what_was_compacted_meanwhile_is_code_5(flue: Flue, monkeypatch: pytest.
 
 def test_every_error_has_one_code() -> None:
     made = {
-        errors.LeafConflict("s", None, "x"): CHANGED,
-        errors.RevisionConflict("s", 1, 2): CHANGED,
-        errors.SessionExists("s"): TAKEN,
-        errors.IdempotencyConflict("s", "k"): TAKEN,
-        errors.StoreBusy("busy"): BUSY,
-        errors.OutcomeUnknown("lost"): BUSY,
-        errors.RateLimited("wait"): BUSY,
-        errors.TaskDepthExceeded("deep"): REFUSED,
-        errors.ModelRefused("no"): REFUSED,
-        errors.EntryNotFound("s", "e"): NOT_FOUND,
-        errors.AmbiguousId("a", ("ab", "ac")): NOT_FOUND,
-        errors.InvalidEntry("no"): BAD_INPUT,
-        errors.InvalidArgument("no"): FAILED,
-        errors.CorruptStore("odd"): FAILED,
-    }
+        errors.LeafConflict("s", None, "x"): CHANGED, errors.RevisionConflict("s", 1, 2): CHANGED,
+        errors.SessionExists("s"): TAKEN, errors.IdempotencyConflict("s", "k"): TAKEN, errors.StoreBusy("busy"): BUSY,
+        errors.OutcomeUnknown("lost"): BUSY, errors.RateLimited("wait"): BUSY,
+        errors.TaskDepthExceeded("deep"): REFUSED, errors.ModelRefused("no"): REFUSED,
+        errors.EntryNotFound("s", "e"): NOT_FOUND, errors.AmbiguousId("a", ("ab", "ac")): NOT_FOUND,
+        errors.InvalidEntry("no"): BAD_INPUT, errors.InvalidArgument("no"): FAILED, errors.CorruptStore("odd"): FAILED,
+    }  # fmt: skip
     assert {str(error): exit_code_of(error) for error in made} == {str(error): code for error, code in made.items()}
 
 

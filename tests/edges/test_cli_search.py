@@ -55,12 +55,8 @@ def test_hits_come_by_session_with_the_command_that_shows_them(flue: Flue) -> No
 def test_options_narrow_a_search(flue: Flue) -> None:
     everything = entries(flue, "pool")
     assert everything == [
-        "Pool runs dry",
-        "class Pool",
-        "read_file src/db/pool.py",
-        "swimming pool",
-        "why does src/db/pool.py hang?",
-    ]
+        "Pool runs dry", "class Pool", "read_file src/db/pool.py", "swimming pool", "why does src/db/pool.py hang?",
+    ]  # fmt: skip
     assert entries(flue, "pool", "--session", "s2") == ["swimming pool"]
     assert entries(flue, "pool", "--exclude-session", "s1") == ["swimming pool"]
     assert entries(flue, "pool", "--scope", "b") == ["swimming pool"]

@@ -99,25 +99,15 @@ def test_a_free_call_beside_one_without_a_price_costs_the_same_in_every_view(flu
 @inputs(
     ("asked", "cost"),
     [
-        ([], "0.75"),
-        (["triage", "--tasks"], "0.75"),
-        (["triage", "--tree"], "0.35"),
-        (["triage", "--branch", "abandoned"], "0.1"),
-        (["triage", "--purpose", "title"], "0.05"),
-        (["--outcome", "failed"], "0.05"),
-        (["triage", "--path"], "0.2"),
-        (["triage", "--by", "day", "--by", "session"], "0.35"),
-        (["--model", "local"], None),
-        (["--provider", "nobody"], "0"),
-        (["--scope", "nobody"], "0"),
-        (["--last-day", "2020-01-01"], "0"),
-        (["--first-day", "2020-01-01", "--by", "price_source"], "0.75"),
-        (["--by", "week", "--by", "month"], "0.75"),
-        (["--days", "2"], "0.75"),
-        (["--all"], "0.75"),
-        (["triage", "--all"], "0.35"),
+        ([], "0.75"), (["triage", "--tasks"], "0.75"), (["triage", "--tree"], "0.35"),
+        (["triage", "--branch", "abandoned"], "0.1"), (["triage", "--purpose", "title"], "0.05"),
+        (["--outcome", "failed"], "0.05"), (["triage", "--path"], "0.2"),
+        (["triage", "--by", "day", "--by", "session"], "0.35"), (["--model", "local"], None),
+        (["--provider", "nobody"], "0"), (["--scope", "nobody"], "0"), (["--last-day", "2020-01-01"], "0"),
+        (["--first-day", "2020-01-01", "--by", "price_source"], "0.75"), (["--by", "week", "--by", "month"], "0.75"),
+        (["--days", "2"], "0.75"), (["--all"], "0.75"), (["triage", "--all"], "0.35"),
     ],
-)
+)  # fmt: skip
 def test_it_answers_what_it_is_asked(spent: Flue, asked: list[str], cost: str | None) -> None:
     assert spent.json("usage", *asked)["total"]["costUsd"] == cost
     assert spent.lines("usage", *asked)
@@ -198,15 +188,10 @@ def test_days_and_blocks_are_those_of_a_zone(flue: Flue, monkeypatch: pytest.Mon
 @inputs(
     "asked",
     [
-        ["--since", "x"],
-        ["--path"],
-        ["--tree"],
-        ["nope", "--by", "model"],
-        ["triage", "--path", "--tree"],
-        ["--all", "--days", "3"],
-        ["--days", "3", "--last-day", "2026-01-01"],
+        ["--since", "x"], ["--path"], ["--tree"], ["nope", "--by", "model"], ["triage", "--path", "--tree"],
+        ["--all", "--days", "3"], ["--days", "3", "--last-day", "2026-01-01"],
     ],
-)
+)  # fmt: skip
 def test_what_is_no_question_is_one_line(spent: Flue, asked: list[str]) -> None:
     result = spent.run("usage", *asked, code=4 if "nope" in asked else 1)
     assert (result.stdout, len(result.stderr.splitlines())) == ("", 1)

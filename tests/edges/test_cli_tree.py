@@ -21,14 +21,9 @@ def answer(text: str, dollars: float | None = 0.25) -> dict[str, Any]:
     usage = {"input": 1, "output": 2, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 3}
     cost = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "total": dollars}
     return {
-        "role": "assistant",
-        "content": [{"type": "text", "text": text}],
-        "api": "a",
-        "provider": "p",
-        "model": "m",
-        "stopReason": "stop",
-        "usage": usage if dollars is None else {**usage, "cost": cost},
-    }
+        "role": "assistant", "content": [{"type": "text", "text": text}], "api": "a", "provider": "p", "model": "m",
+        "stopReason": "stop", "usage": usage if dollars is None else {**usage, "cost": cost},
+    }  # fmt: skip
 
 
 def turns(word: str, count: int, dollars: float | None = 0.25) -> list[dict[str, Any]]:
@@ -138,22 +133,14 @@ def test_rows_that_a_program_wrote_for_itself_are_left_out_unless_all_is_asked_f
         {"type": "file-history-snapshot", "messageId": "u1", "snapshot": {"trackedFileBackups": {}}},
         {"type": "user", "uuid": "u1", "parentUuid": None, "timestamp": "2026-05-04T09:00:01Z", "message": said, **row},
         {
-            "type": "progress",
-            "uuid": "p1",
-            "parentUuid": "u1",
-            "timestamp": "2026-05-04T09:00:02Z",
-            "data": {"hook": "lint"},
-            **row,
+            "type": "progress", "uuid": "p1", "parentUuid": "u1", "timestamp": "2026-05-04T09:00:02Z",
+            "data": {"hook": "lint"}, **row,
         },
         {
-            "type": "assistant",
-            "uuid": "a1",
-            "parentUuid": "p1",
-            "timestamp": "2026-05-04T09:00:03Z",
-            "message": answer,
-            **row,
+            "type": "assistant", "uuid": "a1", "parentUuid": "p1", "timestamp": "2026-05-04T09:00:03Z",
+            "message": answer, **row,
         },
-    ]
+    ]  # fmt: skip
     file = flue.write(as_lines(rows), "s1.jsonl")
     session = flue.json("import", "claude-code", str(file), "--finish")[0]["sessionId"]
     shown = flue.run("tree", session).stdout

@@ -66,12 +66,8 @@ def test_undo_says_when_there_is_nothing_left(flue: Flue) -> None:
     session = flue.import_rows(every_type()[:1])
     assert flue.lines("undo", session) == ["there is nothing to undo; the leaf is before the first entry"]
     assert flue.json("undo", session) == {
-        "sessionId": session,
-        "moved": False,
-        "reason": None,
-        "fromId": None,
-        "leafId": None,
-    }
+        "sessionId": session, "moved": False, "reason": None, "fromId": None, "leafId": None,
+    }  # fmt: skip
 
 
 def test_the_leaf_goes_back_by_turns_or_to_an_entry(flue: Flue) -> None:
@@ -94,20 +90,13 @@ def test_labels_are_set_shown_and_cleared(flue: Flue) -> None:
 @inputs(
     "arguments",
     [
-        ["move", "S"],
-        ["move", "S", "u0000001", "--before-first"],
-        ["move", "S", "u0000001", "--turns", "1"],
-        ["move", "S", "--turns", "some"],
-        ["label", "S", "u0000001"],
-        ["label", "S", "u0000001", "text", "--clear"],
-        ["sessions", "--kind", "odd"],
-        ["sessions", "--limit", "0"],
-        ["show", "S", "--path", "--last", "0"],
-        ["no-such-command"],
-        ["log"],
+        ["move", "S"], ["move", "S", "u0000001", "--before-first"], ["move", "S", "u0000001", "--turns", "1"],
+        ["move", "S", "--turns", "some"], ["label", "S", "u0000001"], ["label", "S", "u0000001", "text", "--clear"],
+        ["sessions", "--kind", "odd"], ["sessions", "--limit", "0"], ["show", "S", "--path", "--last", "0"],
+        ["no-such-command"], ["log"],
     ],
     ids=" ".join,
-)
+)  # fmt: skip
 def test_wrong_usage_ends_with_code_2_and_changes_nothing(flue: Flue, arguments: list[str]) -> None:
     session = flue.import_every_type()
     before = flue.json("show", session)

@@ -14,16 +14,10 @@ from flue_py.demo import read_transcript
 from tests.edges.cli_runs import Flue, runner
 
 TITLES = [
-    "A real session of the pi coding agent",
-    "The tree, with its branches and its leaf",
-    "The active path",
-    "The context the model sees",
-    "The usage of the last call",
-    "The sessions",
-    "Deleting the task session",
-    "The sessions that are left",
-    "The store checks itself",
-]
+    "A real session of the pi coding agent", "The tree, with its branches and its leaf", "The active path",
+    "The context the model sees", "The usage of the last call", "The sessions", "Deleting the task session",
+    "The sessions that are left", "The store checks itself",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -569,13 +569,9 @@ def test_two_leaves_are_compared_as_the_command_line_does(chromium: Chromium, tm
 
 def test_money_has_four_digits_after_the_point_unless_it_is_smaller(chromium: Chromium, tmp_path: Path) -> None:
     shown = {
-        0.0: "$0.00",
-        2.35646475: "$2.3565",
-        1234.5: "$1,234.50",
-        0.0001: "$0.0001",
-        0.00001234: "$0.000012",
+        0.0: "$0.00", 2.35646475: "$2.3565", 1234.5: "$1,234.50", 0.0001: "$0.0001", 0.00001234: "$0.000012",
         0.000000000001: "$0.000000000001",
-    }
+    }  # fmt: skip
     entries = []
     for n, dollars in enumerate(shown):  # a turn each
         entries.append(made(f"u{n}", f"a{n - 1}" if n else None))

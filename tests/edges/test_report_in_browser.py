@@ -52,13 +52,9 @@ def usage(sent: int, cost: str | None = None) -> dict[str, Any]:
 
 def answer(text: str, sent: int, cost: str | None = None, **fields: Any) -> dict[str, Any]:
     return {
-        "role": "assistant",
-        "provider": "anthropic",
-        "model": "claude-sonnet-4-5",
-        "content": [{"type": "text", "text": text}],
-        "usage": usage(sent, cost),
-        **fields,
-    }
+        "role": "assistant", "provider": "anthropic", "model": "claude-sonnet-4-5",
+        "content": [{"type": "text", "text": text}], "usage": usage(sent, cost), **fields,
+    }  # fmt: skip
 
 
 def ask(text: str) -> dict[str, Any]:
@@ -343,13 +339,9 @@ def test_growth_and_cost_are_drawn_for_each_agent_and_model(chromium: Chromium, 
     def look(page: Page) -> None:
         legend = page.locator("#chart-legend li").all_text_contents()
         assert legend == [
-            "Planner 7 turns",
-            "Developer 24 turns",
-            "changelog 1 turn",
-            "1 compaction",
-            "warn at 4,000",
+            "Planner 7 turns", "Developer 24 turns", "changelog 1 turn", "1 compaction", "warn at 4,000",
             "cut over at 8,000",
-        ]
+        ]  # fmt: skip
         for color in ("--line-0", "--line-1", "--warn", "--cutover"):
             assert pixels_like(page, color) > 50, color
         page.get_by_role("button", name="Cumulative input").click()

@@ -17,12 +17,8 @@ from flue_py.formats.pi import PiReader
 DATA = Path(__file__).parent.parent / "data" / "pi"
 SESSION_ID = "6f0c1c1e-0000-4000-8000-000000000001"
 HEADER = {
-    "type": "session",
-    "version": 3,
-    "id": SESSION_ID,
-    "timestamp": "2026-01-05T10:00:00.000Z",
-    "cwd": "/home/dev/demo",
-}
+    "type": "session", "version": 3, "id": SESSION_ID, "timestamp": "2026-01-05T10:00:00.000Z", "cwd": "/home/dev/demo",
+}  # fmt: skip
 
 
 def real_lines() -> list[bytes]:
@@ -40,13 +36,9 @@ def every_type() -> list[dict[str, Any]]:
     """Return a version 3 file with every entry type, two branches and a compaction, header first."""
     at = iter(f"2026-01-05T10:00:{second:02d}.000Z" for second in range(1, 60))
     usage = {
-        "input": 100,
-        "output": 20,
-        "cacheRead": 0,
-        "cacheWrite": 0,
-        "totalTokens": 120,
+        "input": 100, "output": 20, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 120,
         "cost": {"input": 0.0003, "output": 0.0003, "cacheRead": 0, "cacheWrite": 0, "total": 0.0006},
-    }
+    }  # fmt: skip
     said = {
         "u0000001": {"role": "user", "content": [{"type": "text", "text": "Add a parser"}], "timestamp": 1767607203000},
         "a0000001": {

@@ -18,15 +18,9 @@ from tests.tables import inputs
 
 AT = "2026-01-19T11:42:10.652Z"
 USAGE = {
-    "model": "claude-haiku-4-5",
-    "inputTokens": 10,
-    "outputTokens": 178,
-    "cacheCreationInputTokens": 986,
-    "cacheReadInputTokens": 11372,
-    "totalInputTokens": 12368,
-    "credits": 1.5,
-    "timestamp": AT,
-}
+    "model": "claude-haiku-4-5", "inputTokens": 10, "outputTokens": 178, "cacheCreationInputTokens": 986,
+    "cacheReadInputTokens": 11372, "totalInputTokens": 12368, "credits": 1.5, "timestamp": AT,
+}  # fmt: skip
 USED = [
     {"type": "tool_use", "complete": True, "id": f"TU-{number}", "name": "Bash", "input": {"cmd": "ls"}}
     for number in (1, 2)

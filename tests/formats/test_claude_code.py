@@ -149,15 +149,10 @@ def test_rows_of_one_message_are_one_entry_with_the_last_usage_under_the_last_uu
 
 def test_results_of_parallel_tools_hang_in_line_below_their_message() -> None:
     rows = [
-        user("u1", None),
-        model("a1", "u1", "m1", call("t1")),
-        model("a2", "a1", "m1", call("t2")),
-        result("r1", "a1", "t1", toolUseResult={"file": "a"}),
-        row("progress", "p1", "a2", data={}),
-        result("r2", "a2", "t2"),
-        model("a3", "r1", "m2", text()),
-        user("u2", "a3"),
-    ]
+        user("u1", None), model("a1", "u1", "m1", call("t1")), model("a2", "a1", "m1", call("t2")),
+        result("r1", "a1", "t1", toolUseResult={"file": "a"}), row("progress", "p1", "a2", data={}),
+        result("r2", "a2", "t2"), model("a3", "r1", "m2", text()), user("u2", "a3"),
+    ]  # fmt: skip
     (part,), _ = read(as_lines(rows))
     assert path_to(part.entries, "u2") == ["u1", "a2", "r1", "p1", "r2", "a3", "u2"]
     found = messages_of(part.entries, "u2")[2]
@@ -166,13 +161,9 @@ def test_results_of_parallel_tools_hang_in_line_below_their_message() -> None:
 
 def test_rows_of_a_message_between_the_results_of_its_tools_still_belong_to_it() -> None:
     rows = [
-        user("u1", None),
-        model("a1", "u1", "m1", call("t1")),
-        result("r1", "a1", "t1"),
-        model("a2", "r1", "m1", call("t2"), 50),
-        result("r2", "a2", "t2"),
-        model("a3", "r2", "m2", text()),
-    ]
+        user("u1", None), model("a1", "u1", "m1", call("t1")), result("r1", "a1", "t1"),
+        model("a2", "r1", "m1", call("t2"), 50), result("r2", "a2", "t2"), model("a3", "r2", "m2", text()),
+    ]  # fmt: skip
     (part,), _ = read(as_lines(rows))
     assert path_to(part.entries, "a3") == ["u1", "a2", "r1", "r2", "a3"]
     assert part.entries[1].usage.output == 50
@@ -195,14 +186,10 @@ def test_a_message_that_goes_on_after_it_was_complete_is_counted_once() -> None:
 
 def test_a_prompt_that_was_written_anew_begins_a_branch() -> None:
     rows = [
-        user("u1", None),
-        model("a1", "u1", "m1", text()),
-        row("system", "s1", "a1", subtype="turn_duration"),
-        user("u2", "s1", "first try"),
-        model("a2", "u2", "m2", text()),
-        user("u3", "s1", "second try"),
+        user("u1", None), model("a1", "u1", "m1", text()), row("system", "s1", "a1", subtype="turn_duration"),
+        user("u2", "s1", "first try"), model("a2", "u2", "m2", text()), user("u3", "s1", "second try"),
         model("a3", "u3", "m3", text()),
-    ]
+    ]  # fmt: skip
     (part,), _ = read(as_lines(rows))
     assert path_to(part.entries, "a3") == ["u1", "a1", "s1", "u3", "a3"]
     assert path_to(part.entries, "a2") == ["u1", "a1", "s1", "u2", "a2"]
@@ -239,13 +226,9 @@ def test_a_compaction_keeps_what_its_boundary_says_though_it_is_written_again() 
 def test_sidechains_are_task_sessions(agent: str | None) -> None:
     side = {"isSidechain": True, **({"agentId": agent} if agent else {})}
     rows = [
-        user("u1", None),
-        model("a1", "u1", "m1", call("task")),
-        user("s1", None, "look", **side),
-        model("s2", "s1", "m2", text("found"), 30, **side),
-        result("r1", "a1", "task"),
-        model("a2", "r1", "m3", text()),
-    ]
+        user("u1", None), model("a1", "u1", "m1", call("task")), user("s1", None, "look", **side),
+        model("s2", "s1", "m2", text("found"), 30, **side), result("r1", "a1", "task"), model("a2", "r1", "m3", text()),
+    ]  # fmt: skip
     parts, _ = read(as_lines(rows))
     main, task = parts
     assert [entry.id for entry in main.entries] == ["u1", "a1", "r1", "a2"]
@@ -293,23 +276,13 @@ def test_a_last_message_that_reads_like_an_answer_is_taken_and_marked() -> None:
 
 def test_faults_are_named_by_line_and_never_fatal() -> None:
     rows = [
-        b"\xef\xbb\xbf" + as_lines([user("u1", None)])[0],
-        b"\n",
-        b'{"type":"user","uuid":"torn',
-        b"[1]\n",
-        b'{"uuid":"x"}\n',
-        b"\xff\xfe\x00garbage\n",
-        user("u2", "missing"),
-        user("u1", None, "again"),
-        user("u3", "u3"),
-        user("u4", "u3", {"no": "content"}),
-        model("a1", "u4", "m1", text(), -5),
+        b"\xef\xbb\xbf" + as_lines([user("u1", None)])[0], b"\n", b'{"type":"user","uuid":"torn', b"[1]\n",
+        b'{"uuid":"x"}\n', b"\xff\xfe\x00garbage\n", user("u2", "missing"), user("u1", None, "again"), user("u3", "u3"),
+        user("u4", "u3", {"no": "content"}), model("a1", "u4", "m1", text(), -5),
         user("u5", "a1", [3, None, {"type": "text"}, {"type": 7}, {"type": "image", "data": 3}]),
-        {**user("u6", "u5"), "timestamp": "yesterday"},
-        row("user", "u7", "u6"),
-        user("u8", "u7", "bytes \ud800 that are none"),
-        as_lines([user("u9", "u8")])[0].replace(b"hello", b"h\xffllo"),
-    ]
+        {**user("u6", "u5"), "timestamp": "yesterday"}, row("user", "u7", "u6"),
+        user("u8", "u7", "bytes \ud800 that are none"), as_lines([user("u9", "u8")])[0].replace(b"hello", b"h\xffllo"),
+    ]  # fmt: skip
     (part,), report = read(as_lines(rows))
     assert [note.line for note in report.skipped] == [3, 4, 5, 6, 8]
     assert [note.line for note in report.repaired] == [7, 9, 10, 11, 13, 16]
@@ -332,15 +305,10 @@ def test_what_is_no_transcript_is_refused_and_not_recognized() -> None:
 
 def test_what_the_program_says_between_two_calls_of_a_message_does_not_split_it() -> None:
     rows = [
-        user("u1", None),
-        model("a1", "u1", "m1", call("t1"), 5),
-        result("r1", "a1", "t1"),
-        user("i1", "r1", "What the skill says.", isMeta=True),
-        row("permission-mode", None, permissionMode="plan"),
-        model("a2", "i1", "m1", call("t2"), 9),
-        result("r2", "a2", "t2"),
-        model("a3", "r2", "m2", text()),
-    ]
+        user("u1", None), model("a1", "u1", "m1", call("t1"), 5), result("r1", "a1", "t1"),
+        user("i1", "r1", "What the skill says.", isMeta=True), row("permission-mode", None, permissionMode="plan"),
+        model("a2", "i1", "m1", call("t2"), 9), result("r2", "a2", "t2"), model("a3", "r2", "m2", text()),
+    ]  # fmt: skip
     (part,), report = read(as_lines(rows))
     assert (report.merged, report.repaired) == (1, ())
     roles = [message["role"] for message in messages_of(part.entries, part.leaves[-1])]

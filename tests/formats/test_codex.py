@@ -92,21 +92,15 @@ def test_items_that_codex_does_not_write_are_kept_and_named() -> None:
 
 def test_what_the_model_says_between_results_is_one_message_with_its_usage() -> None:
     rows = [
-        META,
-        {"type": "turn_context", "payload": {"model": "gpt-5.5"}},
-        said("user", "list files"),
+        META, {"type": "turn_context", "payload": {"model": "gpt-5.5"}}, said("user", "list files"),
         item(type="reasoning", summary=[{"type": "summary_text", "text": "Hm."}], encrypted_content="x", content=None),
         item(type="function_call", name="exec", arguments='{"cmd":"ls"}', call_id="c1"),
         item(type="custom_tool_call", name="apply_patch", input="*** Begin", call_id="c2", status="completed"),
-        count(100, 60, 10),
-        count(100, 60, 10),
-        item(type="function_call_output", call_id="c1", output="a.txt"),
+        count(100, 60, 10), count(100, 60, 10), item(type="function_call_output", call_id="c1", output="a.txt"),
         item(type="custom_tool_call_output", call_id="c2", output=[{"type": "output_text", "text": "Done!"}]),
-        event(type="agent_message", message="One file."),
-        said("assistant", "One file."),
-        count(250, 160, 30),
+        event(type="agent_message", message="One file."), said("assistant", "One file."), count(250, 160, 30),
         event(type="task_complete"),
-    ]
+    ]  # fmt: skip
     part, report = read(as_lines(rows))
     roles = [message["role"] for message in messages(part)]
     assert roles == ["user", "assistant", "toolResult", "toolResult", "assistant"]
@@ -209,14 +203,10 @@ def test_each_call_is_counted_once_however_its_tokens_are_told() -> None:
 def test_a_replacement_history_is_the_context_after_a_compaction() -> None:
     kept = [said("user", "the task")["payload"], said("user", "Summary: so far")["payload"]]
     rows = [
-        META,
-        said("user", "the task"),
-        said("assistant", "working"),
-        count(900),
+        META, said("user", "the task"), said("assistant", "working"), count(900),
         {"type": "compacted", "payload": {"message": "so far", "replacement_history": kept}},
-        event(type="context_compacted"),
-        said("user", "go on"),
-    ]
+        event(type="context_compacted"), said("user", "go on"),
+    ]  # fmt: skip
     part, _ = read(as_lines(rows))
     (compaction,) = [entry for entry in part.entries if entry.kind == "compaction"]
     fields = decode_object(compaction.payload)
@@ -386,9 +376,7 @@ ITEMS: list[Item] = [
     {"type": "message", "role": "user", "content": [{"type": "input_image", "image_url": "https://x.y/z.png"}]},
     {"type": "reasoning", "summary": [], "encrypted_content": ENCRYPTED},
     {
-        "type": "reasoning",
-        "id": "rs_1",
-        "summary": [{"type": "summary_text", "text": "**A**"}],
+        "type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "**A**"}],
         "encrypted_content": "b",
     },
     {
@@ -398,11 +386,8 @@ ITEMS: list[Item] = [
         "encrypted_content": "c",
     },
     {
-        "type": "message",
-        "role": "assistant",
-        "content": [{"type": "output_text", "text": "Looking."}],
-        "phase": "commentary",
-        "end_turn": False,
+        "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Looking."}],
+        "phase": "commentary", "end_turn": False,
     },
     {"type": "function_call", "name": "exec_command", "arguments": '{"cmd":"ls"}', "call_id": "c1"},
     {"type": "function_call_output", "call_id": "c1", "output": "a.txt"},
@@ -418,17 +403,12 @@ ITEMS: list[Item] = [
     {"type": "custom_tool_call", "status": "completed", "call_id": "c3", "name": "apply_patch", "input": "*** Begin"},
     {"type": "custom_tool_call_output", "call_id": "c3", "name": "apply_patch", "output": "Done!"},
     {
-        "type": "local_shell_call",
-        "call_id": "c4",
-        "status": "completed",
+        "type": "local_shell_call", "call_id": "c4", "status": "completed",
         "action": {"type": "exec", "command": ["ls"], "env": None},
     },
     {"type": "function_call_output", "call_id": "c4", "output": "a.txt"},
     {
-        "type": "tool_search_call",
-        "call_id": "c5",
-        "status": "completed",
-        "execution": "client",
+        "type": "tool_search_call", "call_id": "c5", "status": "completed", "execution": "client",
         "arguments": {"query": "weather"},
     },
     {"type": "tool_search_output", "call_id": "c5", "status": "completed", "execution": "client", "tools": [NAMESPACE]},
@@ -443,12 +423,10 @@ ITEMS: list[Item] = [
         "output": [{"type": "encrypted_content", "encrypted_content": "d"}, {"type": "input_text", "text": "seen"}],
     },
     {
-        "type": "message",
-        "role": "assistant",
-        "content": [{"type": "output_text", "text": "Done."}],
+        "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Done."}],
         "phase": "final_answer",
     },
-]
+]  # fmt: skip
 
 
 def rollout(items: list[Item], provider: str = "openai") -> list[bytes]:

@@ -189,12 +189,8 @@ def test_older_files_have_sums_alone_which_are_paid_when_they_grow() -> None:
     calls = [(call.usage[0], call.usage[1]) for entry in part.entries for call in entry.calls]
     assert calls == [(100, 10), (150, 0), (40, 10)]
     newer = {
-        "inputTokens": 200,
-        "outputTokens": 40,
-        "cacheReadTokens": 120,
-        "cacheWriteTokens": 20,
-        "reasoningTokens": 10,
-    }
+        "inputTokens": 200, "outputTokens": 40, "cacheReadTokens": 120, "cacheWriteTokens": 20, "reasoningTokens": 10,
+    }  # fmt: skip
     ((part,), _) = read(*TALK, row("session.shutdown", "d1", modelMetrics={"m": {"usage": newer}}))
     assert [len(entry.calls) for entry in part.entries] == [0, 0, 1, 0, 1, 0]
 

@@ -118,12 +118,8 @@ async def test_messages_calls_results_and_facts_of_a_session(tmp_path: Path) -> 
     assert (info.auto_title, info.cwd, info.created_us) == ("Counting", str(tmp_path / "shop"), AT * 1_000_000)
     assert (info.spent, info.spent_tokens) == (Decimal("0.25"), 0)
     assert [message["role"] for message in seen.context] == [
-        "user",
-        "assistant",
-        "toolResult",
-        "toolResult",
-        "assistant",
-    ]
+        "user", "assistant", "toolResult", "toolResult", "assistant",
+    ]  # fmt: skip
     answer = seen.context[1]
     assert (answer["provider"], answer["model"], answer["stopReason"]) == ("anthropic", "sonnet", "toolUse")
     assert answer["content"][0] == {"type": "thinking", "thinking": "Look.", "thinkingSignature": "sig"}

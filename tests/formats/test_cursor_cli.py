@@ -35,9 +35,7 @@ TALK: list[dict[str, Any]] = [
         "id": "1",
         "content": [
             {
-                "type": "reasoning",
-                "text": "List them.",
-                "signature": "sig",
+                "type": "reasoning", "text": "List them.", "signature": "sig",
                 "providerOptions": {"cursor": {"modelName": "claude-4.5-opus"}},
             },
             {"type": "redacted-reasoning", "data": "zzz"},
@@ -52,16 +50,13 @@ TALK: list[dict[str, Any]] = [
         "content": [
             {"type": "tool-result", "toolCallId": "c1\nfc_1", "toolName": "Shell", "result": "a b", "kept": 1},
             {
-                "type": "tool-result",
-                "toolCallId": "c2",
-                "toolName": "Read",
-                "result": [{"type": "text", "text": "denied"}],
-                "isError": True,
+                "type": "tool-result", "toolCallId": "c2", "toolName": "Read",
+                "result": [{"type": "text", "text": "denied"}], "isError": True,
             },
         ],
     },
     {"role": "assistant", "id": "1", "content": "Two."},
-]
+]  # fmt: skip
 SUMMARY = {
     "role": "user",
     "content": "[Previous conversation summary]: they counted.",

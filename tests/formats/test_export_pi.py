@@ -58,14 +58,10 @@ def test_edits_of_the_context_go_back_as_they_were() -> None:
         {"type": "message", "id": "u1", **row, "message": {"role": "user", "content": "one", "timestamp": 1}},
         {"type": "context_edit", "id": "e1", **row, "parentId": "u1", "targetId": "u1", "replacement": None},
         {
-            "type": "context_edit",
-            "id": "e2",
-            **row,
-            "parentId": "e1",
-            "targetId": "u1",
+            "type": "context_edit", "id": "e2", **row, "parentId": "e1", "targetId": "u1",
             "replacement": {"content": "1"},
         },
-    ]
+    ]  # fmt: skip
     out = exported(parse_pi(as_lines(rows)))
     assert rows_of(out) == rows
     assert out.notes == ()

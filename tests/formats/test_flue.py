@@ -17,13 +17,9 @@ from flue_py.formats.flue import SessionDocument, parse_session_document, sessio
 from tests.tables import inputs
 
 USAGE = {
-    "input": 3,
-    "output": 1,
-    "cacheRead": 0,
-    "cacheWrite": 0,
-    "totalTokens": 4,
+    "input": 3, "output": 1, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 4,
     "cost": {"input": 0.001, "output": 0.002, "cacheRead": 0, "cacheWrite": 0, "total": 0.003},
-}
+}  # fmt: skip
 
 
 def row(entry_id: str, parent: str | None, **fields: object) -> dict[str, Any]:
@@ -44,13 +40,9 @@ ROWS = [
 
 def document(rows: list[Any], leaf: object = None, **changes: object) -> Any:
     stored = {
-        "version": 3,
-        "leafId": leaf,
-        "metadata": {"m": 1},
-        "createdAt": "2026-01-01T00:00:00.000Z",
-        "updatedAt": "2026-01-02T00:00:00.500Z",
-        "entries": rows,
-    }
+        "version": 3, "leafId": leaf, "metadata": {"m": 1}, "createdAt": "2026-01-01T00:00:00.000Z",
+        "updatedAt": "2026-01-02T00:00:00.500Z", "entries": rows,
+    }  # fmt: skip
     return {**stored, **changes}
 
 
@@ -137,20 +129,15 @@ def test_parents_are_put_first_and_everything_else_stays_in_order() -> None:
 @inputs(
     ("broken", "why"),
     [
-        ([], "document: should be an object"),
-        (document([], version=2), "version: 2 is not 3"),
-        (document([], version=True), "version: True"),
-        (document([], entries={}), "entries: should be a list"),
+        ([], "document: should be an object"), (document([], version=2), "version: 2 is not 3"),
+        (document([], version=True), "version: True"), (document([], entries={}), "entries: should be a list"),
         (document([5]), r"entries\[0\]: should be an object"),
         (document([{"type": "message"}]), r"entries\[0\]: has no id"),
         (document([{**row("a", None), "type": None}]), "has no type"),
         (document([{**row("a", None), "parentId": 5}]), "parentId"),
-        (document([row("a", None), row("a", None)]), "occurs twice"),
-        (document([row("a", None)], "b"), "leafId: 'b'"),
-        (document([row("a", None)], ["a"]), "leafId"),
-        (document([row("a", "b"), row("b", "a")]), "circle"),
-        (document([row("a", "a")]), "circle"),
-        (document([], metadata=[1]), "metadata"),
+        (document([row("a", None), row("a", None)]), "occurs twice"), (document([row("a", None)], "b"), "leafId: 'b'"),
+        (document([row("a", None)], ["a"]), "leafId"), (document([row("a", "b"), row("b", "a")]), "circle"),
+        (document([row("a", "a")]), "circle"), (document([], metadata=[1]), "metadata"),
         (document([row("a", None, type="message", message={"role": 5})]), r"entries\[0\] \('a'\)"),
         (document([row("a", None, type="message")]), "message: should be an object"),
         (document([row("a", None, type="message", message={"role": "user", "content": ""}, source=5)]), "source"),
@@ -158,7 +145,7 @@ def test_parents_are_put_first_and_everything_else_stays_in_order() -> None:
         (document([row("a", None, type="branch_summary")]), "summary"),
         (document([row("a", None, type="no name!")]), "kind"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_history_is_refused_and_says_where(broken: Any, why: str) -> None:
     with pytest.raises(flue_py.UnreadableFile, match=why):
         parse_session_document(broken)

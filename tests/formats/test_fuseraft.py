@@ -32,14 +32,9 @@ HISTORY = [
 
 def snapshot(*history: Any, **fields: Any) -> dict[str, Any]:
     return {
-        "SessionId": "a87569bcd7b0",
-        "ModelId": "claude-sonnet-4-6",
-        "Cwd": "/home/dev/proj",
-        "StartedAt": "2026-05-25T14:32:00Z",
-        "TurnIndex": 2,
-        "History": [*history],
-        **fields,
-    }
+        "SessionId": "a87569bcd7b0", "ModelId": "claude-sonnet-4-6", "Cwd": "/home/dev/proj",
+        "StartedAt": "2026-05-25T14:32:00Z", "TurnIndex": 2, "History": [*history], **fields,
+    }  # fmt: skip
 
 
 def repl(*history: Any, **fields: Any) -> ParsedSession:

@@ -55,15 +55,10 @@ THOUGHTS = [{"subject": "Looking", "description": "at the file.", "timestamp": "
 FIRST = answer("a1", "Reading.", thoughts=THOUGHTS)
 WHOLE = {**FIRST, "toolCalls": [called("c1", result("c1"))]}
 TALK = [
-    HEADER,
-    said("u1", "What is in a?"),
-    {"$set": {"lastUpdated": "2026-11-27T10:00:02.000Z"}},
-    FIRST,
-    WHOLE,
-    said("t1", [result("c1")]),
-    answer("a2", "AAA."),
+    HEADER, said("u1", "What is in a?"), {"$set": {"lastUpdated": "2026-11-27T10:00:02.000Z"}}, FIRST, WHOLE,
+    said("t1", [result("c1")]), answer("a2", "AAA."),
     {"id": "i1", "timestamp": "2026-11-27T10:00:03.000Z", "type": "info", "content": "Update available"},
-]
+]  # fmt: skip
 RESUMED = [
     HEADER | {"startTime": "2026-11-28T10:00:00.000Z"},
     {
@@ -140,12 +135,8 @@ async def test_real_sessions_have_the_bill_of_ccusage_and_their_tree(tmp_path: P
         spent = {info.id[:8]: info.spent_tokens for info in infos}
         # By ccusage 20.0.26, which counts the 1608 tokens of the fork's first answer twice.
         assert spent == {
-            "9da2295a": 5758,
-            "c48d062f": 3216 - 1608,
-            "30e81a32": 2532,
-            "7e1af812": 2130,
-            "9383640a": 7366,
-        }
+            "9da2295a": 5758, "c48d062f": 3216 - 1608, "30e81a32": 2532, "7e1af812": 2130, "9383640a": 7366,
+        }  # fmt: skip
         assert {info.cwd for info in infos} == {"/tmp/gemini-made/work"}
         titles = {info.id[:8]: info.auto_title for info in infos if info.auto_title}
         assert titles == {"30e81a32": "Two files were read; they have AAA and BBB."}
@@ -247,12 +238,8 @@ SHORT = [
 
 async def test_a_summary_stands_for_all_before_it_but_the_session_context(tmp_path: Path) -> None:
     rows = [
-        HEADER,
-        {"$set": {"messages": [NOW]}},
-        *TALK[1:],
-        {"$set": {"messages": [NOW, *SHORT]}},
-        answer("a9", "Yes."),
-    ]
+        HEADER, {"$set": {"messages": [NOW]}}, *TALK[1:], {"$set": {"messages": [NOW, *SHORT]}}, answer("a9", "Yes."),
+    ]  # fmt: skip
     everything, _ = await seen_at_once(tmp_path, as_lines(rows))
     assert spoken(everything["s-1"].context) == [
         ("user", "<session_context>Friday"),

@@ -26,13 +26,9 @@ from tests.tables import inputs
 Parser = Callable[[bytes, str], tuple[ParsedSession, ...]]
 LISTS: tuple[Parser, ...] = (lists.parse_openai_chat, lists.parse_openai_responses, lists.parse_anthropic)
 RECOGNIZERS = (
-    lists.looks_like_anthropic,
-    fuseraft.looks_like_fuseraft_repl,
-    fuseraft.looks_like_fuseraft_run,
-    looks_like_noumen,
-    lists.looks_like_openai_chat,
-    lists.looks_like_openai_responses,
-)
+    lists.looks_like_anthropic, fuseraft.looks_like_fuseraft_repl, fuseraft.looks_like_fuseraft_run, looks_like_noumen,
+    lists.looks_like_openai_chat, lists.looks_like_openai_responses,
+)  # fmt: skip
 
 
 def wrapped(parse: Parser, messages: str) -> bytes:

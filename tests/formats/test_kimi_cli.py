@@ -21,14 +21,10 @@ SYSTEM = {"role": "_system_prompt", "content": "You are Kimi."}
 MARK = {"role": "_checkpoint", "id": 0}
 CALL = {"type": "function", "id": "t1", "function": {"name": "ReadFile", "arguments": '{"path": "a"}'}}
 TALK = [
-    SYSTEM,
-    MARK,
-    {"role": "user", "content": "What is in a?"},
-    {"role": "_usage", "token_count": 100},
+    SYSTEM, MARK, {"role": "user", "content": "What is in a?"}, {"role": "_usage", "token_count": 100},
     {"role": "assistant", "content": [{"type": "think", "think": "Look."}], "tool_calls": [CALL]},
-    {"role": "tool", "content": "AAA", "tool_call_id": "t1"},
-    {"role": "assistant", "content": "AAA."},
-]
+    {"role": "tool", "content": "AAA", "tool_call_id": "t1"}, {"role": "assistant", "content": "AAA."},
+]  # fmt: skip
 SHORT = [{"role": "user", "content": "<system>Previous context has been compacted.</system>"}, *TALK[-1:]]
 
 

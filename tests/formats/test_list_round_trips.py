@@ -546,12 +546,6 @@ def test_the_beginning_of_a_list_tells_whose_it_is(indent: int | None) -> None:
         answers.append([looks(head, "x.json") for looks in asked])
     yes, no = True, False
     assert answers == [
-        [yes, no, no],
-        [no, yes, no],
-        [no, no, yes],
-        [yes, no, no],
-        [no, yes, no],
+        [yes, no, no], [no, yes, no], [no, no, yes], [yes, no, no], [no, yes, no], [no, no, no], [no, no, no],
         [no, no, no],
-        [no, no, no],
-        [no, no, no],
-    ]
+    ]  # fmt: skip

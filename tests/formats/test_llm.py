@@ -85,15 +85,9 @@ async def test_the_contexts_are_the_messages_that_were_sent(made: Made) -> None:
         infos = {info.id: info for info in (await store.list_sessions(limit=100)).sessions}
     assert len(seen) == 10
     for words in (
-        "Two before.",
-        "And then before?",
-        "Look before.",
-        "Two.",
-        "And then?",
-        "Look.",
-        "A piped picture.",
+        "Two before.", "And then before?", "Look before.", "Two.", "And then?", "Look.", "A piped picture.",
         "Go on since.",
-    ):
+    ):  # fmt: skip
         assert in_short(by_words(seen, words).context)[:-1] == in_short(made.sent[words]), words
     talk = by_words(seen, "And then?")
     assert talk.usage.total_tokens == talk.spent_tokens == 1020 + 1412 + 2030

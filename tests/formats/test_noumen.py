@@ -116,14 +116,8 @@ def test_a_boundary_with_a_summary_is_a_compaction_that_keeps_what_was_written_a
     compaction = next(entry for entry in tree_of(session) if entry.kind == "compaction")
     assert (compaction.id, compaction.fields["firstKeptEntryId"]) == ("s1", "u1b")
     assert [entry.kind for entry in session.entries] == [
-        "message",
-        "message",
-        "compact-boundary",
-        "compaction",
-        "message",
-        "metadata",
-        "message",
-    ]
+        "message", "message", "compact-boundary", "compaction", "message", "metadata", "message",
+    ]  # fmt: skip
     assert json.loads(session.session.metadata_text)["imported"]["metadata"] == {"costState": {"totalCost": 0.12}}
 
 
@@ -214,13 +208,8 @@ def test_of_each_metadata_key_the_last_value_counts() -> None:
 
 def test_a_longer_file_begins_with_the_entries_of_the_shorter_one() -> None:
     rows = [
-        said("u1", "one"),
-        row("ai-title", title="T"),
-        snip("u1"),
-        boundary(),
-        summary("s1", "sum"),
-        said("u2", "two"),
-    ]
+        said("u1", "one"), row("ai-title", title="T"), snip("u1"), boundary(), summary("s1", "sum"), said("u2", "two"),
+    ]  # fmt: skip
     rows += [row("file-checkpoint", messageId="u2", snapshot={}, isSnapshotUpdate=False), said("u3", "three")]
     whole = parsed(*rows)
     for count in range(1, len(rows)):

@@ -308,18 +308,13 @@ def test_the_system_message_says_its_sections_and_comes_back_as_it_was() -> None
     kept = {"summary": "S.", "firstKeptEntryId": "u2", "tokensBefore": 1, "systemMessage": prompt(c="C.")}
     odd = {"role": "system", "content": "Own.", "sections": {"a": "A."}, "timestamp": 1}
     rows = [
-        pi_files.HEADER,
-        row("message", "s1", None, message=prompt(b="B.", a="A.")),
-        row("message", "u1", "s1", message=user("one")),
-        row("message", "s2", "u1", message=prompt(a=None, c="C.")),
-        row("message", "u2", "s2", message=user("two")),
-        row("message", "s3", "u2", message=prompt(d="D.")),
-        row("compaction", "k1", "s3", **kept),
-        row("message", "s4", "k1", message=prompt(e="E.")),
-        row("message", "s5", "u1", message=prompt(f="F.")),
-        row("message", "s6", "u1", message=bare),
+        pi_files.HEADER, row("message", "s1", None, message=prompt(b="B.", a="A.")),
+        row("message", "u1", "s1", message=user("one")), row("message", "s2", "u1", message=prompt(a=None, c="C.")),
+        row("message", "u2", "s2", message=user("two")), row("message", "s3", "u2", message=prompt(d="D.")),
+        row("compaction", "k1", "s3", **kept), row("message", "s4", "k1", message=prompt(e="E.")),
+        row("message", "s5", "u1", message=prompt(f="F.")), row("message", "s6", "u1", message=bare),
         row("message", "s7", "u1", message=odd),
-    ]
+    ]  # fmt: skip
     parsed = pi_files.parse_pi(pi_files.as_lines(rows))
     first = [("system", "A.\n\nB."), ("user", "one")]
     assert shown(parsed, "s3") == [*first, ("system", "B.\n\nC."), ("user", "two"), ("system", "B.\n\nC.\n\nD.")]
@@ -413,15 +408,11 @@ def test_any_parents_give_every_row_once_below_a_row_before_it(links: list[tuple
 @inputs("every", [1, 1000])
 def test_a_label_may_come_before_its_entry_and_the_last_one_in_the_file_counts(every: int) -> None:
     rows = [
-        said("a", None),
-        named("label", "l1", "late", targetId="b", label="first"),
+        said("a", None), named("label", "l1", "late", targetId="b", label="first"),
         named("label", "l2", "a", targetId="b", label="second"),
-        named("label", "l3", "a", targetId="gone", label="lost"),
-        named("session_info", "i1", "late", name="first"),
-        named("session_info", "i2", "a", name="second"),
-        said("b", "a"),
-        said("late", "a"),
-    ]
+        named("label", "l3", "a", targetId="gone", label="lost"), named("session_info", "i1", "late", name="first"),
+        named("session_info", "i2", "a", name="second"), said("b", "a"), said("late", "a"),
+    ]  # fmt: skip
     parts, reader = read(as_lines([HEADER, *rows]), every=every)
     assert [(label.target_id, label.label) for part in parts for label in part.labels] == [("b", "second")]
     assert [title.title for part in parts for title in part.titles] == ["second"]

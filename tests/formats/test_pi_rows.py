@@ -75,14 +75,10 @@ async def went_through_pi(folder: Path, messages: dict[str, dict[str, Any]]) -> 
 async def test_every_cost_comes_back_as_it_was_known(tmp_path: Path) -> None:
     known, _, rows, notes = await went_through_pi(tmp_path, ANSWERS)
     assert known == {
-        "reported": (Decimal("1.5"), Decimal("1.5")),
-        "priced": (Decimal("8.21"), Decimal("8.21")),
-        "unknown": (None, None),
-        "free": (Decimal(0), Decimal(0)),
-        "priced at nothing": (Decimal(0), Decimal(0)),
-        "without usage": (None, None),
-        "total only": (Decimal("0.25"), Decimal("0.25")),
-    }
+        "reported": (Decimal("1.5"), Decimal("1.5")), "priced": (Decimal("8.21"), Decimal("8.21")),
+        "unknown": (None, None), "free": (Decimal(0), Decimal(0)), "priced at nothing": (Decimal(0), Decimal(0)),
+        "without usage": (None, None), "total only": (Decimal("0.25"), Decimal("0.25")),
+    }  # fmt: skip
     assert rows["priced"]["message"]["usage"]["cost"]["total"] == 8.21
     assert notes == [
         "a cost that the ledger has by a price stands as one that was reported (2 times)",
@@ -104,13 +100,9 @@ async def test_parts_of_a_cost_add_up_to_it_and_are_left_out_where_they_are_unkn
     none = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "total": 0}
     assert {name: row["message"]["usage"]["cost"] for name, row in rows.items()} == {
         "reported": {**none, "input": 1.0, "output": 0.5, "total": 1.5},
-        "priced": {**none, "input": 4.105, "output": 4.105, "total": 8.21},
-        "unknown": none,
-        "free": none,
-        "priced at nothing": none,
-        "without usage": none,
-        "total only": {"total": 0.25},
-    }
+        "priced": {**none, "input": 4.105, "output": 4.105, "total": 8.21}, "unknown": none, "free": none,
+        "priced at nothing": none, "without usage": none, "total only": {"total": 0.25},
+    }  # fmt: skip
 
 
 async def test_parts_of_a_cost_are_those_of_the_price_that_it_was_worked_out_by(tmp_path: Path) -> None:
@@ -213,17 +205,12 @@ def repaired_lines(parsed: ParsedSession) -> list[int]:
 @inputs(
     "lines",
     [
-        [],
-        [b"\n", b"  \n"],
-        [b"not json\n"],
-        [b'{"type":"message","id":"a","parentId":null}\n'],
-        [b'{"type":"session","version":3}\n'],
-        [b'{"type":"session","version":3,"id":7}\n'],
-        [b'{"type":"session","version":3,"id":""}\n'],
-        [b'{"type":"session","version":3,"id":"a\\u0000b"}\n'],
+        [], [b"\n", b"  \n"], [b"not json\n"], [b'{"type":"message","id":"a","parentId":null}\n'],
+        [b'{"type":"session","version":3}\n'], [b'{"type":"session","version":3,"id":7}\n'],
+        [b'{"type":"session","version":3,"id":""}\n'], [b'{"type":"session","version":3,"id":"a\\u0000b"}\n'],
         [b"SQLite format 3\0" + bytes(range(256))],
     ],
-)
+)  # fmt: skip
 def test_a_file_that_begins_with_no_header_is_refused(lines: list[bytes]) -> None:
     with pytest.raises(UnreadableFile, match=r"demo\.jsonl.*nothing was imported"):
         parse_pi(lines, "demo.jsonl")

@@ -313,12 +313,7 @@ async def test_the_sum_of_a_file_of_version_3_is_not_paid_again_and_no_line_is_f
     lines: list[Any] = [
         {"kind": "header", "v": 4, "storageVersion": 1, "id": "s", "cwd": "/w", "createdAt": 1, "nextSeq": 9},
         {
-            "kind": "entry",
-            "seq": 1,
-            "timestamp": 1,
-            "type": "message",
-            "id": "a1",
-            "parentId": None,
+            "kind": "entry", "seq": 1, "timestamp": 1, "type": "message", "id": "a1", "parentId": None,
             "message": message,
         },
         [{"kind": "entry", "seq": 2, "timestamp": 2, "id": "k1", "parentId": "a1", **summary}],
@@ -326,7 +321,7 @@ async def test_the_sum_of_a_file_of_version_3_is_not_paid_again_and_no_line_is_f
         *[7, "x", None, [], [[]], {}, {"kind": 7}, {"kind": "entry"}, {"kind": "usage"}, {"kind": "lane", "lane": []}],
         {"kind": "value", "op": "set", "seq": 4, **names, "value": "k1"},
         {"kind": "value", "op": "delete", "namespace": "pi.session.name", "key": ""},
-    ]
+    ]  # fmt: skip
     data = [*as_lines(lines), b"{torn\n"]
     async with flue_py.open(":memory:") as store:
         report = await import_lines(store, tmp_path, data)

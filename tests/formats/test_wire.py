@@ -165,16 +165,11 @@ def test_a_close_difference_keeps_no_text_twice() -> None:
 @inputs(
     "found",
     [
-        None,
-        3,
-        {"inside": 3},
-        {"unset": [[], 1]},
-        {"inside": {"content": [{}, {}]}},
-        {"inside": {"x": [{}]}},
+        None, 3, {"inside": 3}, {"unset": [[], 1]}, {"inside": {"content": [{}, {}]}}, {"inside": {"x": [{}]}},
         {"inside": {"role": {"set": {"0": "x"}}}},
         {"inside": {"content": {"set": {"1": 7, "-1": 7, "x": 7, "٠": 7}, "inside": {"9" * 5_000: {}, "0": 3}}}},
     ],
-)
+)  # fmt: skip
 def test_a_difference_that_does_not_fit_changes_nothing(found: JsonValue) -> None:
     printed: JsonObject = {"role": "user", "content": [{"type": "text"}]}
     assert restored(printed, found) == printed

@@ -11,21 +11,13 @@ _LEAF = "LeafConflict"
 _METHODS = {_ARTIFACT, _BUDGET, _CALL, _ENTRY, _LEAF, _NO_ENTRY, _NO_SESSION, _RESERVATION}
 
 _OF_ARGUMENTS: Mapping[str, set[str]] = {
-    "None": {_ARTIFACT, _LEAF, _NO_ENTRY, _RESERVATION},
-    "an integer": {_ARTIFACT, _RESERVATION, "RevisionConflict"},
-    "an integer beyond 64 bits": {_ARTIFACT},
-    "an integer with too many digits to print": {_ARTIFACT},
-    "a float": {_RESERVATION},
-    "empty text": {*_METHODS, "IdempotencyConflict", "SessionExists"},
-    "a text": {*_METHODS, "IdempotencyConflict", "SessionExists"},
-    "NUL": _METHODS,
-    "a lone surrogate": _METHODS,
-    "a long text": _METHODS,
-    "a tuple": {_NO_ENTRY, _NO_SESSION},
-    "a class": {_NO_ENTRY},
-    "a function": {_NO_ENTRY},
+    "None": {_ARTIFACT, _LEAF, _NO_ENTRY, _RESERVATION}, "an integer": {_ARTIFACT, _RESERVATION, "RevisionConflict"},
+    "an integer beyond 64 bits": {_ARTIFACT}, "an integer with too many digits to print": {_ARTIFACT},
+    "a float": {_RESERVATION}, "empty text": {*_METHODS, "IdempotencyConflict", "SessionExists"},
+    "a text": {*_METHODS, "IdempotencyConflict", "SessionExists"}, "NUL": _METHODS, "a lone surrogate": _METHODS,
+    "a long text": _METHODS, "a tuple": {_NO_ENTRY, _NO_SESSION}, "a class": {_NO_ENTRY}, "a function": {_NO_ENTRY},
     "STORED": {_NO_ENTRY},
-}
+}  # fmt: skip
 """What odd arguments become beside `_CALL` and `_ENTRY`."""
 
 BECAME: Mapping[str, set[str]] = {

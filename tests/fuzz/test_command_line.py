@@ -31,22 +31,9 @@ if TYPE_CHECKING:
     from click.testing import Result
 
 ODD = [
-    "",
-    "\udcff",
-    "\x1b[31m",
-    "-1",
-    "9" * 5_000,
-    "\u202e",
-    "%s",
-    "../..",
-    "'\"",
-    "--",
-    "x" * 100_000,
-    "\n",
-    "💥",
-    "h",
+    "", "\udcff", "\x1b[31m", "-1", "9" * 5_000, "\u202e", "%s", "../..", "'\"", "--", "x" * 100_000, "\n", "💥", "h",
     "0",
-]
+]  # fmt: skip
 READING = (("show",), ("tree",), ("show", "--path"), ("context",), ("usage",))
 DATA: list[Any] = [
     None, 5, "a\0\x1b[2J\ud800", [1, [2]], {"content": 5}, {"content": [5, {"type": "x"}, {"type": "text"}]},

@@ -23,13 +23,9 @@ from tests.tables import inputs
 
 MODEL = FunctionModel(lambda _: "s", "m", context_window=100_000)
 TAKEN = {
-    "agent": {"empty text", "a text", "a long text"},
-    "moment": set[str](),
-    "instructions": {"empty text", "a text", "a long text"},
-    "abort": {"True"},
-    "error": set[str](),
-    "ask": set[str](),
-}
+    "agent": {"empty text", "a text", "a long text"}, "moment": set[str](),
+    "instructions": {"empty text", "a text", "a long text"}, "abort": {"True"}, "error": set[str](), "ask": set[str](),
+}  # fmt: skip
 """The names of those of the odd arguments that a parameter takes."""
 
 
@@ -39,18 +35,10 @@ async def ask_later(context: list[JsonObject]) -> int:
 
 def usual(ask: Callable[[list[JsonObject]], Any]) -> Mapping[str, Mapping[str, Any]]:
     return {
-        "before_call": {},
-        "after_call": {},
-        "resumed": {},
-        "compact": {},
-        "decide": {},
-        "should_compact": {},
-        "request": {},
-        "state": {},
-        "reset": {},
-        "call": {"ask": ask},
+        "before_call": {}, "after_call": {}, "resumed": {}, "compact": {}, "decide": {}, "should_compact": {},
+        "request": {}, "state": {}, "reset": {}, "call": {"ask": ask},
         "recover": {"error": ContextOverflow("too long")},
-    }
+    }  # fmt: skip
 
 
 def methods_of(guard: object) -> set[str]:

@@ -32,22 +32,8 @@ from tests.tables import inputs
 FILE = Path("session.jsonl")
 DEEP = b'{"type":"custom","id":"deep","parentId":null,"data":' + b"[" * 10_000 + b"]" * 10_000 + b"}\n"
 ODD: list[JsonValue] = [
-    None,
-    True,
-    0,
-    -1,
-    1.5,
-    2**70,
-    "",
-    "\0",
-    "\ud800",
-    "x" * 3_000,
-    [],
-    [[]],
-    {},
-    {"a": None},
-    1e308,
-]
+    None, True, 0, -1, 1.5, 2**70, "", "\0", "\ud800", "x" * 3_000, [], [[]], {}, {"a": None}, 1e308,
+]  # fmt: skip
 
 
 async def check_import(lines: list[bytes], store: flue_py.Store, folder: Path) -> flue_py.Session | None:

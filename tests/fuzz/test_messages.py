@@ -168,19 +168,10 @@ def test_text_is_json_or_a_corrupt_payload(text: str) -> None:
 @inputs(
     "text",
     [
-        "",
-        "[" * 100_000,
-        '{"a":' * 100_000,
-        "1" * 5_000,
-        "-",
-        "NaN",
-        "[1e999]",
-        '"\\ud800"',
-        '"\\u12"',
-        '"\ud800"',
+        "", "[" * 100_000, '{"a":' * 100_000, "1" * 5_000, "-", "NaN", "[1e999]", '"\\ud800"', '"\\u12"', '"\ud800"',
         "\ufeff1",
     ],
-)
+)  # fmt: skip
 def test_damaged_or_bottomless_json_text_is_a_corrupt_payload_or_a_value(text: str) -> None:
     try:
         encode_json(decode_json(text), "value")
@@ -271,12 +262,8 @@ class TestInAStore:
         async with flue_py.open(target, durability="normal") as store:
             session = await store.create_session()
             message: Any = {
-                "role": "assistant",
-                "content": "x",
-                "provider": noise,
-                "model": noise,
-                "usage": {"input": 3},
-            }
+                "role": "assistant", "content": "x", "provider": noise, "model": noise, "usage": {"input": 3},
+            }  # fmt: skip
             await session.append_message(message)
             assert (await session.refresh()).spent_tokens == 3
             assert (await session.build_context())[0] == message

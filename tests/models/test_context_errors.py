@@ -21,14 +21,10 @@ def test_what_an_error_of_a_client_tells_of() -> None:
     too_long = "prompt is too long: 210000 tokens > 200000 maximum"
     orphan = "messages with role 'tool' must be a response to a preceding message with 'tool_calls'"
     cases: list[tuple[Exception, tuple[int | None, bool] | None]] = [
-        (ClientError(too_long, 400), (200_000, False)),
-        (ClientError(orphan, 400), (None, True)),
-        (ClientError("payload", 413), (None, False)),
-        (ClientError("input is too long", 429), None),
-        (ClientError("no such model", 404), None),
-        (RateLimited(too_long), None),
-        (ValueError("prompt"), None),
-    ]
+        (ClientError(too_long, 400), (200_000, False)), (ClientError(orphan, 400), (None, True)),
+        (ClientError("payload", 413), (None, False)), (ClientError("input is too long", 429), None),
+        (ClientError("no such model", 404), None), (RateLimited(too_long), None), (ValueError("prompt"), None),
+    ]  # fmt: skip
     found = [(error, overflow_of(error)) for error, _ in cases]
     assert [told and (told.window, told.is_malformed) for _, told in found] == [expected for _, expected in cases]
     assert [told.__cause__ is error for error, told in found if told] == [True] * 3
@@ -45,15 +41,11 @@ def test_an_error_has_its_status_where_its_client_puts_it() -> None:
 
     def places(status: int) -> list[dict[str, object]]:
         return [
-            {"status_code": status},
-            {"code": status},
-            {"code": str(status)},
-            {"status": status},
-            {"http_status": status},
-            {"status_code": None, "code": status},
+            {"status_code": status}, {"code": status}, {"code": str(status)}, {"status": status},
+            {"http_status": status}, {"status_code": None, "code": status},
             {"code": "rate_limit_exceeded", "response": SimpleNamespace(status_code=status)},
             {"response": {"Error": {"Code": "Any"}, "ResponseMetadata": {"HTTPStatusCode": status}}},
-        ]
+        ]  # fmt: skip
 
     assert [at for at in places(413) if overflow_of(error("Payload", **at)) is None] == []
     assert [at for at in places(429) if overflow_of(error("input is too long", **at)) is not None] == []

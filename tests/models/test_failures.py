@@ -174,14 +174,9 @@ def test_a_cost_that_was_reported_and_calls_of_an_hour_are_kept() -> None:
     model = FunctionModel(lambda messages, info: ModelResponse(parts=[TextPart("Green.")], usage=used))
 
     assert anyio.run(open_model(model).complete, REQUEST).usage == {
-        "input": 70,
-        "output": 10,
-        "cacheWrite": 30,
-        "totalTokens": 110,
-        "cacheWrite1h": 20,
-        "reasoning": 4,
+        "input": 70, "output": 10, "cacheWrite": 30, "totalTokens": 110, "cacheWrite1h": 20, "reasoning": 4,
         "cost": {"total": 0.0125},
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -33,13 +33,8 @@ TOOL: Any = {
 }
 OPENAI_USAGE = {"input": 20, "output": 30, "cacheRead": 100, "totalTokens": 150, "reasoning": 20}
 ANTHROPIC_USAGE = {
-    "input": 20,
-    "output": 30,
-    "cacheRead": 100,
-    "cacheWrite": 40,
-    "totalTokens": 190,
-    "cacheWrite1h": 30,
-}
+    "input": 20, "output": 30, "cacheRead": 100, "cacheWrite": 40, "totalTokens": 190, "cacheWrite1h": 30,
+}  # fmt: skip
 USAGE: dict[str, Any] = {CHAT: OPENAI_USAGE, RESPONSES: OPENAI_USAGE, ANTHROPIC: ANTHROPIC_USAGE}
 PROVIDERS: dict[str, Any] = {"openai-chat": OpenAIProvider, "openai": OpenAIProvider, "anthropic": AnthropicProvider}
 WHOLE_TEXT = "The log says TIMEOUT."
@@ -438,13 +433,9 @@ def test_a_stream_that_breaks_off_is_no_answer(provider: Provider, name: str, pr
 
     if name == ANTHROPIC:  # it says at the beginning what the request costs
         assert error.call == {
-            **ANTHROPIC_USAGE,
-            "output": 1,
-            "totalTokens": 161,
-            "provider": "anthropic",
-            "model": "claude-sonnet-5-20260101",
-            "callId": "msg_1",
-        }
+            **ANTHROPIC_USAGE, "output": 1, "totalTokens": 161, "provider": "anthropic",
+            "model": "claude-sonnet-5-20260101", "callId": "msg_1",
+        }  # fmt: skip
     else:
         assert error.call is None
 
@@ -457,12 +448,8 @@ def test_an_error_within_a_stream_is_one_like_any_other(provider: Provider, name
         told = {"error": {"message": "Overloaded", "type": "server_error", "code": "server_is_overloaded"}}
         if name == RESPONSES:
             told = {
-                "type": "error",
-                "code": "server_error",
-                "message": "Overloaded",
-                "param": None,
-                "sequence_number": 9,
-            }
+                "type": "error", "code": "server_error", "message": "Overloaded", "param": None, "sequence_number": 9,
+            }  # fmt: skip
     broken = STREAM[name]("The log", ends=False) + servers.events(told, named=name != CHAT)
     provider.answers = [Answer(broken)]
 

@@ -73,23 +73,16 @@ def test_a_cost_beyond_what_is_stored_is_refused() -> None:
 @inputs(
     ("value", "said"),
     [
-        ([1], "1 prices"),
-        ([1, 2, 3], "3 prices"),
-        ([1, -2], "output: -2 is not a price"),
-        ([True, 2], "input: True is not a number"),
-        ([1, None], "output: None is not a number"),
-        (["x", 1], "input: 'x' is not a number"),
-        ([float("nan"), 1], "input: nan is not a price"),
-        ([Decimal("Infinity"), 1], "is not a price"),
-        ([Decimal("1e-99999"), 1], "is not a price"),
-        ([10**10, 1], "is not a price"),
-        ({"input": 1}, "no price of output"),
+        ([1], "1 prices"), ([1, 2, 3], "3 prices"), ([1, -2], "output: -2 is not a price"),
+        ([True, 2], "input: True is not a number"), ([1, None], "output: None is not a number"),
+        (["x", 1], "input: 'x' is not a number"), ([float("nan"), 1], "input: nan is not a price"),
+        ([Decimal("Infinity"), 1], "is not a price"), ([Decimal("1e-99999"), 1], "is not a price"),
+        ([10**10, 1], "is not a price"), ({"input": 1}, "no price of output"),
         ({"input": 1, "output": 1, "cache": 2}, "'cache' is not one of"),
         ({"input": 1, "output": 1, "per": 10}, "per: 10 is neither"),
-        ({"input": 1, "output": 1, "per": True}, "per: True is neither"),
-        (7, "is 7; write"),
+        ({"input": 1, "output": 1, "per": True}, "per: True is neither"), (7, "is 7; write"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_price_is_refused_by_model_and_field(value: object, said: str) -> None:
     with pytest.raises(InvalidPrices, match="prices: model 'm'") as caught:
         rates(value)
@@ -99,15 +92,11 @@ def test_what_is_no_price_is_refused_by_model_and_field(value: object, said: str
 @inputs(
     ("text", "said"),
     [
-        ('{\n"m": [1, 2],\n"n": [1 2]}', "pricing.json, line 3"),
-        ('{"m": [1, 2], "m": [1, 2]}', "'m' is there twice"),
-        ('{"m": [NaN, 2]}', "NaN is not a number"),
-        ("[]", "should be an object"),
-        ('{"": [1, 2]}', "not the name of a model"),
-        ("", "line 1"),
-        ("[" * 100_000, "pricing.json"),
+        ('{\n"m": [1, 2],\n"n": [1 2]}', "pricing.json, line 3"), ('{"m": [1, 2], "m": [1, 2]}', "'m' is there twice"),
+        ('{"m": [NaN, 2]}', "NaN is not a number"), ("[]", "should be an object"),
+        ('{"": [1, 2]}', "not the name of a model"), ("", "line 1"), ("[" * 100_000, "pricing.json"),
     ],
-)
+)  # fmt: skip
 def test_a_pricing_file_that_is_none_is_refused_by_line_or_model(text: str, said: str) -> None:
     with pytest.raises(InvalidPrices) as caught:
         parse_pricing(text, "pricing.json")

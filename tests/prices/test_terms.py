@@ -185,19 +185,13 @@ def test_own_prices_hold_for_the_terms_that_they_name_and_for_no_others() -> Non
     wrong = [
         (model, usage, got)
         for model, usage, want in (
-            ("m", {}, "5"),
-            ("m", {"speed": "fast"}, "10"),
-            ("m", {"service_tier": "batch"}, None),
-            ("m", searches, "6"),
-            ("m", {**searches, "web_searches": 3}, None),
-            ("gpt-9-search-api", {}, None),
-            ("gpt-9-search-api", searches, "6"),
-            ("m", {**searches, "speed": "fast"}, None),
-            ("n", searches, None),
+            ("m", {}, "5"), ("m", {"speed": "fast"}, "10"), ("m", {"service_tier": "batch"}, None),
+            ("m", searches, "6"), ("m", {**searches, "web_searches": 3}, None), ("gpt-9-search-api", {}, None),
+            ("gpt-9-search-api", searches, "6"), ("m", {**searches, "speed": "fast"}, None), ("n", searches, None),
             ("n", {"promptTokensDetails": [{"modality": "IMAGE", "tokenCount": 5}]}, "5"),
         )
         if (got := spent(book, "p", model, BASE | usage)) != (None if want is None else Decimal(want))
-    ]
+    ]  # fmt: skip
     assert wrong == []
 
 

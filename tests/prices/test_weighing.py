@@ -106,25 +106,17 @@ def test_the_number_of_turns_is_the_first_at_which_no_more_was_paid(paid: tuple[
 @inputs(
     ("model", "provider", "source", "least"),
     [
-        ("claude-sonnet-5", None, "anthropic", 1_024),
-        ("anthropic:claude-haiku-4-5", None, "anthropic", 4_096),
+        ("claude-sonnet-5", None, "anthropic", 1_024), ("anthropic:claude-haiku-4-5", None, "anthropic", 4_096),
         ("anthropic/claude-haiku-4.5", "openrouter", "anthropic", 4_096),
-        ("claude-opus-4-20250514", None, "anthropic", 1_024),
-        ("claude-opus-4-7", None, "anthropic", 2_048),
-        ("claude-opus-5-5", None, "anthropic", 512),
-        ("claude-sonnet-5-5", None, "anthropic", 512),
-        ("openai/gpt-5", None, "openai", 2_048),
-        ("gpt-5-2025-08-07", None, "openai", 2_048),
-        ("gpt-35-turbo", "openai", "openai", 2_048),
-        ("gpt-5.6-luna", None, "openai", 1_024),
-        ("gpt-6", None, "openai", 1_024),
-        ("gemini-2.5-pro", "google-gla", "google", 2_048),
-        ("gemini-3.5-flash", None, "google", 4_096),
-        ("a-deployment", "openai", "openai", 2_048),
-        ("llama3:8b", "ollama", None, 1_024),
-        (None, None, None, 1_024),
+        ("claude-opus-4-20250514", None, "anthropic", 1_024), ("claude-opus-4-7", None, "anthropic", 2_048),
+        ("claude-opus-5-5", None, "anthropic", 512), ("claude-sonnet-5-5", None, "anthropic", 512),
+        ("openai/gpt-5", None, "openai", 2_048), ("gpt-5-2025-08-07", None, "openai", 2_048),
+        ("gpt-35-turbo", "openai", "openai", 2_048), ("gpt-5.6-luna", None, "openai", 1_024),
+        ("gpt-6", None, "openai", 1_024), ("gemini-2.5-pro", "google-gla", "google", 2_048),
+        ("gemini-3.5-flash", None, "google", 4_096), ("a-deployment", "openai", "openai", 2_048),
+        ("llama3:8b", "ollama", None, 1_024), (None, None, None, 1_024),
     ],
-)
+)  # fmt: skip
 def test_rules_go_by_provider_or_name(model: str | None, provider: str | None, source: str | None, least: int) -> None:
     rules = cache_rules(model, provider)
     assert (rules.source, rules.least_tokens) == (source, least)

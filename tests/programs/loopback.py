@@ -261,12 +261,8 @@ def _anthropic(turn: Turn, name: str, body: JsonObject) -> Answer:
 
     def events() -> Iterator[tuple[str | None, object]]:
         begun = {
-            **head,
-            "content": [],
-            "stop_reason": None,
-            "stop_sequence": None,
-            "usage": {**usage, "output_tokens": 1},
-        }
+            **head, "content": [], "stop_reason": None, "stop_sequence": None, "usage": {**usage, "output_tokens": 1},
+        }  # fmt: skip
         yield "message_start", {"type": "message_start", "message": begun}
         for index, part in enumerate(content):
             deltas: dict[str, tuple[JsonObject, list[JsonObject]]] = {

@@ -59,14 +59,9 @@ def main(program: Path, folder: Path, name: str | None) -> None:
         def run(model_name: str, *words: str) -> None:
             command = [str(program), "--model", model_name, "--no-git", "--no-check-update", "--no-show-release-notes"]
             command += [
-                "--no-show-model-warnings",
-                "--yes-always",
-                "--no-detect-urls",
-                "--no-stream",
-                "--edit-format",
-                "diff",
+                "--no-show-model-warnings", "--yes-always", "--no-detect-urls", "--no-stream", "--edit-format", "diff",
                 "a.txt",
-            ]
+            ]  # fmt: skip
             text = "".join(word + "\n" for word in [*words, "/exit"])
             done = subprocess.run(
                 command,

@@ -68,12 +68,8 @@ def choose(request: Request) -> Turn:
     if "helper" in words:
         mode = "background" if "behind" in words else "sync"
         task = {
-            "description": "Look",
-            "prompt": "Look at a.txt",
-            "agent_type": "explore",
-            "name": "looker",
-            "mode": mode,
-        }
+            "description": "Look", "prompt": "Look at a.txt", "agent_type": "explore", "name": "looker", "mode": mode,
+        }  # fmt: skip
         return Turn("Asking.", [("task", task)], input=1300, cached=100, output=50)
     return Turn(f"Answer to: {words.rpartition(chr(10))[2]}")
 

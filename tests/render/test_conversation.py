@@ -19,14 +19,10 @@ def since(**passed: int) -> int:
 @inputs(
     ("passed", "text"),
     [
-        (timedelta(days=40, hours=3), "40d"),
-        (timedelta(days=1), "1d"),
-        (timedelta(hours=23, minutes=59), "23h"),
-        (timedelta(minutes=59, seconds=59), "59m"),
-        (timedelta(seconds=5), "0m"),
-        (timedelta(seconds=-5), "0m"),
+        (timedelta(days=40, hours=3), "40d"), (timedelta(days=1), "1d"), (timedelta(hours=23, minutes=59), "23h"),
+        (timedelta(minutes=59, seconds=59), "59m"), (timedelta(seconds=5), "0m"), (timedelta(seconds=-5), "0m"),
     ],
-)
+)  # fmt: skip
 def test_ages_are_days_else_hours_else_minutes(passed: timedelta, text: str) -> None:
     assert age(passed) == text
 

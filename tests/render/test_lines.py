@@ -49,18 +49,10 @@ def test_one_line_is_one_line_of_printable_characters(text: str) -> None:
 @inputs(
     ("number", "text"),
     [
-        (0, "0"),
-        (999, "999"),
-        (1000, "1.0k"),
-        (1949, "1.9k"),
-        (9949, "9.9k"),
-        (9951, "10k"),
-        (999_499, "999k"),
-        (999_999, "1.0M"),
-        (47_609_906, "48M"),
-        (3_000_000_000, "3.0G"),
+        (0, "0"), (999, "999"), (1000, "1.0k"), (1949, "1.9k"), (9949, "9.9k"), (9951, "10k"), (999_499, "999k"),
+        (999_999, "1.0M"), (47_609_906, "48M"), (3_000_000_000, "3.0G"),
     ],
-)
+)  # fmt: skip
 def test_counts_are_short(number: int, text: str) -> None:
     assert short_count(number) == text
 

@@ -361,16 +361,9 @@ def test_snapshots_are_a_line_a_turn_and_a_line_a_compaction() -> None:
         ("Planner", 2, 20, 20),
     ]
     assert lines[2] == {
-        "ts": "2026-01-05T10:00:00.000000Z",
-        "session": "s",
-        "agent": "system",
-        "turn": 1,
-        "turn_input_tokens": 0,
-        "turn_output_tokens": 0,
-        "cumulative_input_tokens": 0,
-        "warn_at": 100,
-        "compaction_occurred": True,
-    }
+        "ts": "2026-01-05T10:00:00.000000Z", "session": "s", "agent": "system", "turn": 1, "turn_input_tokens": 0,
+        "turn_output_tokens": 0, "cumulative_input_tokens": 0, "warn_at": 100, "compaction_occurred": True,
+    }  # fmt: skip
     assert "cutover_at" not in lines[0]
     assert context_snapshots([reported([])]) == ""
 

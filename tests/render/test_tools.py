@@ -82,21 +82,17 @@ def test_what_is_changed(tool: str, arguments: Any, expected: list[tuple[str, st
 @inputs(
     ("tool", "arguments"),
     [
-        ("Edit", None),
-        ("Edit", {"file_path": "a"}),
-        ("Edit", {"file_path": 1, "old_string": "x", "new_string": "y"}),
+        ("Edit", None), ("Edit", {"file_path": "a"}), ("Edit", {"file_path": 1, "old_string": "x", "new_string": "y"}),
         ("Edit", {"file_path": "a", "edits": "x"}),
         ("Edit", {"file_path": "a", "edits": [{"old_string": "x", "new_string": "y", "note": "kept"}]}),
-        ("Write", {"file_path": "a", "content": ["x"]}),
-        ("apply_patch", {"input": "no patch"}),
+        ("Write", {"file_path": "a", "content": ["x"]}), ("apply_patch", {"input": "no patch"}),
         ("apply_patch", "*** Begin Patch\nno file\n*** End Patch"),
         ("shell", {"command": ["bash", "-lc", f"rm x; apply_patch <<'EOF'\n{PATCH}\nEOF"]}),
         ("shell", {"command": ["bash", "-lc", f"apply_patch <<'EOF'\n{PATCH}\nEOF\nrm x"]}),
-        ("shell", {"command": ["git", "commit", "-m", PATCH, "x"]}),
-        ("bash", {"command": "ls"}),
+        ("shell", {"command": ["git", "commit", "-m", PATCH, "x"]}), ("bash", {"command": "ls"}),
         ("read", {"path": "a", "content": "x"}),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_edit_or_more_than_one_is_left_as_it_is(tool: str, arguments: Any) -> None:
     assert files(tool, arguments) is None
 
@@ -214,9 +210,7 @@ CODEX = "Chunk ID: 1f3c\nWall time: 0.05 seconds\nProcess exited with code 1\nOr
     [
         ("exec_command", CODEX, False, (1, "hi\n")),
         (
-            "exec_command",
-            CODEX.replace("exited with code 1", "running with session ID 5"),
-            False,
+            "exec_command", CODEX.replace("exited with code 1", "running with session ID 5"), False,
             (None, "Process running with session ID 5\nhi\n"),
         ),
         ("shell", "Exit code: 0\nWall time: 0 seconds\nOutput:\nhi", False, (0, "hi")),
@@ -231,9 +225,7 @@ CODEX = "Chunk ID: 1f3c\nWall time: 0.05 seconds\nProcess exited with code 1\nOr
         ("terminal", "a\n[Command finished with exit code 2]", False, (2, "a\n[Command finished with exit code 2]")),
         ("bash", "a\n<exited with exit code 0>", False, (0, "a\n<exited with exit code 0>")),
         (
-            "run_shell_command",
-            "Output: a\nExit Code: 4\nSignal: none",
-            False,
+            "run_shell_command", "Output: a\nExit Code: 4\nSignal: none", False,
             (4, "Output: a\nExit Code: 4\nSignal: none"),
         ),
         ("bash", "hi", False, (None, "hi")),
@@ -242,13 +234,11 @@ CODEX = "Chunk ID: 1f3c\nWall time: 0.05 seconds\nProcess exited with code 1\nOr
         ("read", '{\n"a":1}', False, (None, '{\n"a":1}')),
         ("run_commands", '[{"query":"ls","result":"a","success":true}]', False, (None, "a")),
         (
-            "run_commands",
-            '[{"query":"ls","result":"a","success":true},{"query":"x","result":"","success":false}]',
-            False,
-            (None, "ls\na\nx\n"),
+            "run_commands", '[{"query":"ls","result":"a","success":true},{"query":"x","result":"","success":false}]',
+            False, (None, "ls\na\nx\n"),
         ),
     ],
-)
+)  # fmt: skip
 def test_an_exit_code_is_where_a_program_states_it(tool: str, text: str, failed: bool, expected: Any) -> None:
     result = result_of({"role": "toolResult", "toolName": tool, "content": text, "isError": failed})
     assert (result.exit_code, result.text) == expected

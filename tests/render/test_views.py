@@ -149,20 +149,11 @@ def test_money_is_exact_text() -> None:
 
 def test_usage_as_json_has_camel_case_tokens_and_exact_cost_strings() -> None:
     assert usage_row(WINDOW) == {
-        "input": 1049,
-        "output": 83156,
-        "cacheRead": 43229469,
-        "cacheWrite": 0,
-        "totalTokens": 0,
+        "input": 1049, "output": 83156, "cacheRead": 43229469, "cacheWrite": 0, "totalTokens": 0,
         "cost": {"input": "0.003147", "output": None, "cacheRead": None, "cacheWrite": "0", "total": "30.330197700001"},
-        "calls": 0,
-        "unpricedCalls": 0,
-        "unknownCalls": 0,
-        "paidTokens": 0,
-        "sinceId": "before",
-        "leafId": "leaf",
+        "calls": 0, "unpricedCalls": 0, "unknownCalls": 0, "paidTokens": 0, "sinceId": "before", "leafId": "leaf",
         "onPath": True,
-    }
+    }  # fmt: skip
 
 
 INFO = SessionInfo(
@@ -248,17 +239,10 @@ def test_rows_of_entries_are_whole_and_rows_of_trees_are_light() -> None:
     assert row["leafId"] == "leaf"
     assert row["entries"] == [
         {
-            "id": "e",
-            "parentId": None,
-            "kind": "message",
-            "role": "user",
-            "depth": 0,
-            "createdAt": "2026-01-05T10:00:00.000000Z",
-            "text": "hello",
-            "size": 5,
-            "label": "mark",
+            "id": "e", "parentId": None, "kind": "message", "role": "user", "depth": 0,
+            "createdAt": "2026-01-05T10:00:00.000000Z", "text": "hello", "size": 5, "label": "mark",
         }
-    ]
+    ]  # fmt: skip
 
 
 def test_a_cost_that_nobody_knows_is_a_dash_and_not_nothing() -> None:

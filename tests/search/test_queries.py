@@ -33,41 +33,27 @@ def _holds(need: Need, terms: set[str]) -> bool:
 @inputs(
     ("words", "how", "text", "found"),
     [
-        ("it's", "words", "It's late", ["It's"]),
-        ("its", "words", "it's late", None),
+        ("it's", "words", "It's late", ["It's"]), ("its", "words", "it's late", None),
         ("gateway/run.py", "words", "see gateway/run.py:12", ["gateway/run.py"]),
-        ("run gateway", "words", "gateway/run.py", ["gateway", "run"]),
-        ("gateway/py", "words", "gateway/run.py", None),
-        ("pool.py", "words", "src/db/pool.py:42", ["pool.py"]),
-        ("userName", "words", "getUserName()", ["UserName"]),
-        ("username", "words", "getUserName()", None),
-        ("github", "words", "on GitHub", ["GitHub"]),
+        ("run gateway", "words", "gateway/run.py", ["gateway", "run"]), ("gateway/py", "words", "gateway/run.py", None),
+        ("pool.py", "words", "src/db/pool.py:42", ["pool.py"]), ("userName", "words", "getUserName()", ["UserName"]),
+        ("username", "words", "getUserName()", None), ("github", "words", "on GitHub", ["GitHub"]),
         ("GitHub", "words", "on github and GITHUB", ["github", "GITHUB"]),
-        ("openai.com", "words", "see OpenAI.com/x", ["OpenAI.com"]),
-        ("javas*", "query", "JavaScript", ["JavaScript"]),
-        ("ภาษา", "words", "ภาษาไทยง่าย", ["ภาษา"]),
-        ("ไทย", "words", "ภาษาไทยง่าย", ["ไทย"]),
-        ("ﷺ", "words", "a ﷺ b", ["ﷺ"]),
-        ("why?", "words", "why not", ["why"]),
-        ("語", "words", "日本語で", ["語"]),
-        ("本語", "words", "日本語で", ["本語"]),
-        ("语言", "words", "Rust语言很快", ["语言"]),
-        ("rust", "words", "Rust语言很快", ["Rust"]),
-        ("???", "words", "what??? no", ["???"]),
-        ("a.b", "substring", "xA.By", ["A.B"]),
-        (r"[[a]b", "regex", "ab", ["ab"]),
+        ("openai.com", "words", "see OpenAI.com/x", ["OpenAI.com"]), ("javas*", "query", "JavaScript", ["JavaScript"]),
+        ("ภาษา", "words", "ภาษาไทยง่าย", ["ภาษา"]), ("ไทย", "words", "ภาษาไทยง่าย", ["ไทย"]),
+        ("ﷺ", "words", "a ﷺ b", ["ﷺ"]), ("why?", "words", "why not", ["why"]), ("語", "words", "日本語で", ["語"]),
+        ("本語", "words", "日本語で", ["本語"]), ("语言", "words", "Rust语言很快", ["语言"]),
+        ("rust", "words", "Rust语言很快", ["Rust"]), ("???", "words", "what??? no", ["???"]),
+        ("a.b", "substring", "xA.By", ["A.B"]), (r"[[a]b", "regex", "ab", ["ab"]),
         (r"po+l\b", "regex", "pool spool", ["pool", "pool"]),
-        ('"run fast" OR walk', "query", "I run fast", ["run fast"]),
-        ('"run fast" OR walk', "query", "fast run", None),
-        ("run NOT fast", "query", "run slow", ["run"]),
-        ("run -fast", "query", "run fast", None),
+        ('"run fast" OR walk', "query", "I run fast", ["run fast"]), ('"run fast" OR walk', "query", "fast run", None),
+        ("run NOT fast", "query", "run slow", ["run"]), ("run -fast", "query", "run fast", None),
         ("(run OR walk) AND home", "query", "walk home", ["walk", "home"]),
-        ("gatew*", "query", "the gateway", ["gateway"]),
-        ("src/poo*", "query", "src/pool.py", ["src/pool"]),
+        ("gatew*", "query", "the gateway", ["gateway"]), ("src/poo*", "query", "src/pool.py", ["src/pool"]),
         ("well-known", "query", "a well-known thing", ["well-known"]),
         ('run -"too fast"', "query", "run too fast", None),
     ],
-)
+)  # fmt: skip
 def test_what_is_found(words: str, how: How, text: str, found: list[str] | None) -> None:
     spans = read_query(words, how).find(text)
     assert (None if spans is None else [text[start:end] for start, end in spans]) == found
@@ -76,20 +62,10 @@ def test_what_is_found(words: str, how: How, text: str, found: list[str] | None)
 @inputs(
     "words",
     [
-        "(run",
-        "run)",
-        '"run',
-        "AND run",
-        "run AND",
-        "OR",
-        "NOT run",
-        "run OR",
-        "-",
-        '""',
-        "()",
+        "(run", "run)", '"run', "AND run", "run AND", "OR", "NOT run", "run OR", "-", '""', "()",
         "(" * 40 + "a" + ")" * 40,
     ],
-)
+)  # fmt: skip
 def test_a_query_that_cannot_be_read_says_why(words: str) -> None:
     with pytest.raises(InvalidArgument, match="cannot be read as a query"):
         read_query(words, "query")
@@ -295,16 +271,11 @@ def test_a_text_of_ascii_has_what_the_same_text_has_beside_another_script(
 @inputs(
     ("words", "text", "may"),
     [
-        ("one/two", "one two", True),
-        ("one/two", "one or two, two or one", False),
-        ("one/two", "two one", False),
-        ("one two", "two one", True),
-        ("userName", "getUserName", True),
-        ("userName/x", "the username, x", True),
-        ("userName/x", "x username", False),
-        ("本語", "日本語", True),
+        ("one/two", "one two", True), ("one/two", "one or two, two or one", False), ("one/two", "two one", False),
+        ("one two", "two one", True), ("userName", "getUserName", True), ("userName/x", "the username, x", True),
+        ("userName/x", "x username", False), ("本語", "日本語", True),
     ],
-)
+)  # fmt: skip
 def test_a_few_bits_say_that_words_are_not_one_behind_the_other(words: str, text: str, may: bool) -> None:
     assert may_have(bits_of(text), read_query(words).node.pairs) == may
 

@@ -33,9 +33,7 @@ def _texts(value: JsonValue, kind: str = "message") -> list[tuple[str, str | Non
                     {"type": "thinking", "thinking": "ciphered", "redacted": True},
                     {"type": "text", "text": "I read"},
                     {
-                        "type": "toolCall",
-                        "id": "call_1",
-                        "name": "read",
+                        "type": "toolCall", "id": "call_1", "name": "read",
                         "arguments": {"path": "a.py", "at": {"line": 3}},
                     },
                     {"type": "image", "data": "aGVsbG8=", "mimeType": "image/png"},
@@ -46,9 +44,7 @@ def _texts(value: JsonValue, kind: str = "message") -> list[tuple[str, str | Non
         (
             "message",
             {
-                "role": "toolResult",
-                "toolCallId": "c",
-                "toolName": "read",
+                "role": "toolResult", "toolCallId": "c", "toolName": "read",
                 "content": [{"type": "text", "text": "x = 1"}],
             },
             [("tools", "read", "x = 1")],
@@ -70,7 +66,7 @@ def _texts(value: JsonValue, kind: str = "message") -> list[tuple[str, str | Non
         ("message", {"role": "user", "content": [1, None, {"type": "text", "text": 3}, {"type": []}]}, []),
         ("message", [1], []),
     ],
-)
+)  # fmt: skip
 def test_texts_of_an_entry(kind: str, value: JsonValue, texts: list[tuple[str, str | None, str]]) -> None:
     assert _texts(value, kind) == texts
 

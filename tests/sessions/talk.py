@@ -13,13 +13,9 @@ def user(text: str) -> JsonObject:
 
 def assistant(text: str, tokens: int = 0) -> JsonObject:
     usage: JsonObject = {
-        "input": tokens,
-        "output": 0,
-        "cacheRead": 0,
-        "cacheWrite": 0,
-        "totalTokens": tokens,
+        "input": tokens, "output": 0, "cacheRead": 0, "cacheWrite": 0, "totalTokens": tokens,
         "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "total": tokens / 1000},
-    }
+    }  # fmt: skip
     return {"role": "assistant", "content": [{"type": "text", "text": text}], "stopReason": "stop", "usage": usage}
 
 

@@ -54,22 +54,17 @@ NONSENSE: list[tuple[dict[str, Any], str]] = [
     ({"session": "s"}, "either tokens= or cost="),
     ({"session": "s", "tokens": 5, "cost": 1}, "either tokens= or cost="),
     ({"scope": "x", "tasks": True, "tokens": 5}, "tasks: a budget of a scope"),
-    ({"session": "s", "tasks": "yes", "tokens": 5}, "tasks: 'yes'"),
-    ({"session": "s", "tokens": -1}, "tokens: -1"),
+    ({"session": "s", "tasks": "yes", "tokens": 5}, "tasks: 'yes'"), ({"session": "s", "tokens": -1}, "tokens: -1"),
     ({"session": "s", "tokens": 2**63}, "tokens: 9223372036854775808"),
-    ({"session": "s", "tokens": 1.5}, "tokens: 1.5"),
-    ({"session": "s", "tokens": True}, "tokens: True"),
-    ({"session": "s", "cost": "ten"}, "cost: 'ten'"),
-    ({"session": "s", "cost": -0.1}, "cost: -0.1"),
-    ({"session": "s", "cost": float("nan")}, "cost: nan"),
-    ({"session": "s", "cost": 10**9}, "more than can be stored"),
+    ({"session": "s", "tokens": 1.5}, "tokens: 1.5"), ({"session": "s", "tokens": True}, "tokens: True"),
+    ({"session": "s", "cost": "ten"}, "cost: 'ten'"), ({"session": "s", "cost": -0.1}, "cost: -0.1"),
+    ({"session": "s", "cost": float("nan")}, "cost: nan"), ({"session": "s", "cost": 10**9}, "more than can be stored"),
     ({"session": "s", "tokens": 5, "spent_so_far": "all"}, "spent_so_far: 'all'"),
     ({"session": "s", "tokens": 5, "spent_so_far": -5}, "spent_so_far: -5"),
     ({"session": "s", "cost": 5, "spent_so_far": "lots"}, "spent_so_far: 'lots'"),
     ({"session": 7, "tokens": 5}, "neither a session nor an id"),
-    ({"scope": 7, "tokens": 5}, "scope: should be a string"),
-    ({"scope": "a\0", "tokens": 5}, "scope: holds a NUL"),
-]
+    ({"scope": 7, "tokens": 5}, "scope: should be a string"), ({"scope": "a\0", "tokens": 5}, "scope: holds a NUL"),
+]  # fmt: skip
 
 
 async def test_a_budget_that_makes_no_sense_is_refused(store: flue_py.Store) -> None:
@@ -212,12 +207,8 @@ async def test_a_block_books_what_was_used_and_gives_back_what_was_not(
 
     total = 0
     cases: list[tuple[tuple[int | str, ...], int, int]] = [
-        ((), 30, 0),
-        (("made",), 30, 30),
-        ((12,), 12, 12),
-        (("made", 12), 12, 12),
-        ((12, 44), 44, 44),
-    ]
+        ((), 30, 0), (("made",), 30, 30), ((12,), 12, 12), (("made", 12), 12, 12), ((12, 44), 44, 44),
+    ]  # fmt: skip
     for said, used_well, used_failed in cases:
         if failure is None:
             await call_model(said)

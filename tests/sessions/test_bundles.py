@@ -211,29 +211,24 @@ async def test_budgets_and_documents_stay_behind(store: Store, tmp_path: Path) -
 
 FORGERIES = {
     "a payload": 'UPDATE entries SET payload = \'{"role":"user","content":"forged"}\', packed = NULL',
-    "a total": "UPDATE entries SET paid_tokens = 999",
-    "a leaf": "UPDATE sessions SET leaf = 'nowhere'",
+    "a total": "UPDATE entries SET paid_tokens = 999", "a leaf": "UPDATE sessions SET leaf = 'nowhere'",
     "a parent": "UPDATE entries SET parent_id = 'nowhere' WHERE depth = 1",
     "a time of activity": "UPDATE sessions SET active_slot = active_slot + 1",
-    "a count": "UPDATE sessions SET entry_count = 99",
-    "a depth": "UPDATE entries SET depth = depth + 7",
+    "a count": "UPDATE sessions SET entry_count = 99", "a depth": "UPDATE entries SET depth = depth + 7",
     "a type": "UPDATE entries SET ordinal = 'x'",
     "a payload of bytes": "UPDATE entries SET payload = CAST(payload AS BLOB)",
     "a NUL": "UPDATE sessions SET title = 'a' || char(0) || 'b'",
     "a broken text": "UPDATE sessions SET title = CAST(x'ff' AS TEXT)",
-    "a session that is not there": "UPDATE lanes SET owner_key = 99",
-    "a row less": "DELETE FROM lanes",
+    "a session that is not there": "UPDATE lanes SET owner_key = 99", "a row less": "DELETE FROM lanes",
     "a format that is no number": "UPDATE flue_store SET value = 'x' WHERE name = 'format'",
     "a format of before the first release": "UPDATE flue_store SET value = 3 WHERE name = 'format'",
-    "no format": "DELETE FROM flue_store",
-    "a table less": "DROP TABLE marks",
+    "no format": "DELETE FROM flue_store", "a table less": "DROP TABLE marks",
     "a table more": "CREATE TABLE notes (text TEXT)",
     "a trigger": "CREATE TRIGGER forged AFTER INSERT ON sessions BEGIN DELETE FROM entries; END",
     "a view for a table": "DROP TABLE marks; CREATE VIEW marks AS SELECT zeroblob(1000000000) AS value",
     "a column that is computed": "ALTER TABLE marks ADD COLUMN more GENERATED ALWAYS AS (zeroblob(1000000000)) VIRTUAL",
-    "statistics": "ANALYZE",
-    "a log": "PRAGMA journal_mode = WAL",
-}
+    "statistics": "ANALYZE", "a log": "PRAGMA journal_mode = WAL",
+}  # fmt: skip
 
 
 async def small_bundle(path: Path) -> Path:

@@ -44,14 +44,9 @@ def said_by(done: CompactionResult) -> str:
 
 def reply(text: str = "what was said", call_id: str = "call-1", **usage: int) -> ModelReply:
     said: JsonObject = {
-        "role": "assistant",
-        "content": text,
-        "usage": {"input": 900, "output": 40, **usage},
-        "provider": "house",
-        "model": "small",
-        "responseId": call_id,
-        "stopReason": "stop",
-    }
+        "role": "assistant", "content": text, "usage": {"input": 900, "output": 40, **usage}, "provider": "house",
+        "model": "small", "responseId": call_id, "stopReason": "stop",
+    }  # fmt: skip
     return ModelReply((said,))
 
 

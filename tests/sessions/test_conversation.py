@@ -89,16 +89,10 @@ async def test_a_conversation_without_turns_has_nothing_to_go_back_over(store: f
     lines = ["/rewind 1", "/rewind soon", "/clear", "/retry", "/undo", "/redo", "/last", "/history", "/conversation"]
     answers = [await typed(talk, line) for line in lines]
     assert [answer.split(";")[0] for answer in answers] == [
-        "There are no turns to rewind.",
-        "'soon' is not a number of turns",
-        "There is nothing to clear.",
-        "There is nothing to retry.",
-        "There is nothing to undo.",
-        "There is nothing to do again.",
-        "There is no answer yet.",
-        "Nothing has been said yet.",
-        "There are no turns yet.",
-    ]
+        "There are no turns to rewind.", "'soon' is not a number of turns", "There is nothing to clear.",
+        "There is nothing to retry.", "There is nothing to undo.", "There is nothing to do again.",
+        "There is no answer yet.", "Nothing has been said yet.", "There are no turns yet.",
+    ]  # fmt: skip
     assert (await talk.retry(), await talk.last()) == (None, None)
 
 

@@ -258,23 +258,12 @@ async def test_an_imported_answer_is_kept_whatever_numbers_its_usage_has(tmp_pat
 @inputs(
     "asked",
     [
-        {"tree": True},
-        {"since": "x"},
-        {"leaf": None},
-        {"session": "s", "tree": True, "path": True},
-        {"session": "s", "tree": 1},
-        {"session": 7},
-        {"session": ["s", 7]},
-        {"session": ["s"], "tree": True},
-        {"group_by": "model"},
-        {"group_by": ["colour"]},
-        {"branch": "green"},
-        {"scope": 7},
-        {"model": "\0"},
-        {"first_day": "2026-03-01"},
-        {"last_day": datetime(2026, 3, 1, tzinfo=UTC)},
+        {"tree": True}, {"since": "x"}, {"leaf": None}, {"session": "s", "tree": True, "path": True},
+        {"session": "s", "tree": 1}, {"session": 7}, {"session": ["s", 7]}, {"session": ["s"], "tree": True},
+        {"group_by": "model"}, {"group_by": ["colour"]}, {"branch": "green"}, {"scope": 7}, {"model": "\0"},
+        {"first_day": "2026-03-01"}, {"last_day": datetime(2026, 3, 1, tzinfo=UTC)},
     ],
-)
+)  # fmt: skip
 async def test_what_is_no_question_is_refused(asked: Any) -> None:
     async with flue_py.open(":memory:") as store:
         await raises(flue_py.InvalidArgument, store.usage(**asked))
@@ -313,12 +302,8 @@ async def test_a_window_tells_which_tokens_nobody_reported() -> None:
         assert tokens(await session.money.aggregate_usage_since(first, told=True)) == (2000, 0, None, None, 2000)
         assert tokens(await session.money.aggregate_usage_since(second, told=True)) == (1000, None, None, None, 1000)
         assert tokens(await session.money.aggregate_usage_since(None, leaf=first, told=True)) == (
-            1000,
-            None,
-            0,
-            None,
-            1000,
-        )
+            1000, None, 0, None, 1000,
+        )  # fmt: skip
         assert tokens(await session.money.aggregate_usage_since(session.leaf_id, told=True)) == (0, 0, 0, 0, 0)
         # What is off the path counts for nothing; a window that was not asked knows no 0.
         away = await session.money.aggregate_usage_since(second, leaf=first, told=True)

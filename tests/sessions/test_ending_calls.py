@@ -309,9 +309,5 @@ async def test_a_summary_that_is_being_made_for_the_call_is_given_up(session: Se
     assert done.outcome == "compacted"
     assert isinstance(asked.error, AbortedToCompact)
     assert [text.partition(":")[0].partition(",")[0] for text in await events(session)] == [
-        "compacting",
-        "given up",
-        "ended a running call of the model",
-        "compacting",
-        "compacted",
-    ]
+        "compacting", "given up", "ended a running call of the model", "compacting", "compacted",
+    ]  # fmt: skip

@@ -65,14 +65,8 @@ async def test_files_outside_of_the_folder_and_what_is_no_text_are_skipped(sessi
     (inside / "latin").write_bytes(b"caf\xe9")
     os.mkfifo(inside / "pipe")
     names = [
-        "file:../secret",
-        "file:link",
-        f"file:{tmp_path}/secret",
-        "file:binary",
-        "file:pipe",
-        "file:none",
-        "file:.",
-    ]
+        "file:../secret", "file:link", f"file:{tmp_path}/secret", "file:binary", "file:pipe", "file:none", "file:.",
+    ]  # fmt: skip
     found = await said(session, *names, "file:latin", own={"file": context.file_source(inside)})
     for why, part in zip(
         found,

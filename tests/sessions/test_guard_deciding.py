@@ -379,20 +379,12 @@ async def test_every_answer_but_nothing_is_passed_on(session: Session, store: St
 @inputs(
     ("given", "named"),
     [
-        ({"triggers": 7}, "triggers"),
-        ({"settings": 7}, "settings"),
-        ({"mode": "none"}, "mode"),
-        ({"summarizer": 7}, "model"),
-        ({"on_answer": 3}, "on_answer"),
-        ({"before_compaction": 3}, "before_compaction"),
-        ({"clock": 3}, "clock"),
-        ({"patience": "x"}, "patience"),
-        ({"patience": -1}, "patience"),
-        ({"window": 10**400}, "window"),
-        ({"system": 7}, "system"),
-        ({"tools": "read"}, "tools"),
+        ({"triggers": 7}, "triggers"), ({"settings": 7}, "settings"), ({"mode": "none"}, "mode"),
+        ({"summarizer": 7}, "model"), ({"on_answer": 3}, "on_answer"), ({"before_compaction": 3}, "before_compaction"),
+        ({"clock": 3}, "clock"), ({"patience": "x"}, "patience"), ({"patience": -1}, "patience"),
+        ({"window": 10**400}, "window"), ({"system": 7}, "system"), ({"tools": "read"}, "tools"),
     ],
-)
+)  # fmt: skip
 async def test_a_guard_that_makes_no_sense_is_refused(
     session: Session, store: Store, given: dict[str, object], named: str
 ) -> None:

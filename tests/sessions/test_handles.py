@@ -182,18 +182,14 @@ async def test_who_guards_or_serves_a_session_leaves_what_its_caller_builds_on(s
         await opened.read_metadata()
 
     between: dict[str, Callable[[Session], Awaitable[object]]] = {
-        "a guard compacts": decided,
-        "a guard looks": lambda s: guard_of(store, s, window=200_000).before_call(),
+        "a guard compacts": decided, "a guard looks": lambda s: guard_of(store, s, window=200_000).before_call(),
         "a guard is asked for its state": lambda s: guard_of(store, s).state(),
         "compact": lambda s: s.compact(mode="lossless", settings=SETTINGS, window=WINDOW),
-        "compact and back": compacted_and_back,
-        "snapshot": lambda s: served(s, Conversation.snapshot),
+        "compact and back": compacted_and_back, "snapshot": lambda s: served(s, Conversation.snapshot),
         "compact(dry_run=True)": lambda s: served(s, lambda c: c.compact(mode="lossless", dry_run=True)),
-        "fork": lambda s: served(s, Conversation.fork),
-        "save": lambda s: served(s, Conversation.save),
-        "sessions": lambda s: served(s, Conversation.sessions),
-        "opened again": reopened,
-    }
+        "fork": lambda s: served(s, Conversation.fork), "save": lambda s: served(s, Conversation.save),
+        "sessions": lambda s: served(s, Conversation.sessions), "opened again": reopened,
+    }  # fmt: skip
     wrong = []
     for name, happens in between.items():
         for is_late in (True, False):
@@ -465,16 +461,9 @@ async def test_a_closed_store_refuses_everything(target: str) -> None:
         session = await store.create_session()
         await say(session, "a")
     for attempt in (
-        say(session, "b"),
-        session.get_active_path(),
-        session.build_context(),
-        session.refresh(),
-        store.create_session(),
-        store.get_session(session.id),
-        store.list_sessions(),
-        store.verify(),
-        store.info(),
-    ):
+        say(session, "b"), session.get_active_path(), session.build_context(), session.refresh(),
+        store.create_session(), store.get_session(session.id), store.list_sessions(), store.verify(), store.info(),
+    ):  # fmt: skip
         with pytest.raises(flue_py.StoreClosed):
             await attempt
     await store.close()

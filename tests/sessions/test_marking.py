@@ -248,12 +248,8 @@ async def test_an_exclusion_of_what_is_not_on_the_path_leaves_nothing_out_and_is
     await session.move_leaf(a)
     (c,) = await say(session, "c")
     odd: list[JsonValue] = [
-        {"entryId": b},
-        {"entryId": "missing"},
-        {"entryId": a, "part": 7},
-        {"entryId": 1},
-        "no object",
-    ]
+        {"entryId": b}, {"entryId": "missing"}, {"entryId": a, "part": 7}, {"entryId": 1}, "no object",
+    ]  # fmt: skip
     for number, data in enumerate(odd):
         brought = replace(NewEntry.custom("exclusion", data), id=f"x{number}", parent_id=session.leaf_id)
         await session.import_entries([brought], leaf=brought.id)
@@ -271,14 +267,9 @@ async def test_what_cannot_be_left_out_is_refused_and_changes_nothing(session: S
     summary = await compact(session, b)
     revision = session.revision
     for entry_id, part, message in (
-        (setting, None, "never part of a context"),
-        (summary, None, "compaction"),
-        (b, 0, "one text"),
-        (b, "x", "one text"),
-        (b, -1, "part"),
-        (b, True, "part"),
-        (b, 1.5, "part"),
-    ):
+        (setting, None, "never part of a context"), (summary, None, "compaction"), (b, 0, "one text"),
+        (b, "x", "one text"), (b, -1, "part"), (b, True, "part"), (b, 1.5, "part"),
+    ):  # fmt: skip
         for change in (session.marks.exclude, session.marks.include):
             await raises(InvalidArgument, change(entry_id, part), match=message)  # type: ignore[arg-type]
     await raises(EntryNotFound, session.marks.exclude("missing"))

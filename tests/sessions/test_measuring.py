@@ -123,19 +123,14 @@ async def test_other_tasks_do_not_wait_for_a_first_count(session: Session, monke
 @inputs(
     ("given", "says"),
     [
-        ({"model": ""}, "model: must not be empty"),
-        ({"provider": ""}, "provider: must not be empty"),
-        ({"system": 1}, "system: 1 is not the text"),
-        ({"tools": {}}, "tools: .* is not a list"),
-        ({"tools": "read"}, "tools: .* is not a list"),
-        ({"tools": ["read"]}, "tools: 'read' is not the definition"),
-        ({"window": 0}, "window: 0 is not a number of tokens >= 1"),
-        ({"window": True}, "window: True is not a number"),
-        ({"faithful": 1}, "faithful: 1 is neither"),
-        ({"use_reported": None}, "use_reported: None is neither"),
+        ({"model": ""}, "model: must not be empty"), ({"provider": ""}, "provider: must not be empty"),
+        ({"system": 1}, "system: 1 is not the text"), ({"tools": {}}, "tools: .* is not a list"),
+        ({"tools": "read"}, "tools: .* is not a list"), ({"tools": ["read"]}, "tools: 'read' is not the definition"),
+        ({"window": 0}, "window: 0 is not a number of tokens >= 1"), ({"window": True}, "window: True is not a number"),
+        ({"faithful": 1}, "faithful: 1 is neither"), ({"use_reported": None}, "use_reported: None is neither"),
         ({"leaf": 5}, "leaf: 5 is not an id"),
     ],
-)
+)  # fmt: skip
 async def test_arguments_that_say_nothing_are_refused(session: Session, given: dict[str, Any], says: str) -> None:
     await raises(InvalidArgument, session.context.measure(**given), match=says)
     await raises(EntryNotFound, session.context.measure(leaf="missing"))

@@ -130,16 +130,10 @@ async def test_what_cannot_be_picked_is_refused_and_changes_nothing(session: Ses
         await session.branches.cherry_pick([theirs, exclusion], source=fork)
     revision = (await session.refresh()).revision
     for wanted, error in (
-        ([], InvalidArgument),
-        ("abc", InvalidArgument),
-        ([7], InvalidArgument),
-        (["missing"], EntryNotFound),
-        ([theirs], EntryNotFound),
-        ([branch], InvalidArgument),
-        ([ids[0]], InvalidArgument),
-        ([ids[2], branch], InvalidArgument),
-        ([compaction.entry_id], InvalidArgument),
-    ):
+        ([], InvalidArgument), ("abc", InvalidArgument), ([7], InvalidArgument), (["missing"], EntryNotFound),
+        ([theirs], EntryNotFound), ([branch], InvalidArgument), ([ids[0]], InvalidArgument),
+        ([ids[2], branch], InvalidArgument), ([compaction.entry_id], InvalidArgument),
+    ):  # fmt: skip
         await raises(error, session.branches.cherry_pick(wanted))  # type: ignore[arg-type]
     await raises(SessionNotFound, session.branches.cherry_pick([branch], source="missing"))
     assert (await session.refresh()).revision == revision

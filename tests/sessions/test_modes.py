@@ -236,28 +236,14 @@ def test_settings_are_checked_as_a_whole() -> None:
 @inputs(
     ("field", "value"),
     [
-        ("reserve_tokens", 1.5),
-        ("keep_recent_messages", -1),
-        ("keep_recent_messages", 2.0),
-        ("keep_recent_messages", True),
-        ("enabled", 1),
-        ("registered_item_tokens", -1),
-        ("registered_tokens", None),
-        ("summary_timeout", float("inf")),
-        ("summary_timeout", 10**400),
-        ("user_words_share", 10**400),
-        ("summary_timeout", None),
-        ("rate_limit_wait", -1),
-        ("rate_limit_wait", float("nan")),
-        ("user_words_share", 2),
-        ("user_words_share", True),
-        ("on_failure", "ignore"),
-        ("max_message_chars", -1),
-        ("prefer_deterministic", 1),
-        ("include_reasoning", "yes"),
-        ("include_symbols", None),
+        ("reserve_tokens", 1.5), ("keep_recent_messages", -1), ("keep_recent_messages", 2.0),
+        ("keep_recent_messages", True), ("enabled", 1), ("registered_item_tokens", -1), ("registered_tokens", None),
+        ("summary_timeout", float("inf")), ("summary_timeout", 10**400), ("user_words_share", 10**400),
+        ("summary_timeout", None), ("rate_limit_wait", -1), ("rate_limit_wait", float("nan")), ("user_words_share", 2),
+        ("user_words_share", True), ("on_failure", "ignore"), ("max_message_chars", -1), ("prefer_deterministic", 1),
+        ("include_reasoning", "yes"), ("include_symbols", None),
     ],
-)
+)  # fmt: skip
 def test_settings_name_the_field_that_is_wrong(field: str, value: object) -> None:
     with pytest.raises(InvalidArgument, match=f"^{field}: "):
         CompactionSettings(**{field: value})  # type: ignore[arg-type]

@@ -36,19 +36,12 @@ PUBLIC = (
 """The modules that pages name."""
 
 WITHOUT = {
-    "Harness": "what an asynchronous harness calls",
-    "HarnessSession": "what an asynchronous harness calls",
-    "RunningCalls": "within the guard",
-    "Memory": "within the guard",
-    "Sending": "within the guard",
-    "answer_of": "within the guard",
-    "redo_last": "for commands",
-    "undo_last": "for commands",
-    "delete_all": "for commands",
-    "find_completed": "for commands",
-    "find_older": "for commands",
+    "Harness": "what an asynchronous harness calls", "HarnessSession": "what an asynchronous harness calls",
+    "RunningCalls": "within the guard", "Memory": "within the guard", "Sending": "within the guard",
+    "answer_of": "within the guard", "redo_last": "for commands", "undo_last": "for commands",
+    "delete_all": "for commands", "find_completed": "for commands", "find_older": "for commands",
     "find_prunable": "for commands",
-}
+}  # fmt: skip
 
 
 def waits(found: object) -> bool:

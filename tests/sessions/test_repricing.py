@@ -63,13 +63,9 @@ async def test_what_is_unknown_is_priced_and_nothing_else(target: str) -> None:
         assert await store.usage(group_by=["price_source"]) == before
         told = [(row.model, row.calls, row.usd, row.why) for row in planned.rows]
         assert told == [
-            ("m", 4, Decimal("0.0082"), None),
-            ("", 1, None, "no model"),
-            ("huge", 1, None, "no price"),
-            ("unheard-of", 2, None, "no price"),
-            ("m", 1, None, "no usage"),
-            ("m", 1, None, "tokens of no kind"),
-        ]
+            ("m", 4, Decimal("0.0082"), None), ("", 1, None, "no model"), ("huge", 1, None, "no price"),
+            ("unheard-of", 2, None, "no price"), ("m", 1, None, "no usage"), ("m", 1, None, "tokens of no kind"),
+        ]  # fmt: skip
         done = await store.reprice(dry_run=False)
         assert (done.rows, done.calls, done.unknown_calls, done.usd) == (planned.rows, 4, 6, Decimal("0.0082"))
         rows = (await store.usage(group_by=["price_source"])).rows

@@ -177,14 +177,10 @@ def test_the_blocking_twin_does_the_same(place: str) -> None:
         new = store.create_session(id="abc")
         entry = new.append_message(user("new")).entry_ids[0]
         for call in (
-            old.refresh,
-            lambda: old.append_message(user("stale")),
-            old.build_context,
-            lambda: old.fork(at=entry),
-            lambda: old.marks.pin(entry),
-            lambda: old.money.reserve(tokens=1),
+            old.refresh, lambda: old.append_message(user("stale")), old.build_context, lambda: old.fork(at=entry),
+            lambda: old.marks.pin(entry), lambda: old.money.reserve(tokens=1),
             lambda: store.link_task(old, new, task_id="t"),
-        ):
+        ):  # fmt: skip
             with pytest.raises(SessionNotFound, match=USED_AGAIN):
                 call()
         assert store.delete_session_tree(old).session_ids == ()

@@ -40,8 +40,7 @@ async def test_a_store_of_a_scope_reaches_nothing_of_others(store: flue_py.Store
 
     missing, refused, absent = flue_py.SessionNotFound, flue_py.InvalidArgument, flue_py.BudgetNotFound
     cases: list[tuple[str, Callable[[], object], object]] = [
-        ("scope", lambda: mine.scope, "t1"),
-        ("in_scope", lambda: mine.in_scope("t2"), refused),
+        ("scope", lambda: mine.scope, "t1"), ("in_scope", lambda: mine.in_scope("t2"), refused),
         ("create_session", lambda: mine.create_session(scope="t2"), refused),
         ("open_session", lambda: mine.open_session("chat", scope="t2"), refused),
         ("get_session", lambda: mine.get_session(other.id), None),
@@ -59,22 +58,17 @@ async def test_a_store_of_a_scope_reaches_nothing_of_others(store: flue_py.Store
         ("usage", lambda: mine.usage(scope="t2"), refused),
         ("set_budget", lambda: mine.set_budget(other, tokens=1), missing),
         ("set_budget", lambda: mine.set_budget(scope_prefix="", tokens=1), refused),
-        ("get_budget", lambda: mine.get_budget(budget.id), None),
-        ("list_budgets", mine.list_budgets, []),
+        ("get_budget", lambda: mine.get_budget(budget.id), None), ("list_budgets", mine.list_budgets, []),
         ("delete_budget", lambda: mine.delete_budget(budget.id), absent),
         ("held_amounts", lambda: mine.held_amounts(budget.id), absent),
         ("get_reservation", lambda: mine.get_reservation(held.id), None),
-        ("remember", lambda: mine.remember("fact", "x", scope="t2"), refused),
-        ("memories", mine.memories, ()),
+        ("remember", lambda: mine.remember("fact", "x", scope="t2"), refused), ("memories", mine.memories, ()),
         ("search_memories", lambda: mine.search_memories("secret", scope="t2"), refused),
         ("forget", lambda: mine.forget("fact"), False),
-        ("add_file", lambda: mine.add_file("f.txt", "x", scope="t2"), refused),
-        ("files", mine.files, ()),
-        ("read_file", lambda: mine.read_file("f.txt"), None),
-        ("remove_file", lambda: mine.remove_file("f.txt"), False),
-        ("search", lambda: mine.search("secret", scope="t2"), refused),
-        ("events", events, []),
-    ]
+        ("add_file", lambda: mine.add_file("f.txt", "x", scope="t2"), refused), ("files", mine.files, ()),
+        ("read_file", lambda: mine.read_file("f.txt"), None), ("remove_file", lambda: mine.remove_file("f.txt"), False),
+        ("search", lambda: mine.search("secret", scope="t2"), refused), ("events", events, []),
+    ]  # fmt: skip
     public = {name for name in dir(mine) if not name.startswith("_")} - OF_THE_WHOLE_STORE
     tested_below = {"delete_session_tree", "delete_scope"}
     assert public == {name for name, _, _ in cases} | tested_below

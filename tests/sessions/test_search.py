@@ -61,21 +61,11 @@ async def found(store: flue_py.Store, words: str, **asked: object) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "matches"),
     [
-        ("it's", ["it's"]),
-        ("gateway/run.py", ["gateway/run.py"]),
-        ("POL-358", ["POL-358"]),
-        ("@nasa", ["nasa"]),
-        ("why?", ["why"]),
-        ("TODO:", ["TODO"]),
-        ("userName", ["UserName"]),
-        ("pool.py", ["pool.py"]),
-        ("语", ["语"]),
-        ("快速", ["快速"]),
-        ("rust", ["Rust"]),
-        ("???", ["???"]),
-        ("nasa todo", ["nasa", "TODO"]),
+        ("it's", ["it's"]), ("gateway/run.py", ["gateway/run.py"]), ("POL-358", ["POL-358"]), ("@nasa", ["nasa"]),
+        ("why?", ["why"]), ("TODO:", ["TODO"]), ("userName", ["UserName"]), ("pool.py", ["pool.py"]), ("语", ["语"]),
+        ("快速", ["快速"]), ("rust", ["Rust"]), ("???", ["???"]), ("nasa todo", ["nasa", "TODO"]),
     ],
-)
+)  # fmt: skip
 async def test_plain_words_are_literal(store: flue_py.Store, words: str, matches: list[str]) -> None:
     session = await store.create_session()
     text = "it's in gateway/run.py (POL-358), says @nasa; why??? TODO: getUserName in src/db/pool.py:42, Rust语言快速"
@@ -446,21 +436,12 @@ async def test_a_long_result_is_searched_to_its_bound_and_says_so(store: flue_py
 @inputs(
     "asked",
     [
-        {"words": ""},
-        {"words": 3},
-        {"words": "a", "how": "exact"},
-        {"words": "a", "parts": []},
-        {"words": "a", "parts": ["pictures"]},
-        {"words": "a", "parts": "messages"},
-        {"words": "a", "sessions": "s1"},
-        {"words": "a", "exclude": [3]},
-        {"words": "a", "limit": 0},
-        {"words": "a", "role": 3},
-        {"words": "a", "since": "today"},
-        {"words": "(a", "how": "regex"},
-        {"words": "(a", "how": "query"},
+        {"words": ""}, {"words": 3}, {"words": "a", "how": "exact"}, {"words": "a", "parts": []},
+        {"words": "a", "parts": ["pictures"]}, {"words": "a", "parts": "messages"}, {"words": "a", "sessions": "s1"},
+        {"words": "a", "exclude": [3]}, {"words": "a", "limit": 0}, {"words": "a", "role": 3},
+        {"words": "a", "since": "today"}, {"words": "(a", "how": "regex"}, {"words": "(a", "how": "query"},
     ],
-)
+)  # fmt: skip
 async def test_what_cannot_be_asked_is_refused(store: flue_py.Store, asked: dict[str, object]) -> None:
     await raises(InvalidArgument, store.search(**asked))  # type: ignore[arg-type]
 

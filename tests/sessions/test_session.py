@@ -192,13 +192,8 @@ async def test_parts_of_one_imported_row_are_told_apart_by_their_numbers(target:
         session = await store.create_session()
         await say(session, *(str(n) for n in range(78)))
         named = {
-            "abc4": "abc4",
-            "abc": "abc4",
-            "abc:1": "abc4:1",
-            "ab:2": "abc4:2",
-            "a:11": "abc4:11",
-            "abc4:1": "abc4:1",
-        }
+            "abc4": "abc4", "abc": "abc4", "abc:1": "abc4:1", "ab:2": "abc4:2", "a:11": "abc4:11", "abc4:1": "abc4:1",
+        }  # fmt: skip
         assert {name: await session.resolve_entry_id(name) for name in named} == named
         for ambiguous in ("ab", "lone", "man", ":1"):
             await raises((AmbiguousId, EntryNotFound), session.resolve_entry_id(ambiguous))

@@ -218,14 +218,10 @@ async def test_a_borrowed_engine_stays_its_owners(tmp_path: Path, anyio_backend:
 @inputs(
     ("target", "hint"),
     [
-        ("", "path"),
-        (b"x", "path"),
-        (None, "either"),
-        ("sqlite:///x.db", r"sqlite\+aiosqlite"),
-        ("postgres://h/x", r"postgresql\+asyncpg"),
-        ("redis+py://x", "not one of"),
+        ("", "path"), (b"x", "path"), (None, "either"), ("sqlite:///x.db", r"sqlite\+aiosqlite"),
+        ("postgres://h/x", r"postgresql\+asyncpg"), ("redis+py://x", "not one of"),
     ],
-)
+)  # fmt: skip
 async def test_what_is_no_target_is_refused_with_a_hint(target: str, hint: str, anyio_backend: str) -> None:
     with pytest.raises(InvalidArgument, match=hint):
         async with flue_py.open(target):
@@ -598,28 +594,15 @@ async def test_wrong_names_and_texts_are_refused_and_texts_not_shown(store: Stor
 
 
 SESSIONS = {
-    "ab12cd34": "triage",
-    "ab99": "ab12cd34-key",
-    "7f01": "review-1",
-    "7f02": "review-2",
-    "7f0203": "7f0",
-    "plain": "plain-1",
-    "empty": "",
-}
+    "ab12cd34": "triage", "ab99": "ab12cd34-key", "7f01": "review-1", "7f02": "review-2", "7f0203": "7f0",
+    "plain": "plain-1", "empty": "",
+}  # fmt: skip
 """Ids, and the keys of these sessions."""
 
 FOUND = {
-    "ab12cd34": "ab12cd34",
-    "AB12": "ab12cd34",
-    "triage": "ab12cd34",
-    "tri": "ab12cd34",
-    "ab12cd34-": "ab99",
-    "7f0": "7f0203",
-    "7f02": "7f02",
-    "review-2": "7f02",
-    "pl": "plain",
-    "": "empty",
-}
+    "ab12cd34": "ab12cd34", "AB12": "ab12cd34", "triage": "ab12cd34", "tri": "ab12cd34", "ab12cd34-": "ab99",
+    "7f0": "7f0203", "7f02": "7f02", "review-2": "7f02", "pl": "plain", "": "empty",
+}  # fmt: skip
 """Names, and the sessions that they mean: ids before keys, whole names before beginnings."""
 
 

@@ -182,16 +182,8 @@ async def test_what_cannot_be_encoded_is_told_all_the_same(session: Session) -> 
 async def test_what_is_not_a_block_is_refused(session: Session) -> None:
     wrong: Any
     for wrong in (
-        None,
-        5,
-        "text",
-        [5],
-        [Says],
-        [object()],
-        [Says("No Name", "x")],
-        [Says("", "x")],
-        [Says("a\n", "x")],
-    ):
+        None, 5, "text", [5], [Says], [object()], [Says("No Name", "x")], [Says("", "x")], [Says("a\n", "x")],
+    ):  # fmt: skip
         await raises(InvalidArgument, session.append_blocks(wrong), match="blocks")
     with pytest.raises(InvalidArgument, match="two of the name 'one'"):
         await session.append_blocks([Says("one", "1"), Says("one", "2")])

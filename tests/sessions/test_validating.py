@@ -38,14 +38,9 @@ def user(text: str) -> JsonObject:
 
 
 WHOLE: list[JsonObject] = [
-    {"role": "system", "content": "Be brief."},
-    user("Go."),
-    answer("I look.", call("c1"), call("c2")),
-    result("c1"),
-    result("c2"),
-    answer("Done."),
-    user("Thanks."),
-]
+    {"role": "system", "content": "Be brief."}, user("Go."), answer("I look.", call("c1"), call("c2")), result("c1"),
+    result("c2"), answer("Done."), user("Thanks."),
+]  # fmt: skip
 
 
 @pytest.fixture

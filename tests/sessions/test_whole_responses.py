@@ -324,13 +324,9 @@ async def test_a_built_history_keeps_ids_parents_times_and_what_stands_beside(st
     session = await store.import_session(NewSession(), entries, leaf="x")
     path = await session.get_active_path()
     assert [(entry.id, entry.parent_id, entry.kind) for entry in path] == [
-        ("u", None, "message"),
-        ("a", "u", "message"),
-        ("n", "a", "note"),
-        ("b", "n", "branch_summary"),
-        ("c", "b", "compaction"),
-        ("x", "c", "exclusion"),
-    ]
+        ("u", None, "message"), ("a", "u", "message"), ("n", "a", "note"), ("b", "n", "branch_summary"),
+        ("c", "b", "compaction"), ("x", "c", "exclusion"),
+    ]  # fmt: skip
     assert (path[0].created_at, path[0].source, path[0].extra_fields) == (AT, "prompt", {"row": 7})
     report = await store.usage(session, group_by=["purpose"])
     assert {row.group["purpose"]: (row.calls, row.total_tokens) for row in report.rows} == {

@@ -27,19 +27,10 @@ def plain(text: str) -> str:
 @inputs(
     ("words", "found"),
     [
-        ("", "1234"),
-        ("  ", "1234"),
-        ("red", "1"),
-        ("SHOP login", "3"),
-        ("team", "3"),
-        ("release", "2"),
-        ("down", "2"),
-        ("CODEX", "1"),
-        ("openai/", "1"),
-        ("strasse", "4"),
-        ("red notes", ""),
+        ("", "1234"), ("  ", "1234"), ("red", "1"), ("SHOP login", "3"), ("team", "3"), ("release", "2"), ("down", "2"),
+        ("CODEX", "1"), ("openai/", "1"), ("strasse", "4"), ("red notes", ""),
     ],
-)
+)  # fmt: skip
 def test_every_word_that_is_typed_has_to_be_somewhere(words: str, found: str) -> None:
     assert "".join(row.info.id for row in fitting(SESSIONS, words, plain)) == found
 

@@ -216,11 +216,7 @@ async def test_a_long_text_is_cut_until_it_is_asked_for(tmp_path: Path) -> None:
             (
                 "message",
                 {
-                    "role": "bashExecution",
-                    "command": "ls",
-                    "output": "a\nb",
-                    "exitCode": 0,
-                    "cancelled": False,
+                    "role": "bashExecution", "command": "ls", "output": "a\nb", "exitCode": 0, "cancelled": False,
                     "truncated": False,
                 },
             )
@@ -228,7 +224,7 @@ async def test_a_long_text_is_cut_until_it_is_asked_for(tmp_path: Path) -> None:
         [("model_change", {"provider": "x", "modelId": "y"}), ("thinking_level_change", {"thinkingLevel": "high"})],
     ],
     ids=["empty", "no parts", "call", "picture", "custom", "shell", "settings"],
-)
+)  # fmt: skip
 async def test_every_kind_of_entry_can_be_read(entries: list[tuple[str, object]], tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     async with flue_py.open(path) as store:

@@ -59,16 +59,11 @@ def test_a_password_in_an_address_is_hidden() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "commit 4aa643f0c0ffee1234567890abcdef1234567890",
-        "the secret of the pool is its size",
-        "sk-learn-is-a-package",
-        "src/db/pool.py:42",
-        "0213c128ac59accb",
-        "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
-        "今日は token を使う",
-        "",
+        "commit 4aa643f0c0ffee1234567890abcdef1234567890", "the secret of the pool is its size",
+        "sk-learn-is-a-package", "src/db/pool.py:42", "0213c128ac59accb",
+        "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "今日は token を使う", "",
     ],
-)
+)  # fmt: skip
 def test_what_is_no_secret_stays(text: str) -> None:
     assert MASK.masked(text) == (text, 0)
 

@@ -121,13 +121,8 @@ def test_tasks_and_forks_stand_below_the_entry_where_they_began() -> None:
     outline = Outline.of(entries, "c")
     rows = rows_of(outline, lambda at: True, (), begun)
     assert rows == [
-        0,
-        Begun("a", "gone", None, links[1]),
-        1,
-        Begun("b", "task", task, links[0]),
-        Begun("b", "fork", fork),
-        2,
-    ]
+        0, Begun("a", "gone", None, links[1]), 1, Begun("b", "task", task, links[0]), Begun("b", "fork", fork), 2,
+    ]  # fmt: skip
     assert rows_of(outline, lambda at: True, {"a"}, begun) == [0]
 
 

@@ -42,21 +42,9 @@ async def test_every_screen_can_be_drawn_in_any_size(size: tuple[int, int], stor
         await driver.press("enter")
         await driver.whole()
         for key in (
-            "1",
-            "2",
-            "3",
-            "4",
-            "5",
-            "end",
-            "home",
-            "question_mark",
-            "escape",
-            "z",
-            "z",
+            "1", "2", "3", "4", "5", "end", "home", "question_mark", "escape", "z", "z", "equals_sign", "down",
             "equals_sign",
-            "down",
-            "equals_sign",
-        ):
+        ):  # fmt: skip
             await driver.press(key)
         await driver.press("escape", "escape")
         assert len(driver.screen.splitlines()) == size[1]

@@ -12,15 +12,10 @@ TOOLS: JsonObject = {"type": "clear_tool_uses_20250919", "cleared_tool_uses": 8,
 THINKING: JsonObject = {"type": "clear_thinking_20251015", "cleared_thinking_turns": 3, "cleared_input_tokens": 15_000}
 EDITS: list[JsonValue] = [THINKING, TOOLS]
 RESPONSE: JsonObject = {
-    "id": "msg_1",
-    "type": "message",
-    "role": "assistant",
-    "model": "claude-sonnet-4-5",
-    "content": [{"type": "text", "text": "Done."}],
-    "stop_reason": "end_turn",
-    "usage": {"input_tokens": 25_000, "output_tokens": 20},
-    "context_management": {"applied_edits": EDITS},
-}
+    "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5",
+    "content": [{"type": "text", "text": "Done."}], "stop_reason": "end_turn",
+    "usage": {"input_tokens": 25_000, "output_tokens": 20}, "context_management": {"applied_edits": EDITS},
+}  # fmt: skip
 
 
 def test_edits_are_read_of_a_response_an_event_and_a_message() -> None:

@@ -79,11 +79,7 @@ FORMS: dict[str, list[dict[str, Any]]] = {
     "openai-responses": [
         REASONING,
         {
-            "type": "function_call",
-            "id": "fc_1",
-            "call_id": "c1",
-            "name": "read",
-            "arguments": "{}",
+            "type": "function_call", "id": "fc_1", "call_id": "c1", "name": "read", "arguments": "{}",
             "status": "completed",
         },
         {"type": "function_call_output", "call_id": "c1", "output": "done"},
@@ -98,7 +94,7 @@ FORMS: dict[str, list[dict[str, Any]]] = {
         },
         {"role": "user", "parts": [{"functionResponse": {"name": "read", "response": {"output": "done"}}}]},
     ],
-}
+}  # fmt: skip
 
 
 @inputs("target", FORMS)

@@ -51,16 +51,12 @@ def sent_arguments(found: WireRequest) -> Any:
 def test_arguments_are_an_object_or_the_text_of_one() -> None:
     wrong = []
     for given, as_text, as_object in (
-        ({"a": 1}, '{"a":1}', {"a": 1}),
-        (None, "{}", {}),
-        ('{"a": 1}', '{"a": 1}', {"a": 1}),
+        ({"a": 1}, '{"a":1}', {"a": 1}), (None, "{}", {}), ('{"a": 1}', '{"a": 1}', {"a": 1}),
         ('{"a": "b', '{"arguments":"{\\"a\\": \\"b"}', {"arguments": '{"a": "b'}),
         ('{"a": NaN}', '{"arguments":"{\\"a\\": NaN}"}', {"arguments": '{"a": NaN}'}),
-        ("", '{"arguments":""}', {"arguments": ""}),
-        ("[1]", '{"arguments":"[1]"}', {"arguments": "[1]"}),
-        ([1], '{"arguments":[1]}', {"arguments": [1]}),
-        (7, '{"arguments":7}', {"arguments": 7}),
-    ):
+        ("", '{"arguments":""}', {"arguments": ""}), ("[1]", '{"arguments":"[1]"}', {"arguments": "[1]"}),
+        ([1], '{"arguments":[1]}', {"arguments": [1]}), (7, '{"arguments":7}', {"arguments": 7}),
+    ):  # fmt: skip
         for target in LIMITS:
             found = request(target, USER, answer(call(given)), result())
             right = as_text if target.startswith("openai") else as_object
@@ -172,12 +168,8 @@ def test_no_id_binds_an_item_of_responses_to_reasoning_that_is_not_sent() -> Non
     user: dict[str, Any] = {"type": "message", "role": "user", "content": "q"}
     text = {"type": "output_text", "text": "a", "annotations": []}
     said: dict[str, Any] = {
-        "type": "message",
-        "id": "msg_1",
-        "role": "assistant",
-        "status": "completed",
-        "content": [text],
-    }
+        "type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [text],
+    }  # fmt: skip
     thought: dict[str, Any] = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "g"}
     called: dict[str, Any] = {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "f", "arguments": "{}"}
     custom: dict[str, Any] = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c", "name": "f", "input": "x"}

@@ -272,17 +272,9 @@ def test_compactions(target: str) -> None:
 def test_ids(target: str) -> None:
     async def scenario(both: Both) -> None:
         odd = [
-            "plain",
-            "with space",
-            "ü/%",
-            "n\0ul",
-            "x" * 3_000,
-            "lone \ud800",
-            "\x1b[2J",
-            "a/b",
-            "%2F",
+            "plain", "with space", "ü/%", "n\0ul", "x" * 3_000, "lone \ud800", "\x1b[2J", "a/b", "%2F",
             "sha256:" + "0" * 64,
-        ]
+        ]  # fmt: skip
         for name in odd:
             await both.create(name, {"k": name.encode(errors="replace").decode()})
             await both.append(name, said("x"))

@@ -23,27 +23,16 @@ from xml.etree import ElementTree
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 FILES = (
-    "tests/unittests/sessions/test_session_service.py",
-    "tests/unittests/sessions/test_get_user_state.py",
-    "tests/unittests/sessions/test_session_filter_events.py",
-    "tests/unittests/sessions/test_rewind_utils.py",
-    "tests/unittests/agents",
-    "tests/unittests/flows",
-    "tests/unittests/runners",
-    "tests/unittests/test_runners.py",
-)
+    "tests/unittests/sessions/test_session_service.py", "tests/unittests/sessions/test_get_user_state.py",
+    "tests/unittests/sessions/test_session_filter_events.py", "tests/unittests/sessions/test_rewind_utils.py",
+    "tests/unittests/agents", "tests/unittests/flows", "tests/unittests/runners", "tests/unittests/test_runners.py",
+)  # fmt: skip
 IN_MEMORY = ("test_functions_long_running.test_async_function", "same_ref_as_storage_session")
 INSIDE = (
-    "rollback_on_commit_failure",
-    "state_row_missing",
-    "storage_revision_before_commit",
-    "prepare_tables",
-    "get_or_create_state",
-    "recovers_after_multiple_failures",
-    "test_database_session_service_",
-    "test_sqlite_session_service_accepts_sqlite_urls",
-    "test_sqlite_session_service_preserves_uri_query_parameters",
-)
+    "rollback_on_commit_failure", "state_row_missing", "storage_revision_before_commit", "prepare_tables",
+    "get_or_create_state", "recovers_after_multiple_failures", "test_database_session_service_",
+    "test_sqlite_session_service_accepts_sqlite_urls", "test_sqlite_session_service_preserves_uri_query_parameters",
+)  # fmt: skip
 
 
 def passed(checkout: Path, files: list[str], plugins: list[str], report: Path) -> tuple[set[str], int]:

@@ -185,24 +185,12 @@ def test_every_message_comes_back_value_for_value(tmp_path: Path, number: int) -
 
 VALUES: list[Any] = [
     *(
-        None,
-        True,
-        1,
-        1.0,
-        float("inf"),
-        "text",
-        "NUL \0",
-        b"bytes",
-        bytearray(b"b"),
-        [],
-        {},
-        (1, 2),
-        {1: 2},
+        None, True, 1, 1.0, float("inf"), "text", "NUL \0", b"bytes", bytearray(b"b"), [], {}, (1, 2), {1: 2},
         {"a": (1,)},
     ),
     *(2**63 - 1, -(2**63), {1, 2}, datetime(2026, 1, 1, tzinfo=UTC), [[[]]], "x" * 10_000, {"json": 1}, {"at": "x"}),
     {"line": True},
-]
+]  # fmt: skip
 
 
 def test_every_value_comes_back_value_for_value(tmp_path: Path) -> None:

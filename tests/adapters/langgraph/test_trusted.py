@@ -122,15 +122,10 @@ def test_whoever_passes_a_serializer_is_not_looked_after(tmp_path: Path) -> None
 
 def test_values_of_a_programs_own_classes_come_back(tmp_path: Path) -> None:
     values: Any = {
-        "model": Model(text="x"),
-        "data": Data("x", [Model(text="y"), {Colour.RED}, Send("node", Data("z"))]),
-        "enum": Colour.RED,
-        "named": Named(1, 2),
-        "secret": SecretStr("s"),
-        "messages": [HumanMessage("a", id="a")],
-        "other": [HumanMessage("b", id="b")],
-        "path": Path("/tmp"),
-    }
+        "model": Model(text="x"), "data": Data("x", [Model(text="y"), {Colour.RED}, Send("node", Data("z"))]),
+        "enum": Colour.RED, "named": Named(1, 2), "secret": SecretStr("s"), "messages": [HumanMessage("a", id="a")],
+        "other": [HumanMessage("b", id="b")], "path": Path("/tmp"),
+    }  # fmt: skip
     with FlueSaver(tmp_path / "a.db") as saver:
         checkpoint: Any = empty_checkpoint() | {"channel_values": values}
         saved = saver.put(thread("t"), checkpoint, {}, {})

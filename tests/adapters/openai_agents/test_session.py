@@ -353,13 +353,8 @@ def test_runs_pay_into_the_ledger_once(how: str, tmp_path: Path) -> None:
     assert run_of(how, agent, "What is a flue?", session).final_output == "A word."
     assert run_of(how, agent, "Really?", session).final_output == "Indeed."
     assert [item.get("type", item.get("role")) for item in asyncio.run(session.get_items())] == [
-        "user",
-        "function_call",
-        "function_call_output",
-        "message",
-        "user",
-        "message",
-    ]
+        "user", "function_call", "function_call_output", "message", "user", "message",
+    ]  # fmt: skip
     with flue_py.sync.open(tmp_path / "a.db") as store:
         below = store.open_session("one")
         paid = store.usage(below, group_by=("provider", "model"))

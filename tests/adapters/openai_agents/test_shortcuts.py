@@ -24,17 +24,9 @@ TEXT = st.sampled_from(["", "x", "{}", '{"a":1}', '{"a": 1}', '{"a":1e400}', "[1
 ODD = TEXT | st.sampled_from([None, True, 1, 1.0, [], {}, [None], {"set": {}}])
 FIELDS = {
     "type": st.sampled_from(["message", "function_call", "function_call_output", "output_text", "text", None]),
-    "role": st.sampled_from(["user", "assistant", "system", "developer", "tool", 1]),
-    "id": ODD,
-    "status": ODD,
-    "call_id": ODD,
-    "name": ODD,
-    "arguments": ODD,
-    "output": ODD,
-    "phase": ODD,
-    "usage": ODD,
-    "model": ODD,
-}
+    "role": st.sampled_from(["user", "assistant", "system", "developer", "tool", 1]), "id": ODD, "status": ODD,
+    "call_id": ODD, "name": ODD, "arguments": ODD, "output": ODD, "phase": ODD, "usage": ODD, "model": ODD,
+}  # fmt: skip
 PARTS = st.lists(
     st.fixed_dictionaries(
         {"type": st.sampled_from(["output_text", "output_text", "input_text", "refusal"]), "text": ODD},

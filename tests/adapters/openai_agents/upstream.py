@@ -29,26 +29,17 @@ GROUPS = {
     "limit": ["tests/memory/test_session_limit.py"],
     "encryption": ["tests/extensions/memory/test_encrypt_session.py"],
     "persistence, compaction, wrapper": [
-        "tests/memory/test_compaction_model_visibility.py",
-        "tests/memory/test_compaction_suffix.py",
-        "tests/memory/test_openai_responses_compaction_session.py",
-        "tests/memory/test_session_context_wrapper.py",
-        "tests/memory/test_session_persistence_sanitize.py",
-        "tests/deferred_session_writes",
+        "tests/memory/test_compaction_model_visibility.py", "tests/memory/test_compaction_suffix.py",
+        "tests/memory/test_openai_responses_compaction_session.py", "tests/memory/test_session_context_wrapper.py",
+        "tests/memory/test_session_persistence_sanitize.py", "tests/deferred_session_writes",
     ],
     "runner": [
-        "tests/test_agent_runner.py",
-        "tests/test_agent_runner_streamed.py",
-        "tests/test_hitl_session_scenario.py",
-        "tests/test_max_turns.py",
-        "tests/test_native_tool_failure_history.py",
-        "tests/test_programmatic_tool_calling.py",
-        "tests/test_run_impl_resume_paths.py",
-        "tests/test_soft_cancel.py",
-        "tests/test_tool_batch_failure_history.py",
-        "tests/test_tool_failure_boundaries.py",
+        "tests/test_agent_runner.py", "tests/test_agent_runner_streamed.py", "tests/test_hitl_session_scenario.py",
+        "tests/test_max_turns.py", "tests/test_native_tool_failure_history.py",
+        "tests/test_programmatic_tool_calling.py", "tests/test_run_impl_resume_paths.py", "tests/test_soft_cancel.py",
+        "tests/test_tool_batch_failure_history.py", "tests/test_tool_failure_boundaries.py",
     ],
-}
+}  # fmt: skip
 
 PRIVATE = frozenset(
     {

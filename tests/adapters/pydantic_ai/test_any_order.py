@@ -32,29 +32,15 @@ SCOPES = (None, "one", "")
 STEPS = st.tuples(
     st.sampled_from(
         (
-            "load",
-            "load a window",
-            "begin",
-            "go on",
-            "go on",
-            "pause",
-            "rewrite",
-            "rewrite all",
-            "branch",
-            "branch",
-            "branch to entry",
-            "fork",
-            "fork at entry",
-            "delete",
-            "delete in scope",
-            "list",
+            "load", "load a window", "begin", "go on", "go on", "pause", "rewrite", "rewrite all", "branch", "branch",
+            "branch to entry", "fork", "fork at entry", "delete", "delete in scope", "list",
         )
     ),
     # Mostly one holder of one conversation: what is done has to build on what was done to lead anywhere.
     st.sampled_from(("a", "a", "a", *NAMES)),
     st.integers(0, 5),
     st.sampled_from((0, 0, 0, 1, 2)),
-)
+)  # fmt: skip
 
 
 class Walk:

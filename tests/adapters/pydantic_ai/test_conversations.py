@@ -307,22 +307,9 @@ async def primitives(seen: Seen) -> None:
 
 
 SCENARIOS: tuple[Scenario, ...] = (
-    saving,
-    nothing_to_say,
-    rewriting,
-    trimming,
-    limits,
-    branching,
-    back_and_forth,
-    kept_entries,
-    forking,
-    conflicts,
-    scopes,
-    paused,
-    deleting,
-    odd_ids,
-    primitives,
-)
+    saving, nothing_to_say, rewriting, trimming, limits, branching, back_and_forth, kept_entries, forking, conflicts,
+    scopes, paused, deleting, odd_ids, primitives,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -34,16 +34,12 @@ from tests.checks import existing, raises
 from tests.postgres import NewDatabase
 
 ANY = {
-    "none": None,
-    "numbers": [1, 1.0, True, 10**30, -0.0],
-    "tuple": (1, ("a", [b"\x00\xff"])),
+    "none": None, "numbers": [1, 1.0, True, 10**30, -0.0], "tuple": (1, ("a", [b"\x00\xff"])),
     "sets": [{1}, frozenset({"a"})],
     "times": [datetime(2026, 1, 2, tzinfo=UTC), date(2026, 1, 2), time(3, 4), timedelta(days=1, microseconds=5)],
-    "others": [Decimal("1.50"), UUID(int=7), math.inf, -math.inf],
-    "lone \udc00": "a\ud800b\0",
-    "keys": {1: "one", None: "none", ("a", 1): "pair"},
-    "order": {"z": 1, "a": 2},
-}
+    "others": [Decimal("1.50"), UUID(int=7), math.inf, -math.inf], "lone \udc00": "a\ud800b\0",
+    "keys": {1: "one", None: "none", ("a", 1): "pair"}, "order": {"z": 1, "a": 2},
+}  # fmt: skip
 
 
 def _files() -> list[m.UserContent]:
@@ -203,20 +199,15 @@ def test_what_is_stored_is_what_the_rest_of_the_library_reads(tmp_path: Path) ->
                     "stopReason": "toolUse",
                 },
                 {
-                    "role": "toolResult",
-                    "toolCallId": "call-1",
-                    "toolName": "add",
+                    "role": "toolResult", "toolCallId": "call-1", "toolName": "add",
                     "content": [{"type": "text", "text": '{"sum":2}'}],
                 },
                 {"role": "user", "content": "So?"},
                 {
-                    "role": "assistant",
-                    "content": [{"type": "text", "text": "2"}],
-                    "provider": "example",
-                    "model": "large-1",
-                    "usage": {},
+                    "role": "assistant", "content": [{"type": "text", "text": "2"}], "provider": "example",
+                    "model": "large-1", "usage": {},
                 },
-            ]
+            ]  # fmt: skip
             assert [entry.source for entry in await session.turns()] == [None, None]
 
     asyncio.run(keep())
@@ -254,12 +245,8 @@ def test_a_session_begun_by_hand_is_loaded_and_continued() -> None:
             store = FlueConversationStore(flue)
             loaded = existing(await store.load("a"))
             assert [[type(part).__name__ for part in message.parts] for message in loaded.messages] == [
-                ["SystemPromptPart"],
-                ["UserPromptPart"],
-                ["ToolCallPart"],
-                ["ToolReturnPart"],
-                ["TextPart"],
-            ]
+                ["SystemPromptPart"], ["UserPromptPart"], ["ToolCallPart"], ["ToolReturnPart"], ["TextPart"],
+            ]  # fmt: skip
             answer = loaded.messages[2]
             assert isinstance(answer, m.ModelResponse)
             assert (answer.usage.input_tokens, answer.usage.cache_read_tokens, answer.finish_reason) == (

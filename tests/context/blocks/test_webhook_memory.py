@@ -102,18 +102,14 @@ async def test_an_answer_is_read_to_a_bound() -> None:
 @inputs(
     ("said", "reason"),
     [
-        (b"", "RemoteDisconnected"),
-        (b"nonsense\r\n\r\n", "BadStatusLine"),
-        (OK + b"X: " + b"x" * 70_000 + b"\r\n\r\n", "LineTooLong"),
-        (OK + b"X: y\r\n" * 200 + b"\r\n", "HTTPException"),
-        (OK + b"Content-Length: 50\r\n\r\n{}", "broke off|IncompleteRead"),
-        (OK + b"\r\n[1]", "not an object"),
-        (OK + b"\r\n" + b"[" * 50_000, "not JSON"),
-        (OK + b"\r\n\xff\xfe{", "not JSON"),
+        (b"", "RemoteDisconnected"), (b"nonsense\r\n\r\n", "BadStatusLine"),
+        (OK + b"X: " + b"x" * 70_000 + b"\r\n\r\n", "LineTooLong"), (OK + b"X: y\r\n" * 200 + b"\r\n", "HTTPException"),
+        (OK + b"Content-Length: 50\r\n\r\n{}", "broke off|IncompleteRead"), (OK + b"\r\n[1]", "not an object"),
+        (OK + b"\r\n" + b"[" * 50_000, "not JSON"), (OK + b"\r\n\xff\xfe{", "not JSON"),
         (OK + b'\r\n{"block": 5}', "not a text"),
         (OK + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", "IncompleteRead|ValueError"),
     ],
-)
+)  # fmt: skip
 async def test_an_answer_that_is_none_is_an_error_of_ours(said: bytes, reason: str) -> None:
     with saying(said) as url:
         found = await failure(WebhookMemory(url, token=lambda: TOKEN))
@@ -140,37 +136,19 @@ def test_what_is_no_address_is_refused_and_not_shown() -> None:
     wrong: Any
     secret = f"://me:{TOKEN}@host/"
     for wrong in (
-        f"http{secret}",
-        f"file:///{TOKEN}",
-        f"ftp://host/{TOKEN}",
-        f"//host/{TOKEN}",
-        f"http:///{TOKEN}",
-        f"http://host:99999999/{TOKEN}",
-        f"http://host/{TOKEN}\r\nX: y",
-        f"http://h\u00f6st/{TOKEN}",
-        f"http://[{TOKEN}/",
-        TOKEN,
-        "",
-        5,
-        b"http://host/",
-    ):
+        f"http{secret}", f"file:///{TOKEN}", f"ftp://host/{TOKEN}", f"//host/{TOKEN}", f"http:///{TOKEN}",
+        f"http://host:99999999/{TOKEN}", f"http://host/{TOKEN}\r\nX: y", f"http://h\u00f6st/{TOKEN}",
+        f"http://[{TOKEN}/", TOKEN, "", 5, b"http://host/",
+    ):  # fmt: skip
         for given in ({"url": wrong}, {"url": None, "save_url": wrong}):
             with pytest.raises(InvalidArgument) as caught:
                 WebhookMemory(**given)
             assert TOKEN not in str(caught.value)
     for wrong in (
-        {"url": None},
-        {"agent": 5},
-        {"name": None},
-        {"token": TOKEN},
-        {"token": str, "token_variable": "X"},
-        {"token_variable": 5},
-        {"timeout": 0},
-        {"timeout": float("nan")},
-        {"timeout": True},
-        {"most_bytes": 0},
+        {"url": None}, {"agent": 5}, {"name": None}, {"token": TOKEN}, {"token": str, "token_variable": "X"},
+        {"token_variable": 5}, {"timeout": 0}, {"timeout": float("nan")}, {"timeout": True}, {"most_bytes": 0},
         {"most_bytes": 1.5},
-    ):
+    ):  # fmt: skip
         with pytest.raises(InvalidArgument) as caught:
             WebhookMemory(**{"url": "http://127.0.0.1/", **wrong})
         assert TOKEN not in str(caught.value)
@@ -214,13 +192,9 @@ async def test_a_turn_goes_on_whatever_the_server_does() -> None:
                 await talk.take_turn(f"turn {number}", model)
                 assert len(talk.block_failures) == (2 if number == 3 else 0)
             assert [message["content"] for message in await session.build_context() if message["role"] == "user"] == [
-                [{"type": "text", "text": "likes tabs"}],
-                "turn 0",
-                "turn 1",
-                [{"type": "text", "text": "likes 2"}],
-                "turn 2",
-                "turn 3",
-            ]
+                [{"type": "text", "text": "likes tabs"}], "turn 0", "turn 1", [{"type": "text", "text": "likes 2"}],
+                "turn 2", "turn 3",
+            ]  # fmt: skip
             assert (await store.verify()).problems == []
         assert [path for path, _, _ in server.asked] == ["/", "/save"] * 4
 

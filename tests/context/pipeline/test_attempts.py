@@ -18,15 +18,10 @@ from tests.context.pipeline.piped import answer, call, result, user
 from tests.tables import inputs
 
 SAID: list[JsonObject] = [
-    user("Go."),
-    answer("I read.", call("c1", path="a.py")),
-    result("c1", "a" * 9_000),
-    answer("", call("c2", "write_file", path="A.py", content="new")),
-    result("c2"),
-    answer("I look.", call("c3", "grep", pattern="x")),
-    result("c3", "b" * 9_000),
-    user("And?"),
-]
+    user("Go."), answer("I read.", call("c1", path="a.py")), result("c1", "a" * 9_000),
+    answer("", call("c2", "write_file", path="A.py", content="new")), result("c2"),
+    answer("I look.", call("c3", "grep", pattern="x")), result("c3", "b" * 9_000), user("And?"),
+]  # fmt: skip
 
 
 @pytest.fixture

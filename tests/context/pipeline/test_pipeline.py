@@ -213,22 +213,11 @@ def test_the_default_settings_ask_for_no_step() -> None:
 
 def test_the_parts_run_in_their_order_whatever_that_of_the_settings() -> None:
     asked = {
-        "trim": {"warn_fraction": 0},
-        "in_turn": {"max_tool_pairs": 8, "max_context_tokens": 1_000},
-        "tool_results": {},
-        "microcompact": {},
-        "superseded": {"text_chars": 0, "argument_chars": 0},
-        "window": {"max_tail_messages": 9},
+        "trim": {"warn_fraction": 0}, "in_turn": {"max_tool_pairs": 8, "max_context_tokens": 1_000}, "tool_results": {},
+        "microcompact": {}, "superseded": {"text_chars": 0, "argument_chars": 0}, "window": {"max_tail_messages": 9},
         "resume": True,
-    }
+    }  # fmt: skip
     assert [step.name for step in piped(context(user("Hi.")), asked).report.steps] == [
-        "resume",
-        "max_tail_messages",
-        "tool_pairs",
-        "superseded",
-        "microcompact",
-        "tool_result_budget",
-        "max_in_turn_tool_pairs",
-        "max_in_turn_context_tokens",
-        "trim_history",
-    ]
+        "resume", "max_tail_messages", "tool_pairs", "superseded", "microcompact", "tool_result_budget",
+        "max_in_turn_tool_pairs", "max_in_turn_context_tokens", "trim_history",
+    ]  # fmt: skip

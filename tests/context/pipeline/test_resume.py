@@ -44,16 +44,10 @@ def test_a_missing_result_stands_behind_the_last_real_one() -> None:
 
 def test_reasoning_alone_and_white_space_go_and_the_same_role_becomes_one() -> None:
     said: list[JsonObject] = [
-        user("one"),
-        {"role": "assistant", "content": [THOUGHT]},
-        user(" \n"),
-        {"role": "user", "content": [{"type": "image", "data": "QUJD"}]},
-        answer("a"),
-        answer("\t"),
-        answer("b", call("c1")),
-        result("c1", " "),
-        result("orphan"),
-    ]
+        user("one"), {"role": "assistant", "content": [THOUGHT]}, user(" \n"),
+        {"role": "user", "content": [{"type": "image", "data": "QUJD"}]}, answer("a"), answer("\t"),
+        answer("b", call("c1")), result("c1", " "), result("orphan"),
+    ]  # fmt: skip
     found = piped(context(*said), RESUME)
     assert [item.message["role"] for item in found.items] == ["user", "assistant", "toolResult"]
     assert found.items[0].message["content"] == [{"type": "text", "text": "one"}, {"type": "image", "data": "QUJD"}]
@@ -114,24 +108,18 @@ SUMMARY_TEXT = user("[Conversation Summary]\nIt works.")
 @inputs(
     ("said", "kind", "left_out"),
     [
-        ([], None, False),
-        ([user("Go.")], None, False),
-        (DONE, None, False),
-        ([*DONE, user("And this?")], None, False),
-        ([SUMMARY_TEXT], None, False),
-        ([SUMMARY_TEXT, user("And this?")], None, False),
-        ([user("Go."), answer("", call("c1")), result("c1")], None, False),
-        ([*DONE, result("orphan")], None, True),
+        ([], None, False), ([user("Go.")], None, False), (DONE, None, False), ([*DONE, user("And this?")], None, False),
+        ([SUMMARY_TEXT], None, False), ([SUMMARY_TEXT, user("And this?")], None, False),
+        ([user("Go."), answer("", call("c1")), result("c1")], None, False), ([*DONE, result("orphan")], None, True),
         ([user("Go."), user("Are you there?")], "interrupted_prompt", False),
         ([user("Go."), answer("", call("c1"))], "interrupted_prompt", True),
         ([user("Go."), answer("", call("c1")), user("Stop.")], "interrupted_prompt", True),
         ([user("Go."), {"role": "assistant", "content": [THOUGHT]}], "interrupted_prompt", True),
-        (AT_TOOLS, "interrupted_tool", False),
-        ([*AT_TOOLS, user("Go on.")], "interrupted_tool", False),
+        (AT_TOOLS, "interrupted_tool", False), ([*AT_TOOLS, user("Go on.")], "interrupted_tool", False),
         ([user("Go."), answer("", call("c1")), result("c1"), user("Go on.")], "interrupted_tool", False),
         ([*AT_TOOLS, user("Go on."), answer("", call("c3")), result("c3")], None, False),
     ],
-)
+)  # fmt: skip
 def test_the_kind_of_interruption_is_told(said: list[Any], kind: str | None, left_out: bool) -> None:
     told = dict(event.split(": ", 1) for event in events(said))
     assert told.get("interrupted_turn_detected") == kind

@@ -105,10 +105,6 @@ def test_the_schema_has_every_field_with_its_default() -> None:
     assert schema["properties"].keys() == ContextSettings.model_fields.keys()
     window = schema["$defs"]["ContextWindow"]
     assert window["properties"]["max_turn_age"] == {
-        "default": 0,
-        "maximum": 2**53 - 1,
-        "minimum": 0,
-        "title": "Max Turn Age",
-        "type": "integer",
-    }
+        "default": 0, "maximum": 2**53 - 1, "minimum": 0, "title": "Max Turn Age", "type": "integer",
+    }  # fmt: skip
     assert "text_only" in window["description"]

@@ -251,12 +251,8 @@ def test_sections_have_the_headings_that_the_source_gives_them() -> None:
     names = ["session_context", "Changes_Recent:2", "brief_field:objective", "file:docs/PLAN.md", "tickets:open"]
     found = existing(context_settings({"spec": {"sources": names}}).spec)
     assert [label_of(each) for each in found.sources] == [
-        "Session Context",
-        "Recent Changes",
-        "Task: objective",
-        "PLAN.md",
-        "tickets:open",
-    ]
+        "Session Context", "Recent Changes", "Task: objective", "PLAN.md", "tickets:open",
+    ]  # fmt: skip
 
 
 def test_changes_are_those_of_calls_that_worked_by_the_turns_of_their_agents() -> None:
@@ -286,19 +282,11 @@ def test_changes_are_those_of_calls_that_worked_by_the_turns_of_their_agents() -
     )
     assert changes_text(changes_of([Item(item, at) for at, item in enumerate(items)])) == "\n".join(
         [
-            "[Turn 1] Coder (1970-01-01 00:00 UTC)",
-            "  Files written:",
-            "    - a.py",
-            "  Commands run:",
-            "    - make [FAILED]",
-            "    - ls -l [no result]",
-            "[Turn 1] Reviewer (1970-01-01 00:00 UTC)",
-            "  Files deleted:",
-            "    - old.py",
-            "  Git commits:",
-            "    - Mend",
+            "[Turn 1] Coder (1970-01-01 00:00 UTC)", "  Files written:", "    - a.py", "  Commands run:",
+            "    - make [FAILED]", "    - ls -l [no result]", "[Turn 1] Reviewer (1970-01-01 00:00 UTC)",
+            "  Files deleted:", "    - old.py", "  Git commits:", "    - Mend",
         ]
-    )
+    )  # fmt: skip
 
 
 def test_a_change_log_is_read_in_whatever_case_and_its_own_session_goes_first() -> None:
@@ -306,26 +294,18 @@ def test_a_change_log_is_read_in_whatever_case_and_its_own_session_goes_first() 
         "Entries": [
             {"SessionId": "other", "Agent": "A", "FilesWritten": ["x"]},
             {
-                "sessionId": "s",
-                "turnIndex": 4,
-                "agent": "Coder",
-                "timestamp": "2026-01-02T03:04:05.1234567Z",
-                "filesWritten": ["a.py"],
-                "commandsRun": [{"command": "make", "succeeded": True}, {"command": "test"}],
+                "sessionId": "s", "turnIndex": 4, "agent": "Coder", "timestamp": "2026-01-02T03:04:05.1234567Z",
+                "filesWritten": ["a.py"], "commandsRun": [{"command": "make", "succeeded": True}, {"command": "test"}],
             },
             "not a change",
         ]
-    }
+    }  # fmt: skip
     own = listed_changes(log, "s")
     assert changes_text(own) == "\n".join(
         [
-            "[Turn 4] Coder (2026-01-02 03:04 UTC)",
-            "  Files written:",
-            "    - a.py",
-            "  Commands run:",
-            "    - make [OK]",
-            "    - test [FAILED]",
+            "[Turn 4] Coder (2026-01-02 03:04 UTC)", "  Files written:", "    - a.py", "  Commands run:",
+            "    - make [OK]", "    - test [FAILED]",
         ]
-    )
+    )  # fmt: skip
     assert [change.agent for change in listed_changes(log, "none")] == ["A", "Coder"], "else all of them"
     assert listed_changes(["no log"], "s") == []

@@ -10,16 +10,11 @@ from tests.context.pipeline.piped import answer, call, context, done, ids, piped
 from tests.tables import inputs
 
 HISTORY: list[JsonObject] = [
-    user("Fix the build."),
-    answer("I look.", call("c1", path="a.py"), agent="Coder"),
-    result("c1", "x" * 900),
-    answer("", call("c2", "write_file", path="A.py", content="new"), agent="Coder"),
-    result("c2"),
-    answer("Done.", agent="Coder"),
-    answer("Looks good.", agent="Reviewer"),
-    answer("Nobody said this."),
+    user("Fix the build."), answer("I look.", call("c1", path="a.py"), agent="Coder"), result("c1", "x" * 900),
+    answer("", call("c2", "write_file", path="A.py", content="new"), agent="Coder"), result("c2"),
+    answer("Done.", agent="Coder"), answer("Looks good.", agent="Reviewer"), answer("Nobody said this."),
     user("Thanks."),
-]
+]  # fmt: skip
 
 
 def window(**given: Any) -> dict[str, Any]:
