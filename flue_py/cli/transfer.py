@@ -32,6 +32,7 @@ from flue_py.render.lines import Line, counted, printable
 from flue_py.render.views import row_of
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
+from flue_py.transfer.ahead import ReadAhead
 from flue_py.transfer.bundle import BundleCounts, read_bundle, write_bundle
 from flue_py.transfer.export import (
     export_session,
@@ -454,21 +455,22 @@ def import_(
     with cli.progress_bar("looking for session files", cli.BYTES) as tell:
         bar = _Bar(tell)
 
-        def sources(
-            unchanged: Callable[[Path], ImportReport | None] = lambda _: None,
-            opened: Callable[[Path], ImportSource] = lambda path: ImportSource(path, wanted),
-        ) -> Generator[ImportSource | ImportReport]:
+        def sources(remembered: ImportedFiles | None = None) -> Generator[ImportSource | ImportReport]:
+            unchanged = remembered.report if remembered else lambda _: None
             places = [*paths, *(usual_places(wanted) if discover else ())]
             seen: Counter[str] = Counter()
             files[:], failures[:] = find_files(places, wanted, others=seen, is_session=unchanged), ()
             others.update(seen - others)
             bar.begin(files)
-            return _started(files, failures, unchanged, opened, bar)
+            if remembered:
+                return _started(files, failures, unchanged, remembered.source, bar)
+            # To see whether there is a file.
+            return _started(files, failures, unchanged, lambda path: ImportSource(path, wanted), bar, is_trial=True)
 
         async def work(store: Store) -> None:
             remembered = ImportedFiles(store, scope or "", finish=finish, wanted=wanted, version=flue_py.__version__)
             await remembered.read()
-            with closing(sources(remembered.report, remembered.source)) as started:
+            with closing(sources(remembered)) as started:
                 await _import(store, started, reports, failures, bar, scope, remembered, again=again)
             if watch:
                 bar.begin(())
@@ -562,23 +564,26 @@ def _started(
     unchanged: Callable[[Path], ImportReport | None],
     opened: Callable[[Path], ImportSource],
     bar: _Bar,
+    is_trial: bool = False,
 ) -> Generator[ImportSource | ImportReport, None, None]:
     """Yield the files that can be read, each open until the next one is asked for; add to ``failures`` for others.
 
-    Of one that is as it was when it was imported, the report is yielded.
+    Of one that is as it was when it was imported, the report is yielded. Of a trial, none is read ahead.
     """
-    for path in files:
-        bar.next_file(path)
-        if (report := unchanged(path)) is not None:
-            yield report
-            continue
-        with opened(path) as source:
-            try:
-                source.start()
-            except FlueError as error:
-                failures.append(error)
+    changed = [path for path in files if unchanged(path) is None]
+    with ReadAhead(changed, opened, is_trial=is_trial) as ahead:
+        for path in files:
+            bar.next_file(path)
+            if (report := unchanged(path)) is not None:
+                yield report
                 continue
-            yield source
+            with ahead.next_source() as source:
+                try:
+                    source.start()
+                except FlueError as error:
+                    failures.append(error)
+                    continue
+                yield source
 
 
 def _has_some(sources: Generator[ImportSource | ImportReport]) -> bool:
