@@ -105,7 +105,8 @@ def budget() -> None:
     BUDGET is a budget's id or the beginning of it. With --json: an object, of list an array of them: id, covers
     (session, tasks or scope), sessionId, scope, unit (tokens or usd), allowed, spent, reserved, left, beganWith,
     period, tz, periodBegan, periodEnds (each null without a period), createdAt, updatedAt; of rm also dryRun; of show
-    also held: reservationId, sessionId, amount, createdAt, expiresAt. Money is a string in US dollars.
+    also held: reservationId, sessionId, amount, createdAt, expiresAt. Money is a string in US dollars. If its time zone
+    is not known here, spent and left are null, and fault says so.
     """
 
 
@@ -242,8 +243,10 @@ async def rm(store: Store, budget_id: str) -> Plan:
     planned = await _find_budget(store, budget_id)
 
     def answer(budget: Budget, verb: str, *, dry_run: bool) -> Answer:
-        text = f"{verb} budget {budget.id} of {budget.target}, {shown_amount(budget.spent, budget.unit)} spent"
-        return cli.said(text, {**views.budget_row(budget), "dryRun": dry_run})
+        spent = "" if budget.fault is not None else f", {shown_amount(budget.spent, budget.unit)} spent"
+        return cli.said(
+            f"{verb} budget {budget.id} of {budget.target}{spent}", {**views.budget_row(budget), "dryRun": dry_run}
+        )
 
     async def go(store: Store) -> Answer:
         return answer(await store.delete_budget(planned.id), "deleted", dry_run=False)

@@ -137,7 +137,8 @@ class Budget(Frozen):
     ``spent`` is the sum of the amount it began with (``seeded``) and of the amounts that committed reservations used;
     ``reserved`` is set aside for calls under way, without expired reservations. ``session_id`` is None if it covers a
     scope. With a ``period`` of the zone ``tz``, ``spent`` is what the ledger has of the one that is running, from
-    ``began_us`` until ``ends_us``; all four are None without one.
+    ``began_us`` until ``ends_us``; all four are None without one. The last two are None, and nothing is known of what
+    was spent, if this machine does not know the zone: there is a ``fault`` then.
     """
 
     id: str
@@ -197,12 +198,21 @@ class Budget(Frozen):
         """When its period ends and it is fresh (UTC); None without one."""
         return None if self.ends_us is None else from_microseconds(self.ends_us)
 
+    @property
+    def fault(self) -> str | None:
+        """Why nothing is known of its period, with the way out; None if it has none, or its bounds are known."""
+        try:
+            if self.period is not None and self.began_us is None:
+                checked_zone(self.tz or "", f"budget {self.id} of {self.target}, set it again with another tz")
+        except InvalidArgument as error:
+            return str(error)
+        return None
+
     def as_of(self, now_us: int) -> Budget:
-        """Return it with the bounds of the period that is running; without one as it is. Raises `InvalidArgument`."""
-        if self.period is None:
+        """Return it with the bounds of the period that is running; as it is without one, or with a `fault`."""
+        if self.period is None or self.fault is not None:
             return self
-        zone = checked_zone(self.tz or "", f"budget {self.id} of {self.target}, set it again with another tz")
-        began, ends = bounds_of_period(self.period, zone, now_us)
+        began, ends = bounds_of_period(self.period, checked_zone(self.tz or ""), now_us)
         return replace(self, began_us=began, ends_us=ends)
 
 
@@ -389,8 +399,14 @@ def used_of(share: Share, used: Amounts) -> int:
     return share.amount if amount is None else amount
 
 
+def _check_known(budget: Budget) -> None:
+    if budget.fault is not None:
+        raise InvalidArgument(budget.fault)
+
+
 def check_room(budget: Budget, wanted: Amounts, session_id: str) -> None:
-    """Raise `BudgetExceeded` if a budget has less left than is asked for, or nothing at all."""
+    """Raise `BudgetExceeded` if a budget has less left than is asked for, `InvalidArgument` if it has a fault."""
+    _check_known(budget)
     amount = wanted.of(budget.unit) or 0
     if max(amount, 1) <= budget.left:
         return
@@ -407,7 +423,8 @@ def check_room(budget: Budget, wanted: Amounts, session_id: str) -> None:
 
 
 def check_spent(budget: Budget, session_id: str) -> None:
-    """Raise `BudgetExceeded` if more was spent than a budget allows."""
+    """Raise `BudgetExceeded` if more was spent than a budget allows, `InvalidArgument` if it has a fault."""
+    _check_known(budget)
     if budget.spent <= budget.allowed:
         return
     raise _exceeded(

@@ -605,6 +605,7 @@ def budget_row(budget: Budget) -> JsonObject:
         **row_of(budget, "id covers session_id scope"),
         "unit": "tokens" if budget.unit == "tokens" else "usd",
         **{name: _amount(getattr(budget, name), budget.unit) for name in amounts},
+        **({} if budget.fault is None else {"spent": None, "left": None, "fault": budget.fault}),
         "beganWith": _amount(budget.seeded, budget.unit),
         **row_of(budget, "period tz periodBegan=began_us periodEnds=ends_us created_at updatedAt=updated_us"),
     }
@@ -629,32 +630,40 @@ def budget_lines(budgets: Sequence[Budget], ids: Mapping[str, str] | None = None
     names = ("budget", "left", "spent", "reserved", "allowed", "covers")
     rows: list[list[Span]] = [[(name, "dim") for name in names]]
     for budget in budgets:
-        amounts = (budget.left, budget.spent, budget.reserved, budget.allowed)
-        cells: list[Span] = [(shown_amount(amount, budget.unit), "") for amount in amounts]
+        others = (shown_amount(amount, budget.unit) for amount in (budget.reserved, budget.allowed))
+        cells: list[Span] = [(text, "") for text in (*_known_amounts(budget), *others)]
         if budget.left <= 0:
             cells[0] = (cells[0][0], "red")
         rows.append([(short[budget.id], "bold"), *cells, (budget.target, "")])
-    return table(rows, right=frozenset({1, 2, 3, 4}))
+    faults: list[Line] = [((budget.fault, "red"),) for budget in budgets if budget.fault is not None]
+    return [*table(rows, right=frozenset({1, 2, 3, 4})), *faults]
+
+
+def _known_amounts(budget: Budget) -> tuple[str, str]:
+    """Return what is left of a budget and what was spent; dashes if nobody knows."""
+    if budget.fault is not None:
+        return DASH, DASH
+    return shown_amount(budget.left, budget.unit), shown_amount(budget.spent, budget.unit)
 
 
 def period_end(budget: Budget) -> str:
     """Return when the period of a budget ends, in its zone; "" without one."""
     if budget.ends_at is None or budget.tz is None:
-        return ""
+        return "" if budget.fault is None else f"unknown: {printable(repr(budget.tz))} is no zone known here"
     return f"{budget.ends_at.astimezone(checked_zone(budget.tz) or UTC):%Y-%m-%d %H:%M} ({budget.tz})"
 
 
 def budget_facts(budget: Budget, held: Sequence[HeldAmount]) -> list[tuple[str, str]]:
     """Return a budget as facts for people, with its reservations."""
-    unit = budget.unit
+    unit, (left, spent) = budget.unit, _known_amounts(budget)
     facts = [
         ("budget", budget.id),
         ("covers", budget.target),
         ("allowed", shown_amount(budget.allowed, unit)),
-        ("spent", shown_amount(budget.spent, unit)),
+        ("spent", spent),
         ("began with", shown_amount(budget.seeded, unit) if budget.seeded else ""),
         ("reserved", shown_amount(budget.reserved, unit)),
-        ("left", shown_amount(budget.left, unit)),
+        ("left", left),
         ("period ends", period_end(budget)),
     ]
     facts += [("held", _held_text(reservation, unit)) for reservation in held]

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from flue_py.core.json import Frozen
-from flue_py.core.ledger import BudgetRow, BudgetState
+from flue_py.core.ledger import Budget, BudgetRow, BudgetState
 from flue_py.core.sessions import LARGEST_ENTRY, DocumentName, DocumentRow, DocumentState, Limits, Problem, StoreInfo
 from flue_py.core.trees import SalvageReport, Standing, TreeCopy, TreeHead
 from flue_py.db.backend import Backend
@@ -206,18 +206,18 @@ class _Tally(Struct):
         self.calls += len(copy.calls)
         self.payload_bytes += copy.stored_bytes
 
-    def note_budget(self, budget: BudgetRow, state: BudgetState) -> None:
-        """Count the outcome of a budget."""
+    def note_budget(self, budget: BudgetRow, state: BudgetState, other: Budget | None = None) -> None:
+        """Count the outcome of a budget. ``other`` is the one of the target that is in its place."""
         self.budgets += state == "written"
         self.budgets_kept += state in ("same", "later")
         if state == "no session":
             why = f"budget {budget.id!r}: its session {budget.session_id!r} was not copied"
             self.budgets_left.append(BudgetLeft(budget.id, False, why))
         elif state == "taken":
-            covered = f"scope {budget.scope!r}" if budget.session_id is None else f"session {budget.session_id!r}"
-            per = f" per {budget.period}" if budget.period else ""
-            why = f"budget {budget.id!r}: the target has another one of {covered}{per}, in {budget.unit}"
-            self.budgets_left.append(BudgetLeft(budget.id, True, f"{why}; delete that one there, then copy again"))
+            there = "another one of this id" if other is None else f"{other.id!r} of {other.target}"
+            why = f"budget {budget.id!r}: the target has {there}, in {budget.unit}"
+            name = repr(budget.id if other is None else other.id)
+            self.budgets_left.append(BudgetLeft(budget.id, True, f"{why}; delete {name} there, then copy again"))
 
     def note_document(self, row: DocumentRow, state: DocumentState) -> None:
         """Count the outcome of a document."""
@@ -342,7 +342,19 @@ class _Copying:
                 zip((copy.budget.id for copy in copies), await self._target.write_budgets(copies), strict=True)
             )
             for copy in page:
-                self._tally.note_budget(copy.budget, states.get(copy.budget.id, "no session"))
+                state = states.get(copy.budget.id, "no session")
+                other = await self._budget_in_place_of(copy.budget) if state == "taken" else None
+                self._tally.note_budget(copy.budget, state, other)
+
+    async def _budget_in_place_of(self, budget: BudgetRow) -> Budget | None:
+        """Return the budget of the target with the same target, unit and period; None if only its id is taken."""
+        wanted, after = (budget.scope, budget.session_id, budget.covers, budget.unit, budget.period), None
+        while page := await self._target.list_budgets(scope=None, after=after, limit=_BUDGET_PAGE):
+            for there in page:
+                if (there.scope, there.session_id, there.covers, there.unit, there.period or "") == wanted:
+                    return there
+            after = page[-1].id
+        return None
 
     async def _copy_documents(self) -> None:
         after: DocumentName | None = None

@@ -640,9 +640,11 @@ class BudgetContract:
         elsewhere = copy.budget._replace(tz="Mars/Olympus", updated_at=copy.budget.updated_at + 10**6)
         assert await backend.write_budgets([replace(copy, budget=elsewhere)]) == ["written"]
         told = f"{made.id} of all sessions per day, set it again with another tz: 'Mars/Olympus'"
-        for refused_call in (backend.get_budget(made.id), reserve(backend, session.id, 1)):
-            with pytest.raises(InvalidArgument, match=told):
-                await refused_call
+        with pytest.raises(InvalidArgument, match=told):
+            await reserve(backend, session.id, 1)
+        (listed,) = await backend.list_budgets(scope=None, after=None, limit=9)
+        assert (listed, listed.ends_us) == (await backend.get_budget(made.id), None)
+        assert told in str(listed.fault)
         assert (await backend.set_budget(replace(DAILY, scope="*"))).id == made.id
 
     async def test_the_call_by_which_a_period_came_to_an_amount_is_found_by_time(self, backend: Backend) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 import flue_py
+from flue_py.errors import InvalidArgument
 from flue_py.sessions import money
 from tests.edges.cli_runs import Flue
 from tests.tables import inputs
@@ -107,6 +110,24 @@ def test_the_zone_of_the_machine_is_taken_if_it_has_a_name(flue: Flue, monkeypat
         assert money.local_zone().utcoffset(None) == timedelta(hours=5)
     time.tzset()
     assert "'Mars/Olympus' is not a time zone known here" in flue.run(*daily, "--tz", "Mars/Olympus", code=1).stderr
+
+
+def test_a_budget_whose_zone_is_not_known_here_is_shown_with_the_fault_and_can_be_deleted(flue: Flue) -> None:
+    made = flue.json("budget", "set", "--all", "--tokens", "100", "--period", "day", "--tz", "Europe/Berlin")
+    with closing(sqlite3.connect(flue.database)) as database, database:
+        database.execute("UPDATE budgets SET tz = 'Mars/Olympus'")
+    fault = (
+        f"budget {made['id']} of all sessions per day, set it again with another tz: 'Mars/Olympus' is not a time zone "
+        "known here, such as Europe/Berlin"
+    )
+    _, line, last = flue.lines("budget", "list")
+    assert (line.split()[1:3], last) == (["-", "-"], fault)
+    shown = flue.json("budget", "show", made["id"])
+    assert [shown[name] for name in ("spent", "left", "allowed", "fault")] == [None, None, 100, fault]
+    assert "period ends  unknown: 'Mars/Olympus' is no zone known here" in flue.lines("budget", "show", made["id"])
+    with flue_py.sync.open(flue.database) as store, pytest.raises(InvalidArgument, match="Mars"):
+        store.find_session("alpha").money.reserve(tokens=1)
+    assert flue.lines("budget", "rm", made["id"], "--yes") == [f"deleted budget {made['id']} of all sessions per day"]
 
 
 def test_what_calls_hold_is_shown(flue: Flue) -> None:

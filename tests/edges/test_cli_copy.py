@@ -82,6 +82,17 @@ def test_budgets_are_copied_and_counted(flue: Flue, target: Path) -> None:
     assert (report["budgets"], report["budgetsKept"], report["budgetsLeft"]) == (0, 1, [])
 
 
+def test_a_budget_that_the_target_has_otherwise_is_refused_with_the_one_to_delete(flue: Flue, target: Path) -> None:
+    make_another(flue.database)
+    flue.run("copy", str(flue.database), str(target))
+    ours, theirs = (each.json("budget", "set", "--all", "--tokens", "5")["id"] for each in (flue, in_target(target)))
+    report = flue.json("copy", str(flue.database), str(target), code=1)
+    why = f"the target has '{theirs}' of all sessions, in tokens; delete '{theirs}' there, then copy again"
+    assert report["budgetsLeft"] == [{"budgetId": ours, "refused": True, "reason": f"budget '{ours}': {why}"}]
+    in_target(target).run("budget", "rm", theirs, "--yes")
+    assert flue.json("copy", str(flue.database), str(target))["budgets"] == 1
+
+
 def test_json_tells_it_to_programs(flue: Flue, target: Path) -> None:
     session = flue.import_every_type()
     report = flue.json("copy", str(flue.database), str(target))

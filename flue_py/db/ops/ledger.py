@@ -736,7 +736,7 @@ def _in_ledger(tx: Transaction, new: NewBudget | Budget, scope: str, **times: ob
 def _as_of(tx: Transaction, budget: Budget, now: int) -> Budget:
     """Return a budget with the period that is running and what the ledger has of it; without one as it is."""
     budget = budget.as_of(now)
-    if budget.period is None:
+    if budget.began_us is None:
         return budget
     return replace(
         budget, spent=_in_ledger(tx, budget, budget.scope, from_us=budget.began_us, before_us=budget.ends_us)
