@@ -65,7 +65,7 @@ from flue_py.render.lines import (
     table,
     text_of,
 )
-from flue_py.render.views import deletion_lines, info_row, log_lines, log_row, moved_row, row_of
+from flue_py.render.views import deletion_lines, info_row, listed_entry, log_lines, log_row, moved_row, row_of
 from flue_py.runtime.housekeeping import delete_all, parse_age
 from flue_py.sessions.handle import listed_sessions
 from flue_py.sessions.marks import MarkEffect
@@ -237,13 +237,13 @@ def entry_sizes(entries: Iterable[Entry], *, count: bool) -> dict[str, int]:
 
 
 def item_sizes(items: Iterable[ContextEntry], *, count: bool) -> dict[str, TokenCount]:
-    """Return how many tokens each item of a context takes, by the id of its entry: counted, or else estimated."""
+    """Return how many tokens each item of a context takes, by the id that lists have for it: counted, or estimated."""
     from flue_py.context.tokens import count_message_tokens, estimate_message_tokens
 
     if not count:
-        return {item.entry.id: estimate_message_tokens(item.data) for item in items}
+        return {listed_entry(item).id: estimate_message_tokens(item.data) for item in items}
     with progress_bar("counting tokens"):
-        return {item.entry.id: count_message_tokens(item.data) for item in items}
+        return {listed_entry(item).id: count_message_tokens(item.data) for item in items}
 
 
 # ---------------------------------------------------------------------------------------------------------------------

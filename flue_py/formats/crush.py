@@ -15,6 +15,7 @@ from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import PaidCall, call_of, read_reported
+from flue_py.errors import shown
 from flue_py.formats import gathered, kit
 from flue_py.providers.base import fields_of, objects_in, only
 
@@ -51,8 +52,12 @@ def sessions_crush(path: Path, database: gathered.Database) -> Iterator[tuple[Js
         for message in database.execute(messages, (session["id"],)):
             yield gathered.table_row("message", message, "parts")
 
-    for session in database.execute("SELECT * FROM sessions ORDER BY created_at, rowid"):
-        yield session["id"], rows(session)
+    lost = (
+        "SELECT DISTINCT session_id AS id, 1 AS is_lost FROM messages WHERE session_id NOT IN (SELECT id FROM sessions)"
+    )
+    for query in ("SELECT * FROM sessions ORDER BY created_at, rowid", f"{lost} ORDER BY session_id"):
+        for session in database.execute(query):
+            yield session["id"], rows(session)
 
 
 class _Message(Struct):
@@ -143,7 +148,8 @@ def _asked(message: _Message) -> list[JsonValue]:
         path = f" path='{file['Path']}'" if file.get("Path") else ""
         said += f"<file{path}>\n\n{_decoded(file)}\n</file>\n"
     commands = [
-        f"$ {command.get('command')}\n{command.get('output')}\n(exit code {command.get('exit_code')})"
+        f"$ {command.get('command')}\n{command.get('output')}"
+        + ("" if command.get("exit_code") is None else f"\n(exit code {command['exit_code']})")
         for command in message.data("shell_command")
     ]
     text = "\n\n".join(part for part in (said, *commands) if part)
@@ -203,11 +209,13 @@ def _call(session: JsonObject, session_id: str) -> tuple[PaidCall, ...]:
 
 def parse_crush(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.ParsedSession | None:
     """Return the session of some rows (see `ParseRows`)."""
-    first, about = rows[0], without(rows[0].fields, "type")
+    first, about = rows[0], without(rows[0].fields, "type", "is_lost")
     session_id = about.get("id")
     if first.type != gathered.SESSION or not kit.is_name(session_id):
         notes.skip(first.line, f"is not the row of a session: it {kit.unusable_id(session_id)}")
         return None
+    if "is_lost" in first.fields:
+        notes.repair(first.line, f"the session {shown(session_id)} has messages, and no row of its own")
     messages = []
     for row in rows[1:]:
         if (

@@ -137,6 +137,9 @@ class _Log(Struct):
             self._move(key, value)
         elif change.get("namespace") in ("pi.session.name", "pi.entry.label"):
             self._name("label" if change["namespace"] == "pi.entry.label" else "name", key, value)
+        else:
+            names = {"session_id": self.header.get("id"), "seq": len(self.rows)}
+            self.rows.append(gathered.gathered_row("other", {**names, "payload": change}))
 
     def _entry(self, change: JsonObject) -> bytes:
         return self._row("entry", change, {"kind": change.get("type")}, ("kind", "lane", "seq", "type"))
@@ -200,6 +203,12 @@ class _Session:
             self._read_entry(row)
         elif row.type == "usage":
             self._calls.append((row, self._last[0]))
+        elif row.type == "other":
+            change = fields_of(row.fields.get("payload"))
+            words = (change.get(name) for name in ("kind", "type", "fact", "namespace"))
+            kind = kit.entry_kind("pi.", ".".join(word for word in words if isinstance(word, str)) or "row")
+            name = derived_id(self.id, kind, str(row.fields.get("seq")))
+            self._read_aside(row, kind, name, self._last[0], {"change": change})
         elif row.fields.get("kind") == "name":
             self.name = kit.one_text(row.fields.get("payload")) or self.name
         else:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 from msgspec.structs import replace
 
 from flue_py.core.context import (
+    PROMPT,
     ContextEntry,
     DiffSide,
     EntryCost,
@@ -92,7 +93,12 @@ def path_lines(
     With ``head`` only that many entries from the root and ``tail`` up to the leaf are shown, and one line for
     those between.
     """
-    ids = shortest_ids([entry.id for entry in path])
+    return _path_lines(path, shortest_ids([entry.id for entry in path]), look, leaf, head, tail)
+
+
+def _path_lines(
+    path: Sequence[Entry], ids: Mapping[str, str], look: Look, leaf: str | None, head: int | None, tail: int
+) -> list[Line]:
     before, fold = (f"{look.glyphs.on_path} ", "dim"), (f"{look.glyphs.fold} ", "dim")
     return _folded_lines(path, ids, look, before, fold, leaf, len(path) if head is None else head, tail)
 
@@ -122,7 +128,18 @@ def _folded_lines(
 
 def context_lines(items: Sequence[ContextEntry], look: Look, *, head: int | None = None, tail: int = 0) -> list[Line]:
     """Return the context of a model, one line per message with its entry; folded as `path_lines`."""
-    return path_lines([item.entry for item in items], look, head=head, tail=tail)
+    ids, entries = shortest_ids([item.entry_id for item in items]), [listed_entry(item) for item in items]
+    names = {entry.id: ids[item.entry_id] for entry, item in zip(entries, items, strict=True)}
+    return _path_lines(entries, names, look, None, head, tail)
+
+
+def listed_entry(item: ContextEntry) -> Entry:
+    """Return the entry that lists of a context have for an item: one of its own for a compaction's system message."""
+    if not item.is_prompt:
+        return item.entry
+    return replace(
+        item.entry, id=f"{item.entry_id}:{PROMPT}", kind=MESSAGE, role="system", payload=json.dumps(item.data)
+    )
 
 
 def entry_block(entry: Entry, label: str | None = None) -> list[Line]:
@@ -167,9 +184,10 @@ def context_summary(items: Sequence[ContextEntry], tokens: int, *, is_estimate: 
     """Return the size of a context in words."""
     about = "about " if is_estimate else ""
     text = f"{counted(len(items), 'message')}, size {about}{counted(tokens, 'token')}"
-    if items and items[0].kind == COMPACTION:
+    first, *others = [item.kind for item in items if not item.is_prompt] or [""]
+    if first == COMPACTION:
         text += "; the first is the summary of what was compacted"
-    if (ranges := sum(item.kind == COMPACTION for item in items[1:])) > 0:
+    if (ranges := others.count(COMPACTION)) > 0:
         text += f"; {counted(ranges, 'summary', 'summaries')} of ranges"
     return text
 

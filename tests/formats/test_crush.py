@@ -194,6 +194,17 @@ async def test_prompts_are_read_as_they_are_sent(tmp_path: Path) -> None:
     assert "crush.assistant" in {kind for _, kind, *_ in seen.entries.values()}
 
 
+async def test_messages_of_a_session_without_a_row_and_commands_without_an_end_are_kept(tmp_path: Path) -> None:
+    project = filled(tmp_path)
+    project.say("x1", "user", ("shell_command", {"command": "ls", "output": "a"}), session="lost")
+    project.say("x2", "assistant", text("One file."), finish(), session="lost")
+    async with flue_py.open(":memory:") as store:
+        report = await import_file(store, project.file)
+        assert "the session 'lost' has messages, and no row of its own" in str(report.repaired)
+        texts = [message_text(message) for message in (await all_seen(store))["lost"].context]
+    assert texts == ["$ ls\na", "One file."]
+
+
 async def test_rows_that_are_damaged_cost_themselves_only(tmp_path: Path) -> None:
     project = filled(tmp_path)
     project.run("UPDATE messages SET parts = '[' WHERE id = 't1'", "UPDATE messages SET parts = '7' WHERE id = 'u1'")

@@ -332,6 +332,26 @@ async def test_the_sum_of_a_file_of_version_3_is_not_paid_again_and_no_line_is_f
         assert (await store.verify()).problems == []
 
 
+async def test_records_and_values_of_unknown_kinds_are_kept_outside_the_context(tmp_path: Path) -> None:
+    said = {"kind": "entry", "id": "u1", "type": "message", "message": {"role": "user", "content": "hi"}}
+    others: list[Any] = [
+        {"kind": "record", "type": "approval", "seq": 2, "id": "r1", "granted": True},
+        {"kind": "value", "op": "set", "namespace": "pi.goal", "key": "", "value": "all green"},
+    ]
+    lines = [{"kind": "header", "version": 4, "id": "s", "createdAt": 1}, {**said, "lane": "main", "seq": 1}, *others]
+    async with flue_py.open(":memory:") as store:
+        report = await import_lines(store, tmp_path, as_lines(lines))
+        session = await seen(store, "s")
+        assert (session.leaf, len(session.context)) == ("u1", 1)
+        tree = await (await store.find_session("s")).get_tree()
+        assert [(entry.kind, entry.parent_id, entry.fields["change"]) for entry in tree[1:]] == [
+            ("pi.record.approval", "u1", others[0]),
+            ("pi.value.pi.goal", "u1", others[1]),
+        ]
+        assert report.unknown_kinds == {"pi.record.approval": 1, "pi.value.pi.goal": 1}
+        assert not (await import_lines(store, tmp_path, as_lines(lines))).changed
+
+
 async def test_the_call_of_an_entry_that_is_still_to_come_waits(tmp_path: Path) -> None:
     record = {"kind": "record", "type": "usage", "seq": 1, "id": "c1", "lane": "main", "timestamp": 1, "usage": USAGE}
     lines: list[Any] = [

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from flue_py.core.context import ContextEntry
+from flue_py.core.context import ContextEntry, project
 from flue_py.core.sessions import Deletion, SessionInfo, StoreInfo
 from flue_py.core.usage import Cost, Paid, Usage, UsageWindow, usage_of_window
 from flue_py.render.lines import Line, Look, entry_text, text_of
@@ -16,6 +16,7 @@ from flue_py.render.views import (
     entry_row,
     exact,
     facts_lines,
+    listed_entry,
     path_lines,
     session_facts,
     session_row,
@@ -127,6 +128,17 @@ def test_a_context_says_its_size_and_that_it_begins_with_a_summary() -> None:
     )
     assert context_summary([], 0, is_estimate=False) == "0 messages, size 0 tokens"
     assert [line.split()[2] for line in plain(context_lines(items, Look()))] == ["compaction", "user"]
+
+
+def test_the_system_message_of_a_compaction_is_listed_as_one_with_its_own_size() -> None:
+    fields = {"summary": "so far", "systemMessage": {"role": "system", "content": "Be brief."}}
+    items = project([made("a"), made("kkk", "a", kind="compaction", firstKeptEntryId="", tokensBefore=9, **fields)])
+    sizes = dict(zip((listed_entry(item).id for item in items), (3, 40), strict=True))
+    assert context_summary(items, 43, is_estimate=False) == (
+        "2 messages, size 43 tokens; the first is the summary of what was compacted"
+    )
+    lines = [line.split() for line in plain(context_lines(items, Look(60, sizes)))]
+    assert [(line[0], line[2], line[-1]) for line in lines] == [("kkk", "system", "3"), ("kkk", "compaction", "40")]
 
 
 def test_usage_shows_every_digit_of_the_cost() -> None:
