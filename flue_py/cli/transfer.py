@@ -442,8 +442,8 @@ def import_(
     skippedRows and repairedRows (how many in all), mergedRows (that became part of another row's entry), leftOut
     (rows that say nothing of their own, by reason), heldBackRows and heldBackFromLine, unknownKinds (entries kept,
     by kind), surrogatesReplaced, and sessions: of each session of the file sessionId, created, added, alreadyThere,
-    leafId, leafKept, taskOf, booked, and oddities (usage that is kept and not counted, as sums would be too large).
-    The fields before sessions are about the first of them, added and alreadyThere about all.
+    leafId, leafKept, taskOf, booked, changed, and oddities (usage that is kept and not counted, as sums would be too
+    large). The fields before sessions are about the first of them, added and alreadyThere about all.
     """
     wanted, paths = _named(named, paths)
     cli.refuse(not paths and not discover, "name a file or a folder to import, or use --discover")
@@ -705,7 +705,8 @@ def _lines(report: ImportReport) -> list[Line]:
     elif first.added:
         did = f"session {first.session_id} has grown by {counted(first.added, 'entry', 'entries')}"
     else:
-        did = f"session {first.session_id} was already here; nothing was changed"
+        outcome = "it is as its file has it now" if report.changed else "nothing was changed"
+        did = f"session {first.session_id} was already here; {outcome}"
     lines: list[Line] = [
         ((_shown_path(report.file), "bold"), (f": {did}", "")),
         ((f"  {counted(report.rows, 'row')} read, {report.already_there:,} already there", "dim"),),

@@ -31,7 +31,16 @@ from flue_py.core.sessions import (
     scope_meant,
 )
 from flue_py.core.usage import TOO_LARGE, CallDifference, PaidCall, SumTooLarge
-from flue_py.errors import CallConflict, EntryNotFound, FlueError, SessionExists, UnreadableFile, shown
+from flue_py.errors import (
+    CallConflict,
+    EntryNotFound,
+    FlueError,
+    LeafConflict,
+    RevisionConflict,
+    SessionExists,
+    UnreadableFile,
+    shown,
+)
 from flue_py.formats import kit
 from flue_py.formats.kit import LineNote, Recent, SessionPart, TaskOf
 from flue_py.formats.registry import OURS, find_format
@@ -54,7 +63,7 @@ class SessionImport(Frozen, rename="camel"):
     ``booked`` paid calls the ledger has learnt apart from entries: they are new, or have other numbers now.
     ``deleted`` says that the session, or the one whose task it is, was deleted here before, and nothing was imported.
     ``oddities`` name usage that was kept without being counted, as sums would be too large with it (the first
-    thousand).
+    thousand). ``changed`` says that its leaf, its names, its completion or its costs are others now, or it has more.
     """
 
     session_id: str
@@ -67,6 +76,7 @@ class SessionImport(Frozen, rename="camel"):
     booked: int = 0
     oddities: tuple[str, ...] = ()
     deleted: bool = False
+    changed: bool = False
 
     def to_json(self) -> JsonObject:
         """Return it as JSON."""
@@ -136,7 +146,7 @@ class ImportReport(Frozen):
     @property
     def changed(self) -> bool:
         """Whether the store is not as it was before."""
-        return any(session.created or session.added or session.booked for session in self.sessions)
+        return any(session.changed for session in self.sessions)
 
     def to_json(self) -> JsonObject:
         """Return the report as JSON."""
@@ -184,6 +194,9 @@ class Target(Struct):
 
     session: Session
     created: bool
+    before: SessionInfo | None = None
+    """Of a session that was there: the session before the import."""
+
     newest: str | None = None
     first_part: bool = True
     is_older_copy: bool = False
@@ -399,8 +412,9 @@ class Target(Struct):
             imported: JsonObject = {**imported_record(self.session), "tasks": {**began}}
             await self.session.set_metadata({"imported": imported}, merge=True)
 
-    def report(self) -> SessionImport:
-        """Return the outcome of the session."""
+    def report(self, now: SessionInfo | None) -> SessionImport:
+        """Return the outcome of the session, given it as it is now."""
+        is_same = not (self.added or self.booked) and now is not None and _shown(now) == _shown(self.before or now)
         return SessionImport(
             self.session.id,
             self.created,
@@ -411,7 +425,14 @@ class Target(Struct):
             self.parent,
             self.booked,
             tuple(self.oddities),
+            changed=self.created or not is_same,
         )
+
+
+def _shown(info: SessionInfo) -> tuple[object, ...]:
+    """Return the facts of a session that a user sees."""
+    names = info.title, info.auto_title, info.leaf_id, info.completed_us
+    return *names, info.spent_tokens, info.spent_picodollars, info.unpriced_calls, info.unknown_calls
 
 
 def restated(there: JsonObject, stated: JsonObject) -> JsonObject:
@@ -660,7 +681,16 @@ async def import_source(
     progress: Progress | None = None,
 ) -> ImportReport:
     """Import a file that was started, as `import_file` does."""
-    return await _FileImport(store, scope_meant(store.scope, scope) or "", source, again=again).run(progress)
+    try:
+        return await _FileImport(store, scope_meant(store.scope, scope) or "", source, again=again).run(progress)
+    except (LeafConflict, RevisionConflict) as error:
+        error.args = (_changed_meanwhile(source, error.session_id),)
+        raise
+
+
+def _changed_meanwhile(source: ImportSource, session_id: str) -> str:
+    changed = f"session {session_id!r} has changed while the file was imported, by another import of it, say"
+    return f"{source.path.name}: {changed}; import it again"
 
 
 def _next_batch(source: ImportSource) -> tuple[list[SessionPart], int] | None:
@@ -703,10 +733,11 @@ class _FileImport:
                 if progress is not None:
                     progress(done, self._source.size)
         await self.finish()
+        infos = await self._store.backend.get_sessions([*self._targets])
         if (mark := self._source.bookmark) is not None:
-            ends = await self._ends()
+            ends = self._ends(infos)
             self._source.bookmark = replace(mark, ends=ends) if ends else None
-        return self.report()
+        return self.report(infos)
 
     async def _go_on(self) -> None:
         """Take over the sessions as an import before left them; read the file whole where they are others by now."""
@@ -721,6 +752,7 @@ class _FileImport:
             self._targets[session.id] = Target(
                 session,
                 created=False,
+                before=info,
                 newest=end.newest,
                 first_part=False,
                 is_unchanged=True,
@@ -801,7 +833,7 @@ class _FileImport:
                 return await self._create(part)
             if session.info.scope != self._scope:
                 session = await self._adopted(session)
-            target = self._targets[session_id] = Target(session, created=False)
+            target = self._targets[session_id] = Target(session, created=False, before=session.info)
             target.parent = part.parent.session_id if part.parent else None
             target.segment, target.is_chained = part.segment, self._source.format.is_chained
             target.recorded = imported_record(session)
@@ -828,9 +860,12 @@ class _FileImport:
         leaf = _last_among(part.leaves, first)
         new = replace(part.session, scope=self._scope, metadata_text=metadata_with_names(part))
         oddities: list[str] = []
-        session = await self._store.import_session(
-            new, first, leaf=leaf, on_oddity=oddities.append, on_conflict=self._conflicts.append
-        )
+        try:
+            session = await self._store.import_session(
+                new, first, leaf=leaf, on_oddity=oddities.append, on_conflict=self._conflicts.append
+            )
+        except SessionExists as error:
+            raise SessionExists(error.session, detail=_changed_meanwhile(self._source, error.session)) from error
         target = Target(session, created=True, newest=leaf, first_part=False, segment=part.segment)
         target.parent = part.parent.session_id if part.parent else None
         target.added = len(first)
@@ -1055,7 +1090,7 @@ class _FileImport:
                 await target.remember_fingerprint([flue_py.__version__, fingerprint])
         await link_tasks(self._store, self._scope, self._targets.values())
 
-    async def _ends(self) -> tuple[End, ...]:
+    def _ends(self, infos: Sequence[SessionInfo | None]) -> tuple[End, ...]:
         """Return the sessions of the file, if rows that come behind it can be told from the rest; none otherwise.
 
         They cannot where the outcome of a row that was imported depends on more than its session.
@@ -1065,20 +1100,20 @@ class _FileImport:
         is_odd = depends or self._deleted or self._payers or self._rewritten or self._notes or self._conflicts
         if is_odd or not all(target.is_followed for target in self._targets.values()):
             return ()
-        infos = await self._store.backend.get_sessions([*self._targets])
         return tuple(
             End(info.id, _state_of_session(info), target.newest, target.segment, target.parent)
             for target, info in zip(self._targets.values(), infos, strict=True)
             if info is not None
         )
 
-    def report(self) -> ImportReport:
-        """Return the report of the import."""
+    def report(self, infos: Sequence[SessionInfo | None]) -> ImportReport:
+        """Return the report of the import, given its sessions as they are now."""
         rows: dict[str, Any] = asdict(self._source.report)
         rows["repaired"] += tuple(self._notes)
         rows["repaired_rows"] += len(self._notes)
         # What the file is of comes first; then the task sessions in it.
-        sessions = [*(target.report() for target in self._targets.values()), *self._unchanged, *self._deleted.values()]
+        targets = [target.report(info) for target, info in zip(self._targets.values(), infos, strict=True)]
+        sessions = [*targets, *self._unchanged, *self._deleted.values()]
         return ImportReport(
             file=str(self._path),
             format=self._source.format.name,

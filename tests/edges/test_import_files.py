@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import flue_py
-from flue_py.errors import FlueError, InvalidArgument, SessionExists, UnreadableFile
+from flue_py.errors import FlueError, InvalidArgument, LeafConflict, SessionExists, UnreadableFile
 from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
 from flue_py.transfer import imports as unchanged
 from flue_py.transfer import source as import_sources
 from flue_py.transfer import source as places
@@ -92,6 +93,28 @@ async def test_an_import_that_broke_off_goes_on_where_it_stopped(
         report = await import_lines(store, tmp_path, lines)
         assert not report.leaf_kept
         assert await all_seen(store) == expected
+
+
+@pytest.mark.parametrize("begun", [0, 4])
+async def test_a_file_that_is_imported_twice_at_a_time_is_named(
+    begun: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = as_lines([HEADER, *every_type()])
+    owner, name = (Session, "import_entries") if begun else (Store, "import_session")
+    original = getattr(owner, name)
+
+    async def late(self: Any, *arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(owner, name, original)
+        await import_lines(store, tmp_path, lines)
+        return await original(self, *arguments, **options)
+
+    async with flue_py.open(":memory:") as store:
+        if begun:
+            await import_lines(store, tmp_path, lines[:begun])
+        monkeypatch.setattr(owner, name, late)
+        error = LeafConflict if begun else SessionExists
+        await raises(error, import_lines(store, tmp_path, lines), match="^session.jsonl: session .* import it again")
+        assert not (await import_lines(store, tmp_path, lines)).changed
 
 
 async def test_a_message_that_grew_after_it_was_taken_is_replaced_and_paid_once(tmp_path: Path) -> None:
