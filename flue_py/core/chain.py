@@ -3,11 +3,14 @@
 A digest has two halves of 8 bytes, each a BLAKE2b. The first is of the kind of the entry, a NUL, the first half of the
 parent's digest, and the text of the payload: it is all that a reader of messages has to fetch and check. The second is
 of the parent's digest, the first half, and the fields of the entry as JSON. So the text can be erased, and both hold.
+
+The row of a session has a head, of three parts of 8 bytes: of what is said about it, of its place, which covers the
+digest of its leaf, and of its state, which covers the other two. An append makes the last two anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import TypeAlias
 
@@ -20,6 +23,18 @@ NO_PARENT = bytes(2 * HALF)
 
 Fields: TypeAlias = tuple[str, str, str | None, str | None, int, int, int, str | None]
 """The fields of an entry beside its payload: id, kind, role, source, revision, ordinal, time in microseconds, extra."""
+
+ABOUT = (
+    "key", "title", "auto_title", "metadata", "forked_from_session", "config_path", "completed_at", "trashed_at",
+    "created_at",
+)  # fmt: skip
+PLACE = ("tree_id", "task_depth", "active_slot")
+STATE = (
+    "session_key", "id", "scope", "kind", "forked_from_entry", "cwd", "leaf", "revision", "entry_count",
+    "message_count", "first_message", "spent_tokens", "spent_cost", "unpriced_calls", "unknown_calls", "updated_at",
+    "active_at",
+)  # fmt: skip
+"""The columns of a session that the parts of its head cover."""
 
 _encode = Encoder().encode
 _decode: Callable[[str], Fields] = Decoder(Fields).decode
@@ -48,6 +63,9 @@ class Chain:
     def __init__(self) -> None:
         self._begun = _Begun()
         self._empty = blake2b(digest_size=HALF)
+        self._about, self._place, self._state = (
+            blake2b(digest_size=HALF, person=name) for name in (b"about", b"place", b"state")
+        )
 
     def digest(self, above: bytes, fields: Fields, text: bytes) -> bytes:
         """Return the digest of an entry with this payload in UTF-8, below one of digest ``above``. O(size)."""
@@ -77,3 +95,21 @@ class Chain:
     def has_fields(self, digest: bytes, above: bytes, fields: Fields) -> bool:
         """Return whether a digest is that of an entry with these fields."""
         return self.fields(above, digest, fields) == digest[HALF:]
+
+    def about(self, about: Sequence[object]) -> bytes:
+        """Return the first part of a session's head: of its columns `ABOUT`."""
+        digest = self._about.copy()
+        digest.update(_encode(about))
+        return digest.digest()
+
+    def place(self, leaf: bytes, place: Sequence[object]) -> bytes:
+        """Return the second part: of the digest of its leaf (`NO_PARENT` without one), and of its columns `PLACE`."""
+        digest = self._place.copy()
+        digest.update(leaf + _encode(place))
+        return digest.digest()
+
+    def state(self, parts: bytes, state: Sequence[object]) -> bytes:
+        """Return the third part: of the first two, with which ``parts`` begins, and of its columns `STATE`."""
+        digest = self._state.copy()
+        digest.update(parts[: 2 * HALF] + _encode(state))
+        return digest.digest()

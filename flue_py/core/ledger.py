@@ -577,6 +577,7 @@ class SessionRow(NamedTuple):
     active_at: int = 0
     unknown_calls: int = 0
     active_slot: int = 0
+    head: bytes = b""
 
 
 class LaneRow(NamedTuple):

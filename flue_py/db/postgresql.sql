@@ -198,6 +198,7 @@ CREATE TABLE sessions (
     active_at BIGINT DEFAULT 0 NOT NULL,
     unknown_calls BIGINT DEFAULT 0 NOT NULL,
     active_slot BIGINT DEFAULT 0 NOT NULL,
+    head BYTEA DEFAULT '' NOT NULL,
     CONSTRAINT pk_sessions PRIMARY KEY (session_key),
     CONSTRAINT ck_sessions_kind CHECK (kind IN ('root', 'fork', 'task')),
     CONSTRAINT uq_sessions_id UNIQUE (id)

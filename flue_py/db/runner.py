@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, T
 
 from msgspec import Struct
 
-from flue_py.core.chain import Chain
+from flue_py.core.chain import HALF, NO_PARENT, Chain
 from flue_py.core.json import Frozen
 from flue_py.core.sessions import Expected, OnConflict, Seen, Stored, leaf_of
 from flue_py.core.usage import Paid, UsageTotals
@@ -199,7 +199,7 @@ class Position(NamedTuple):
 class SessionState(Struct):
     """A session inside a transaction, with the position of its leaf (None before the first entry).
 
-    ``active_slot`` is the stored slot of its last activity; None where that is not known.
+    ``head`` is that of its row.
     """
 
     key: int
@@ -214,8 +214,27 @@ class SessionState(Struct):
     spent_tokens: int
     spent_cost: int
     cwd: str | None
-    active_slot: int | None
+    active_slot: int
+    entry_count: int
+    message_count: int
+    first_message: str | None
+    unpriced_calls: int
+    unknown_calls: int
+    updated_at: int
+    active_at: int
+    head: bytes
     position: Position | None
+
+    def head_by(self, chain: Chain) -> bytes:
+        """Return the head that its row has with these values, and with what its own says about it."""
+        leaf = NO_PARENT if self.position is None else self.position.digest
+        parts = self.head[:HALF] + chain.place(leaf, (self.tree_id, self.task_depth, self.active_slot))
+        state = (
+            self.key, self.id, self.scope, self.kind, self.forked_from_entry, self.cwd, self.leaf, self.revision,
+            self.entry_count, self.message_count, self.first_message, self.spent_tokens, self.spent_cost,
+            self.unpriced_calls, self.unknown_calls, self.updated_at, self.active_at,
+        )  # fmt: skip
+        return parts + chain.state(parts, state)
 
     def require(self, expected: Expected, on_conflict: OnConflict = "raise") -> bool:
         """Return whether the stored leaf is the expected one.
@@ -267,7 +286,7 @@ _NUMBERS = """
     spent_tokens task_depth total_cost total_tokens trashed_at tree_id undoes unknown unknown_calls unpriced_calls
     updated_at updated_us used version
 """
-_BYTES = ("blob", "data", "digest", "packed", "sha256")
+_BYTES = ("blob", "data", "digest", "head", "packed", "sha256")
 _TYPES = dict.fromkeys(_NUMBERS.split(), "bigint") | dict.fromkeys(_BYTES, "bytea")
 
 

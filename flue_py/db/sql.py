@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from msgspec.structs import replace
 
-from flue_py.core.chain import NO_PARENT, Fields
+from flue_py.core.chain import ABOUT, HALF, NO_PARENT, Chain, Fields
+from flue_py.core.chain import STATE as STATE_COLUMNS
 from flue_py.core.ledger import (
     AttachmentRow,
     BlobRow,
@@ -27,6 +29,7 @@ from flue_py.core.ledger import (
 from flue_py.core.sessions import (
     IMPORTED_FILES,
     NO_TASK_NAMES,
+    SLOT_BITS,
     DocumentRow,
     EditKind,
     SessionHead,
@@ -34,6 +37,7 @@ from flue_py.core.sessions import (
     TaskNames,
 )
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS, Paid, UsageTotals
+from flue_py.db.payloads import damaged_session
 from flue_py.db.runner import Insert, Nothing, Position, R, Reader, Row, SessionState, Statement
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -174,27 +178,18 @@ PLACE_IN = _piece("instr", "strpos")
 LOCK_BLOB_THAT_IS_THERE = " ON CONFLICT (tree_id, sha256) DO UPDATE SET size = excluded.size"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What an append changes of its session.
 
 
 SPENDING = ("spent_tokens", "spent_cost", "unpriced_calls", "unknown_calls")
-SPENDING_ADDED = ", ".join(f"{name} = {name} + :{name}" for name in SPENDING)
-# A session was last active at the time of its newest entry, by the entries' own times; one without, when it was made.
-# ``newest`` is that of the entries of this revision; None where there are none. Only a session that counts no entry
-# has to be asked whether it has some that were retracted.
-ACTIVE_SINCE = (
-    "CASE WHEN :newest IS NULL OR (:newest < active_at AND (entry_count > 0 OR EXISTS (SELECT 1 FROM"
-    " marks m JOIN entries e ON e.tree_id = sessions.tree_id AND e.id = m.entry_id WHERE m.session_key = :session_key"
-    " AND m.kind = 'retracted' AND e.session_key = :session_key))) THEN active_at ELSE :newest END"
+CHANGED = (
+    "leaf", "revision", "updated_at", "entry_count", "message_count", "first_message", *SPENDING, "active_at", "head",
+)  # fmt: skip
+UPDATE_STATE = announced(
+    f"UPDATE sessions SET {', '.join(f'{name} = :{name}' for name in CHANGED)} WHERE session_key = :session_key"
 )
-UPDATE_AFTER_APPEND = announced(
-    "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at,"
-    " entry_count = entry_count + :entry_count,"
-    " message_count = message_count + :message_count, first_message = COALESCE(first_message, :first_message), "
-    f"{SPENDING_ADDED}, active_at = {ACTIVE_SINCE}"
-    " WHERE session_key = :session_key"
-)
+# Beside the other update, since SQLite writes the indexes of every column that an UPDATE names, changed or not.
+UPDATE_SLOT = statement(Nothing)("UPDATE sessions SET active_slot = :active_slot WHERE session_key = :session_key")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -288,11 +283,8 @@ def position_of(columns: Sequence[Any]) -> Position:
 
 def state_of(columns: Sequence[Any]) -> SessionState:
     """Return the columns of `STATE` as a session's state."""
-    key, id_, tree_id, scope, leaf, revision, kind, task_depth, forked, tokens, cost, cwd, slot, *place = columns
-    position = None if place[0] is None else position_of(place)
-    return SessionState(
-        key, id_, tree_id, scope, leaf, revision, kind, task_depth, forked, tokens, cost, cwd, slot, position
-    )
+    place = columns[len(_STATE) :]
+    return SessionState(*(*columns[: len(_STATE)], None if place[0] is None else position_of(place)))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -345,10 +337,8 @@ def place_of(entry: str, lane: str) -> str:
     )
 
 
-STATE = (
-    "s.session_key, s.id, s.tree_id, s.scope, s.leaf, s.revision, s.kind, s.task_depth, s.forked_from_entry,"
-    f" s.spent_tokens, s.spent_cost, s.cwd, s.active_slot, {place_of('e', 'l')}"
-)
+_STATE = ("session_key", *(name for name in SessionState.__struct_fields__ if name not in ("key", "position")))
+STATE = f"{columns('s', _STATE)}, {place_of('e', 'l')}"
 STATE_FROM = (
     " FROM sessions s"
     " LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"
@@ -451,17 +441,24 @@ SESSION_COLUMNS = tuple(
     _NAMED.get(name, name.replace("_us", "_at")) for name in SessionInfo.__struct_fields__ if name != "task_names"
 )
 _KIND = SESSION_COLUMNS.index("kind")
-# What `session_of` reads. The links come along, since they are part of the metadata that are shown.
-SESSION = ", ".join([*(f's."{name}"' for name in SESSION_COLUMNS), LINKS_AS_JSON])
+_about = itemgetter(*map(SESSION_COLUMNS.index, ABOUT))
+_state = itemgetter(*map(SESSION_COLUMNS.index, STATE_COLUMNS))
+# What `session_of` reads. The links come along, since they are part of the metadata that are shown; and the head, where
+# the session is listed at its time.
+_HEAD = f"CASE WHEN s.active_slot = s.active_at >> {SLOT_BITS} THEN s.head END"
+SESSION = ", ".join([*(f's."{name}"' for name in SESSION_COLUMNS), _HEAD, LINKS_AS_JSON])
 
 
-def session_of(row: Row) -> SessionInfo:
-    """Return the columns of `SESSION` as a session."""
+def session_of(chain: Chain, row: Row) -> SessionInfo:
+    """Return the columns of `SESSION` as a session. Raises `CorruptStore`, naming it, if its row has not its head."""
+    head = row[-2]
+    if not head or chain.about(_about(row)) != head[:HALF] or chain.state(head, _state(row)) != head[2 * HALF :]:
+        raise damaged_session(row[0])
     if row[-1] is None:
-        return SessionInfo(*row[:-1])
+        return SessionInfo(*row[:-2])
     depth, parent, tasks = json.loads(row[-1])
     named = tuple((task_id, child_id) for _, task_id, child_id in sorted(tasks or ()))
-    return SessionInfo(*(*row[:-1], replace(task_of(row[_KIND], depth, parent), tasks=named)))
+    return SessionInfo(*(*row[:-2], replace(task_of(row[_KIND], depth, parent), tasks=named)))
 
 
 def task_of(kind: str, depth: int, parent: Sequence[str] | None) -> TaskNames:

@@ -26,7 +26,6 @@ from flue_py.core.ledger import (
     default_call_id,
 )
 from flue_py.core.sessions import (
-    SLOT_BITS,
     STORED,
     Appended,
     Expected,
@@ -42,6 +41,7 @@ from flue_py.core.sessions import (
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, PAID_COLUMNS, CallDifference, Paid
 from flue_py.db import sql
 from flue_py.db.ops.base import content_digest, place, read_state, replayed_result, request_row, see_entry, taken_ids
+from flue_py.db.ops.heads import changed_columns
 from flue_py.db.ops.ledger import (
     check_path,
     check_spending,
@@ -58,7 +58,7 @@ from flue_py.db.ops.ledger import (
 from flue_py.db.ops.read import with_pins
 from flue_py.db.ops.sessions import create_session, require_session
 from flue_py.db.payloads import pack
-from flue_py.db.runner import Nothing, Parameters, Position, Row, SessionState, Sources, Transaction
+from flue_py.db.runner import Position, Row, SessionState, Sources, Transaction
 from flue_py.db.sql import statement
 from flue_py.errors import InvalidEntry
 from flue_py.system import collector_held
@@ -96,11 +96,11 @@ class PlannedAppend(Frozen):
         """Write it; return the result."""
         result = self.result
         if self.batch is not None:
-            self.batch.write(tx, result.leaf_id)
+            after = self.batch.write(tx, result.leaf_id)
             if self.move is not None:
                 tx.insert(sql.INSERT_MOVE, [self.move])
             else:
-                tx.states[self.state.id] = self.batch.state_after(result.entry_ids[-1])
+                tx.states[self.state.id] = after
         if (request := self.request) is not None:
             tx.insert(sql.INSERT_REQUEST, [request])
         return result
@@ -267,10 +267,9 @@ def _require_references(tx: Transaction, state: SessionState, entries: Sequence[
 _FIRST_PAID = sql.INSERT_ENTRY.parameters.index(PAID_COLUMNS[0])
 
 
-# Beside the other update, since SQLite writes the indexes of every column that an UPDATE names, changed or not.
-UPDATE_SLOT = statement(Nothing)(
-    f"UPDATE sessions SET active_slot = active_at >> {SLOT_BITS}"
-    f" WHERE session_key = :session_key AND active_slot <> active_at >> {SLOT_BITS}"
+RETRACTED_OWN = statement(tuple[int])(
+    "SELECT 1 FROM marks m JOIN entries e ON e.tree_id = :tree_id AND e.id = m.entry_id"
+    " WHERE m.session_key = :session_key AND m.kind = 'retracted' AND e.session_key = :session_key LIMIT 1"
 )
 LAST_LANE = statement(tuple[int | None])("SELECT MAX(l.lane_id) FROM lanes l WHERE l.tree_id = :tree_id")
 
@@ -371,8 +370,8 @@ class EntryBatch:
         position = self._placed.get(entry_id)
         return see_entry(self._tx, self.state, entry_id) if position is None else position
 
-    def write(self, tx: Transaction, leaf: str | None) -> None:
-        """Write the rows and the session's new state."""
+    def write(self, tx: Transaction, leaf: str | None) -> SessionState:
+        """Write the rows and the session's new state; return that."""
         tree_id = self.state.tree_id
         if self.blobs:
             tx.insert(sql.INSERT_BLOB, self.blob_rows)
@@ -382,11 +381,13 @@ class EntryBatch:
             tx.insert(sql.INSERT_LANE, [(tree_id, *lane) for lane in self.lanes])
         replaces = self._write_calls(tx) if self.calls else False
         tx.insert(sql.INSERT_ENTRY, self.rows)
-        tx.run(sql.UPDATE_AFTER_APPEND, **self.session_update(leaf))
-        if self.newest_us is not None and slot_of(self.newest_us) != self.state.active_slot:
-            tx.run(UPDATE_SLOT, session_key=self.state.key)
+        after = self.state_after(leaf)
+        tx.run(sql.UPDATE_STATE, **changed_columns(after))
+        if after.active_slot != self.state.active_slot:
+            tx.run(sql.UPDATE_SLOT, session_key=after.key, active_slot=after.active_slot)
         if replaces:
             renew_sums(tx, tree_id, self.state.key)
+        return after
 
     def _write_calls(self, tx: Transaction) -> bool:
         """Write the paid calls, and note the sums they add; return whether sums have to be derived of the ledger anew.
@@ -455,45 +456,40 @@ class EntryBatch:
         check_spending(self.state.spent_tokens + spent.tokens, self.state.spent_cost + spent.picodollars)
         self._spent = spent
 
-    def session_update(self, leaf: str | None) -> Parameters:
-        """Return the session's new state, as `append_sql.UPDATE_AFTER_APPEND` takes it."""
-        return {
-            "leaf": leaf,
-            "revision": self.revision,
-            "at": self.now_us,
-            "entry_count": len(self.ids),
-            "message_count": self.message_count,
-            "first_message": self.preview,
-            **spending(self._spent),
-            "newest": self.newest_us,
-            "session_key": self.state.key,
-        }
-
-    def state_after(self, leaf: str) -> SessionState:
-        """Return the session as this call leaves it, with its leaf at one of the new entries."""
+    def state_after(self, leaf: str | None) -> SessionState:
+        """Return the session as this call leaves it, with its leaf, and with the head that it gets."""
         old = self.state
-        return SessionState(
-            old.key,
-            old.id,
-            old.tree_id,
-            old.scope,
-            leaf,
-            self.revision,
-            old.kind,
-            old.task_depth,
-            old.forked_from_entry,
-            old.spent_tokens + self._spent.tokens,
-            old.spent_cost + self._spent.picodollars,
-            old.cwd,
-            self._slot_after(),
-            self._placed[leaf],
+        active_at = self._active_after()
+        position = None if leaf is None else old.position if leaf == old.leaf else self.find(leaf)
+        after = replace(
+            old,
+            leaf=leaf,
+            revision=self.revision,
+            updated_at=self.now_us,
+            entry_count=old.entry_count + len(self.ids),
+            message_count=old.message_count + self.message_count,
+            first_message=self.preview if old.first_message is None else old.first_message,
+            active_at=active_at,
+            active_slot=slot_of(active_at),
+            position=position,
+            **spending(old, self._spent),
         )
+        after.head = after.head_by(self._tx.chain)
+        return after
 
-    def _slot_after(self) -> int | None:
-        """Return the slot of the session's last activity as this call leaves it; None where it may be either."""
-        old = self.state.active_slot
-        new = old if self.newest_us is None else slot_of(self.newest_us)
-        return new if old is not None and new is not None and new >= old else None
+    def _active_after(self) -> int:
+        """Return when the session was last active: at the time of its newest entry, or when it was made.
+
+        Only of a session that counts no entry it has to be looked up whether it has some that were retracted.
+        """
+        old, newest = self.state, self.newest_us
+        if newest is None or (newest < old.active_at and (old.entry_count > 0 or self._has_retracted())):
+            return old.active_at
+        return newest
+
+    def _has_retracted(self) -> bool:
+        where = {"tree_id": self.state.tree_id, "session_key": self.state.key}
+        return self._tx.first(RETRACTED_OWN, **where) is not None
 
     def move(self, reason: str, from_entry: str | None, to_entry: str | None) -> MoveRow:
         """Return the row of the log which says that this revision is no plain append."""

@@ -12,6 +12,8 @@ from itertools import chain, groupby
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, TypeAlias, TypeVar
 
+from msgspec.structs import replace
+
 from flue_py.core.chain import NO_PARENT
 from flue_py.core.entries import Entry
 from flue_py.core.json import encoded, splice, to_json
@@ -31,7 +33,8 @@ from flue_py.core.sessions import (
     require_meant,
 )
 from flue_py.db import sql
-from flue_py.db.payloads import MISMATCH, check_sum, damaged_entry, unpack, unpack_blob
+from flue_py.db.ops.heads import write_state
+from flue_py.db.payloads import MISMATCH, check_sum, damaged_entry, damaged_session, unpack, unpack_blob
 from flue_py.db.runner import (
     Insert,
     Nothing,
@@ -48,7 +51,6 @@ from flue_py.db.sql import (
     EntryColumns,
     StoredBody,
     StoredEntry,
-    announced,
     entry_columns,
     is_after,
     place_of,
@@ -420,16 +422,21 @@ def read_state(tx: Transaction, session_id: str) -> SessionState:
     if is_storable(session_id):
         tx.lock_session(session_id)
     state = tx.first(SESSION_STATE, id=session_id) if is_storable(session_id) else None
-    return checked_state(session_id, state)
+    return checked_state(tx, session_id, state)
 
 
-def checked_state(session_id: str, state: SessionState | None) -> SessionState:
-    """Return the state that was read of a session. Raises `SessionNotFound` where that is none, or another one's."""
+def checked_state(tx: Transaction, session_id: str, state: SessionState | None) -> SessionState:
+    """Return the state that was read of a session.
+
+    Raises `SessionNotFound` where that is none, or another one's, and `CorruptStore` if its row has not its head.
+    """
     if state is None:
         raise SessionNotFound(session_id)
     require_meant(session_id, state.key)
     if state.leaf is not None and state.position is None:
         raise CorruptStore(f"session {session_id!r}: its leaf {state.leaf!r} is not there; run verify()")
+    if state.head != state.head_by(tx.chain):
+        raise damaged_session(session_id)
     return state
 
 
@@ -640,13 +647,6 @@ def move(
     return moved
 
 
-UPDATE_LEAF = announced(
-    "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at,"
-    " entry_count = entry_count + :entry_count,"
-    " message_count = message_count + :message_count WHERE session_key = :session_key"
-)
-
-
 def write_move(
     tx: Transaction,
     sources: Sources,
@@ -661,18 +661,26 @@ def write_move(
     """Set the leaf, write that down, and count the session's own entries that come back or go away."""
     revision = state.revision + 1
     at = sources.now_us()
-    tx.run(
-        UPDATE_LEAF,
+    after = replace(
+        state,
         leaf=to,
         revision=revision,
-        at=at,
-        entry_count=entries_back,
-        message_count=entries_back,
-        session_key=state.key,
+        updated_at=at,
+        entry_count=state.entry_count + entries_back,
+        message_count=state.message_count + entries_back,
+        position=None if to is None else _position(tx, state, to),
     )
+    write_state(tx, after)
     row = MoveRow(state.key, revision, state.leaf, to, reason, undoes, note.by, at, note.why)
     tx.insert(sql.INSERT_MOVE, [row])
     return Moved(state.leaf, to, revision, reason)
+
+
+def _position(tx: Transaction, state: SessionState, entry_id: str) -> Position:
+    row = tx.first(sql.ENTRY_POSITION, tree_id=state.tree_id, entry_id=entry_id)
+    if row is None:
+        raise CorruptStore(f"session {state.id!r}: entry {entry_id!r} is not there; run verify()")
+    return row.position
 
 
 def retract(
@@ -995,7 +1003,7 @@ def read_state_and_epoch(tx: Transaction, session_id: str) -> tuple[SessionState
     """Return a session with the place of its leaf, and the epoch. Raises `SessionNotFound`."""
     row = tx.first(SESSION_AND_EPOCH, id=session_id) if is_storable(session_id) else None
     state, epoch = row or (None, 0)
-    return checked_state(session_id, state), epoch
+    return checked_state(tx, session_id, state), epoch
 
 
 def place_to_read(tx: Transaction, state: SessionState, leaf: LeafChoice) -> tuple[str | None, Position | None]:

@@ -50,6 +50,7 @@ from flue_py.db.ops.base import (
     see_entry,
     write_move,
 )
+from flue_py.db.ops.heads import renew_heads
 from flue_py.db.ops.read import get_entry, group_of, latest_compaction
 from flue_py.db.ops.sessions import edit_row, require_session, write_edits
 from flue_py.db.payloads import decode_payload
@@ -93,6 +94,7 @@ def update_session(
     for edit in edits:
         _write_row_value(tx, state, edit)
     write_edits(tx, sources, state, edits, note)
+    renew_heads(tx, [state.key])
     return require_session(tx, session_id)
 
 
@@ -114,6 +116,7 @@ def adopt_session(tx: Transaction, sources: Sources, session_id: str, scope: str
     tx.run(ledger.MOVE_CALLS, session_key=state.key, scope=scope)
     tx.run(ledger.MOVE_BUDGETS, id=session_id, scope=scope)
     write_edits(tx, sources, state, [], Note())
+    renew_heads(tx, [state.key])
     return require_session(tx, session_id)
 
 
@@ -202,6 +205,7 @@ def restore_edits(
             changed.append(edit)
     if changed:
         write_edits(tx, sources, state, changed, note)
+        renew_heads(tx, [state.key])
     return changed
 
 

@@ -39,6 +39,7 @@ from flue_py.core.usage import CallDifference, Paid, PaidCall
 from flue_py.db import sql
 from flue_py.db.ops import documents
 from flue_py.db.ops.base import held_by, read_state
+from flue_py.db.ops.heads import check_heads, renew_heads, write_state
 from flue_py.db.ops.sessions import locate, require_session
 from flue_py.db.runner import Nothing, Row, SessionState, Sources, Statement, Transaction
 from flue_py.db.schema import all_tokens
@@ -1024,7 +1025,11 @@ def renew_sums(tx: Transaction, tree_id: int, session_key: int | None = None) ->
     for session_id in sessions.values():
         tx.states.pop(session_id, None)
     if session_key is not None and not tx.is_alone:
+        others = sessions.keys() - {session_key}
+        tx.lock_sessions(others)
+        check_heads(tx, others)
         tx.run(OUTDATE_STATES, tree_id=tree_id, session_key=session_key)
+        renew_heads(tx, others)
     own: dict[tuple[int, str], Paid] = {}
     for call in tx.rows(BOOKED_CALLS, tree_id=tree_id):
         booked_on = (call.session_key, call.entry_id or "")
@@ -1128,8 +1133,11 @@ def price_calls(tx: Transaction, prices: Sequence[CallPrice]) -> int:
         calls, total = spent.get(key, (0, 0))
         spent[key] = (calls + 1, total + cost)
         filled += 1
+    tx.lock_sessions(spent)
+    check_heads(tx, spent)
     for key, (calls, total) in sorted(spent.items()):
         tx.run(ADD_COST, session_key=key, calls=calls, cost=total)
+    renew_heads(tx, spent)
     for tree_id in sorted({tree for key, tree in payers.values() if key in spent}):
         renew_sums(tx, tree_id, NOBODY)
     return filled
@@ -1207,10 +1215,10 @@ def find_calls(tx: Transaction, scope: str, identities: Sequence[CallId]) -> lis
     return list(tx.rows(FIND_CALLS, scope=scope, ids=json.dumps(identities)))
 
 
-def spending(paid: Paid) -> dict[str, int]:
-    """Return the parameters that add calls, which came to ``paid``, to the spending of a session."""
+def spending(state: SessionState, paid: Paid) -> dict[str, int]:
+    """Return what a session has spent with further calls, which came to ``paid``."""
     amounts = (paid.tokens, paid.picodollars, paid.unpriced_calls, paid.unknown_calls)
-    return dict(zip(sql.SPENDING, amounts, strict=True))
+    return {name: getattr(state, name) + amount for name, amount in zip(sql.SPENDING, amounts, strict=True)}
 
 
 def paid_by(calls: Iterable[CallRow]) -> Paid:
@@ -1237,9 +1245,6 @@ def check_path(sums: Iterable[Sequence[int]]) -> None:
         )
 
 
-ADD_SPENDING = statement(Nothing)(f"UPDATE sessions SET {sql.SPENDING_ADDED} WHERE session_key = :session_key")
-
-
 def take_calls_of_deleted(tx: Transaction, state: SessionState) -> set[CallId]:
     """Give a new session the calls of a deleted one of its id: it was, and is back. O(calls).
 
@@ -1253,7 +1258,7 @@ def take_calls_of_deleted(tx: Transaction, state: SessionState) -> set[CallId]:
     calls = tx.rows(OWN_CALLS, session_key=state.key) if earlier else ()
     if calls:
         tx.insert(sql.INSERT_PAYER, [(state.tree_id, *payer_row(state))])
-        tx.run(ADD_SPENDING, **spending(paid_by(calls)), session_key=state.key)
+        write_state(tx, replace(state, **spending(state, paid_by(calls))))
     return {CallId(call.provider, call.call_id) for call in calls if call.entry_id is None}
 
 
@@ -1301,18 +1306,7 @@ def _record(tx: Transaction, sources: Sources, session_id: str, call: PaidCall) 
     spent = paid_by(new).minus(paid_by(replaced))
     check_spending(state.spent_tokens + spent.tokens, state.spent_cost + spent.picodollars)
     tx.insert(sql.INSERT_PAYER, [(state.tree_id, *payer_row(state))])
-    tx.run(
-        sql.UPDATE_AFTER_APPEND,
-        leaf=state.leaf,
-        revision=state.revision + 1,
-        at=now,
-        entry_count=0,
-        message_count=0,
-        first_message=None,
-        **spending(spent),
-        newest=None,
-        session_key=state.key,
-    )
+    write_state(tx, replace(state, revision=state.revision + 1, updated_at=now, **spending(state, spent)))
     if replaced:
         renew_sums(tx, state.tree_id, state.key)
     return Recorded(row.provider, call_id, True, row.cost, row.price_source, state.revision + 1)

@@ -228,7 +228,7 @@ def _read_state_and_compaction(tx: Transaction, session_id: str) -> tuple[Sessio
     """Return a session, the epoch, and the latest compaction on the path to its leaf."""
     row = tx.first(SESSION_AND_COMPACTION, id=session_id) if is_storable(session_id) else None
     state, epoch, compaction = row or (None, 0, None)
-    return checked_state(session_id, state), epoch, compaction
+    return checked_state(tx, session_id, state), epoch, compaction
 
 
 LATEST_COMPACTION = statement(StoredEntry)(sql.WITH_SPANS + _LATEST_COMPACTION)
@@ -810,9 +810,7 @@ ENTRIES = statement(_named_entry)(
 SPOTS = statement(Spot)(
     f"SELECT s.id, s.session_key, e.id AS entry_id, e.lane_id, e.depth, e.kind, e.session_key AS creator_key{_NAMED}"
 )
-SESSIONS = statement(session_of)(
-    f"SELECT {sql.SESSION} FROM sessions s WHERE s.id {sql.IN_IDS} AND s.trashed_at IS NULL"
-)
+SESSIONS = statement(Row)(f"SELECT {sql.SESSION} FROM sessions s WHERE s.id {sql.IN_IDS} AND s.trashed_at IS NULL")
 PATHS = statement(_stretch)(
     "WITH RECURSIVE spans(session_key, session_id, tree_id, lane_id, low, high, parent_lane) AS ("
     "  SELECT s.session_key, s.id, l.tree_id, l.lane_id, l.fork_depth, a.depth, l.parent_lane FROM sessions s"
@@ -857,9 +855,10 @@ def get_sessions(tx: Transaction, session_ids: Sequence[str]) -> list[SessionInf
     """Return sessions, in this order (see `Backend.get_sessions`)."""
     sessions: dict[str, SessionInfo] = {}
     for some in in_parts(filter(is_storable, session_ids)):
-        sessions.update((info.id, info) for info in tx.rows(SESSIONS, ids=json.dumps(some)))
-    infos = [(name, sessions.get(name)) for name in session_ids]
-    return [info if info is not None and is_meant(name, info.session_key) else None for name, info in infos]
+        infos = (session_of(tx.chain, row) for row in tx.rows(SESSIONS, ids=json.dumps(some)))
+        sessions.update((info.id, info) for info in infos)
+    named = [(name, sessions.get(name)) for name in session_ids]
+    return [info if info is not None and is_meant(name, info.session_key) else None for name, info in named]
 
 
 def read_named(tx: Transaction, named: Sequence[ManyNamedEntry]) -> list[Entry | None]:

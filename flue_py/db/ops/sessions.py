@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from flue_py.core.chain import NO_PARENT
 from flue_py.core.context import begins_turn
 from flue_py.core.entries import Entry
 from flue_py.core.json import Frozen
@@ -77,6 +78,7 @@ from flue_py.db.ops.base import (
     spans_of,
     taken_ids,
 )
+from flue_py.db.ops.heads import check_heads, head_of_row, renew_heads, write_state
 from flue_py.db.runner import (
     Insert,
     Nothing,
@@ -156,7 +158,7 @@ _WHERE = {
 
 
 @lru_cache(maxsize=256)
-def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool) -> Statement[SessionInfo]:
+def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool) -> Statement[Row]:
     """Return the statement for a page of sessions in an order, filtered by these.
 
     Unless it ``is_first``, it begins behind the session with ``last_number`` (``last_text``, for titles) and
@@ -178,7 +180,7 @@ def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool)
         conditions.append(f"{start} AND ({value}, s.session_key) {below} (:{last}, :last_key)")
     order = ", ".join(by)
     tail = f"WHERE {' AND '.join(conditions)} ORDER BY {order} LIMIT :count"
-    return statement(session_of)(f"SELECT {sql.SESSION} FROM sessions s {tail}")
+    return statement(Row)(f"SELECT {sql.SESSION} FROM sessions s {tail}")
 
 
 def _sessions_after(tx: Transaction, listing: Listing, last: Place | None, count: int) -> Sequence[SessionInfo]:
@@ -201,26 +203,29 @@ def _sessions_after(tx: Transaction, listing: Listing, last: Place | None, count
     if last is not None:
         parameters |= {"last_text": last.value, "last_number": last.value, "last_key": last.number}
     statement = session_page(listing.ordering, frozenset(asked), is_first=last is None)
-    return tx.rows(statement, **{name: parameters[name] for name in statement.parameters})
+    rows = tx.rows(statement, **{name: parameters[name] for name in statement.parameters})
+    chain = tx.chain
+    return [session_of(chain, row) for row in rows]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Creating sessions, forks and tasks; and writing down what is changed of a session beside its history.
 
 
-SESSION_BY_ID = statement(session_of)(f"SELECT {sql.SESSION} FROM sessions s WHERE s.id = :id AND s.trashed_at IS NULL")
+SESSION_BY_ID = statement(Row)(f"SELECT {sql.SESSION} FROM sessions s WHERE s.id = :id AND s.trashed_at IS NULL")
 
 
 def get_session(tx: Transaction, session_id: str, scope: str | None) -> SessionInfo | None:
     """Return a session, or None (see `Backend.get_session`)."""
-    info = tx.first(SESSION_BY_ID, id=session_id) if is_storable(session_id) else None
+    row = tx.first(SESSION_BY_ID, id=session_id) if is_storable(session_id) else None
+    info = None if row is None else session_of(tx.chain, row)
     if info is None or (scope is not None and info.scope != scope):
         return None
     require_meant(session_id, info.session_key)
     return info
 
 
-SESSION_BY_KEY = statement(session_of)(
+SESSION_BY_KEY = statement(Row)(
     f"SELECT {sql.SESSION} FROM sessions s WHERE s.scope = :scope AND s.key = :key AND s.key IS NOT NULL"
     " AND s.trashed_at IS NULL"
 )
@@ -230,7 +235,8 @@ def get_session_by_key(tx: Transaction, key: str, scope: str) -> SessionInfo | N
     """Return the session with a key, or None."""
     if not (is_storable(key) and is_storable(scope)):
         return None
-    return tx.first(SESSION_BY_KEY, key=key, scope=scope)
+    row = tx.first(SESSION_BY_KEY, key=key, scope=scope)
+    return None if row is None else session_of(tx.chain, row)
 
 
 def require_session(tx: Transaction, session_id: str) -> SessionInfo:
@@ -280,7 +286,7 @@ def _plan_session(
     scope: str,
     *,
     source: SessionState | None = None,
-    leaf: str | None = None,
+    leaf: Position | None = None,
     task_depth: int = 0,
 ) -> PlannedSession:
     """Return a session that is to be made. Raises `SessionExists`."""
@@ -301,8 +307,10 @@ def _plan_session(
             raise SessionExists(session_id)
         names = sql.task_of(kind, task_depth, None if parent is None else json.loads(parent))
     session_key = tx.new_key()
+    tree_id = session_key if source is None else source.tree_id
     now = sources.now_us()
     created = now if new.created_us is None else new.created_us
+    leaf_id = None if leaf is None else leaf.id
     row = SessionRow(
         session_key=session_key,
         id=session_id,
@@ -312,8 +320,8 @@ def _plan_session(
         kind=kind,
         task_depth=task_depth,
         forked_from_session=None if source is None else source.id,
-        forked_from_entry=leaf,
-        leaf=leaf,
+        forked_from_entry=leaf_id,
+        leaf=leaf_id,
         revision=0,
         metadata=new.metadata_text,
         cwd=new.cwd,
@@ -324,7 +332,8 @@ def _plan_session(
         active_at=created,
         active_slot=slot_of(created),
     )
-    return PlannedSession(session_key if source is None else source.tree_id, row, names)
+    head = head_of_row(tx.chain, tree_id, row, NO_PARENT if leaf is None else leaf.digest)
+    return PlannedSession(tree_id, row._replace(head=head), names)
 
 
 def fork(
@@ -370,7 +379,12 @@ class PlannedFork(Frozen):
     def write(self, tx: Transaction) -> SessionInfo:
         """Write it; return the session."""
         if self.used_again:
-            tx.run(FORGET_SOURCE, tree_id=self.session.tree_id, id=self.session.row.id)
+            forks = {"tree_id": self.session.tree_id, "id": self.session.row.id}
+            keys = [key for (key,) in tx.rows(FORKS_OF_ID, **forks)]
+            tx.lock_sessions(keys)
+            check_heads(tx, keys)
+            tx.run(FORGET_SOURCE, **forks)
+            renew_heads(tx, keys)
         info = _insert_session(tx, self.session)
         if (request := self.request) is not None:
             tx.insert(sql.INSERT_REQUEST, [request])
@@ -382,8 +396,8 @@ class PlannedFork(Frozen):
         return request_row(self.source, self.idempotency_key, "fork", self.digest, self.session.row.id)
 
 
-FORK_OF_ID = statement(tuple[str])(
-    "SELECT f.id FROM sessions f WHERE f.tree_id = :tree_id AND f.forked_from_session = :id LIMIT 1"
+FORKS_OF_ID = statement(tuple[int])(
+    "SELECT f.session_key FROM sessions f WHERE f.tree_id = :tree_id AND f.forked_from_session = :id"
 )
 
 
@@ -413,11 +427,11 @@ def plan_fork(
     if stored is not None:
         return replayed_session(tx, json.loads(stored))
     state.require(expected)
-    leaf, _ = place(tx, state, at)
+    _, leaf = place(tx, state, at)
     scope = state.scope if scope is None else scope
     named_or_drawn = new if drawn_id is None else replace(new, id=drawn_id)
     session = _plan_session(tx, sources, named_or_drawn, "fork", scope, source=state, leaf=leaf)
-    is_used_again = new.id is not None and tx.first(FORK_OF_ID, tree_id=state.tree_id, id=new.id) is not None
+    is_used_again = new.id is not None and tx.first(FORKS_OF_ID, tree_id=state.tree_id, id=new.id) is not None
     return PlannedFork(state, session, idempotency_key, digest, is_used_again)
 
 
@@ -522,11 +536,13 @@ def _sink(tx: Transaction, sources: Sources, child_id: str, depth: int) -> None:
     if not keys:
         return
     tx.lock_sessions(keys)
+    check_heads(tx, keys)
     at = sources.now_us()
     for key, session_id, revision, before, after in tx.rows(SUNK_TASKS, **where):
         tx.states.pop(session_id, None)
         tx.run(UPDATE_DEPTH, task_depth=after, session_key=key)
         write_revision(tx, key, revision + 1, [Edit("depth", before=str(before), after=str(after))], NO_NOTE, at)
+    renew_heads(tx, keys)
 
 
 INSERT_LINK = Insert("task_links", LinkRow, sql.UNLESS_THERE)
@@ -562,14 +578,19 @@ def _insert_link(
 
 
 def write_edits(tx: Transaction, sources: Sources, state: SessionState, edits: Sequence[Edit], note: Note) -> None:
-    """Write down changes beside the history, and count one revision."""
-    write_revision(tx, state.key, state.revision + 1, edits, note, sources.now_us())
+    """Write down changes beside the history, and count one revision.
+
+    Whoever has changed other columns of the session's row gives it its head afterwards.
+    """
+    revision, at = state.revision + 1, sources.now_us()
+    write_state(tx, replace(state, revision=revision, updated_at=at))
+    tx.insert(sql.INSERT_EDIT, [edit_row(state.key, revision, edit, note, at) for edit in edits])
 
 
 def write_revision(
     tx: Transaction, session_key: int, revision: int, edits: Sequence[Edit], note: Note, at: int
 ) -> None:
-    """Write down a revision of a session, and the changes at it beside the history."""
+    """Write down a revision of a session, and the changes at it beside the history; it gets its head afterwards."""
     tx.run(sql.UPDATE_REVISION, revision=revision, at=at, session_key=session_key)
     tx.insert(sql.INSERT_EDIT, [edit_row(session_key, revision, edit, note, at) for edit in edits])
 
@@ -902,6 +923,7 @@ def end_task(
     changed = [link for link in links if (link.status, link.summary) != (status, summary)]
     if not changed and info.completed_us is not None:
         return info
+    check_heads(tx, [link.parent_key for link in changed])
     at = sources.now_us()
     tx.run(END_LINKS, child_id=info.id, status=status, summary=summary)
     tx.run(sql.UPDATE_COMPLETED, session_key=state.key, completed_at=at)
@@ -916,6 +938,7 @@ def end_task(
         revisions.setdefault(link.parent_key, link.revision)
     for key, revision in revisions.items():
         write_revision(tx, key, revision + 1, edits[key], note, at)
+    renew_heads(tx, revisions)
     return require_session(tx, session_id)
 
 

@@ -41,6 +41,7 @@ from flue_py.core.trees import (
 )
 from flue_py.db import sql
 from flue_py.db.ops import ledger
+from flue_py.db.ops.heads import check_heads, renew_heads
 from flue_py.db.ops.ledger import NOBODY, delete_session_budgets, key_of_target, lock_budgets, name_calls, renew_sums
 from flue_py.db.runner import Insert, Nothing, Parameters, R, Row, Statement, Transaction, Written
 from flue_py.db.sql import call_columns, statement
@@ -217,6 +218,7 @@ def read_whole_tree(tx: Transaction, tree_id: int) -> TreeCopy | None:
     sessions = list(tx.rows(SESSIONS, tree_id=tree_id))
     if not sessions:
         return None
+    check_heads(tx, [session.session_key for session in sessions])
     with collector_held(sum(session.entry_count for session in sessions)):
         entries = list(tx.rows(ENTRIES, tree_id=tree_id))
     calls = list(tx.rows(CALLS, tree_id=tree_id))
@@ -330,6 +332,7 @@ def write_whole_tree(tx: Transaction, copy: TreeCopy) -> Standing:
     keys = _keys_here(tx, copy, standing, present.keys)
     _write_sessions(tx, copy, keys, present.keys)
     _write_history(tx, copy, keys)
+    renew_heads(tx, [keys[session.session_key] for session in copy.sessions])
     left = _write_calls(tx, copy, keys)
     renew_sums(tx, keys[copy.tree_id])
     for tree_id in left:

@@ -17,6 +17,7 @@ from flue_py.core.trees import Lane
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, PAID_COLUMNS, TOTAL_COLUMNS, Paid, UsageTotals, reported_usage
 from flue_py.db import sql
 from flue_py.db.ops.base import Cuts, blob_data
+from flue_py.db.ops.heads import sessions_without_head
 from flue_py.db.payloads import MISMATCH, check_sum, unpack, unpack_blob
 from flue_py.db.runner import Row, Transaction
 from flue_py.db.schema import all_tokens
@@ -288,6 +289,9 @@ def verify(tx: Transaction) -> VerifyReport:
     _check_documents(tx, audit)
     _check_leftovers(tx, audit)
     _check_next_key(tx, audit)
+    for session_id in sessions_without_head(tx):
+        detail = "its row does not match its head: it was damaged, or changed by other means"
+        audit.report("damaged session", f"session {session_id}", detail)
     (entries,) = tx.first(COUNT_ENTRIES) or (0,)
     return VerifyReport(len(sessions), entries, audit.problems)
 

@@ -8,7 +8,7 @@ import json
 import random
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import count
@@ -22,12 +22,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 from sqlalchemy.util.concurrency import greenlet_spawn
 
-from flue_py.core.sessions import SLOT_BITS, Appended, Problem, SessionInfo, is_storable
-from flue_py.core.usage import MAX_AMOUNT, Paid
+from flue_py.core.sessions import Appended, Problem, SessionInfo, is_storable
+from flue_py.core.usage import MAX_AMOUNT
 from flue_py.db import sql
 from flue_py.db.backend import Backend
 from flue_py.db.ops import ledger
 from flue_py.db.ops.append import EntryBatch, PlannedAppend
+from flue_py.db.ops.heads import changed_columns
 from flue_py.db.ops.ledger import distinct_calls, ledger_row, paid_by
 from flue_py.db.ops.sessions import PlannedFork, get_session
 from flue_py.db.runner import (
@@ -54,7 +55,6 @@ from flue_py.db.schema import (
     LOCK_STATEMENT,
     Migrated,
     RunAlembic,
-    all_tokens,
     checked_stamp,
     relation_names,
     run_migrations,
@@ -738,9 +738,12 @@ def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> 
     if batch is None or not _is_spending_in_range(batch):
         return None
     calls = distinct_calls(batch.calls)
-    update: Mapping[str, object] = batch.session_update(planned.result.leaf_id)
+    # Were one of them in the ledger already, nothing of this would be written.
+    batch.note_spending(paid_by(calls))
+    after = batch.state_after(planned.result.leaf_id)
+    update = changed_columns(after) | {"active_slot": after.active_slot}
     tree_id = batch.state.tree_id
-    arguments: list[object] = [batch.state.revision, *(update[name] for name in _UPDATED)]
+    arguments: list[object] = [batch.state.head, *(update[name] for name in _UPDATED)]
     parts = _parts(
         arguments,
         # Not named as the table, which the update asks about.
@@ -765,11 +768,8 @@ def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> 
         return None
     if not written:
         return None
-    spent_tokens, spent_cost, *_ = written[0]
-    new = Paid(tokens=spent_tokens - batch.state.spent_tokens, picodollars=spent_cost - batch.state.spent_cost)
-    batch.note_spending(new)
     if planned.move is None:
-        tx.states[batch.state.id] = batch.state_after(planned.result.entry_ids[-1])
+        tx.states[batch.state.id] = after
     return planned.result
 
 
@@ -780,7 +780,7 @@ def fork_in_one_statement(tx: PostgresTransaction, planned: PlannedFork) -> Sess
     """
     if planned.used_again:
         return None
-    arguments: list[object] = [planned.source.revision, planned.source.key]
+    arguments: list[object] = [planned.source.head, planned.source.key]
     parts = _parts(
         arguments,
         ("fork", sql.INSERT_SESSION, [(planned.session.tree_id, *planned.session.row)]),
@@ -814,8 +814,8 @@ def _optional(row: Row | None) -> Sequence[Row]:
     return () if row is None else [row]
 
 
-# What the session's row is given, in this order, after the revision that it must still have.
-_UPDATED = ("session_key", "leaf", "revision", "at", "entry_count", "message_count", "first_message", "newest")
+# What the session's row is given, in this order, after the head that it must still have.
+_UPDATED = ("session_key", *sql.CHANGED, "active_slot")
 
 
 class _Part(NamedTuple):
@@ -828,7 +828,7 @@ class _Part(NamedTuple):
 
 def _planned(lock: str) -> str:
     return (
-        "planned AS (SELECT session_key FROM sessions WHERE session_key = $2::bigint AND revision = $1::bigint"
+        "planned AS (SELECT session_key FROM sessions WHERE session_key = $2::bigint AND head = $1::bytea"
         f" AND trashed_at IS NULL FOR {lock})"
     )
 
@@ -849,10 +849,9 @@ def _append_statement(parts: tuple[_Part, ...], *, has_names: bool) -> str:
             before = " WHERE EXISTS (SELECT 1 FROM calls)"
         elif part.name == "calls":
             before = ledger.REFUSE_UNNAMED_CALLS.format(last) if has_names else ""
-            after = f" RETURNING {all_tokens(row='')} AS tokens, cost, unknown"
+            after = " RETURNING cost"
         clauses.append(_clause(part, numbers, before, after))
-    has_calls = any(part.name == "calls" for part in parts)
-    return f"WITH {', '.join(clauses)} {_UPDATE_SPENDING if has_calls else _UPDATE}"
+    return f"WITH {', '.join(clauses)} {_UPDATE}"
 
 
 @lru_cache(maxsize=16)
@@ -881,27 +880,11 @@ def _rows_of(part: _Part, numbers: Iterator[int]) -> str:
     return f"SELECT {named} FROM planned, unnest({arrays}) AS n({names})"
 
 
-_ACTIVE_SINCE = (
-    sql.ACTIVE_SINCE.replace(":newest", "$9::bigint")
-    .replace(":session_key", "s.session_key")
-    .replace("sessions.tree_id", "s.tree_id")
+_SET = ", ".join(
+    f"{name} = ${number}::{sql.UPDATE_STATE.types.get(name, 'bigint')}" for number, name in enumerate(_UPDATED[1:], 3)
 )
-_SET = (
-    "UPDATE sessions s SET leaf = $3::text, revision = $4::bigint, updated_at = $5::bigint,"
-    " entry_count = entry_count + $6::bigint, message_count = message_count + $7::bigint,"
-    f" first_message = COALESCE(first_message, $8::text), active_at = {_ACTIVE_SINCE},"
-    f" active_slot = ({_ACTIVE_SINCE}) >> {SLOT_BITS}"
-)
-_FROM = " FROM planned WHERE s.session_key = planned.session_key"
-_RETURNING = f" RETURNING s.spent_tokens, s.spent_cost, {sql.ANNOUNCEMENT}"
-_UPDATE = _SET + _FROM + _RETURNING
-_UPDATE_SPENDING = (
-    f"{_SET}, spent_tokens = spent_tokens + paid.tokens, spent_cost = spent_cost + paid.cost,"
-    " unpriced_calls = unpriced_calls + paid.unpriced, unknown_calls = unknown_calls + paid.unknown"
-    " FROM planned, (SELECT COALESCE(CAST(SUM(tokens) AS BIGINT), 0) AS tokens,"
-    " COALESCE(CAST(SUM(cost) AS BIGINT), 0) AS cost, COUNT(*) - COUNT(cost) AS unpriced,"
-    " COALESCE(CAST(SUM(unknown) AS BIGINT), 0) AS unknown FROM calls) paid"
-    " WHERE s.session_key = planned.session_key" + _RETURNING
+_UPDATE = (
+    f"UPDATE sessions s SET {_SET} FROM planned WHERE s.session_key = planned.session_key RETURNING {sql.ANNOUNCEMENT}"
 )
 
 

@@ -472,6 +472,7 @@ _DERIVED = frozenset(
         "spent_cost",
         "active_at",
         "active_slot",
+        "head",
     }
 )
 """Columns that are derived anew, so that a wrong value in them does not cost the row."""
@@ -490,7 +491,7 @@ _WORDS = {
     ("reservations", "state"): frozenset({"held", "committed", "released", "expired"}),
 }
 
-_ADDED: dict[str, dict[str, Value]] = {"budgets": {"period": "", "tz": ""}}
+_ADDED: dict[str, dict[str, Value]] = {"budgets": {"period": "", "tz": ""}, "sessions": {"head": b""}}
 """The columns that a migration has added at the end of a table, in order, and their values in older rows."""
 
 

@@ -45,6 +45,7 @@ from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, PAID_COLUMNS, TOTAL_COLUMNS
 from flue_py.db import sql
 from flue_py.db.files import Part
 from flue_py.db.ops.chain import chain_anew
+from flue_py.db.ops.heads import all_heads_anew
 from flue_py.db.payloads import StoredPayload, check_sum, decode_payload, pack, unpack, unpack_blob
 from flue_py.db.salvage.pages import Cell, Image, PageFile, Scan, Shape, Value, shapes
 from flue_py.db.schema import APPLICATION_ID, FIRST_FORMAT, FORMAT_VERSION, PAID_SUMS, unreleased
@@ -1580,7 +1581,9 @@ def _write(path: Path, history: History, names: dict[str, int]) -> tuple[int, in
             connection.execute(statement)
         _write_budgets(connection, history.found, {row["id"] for row in history.sessions.values()})
         documents = _write_documents(connection, history.found)
-        chain_anew(SqliteTransaction(connection))
+        tx = SqliteTransaction(connection)
+        chain_anew(tx)
+        all_heads_anew(tx)
         _write_state(connection, history)
         connection.execute(_ONE_FOLDER)
         connection.execute("COMMIT")

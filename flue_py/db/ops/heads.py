@@ -1,0 +1,96 @@
+"""The heads of sessions: each covers a session's row and its leaf, and is made anew where a row is changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+
+from flue_py.core.chain import ABOUT, NO_PARENT, PLACE, STATE, Chain
+from flue_py.core.ledger import SessionRow
+from flue_py.db import sql
+from flue_py.db.payloads import damaged_session
+from flue_py.db.runner import Nothing, Row, SessionState, Statement, Transaction
+from flue_py.db.sql import columns, statement
+
+_PAGE = 200
+_PLACE, _STATE = len(ABOUT), len(ABOUT) + len(PLACE)
+_KEY, _ID, _LEAF = (_STATE + STATE.index(name) for name in ("session_key", "id", "leaf"))
+
+
+def _rows_where(condition: str) -> Statement[Row]:
+    return statement(Row)(
+        f"SELECT {columns('s', (*ABOUT, *PLACE, *STATE))}, s.head, e.digest FROM sessions s"
+        f" LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf WHERE {condition}"
+    )
+
+
+ROWS_OF_KEYS = _rows_where(f"s.session_key {sql.IN_KEYS}")
+ROWS_AFTER = _rows_where("s.session_key > :after_key ORDER BY s.session_key LIMIT :count")
+SET_HEAD = statement(Nothing)("UPDATE sessions SET head = :head WHERE session_key = :session_key")
+
+
+def write_state(tx: Transaction, state: SessionState) -> None:
+    """Write what an append may change of a session, and give the state and its row the head that they have now."""
+    state.head = state.head_by(tx.chain)
+    tx.run(sql.UPDATE_STATE, **changed_columns(state))
+
+
+def changed_columns(state: SessionState) -> dict[str, object]:
+    """Return the parameters of `sql.UPDATE_STATE`."""
+    return {"session_key": state.key, **{name: getattr(state, name) for name in sql.CHANGED}}
+
+
+def check_heads(tx: Transaction, keys: Collection[int]) -> None:
+    """Raise `CorruptStore`, naming the session, for a row that has not its head."""
+    for row in _rows(tx, keys):
+        if row[-2] != _head(tx.chain, row):
+            raise damaged_session(row[_ID])
+
+
+def renew_heads(tx: Transaction, keys: Collection[int]) -> None:
+    """Give sessions the heads that their rows have now: after each change that `write_state` does not write."""
+    _renew(tx, _rows(tx, keys))
+
+
+def all_heads_anew(tx: Transaction) -> None:
+    """Give all sessions of a store their heads. O(sessions), a page of them in memory."""
+    last = -1
+    while rows := tx.rows(ROWS_AFTER, after_key=last, count=_PAGE):
+        _renew(tx, rows)
+        last = rows[-1][_KEY]
+
+
+def sessions_without_head(tx: Transaction) -> list[str]:
+    """Return the ids of the sessions of which the rows have not their heads. O(sessions)."""
+    damaged, last = [], -1
+    while rows := tx.rows(ROWS_AFTER, after_key=last, count=_PAGE):
+        damaged += [row[_ID] for row in rows if row[-2] != _head(tx.chain, row)]
+        last = rows[-1][_KEY]
+    return damaged
+
+
+def _rows(tx: Transaction, keys: Collection[int]) -> Sequence[Row]:
+    return tx.rows(ROWS_OF_KEYS, keys=json.dumps(sorted(keys)))
+
+
+def _renew(tx: Transaction, rows: Sequence[Row]) -> None:
+    for row in rows:
+        tx.states.pop(row[_ID], None)
+    heads = [{"session_key": row[_KEY], "head": _head(tx.chain, row)} for row in rows]
+    tx.run_many(SET_HEAD, heads)
+
+
+def _head(chain: Chain, row: Row) -> bytes:
+    leaf = NO_PARENT if row[_LEAF] is None else row[-1] or b""
+    return _head_of(chain, row[:_PLACE], row[_PLACE:_STATE], row[_STATE:-2], leaf)
+
+
+def head_of_row(chain: Chain, tree_id: int, row: SessionRow, leaf: bytes) -> bytes:
+    """Return the head of a session that is to be written; ``leaf`` is the digest of its leaf."""
+    about, state = (tuple(getattr(row, name) for name in names) for names in (ABOUT, STATE))
+    return _head_of(chain, about, (tree_id, row.task_depth, row.active_slot), state, leaf)
+
+
+def _head_of(chain: Chain, about: Row, place: Row, state: Row, leaf: bytes) -> bytes:
+    parts = chain.about(about) + chain.place(leaf, place)
+    return parts + chain.state(parts, state)
