@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -12,10 +14,18 @@ from flue_py.core.ledger import LedgerQuery
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.core.usage import Paid
 from flue_py.db.backend import Backend
+from flue_py.db.ops.heads import all_heads_anew
+from flue_py.db.sqlite.file import SqliteTransaction
 from tests.samples import StoreSnapshot, store_snapshot
 
 E = TypeVar("E", bound=Exception)
 Value = TypeVar("Value")
+
+
+def give_heads(path: Path) -> None:
+    """Give the sessions of a file the heads that their rows have, after a test has written to them."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        all_heads_anew(SqliteTransaction(connection))
 
 
 def existing(value: Value | None) -> Value:

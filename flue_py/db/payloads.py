@@ -172,8 +172,8 @@ def damaged_entry(entry_id: str, problem: str, session_id: str | None = None) ->
 def damaged_session(session_id: object) -> CorruptStore:
     """Return the error for a session of which the row is not as it was written."""
     return CorruptStore(
-        f"session {session_id!r}: its row does not match its head: it was damaged, or changed by other means; verify() "
-        "names every such session: restore a backup, or rescue what is readable by salvage"
+        f"session {session_id!r}: its row {MISMATCH.replace('digest', 'head')}; verify() names every such session: "
+        "restore a backup, or rescue what is readable by salvage"
     )
 
 

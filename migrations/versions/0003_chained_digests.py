@@ -1,4 +1,4 @@
-"""Digests of entries that cover their parents' and their fields, computed of what is there.
+"""Digests of entries that cover their parents' and their fields, and heads of sessions, computed of what is there.
 
 Revision: 0003
 Follows: 0002
@@ -6,10 +6,12 @@ Follows: 0002
 
 from __future__ import annotations
 
+import sqlalchemy as sa
 from alembic import context, op, util
 
 from flue_py.db.migrate import transaction_on
 from flue_py.db.ops.chain import chain_anew
+from flue_py.db.ops.heads import all_heads_anew
 
 revision = "0003"
 down_revision = "0002"
@@ -18,10 +20,12 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Check each entry by the digest of its payload, and give it the one of its place in the chain."""
+    """Check each entry by the digest of its payload, give it the one of its place in the chain, and sessions heads."""
+    op.add_column("sessions", sa.Column("head", sa.LargeBinary(), nullable=False, server_default=sa.text("''")))
     if not context.is_offline_mode():
         with transaction_on(op.get_bind()) as tx:
             chain_anew(tx, of_payloads=True)
+            all_heads_anew(tx)
     elif context.get_starting_revision_argument() is not None:
         # In a store that is made there are no entries yet.
         raise util.CommandError("no SQL computes the digests of 0003: run alembic upgrade without --sql")

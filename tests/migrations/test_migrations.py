@@ -421,11 +421,15 @@ def as_first(rows: dict[str, list[dict[str, object]]]) -> dict[str, list[dict[st
         assert (budget.pop("period", ""), budget.pop("tz", "")) == ("", "")
     for entry in rows["entries"]:
         del entry["digest"]
+    for session in rows["sessions"]:
+        session.pop("head", None)
     return rows
 
 
 def digests_of(path: Path) -> list[dict[str, object]]:
-    return [{name: entry[name] for name in ("id", "digest")} for entry in rows_of(path)["entries"]]
+    rows = rows_of(path)
+    heads = [{name: session[name] for name in ("id", "head")} for session in rows["sessions"]]
+    return [*heads, *({name: entry[name] for name in ("id", "digest")} for entry in rows["entries"])]
 
 
 @pytest.mark.parametrize("number", [FIRST_FORMAT, 5])

@@ -13,6 +13,7 @@ from flue_py.core.json import payload_digest
 from flue_py.core.sessions import NewSession
 from flue_py.db.salvage.pages import Cell, PageFile, Scan, Shape
 from flue_py.db.sqlite.runner import open_sqlite
+from tests.checks import give_heads
 from tests.formats.pi_files import parse_pi, real_lines
 from tests.samples import add, assistant, compaction, new_session, path_ids, talk, user
 from tests.sources import counted_sources
@@ -97,6 +98,7 @@ def add_money_and_edits(path: Path) -> None:
         connection.execute("UPDATE ledger SET outcome = 'aborted' WHERE call_id > 'f'")
         connection.execute("UPDATE sessions SET auto_title = 'About ' || id WHERE kind = 'task'")
         connection.commit()
+    give_heads(path)
 
 
 @dataclass(frozen=True)

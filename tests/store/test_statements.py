@@ -63,9 +63,11 @@ ON_POSTGRES_ALONE = ("FOR UPDATE", "pg_database_size", "current_setting", "pg_cu
 
 
 def declared_types(statement: AnyStatement) -> list[str] | None:
-    """The types of the columns that a statement declares; None where a function reads its rows."""
+    """The types of the columns that a statement declares; None where a function reads its rows, or they are any."""
     gives = statement.gives
     if isinstance(gives, GenericAlias):
+        if get_args(gives)[1:] == (...,):
+            return None
         return [database_type(each) for each in get_args(gives)]
     if isinstance(gives, type) and gives is not Nothing:
         return [database_type(each) for name, each in gives.__annotations__.items()]

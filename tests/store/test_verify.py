@@ -23,6 +23,7 @@ from flue_py.db.sqlite.file import SqliteTransaction
 from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.db.tables import metadata
 from flue_py.errors import FixTheStore
+from tests.checks import give_heads
 from tests.samples import add, assistant, compaction, new_session, path_ids, placed, talk, user
 from tests.sources import counted_sources
 from tests.tables import inputs
@@ -151,6 +152,7 @@ async def test_what_is_normal_is_no_problem(made: Made) -> None:
         ("UPDATE sessions SET leaf = NULL WHERE id = ?", (made.root,)),
         ("UPDATE leaf_moves SET to_entry = ?, from_entry = ?", ("deleted", "deleted")),
     )
+    give_heads(made.path)
     assert (await verified(made.path)).problems == []
 
 
@@ -480,6 +482,7 @@ async def test_a_lane_without_entries_is_named(made: Made) -> None:
 async def test_entries_that_a_deletion_should_have_taken_are_named(made: Made) -> None:
     change = (SESSION.format("leaf = NULL, forked_from_entry = NULL"), (made.heir,))
     damage(made.path, change)
+    give_heads(made.path)
     where = lane_of(made.path, made.inherited[-1])
     assert named((await verified(made.path)).problems) == {("orphaned entries", where)}
 
@@ -487,6 +490,7 @@ async def test_entries_that_a_deletion_should_have_taken_are_named(made: Made) -
 async def test_entries_below_the_deepest_hold_are_named(made: Made) -> None:
     held = made.inherited[1]
     damage(made.path, ("UPDATE sessions SET leaf = ?, forked_from_entry = ? WHERE id = ?", (held, held, made.heir)))
+    give_heads(made.path)
     where = lane_of(made.path, made.inherited[-1])
     assert named((await verified(made.path)).problems) == {("orphaned entries", where)}
 
@@ -516,6 +520,7 @@ async def test_everything_that_is_wrong_is_reported_at_once(made: Made) -> None:
         ("wrong count", f"session {made.fork}"),
         ("missing leaf", f"session {made.heir}"),
         ("wrong spending", f"session {made.task}"),
+        *(("damaged session", f"session {session_id}") for session_id in (made.fork, made.heir, made.task)),
     }
 
 
@@ -533,6 +538,7 @@ async def test_problems_come_from_the_database_then_by_entry_then_by_session_the
         "dangling reference",
         "damaged entry",
         "unreadable payload",
+        "damaged session",
         "wrong count",
         "missing leaf",
         "wrong spending",

@@ -281,7 +281,10 @@ def verify(tx: Transaction) -> VerifyReport:
         _check_lane(tx, lane, forks, audit, retracted, living)
     for key, revision in tx.rows(LAST_REVISIONS):
         audit.last_revisions[key] = max(revision, audit.last_revisions.get(key, 0))
+    damaged = sessions_without_head(tx)
     for session in sessions:
+        if session.key in damaged:
+            audit.report("damaged session", f"session {session.id}", f"its row {MISMATCH.replace('digest', 'head')}")
         _check_names(session, audit)
         _check_session(session, audit)
     _check_holds(lanes, sessions, audit)
@@ -289,9 +292,6 @@ def verify(tx: Transaction) -> VerifyReport:
     _check_documents(tx, audit)
     _check_leftovers(tx, audit)
     _check_next_key(tx, audit)
-    for session_id in sessions_without_head(tx):
-        detail = "its row does not match its head: it was damaged, or changed by other means"
-        audit.report("damaged session", f"session {session_id}", detail)
     (entries,) = tx.first(COUNT_ENTRIES) or (0,)
     return VerifyReport(len(sessions), entries, audit.problems)
 
