@@ -13,6 +13,7 @@ from flue_py.core.ledger import Dimension, UsageReport
 from flue_py.core.sessions import SessionInfo
 from flue_py.render.views import spent
 from flue_py.sessions.store import Store
+from tests.checks import give_heads
 from tests.edges.cli_runs import Flue
 
 
@@ -120,6 +121,7 @@ def test_a_cost_that_is_not_all_known_is_marked(flue: Flue) -> None:
         connection.execute("UPDATE sessions SET unpriced_calls = 1 WHERE key IN ('a', 'c')")
         connection.execute("UPDATE sessions SET spent_cost = 0 WHERE key = 'c'")
         connection.commit()
+    give_heads(flue.database)
     rows = {line.split()[-1]: line for line in flue.lines("sessions")}
     assert "1.25 + ?" in rows["build"]
     assert "5.00" in rows["lock"]

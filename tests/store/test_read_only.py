@@ -17,7 +17,7 @@ import flue_py.sync
 from flue_py.cli import main
 from flue_py.db.runner import Transaction
 from flue_py.errors import FormatTooNew, InvalidArgument, NotAStore, StoreBusy, StoreUnavailable
-from tests.checks import existing
+from tests.checks import existing, give_heads
 from tests.samples import add, new_session, path_ids, talk, user
 from tests.store.conftest import SmallDisk
 from tests.store.scripts import AS_NOBODY, folder_for_all, run_script
@@ -224,6 +224,7 @@ async def test_a_read_during_which_the_file_is_written_is_told_to_be_tried_again
             with closing(sqlite3.connect(path)) as other:
                 other.execute("UPDATE sessions SET title = 'new'")
                 other.commit()
+            give_heads(path)
 
         with pytest.raises(StoreBusy, match="try again"):
             await runner.read(write_meanwhile)

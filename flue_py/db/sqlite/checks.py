@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import TypeAlias
 
 from flue_py.core.json import encoded_size, inflate, inflated_size, json_weight, memory_of_utf8
 from flue_py.core.sessions import Limits
@@ -18,7 +19,10 @@ MOST_GROWTH = 50
 """How many bytes in memory a byte of a packed payload may stand for, if its text has wide characters."""
 
 
-_EARLIER: dict[int, dict[str, tuple[str, str, str] | None]] = {
+Entries: TypeAlias = dict[str, tuple[str, str, str] | None]
+"""Of each table and index its kind, its table and its SQL."""
+
+_EARLIER: dict[int, Entries] = {
     4: {
         "budgets": (
             "table",
@@ -55,6 +59,9 @@ CREATE TABLE budgets (
 }
 """What stores of earlier formats had in place of what is in the schema now, or did not have."""
 
+_LINES = {6: ("sessions", "    head BLOB DEFAULT '' NOT NULL,\n")}
+"""The lines that a format has added at the end of the columns of a table."""
+
 
 def check_file(path: Path, limits: Limits) -> None:
     """Raise `UnreadableFile` if a file is no store, or holds anything that no store would, or more than limits allow.
@@ -77,11 +84,11 @@ def check_file(path: Path, limits: Limits) -> None:
 def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
         create_tables(empty)
-        ours: dict[str, tuple[str, str, str] | None] = dict(_schema(empty))
+        ours: Entries = dict(_schema(empty))
     theirs = dict(_schema(connection))
     if theirs.get("flue_store") == ours["flue_store"]:
         try:
-            ours |= _EARLIER.get(format_of(connection, path) or 0, {})
+            ours |= _earlier(ours, format_of(connection, path) or 0)
         except FormatTooNew as error:
             raise FormatTooNew(str(error).replace(str(path), "the bundle")) from error
         except FlueError as error:
@@ -89,6 +96,15 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     for name in sorted(ours.keys() | theirs.keys()):
         if ours.get(name) != theirs.get(name):
             raise UnreadableFile(f"its {name!r} is not that of a bundle")
+
+
+def _earlier(ours: Entries, format_: int) -> Entries:
+    """Return what a format had in place of what is in the schema now."""
+    earlier: Entries = {}
+    for name, line in (added for number, added in _LINES.items() if number > format_):
+        if (entry := ours[name]) is not None:
+            earlier[name] = (*entry[:2], entry[2].replace(line, ""))
+    return earlier | _EARLIER.get(format_, {})
 
 
 def _schema(connection: sqlite3.Connection) -> Iterator[tuple[str, tuple[str, str, str]]]:
