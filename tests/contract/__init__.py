@@ -17,6 +17,7 @@ from tests.contract.budgets import BudgetContract
 from tests.contract.copying import CatchUpContract, CopyContract
 from tests.contract.deletion import DeletionContract, TaskContract
 from tests.contract.documents import ArtifactContract, AttachmentContract, DocumentContract
+from tests.contract.heads import HeadContract
 from tests.contract.marks import ForkContract, ForkMarkContract, MarkContract
 from tests.contract.moves import LogContract, MergingContract, MoveContract, NavigationContract, UndoContract
 from tests.contract.reads import EndContract, EntryContract, ReadContract
@@ -70,6 +71,7 @@ class BackendContract(
     EndContract,
     EntryContract,
     sessions.ReusedIdContract,
+    HeadContract,
     UsageContract,
     BudgetContract,
     LedgerContract,

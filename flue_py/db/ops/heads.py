@@ -62,7 +62,7 @@ def all_heads_anew(tx: Transaction) -> None:
 
 def sessions_without_head(tx: Transaction) -> set[int]:
     """Return the keys of the sessions of which the rows have not their heads. O(sessions)."""
-    damaged, last = set(), -1
+    damaged, last = set[int](), -1
     while rows := tx.rows(ROWS_AFTER, after_key=last, count=_PAGE):
         damaged.update(row[_KEY] for row in rows if row[-2] != _head(tx.chain, row))
         last = rows[-1][_KEY]

@@ -1,0 +1,96 @@
+"""The contract: the row of a session that was changed behind the store's back is refused, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from flue_py.core.ledger import SessionRow
+from flue_py.core.sessions import NewSession, SessionInfo
+from flue_py.db.backend import Backend
+from flue_py.db.ops.transfer import SESSIONS, UPDATE_SESSION
+from flue_py.db.runner import Nothing
+from flue_py.db.sql import statement
+from flue_py.errors import CorruptStore
+from tests.checks import existing
+from tests.samples import add, path_ids, talk
+
+# By these a session is looked for: none is found then.
+SOUGHT = ("session_key", "id", "trashed_at")
+# What a state does not have, which is all that a reader of a path needs; and what nothing lists.
+ABOUT = frozenset(
+    ("key", "title", "auto_title", "metadata", "forked_from_session", "config_path", "completed_at", "created_at")
+)
+PLACE = frozenset(("task_depth", "tree_id"))
+OF_ROWS, OF_STATES = frozenset(("get", "many", "list")), frozenset(("path", "messages"))
+
+MOVE_TREE = statement(Nothing)("UPDATE sessions SET tree_id = :tree_id WHERE session_key = :session_key")
+
+
+async def row_of(backend: Backend, session: SessionInfo) -> SessionRow:
+    return existing(await backend._runner.read(lambda tx: tx.first(SESSIONS, tree_id=session.session_key)))
+
+
+async def write(backend: Backend, row: SessionRow, **changes: object) -> None:
+    """Write a row, with other values in some of its columns."""
+    values = {**row._asdict(), "tree_id": row.session_key, **changes}
+    await backend._runner.write(lambda tx: tx.run(UPDATE_SESSION, **values))
+    await backend._runner.write(lambda tx: tx.run(MOVE_TREE, **values))
+
+
+def changed(column: str, value: object) -> object:
+    """Return another value of the same type."""
+    if column in ("kind", "head"):
+        return "task" if column == "kind" else bytes(24)
+    is_text = isinstance(value, str) or (value is None and not column.endswith("_at"))
+    return f"{value or ''}x" if is_text else int(str(value or 0)) + 1
+
+
+async def refusing(backend: Backend, session: SessionInfo) -> set[str]:
+    """Return which reads refuse a session by its name."""
+    reads: dict[str, Callable[[], Awaitable[object]]] = {
+        "get": lambda: backend.get_session(session.id),
+        "many": lambda: backend.get_sessions([session.id]),
+        "list": lambda: backend.list_sessions(scope=None, kind=None, limit=9, cursor=None),
+        "path": lambda: backend.read_path(session.id),
+        "messages": lambda: backend.read_messages(session.id),
+    }
+    refused = set()
+    for name, read in reads.items():
+        try:
+            await read()
+        except CorruptStore as error:
+            if str(error).startswith(f"session {session.id!r}: its "):
+                refused.add(name)
+    return refused
+
+
+async def is_reported(backend: Backend, session: SessionInfo) -> bool:
+    where = f"session {session.id}"
+    return ("damaged session", where) in {(each.kind, each.where) for each in (await backend.verify()).problems}
+
+
+class HeadContract:
+    """What is said about the head of a session."""
+
+    async def test_a_changed_column_of_a_session_is_refused_by_name(self, backend: Backend) -> None:
+        session = await backend.create_session(NewSession(key="a key", title="a title", cwd="/here"))
+        await add(backend, session.id, *talk(2))
+        row = await row_of(backend, session)
+        found = {}
+        for column in ("tree_id", *(name for name in row._fields if name not in SOUGHT)):
+            await write(backend, row, **{column: changed(column, getattr(row, column, row.session_key))})
+            found[column] = await refusing(backend, session)
+            assert await is_reported(backend, session), column
+        await write(backend, row)
+        assert await refusing(backend, session) == set()
+        for column, names in found.items():
+            expected = OF_ROWS if column in ABOUT else OF_STATES if column in PLACE else OF_ROWS | OF_STATES
+            assert names == expected, column
+
+    async def test_a_leaf_that_is_moved_back_is_refused(self, backend: Backend) -> None:
+        session = await backend.create_session(NewSession())
+        await add(backend, session.id, *talk(2))
+        ids, row = await path_ids(backend, session.id), await row_of(backend, session)
+        await write(backend, row, leaf=ids[-2])
+        assert await refusing(backend, session) == OF_ROWS | OF_STATES
+        await write(backend, row)
