@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from msgspec.structs import replace
 
-from flue_py.core.chain import ABOUT, HALF, NO_PARENT, Chain, Fields
+from flue_py.core.chain import ABOUT, NO_PARENT, Chain, Fields
 from flue_py.core.chain import STATE as STATE_COLUMNS
 from flue_py.core.ledger import (
     AttachmentRow,
@@ -452,7 +452,7 @@ SESSION = ", ".join([*(f's."{name}"' for name in SESSION_COLUMNS), _HEAD, LINKS_
 def session_of(chain: Chain, row: Row) -> SessionInfo:
     """Return the columns of `SESSION` as a session. Raises `CorruptStore`, naming it, if its row has not its head."""
     head = row[-2]
-    if not head or chain.about(_about(row)) != head[:HALF] or chain.state(head, _state(row)) != head[2 * HALF :]:
+    if not (head and chain.has_row(_about(row), _state(row), head)):
         raise damaged_session(row[0])
     if row[-1] is None:
         return SessionInfo(*row[:-2])
