@@ -91,11 +91,8 @@ class CopilotCliReader(kit.RowReader):
         self._room, self._has_records = 1 << 26, False
         """How much of the texts of the user may still be repeated; whether each call has numbers of its own."""
 
-    def feed(self, number: int, raw: bytes) -> None:
-        """Read a line."""
-        fields = kit.decode_row(number, raw, self._notes)
-        if fields is None or not kit.has_type(number, fields, self._notes):
-            return
+    def feed_row(self, number: int, raw: bytes, fields: JsonObject) -> None:
+        """Read a row."""
         data = fields_of(fields.get("data"))
         if not self._agents:
             self._begin(fields, data)
@@ -108,10 +105,6 @@ class CopilotCliReader(kit.RowReader):
             self._notes.left_out["repeats what other rows say"] += 1
         else:
             self._read(row, data, agent)
-
-    def take(self) -> list[kit.SessionPart]:
-        """Return nothing before the end: the rows of a sub-agent may come at any time."""
-        return []
 
     def finish(self, *, take_all: bool) -> list[kit.SessionPart]:
         """Return the session, then those of its sub-agents. Raises `UnreadableFile`."""

@@ -254,11 +254,9 @@ def _parts_of(content: JsonValue) -> list[JsonValue]:
     for _, part in objects_in(content):
         kind, image = part.get("type"), part.get("image")
         if kind == "reasoning":
-            signature = part.get("signature")
-            signed: JsonObject = {"thinkingSignature": signature} if isinstance(signature, str) else {}
-            parts.append({"type": "thinking", "thinking": part.get("text"), **signed})
+            parts.append(kit.thought(part.get("text"), part.get("signature")))
         elif kind == "redacted-reasoning":
-            parts.append({"type": "thinking", "thinking": "", "thinkingSignature": part.get("data"), "redacted": True})
+            parts.append({**kit.thought("", part.get("data")), "redacted": True})
         elif kind == "tool-call":
             call = {"type": "toolCall", "id": part.get("toolCallId"), "name": part.get("toolName")}
             parts.append({**call, "arguments": part.get("args", {})})

@@ -52,11 +52,8 @@ class DroidReader(kit.RowReader):
         self._created_us: int | None = None
         self._last_us: int | None = None
 
-    def feed(self, number: int, raw: bytes) -> None:
-        """Read a line. Raises `UnreadableFile` if the first one is of another program."""
-        fields = kit.decode_row(number, raw, self._notes)
-        if fields is None or not kit.has_type(number, fields, self._notes):
-            return
+    def feed_row(self, number: int, raw: bytes, fields: JsonObject) -> None:
+        """Read a row. Raises `UnreadableFile` if the first one is of another program."""
         moment = kit.read_moment(fields.get("timestamp"))
         # Some rows have no time.
         at = self._last_us = moment if moment is not None else self._last_us
@@ -74,10 +71,6 @@ class DroidReader(kit.RowReader):
                 self._notes.unknown_kinds[row.type] += 1
             body = without(fields, "id", "timestamp", "type")
             self._add(row, self._chain, kit.plain_entry(kit.entry_kind(PREFIX, row.type), body), {}, at)
-
-    def take(self) -> list[kit.SessionPart]:
-        """Return nothing before the end."""
-        return []
 
     def finish(self, *, take_all: bool) -> list[kit.SessionPart]:
         """Return the session. Raises `UnreadableFile` if there is no row."""

@@ -13,18 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec.structs import replace
 
 from flue_py.errors import UnreadableFile
-from flue_py.formats.kit import (
-    Notes,
-    ParsedSession,
-    ParseReport,
-    Row,
-    SessionPart,
-    decode_row,
-    has_type,
-    joined,
-    json_line,
-    whole_session,
-)
+from flue_py.formats import kit
 from flue_py.system import open_if_plain, read_beginning
 
 if TYPE_CHECKING:
@@ -38,7 +27,7 @@ SESSION = "session"
 MOST_BYTES = 1 << 28
 """How much of a file beside another one is read."""
 
-ParseRows: TypeAlias = "Callable[[list[Row], Notes, bool], ParsedSession | SessionPart | None]"
+ParseRows: TypeAlias = "Callable[[list[kit.Row], kit.Notes, bool], kit.ParsedSession | kit.SessionPart | None]"
 """Given the rows of a session and its notes: the session; None for one that says nothing.
 
 If the third is true, messages that may not be complete are taken; otherwise they are held back, and noted.
@@ -55,9 +44,9 @@ SessionRows: TypeAlias = "Callable[[Database], Iterator[tuple[JsonValue, Iterabl
 
 def gathered_row(kind: str, fields: JsonObject, texts: Mapping[str, str] | None = None) -> bytes:
     """Return a row of a type as a line. ``texts`` are values that are JSON text already, whatever is in them."""
-    inside = "".join(f"{json_line(name)}:{text}," for name, text in (texts or {}).items())
+    inside = "".join(f"{kit.json_line(name)}:{text}," for name, text in (texts or {}).items())
     # Of two fields with one name the last counts: no text can give the row another type.
-    return f"{{{inside}{json_line({**fields, 'type': kind})[1:]}\n".encode(errors="replace")
+    return f"{{{inside}{kit.json_line({**fields, 'type': kind})[1:]}\n".encode(errors="replace")
 
 
 def table_row(kind: str, row: sqlite3.Row, *json_columns: str) -> bytes:
@@ -193,7 +182,7 @@ def whole_file(path: Path) -> bytes:
 
 def object_beside(path: Path) -> JsonObject:
     """Return the JSON object of a file beside another one; an empty one if there is none."""
-    return decode_row(1, read_beside(path) or b"", Notes()) or {}
+    return kit.decode_row(1, read_beside(path) or b"", kit.Notes()) or {}
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
@@ -203,68 +192,59 @@ def lines_of(path: Path) -> Iterator[bytes]:
         file = open_if_plain(path)
     with file or nullcontext(()) as lines:
         for line in lines:
-            if b'"session"' not in line or (decode_row(2, line, Notes()) or {}).get("type") != SESSION:
+            if b'"session"' not in line or (kit.decode_row(2, line, kit.Notes()) or {}).get("type") != SESSION:
                 yield line
 
 
-class GatheredReader:
+class GatheredReader(kit.RowReader):
     """Reads rows a session at a time (see `Reader`): a row of the type `SESSION` begins the next one.
 
     A session with messages that may not be complete waits for the end, where it is known whether those are taken.
     """
 
-    needs_scan = False
-    needs_whole = False
-
     def __init__(self, parse: ParseRows, name: str) -> None:
+        super().__init__(name)
         self._parse = parse
-        self._name = name
-        self._notes = Notes("row")
-        self._rows: list[Row] = []
-        self._waiting: list[list[Row]] = []
-        self._parts: list[SessionPart] = []
-        self._reports: list[ParseReport] = []
+        self._notes = kit.Notes("row")
+        self._rows: list[kit.Row] = []
+        self._waiting: list[list[kit.Row]] = []
+        self._parts: list[kit.SessionPart] = []
+        self._reports: list[kit.ParseReport] = []
         self.ready = 0
 
-    def scan(self, number: int, raw: bytes) -> None:
-        """Nothing has to be known in advance."""
-
-    def feed(self, number: int, raw: bytes) -> None:
+    def feed_row(self, number: int, raw: bytes, fields: JsonObject) -> None:
         """Read a row."""
-        fields = decode_row(number, raw, self._notes)
-        if fields is None or not has_type(number, fields, self._notes):
-            return
         if fields["type"] == SESSION:
             self._read_session()
-        self._rows.append(Row(number, "", fields))
+        self._rows.append(kit.Row(number, "", fields))
 
     def _read_session(self) -> None:
         rows, self._rows = self._rows, []
         if rows and not self._add(rows, take_all=False):
             self._waiting.append(rows)
 
-    def _add(self, rows: list[Row], *, take_all: bool, is_last: bool = False) -> bool:
-        notes = Notes("row")
+    def _add(self, rows: list[kit.Row], *, take_all: bool, is_last: bool = False) -> bool:
+        notes = kit.Notes("row")
         parsed = self._parse(rows, notes, take_all)
         report = notes.report()
         if report.held_back and not is_last:
             return False
         self._reports.append(report)
-        if isinstance(parsed, SessionPart):
+        if isinstance(parsed, kit.SessionPart):
             self._parts.append(parsed)
             self.ready += len(parsed.entries)
         elif parsed is not None:
-            part = replace(whole_session(parsed), holds_back=report.held_back > 0)
+            part = replace(kit.whole_session(parsed), holds_back=report.held_back > 0)
             self._parts += [part, *([parsed.payer] if parsed.payer is not None else [])]
             self.ready += len(parsed.entries)
         return True
 
-    def take(self) -> list[SessionPart]:
+    def take(self) -> list[kit.SessionPart]:
         """Return the sessions that are ready, and forget them."""
         parts, self._parts, self.ready = self._parts, [], 0
         return parts
 
-    def finish(self, *, take_all: bool) -> list[SessionPart]:
+    def finish(self, *, take_all: bool) -> list[kit.SessionPart]:
         """Return the last sessions. Raises `UnreadableFile` if there was none."""
         self._read_session()
         for rows in self._waiting:
@@ -274,9 +254,9 @@ class GatheredReader:
             raise UnreadableFile(f"{self._name} holds no session; nothing was imported")
         return self.take()
 
-    def report(self) -> ParseReport:
+    def report(self) -> kit.ParseReport:
         """Return the report on all rows."""
-        return joined([self._notes.report(), *self._reports])
+        return kit.joined([self._notes.report(), *self._reports])
 
 
 class Tables:

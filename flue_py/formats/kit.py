@@ -1101,6 +1101,20 @@ class RowReader:
     def scan(self, number: int, raw: bytes) -> None:
         """Nothing has to be known in advance."""
 
+    def feed(self, number: int, raw: bytes) -> None:
+        """Read a line, if it is a row. Raises `UnreadableFile` if the file is not of this format."""
+        fields = decode_row(number, raw, self._notes)
+        if fields is not None and has_type(number, fields, self._notes):
+            self.feed_row(number, raw, fields)
+
+    def feed_row(self, number: int, raw: bytes, fields: JsonObject) -> None:
+        """Read a row of a type, decoded."""
+        raise NotImplementedError
+
+    def take(self) -> list[SessionPart]:
+        """Return nothing before the end."""
+        return []
+
     def report(self) -> ParseReport:
         """Return the report on the rows."""
         return self._notes.report()
@@ -1166,6 +1180,14 @@ _NAMING = {"session_info": False, "custom-title": False, "title": False, "ai-tit
 
 
 # remembering ids
+
+
+def thought(text: JsonValue, signature: JsonValue = None, redacted: JsonValue = None) -> JsonObject:
+    """Return what a model thought as a part of a message; ``redacted`` is the seal of one whose text is hidden."""
+    part: JsonObject = {"type": "thinking", "thinking": text}
+    if isinstance(redacted, str):
+        return {**part, "thinkingSignature": redacted, "redacted": True}
+    return {**part, "thinkingSignature": signature} if isinstance(signature, str) else part
 
 
 class IdTable:

@@ -485,9 +485,7 @@ def said_part(part: JsonObject) -> JsonObject | None:
         arguments = fields_of(part.get("state")).get("input")
         return {"type": "toolCall", "id": part.get("callID"), "name": part.get("tool"), "arguments": arguments}
     if kind == "reasoning" and isinstance(text, str):
-        signature = fields_of(fields_of(part.get("metadata")).get("anthropic")).get("signature")
-        signed: JsonObject = {"thinkingSignature": signature} if isinstance(signature, str) else {}
-        return {"type": "thinking", "thinking": text, **signed}
+        return kit.thought(text, fields_of(fields_of(part.get("metadata")).get("anthropic")).get("signature"))
     return {"type": "text", "text": text} if kind == "text" and isinstance(text, str) and text else None
 
 

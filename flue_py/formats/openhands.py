@@ -444,19 +444,12 @@ def _thoughts(value: JsonObject) -> list[JsonValue]:
     blocks = [fields_of(block) for block in listed(value.get("thinking_blocks"))]
     item = fields_of(value.get("responses_reasoning_item"))
     if blocks:
-        return [_thought(text_of(block, "thinking"), block.get("signature"), block.get("data")) for block in blocks]
+        return [kit.thought(text_of(block, "thinking"), block.get("signature"), block.get("data")) for block in blocks]
     if item:
         texts = [text for text in (*listed(item.get("summary")), *listed(item.get("content"))) if isinstance(text, str)]
-        return [{**_thought("\n\n".join(texts), item.get("encrypted_content")), **only(item, "id", "status")}]
+        return [{**kit.thought("\n\n".join(texts), item.get("encrypted_content")), **only(item, "id", "status")}]
     text = text_of(value, "reasoning_content")
-    return [_thought(text)] if text else []
-
-
-def _thought(text: str, signature: JsonValue = None, redacted: JsonValue = None) -> JsonObject:
-    thought: JsonObject = {"type": "thinking", "thinking": text}
-    if isinstance(redacted, str):
-        return {**thought, "thinkingSignature": redacted, "redacted": True}
-    return {**thought, "thinkingSignature": signature} if isinstance(signature, str) else thought
+    return [kit.thought(text)] if text else []
 
 
 def _call(value: JsonValue) -> JsonObject:

@@ -516,11 +516,8 @@ class PiReader(kit.RowReader):
             self._first_lines[name] = 0
         self._announced.put(name)
 
-    def feed(self, number: int, raw: bytes) -> None:
-        """Read a line. Raises `UnreadableFile` if the first readable row is not a session header."""
-        fields = kit.decode_row(number, raw, self._notes)
-        if fields is None or not kit.has_type(number, fields, self._notes):
-            return
+    def feed_row(self, number: int, raw: bytes, fields: JsonObject) -> None:
+        """Read a row. Raises `UnreadableFile` if the first one is not a session header."""
         self.read(kit.Row(number, raw.decode(errors="replace").strip(), fields))
 
     def read(self, row: kit.Row) -> None:

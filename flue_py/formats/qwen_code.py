@@ -106,11 +106,8 @@ class QwenCodeReader(kit.RowReader):
         """How many entries can be taken."""
         return len(self._chain.entries)
 
-    def feed(self, number: int, raw: bytes) -> None:
-        """Read a line."""
-        fields = kit.decode_row(number, raw, self._notes)
-        if fields is None or not kit.has_type(number, fields, self._notes):
-            return
+    def feed_row(self, number: int, raw: bytes, fields: JsonObject) -> None:
+        """Read a row."""
         if self._session is None:
             self._session = self._begun(fields)
         row = kit.Row(number, raw.decode(errors="replace").strip(), fields)
