@@ -72,7 +72,7 @@ from flue_py.sessions.marks import MarkEffect
 from flue_py.sessions.money import local_zone
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
-from flue_py.system import in_full, is_below, open_if_plain, read_beginning
+from flue_py.system import in_full, is_below, open_if_plain
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -154,30 +154,20 @@ class _Bar:
         self._is_over = False
 
     def start(self) -> None:
+        from rich import progress
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            MofNCompleteColumn,
-            Progress,
-            ProgressColumn,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
 
         with self._lock:
             if self._is_over:
                 return
-            columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False), BarColumn()]
+            numbers: list[progress.ProgressColumn] = [progress.TimeElapsedColumn()]
             if self._unit == BYTES:
-                columns += [DownloadColumn(), TimeRemainingColumn()]
+                numbers = [progress.DownloadColumn(), progress.TimeRemainingColumn()]
             elif self._unit:
-                columns += [MofNCompleteColumn(), TextColumn(self._unit), TimeElapsedColumn()]
-            else:
-                columns.append(TimeElapsedColumn())
+                numbers = [progress.MofNCompleteColumn(), progress.TextColumn(self._unit), *numbers]
+            text = progress.TextColumn("{task.description}", markup=False)
             console = Console(stderr=True, force_terminal=True)
-            bar = Progress(*columns, console=console, transient=True)
+            bar = progress.Progress(text, progress.BarColumn(), *numbers, console=console, transient=True)
             task = bar.add_task(self._what, total=None)
 
             def update() -> None:
@@ -402,6 +392,19 @@ def joined(parts: Sequence[str]) -> str:
     return ", ".join(part for part in parts if part)
 
 
+_NOUNS = {"entries": ("entry", "entries"), "calls": ("paid call",), "ledger_rows": ("paid call",)}
+
+
+def held(value: object, names: str) -> str:
+    """Return counts in words, ``2 sessions, 1 entry``: attributes of a value, by their names with spaces between."""
+    return ", ".join(counted(getattr(value, name), *_NOUNS.get(name, (name[:-1],))) for name in names.split())
+
+
+def outcomes(counts: Mapping[str, int]) -> str:
+    """Return how many had each outcome, but for those that none had; "none" for none at all."""
+    return joined([f"{count:,} {outcome}" for outcome, count in counts.items() if count]) or "none"
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # What commands that change a session answer: a moved leaf, a marked entry, appended entries.
 
@@ -557,14 +560,7 @@ def ids_in(option: str, file: str) -> Iterator[str]:
     last line without an end where the output goes behind it: the first line would be joined to it.
     """
     where = f"{option} {file}"
-    try:
-        opened = open_if_plain(Path(in_full(file)))
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise InvalidArgument(f"{where}: {reason or error}") from error
-    if opened is None:
-        raise InvalidArgument(f"{where}: it is a pipe or a device, not a file; write it into a file first")
-    with opened:
+    with _opened(where, in_full(file)) as opened:
         number = 0
         while (line := opened.readline(_MOST_BYTES)).endswith(b"\n"):
             number += 1
@@ -1243,12 +1239,7 @@ def settings_in(file: str | None) -> ContextSettings | None:
 
     Raises `InvalidArgument` for a file that cannot be read or has no JSON object, and names each field that is wrong.
     """
-    if file is None:
-        return None
-    value = _json_in(f"--settings {file}", file, "object")
-    if not isinstance(value, dict):
-        raise InvalidArgument(f"--settings {file}: it has no JSON object, but {shown(value)}")
-    return settings.context_settings(value)
+    return None if file is None else settings.context_settings(_json_in(f"--settings {file}", file, dict, "object"))
 
 
 def system_in(file: str | None) -> str | None:
@@ -1256,10 +1247,8 @@ def system_in(file: str | None) -> str | None:
 
     Raises `InvalidArgument` for a file that cannot be read or is no UTF-8.
     """
-    if file is None:
-        return None
     try:
-        return _bytes_in(f"--system {file}", file).decode()
+        return None if file is None else _bytes_in(f"--system {file}", file).decode()
     except UnicodeDecodeError as error:
         raise InvalidArgument(f"--system {file}: it is no text in UTF-8 ({error})") from error
 
@@ -1269,26 +1258,25 @@ def tools_in(file: str | None) -> list[JsonObject]:
 
     Raises `InvalidArgument` for a file that cannot be read or has no list of JSON objects.
     """
-    if file is None:
-        return []
-    value = _json_in(f"--tools {file}", file, "list")
-    if not isinstance(value, list):
-        raise InvalidArgument(f"--tools {file}: it has no JSON list, but {shown(value)}")
+    value = [] if file is None else _json_in(f"--tools {file}", file, list, "list")
     for number, tool in enumerate(value):
         if not isinstance(tool, dict):
             raise InvalidArgument(f"--tools {file}: [{number}] is no definition of a tool, but {shown(tool)}")
     return value
 
 
-def _json_in(name: str, file: str, kind: str) -> object:
-    return _json_of(f"{name}: it", _bytes_in(name, file), kind, InvalidArgument)
+def _json_in(name: str, file: str, type_: type[Found], word: str) -> Found:
+    value = _json_of(f"{name}: it", _bytes_in(name, file), word, InvalidArgument)
+    if not isinstance(value, type_):
+        raise InvalidArgument(f"{name}: it has no JSON {word}, but {shown(value)}")
+    return value
 
 
-def _json_of(name: str, data: bytes, kind: str, refusal: type[InvalidArgument] | type[InvalidEntry]) -> object:
+def _json_of(name: str, data: bytes, word: str, refusal: type[InvalidArgument] | type[InvalidEntry]) -> object:
     try:
         value: object = json.loads(data, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise refusal(f"{name} has no JSON {kind} ({error})") from error
+        raise refusal(f"{name} has no JSON {word} ({error})") from error
     return value
 
 
@@ -1297,13 +1285,23 @@ def _refuse(constant: str) -> None:
 
 
 def _bytes_in(name: str, file: str) -> bytes:
-    try:
-        data = read_beginning(Path(expanded(file)), MOST_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise InvalidArgument(f"{name}: {reason or error}") from error
-    if data is None:
-        raise InvalidArgument(f"{name}: it is a pipe or a device, not a file; write it into a file first")
+    with _opened(name, expanded(file)) as opened:
+        try:
+            data = opened.read(MOST_BYTES + 1)
+        except OSError as error:
+            raise InvalidArgument(f"{name}: {error.strerror or error}") from error
     if len(data) > MOST_BYTES:
         raise InvalidArgument(f"{name}: it has more than {MOST_BYTES:,} bytes")
     return data
+
+
+def _opened(name: str, path: str) -> BinaryIO:
+    """Return a plain file opened for reading. Raises `InvalidArgument`."""
+    try:
+        opened = open_if_plain(Path(path))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise InvalidArgument(f"{name}: {reason or error}") from error
+    if opened is None:
+        raise InvalidArgument(f"{name}: it is a pipe or a device, not a file; write it into a file first")
+    return opened

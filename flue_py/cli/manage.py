@@ -52,9 +52,10 @@ async def backup(store: Store, target: Path, overwrite: bool, no_verify: bool) -
     with cli.progress_bar("backing up", "pages") as tell:
         copied = await store.backup(target, overwrite=overwrite, verify=not no_verify, progress=tell)
     row = views.row_of(copied, "path size_bytes sessions entries verified=is_verified")
-    holds = f"{counted(copied.sessions, 'session')}, {counted(copied.entries, 'entry', 'entries')}"
     checked = "verified" if copied.is_verified else "not verified"
-    return cli.said(f"{copied.path}: {holds}, {copied.size_bytes:,} bytes, {checked}", row)
+    return cli.said(
+        f"{copied.path}: {cli.held(copied, 'sessions entries')}, {copied.size_bytes:,} bytes, {checked}", row
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -136,22 +137,19 @@ def _require_file(place: Place) -> None:
 
 
 def _lines(report: CopyReport) -> list[Line]:
-    trees = cli.joined(
-        [
-            f"{number:,} {outcome}" if number else ""
-            for number, outcome in (
-                (report.trees_copied, "copied"),
-                (report.trees_refreshed, "brought up to date"),
-                (report.trees_unchanged, "unchanged"),
-                (len(report.refused), "refused"),
-            )
-        ]
+    trees = cli.outcomes(
+        {
+            "copied": report.trees_copied,
+            "brought up to date": report.trees_refreshed,
+            "unchanged": report.trees_unchanged,
+            "refused": len(report.refused),
+        }
     )
     lines: list[Line] = [
-        ((f"trees: {trees or 'none'}", "bold"),),
+        ((f"trees: {trees}", "bold"),),
         ((f"written: {_written(report)}", ""),),
-        ((f"source: {_held(report.source.sessions, report.source.entries, report.source.ledger_rows)}", ""),),
-        ((f"target: {_held(report.target.sessions, report.target.entries, report.target.ledger_rows)}", ""),),
+        ((f"source: {cli.held(report.source, 'sessions entries ledger_rows')}", ""),),
+        ((f"target: {cli.held(report.target, 'sessions entries ledger_rows')}", ""),),
     ]
     lines += [((f"refused: {printable(refusal.reason)}", "red"),) for refusal in report.refused]
     left_behind = [
@@ -178,18 +176,11 @@ def _lines(report: CopyReport) -> list[Line]:
 def _written(report: CopyReport) -> str:
     return cli.joined(
         [
-            counted(report.sessions, "session"),
-            counted(report.entries, "entry", "entries"),
-            counted(report.calls, "paid call"),
-            counted(report.budgets, "budget") if report.budgets else "",
-            counted(report.documents, "document") if report.documents else "",
+            cli.held(report, "sessions entries calls"),
+            *(cli.held(report, name) for name in ("budgets", "documents") if getattr(report, name)),
             counted(report.payload_bytes, "byte") + " of payload",
         ]
     )
-
-
-def _held(sessions: int, entries: int, calls: int) -> str:
-    return ", ".join([counted(sessions, "session"), counted(entries, "entry", "entries"), counted(calls, "paid call")])
 
 
 def _named(ids: tuple[str, ...], count: int) -> str:
@@ -456,13 +447,12 @@ def _salvage_lines(report: SalvageReport, new: Path) -> list[Line]:
     lines += _more(len(report.losses), "more were lost")
     lines += [((f"changed {printable(str(change))}", "yellow"),) for change in report.changes[:_SALVAGE_SHOWN]]
     lines += _more(len(report.changes), "more were changed")
-    contents = f"{counted(report.sessions, 'session')}, {counted(report.entries, 'entry', 'entries')}"
     pages = counted(len(report.damaged_pages), "damaged page")
     outcome = (
         "everything is as it was" if report.is_complete else f"{len(report.losses)} lost, {len(report.changes)} changed"
     )
-    calls = counted(report.calls, "paid call") + (f", {counted(report.documents, 'document')}" * bool(report.documents))
-    lines.append(((f"{new}: {contents}, {calls}; {pages}: {outcome}", "bold"),))
+    contents = cli.held(report, f"sessions entries calls{' documents' * bool(report.documents)}")
+    lines.append(((f"{new}: {contents}; {pages}: {outcome}", "bold"),))
     return lines
 
 
@@ -607,8 +597,6 @@ async def verify(store: Store) -> Answer:
     def lines() -> Iterable[Line]:
         for problem in report.problems:
             yield ((str(problem), "red"),)
-        problems = counted(len(report.problems), "problem")
-        entries = counted(report.entries, "entry", "entries")
-        yield ((f"{counted(report.sessions, 'session')}, {entries}: {problems}", "bold"),)
+        yield ((f"{cli.held(report, 'sessions entries')}: {counted(len(report.problems), 'problem')}", "bold"),)
 
     return Answer(lines, lambda: views.verify_row(report), code=1 if report.problems else 0)

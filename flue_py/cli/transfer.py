@@ -57,6 +57,8 @@ else:
 # ---------------------------------------------------------------------------------------------------------------------
 # The bundle command.
 
+_HELD = "trees sessions entries calls"
+
 
 @cli.command()
 @click.argument("target", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
@@ -73,24 +75,12 @@ async def bundle(store: Store, target: Path, sessions: list[Session], keep_paths
     ids = [session.id for session in sessions]
     report = await write_bundle(store, target, ids, keep_paths=keep_paths, overwrite=overwrite)
     row: JsonObject = {"file": str(report.path), **held_row(report.counts), "bytes": report.size_bytes}
-    return cli.said(f"{report.path}: {held(report.counts)}, {report.size_bytes:,} bytes", row)
-
-
-def held(counts: BundleCounts) -> str:
-    """Return the counts of a bundle, in words."""
-    return cli.joined(
-        [
-            counted(counts.trees, "tree"),
-            counted(counts.sessions, "session"),
-            counted(counts.entries, "entry", "entries"),
-            counted(counts.calls, "paid call"),
-        ]
-    )
+    return cli.said(f"{report.path}: {cli.held(report.counts, _HELD)}, {report.size_bytes:,} bytes", row)
 
 
 def held_row(counts: BundleCounts) -> JsonObject:
     """Return the counts of a bundle, for programs."""
-    return row_of(counts, "trees sessions entries calls")
+    return row_of(counts, _HELD)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -831,16 +821,17 @@ async def unbundle(store: Store, source: Path) -> Answer:
     added, refreshed, unchanged (trees), refused (sessionId, reason).
     """
     report = await read_bundle(store, source)
-    done = {
-        "added": report.trees_added,
-        "brought up to date": report.trees_refreshed,
-        "there already": report.trees_unchanged,
-        "refused": len(report.refused),
-    }
-    trees = cli.joined([f"{number:,} {outcome}" if number else "" for outcome, number in done.items()])
+    trees = cli.outcomes(
+        {
+            "added": report.trees_added,
+            "brought up to date": report.trees_refreshed,
+            "there already": report.trees_unchanged,
+            "refused": len(report.refused),
+        }
+    )
     lines: list[Line] = [
-        ((f"{source}: {held(report.counts)}", "bold"),),
-        ((f"  trees: {trees or 'none'}", ""),),
+        ((f"{source}: {cli.held(report.counts, _HELD)}", "bold"),),
+        ((f"  trees: {trees}", ""),),
         *((("  refused ", "yellow"), (printable(refusal.reason), "")) for refusal in report.refused),
     ]
     row: JsonObject = {
