@@ -431,11 +431,8 @@ def marked(session: Session, action: str, entry: str, effect: MarkEffect) -> Ans
     text = f"{action} entry {entry}" + (f" and {others} that belong to it" if others else "")
     if action == "pinned":
         text += f" ({counted(effect.own_tokens, 'token')} that every later compaction keeps)"
-    row: JsonObject = {
-        "sessionId": session.id,
-        "entryId": entry,
-        **row_of(effect, "entry_ids exclusion_ids tokens_before tokens_after own_tokens"),
-    }
+    row: JsonObject = {"sessionId": session.id, "entryId": entry}
+    row |= row_of(effect, "entry_ids exclusion_ids tokens_before tokens_after own_tokens")
     return said(f"{text}; {context_change(effect.tokens_before, effect.tokens_after)}", row)
 
 
@@ -664,9 +661,6 @@ newest_argument = click.argument("session", type=SESSION_OR_NEWEST, required=Fal
 entry_argument = click.argument("entry", type=ENTRY)
 last_option = click.option("--last", metavar="N", type=click.IntRange(min=1), help="Show only the last N entries.")
 scope_option = click.option("--scope", help="Of this tenant or user alone.")
-document_project_option = click.option(
-    "--project", metavar="FOLDER", help="What is for this folder alone (default: for all)."
-)
 why_option = click.option("--why", metavar="TEXT", help="The reason, for the log.")
 
 
@@ -675,9 +669,16 @@ def leaf_option(text: str) -> Callable[[Command], Command]:
     return click.option("--leaf", metavar="ENTRY", type=LEAF, help=text)
 
 
+def _folder(ctx: click.Context, param: click.Parameter, folder: str | None) -> str | None:
+    return None if folder is None else absolute(folder)
+
+
 def project_option(text: str) -> Callable[[Command], Command]:
     """Return the option --project with this help. The command gets the folder's path from the root."""
     return click.option("--project", metavar="FOLDER", callback=_folder, help=text)
+
+
+document_project_option = project_option("What is for this folder alone (default: for all).")
 
 
 def most_option(count: int, limit: int, text: str) -> Callable[[Command], Command]:
@@ -695,15 +696,6 @@ def schema_option(text: str, schema: Callable[[], JsonValue]) -> Callable[[Comma
             ctx.exit()
 
     return click.option("--schema", is_flag=True, is_eager=True, expose_value=False, callback=show, help=text)
-
-
-def _folder(ctx: click.Context, param: click.Parameter, folder: str | None) -> str | None:
-    return None if folder is None else absolute(folder)
-
-
-def folder_named(folder: str | None) -> str:
-    """Return the path of a folder from the root, "" for none."""
-    return "" if folder is None else absolute(folder)
 
 
 def _asked(ctx: click.Context, ask: Callable[[Store], Awaitable[list[Found]]]) -> list[Found]:

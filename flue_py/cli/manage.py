@@ -498,12 +498,12 @@ async def add(store: Store, path: str, name: str | None, project: str | None) ->
     Everything else has to be text in UTF-8. Exit code 1 if a file of a folder was not added. With --json: an
     object: added (as in list), refused (a list of name, reason), notes.
     """
-    report = await add_files(store, path, name=name, project=cli.folder_named(project))
+    report = await add_files(store, path, name=name, project=project or "")
     return Answer(lambda: _report_lines(report), lambda: _report_json(report), code=1 if report.refused else 0)
 
 
 @cli.command("list", group=store, paged=True)
-@click.option("--project", metavar="FOLDER", help="Only those for this folder.")
+@cli.project_option("Only those for this folder.")
 @cli.scope_option
 async def list_(store: Store, project: str | None) -> Answer:
     """List the files with type and size, by project and name.
@@ -511,7 +511,7 @@ async def list_(store: Store, project: str | None) -> Answer:
     With --json: a list of name, type, space (empty), project (null for all folders), scope, source, characters,
     createdAt, changedAt.
     """
-    files = await store.files(project=None if project is None else cli.folder_named(project))
+    files = await store.files(project=project)
     return Answer(lambda: _store_lines(files), lambda: [views.info_row(file) for file in files])
 
 
@@ -524,7 +524,7 @@ async def show(store: Store, name: str, project: str | None) -> Answer:
 
     With --json: an object as in list, with text.
     """
-    folder = cli.folder_named(project)
+    folder = project or ""
     document = await store.read_file(name, project=folder)
     if document is None:
         raise InvalidArgument(f"there is no file {_called(name, folder)}; list has their names")
@@ -540,7 +540,7 @@ async def store_rm(store: Store, name: str, project: str | None) -> Plan:
 
     With --json: an object: dryRun, and deleted, as in list, or null if there was none.
     """
-    folder = cli.folder_named(project)
+    folder = project or ""
 
     async def remove(store: Store) -> bool:
         return await store.remove_file(name, project=folder)

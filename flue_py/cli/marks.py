@@ -346,7 +346,7 @@ async def add(store: Store, name: str, text: str, type_: str, agent: str | None,
     A WORD of --type is user, feedback, project, reference or another one. A database that is missing is made.
     """
     body = cli.text_from_stdin("TEXT") if text == "-" else text
-    info = await store.remember(name, body, type=type_, space=_space(agent), project=cli.folder_named(project))
+    info = await store.remember(name, body, type=type_, space=_space(agent), project=project or "")
     return cli.said(
         f"remembered {info.name!r}{views.place_of(info)}, {counted(info.chars, 'character')}", views.info_row(info)
     )
@@ -356,12 +356,7 @@ async def add(store: Store, name: str, text: str, type_: str, agent: str | None,
 @_memory_options
 async def memory_list_(store: Store, agent: str | None, project: str | None) -> Answer:
     """List what is remembered: everything, or of one agent or folder, in order of agent, folder and name."""
-    where = DocumentFilter(
-        "memory",
-        store.scope or "",
-        None if agent is None else _space(agent),
-        None if project is None else cli.folder_named(project),
-    )
+    where = DocumentFilter("memory", store.scope or "", None if agent is None else _space(agent), project)
     memories = await _all_pages(
         lambda last: store.backend.read_documents(where, after=None if last is None else last.info.id, limit=_PAGE)
     )
@@ -377,11 +372,7 @@ async def search(store: Store, words: tuple[str, ...], agent: str | None, projec
     after: DocumentName | None = None
     while True:
         page = await store.search_memories(
-            " ".join(words),
-            space=None if agent is None else _space(agent),
-            project=None if project is None else cli.folder_named(project),
-            after=after,
-            limit=_PAGE,
+            " ".join(words), space=None if agent is None else _space(agent), project=project, after=after, limit=_PAGE
         )
         memories += page.documents
         after = page.after
@@ -400,7 +391,7 @@ def _listed(memories: Sequence[Document], nothing: str) -> Answer:
 @_memory_options
 async def memory_rm(store: Store, name: str, agent: str | None, project: str | None) -> Plan:
     """Forget the memory NAME. Its text is kept nowhere."""
-    space, folder = _space(agent), cli.folder_named(project)
+    space, folder = _space(agent), project or ""
     address = DocumentName(store.scope or "", "memory", space, folder, name)
 
     async def forget(store: Store) -> bool:

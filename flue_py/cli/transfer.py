@@ -242,12 +242,7 @@ def _written(path: Path, text: str, notes: Sequence[str], *, overwrite: bool, is
 
 async def _transcript_file(session: Session, output: str, leaf: LeafChoice, *, append: bool, overwrite: bool) -> Answer:
     report = await write_transcript(session, output, leaf=leaf, append=append, overwrite=overwrite)
-    row: JsonObject = {
-        "file": str(report.path),
-        "outcome": report.outcome,
-        "entries": report.entries,
-        "leafId": report.leaf_id,
-    }
+    row: JsonObject = {"file": str(report.path), **row_of(report, "outcome entries leaf_id")}
     return cli.said(f"{report.path}: {report.outcome}, {counted(report.entries, 'entry', 'entries')} written", row)
 
 

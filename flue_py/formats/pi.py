@@ -31,7 +31,6 @@ from flue_py.core.kinds import (
     EXCLUSION,
     MESSAGE,
     SECTIONS,
-    message_text,
     prompt_text,
 )
 from flue_py.core.messages import validate_message
@@ -40,35 +39,7 @@ from flue_py.core.usage import PICODOLLARS_PER_DOLLAR, Cost, PaidCall, call_of, 
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.formats import kit
 from flue_py.providers.base import Leftovers, difference, fields_of, listed, restored
-from flue_py.providers.lists import bash_text
 from flue_py.providers.openai_chat import calls_in
-
-# The messages that pi itself sends to the model of a context.
-
-
-def messages_for_model(context: Iterable[JsonObject]) -> list[JsonObject]:
-    """Return the messages of a context as pi sends them: roles user, assistant and toolResult only.
-
-    A ``bashExecution`` becomes a user message with `bash_text`, and goes where it says ``excludeFromContext``; a
-    ``custom`` message becomes a user message; any other role is left out. Cost: O(messages).
-    """
-    sent: list[JsonObject] = []
-    for message in context:
-        role = message.get("role")
-        if role in ("user", "assistant", "toolResult"):
-            sent.append(message)
-        elif role == "bashExecution" and not message.get("excludeFromContext"):
-            sent.append(_from_user(bash_text(message), message))
-        elif role == "custom":
-            content = message.get("content")
-            sent.append(_from_user(content if isinstance(content, list) else message_text(message), message))
-    return sent
-
-
-def _from_user(content: str | list[JsonValue], message: JsonObject) -> JsonObject:
-    parts: JsonValue = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    return {"role": "user", "content": parts, "timestamp": message.get("timestamp")}
-
 
 # The fields that pi asks of every message, put into messages that do not have them, and taken out again when the file
 # comes back.

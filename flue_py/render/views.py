@@ -499,13 +499,7 @@ def tree_row(
         "sizesCounted": sizes_counted,
         "entries": rows,
         "branches": [
-            {
-                "fromId": branch.parent_id,
-                "tipId": branch.tip_id,
-                "entries": branch.entries,
-                "active": branch.is_active,
-                **cost_fields(cost),
-            }
+            {**row_of(branch, "fromId=parent_id tip_id entries active=is_active"), **cost_fields(cost)}
             for branch, cost in branches
         ],
     }

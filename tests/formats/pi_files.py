@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from flue_py.core.context import project
 from flue_py.core.entries import Entry
+from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.kinds import message_text
 from flue_py.formats.kit import ParsedSession, read_lines
 from flue_py.formats.pi import PiReader
+from flue_py.providers.lists import bash_text
 
 DATA = Path(__file__).parent.parent / "data" / "pi"
 SESSION_ID = "6f0c1c1e-0000-4000-8000-000000000001"
@@ -191,3 +194,27 @@ def role_and_digest(message: dict[str, Any]) -> tuple[str, str]:
 def sequence_digest(messages: list[dict[str, Any]]) -> str:
     """Return the digest by which the expected file names a whole context."""
     return sha256("\n".join(":".join(role_and_digest(message)) for message in messages).encode()).hexdigest()
+
+
+def messages_for_model(context: Iterable[JsonObject]) -> list[JsonObject]:
+    """Return the messages of a context as pi sends them: roles user, assistant and toolResult only.
+
+    A ``bashExecution`` becomes a user message with `bash_text`, and goes where it says ``excludeFromContext``; a
+    ``custom`` message becomes a user message; any other role is left out. Cost: O(messages).
+    """
+    sent: list[JsonObject] = []
+    for message in context:
+        role = message.get("role")
+        if role in ("user", "assistant", "toolResult"):
+            sent.append(message)
+        elif role == "bashExecution" and not message.get("excludeFromContext"):
+            sent.append(_from_user(bash_text(message), message))
+        elif role == "custom":
+            content = message.get("content")
+            sent.append(_from_user(content if isinstance(content, list) else message_text(message), message))
+    return sent
+
+
+def _from_user(content: str | list[JsonValue], message: JsonObject) -> JsonObject:
+    parts: JsonValue = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return {"role": "user", "content": parts, "timestamp": message.get("timestamp")}

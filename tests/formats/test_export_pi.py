@@ -13,9 +13,17 @@ from flue_py.core.entries import Entry, NewEntry, settings_on
 from flue_py.core.sessions import SessionInfo
 from flue_py.formats.kit import Exported, ParsedSession, SessionTree
 from flue_py.formats.noumen import parse_noumen
-from flue_py.formats.pi import export_pi, messages_for_model
+from flue_py.formats.pi import export_pi
 from tests.effort import examples
-from tests.formats.pi_files import HEADER, as_lines, every_type, parse_pi, real_lines, sequence_digest
+from tests.formats.pi_files import (
+    HEADER,
+    as_lines,
+    every_type,
+    messages_for_model,
+    parse_pi,
+    real_lines,
+    sequence_digest,
+)
 from tests.formats.trees import context_of, info_of, labels_of, path_in, tree_of
 
 

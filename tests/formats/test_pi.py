@@ -19,7 +19,7 @@ from flue_py.core.usage import NO_USAGE, Usage
 from flue_py.errors import UnreadableFile
 from flue_py.formats import pi
 from flue_py.formats.kit import ParsedSession, SessionPart
-from flue_py.formats.pi import PiReader, messages_for_model
+from flue_py.formats.pi import PiReader
 from flue_py.providers.lists import bash_text
 from tests.checks import existing
 from tests.formats import pi_files
@@ -75,7 +75,7 @@ def test_context_of_each_branch_is_the_one_pi_builds() -> None:
 
 def test_what_is_sent_has_commands_as_text_and_leaves_out_what_the_user_excluded() -> None:
     parsed = pi_files.parse_pi(pi_files.as_lines(pi_files.every_type()))
-    sent = messages_for_model(pi_files.context_at(parsed, "h0000001"))
+    sent = pi_files.messages_for_model(pi_files.context_at(parsed, "h0000001"))
     assert [message["role"] for message in sent] == ["user", "toolResult", "user", "user"]
     assert pi_files.rule_text(sent[2]) == (
         "Ran `pytest -q`\n```\n1 failed\n```\n\nCommand exited with code 1"
@@ -135,7 +135,7 @@ def test_version_2_renames_the_role_of_hook_messages_and_version_3_does_not() ->
     new = pi_files.parse_pi(pi_files.as_lines([pi_files.HEADER, hook]))
     assert (old.entries[0].role, new.entries[0].role) == ("custom", "hookMessage")
     assert decode_object(old.entries[0].payload) == user("from a hook", "custom")
-    assert [message["role"] for message in messages_for_model(pi_files.context_at(old, "h1"))] == ["user"]
+    assert [message["role"] for message in pi_files.messages_for_model(pi_files.context_at(old, "h1"))] == ["user"]
 
 
 def version_1(*rows: Any) -> list[bytes]:
@@ -512,8 +512,8 @@ def test_context_is_what_pi_builds_at_every_sampled_leaf(parsed: ParsedSession, 
     context = pi_files.context_at(parsed, leaf)
     assert len(context) == sample["messageCount"]
     assert pi_files.sequence_digest(context) == sample["sequenceSha256"]
-    assert len(messages_for_model(context)) == sample["llmMessageCount"]
-    assert pi_files.sequence_digest(messages_for_model(context)) == sample["llmSequenceSha256"]
+    assert len(pi_files.messages_for_model(context)) == sample["llmMessageCount"]
+    assert pi_files.sequence_digest(pi_files.messages_for_model(context)) == sample["llmSequenceSha256"]
     settings = settings_on(pi_files.path_to(parsed, leaf))
     assert (settings.thinking_level or "off") == sample["thinkingLevel"]
     model = sample["model"] or {"provider": None, "modelId": None}

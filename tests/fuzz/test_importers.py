@@ -21,7 +21,6 @@ from flue_py.core.json import JsonValue
 from flue_py.core.sessions import MAX_NAME_BYTES
 from flue_py.errors import UnreadableFile
 from flue_py.formats.flue import parse_session_document, session_document
-from flue_py.formats.pi import messages_for_model
 from tests.checks import existing
 from tests.formats.pi_files import HEADER, as_lines, every_type, parse_pi, real_lines
 from tests.formats.transcripts import import_lines
@@ -55,8 +54,7 @@ async def check_import(lines: list[bytes], store: flue_py.Store, folder: Path) -
     assert session.info.created_at
     assert all(entry.created_at.tzinfo for entry in path)
     settings_on(path)
-    context = await session.build_context()
-    messages_for_model(context)
+    await session.build_context()
     for item in await session.build_context_entries():
         assert item.message.role
     again = await import_lines(store, folder, lines, FILE.name, format="pi")
