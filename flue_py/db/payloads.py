@@ -177,6 +177,14 @@ def damaged_session(session_id: object) -> CorruptStore:
     )
 
 
+def damaged_path(session_id: str, count: int, expected: int) -> CorruptStore:
+    """Return the error for a path, or a part of it, that has not as many entries as its places say."""
+    return CorruptStore(
+        f"session {session_id!r}: {count} of its entries are there, not {expected}; verify() names where: restore a "
+        "backup, or rescue what is readable by salvage"
+    )
+
+
 def decode_payload(data: bytes) -> str:
     """Return the text of a payload. Raises `CorruptStore` where its bytes are no UTF-8."""
     try:

@@ -136,7 +136,7 @@ def _digest(entry: str) -> str:
     return _piece(f"CAST({entry}.digest AS BLOB)", f"{entry}.digest")
 
 
-DIGEST = _digest("e")
+DIGEST, DOCUMENT_DIGEST = _digest("e"), _digest("d")
 # The same of a document's text.
 BODY_BYTES = _piece("CAST(d.body AS BLOB)", "convert_to(d.body, 'UTF8')")
 BODY_STORAGE = _piece("typeof(d.body)", "CAST('text' AS TEXT)")
@@ -319,9 +319,9 @@ def first_below(depth: str) -> str:
     return f"CASE WHEN e.depth = {depth} + 1 THEN {ABOVE} END"
 
 
-def on_path(below: str) -> str:
+def on_path(below: str, payload: str = PAYLOAD) -> str:
     """Return the columns of `ENTRY` for the entries of a path below a depth: the digest above is read once."""
-    return ENTRY.replace(ABOVE, first_below(below))
+    return f"{WITHOUT_PAYLOAD.replace(ABOVE, first_below(below))}, {payload}"
 
 
 PAID = columns("e", PAID_COLUMNS)
@@ -346,12 +346,13 @@ STATE_FROM = (
 )
 LIVING = " WHERE s.id = :id AND s.trashed_at IS NULL"
 EPOCH = "(SELECT f.value FROM flue_store f WHERE f.name = 'epoch')"
+# A lane forks from its parent below the place where that one forks: so the spans end, whatever a damaged row says.
 WITH_SPANS = (
     "WITH RECURSIVE spans(lane_id, low, high, parent_lane) AS ("
     "  SELECT l.lane_id, l.fork_depth, CAST(:depth AS BIGINT), l.parent_lane FROM lanes l"
     "   WHERE l.tree_id = :tree_id AND l.lane_id = :lane_id"
     "  UNION ALL SELECT l.lane_id, l.fork_depth, s.low, l.parent_lane FROM spans s"
-    "   JOIN lanes l ON l.tree_id = :tree_id AND l.lane_id = s.parent_lane WHERE s.parent_lane IS NOT NULL"
+    "   JOIN lanes l ON l.tree_id = :tree_id AND l.lane_id = s.parent_lane AND l.fork_depth < s.low"
     ") "
 )
 IN_SPAN = "e.tree_id = :tree_id AND e.lane_id = s.lane_id AND e.depth > s.low AND e.depth <= s.high"
@@ -384,10 +385,15 @@ entry_columns: Callable[[str], Statement[EntryColumns]] = statement(cast("type[E
 
 
 # A path in one lane is one range; one over several lanes is the union of their ranges, in no order.
-LANE_RANGE = entry_columns(
-    f"SELECT {on_path(':low')} FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id"
-    " AND e.depth > :low AND e.depth <= :high ORDER BY e.depth"
-)
+def lane_range(entry: str) -> str:
+    """Return the text that reads columns of the entries of a range of one lane, in order of depth."""
+    return (
+        f"SELECT {entry} FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id"
+        " AND e.depth > :low AND e.depth <= :high ORDER BY e.depth"
+    )
+
+
+LANE_RANGE = entry_columns(lane_range(on_path(":low")))
 
 
 HELD_SPANS = statement(tuple[int, int])(f"{WITH_HELD} SELECT h.lane_id, MAX(h.depth) FROM held h GROUP BY h.lane_id")

@@ -34,7 +34,7 @@ from flue_py.core.sessions import (
 )
 from flue_py.db import sql
 from flue_py.db.ops.heads import write_state
-from flue_py.db.payloads import MISMATCH, check_sum, damaged_entry, damaged_session, unpack, unpack_blob
+from flue_py.db.payloads import MISMATCH, check_sum, damaged_entry, damaged_path, damaged_session, unpack, unpack_blob
 from flue_py.db.runner import (
     Insert,
     Nothing,
@@ -435,7 +435,8 @@ def checked_state(tx: Transaction, session_id: str, state: SessionState | None) 
     require_meant(session_id, state.key)
     if state.leaf is not None and state.position is None:
         raise CorruptStore(f"session {session_id!r}: its leaf {state.leaf!r} is not there; run verify()")
-    if state.head != state.head_by(tx.chain):
+    has_lane = state.position is None or state.position.owner_key is not None
+    if state.head != state.head_by(tx.chain) or not has_lane:
         raise damaged_session(session_id)
     return state
 
@@ -1021,11 +1022,15 @@ def ancestor_of(tx: Transaction, state: SessionState, entry_id: str, of: Positio
     return position if is_on_path(tx, state, position, of) else None
 
 
-SPANS_RANGE = entry_columns(
-    sql.WITH_SPANS
-    + f"SELECT {sql.on_path(':low_depth')} FROM spans s JOIN entries e ON {sql.IN_SPAN} AND e.depth > :low_depth"
-    " WHERE s.high > :low_depth"
-)
+def spans_range(entry: str) -> str:
+    """Return the text that reads columns of the entries of a path over several lanes, in no order."""
+    return (
+        f"{sql.WITH_SPANS}SELECT {entry} FROM spans s JOIN entries e ON {sql.IN_SPAN} AND e.depth > :low_depth"
+        " WHERE s.high > :low_depth"
+    )
+
+
+SPANS_RANGE = entry_columns(spans_range(sql.on_path(":low_depth")))
 
 
 def path_entries(
@@ -1056,7 +1061,9 @@ def path_stretch(
         unsorted = tx.rows(PATH_STRETCH, **spans_of(state, position), low_depth=above, last_depth=last)
         rows = sorted(unsorted, key=BY_DEPTH)
     _require_all(tx, rows, last - above)
-    return made_entries(tx, state, rows, stretch_of(state, position, above), contents=contents)
+    entries = made_entries(tx, state, rows, stretch_of(state, position, above), contents=contents)
+    _require_count(state, len(rows), last - above)
+    return entries
 
 
 def named_on_path(
@@ -1112,16 +1119,21 @@ def pages_of_path(
     """Yield the rows of a path that lie deeper than ``above``: one range, or one for each lane it runs through."""
     where = {"tree_id": state.tree_id, "lane_id": position.lane_id, "low": above, "high": position.depth}
     is_in_lane = _is_in_last_lane(position, above)
+    count, expected = 0, position.depth - above
     if is_in_lane and tx.is_alone:
-        yield from tx.pages(in_lane, **where)
+        for page in tx.pages(in_lane, **where):
+            count += len(page)
+            yield page
+        _require_count(state, count, expected)
         return
     rows: Sequence[OfPath]
     if is_in_lane:
         rows = tx.rows(in_lane, **where)
     else:
         rows = sorted(tx.rows(in_spans, **spans_of(state, position), low_depth=above), key=BY_DEPTH)
-    _require_all(tx, rows, position.depth - above)
+    _require_all(tx, rows, expected)
     yield rows
+    _require_count(state, len(rows), expected)
 
 
 def _is_in_last_lane(position: Position, above: int) -> bool:
@@ -1132,6 +1144,12 @@ def _require_all(tx: Transaction, rows: Sequence[OfPath], expected: int) -> None
     if len(rows) != expected:
         # What is deleted while it is read is missing here: entries change in no other way.
         tx.require_snapshot()
+
+
+def _require_count(state: SessionState, count: int, expected: int) -> None:
+    """Raise `CorruptStore` for a path that is too short or too long, where no entry on it said so before."""
+    if count != expected:
+        raise damaged_path(state.id, count, expected)
 
 
 def made_entries(
@@ -1192,6 +1210,34 @@ def _checked(
     if not tx.chain.has_fields(digest, above, row[5:13]):
         raise damaged_entry(id_, MISMATCH, state.id)
     return text
+
+
+def chained(tx: Transaction, state: SessionState, pages: Pages[EntryColumns]) -> Iterator[EntryColumns]:
+    """Yield the rows of a path, each with the digest above it; all but the payloads was checked.
+
+    Raises `CorruptStore`, naming the entry.
+    """
+    last_id, last = None, NO_PARENT
+    with closing(pages):
+        for row in chain.from_iterable(pages):
+            parent, above, entry_id, digest = row[2], row[3], row[5], row[13]
+            if above is None:
+                above = last if parent == last_id else _digest_above(state, row)
+            if not tx.chain.has_fields(digest, above, row[5:13]):
+                raise damaged_entry(entry_id, MISMATCH, state.id)
+            yield (*row[:3], above, *row[4:])
+            last_id, last = entry_id, digest
+
+
+SPANS_FIELDS = entry_columns(spans_range(sql.on_path(":low_depth", "NULL, NULL, NULL")))
+
+
+def require_path(tx: Transaction, state: SessionState, where: Parameters, depth: int) -> None:
+    """Raise `CorruptStore` if the path to a lane and a depth is not whole: what is not on it may have been. O(path)."""
+    rows = sorted(tx.rows(SPANS_FIELDS, **where, low_depth=-1), key=BY_DEPTH)
+    _require_all(tx, rows, depth + 1)
+    count = sum(1 for _ in chained(tx, state, (page for page in (rows,))))
+    _require_count(state, count, depth + 1)
 
 
 def _digest_above(state: SessionState, row: EntryColumns) -> bytes:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flue_py.core import sessions
+from flue_py.core.json import payload_digest
+from flue_py.db.payloads import MISMATCH
 from flue_py.db.runner import Insert, Nothing, Parameters, Row, Sources, Transaction
-from flue_py.db.sql import PUT_DOCUMENT, SAME_DOCUMENT, statement
+from flue_py.db.sql import BODY_BYTES, DOCUMENT_DIGEST, PUT_DOCUMENT, SAME_DOCUMENT, statement
 from flue_py.errors import CorruptStore
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -20,8 +22,11 @@ def _info(row: Row) -> sessions.DocumentInfo:
 
 
 def _document(row: Row) -> sessions.Document:
-    *columns, body = row
-    return sessions.Document(sessions.DocumentInfo(*columns), body)
+    *columns, digest, body = row
+    info = sessions.DocumentInfo(*columns)
+    if payload_digest(body) != digest:
+        raise CorruptStore(f"document {info.name!r} {MISMATCH}; restore a backup, or store it anew")
+    return sessions.Document(info, body.decode())
 
 
 _INFO = ", ".join(f"d.{name}" for name in sessions.DocumentRow._fields if name not in ("digest", "body"))
@@ -35,10 +40,11 @@ _PAGE = (
     " ORDER BY d.space, d.project, d.name LIMIT :count"
 )
 
-DOCUMENT = statement(_document)(f"SELECT {_INFO}, d.body FROM documents d WHERE {_IS_IT}")
+_WHOLE = f"{_INFO}, {DOCUMENT_DIGEST}, {BODY_BYTES}"
+DOCUMENT = statement(Row)(f"SELECT {_WHOLE} FROM documents d WHERE {_IS_IT}")
 DOCUMENT_INFO = statement(_info)(f"SELECT {_INFO} FROM documents d WHERE {_IS_IT}")
 LIST_DOCUMENTS = statement(_info)(f"SELECT {_INFO} {_PAGE}")
-READ_DOCUMENTS = statement(_document)(f"SELECT {_INFO}, d.body {_PAGE}")
+READ_DOCUMENTS = statement(Row)(f"SELECT {_WHOLE} {_PAGE}")
 NAMES_IN_PROJECT = statement(tuple[str])(
     "SELECT d.name FROM documents d"
     " WHERE d.scope = :scope AND d.kind = :kind AND d.space = :space AND d.project = :project"
@@ -75,7 +81,8 @@ def put_document(tx: Transaction, sources: Sources, new: sessions.NewDocument) -
 
 def get_document(tx: Transaction, name: sessions.DocumentName) -> sessions.Document | None:
     """Return a document, or None (see `Backend.get_document`)."""
-    return tx.first(DOCUMENT, **name._asdict()) if _is_possible(name) else None
+    row = tx.first(DOCUMENT, **name._asdict()) if _is_possible(name) else None
+    return None if row is None else _document(row)
 
 
 def list_documents(
@@ -89,7 +96,7 @@ def read_documents(
     tx: Transaction, where: sessions.DocumentFilter, after: sessions.DocumentName | None, limit: int
 ) -> Sequence[sessions.Document]:
     """Return a page of documents, whole (see `Backend.read_documents`)."""
-    return tx.rows(READ_DOCUMENTS, **_page(where, after, limit))
+    return [_document(row) for row in tx.rows(READ_DOCUMENTS, **_page(where, after, limit))]
 
 
 def search_documents(

@@ -215,7 +215,7 @@ _PATH = (
     "  SELECT l.tree_id, l.lane_id, CAST(:depth AS BIGINT), l.parent_lane, l.fork_depth FROM lanes l"
     "   WHERE l.tree_id = :tree_id AND l.lane_id = :lane_id"
     "  UNION ALL SELECT l.tree_id, l.lane_id, a.low, l.parent_lane, l.fork_depth FROM active a"
-    "   JOIN lanes l ON l.tree_id = a.tree_id AND l.lane_id = a.parent_lane WHERE a.parent_lane IS NOT NULL) "
+    "   JOIN lanes l ON l.tree_id = a.tree_id AND l.lane_id = a.parent_lane AND l.fork_depth < a.low) "
 )
 _WITH_ENTRY = (
     " LEFT JOIN entries e ON e.tree_id = g.tree_id AND e.id = g.entry_id AND e.session_key = g.session_key"

@@ -78,8 +78,10 @@ from flue_py.db.ops.base import (
     place_to_read,
     read_state,
     read_state_and_epoch,
+    require_path,
     see_entry,
     spans_of,
+    spans_range,
     stretch_of,
 )
 from flue_py.db.payloads import decode_payload, unpack
@@ -154,14 +156,8 @@ def _kept_entries(tx: Transaction, state: SessionState, position: Position, view
 # (A message's fields are not: NULL for ten thousand of them is quicker than their values.)
 _BODY = f"e.depth, {{}}, CASE WHEN e.kind = 'message' THEN NULL ELSE {sql.FIELDS} END, {sql.DIGEST}, {sql.PAYLOAD}"
 _bodies: Callable[[str], Statement[StoredBody]] = statement(cast("type[StoredBody]", StoredBody))
-LANE_BODIES = _bodies(
-    f"SELECT {_BODY.format(sql.first_below(':low'))} FROM entries e WHERE e.tree_id = :tree_id"
-    " AND e.lane_id = :lane_id AND e.depth > :low AND e.depth <= :high ORDER BY e.depth"
-)
-SPANS_BODIES = _bodies(
-    f"{sql.WITH_SPANS}SELECT {_BODY.format(sql.first_below(':low_depth'))} FROM spans s JOIN entries e"
-    f" ON {sql.IN_SPAN} AND e.depth > :low_depth WHERE s.high > :low_depth"
-)
+LANE_BODIES = _bodies(sql.lane_range(_BODY.format(sql.first_below(":low"))))
+SPANS_BODIES = _bodies(spans_range(_BODY.format(sql.first_below(":low_depth"))))
 
 
 def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> MessagesRead:
@@ -218,7 +214,7 @@ SESSION_AND_COMPACTION = statement(_session_and_compaction)(
     "   JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
     "   WHERE s.id = :id AND s.trashed_at IS NULL"
     "  UNION ALL SELECT s.tree_id, l.lane_id, l.fork_depth, s.low, l.parent_lane FROM spans s"
-    "   JOIN lanes l ON l.tree_id = s.tree_id AND l.lane_id = s.parent_lane WHERE s.parent_lane IS NOT NULL"
+    "   JOIN lanes l ON l.tree_id = s.tree_id AND l.lane_id = s.parent_lane AND l.fork_depth < s.low"
     f") SELECT {sql.EPOCH}, {sql.columns('n', StoredEntry._fields)}, {sql.STATE}"
     f"{sql.STATE_FROM} LEFT JOIN ({_LATEST_COMPACTION.replace(':tree_id', 's.tree_id')}) n ON 1 = 1" + sql.LIVING
 )
@@ -329,10 +325,14 @@ def kept_by(tx: Transaction, state: SessionState, compaction: StoredEntry) -> Ke
     if layout.is_plain and not pinned:
         if first_kept is None or not is_storable(first_kept):
             return Kept(compaction.depth)
-        (depth,) = tx.first(DEPTH_ON_PATH, **where, entry_id=first_kept) or (compaction.depth,)
-        return Kept(depth)
+        row = tx.first(DEPTH_ON_PATH, **where, entry_id=first_kept)
+        if row is None:
+            require_path(tx, state, where, compaction.depth)
+        return Kept(compaction.depth if row is None else row[0])
     names = {*layout.named, *pinned, first_kept or ""}
     named = {entry.id: entry for entry in named_above(tx, state, where, names, compaction.depth)}
+    if not names - {""} <= named.keys():
+        require_path(tx, state, where, compaction.depth)
     first = named.get(first_kept or "")
     kept_from = compaction.depth if first is None or first.depth >= compaction.depth else first.depth
     gaps = gaps_of(layout, named, kept_from, compaction.depth)
@@ -819,7 +819,7 @@ PATHS = statement(_stretch)(
     f"   WHERE s.id {sql.IN_IDS} AND s.trashed_at IS NULL"
     "  UNION ALL SELECT s.session_key, s.session_id, s.tree_id, l.lane_id, l.fork_depth, s.low, l.parent_lane"
     "   FROM spans s JOIN lanes l ON l.tree_id = s.tree_id AND l.lane_id = s.parent_lane"
-    "   WHERE s.parent_lane IS NOT NULL"
+    "   AND l.fork_depth < s.low"
     f") SELECT s.session_id, s.session_key, s.lane_id, s.high, {sql.ENTRY} FROM spans s"
     " LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.lane_id = s.lane_id AND e.depth = (SELECT MAX(c.depth)"
     "  FROM entries c WHERE c.tree_id = s.tree_id AND c.lane_id = s.lane_id AND c.depth <= s.high"

@@ -14,6 +14,7 @@ from flue_py.core.chain import NO_PARENT
 from flue_py.core.context import begins_turn
 from flue_py.core.entries import Entry
 from flue_py.core.json import Frozen
+from flue_py.core.kinds import MESSAGE, USER
 from flue_py.core.ledger import EditRow, LinkRow, RequestRow, SessionRow
 from flue_py.core.sessions import (
     NO_NOTE,
@@ -57,8 +58,8 @@ from flue_py.core.sessions import (
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Usage, UsageWindow, usage_of_window
 from flue_py.db import sql
 from flue_py.db.ops.base import (
-    BY_DEPTH,
     ancestor_of,
+    chained,
     content_digest,
     entries_of_pages,
     find_visible,
@@ -66,6 +67,7 @@ from flue_py.db.ops.base import (
     id_at,
     made_entries,
     marks_of,
+    pages_of_path,
     path_entries,
     place,
     place_to_read,
@@ -76,9 +78,11 @@ from flue_py.db.ops.base import (
     request_row,
     see_entry,
     spans_of,
+    spans_range,
     taken_ids,
 )
 from flue_py.db.ops.heads import check_heads, head_of_row, renew_heads, write_state
+from flue_py.db.payloads import damaged_path
 from flue_py.db.runner import (
     Insert,
     Nothing,
@@ -688,10 +692,13 @@ def _window(before: Position | Sums, until: Position | Sums, leaf: str | None, s
     return UsageWindow(usage_of_window(used, paid), leaf, since, paid=paid, reported_cost=used.cost_total)
 
 
-TURNS = statement(StoredEntry)(
-    sql.WITH_SPANS
-    + f"SELECT {sql.ENTRY} FROM spans s JOIN entries e ON {sql.IN_SPAN} WHERE e.kind = 'message' AND e.role = 'user'"
+# The entries of a path, of which the messages of users alone have their payloads.
+_ASKED = ", ".join(
+    f"CASE WHEN e.kind = 'message' AND e.role = 'user' THEN {column} END"
+    for column in (sql.PAYLOAD_BYTES, "e.packed", "e.blob")
 )
+LANE_TURNS = sql.entry_columns(sql.lane_range(sql.on_path(":low", _ASKED)))
+SPANS_TURNS = sql.entry_columns(spans_range(sql.on_path(":low_depth", _ASKED)))
 
 
 def read_turns(tx: Transaction, session_id: str, leaf: LeafChoice) -> list[Entry]:
@@ -700,7 +707,8 @@ def read_turns(tx: Transaction, session_id: str, leaf: LeafChoice) -> list[Entry
     _, position = place(tx, state, leaf)
     if position is None:
         return []
-    rows = sorted(tx.rows(TURNS, **spans_of(state, position)), key=BY_DEPTH)
+    path = chained(tx, state, pages_of_path(tx, state, position, -1, LANE_TURNS, SPANS_TURNS))
+    rows = [row for row in path if row[6] == MESSAGE and row[7] == USER]
     return [entry for entry in made_entries(tx, state, rows) if begins_turn(entry)]
 
 
@@ -721,6 +729,8 @@ def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
         entries = [entry for entry in entries_of_pages(tx, state, pages) if entry.id not in retracted]
     inherited = [entry for entry in entries if entry.session_id != state.id]
     own = [entry for entry in entries if entry.session_id == state.id]
+    if len(own) != state.entry_count:
+        raise damaged_path(state.id, len(own), state.entry_count)
     return sorted(inherited, key=attrgetter("depth")) + sorted(own, key=attrgetter("revision", "ordinal"))
 
 

@@ -1,0 +1,89 @@
+"""What single edits of the rows of a store can do: a read refuses what was edited, or says what it said before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from msgspec.structs import replace
+
+from flue_py.db.sqlite.runner import open_on_caller, read_only_on_caller
+from flue_py.errors import CorruptStore
+from tests.effort import first
+from tests.sources import START_US, counted_sources
+from tests.store.edits import Edit, Read, Rows, answer_of, make, ran, reads
+
+LOG = {"log", "changes", "search"}
+SUMS = {"ledger", "entry costs", "usage"}
+OFF_PATH = {"tree", "marks", "entry costs", *LOG}
+UNSEEN: dict[str, set[str]] = {
+    "entries": {*OFF_PATH, *SUMS},  # what is not on the path of a session, and sums, which verify() makes anew
+    "lanes": OFF_PATH,
+    "leaf_moves": LOG,  # who moved a leaf, and why
+    "session_edits": LOG,
+    "marks": {"marks", "tree", "entry costs", "search"},
+    "task_links": {"tasks", "parents", "budgets"},
+    "documents": {"documents"},  # all but the texts
+    "ledger": SUMS,  # made of many rows
+    "ledger_sessions": SUMS,
+    "budgets": {"budgets"},  # which whoever may write may set
+    "reservations": {"budgets"},
+    "sessions": {"ledger", "by key", "marks", "list"},  # which calls are of which tree, and who has a key
+}
+"""What no digest covers, by table, and the reads whose answers change with it."""
+
+CREATOR = {"path", "context", "turns", *OFF_PATH}
+"""A copy gives entries to sessions of other keys: no digest covers which session made an entry."""
+
+GONE = {"id", "trashed_at", "delete"}
+"""Edits after which a session is not there any more: only a witness knows that it was."""
+
+
+def is_unseen(rows: Rows, edit: Edit, name: str, session_id: str) -> bool:
+    """Return whether an edit may change what a read says of a session."""
+    if name in UNSEEN.get(edit.table, ()):
+        return True
+    if edit.table != "sessions":
+        return (edit.table, edit.column) == ("entries", "session_key") and name in CREATOR
+    edited = {edit.row} if edit.column is not None else {edit.row, edit.other}
+    is_own = any(session_id in rows.rows["sessions"][row] for row in edited)
+    return (edit.column or edit.kind) in GONE or (name in CREATOR and not is_own)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Rows, dict[tuple[str, str], Read]]]:
+    """The rows of a store, and what it says."""
+    path: Path = tmp_path_factory.mktemp("edits") / "s.db"
+    writer = open_on_caller(path, sources=counted_sources(), durability="normal")
+    session_ids = ran(make(writer))
+    ran(writer.close())
+    rows = Rows(path)
+    backend = read_only_on_caller(path, sources=replace(counted_sources(), now_us=lambda: START_US + 1_000_000))
+    yield rows, reads(backend, session_ids)
+    ran(backend.close())
+    rows.connection.close()
+
+
+@pytest.mark.parametrize("part", first(1, range(10)))
+def test_an_edit_of_a_row_is_refused_where_it_is_read_or_changes_nothing(
+    made: tuple[Rows, dict[tuple[str, str], Read]], part: int
+) -> None:
+    rows, all_reads = made
+    answers = {place: answer_of(read) for place, read in all_reads.items()}
+    edits = Random(1).sample(rows.edits(), 2_000)[part::10]
+    holes = []
+    refused = 0
+    for edit in edits:
+        if not rows.make(edit):
+            continue
+        for place, read in all_reads.items():
+            answer = answer_of(read)
+            refused += isinstance(answer, CorruptStore)
+            if answer == answers[place] or isinstance(answer, CorruptStore) or is_unseen(rows, edit, *place):
+                continue
+            holes.append((edit, place, answer))
+        rows.undo(edit)
+    assert holes == []
+    assert refused > 50
