@@ -454,6 +454,20 @@ class CorruptStore(FixTheStore):
     """What is stored contradicts itself; run verify(), restore a backup, or rescue the readable rows by salvage."""
 
 
+class HistoryPutBack(FixTheStore):
+    """A session is not as its witness saw it last: an older copy of the store was put in its place."""
+
+    def __init__(self, session_id: str, seen: int, present: int | None) -> None:
+        self.session_id, self.seen, self.present = session_id, seen, present
+        state = "it is not there" if present is None else f"it is at revision {present}"
+        if present is not None and present >= seen:
+            state += " of another history"
+        super().__init__(
+            f"session {session_id!r}: its witness saw revision {seen}, and {state}: an older copy of the store was put "
+            f"back. If that was done on purpose, open the store once with accept=[{session_id!r}]; else restore it"
+        )
+
+
 class MissingExtra(FixTheSetup, ImportError):
     """An optional dependency is not installed."""
 

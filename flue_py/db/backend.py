@@ -6,7 +6,7 @@ file for each idea.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from functools import cached_property
 from pathlib import Path
@@ -67,9 +67,14 @@ from flue_py.db import ops, sql
 from flue_py.db.runner import Runner, Sources, Transaction, WordIndex
 from flue_py.db.schema import FORMAT_VERSION
 from flue_py.errors import CorruptStore, StoreClosed
+from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
     from flue_py.core.trees import BackupReport
+    from flue_py.core.witness import Witness
+    from flue_py.db import witness as witnessing
+else:
+    witnessing = lazy_module("flue_py.db.witness")
 
 
 MAX_TASK_DEPTH = DEFAULT_LIMITS.task_depth
@@ -171,6 +176,13 @@ class Backend:
         """
         return self.waiting.shared_turn(self._runner.words_name)
 
+    def show_heads(self, witness: Witness, accepted: Collection[str] = ()) -> None:
+        """Hand the heads of sessions to a witness from now on, and refuse an older one but for those ``accepted``."""
+        self._runner = witnessing.WitnessedRunner(self._runner, witness, accepted)
+
+    list_heads = _read(lambda: ops.heads.list_heads)
+    """Return the heads of all sessions, in order of id. Raises nothing of its own. O(sessions)."""
+
     async def do(self, operation: Write[Result]) -> Result:
         """Do one operation on a session that is there, as its own method does: `atomic` does several.
 
@@ -195,7 +207,10 @@ class Backend:
 
         Raises nothing of its own. O(1).
         """
-        return await self._runner.read(lambda tx: ops.sessions.get_session(tx, session_id, scope), loose=True)
+        info = await self._runner.read(lambda tx: ops.sessions.get_session(tx, session_id, scope), loose=True)
+        if info is None:
+            await self._runner.missed(session_id)
+        return info
 
     get_session_by_key = _read(lambda: ops.sessions.get_session_by_key, loose=True)
     """Return the session with this key in this scope, or None. Raises nothing of its own. O(1)."""

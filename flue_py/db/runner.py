@@ -406,6 +406,10 @@ class Transaction(Protocol):
     chain: Chain = Chain()
     """The digests of the store."""
 
+    def saw(self, session_id: str, state: SessionState | None) -> None:
+        """Note the state of a session that was read; None if it is not there."""
+        del session_id, state
+
     states: dict[str, SessionState]
     """Sessions as earlier transactions of this writer left them, by id: a cache, which may be empty at any time.
 
@@ -517,6 +521,10 @@ class Runner(Protocol):
         ``loose`` says that it can do without: that it is one statement, or checks that the rows of several fit
         together (see `Transaction.require_snapshot`). Then a database may save the round trips of a transaction.
         """
+
+    async def missed(self, session_id: str) -> None:
+        """Note that a session is not there, or in another scope. Raises `HistoryPutBack` where it must be there."""
+        del session_id
 
     async def storage_problems(self) -> list[Problem]:
         """Return the problems that the database's own checks find."""

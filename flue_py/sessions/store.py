@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from datetime import datetime
 from functools import partial
@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from flue_py.context.artifacts import OffloadSettings
     from flue_py.core.messages import Message
     from flue_py.core.trees import BackupReport
+    from flue_py.core.witness import Witness
     from flue_py.search import How, Part, SearchAnswer
     from flue_py.sessions import batch as batches
     from flue_py.sessions import search as engine
@@ -1076,6 +1077,8 @@ async def open(
     clock: Callable[[], datetime] | None = None,
     ids: Callable[[], str] | None = None,
     session_ids: Callable[[], str] | None = None,
+    witness: Witness | None = None,
+    accept: Collection[str] = (),
 ) -> AsyncIterator[Store]:
     """Open a store, for the length of an ``async with``.
 
@@ -1106,7 +1109,12 @@ async def open(
 
     ``clock`` gives the time (aware), ``ids`` and ``session_ids`` the ids of new entries and sessions; one that is taken
     is asked for again. Their errors end the operation that asked as `InvalidArgument`, with theirs as its cause;
-    nothing was changed. Raises `InvalidArgument`, `InvalidPrices`, `FormatTooNew`, `NotAStore`, `StoreUnavailable`,
+    nothing was changed.
+
+    ``witness`` gets the head of each session with every commit, and a session that is not as it was seen last is
+    `HistoryPutBack`, but for those of the ids in ``accept``: an older copy of them was put back on purpose.
+
+    Raises `InvalidArgument`, `InvalidPrices`, `FormatTooNew`, `NotAStore`, `StoreUnavailable`,
     `StoreBusy`, `MissingExtra`, `WrongEventLoop`. O(1), whatever the store holds.
     """
     handle.checked_limits(limits)
@@ -1134,6 +1142,8 @@ async def open(
         backend = _open_on_caller(kind, place, sources, durability, create, busy_timeout)
     else:
         backend = await _open_backend(kind, place, sources, durability, create, busy_timeout, pool)
+    if witness is not None:
+        backend.show_heads(witness, accept)
     store = Store(backend, limits, pricer)
     try:
         yield store

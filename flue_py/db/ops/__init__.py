@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from flue_py.db.ops import delete as delete
     from flue_py.db.ops import documents as documents
     from flue_py.db.ops import edit as edit
+    from flue_py.db.ops import heads as heads
     from flue_py.db.ops import ledger as ledger
     from flue_py.db.ops import read as read
     from flue_py.db.ops import sessions as sessions
     from flue_py.db.ops import transfer as transfer
     from flue_py.db.ops import verify as verify
-__all__ = ["append", "base", "delete", "documents", "edit", "ledger", "read", "sessions", "transfer", "verify"]
+__all__ = ["append", "base", "delete", "documents", "edit", "heads", "ledger", "read", "sessions", "transfer", "verify"]
 __getattr__ = lazy_modules(__name__)

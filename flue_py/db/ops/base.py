@@ -430,6 +430,7 @@ def checked_state(tx: Transaction, session_id: str, state: SessionState | None) 
 
     Raises `SessionNotFound` where that is none, or another one's, and `CorruptStore` if its row has not its head.
     """
+    tx.saw(session_id, state)
     if state is None:
         raise SessionNotFound(session_id)
     require_meant(session_id, state.key)

@@ -7,6 +7,8 @@ from collections.abc import Collection, Sequence
 
 from flue_py.core.chain import ABOUT, NO_PARENT, PLACE, STATE, Chain
 from flue_py.core.ledger import SessionRow
+from flue_py.core.sessions import is_storable
+from flue_py.core.witness import Head
 from flue_py.db import sql
 from flue_py.db.payloads import damaged_session
 from flue_py.db.runner import Nothing, Row, SessionState, Statement, Transaction
@@ -27,6 +29,39 @@ def _rows_where(condition: str) -> Statement[Row]:
 ROWS_OF_KEYS = _rows_where(f"s.session_key {sql.IN_KEYS}")
 ROWS_AFTER = _rows_where("s.session_key > :after_key ORDER BY s.session_key LIMIT :count")
 SET_HEAD = statement(Nothing)("UPDATE sessions SET head = :head WHERE session_key = :session_key")
+
+
+def _present(row: Row) -> Head:
+    session_id, revision, value, leaf, digest = row
+    return Head(session_id, revision, value, leaf, digest or b"")
+
+
+_HEADS = (
+    "SELECT s.id, s.revision, s.head, s.leaf, e.digest FROM sessions s"
+    " LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf WHERE"
+)
+HEADS_OF_KEYS = statement(_present)(f"{_HEADS} s.session_key {sql.IN_KEYS}")
+HEAD_OF_ID = statement(_present)(f"{_HEADS} s.id = :id AND s.trashed_at IS NULL")
+ALL_HEADS = statement(_present)(f"{_HEADS} s.id > :id AND s.trashed_at IS NULL ORDER BY s.id LIMIT :count")
+DIGEST_IN_TREE = statement(tuple[bytes])(
+    "SELECT e.digest FROM sessions s JOIN entries e ON e.tree_id = s.tree_id AND e.id = :leaf WHERE s.id = :id"
+)
+
+
+def head_after(tx: Transaction, session_id: str, seen: Head | None) -> tuple[Head | None, bool]:
+    """Return the head of a session, None if it is not there, and whether it has the leaf of one seen before."""
+    present = tx.first(HEAD_OF_ID, id=session_id) if is_storable(session_id) else None
+    if present is None or seen is None or seen.leaf is None:
+        return present, True
+    return present, tx.first(DIGEST_IN_TREE, id=session_id, leaf=seen.leaf) == (seen.digest,)
+
+
+def list_heads(tx: Transaction) -> list[Head]:
+    """Return the heads of all sessions (see `Backend.list_heads`)."""
+    found: list[Head] = []
+    while page := tx.rows(ALL_HEADS, id=found[-1].session_id if found else "", count=_PAGE):
+        found += page
+    return found
 
 
 def write_state(tx: Transaction, state: SessionState) -> None:

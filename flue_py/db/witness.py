@@ -1,0 +1,263 @@
+"""A runner that hands the head of each session to a witness as it is written, and refuses an older one."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from flue_py.core.sessions import Problem, SessionInfo
+from flue_py.core.witness import Age, Head, Witness, age_of
+from flue_py.db import sql
+from flue_py.db.ops import delete, heads, transfer
+from flue_py.db.runner import (
+    Insert,
+    Nothing,
+    Pages,
+    Parameters,
+    R,
+    Runner,
+    SessionState,
+    Statement,
+    Transaction,
+    WordIndex,
+    Written,
+)
+from flue_py.errors import FlueError, HistoryPutBack, SessionNotFound, StoreUnavailable, StoreWarning
+
+if TYPE_CHECKING:
+    from flue_py.core.trees import BackupReport
+
+Result = TypeVar("Result")
+_ID = 2  # of the rows that `sql.INSERT_SESSION` takes
+
+
+class _Unseen(Exception):
+    """A session that this process has not compared with the witness yet."""
+
+
+class _Watched(Transaction):
+    """A transaction that notes which sessions it reads and which it writes."""
+
+    def __init__(self, tx: Transaction, known: Collection[str] | None = None) -> None:
+        self._tx, self._known = tx, known
+        self.states, self.chain = tx.states, tx.chain
+        self.read: dict[str, int] = {}
+        self._written: set[int] = set()
+        self._created: set[str] = set()
+        self._deleted: list[Head] = []
+
+    @property
+    def is_alone(self) -> bool:
+        return self._tx.is_alone
+
+    def saw(self, session_id: str, state: SessionState | None) -> None:
+        name = str(session_id)
+        self.read[name] = -1 if state is None else state.revision
+        if self._known is not None and name not in self._known and name not in self._created:
+            raise _Unseen(name)
+
+    def heads(self) -> list[Head]:
+        """Return the heads of the sessions that were written; those of deleted ones have no value."""
+        present = self._tx.rows(heads.HEADS_OF_KEYS, keys=json.dumps(sorted(self._written)))
+        return [*self._deleted, *present]
+
+    def _note_deleted(self, keys: Iterable[int]) -> None:
+        doomed = self._tx.rows(heads.HEADS_OF_KEYS, keys=json.dumps(sorted(keys)))
+        self._deleted += [Head(head.session_id, head.revision, b"") for head in doomed]
+
+    def require_snapshot(self) -> None:
+        self._tx.require_snapshot()
+
+    def lock_sessions(self, keys: Collection[int]) -> None:
+        self._tx.lock_sessions(keys)
+
+    def lock_session(self, session_id: str) -> None:
+        self._tx.lock_session(session_id)
+
+    def lock_named(self, session_ids: Collection[str]) -> None:
+        self._tx.lock_named(session_ids)
+
+    def new_key(self) -> int:
+        return self._tx.new_key()
+
+    def rows(self, statement: Statement[R], /, **parameters: object) -> Sequence[R]:
+        return self._tx.rows(statement, **parameters)
+
+    def pages(self, statement: Statement[R], /, **parameters: object) -> Pages[R]:
+        return self._tx.pages(statement, **parameters)
+
+    def first(self, statement: Statement[R], /, **parameters: object) -> R | None:
+        return self._tx.first(statement, **parameters)
+
+    def run(self, statement: Statement[Nothing], /, **parameters: object) -> int:
+        if statement is delete.DELETE_SESSIONS:
+            self._note_deleted(json.loads(str(parameters["keys"])))
+        elif statement is transfer.DELETE_SESSION:
+            self._note_deleted([int(str(parameters["session_key"]))])
+        elif statement is sql.UPDATE_STATE:
+            self._written.add(int(str(parameters["session_key"])))
+        return self._tx.run(statement, **parameters)
+
+    def run_many(self, statement: Statement[R], parameters: Sequence[Parameters]) -> None:
+        if statement is heads.SET_HEAD:
+            self._written.update(int(str(row["session_key"])) for row in parameters)
+        self._tx.run_many(statement, parameters)
+
+    def insert(self, statement: Insert[Written], rows: Sequence[Written]) -> None:
+        if statement.sql == sql.INSERT_SESSION.sql:
+            created = [tuple(row) for row in rows]
+            self._written.update(row[1] for row in created)
+            self._created.update(row[_ID] for row in created)
+        self._tx.insert(statement, rows)
+
+
+class WitnessedRunner(Runner):
+    """Runs transactions on another runner's database; a session is compared when this process first needs it."""
+
+    def __init__(self, runner: Runner, witness: Witness, accepted: Collection[str] = ()) -> None:
+        self._runner, self._witness = runner, witness
+        self.waiting = runner.waiting
+        self._accepted = {*accepted}
+        self._known: dict[str, int] = {}
+        self._late: dict[str, Head] = {}
+
+    @property
+    def backend_name(self) -> str:
+        return self._runner.backend_name
+
+    @property
+    def location(self) -> str:
+        return self._runner.location
+
+    @property
+    def words_name(self) -> str:
+        return self._runner.words_name
+
+    async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
+        written: list[Head] = []
+
+        def watched(tx: Transaction) -> Result:
+            watch = _Watched(tx, self._known)
+            result = work(watch)
+            written[:] = watch.heads()
+            return result
+
+        while True:
+            try:
+                result = await self._runner.write(watched, repeatable=repeatable)
+            except _Unseen as unseen:
+                await self._compare(str(unseen))
+                continue
+            await self._take(written)
+            return result
+
+    async def read(self, work: Callable[[Transaction], Result], *, loose: bool = False) -> Result:
+        seen: dict[str, int] = {}
+
+        def watched(tx: Transaction) -> Result:
+            watch = _Watched(tx)
+            seen.clear()
+            try:
+                return work(watch)
+            finally:
+                seen.update(watch.read)
+
+        try:
+            result = await self._runner.read(watched, loose=loose)
+        except SessionNotFound:
+            await self._compare_all(seen)
+            raise
+        if isinstance(result, SessionInfo):
+            seen[result.id] = result.revision
+        await self._compare_all(seen)
+        return result
+
+    async def missed(self, session_id: str) -> None:
+        await self._compare_all({session_id: -1})
+
+    async def _compare_all(self, seen: dict[str, int]) -> None:
+        for session_id, revision in seen.items():
+            if revision < self._known.get(session_id, revision + 1):
+                await self._compare(session_id)
+
+    async def _compare(self, session_id: str) -> None:
+        """Raise `HistoryPutBack` if what is there of a session is not what the witness saw, or goes on from it.
+
+        The witness is asked first: it sees a commit after the store has it.
+        """
+        seen = await self._last(session_id)
+        present, has_leaf = await self._runner.read(lambda tx: heads.head_after(tx, session_id, seen))
+        age: Age = "newer" if seen is None else age_of(seen, present, has_leaf=has_leaf)
+        if seen is not None and age not in ("same", "newer") and session_id not in self._accepted:
+            raise HistoryPutBack(session_id, seen.revision, None if present is None else present.revision)
+        self._accepted.discard(session_id)
+        self._known[session_id] = -1 if present is None else present.revision
+        if present is not None and age != "same":
+            await self._take([present])
+
+    async def _last(self, session_id: str) -> Head | None:
+        try:
+            return await self.waiting.call(lambda: self._witness.last(session_id))
+        except FlueError:
+            raise
+        except Exception as error:
+            problem = f"the witness cannot be asked for the head of session {session_id!r} ({error}); nothing was done"
+            raise StoreUnavailable(problem) from error
+
+    async def _take(self, new: Sequence[Head]) -> None:
+        for head in new:
+            self._known[head.session_id] = head.revision if head.value else -1
+            self._late[head.session_id] = head
+        if self._late:
+            await self.waiting.finish(self.waiting.call(self._hand_in))
+
+    def _hand_in(self) -> None:
+        for head in [*self._late.values()]:
+            try:
+                self._witness.take(head)
+            except Exception as error:  # noqa: BLE001 - of the caller's: the commit is done, and is no failure
+                told = f"session {head.session_id!r} was written, and its witness does not know it yet ({error})"
+                warnings.warn(f"{told}; its head is handed in with the next", StoreWarning, stacklevel=2)
+                return
+            if self._late.get(head.session_id) is head:
+                del self._late[head.session_id]
+
+    async def close(self) -> None:
+        if self._late:
+            await self._take(())
+        finish = getattr(self._witness, "flush", None)
+        if finish is not None:
+            await self.waiting.call(finish)
+        await self._runner.close()
+
+    # -- what is not witnessed
+
+    async def size_bytes(self) -> int | None:
+        return await self._runner.size_bytes()
+
+    async def storage_problems(self) -> list[Problem]:
+        return await self._runner.storage_problems()
+
+    def wakeups(self, session_id: str | None) -> AsyncGenerator[None, None]:
+        return self._runner.wakeups(session_id)
+
+    async def backup(
+        self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None
+    ) -> BackupReport:
+        return await self._runner.backup(target, overwrite=overwrite, verified=verified, progress=progress)
+
+    async def words_location(self) -> str | None:
+        return await self._runner.words_location()
+
+    async def open_words(self, version: int, turn: AbstractAsyncContextManager[object]) -> WordIndex | None:
+        return await self._runner.open_words(version, turn)
+
+    async def remove_words(self) -> None:
+        await self._runner.remove_words()
+
+    async def forget_words(self, session_ids: Collection[str]) -> None:
+        await self._runner.forget_words(session_ids)
