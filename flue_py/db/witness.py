@@ -57,6 +57,10 @@ class _Watched(Transaction):
     def saw(self, session_id: str, state: SessionState | None) -> None:
         name = str(session_id)
         self.read[name] = -1 if state is None else state.revision
+        self._require(name)
+
+    def _require(self, name: str) -> None:
+        """Raise `_Unseen` before a write to a session that was not compared."""
         if self._known is not None and name not in self._known and name not in self._created:
             raise _Unseen(name)
 
@@ -67,6 +71,8 @@ class _Watched(Transaction):
 
     def _note_deleted(self, keys: Iterable[int]) -> None:
         doomed = self._tx.rows(heads.HEADS_OF_KEYS, keys=json.dumps(sorted(keys)))
+        for head in doomed:
+            self._require(head.session_id)
         self._deleted += [Head(head.session_id, head.revision, b"") for head in doomed]
 
     def require_snapshot(self) -> None:

@@ -1,0 +1,265 @@
+"""A witness: an older copy of a store that was put back is refused by name, and what goes on from it is not."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flue_py
+import flue_py.sync
+from flue_py.core.witness import Head, read_head
+from flue_py.errors import FlueError, HistoryPutBack, InvalidArgument, StoreUnavailable, StoreWarning
+from flue_py.sessions.witnesses import Every, FileWitness, HttpWitness, StoreWitness
+from tests.tables import inputs
+
+
+class Memory:
+    """A witness in memory, which may be out of order."""
+
+    def __init__(self) -> None:
+        self.heads: dict[str, Head] = {}
+        self.fails = False
+
+    def last(self, session_id: str, /) -> Head | None:
+        if self.fails:
+            raise OSError("out of order")
+        return self.heads.get(session_id)
+
+    def take(self, head: Head, /) -> None:
+        if self.fails:
+            raise OSError("out of order")
+        self.heads[head.session_id] = head
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "s.db"
+
+
+def opened(path: Path, witness: Any, **options: Any) -> Any:
+    return flue_py.sync.open(path, prices=False, durability="normal", witness=witness, **options)
+
+
+def say(store: flue_py.sync.Store, text: str, key: str = "a") -> str:
+    session = store.open_session(key, mode="get_or_create")
+    session.append_message({"role": "user", "content": text})
+    return str(session.id)
+
+
+def made_and_put_back(path: Path, witness: Any) -> str:
+    """Make a session with two messages, and put back the store as it was after the first."""
+    with opened(path, witness) as store:
+        session_id = say(store, "one")
+    shutil.copy(path, path.with_suffix(".old"))
+    with opened(path, witness) as store:
+        say(store, "two")
+    shutil.copy(path.with_suffix(".old"), path)
+    return session_id
+
+
+USES: dict[str, Callable[[flue_py.sync.Store, str], object]] = {
+    "opened by key": lambda store, _: store.open_session("a"),
+    "opened by id": lambda store, session_id: store.get_session(session_id),
+    "written": lambda store, _: say(store, "three"),
+    "deleted": lambda store, session_id: store.delete_session_tree(session_id),
+    "forked": lambda store, session_id: flue_py.sync.Session.fork(store.get_session(session_id)),
+}
+
+
+@inputs("use", USES)
+def test_an_older_copy_of_the_store_is_refused_at_the_first_use(tmp_path: Path, use: str) -> None:
+    path = tmp_path / "s.db"
+    session_id = made_and_put_back(path, witness := Memory())
+    before = path.read_bytes()
+    with opened(path, witness) as store:
+        with pytest.raises(HistoryPutBack, match=f"'{session_id}': its witness saw revision 2, and"):
+            USES[use](store, session_id)
+        assert say(store, "of another session", key="b")
+    assert len(path.read_bytes()) >= len(before)
+    with opened(path, witness, accept=[session_id]) as store:
+        assert len(store.open_session("a").build_context()) == 1
+        say(store, "another two")
+    with opened(path, witness) as store:
+        assert len(store.open_session("a").build_context()) == 2
+
+
+def test_another_history_that_is_longer_than_the_one_seen_is_refused(path: Path) -> None:
+    session_id = made_and_put_back(path, witness := Memory())
+    with flue_py.sync.open(path, prices=False) as store:
+        for text in ("another two", "three", "four"):
+            say(store, text)
+    with opened(path, witness) as store, pytest.raises(HistoryPutBack, match="of another history"):
+        store.get_session(session_id)
+
+
+def test_a_session_that_is_not_there_any_more_is_missed_unless_it_was_deleted(path: Path) -> None:
+    witness = Memory()
+    with opened(path, witness) as store:
+        say(store, "kept")
+    shutil.copy(path, path.with_suffix(".old"))
+    with opened(path, witness) as store:
+        lost, deleted = say(store, "lost", "lost"), say(store, "deleted", "deleted")
+        store.delete_session_tree(deleted)
+        assert store.get_session(deleted) is None
+    shutil.copy(path.with_suffix(".old"), path)
+    with opened(path, witness) as store:
+        with pytest.raises(HistoryPutBack, match=f"{lost}.*it is not there"):
+            store.get_session(lost)
+        assert store.get_session(deleted) is None
+
+
+def test_a_store_that_is_ahead_of_its_witness_is_accepted(path: Path) -> None:
+    witness = Memory()
+    with opened(path, witness) as store:
+        session_id = say(store, "one")
+        witness.fails = True
+        with pytest.warns(StoreWarning, match=f"{session_id}.*does not know it yet"):
+            say(store, "two")
+        witness.fails = False
+        say(store, "three", "another")
+        assert witness.heads[session_id].revision == 2
+    with flue_py.sync.open(path, prices=False) as store:
+        store.open_session("a").set_title("written without the witness")
+    with opened(path, witness) as store:
+        store.open_session("a")
+    assert witness.heads[session_id].revision == 3
+
+
+def test_without_an_answer_nothing_is_read_or_written(path: Path) -> None:
+    witness = Memory()
+    with opened(path, witness) as store:
+        say(store, "one")
+    witness.fails = True
+    with opened(path, witness) as store:
+        for use in (lambda: say(store, "two"), lambda: store.open_session("a")):
+            with pytest.raises(StoreUnavailable, match=r"cannot be asked.*out of order.*nothing was done"):
+                use()
+    with flue_py.sync.open(path, prices=False) as store:
+        assert len(store.open_session("a").build_context()) == 1
+
+
+async def test_on_an_event_loop_and_in_a_batch(path: Path) -> None:
+    witness = Memory()
+    async with flue_py.open(path, prices=False, witness=witness) as store, store.atomic() as batch:
+        first, second = batch.create_session(key="a"), batch.create_session(key="b")
+        batch.append_message(first, {"role": "user", "content": "hello"})
+        batch.append_message(second, {"role": "user", "content": "hello"})
+    assert [head.revision for head in witness.heads.values()] == [1, 1]
+
+
+# -- those that come with it
+
+
+def test_a_file_is_private_and_outlives_a_crash_at_any_byte(tmp_path: Path) -> None:
+    path = tmp_path / "heads"
+    first, second = Head("a", 1, b"1" * 24, "leaf", b"d" * 16), Head("a", 2, b"2" * 24)
+    FileWitness(path).take(first)
+    whole = path.read_bytes()
+    FileWitness(path).take(second)
+    after = path.read_bytes()
+    assert path.stat().st_mode & 0o777 == 0o600
+    for length in range(len(whole), len(after)):
+        path.write_bytes(after[:length])
+        witness = FileWitness(path)
+        assert witness.last("a") in (first, second)
+        witness.take(Head("b", 5, b"3" * 24))
+        assert FileWitness(path).last("a") == witness.last("a")
+        assert FileWitness(path).last("b") == Head("b", 5, b"3" * 24)
+
+
+def test_a_file_is_shared_and_stays_small(tmp_path: Path) -> None:
+    one, other = FileWitness(tmp_path / "heads"), FileWitness(tmp_path / "heads")
+    for revision in range(0, 2_200, 2):
+        one.take(Head("a", revision, b"1"))
+        other.take(Head("b", revision + 1, b"2"))
+    assert (one.last("b"), other.last("a")) == (Head("b", 2_199, b"2"), Head("a", 2_198, b"1"))
+    assert len((tmp_path / "heads").read_bytes().splitlines()) < 1_100
+    assert [file.name for file in tmp_path.iterdir()] == ["heads"]
+
+
+def test_another_store_is_a_witness(path: Path) -> None:
+    with flue_py.sync.open(":memory:", prices=False) as other:
+        session_id = made_and_put_back(path, StoreWitness(other))
+        with opened(path, StoreWitness(other)) as store, pytest.raises(HistoryPutBack):
+            store.get_session(session_id)
+
+
+def test_one_that_is_told_now_and_then_knows_at_the_end(path: Path) -> None:
+    witness = Memory()
+    with opened(path, Every(witness, 3_600.0)) as store:
+        session_id = say(store, "one")
+        say(store, "two")
+        assert witness.heads == {}
+    assert witness.heads[session_id].revision == 2
+
+
+@contextmanager
+def endpoint(answer: Callable[[str, str, bytes], tuple[int, bytes]]) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            status, data = answer(self.command, f"{self.path} {self.headers.get('Authorization')}", body)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.send_header("Location", "/elsewhere")
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_PUT = _answer  # noqa: N815 - the names that the server calls
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/heads"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_an_endpoint_is_a_witness(path: Path) -> None:
+    lines: dict[str, bytes] = {}
+
+    def answer(method: str, place: str, body: bytes) -> tuple[int, bytes]:
+        assert place.startswith("/heads/")
+        assert place.endswith(" Bearer secret")
+        if method == "PUT":
+            lines[place] = body
+        return (200, lines[place]) if place in lines else (404, b"")
+
+    with endpoint(answer) as url:
+        witness = HttpWitness(url, token="secret")
+        session_id = made_and_put_back(path, witness)
+        with opened(path, witness) as store, pytest.raises(HistoryPutBack):
+            store.get_session(session_id)
+
+
+@inputs("answer", [(302, b""), (500, b""), (200, b"x" * 70_000), (200, b"no head")])
+def test_an_endpoint_that_does_not_answer_so_is_refused(answer: tuple[int, bytes]) -> None:
+    with endpoint(lambda *_: answer) as url, pytest.raises(FlueError):
+        HttpWitness(url).last("a")
+
+
+@inputs(
+    "url", ["http://example.com/x", "ftp://localhost/x", "localhost", "https://user:word@host/", "https://host/?a=b"]
+)
+def test_only_https_or_this_machine_is_asked(url: str) -> None:
+    with pytest.raises(InvalidArgument, match="https"):
+        HttpWitness(url)
+
+
+@inputs("line", ["", "{}", "[]", '["a", "1", "", null, ""]', '["a", 1, "zz", null, ""]', '[1, 1, "", null, ""]'])
+def test_a_line_that_is_no_head_is_refused(line: str) -> None:
+    with pytest.raises(InvalidArgument, match="is not a head"):
+        read_head(line)
