@@ -73,6 +73,8 @@ SECTIONS = {
         "rm": "Delete a session and its tasks, or all unused ones.",
         "reprice": "Price the calls whose cost is unknown.",
         "verify": "Check the database for errors.",
+        "head": "Print heads of sessions, to be kept elsewhere.",
+        "check": "Compare sessions with heads that were printed before.",
         "backup": "Copy the database to a file while it is in use.",
         "salvage": "Rescue what can be read of a damaged file.",
         "copy": "Copy all sessions to another database, online.",

@@ -248,7 +248,7 @@ class LazyGroup(HelpfulGroup):
         "costs": "usage", "stats": "usage", "graph": "tree", "branch": "fork", "checkout": "move",
         "switch": "move", "goto": "move", "revert": "undo", "messages": "show", "chat": "show",
         "load": "import", "dump": "export", "html": "export", "md": "export", "markdown": "export",
-        "check": "verify", "fsck": "verify", "doctor": "verify", "status": "info", "repair": "salvage",
+        "fsck": "verify", "doctor": "verify", "status": "info", "repair": "salvage",
         "restore": "salvage", "upgrade": "migrate", "clone": "copy", "budgets": "budget", "memories": "memory",
         "merge": "merge-back", "pick": "cherry-pick", "tag": "label", "continue": "show",
         "ui": "browse", "tui": "browse", "browser": "browse", "explore": "browse", "open": "browse",

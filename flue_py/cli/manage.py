@@ -16,9 +16,10 @@ from flue_py.cli import command as cli
 from flue_py.cli.command import Answer, Plan
 from flue_py.cli.main import HelpfulGroup, Place, expanded, finished, is_only_readable
 from flue_py.core.entries import from_microseconds
-from flue_py.core.json import JsonObject
+from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.sessions import Deletion, DocumentInfo, ScopeDeletion
 from flue_py.core.trees import SalvageReport
+from flue_py.core.witness import GOES_ON, Head, read_head
 from flue_py.db.files import make_private_folder
 from flue_py.db.migrate import dialect_of
 from flue_py.db.migrate import migrate as bring_up_to_date
@@ -29,7 +30,9 @@ from flue_py.render import views
 from flue_py.render.lines import Line, Span, counted, one_line, printable, table
 from flue_py.runtime.housekeeping import find_completed, find_older, find_prunable, parse_age
 from flue_py.sessions.handle import all_sessions
+from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
+from flue_py.system import read_beginning
 from flue_py.transfer.copy import CopyProgress, CopyReport, salvage_file
 from flue_py.transfer.export import FilesReport, add_files
 
@@ -56,6 +59,78 @@ async def backup(store: Store, target: Path, overwrite: bool, no_verify: bool) -
     return cli.said(
         f"{copied.path}: {cli.held(copied, 'sessions entries')}, {copied.size_bytes:,} bytes, {checked}", row
     )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The commands check and head: heads of sessions for people who keep them elsewhere, and what is there against these.
+
+_LARGEST_HEADS = 64 << 20
+_AGES = {
+    "same": "is as it was",
+    "newer": "goes on from it",
+    "older": "is older: it was put back",
+    "other": "has another history",
+    "missing": "is missing",
+}
+
+
+@cli.command()
+@click.argument("sessions", metavar="SESSION...", type=cli.SESSION, nargs=-1)
+async def head(store: Store, sessions: list[Session]) -> Answer:
+    """Print the heads of the named sessions, or of all: a line for each, to be kept on paper or in git.
+
+    With --json: a list of objects: sessionId, revision, head, leaf, digest.
+    """
+    wanted = {session.id for session in sessions}
+    heads = [head for head in await store.backend.list_heads() if not wanted or head.session_id in wanted]
+    document = "".join(f"{head}\n" for head in heads)
+    return Answer(document=document, is_json=True, row=lambda: [_head_row(head) for head in heads])
+
+
+def _head_row(head: Head) -> JsonObject:
+    session_id, revision, value, leaf, digest = head.fields
+    return {"sessionId": session_id, "revision": revision, "head": value, "leaf": leaf, "digest": digest}
+
+
+@cli.command()
+@click.option(
+    "--against", "seen", metavar="FILE|HEAD", required=True, help="What head printed: a file of it, or a line."
+)
+async def check(store: Store, seen: str) -> Answer:
+    """Compare sessions with heads that were printed before: which are as they were, newer, put back, or missing.
+
+    The exit code is 1 if one is not there any more, or not as it was. With --json: an object: sessions (sessionId,
+    seen, revision, age: same, newer, older, other, missing), new (how many had no head).
+    """
+    heads = {head.session_id: head for head in map(read_head, _lines_of(seen))}
+    ages = await store.backend.compare_heads([*heads.values()])
+    present = {head.session_id: head.revision for head in await store.backend.list_heads()}
+    new = len(present.keys() - heads.keys())
+
+    def lines() -> Iterable[Line]:
+        for head, age in zip(heads.values(), ages, strict=True):
+            yield ((f"{head.session_id}, revision {head.revision}: {_AGES[age]}", "" if age in GOES_ON else "red"),)
+        yield ((f"{counted(len(heads), 'session')} compared, {new} without a head", "bold"),)
+
+    def row() -> JsonObject:
+        compared: list[JsonValue] = [
+            {
+                "sessionId": head.session_id, "seen": head.revision, "revision": present.get(head.session_id), "age": age
+            }
+            for head, age in zip(heads.values(), ages, strict=True)
+        ]  # fmt: skip
+        return {"sessions": compared, "new": new}
+
+    return Answer(lines, row, code=0 if GOES_ON.issuperset(ages) else 1)
+
+
+def _lines_of(seen: str) -> list[str]:
+    if seen.lstrip().startswith("["):
+        return [seen]
+    data = read_beginning(Path(expanded(seen)), _LARGEST_HEADS + 1)
+    if data is None or len(data) > _LARGEST_HEADS:
+        raise InvalidArgument(f"--against: {seen} is not a file of heads")
+    return [line for line in data.decode(errors="replace").splitlines() if line.strip()]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

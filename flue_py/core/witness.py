@@ -12,6 +12,10 @@ Age: TypeAlias = Literal["same", "newer", "older", "other", "missing"]
 """What is there, compared with a head that was seen: ``other`` is another history."""
 
 
+GOES_ON: frozenset[Age] = frozenset({"same", "newer"})
+"""The ages of a session that is as it was seen, or goes on from it."""
+
+
 class Head(Frozen):
     """What identifies the state of a session, its row and all that it builds on. ``digest`` is that of the leaf.
 
@@ -24,8 +28,13 @@ class Head(Frozen):
     leaf: str | None = None
     digest: bytes = b""
 
+    @property
+    def fields(self) -> tuple[str, int, str, str | None, str]:
+        """The fields as JSON has them."""
+        return self.session_id, self.revision, self.value.hex(), self.leaf, self.digest.hex()
+
     def __str__(self) -> str:
-        return json.dumps([self.session_id, self.revision, self.value.hex(), self.leaf, self.digest.hex()])
+        return json.dumps(self.fields)
 
 
 class Witness(Protocol):

@@ -183,6 +183,9 @@ class Backend:
     list_heads = _read(lambda: ops.heads.list_heads)
     """Return the heads of all sessions, in order of id. Raises nothing of its own. O(sessions)."""
 
+    compare_heads = _read(lambda: ops.heads.compare_heads)
+    """Return what is there of each of these heads, in their order. Raises nothing of its own. O(heads)."""
+
     async def do(self, operation: Write[Result]) -> Result:
         """Do one operation on a session that is there, as its own method does: `atomic` does several.
 

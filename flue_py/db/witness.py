@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from flue_py.core.sessions import Problem, SessionInfo
-from flue_py.core.witness import Age, Head, Witness, age_of
+from flue_py.core.witness import GOES_ON, Age, Head, Witness, age_of
 from flue_py.db import sql
 from flue_py.db.ops import delete, heads, transfer
 from flue_py.db.runner import (
@@ -198,7 +198,7 @@ class WitnessedRunner(Runner):
         seen = await self._last(session_id)
         present, has_leaf = await self._runner.read(lambda tx: heads.head_after(tx, session_id, seen))
         age: Age = "newer" if seen is None else age_of(seen, present, has_leaf=has_leaf)
-        if seen is not None and age not in ("same", "newer") and session_id not in self._accepted:
+        if seen is not None and age not in GOES_ON and session_id not in self._accepted:
             raise HistoryPutBack(session_id, seen.revision, None if present is None else present.revision)
         self._accepted.discard(session_id)
         self._known[session_id] = -1 if present is None else present.revision

@@ -117,6 +117,8 @@ CALLS: dict[str, list[list[str]]] = {
     "rm": [["SESSION"], ["all"], ["--scope", HOSTILE], ["--config-gone", "--without-config"], ["--inactive-for", "0h"]],
     "reprice": [[], ["--yes"]],
     "verify": [[]],
+    "head": [[], ["SESSION"]],
+    "check": [["--against", HOSTILE], ["--against", '["a", 1, "", null, ""]']],
     "backup": [["{new}"]],
     "salvage": [["{copy}", "{new}"]],
     "copy": [["{copy}", "{new}"]],

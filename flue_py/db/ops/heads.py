@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from flue_py.core.chain import ABOUT, NO_PARENT, PLACE, STATE, Chain
 from flue_py.core.ledger import SessionRow
 from flue_py.core.sessions import is_storable
-from flue_py.core.witness import Head
+from flue_py.core.witness import Age, Head, age_of
 from flue_py.db import sql
 from flue_py.db.payloads import damaged_session
 from flue_py.db.runner import Nothing, Row, SessionState, Statement, Transaction
@@ -54,6 +54,15 @@ def head_after(tx: Transaction, session_id: str, seen: Head | None) -> tuple[Hea
     if present is None or seen is None or seen.leaf is None:
         return present, True
     return present, tx.first(DIGEST_IN_TREE, id=session_id, leaf=seen.leaf) == (seen.digest,)
+
+
+def compare_heads(tx: Transaction, seen: Sequence[Head]) -> list[Age]:
+    """Return what is there of heads that were seen (see `Backend.compare_heads`)."""
+    ages = []
+    for head in seen:
+        present, has_leaf = head_after(tx, head.session_id, head)
+        ages.append(age_of(head, present, has_leaf=has_leaf))
+    return ages
 
 
 def list_heads(tx: Transaction) -> list[Head]:
