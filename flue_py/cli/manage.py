@@ -113,12 +113,10 @@ async def check(store: Store, seen: str) -> Answer:
         yield ((f"{counted(len(heads), 'session')} compared, {new} without a head", "bold"),)
 
     def row() -> JsonObject:
-        compared: list[JsonValue] = [
-            {
-                "sessionId": head.session_id, "seen": head.revision, "revision": present.get(head.session_id), "age": age
-            }
-            for head, age in zip(heads.values(), ages, strict=True)
-        ]  # fmt: skip
+        compared: list[JsonValue] = []
+        for head, age in zip(heads.values(), ages, strict=True):
+            revision = present.get(head.session_id)
+            compared.append({"sessionId": head.session_id, "seen": head.revision, "revision": revision, "age": age})
         return {"sessions": compared, "new": new}
 
     return Answer(lines, row, code=0 if GOES_ON.issuperset(ages) else 1)

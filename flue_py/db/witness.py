@@ -226,8 +226,8 @@ class WitnessedRunner(Runner):
             try:
                 self._witness.take(head)
             except Exception as error:  # noqa: BLE001 - of the caller's: the commit is done, and is no failure
-                told = f"session {head.session_id!r} was written, and its witness does not know it yet ({error})"
-                warnings.warn(f"{told}; its head is handed in with the next", StoreWarning, stacklevel=2)
+                problem = f"session {head.session_id!r} was written, and its witness does not know it yet ({error})"
+                warnings.warn(f"{problem}; its head is handed in with the next", StoreWarning, stacklevel=2)
                 return
             if self._late.get(head.session_id) is head:
                 del self._late[head.session_id]

@@ -19,7 +19,8 @@ from agmi.adapters.base import MemoryAdapter, Record
 
 import flue_py.sync
 from flue_py.core.chain import ABOUT, NO_PARENT, PLACE, STATE, Chain
-from flue_py.errors import CorruptStore
+from flue_py.errors import CorruptStore, HistoryPutBack
+from flue_py.sessions.witnesses import FileWitness
 from tests.postgres import connect
 
 SESSION, OTHER = "a", "b"
@@ -105,7 +106,7 @@ class Adapter(MemoryAdapter):
 
     name = "flue_py"
     supports_replay = supports_metadata = supports_snapshot = True
-    recomputes = False
+    recomputes = is_witnessed = False
     options: ClassVar[dict[str, Any]] = {}
     _database: Database
 
@@ -117,14 +118,20 @@ class Adapter(MemoryAdapter):
 
     def open(self) -> AbstractContextManager[flue_py.sync.Store]:
         """Return the store, as an agent opens it."""
-        return flue_py.sync.open(self._database.target, prices=False, durability="normal", **self.options)
+        witness = self._witness if self.is_witnessed else None
+        return flue_py.sync.open(
+            self._database.target, prices=False, durability="normal", witness=witness, **self.options
+        )
 
     def setup(self) -> None:
         self._database = self.new_database()
+        self._elsewhere = tempfile.TemporaryDirectory()
+        self._witness = FileWitness(f"{self._elsewhere.name}/heads")
         self._was_edited = False
 
     def teardown(self) -> None:
         self._database.remove()
+        self._elsewhere.cleanup()
 
     def seed(self, n: int) -> None:
         self._write(SESSION, [f"record {number}" for number in range(n)])
@@ -158,7 +165,7 @@ class Adapter(MemoryAdapter):
                 session = store.open_session(SESSION)
                 session.build_context()
                 session.get_active_path()
-        except CorruptStore as error:
+        except (CorruptStore, HistoryPutBack) as error:
             self.verify_detail = str(error)
             return False
         return True

@@ -20,6 +20,7 @@ ACCEPTED: dict[str, tuple[dict[str, Any], set[int]]] = {
     "no key": ({}, {9}),
     "no key, digests made anew": ({"recomputes": True}, ALL),
     "no key, by verify": ({"detection_point": "audit"}, {9}),
+    "a witness": ({"is_witnessed": True}, set()),
 }
 """How a store is opened and edited, and the edits that are accepted."""
 

@@ -67,10 +67,10 @@ def compare_heads(tx: Transaction, seen: Sequence[Head]) -> list[Age]:
 
 def list_heads(tx: Transaction) -> list[Head]:
     """Return the heads of all sessions (see `Backend.list_heads`)."""
-    found: list[Head] = []
-    while page := tx.rows(ALL_HEADS, id=found[-1].session_id if found else "", count=_PAGE):
-        found += page
-    return found
+    heads: list[Head] = []
+    while page := tx.rows(ALL_HEADS, id=heads[-1].session_id if heads else "", count=_PAGE):
+        heads += page
+    return heads
 
 
 def write_state(tx: Transaction, state: SessionState) -> None:
