@@ -37,18 +37,20 @@ if TYPE_CHECKING:
     )
     from flue_py.core.trees import BackupReport
     from flue_py.core.usage import CallDifference
+    from flue_py.core.witness import Head, Witness
     from flue_py.prices import EditPlan
     from flue_py.search import Searched, SessionHits, Snippet
     from flue_py.sessions.compact import Compact, Exclude, Fork, Resume, Rewind
     from flue_py.sessions.marks import MarkEffect
     from flue_py.sessions.session import BranchSummary, Leaving
+    from flue_py.sessions.witnesses import Every, FileWitness, HttpWitness, StoreWitness
 __all__ = [
     "Artifact", "ArtifactExcerpt", "BackupReport", "BranchSummary", "CallDifference", "CommonPrefix", "Compact",
-    "ConvertedMessage", "DiffSide", "DocumentInfo", "DocumentName", "DocumentsFound", "EditPlan", "EntryCost",
-    "Exclude", "Exclusion", "Fork", "HeldAmount", "LeafDiff", "Leaving", "MarkEffect", "PathSettings", "PendingCall",
-    "PendingTurn", "Problem", "Recorded", "ReportedSize", "RepricedCalls", "Repricing", "Resume", "Rewind",
-    "ScopeDeletion", "Searched", "SessionEvent", "SessionHits", "Snippet", "Source", "StoreInfo", "TaskLink", "ToolUse",
-    "UsageReport", "UsageRow", "VerifyReport",
+    "ConvertedMessage", "DiffSide", "DocumentInfo", "DocumentName", "DocumentsFound", "EditPlan", "EntryCost", "Every",
+    "Exclude", "Exclusion", "FileWitness", "Fork", "Head", "HeldAmount", "HttpWitness", "LeafDiff", "Leaving",
+    "MarkEffect", "PathSettings", "PendingCall", "PendingTurn", "Problem", "Recorded", "ReportedSize", "RepricedCalls",
+    "Repricing", "Resume", "Rewind", "ScopeDeletion", "Searched", "SessionEvent", "SessionHits", "Snippet", "Source",
+    "StoreInfo", "StoreWitness", "TaskLink", "ToolUse", "UsageReport", "UsageRow", "VerifyReport", "Witness",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:
@@ -68,10 +70,12 @@ if not TYPE_CHECKING:
             ),
             "flue_py.core.trees": "BackupReport",
             "flue_py.core.usage": "CallDifference",
+            "flue_py.core.witness": "Head Witness",
             "flue_py.prices": "EditPlan",
             "flue_py.search": "Searched SessionHits Snippet",
             "flue_py.sessions.compact": "Compact Exclude Fork Resume Rewind",
             "flue_py.sessions.marks": "MarkEffect",
             "flue_py.sessions.session": "BranchSummary Leaving",
+            "flue_py.sessions.witnesses": "Every FileWitness HttpWitness StoreWitness",
         },
     )

@@ -144,6 +144,7 @@ REMEDIES = {
     "StoreUnavailable": "See to what the message says: the path, its permissions, the disk.",
     "CorruptStore": "Run `verify()`. Where it tells of damage, restore the last good backup, or rescue what is"
     " readable: see [back up and rescue](../how-to/back-up-and-rescue.md).",
+    "HistoryPutBack": "Find out who put it back. See [prove a history](../how-to/prove-a-history.md).",
     "InvalidPrices": "Correct what it names. See [prices](../how-to/costs.md#set-prices).",
     "MissingExtra": "Install the extra that the message names.",
 }

@@ -1230,7 +1230,8 @@ def chained(tx: Transaction, state: SessionState, pages: Pages[EntryColumns]) ->
             last_id, last = entry_id, digest
 
 
-SPANS_FIELDS = entry_columns(spans_range(sql.on_path(":low_depth", "NULL, NULL, NULL")))
+_NO_PAYLOAD = ", ".join(f"CASE WHEN 1 = 0 THEN {column} END" for column in (sql.PAYLOAD_BYTES, "e.packed", "e.blob"))
+SPANS_FIELDS = entry_columns(spans_range(sql.on_path(":low_depth", _NO_PAYLOAD)))
 
 
 def require_path(tx: Transaction, state: SessionState, where: Parameters, depth: int) -> None:
