@@ -59,12 +59,12 @@ from typing import Protocol
 __all__ = [
     "AbortedToCompact", "AmbiguousId", "AnsweredCall", "ArtifactNotFound", "BudgetExceeded", "BudgetNotFound",
     "CallConflict", "ContextOverflow", "CorruptStore", "EntryNotFound", "FixTheCall", "FixTheSetup", "FixTheStore",
-    "FlueError", "FormatTooNew", "IdempotencyConflict", "InvalidArgument", "InvalidEntry", "InvalidPrices",
-    "LeafConflict", "MemoryUnavailable", "MissingExtra", "ModelAborted", "ModelDenied", "ModelError", "ModelRefused",
-    "ModelUnavailable", "NotAStore", "OutcomeUnknown", "RateLimited", "ReservationNotFound", "ReservationSettled",
-    "RetryOrRebase", "RevisionConflict", "SessionExists", "SessionNotFound", "StoreBusy", "StoreClosed",
-    "StoreUnavailable", "StoreWarning", "SummaryFailed", "TaskDepthExceeded", "UnreadableFile", "WrongEventLoop",
-    "WrongProcess",
+    "FlueError", "FormatTooNew", "HistoryPutBack", "IdempotencyConflict", "InvalidArgument", "InvalidEntry",
+    "InvalidPrices", "LeafConflict", "MemoryUnavailable", "MissingExtra", "ModelAborted", "ModelDenied", "ModelError",
+    "ModelRefused", "ModelUnavailable", "NotAStore", "OutcomeUnknown", "RateLimited", "ReservationNotFound",
+    "ReservationSettled", "RetryOrRebase", "RevisionConflict", "SessionExists", "SessionNotFound", "StoreBusy",
+    "StoreClosed", "StoreUnavailable", "StoreWarning", "SummaryFailed", "TaskDepthExceeded", "UnreadableFile",
+    "WrongEventLoop", "WrongProcess",
 ]  # fmt: skip
 
 _SHOWN_CHARACTERS = 200

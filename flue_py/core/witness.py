@@ -41,7 +41,7 @@ class Witness(Protocol):
     """Who remembers heads where nobody reaches who can put back an older copy of the store.
 
     Both methods are called on a thread that may wait. An error of `last` ends the read or write that needs it, as
-    `StoreUnavailable`; one of `take` is a warning, and the head is handed in again with the next.
+    `StoreUnavailable`; one of `take` is a warning, and the head goes with the next one.
     """
 
     def last(self, session_id: str, /) -> Head | None:

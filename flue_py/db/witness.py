@@ -227,7 +227,7 @@ class WitnessedRunner(Runner):
                 self._witness.take(head)
             except Exception as error:  # noqa: BLE001 - of the caller's: the commit is done, and is no failure
                 problem = f"session {head.session_id!r} was written, and its witness does not know it yet ({error})"
-                warnings.warn(f"{problem}; its head is handed in with the next", StoreWarning, stacklevel=2)
+                warnings.warn(f"{problem}; its head goes with the next one", StoreWarning, stacklevel=2)
                 return
             if self._late.get(head.session_id) is head:
                 del self._late[head.session_id]
