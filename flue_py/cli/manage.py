@@ -82,7 +82,7 @@ async def head(store: Store, sessions: list[Session]) -> Answer:
     With --json: a list of objects: sessionId, revision, head, leaf, digest.
     """
     wanted = {session.id for session in sessions}
-    heads = [head for head in await store.backend.list_heads() if not wanted or head.session_id in wanted]
+    heads = [head for head in await store.heads() if not wanted or head.session_id in wanted]
     document = "".join(f"{head}\n" for head in heads)
     return Answer(document=document, is_json=True, row=lambda: [_head_row(head) for head in heads])
 
@@ -103,8 +103,8 @@ async def check(store: Store, seen: str) -> Answer:
     seen, revision, age: same, newer, older, other, missing), new (how many had no head).
     """
     heads = {head.session_id: head for head in map(read_head, _lines_of(seen))}
-    ages = await store.backend.compare_heads([*heads.values()])
-    present = {head.session_id: head.revision for head in await store.backend.list_heads()}
+    ages = await store.compare_heads([*heads.values()])
+    present = {head.session_id: head.revision for head in await store.heads()}
     new = len(present.keys() - heads.keys())
 
     def lines() -> Iterable[Line]:

@@ -83,7 +83,7 @@ if TYPE_CHECKING:
     from flue_py.context.artifacts import OffloadSettings
     from flue_py.core.messages import Message
     from flue_py.core.trees import BackupReport
-    from flue_py.core.witness import Witness
+    from flue_py.core.witness import Age, Head, Witness
     from flue_py.search import How, Part, SearchAnswer
     from flue_py.sessions import batch as batches
     from flue_py.sessions import search as engine
@@ -1032,6 +1032,14 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         handle.checked_function(progress, "progress")
         copying = self._backend.backup(target, overwrite=overwrite, verified=verify, progress=progress)
         return await self._backend.waiting.finish(copying)
+
+    async def heads(self) -> tuple[Head, ...]:
+        """Return the heads of all sessions, in order of id, for who keeps them elsewhere. O(sessions)."""
+        return tuple(await self._backend.list_heads())
+
+    async def compare_heads(self, heads: Sequence[Head]) -> tuple[Age, ...]:
+        """Return what is there of sessions that had these heads, in their order. O(heads)."""
+        return tuple(await self._backend.compare_heads(heads))
 
     async def info(self) -> StoreInfo:
         """Return where the store is, its format, and how much it holds."""

@@ -677,6 +677,8 @@ class Store(Twin[AsyncStore]):
     remove_file = blocking(AsyncStore.remove_file)
 
     search = blocking(AsyncStore.search)
+    heads = blocking(AsyncStore.heads)
+    compare_heads = blocking(AsyncStore.compare_heads)
     verify = blocking(AsyncStore.verify)
     info = blocking(AsyncStore.info)
     backup = blocking(AsyncStore.backup)

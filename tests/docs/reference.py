@@ -47,7 +47,8 @@ ROOMS = {
         "Problem", "StoreInfo", "UsageReport", "UsageRow", "EntryCost", "Recorded", "RepricedCalls", "Repricing",
         "CallDifference", "MarkEffect", "Exclusion", "EditPlan", "Compact", "Rewind", "Exclude", "Fork", "Resume",
         "CommonPrefix", "LeafDiff", "DiffSide", "ToolUse", "DocumentInfo", "DocumentName", "DocumentsFound",
-        "SessionHits", "Snippet", "Searched", "HeldAmount", "BackupReport",
+        "SessionHits", "Snippet", "Searched", "HeldAmount", "BackupReport", "Head", "Witness", "FileWitness",
+        "StoreWitness", "HttpWitness", "Every",
     ),
     "flue_py.transfer": (
         "import_file", "ImportReport", "SessionImport", "export_session", "Exported", "ExportNote",
