@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from flue_py.core.trees import BackupReport
 
 Result = TypeVar("Result")
+_MOST_KNOWN = 100_000
+"""How many sessions a process remembers to have compared."""
+
 _ID = 2  # of the rows that `sql.INSERT_SESSION` takes
 
 
@@ -201,6 +204,8 @@ class WitnessedRunner(Runner):
         if seen is not None and age not in GOES_ON and session_id not in self._accepted:
             raise HistoryPutBack(session_id, seen.revision, None if present is None else present.revision)
         self._accepted.discard(session_id)
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
         self._known[session_id] = -1 if present is None else present.revision
         if present is not None and age != "same":
             await self._take([present])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPSConnection
@@ -14,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from flue_py.core.sessions import Document, DocumentInfo
 from flue_py.core.witness import Head, Witness, read_head
-from flue_py.errors import InvalidArgument, StoreUnavailable, shown
+from flue_py.errors import InvalidArgument, StoreUnavailable, StoreWarning, shown
 from flue_py.system import in_full
 
 _PROJECT = "heads"
@@ -193,9 +194,16 @@ class Every:
         with self._lock:
             self._late[head.session_id] = head
             if self._timer is None:
-                self._timer = threading.Timer(self._seconds, self.flush)
+                self._timer = threading.Timer(self._seconds, self._ring)
                 self._timer.daemon = True
                 self._timer.start()
+
+    def _ring(self) -> None:
+        try:
+            self.flush()
+        except Exception as error:  # noqa: BLE001 - nobody is there to take it
+            problem = f"{len(self._late)} heads could not be told to their witness ({error})"
+            warnings.warn(f"{problem}; they go with the next one", StoreWarning, stacklevel=1)
 
     def flush(self) -> None:
         """Tell the witness what it does not know yet."""

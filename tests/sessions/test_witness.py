@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 import flue_py
 import flue_py.sync
 from flue_py.core.witness import Head, read_head
-from flue_py.errors import FlueError, HistoryPutBack, InvalidArgument, StoreUnavailable, StoreWarning
+from flue_py.errors import CorruptStore, FlueError, HistoryPutBack, InvalidArgument, StoreUnavailable, StoreWarning
 from flue_py.sessions.witnesses import Every, FileWitness, HttpWitness, StoreWitness
 from tests.tables import inputs
 
@@ -113,6 +114,16 @@ def test_a_session_that_is_not_there_any_more_is_missed_unless_it_was_deleted(pa
         with pytest.raises(HistoryPutBack, match=f"{lost}.*it is not there"):
             store.get_session(lost)
         assert store.get_session(deleted) is None
+
+
+def test_a_session_that_was_hidden_or_renamed_is_missed(path: Path) -> None:
+    with opened(path, witness := Memory()) as store:
+        session_id = say(store, "one")
+    for change in ("trashed_at = 7", "trashed_at = NULL, id = 'another'"):
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(f"UPDATE sessions SET {change}")
+        with opened(path, witness) as store, pytest.raises((CorruptStore, HistoryPutBack), match=session_id):
+            store.get_session(session_id)
 
 
 def test_a_store_that_is_ahead_of_its_witness_is_accepted(path: Path) -> None:

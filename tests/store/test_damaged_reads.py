@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 import flue_py
-from flue_py.core.sessions import SessionInfo
+from flue_py.core.sessions import NewSession, SessionInfo
 from flue_py.db.backend import Backend
 from flue_py.db.engine import open_engine
 from flue_py.db.payloads import MISMATCH
@@ -187,3 +187,16 @@ async def test_a_bundle_does_not_take_what_was_changed_and_a_copy_says_so(tmp_pa
     for problems in (report.source_problems, report.target_problems):
         assert [(problem.kind, problem.where, problem.detail) for problem in problems] == told
     assert [name for name in os.listdir(tmp_path) if "bundle" in name] == []
+
+
+async def test_lanes_that_fork_from_each_other_in_a_circle_are_refused_and_not_followed(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    async with opened(path, "sqlite3") as backend:
+        session, entry = await make(backend, "text")
+        fork = await backend.fork(session.id, entry, NewSession())
+        await add(backend, fork.id, user("in a lane of its own"))
+    change(path, "UPDATE lanes SET parent_lane = lane_id WHERE parent_lane IS NOT NULL")
+    async with opened(path, "sqlite3") as backend:
+        for name in ("path", "context", "messages", "turns"):
+            with pytest.raises(CorruptStore, match=fork.id):
+                await READS[name](backend, fork.id, entry)

@@ -16,7 +16,7 @@ from flue_py.db.sql import columns, statement
 
 _PAGE = 200
 _PLACE, _STATE = len(ABOUT), len(ABOUT) + len(PLACE)
-_KEY, _ID, _LEAF = (_STATE + STATE.index(name) for name in ("session_key", "id", "leaf"))
+_KEY, _ID, _LEAF, _REVISION = (_STATE + STATE.index(name) for name in ("session_key", "id", "leaf", "revision"))
 
 
 def _rows_where(condition: str) -> Statement[Row]:
@@ -27,6 +27,7 @@ def _rows_where(condition: str) -> Statement[Row]:
 
 
 ROWS_OF_KEYS = _rows_where(f"s.session_key {sql.IN_KEYS}")
+ROW_OF_ID = _rows_where("s.id = :id")
 ROWS_AFTER = _rows_where("s.session_key > :after_key ORDER BY s.session_key LIMIT :count")
 SET_HEAD = statement(Nothing)("UPDATE sessions SET head = :head WHERE session_key = :session_key")
 
@@ -41,7 +42,6 @@ _HEADS = (
     " LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf WHERE"
 )
 HEADS_OF_KEYS = statement(_present)(f"{_HEADS} s.session_key {sql.IN_KEYS}")
-HEAD_OF_ID = statement(_present)(f"{_HEADS} s.id = :id AND s.trashed_at IS NULL")
 ALL_HEADS = statement(_present)(f"{_HEADS} s.id > :id AND s.trashed_at IS NULL ORDER BY s.id LIMIT :count")
 DIGEST_IN_TREE = statement(tuple[bytes])(
     "SELECT e.digest FROM sessions s JOIN entries e ON e.tree_id = s.tree_id AND e.id = :leaf WHERE s.id = :id"
@@ -49,9 +49,17 @@ DIGEST_IN_TREE = statement(tuple[bytes])(
 
 
 def head_after(tx: Transaction, session_id: str, seen: Head | None) -> tuple[Head | None, bool]:
-    """Return the head of a session, None if it is not there, and whether it has the leaf of one seen before."""
-    present = tx.first(HEAD_OF_ID, id=session_id) if is_storable(session_id) else None
-    if present is None or seen is None or seen.leaf is None:
+    """Return the head of a session, None if it is not there, and whether it has the leaf of one seen before.
+
+    Raises `CorruptStore` if its row has not its head.
+    """
+    row = tx.first(ROW_OF_ID, id=session_id) if is_storable(session_id) else None
+    if row is None:
+        return None, True
+    if row[-2] != _head(tx.chain, row):
+        raise damaged_session(session_id)
+    present = Head(session_id, row[_REVISION], row[-2], row[_LEAF], row[-1] or b"")
+    if seen is None or seen.leaf is None:
         return present, True
     return present, tx.first(DIGEST_IN_TREE, id=session_id, leaf=seen.leaf) == (seen.digest,)
 
