@@ -184,7 +184,7 @@ class Backend:
     """Return the heads of all sessions, in order of id. Raises nothing of its own. O(sessions)."""
 
     compare_heads = _read(lambda: ops.heads.compare_heads)
-    """Return what is there of each of these heads, in their order. Raises nothing of its own. O(heads)."""
+    """Return what is there of each of these heads, in their order. Raises `CorruptStore`. O(heads)."""
 
     async def do(self, operation: Write[Result]) -> Result:
         """Do one operation on a session that is there, as its own method does: `atomic` does several.

@@ -1038,7 +1038,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         return tuple(await self._backend.list_heads())
 
     async def compare_heads(self, heads: Sequence[Head]) -> tuple[Age, ...]:
-        """Return what is there of sessions that had these heads, in their order. O(heads)."""
+        """Return what is there of sessions that had these heads, in their order. Raises `CorruptStore`. O(heads)."""
         return tuple(await self._backend.compare_heads(heads))
 
     async def info(self) -> StoreInfo:
