@@ -246,9 +246,8 @@ class CopilotCliReader(kit.RowReader):
             done.completed_us = kit.read_time(row.fields.get("timestamp")) if done.parent is not None else None
         if not _KNOWN.match(row.type):
             self._notes.unknown_kinds[row.type] += 1
-        entry = kit.plain_entry(
-            kit.entry_kind(PREFIX, row.type), data or without(row.fields, "id", "parentId", "timestamp")
-        )
+        body = data or without(row.fields, "id", "parentId", "timestamp")
+        entry = kit.plain_entry(kit.entry_kind(PREFIX, row.type), body)
         self._add(replace(entry, calls=tuple(calls)), row, agent, {})
 
     def _add(self, entry: NewEntry, row: kit.Row, agent: _Agent, beside: Mapping[str, JsonValue]) -> None:

@@ -170,11 +170,11 @@ def _decoded(file: JsonObject) -> str:
 
 def _answered(message: _Message) -> list[JsonValue]:
     """Return the parts of an answer: thoughts, a text, and calls."""
-    content: list[JsonValue] = [
-        kit.thought(thought, part.get("signature") or None)
-        for part in message.data("reasoning")
-        if isinstance(thought := part.get("thinking"), str) and thought
-    ]
+    content: list[JsonValue] = []
+    for part in message.data("reasoning"):
+        if isinstance(thought := part.get("thinking"), str) and thought:
+            signed: JsonObject = {"thinkingSignature": part["signature"]} if part.get("signature") else {}
+            content.append({**kit.thought(thought), **signed})
     if text := message.text():
         content.append({"type": "text", "text": text})
     for call in message.data("tool_call"):
@@ -218,11 +218,8 @@ def parse_crush(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Pa
         notes.repair(first.line, f"the session {shown(session_id)} has messages, and no row of its own")
     messages = []
     for row in rows[1:]:
-        if (
-            row.type == "message"
-            and isinstance(row.fields.get("parts"), list)
-            and isinstance(row.fields.get("id"), str)
-        ):
+        parts, name = row.fields.get("parts"), row.fields.get("id")
+        if row.type == "message" and isinstance(parts, list) and isinstance(name, str):
             messages.append(_Message(row.line, row.fields))
         elif row.type != "place":
             notes.skip(row.line, "is not a message with a list of parts")

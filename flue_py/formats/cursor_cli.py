@@ -204,9 +204,8 @@ class _Chat(Struct):
         elif role in ("system", "user", "assistant") and isinstance(content, str | list):
             said: JsonObject = {"role": role, "content": content if isinstance(content, str) else _parts_of(content)}
             model = _model_of(data) if role == "assistant" else None
-            entry, extra = kit.message_entry(
-                {**said, **({"model": model} if model else {})}, data, row.line, self.chain.notes
-            )
+            said |= {"model": model} if model else {}
+            entry, extra = kit.message_entry(said, data, row.line, self.chain.notes)
             parts: list[JsonValue] = [beside for _, part in objects_in(content) if (beside := without(part, *_TAKEN))]
             self._place(row, entry, {**rest, **({"parts": parts} if parts else {}), **extra})
         else:
@@ -256,7 +255,7 @@ def _parts_of(content: JsonValue) -> list[JsonValue]:
         if kind == "reasoning":
             parts.append(kit.thought(part.get("text"), part.get("signature")))
         elif kind == "redacted-reasoning":
-            parts.append({**kit.thought("", part.get("data")), "redacted": True})
+            parts.append({**kit.thought(""), "thinkingSignature": part.get("data"), "redacted": True})
         elif kind == "tool-call":
             call = {"type": "toolCall", "id": part.get("toolCallId"), "name": part.get("toolName")}
             parts.append({**call, "arguments": part.get("args", {})})

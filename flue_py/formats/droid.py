@@ -98,9 +98,8 @@ class DroidReader(kit.RowReader):
             self._tools.update(calls_in(message))
             entry, more = kit.message_entry(message, row.fields, row.line, self._notes)
             # The sums beside have every call.
-            self._add(
-                row, chain, replace(entry, calls=()), {**(rest if index == 0 else {}), **extra, **more}, at, index
-            )
+            beside = {**(rest if index == 0 else {}), **extra, **more}
+            self._add(row, chain, replace(entry, calls=()), beside, at, index)
 
     def _add(
         self, row: kit.Row, chain: kit.Chain, entry: NewEntry, beside: JsonObject, at: int | None, index: int = 0

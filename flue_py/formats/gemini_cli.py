@@ -193,16 +193,13 @@ def _answered(record: Record, chain: kit.Chain) -> Iterator[_Unit]:
         results = content_parts(call.get("result"))
         answers = [part for part in map(fields_of, results) if isinstance(part.get("functionResponse"), dict)]
         # The results of calls that were made together may stand with each of them.
-        answers = [
-            part for part in answers if fields_of(part["functionResponse"]).get("id") == call.get("id")
-        ] or answers
+        own_answers = [part for part in answers if fields_of(part["functionResponse"]).get("id") == call.get("id")]
         text = call.get("result")
         output: JsonObject = {"output": text} if isinstance(text, str) else {"result": results}
         other: JsonObject = {"functionResponse": {**only(call, "id", "name"), "response": output}}
         if results:
-            message = next(
-                message for message, _ in messages_from_gemini({"role": "user", "parts": [*(answers or [other])]})
-            )
+            parts = [*(own_answers or answers or [other])]
+            message, _ = next(iter(messages_from_gemini({"role": "user", "parts": parts})))
             yield _unit(message, record, without(call, "name", "args", "result"), chain)
 
 

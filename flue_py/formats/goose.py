@@ -202,9 +202,8 @@ class _Reading(Struct):
         }
         last, is_notice = max(summaries, default=-1), False
         for at, (row, after) in enumerate(pairwise(rows)):
-            is_command = (
-                row.is_by("user") and text_of(row.parts).startswith("/") and "turnContext" not in after.metadata
-            )
+            is_slash = row.is_by("user") and text_of(row.parts).startswith("/")
+            is_command = is_slash and "turnContext" not in after.metadata
             is_reply = row.is_by("assistant") and is_notice and not row.metadata.keys() & {"inference", "usage"}
             is_notice = row.is_hidden and (is_command or is_reply)
             if at in summaries:
@@ -311,10 +310,8 @@ def parse_goose(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Pa
     if not reading.chain.entries and not calls:
         notes.left_out["is a session without messages"] += 1
         return None
-    names = [
-        name for key in ("name", "description") if (name := kit.one_text(about.get(key)) or "") not in _PLACEHOLDERS
-    ]
-    title = names[0] if names else None
+    names = (kit.one_text(about.get(key)) or "" for key in ("name", "description"))
+    title = next((name for name in names if name not in _PLACEHOLDERS), None)
     is_given = bool(about.get("user_set_name"))
     # A file of older versions stays behind, and says nothing of what became of its session in the database.
     is_stored = "place" in first.fields

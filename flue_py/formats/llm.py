@@ -114,10 +114,8 @@ class _Log(Struct):
 
     def _files(self, kind: str, row: JsonObject) -> list[JsonValue]:
         """Return the files that were sent with a response, or with the result of a tool."""
-        table, owner = (
-            ("prompt_attachments", "response_id") if kind == "prompt" else (f"{kind}s_attachments", f"{kind}_id")
-        )
-        rows = sorted(self.tables.rows(table, owner, row.get("id")), key=_order)
+        names = ("prompt_attachments", "response_id") if kind == "prompt" else (f"{kind}s_attachments", f"{kind}_id")
+        rows = sorted(self.tables.rows(*names, row.get("id")), key=_order)
         return [self._file({"id": file.get("attachment_id")}) for file in rows]
 
     def _chain(self, turns: dict[JsonValue, list[JsonObject]], tip: JsonValue, seen: set[str]) -> list[JsonObject]:
@@ -157,11 +155,8 @@ class _Log(Struct):
     def _call(self, row: JsonObject, kind: str) -> JsonObject:
         """Return a call with the objects that its texts are, and its tools, fragments and schema."""
         call = {name: _object(value) if name in _OBJECTS else value for name, value in row.items()}
-        owner, tools, more = (
-            f"{kind}_id",
-            "turn_tools" if kind == "turn" else "tool_responses",
-            ("kind", "tool_call_id"),
-        )
+        owner, tools = f"{kind}_id", "turn_tools" if kind == "turn" else "tool_responses"
+        more = ("kind", "tool_call_id")
         for name, table, of, kept in (
             ("tools", tools, "tool", ("name", "plugin")),
             ("fragments", "turn_fragments", "fragment", ("hash", "source")),
@@ -239,9 +234,8 @@ class _Reading(Struct):
         if fields.get("role") == "tool" and parts and all(part.get("type") == "tool_result" for part in parts):
             return [self._result(part) for part in parts]
         content = [_part(part, f"{name}:{number}") for number, part in enumerate(parts)]
-        self.unnamed = [
-            str(part["id"]) for part in content if part.get("type") == "toolCall" and str(part["id"]).startswith(name)
-        ]
+        calls = [str(part["id"]) for part in content if part.get("type") == "toolCall"]
+        self.unnamed = [call_id for call_id in calls if call_id.startswith(name)]
         is_text = len(content) == 1 and content[0].keys() == {"type", "text"}
         return [{"role": fields.get("role"), "content": content[0]["text"] if is_text else [*content]}]
 
@@ -251,12 +245,8 @@ class _Reading(Struct):
         call_id = call_id if kit.is_name(call_id) or not self.unnamed else self.unnamed.pop(0)
         content: list[JsonValue] = [{"type": "text", "text": part.get("output", "")}]
         content += [_attached(file) for _, file in objects_in(part.get("attachments"))]
-        message: JsonObject = {
-            "role": "toolResult",
-            "toolCallId": call_id,
-            "toolName": part.get("name"),
-            "content": content,
-        }
+        message: JsonObject = {"role": "toolResult", "toolCallId": call_id, "toolName": part.get("name")}
+        message["content"] = content
         return message | ({"isError": True, "exception": part["exception"]} if "exception" in part else {})
 
     def _entry(self, row: kit.Row, message: JsonObject, call: JsonObject) -> tuple[NewEntry, JsonObject]:

@@ -18,7 +18,7 @@ from flue_py.core.entries import REPLACEMENT, NewEntry
 from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.kinds import COMPACTION, EXCLUSION, message_text
 from flue_py.core.sessions import made_id
-from flue_py.core.usage import read_reported
+from flue_py.core.usage import PaidCall, read_reported
 from flue_py.errors import UnreadableFile, shown
 from flue_py.formats import gathered, kit
 from flue_py.providers.base import fields_of, listed, only
@@ -186,13 +186,8 @@ class _Rows(Struct):
                 self.alive[name] = None
             if name not in self.there:
                 self.gone.setdefault(name, MessageRow(name, row.line, {})).fields = own_fields(info)
-        elif (
-            kind.startswith("message.part.updated.")
-            and isinstance(name, str)
-            and name in self.gone
-            and isinstance(part_id, str)
-        ):
-            self.gone[name].parts[part_id] = own_fields(part)
+        elif kind.startswith("message.part.updated.") and isinstance(part_id, str) and str(name) in self.gone:
+            self.gone[str(name)].parts[part_id] = own_fields(part)
 
     def hold_back(self, *, take_all: bool) -> None:
         """Leave out the messages at the end that may not be complete: an answer being written, and all after it.
@@ -298,11 +293,10 @@ class _Tree(Struct):
         """Return an entry that is no answer with the calls that were paid for it."""
         if not message.is_answer:
             return entry
-        steps = enumerate(steps_of(message.parts))
-        answers = [
-            (self._entry(message, answer_of(message.fields, step, number), ())[0], number) for number, step in steps
-        ]
-        calls = [call for answer, number in answers for call in _paid_once(answer, message, number).calls]
+        calls: list[PaidCall] = []
+        for number, step in enumerate(steps_of(message.parts)):
+            answer, _ = self._entry(message, answer_of(message.fields, step, number), ())
+            calls += _paid_once(answer, message, number).calls
         return replace(entry, calls=tuple(replace(call, purpose=purpose) for call in calls))
 
     def _answer(self, message: MessageRow, step: list[tuple[str, JsonObject]], number: int) -> None:
@@ -404,10 +398,8 @@ class MessageRow(Struct):
     @property
     def is_summary(self) -> bool:
         """Whether it is the summary that a compaction ended in."""
-        about = self.fields
-        return (
-            self.is_answer and about.get("summary") is True and bool(about.get("finish")) and not error_of(self.fields)
-        )
+        is_done = bool(self.fields.get("finish")) and not error_of(self.fields)
+        return self.is_answer and self.fields.get("summary") is True and is_done
 
     def has(self, kind: str) -> bool:
         """Return whether it has a part of a type."""

@@ -290,11 +290,8 @@ def parse_openhands(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -
         chain.add(head, rows[0].line, entry_id=made_id(session_id, "head_is_empty"), created_us=moments[-1])
     lists = ("token_usages", "costs", "response_latencies")
     sums: JsonObject = {name: without(value, *lists) for name, value in stats_of(state).items()}
-    document: JsonObject = {
-        "leafId": chain.leaf,
-        "meta": meta,
-        "state": {**without(state, "id", "stats"), "usage": sums},
-    }
+    facts: JsonObject = {**without(state, "id", "stats"), "usage": sums}
+    document: JsonObject = {"leafId": chain.leaf, "meta": meta, "state": facts}
     created = kit.read_time(meta.get("created_at")) or next(filter(None, moments), None)
     title, cwd = meta.get("title"), fields_of(state.get("workspace")).get("working_dir")
     fields: kit.SessionFields = {"auto_title": title, "cwd": cwd, "created_us": created, "parent": parent}
@@ -320,12 +317,9 @@ ENVELOPE = ("id", "parent_id", "timestamp", "kind")
 """The fields that every event has."""
 
 _TOKENS = {
-    "prompt_tokens": "input",
-    "completion_tokens": "output",
-    "cache_read_tokens": "cacheRead",
-    "cache_write_tokens": "cacheWrite",
-    "reasoning_tokens": "reasoning",
-}
+    "prompt_tokens": "input", "completion_tokens": "output",
+    "cache_read_tokens": "cacheRead", "cache_write_tokens": "cacheWrite", "reasoning_tokens": "reasoning",
+}  # fmt: skip
 _FAILED = "[An error occurred during execution.]\n"
 _THOUGHT = ("thinking_blocks", "reasoning_content", "responses_reasoning_item")
 _TASK = {"Task ID": "task_id", "Subagent": "subagent", "Status": "status"}

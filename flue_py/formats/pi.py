@@ -83,12 +83,8 @@ def filled(message: JsonObject, created_us: int) -> tuple[JsonObject, JsonObject
 
 def _filled_usage(usage: JsonValue) -> JsonObject:
     reported = _given(usage)
-    return {
-        **_TOKENS,
-        **usage_json(read_reported(usage)),
-        **reported,
-        "cost": _filled_cost(_given(reported.get("cost"))),
-    }
+    cost = _filled_cost(_given(reported.get("cost")))
+    return {**_TOKENS, **usage_json(read_reported(usage)), **reported, "cost": cost}
 
 
 def _filled_cost(cost: JsonObject) -> JsonObject:
