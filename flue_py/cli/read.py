@@ -97,12 +97,8 @@ def _lines(artifacts_seen: Sequence[Artifact]) -> list[Line]:
     rows: list[list[Span]] = [[(name, "dim") for name in ("artifact", "characters", "made", "tool")]]
     for artifact in artifacts_seen:
         about_text = " | ".join(one_line(text, 80) for text in (artifact.tool, artifact.hint) if text)
-        about: list[Span] = [
-            (f"{artifact.characters:,}", ""),
-            (views.minute(artifact.created_at), ""),
-            (about_text, ""),
-        ]
-        rows.append([(one_line(artifact.id, 64), "bold"), *about])
+        about = (f"{artifact.characters:,}", views.minute(artifact.created_at), about_text)
+        rows.append([(one_line(artifact.id, 64), "bold"), *((text, "") for text in about)])
     return table(rows, right=frozenset({1}))
 
 

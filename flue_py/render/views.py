@@ -1107,9 +1107,7 @@ def search_row(answer: SearchAnswer, names: Mapping[str, str]) -> JsonObject:
         "hasMore": answer.has_more,
         "searched": {
             **row_of(searched, "sessions entries revisions"),
-            "newest": None
-            if searched.newest is None
-            else dict(zip(("sessionId", "revision"), searched.newest, strict=True)),
+            "newest": searched.newest and dict(zip(("sessionId", "revision"), searched.newest, strict=True)),
             **row_of(searched, "parts left_out by_index why_not"),
         },
         **row_of(answer, "widen suggestions"),

@@ -21,7 +21,7 @@ from textual.worker import active_worker
 from flue_py.core.context import LeafDiff
 from flue_py.core.entries import Entry
 from flue_py.core.kinds import COMPACTION
-from flue_py.core.sessions import Change, SessionInfo
+from flue_py.core.sessions import Change, Deletion, SessionInfo
 from flue_py.errors import FlueError, SessionNotFound
 from flue_py.render.lines import UNICODE, Glyphs, Line, Look, cells, clip, counted, one_line
 from flue_py.render.views import ListedSession, diff_lines, project_name, searched_text
@@ -97,6 +97,14 @@ class BrowserScreen(Screen[Given]):
         except FlueError as error:
             self.say(model.in_words(error))
             return None
+
+    async def deleted(self, session_id: str) -> Deletion | None:
+        """Delete a session, if the answer is yes; None if it was not deleted."""
+        planned = await self.tried(model.plan_deletion(self.browser.store, session_id))
+        if planned is None:
+            return None
+        agreed = await self.app.push_screen_wait(Confirm(self.browser.masked(planned.question), planned.facts))
+        return await self.tried(planned.go()) if agreed else None
 
     def may_write(self) -> bool:
         """Return whether the store can be changed; if not, say so."""
@@ -500,14 +508,7 @@ class ChangingScreen(BrowserScreen[None]):
     @work
     async def action_delete(self) -> None:
         """Delete this session, if the answer is yes."""
-        opened = self.opened
-        if not self.may_write():
-            return
-        planned = None if opened is None else await self.tried(model.plan_deletion(opened.store, opened.session.id))
-        if planned is None:
-            return
-        agreed = await self.app.push_screen_wait(Confirm(self.browser.masked(planned.question), planned.facts))
-        if agreed and await self.tried(planned.go()) is not None:
+        if self.opened is not None and self.may_write() and await self.deleted(self.opened.session.id) is not None:
             self.browser.leave()
 
 
@@ -1148,14 +1149,12 @@ class SessionsScreen(BrowserScreen[None]):
     async def delete_chosen(self) -> None:
         """Ask whether to delete the chosen session."""
         info = self._chosen()
-        planned = None if info is None else await self.tried(model.plan_deletion(self.browser.store, info.id))
-        if planned is None:
+        if info is None:
             return
-        if await self.app.push_screen_wait(Confirm(self.browser.masked(planned.question), planned.facts)):
-            deletion = await self.tried(planned.go())
-            if deletion is not None:
-                self.say(f"deleted {counted(len(deletion.session_ids), 'session')}")
-            self.load()
+        deletion = await self.deleted(info.id)
+        if deletion is not None:
+            self.say(f"deleted {counted(len(deletion.session_ids), 'session')}")
+        self.load()
 
     def _chosen(self) -> SessionInfo | None:
         rows = self.query_one(RowList)
