@@ -177,7 +177,10 @@ class Backend:
         return self.waiting.shared_turn(self._runner.words_name)
 
     def show_heads(self, witness: Witness, accepted: Collection[str] = ()) -> None:
-        """Hand the heads of sessions to a witness from now on, and refuse an older one but for those ``accepted``."""
+        """Hand the heads of sessions to a witness from now on, and refuse an older one but for those ``accepted``.
+
+        Raises nothing of its own; what reads or writes a session raises `HistoryPutBack` from then on. O(1).
+        """
         self._runner = witnessing.WitnessedRunner(self._runner, witness, accepted)
 
     list_heads = _read(lambda: ops.heads.list_heads)
