@@ -36,6 +36,7 @@
     ├── FixTheStore              the database needs attention
     │   ├── FormatTooNew         written by a newer flue_py
     │   ├── NotAStore            the file is something else
+    │   ├── WrongKey             its key was not given, or another one           (ValueError)
     │   ├── StoreUnavailable     cannot be opened, read or written               (OSError)
     │   └── CorruptStore         what is stored contradicts itself
     └── FixTheSetup
@@ -64,7 +65,7 @@ __all__ = [
     "ModelRefused", "ModelUnavailable", "NotAStore", "OutcomeUnknown", "RateLimited", "ReservationNotFound",
     "ReservationSettled", "RetryOrRebase", "RevisionConflict", "SessionExists", "SessionNotFound", "StoreBusy",
     "StoreClosed", "StoreUnavailable", "StoreWarning", "SummaryFailed", "TaskDepthExceeded", "UnreadableFile",
-    "WrongEventLoop", "WrongProcess",
+    "WrongEventLoop", "WrongKey", "WrongProcess",
 ]  # fmt: skip
 
 _SHOWN_CHARACTERS = 200
@@ -444,6 +445,10 @@ class FormatTooNew(FixTheStore):
 
 class NotAStore(FixTheStore):
     """The file is not a flue_py database."""
+
+
+class WrongKey(FixTheStore, ValueError):
+    """The store needs a key that was not given, or has none; the message names it by its fingerprint."""
 
 
 class StoreUnavailable(FixTheStore, OSError):

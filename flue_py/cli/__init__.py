@@ -78,6 +78,7 @@ SECTIONS = {
         "backup": "Copy the database to a file while it is in use.",
         "salvage": "Rescue what can be read of a damaged file.",
         "copy": "Copy all sessions to another database, online.",
+        "rekey": "Give the database a key, another one, or none.",
         "migrate": "Upgrade the database to the current format, or print SQL.",
         "info": "Show the database's location, format and size.",
         "completion": "Print the script for completion in a shell.",
@@ -155,10 +156,20 @@ def _import_changed(place: Place) -> None:
     show_default=True,
     help="The database: a file, or a SQLAlchemy URL with an async driver. Also FLUE_PY_DB.",
 )
+@click.option(
+    "--key-file",
+    "key_files",
+    metavar="FILE",
+    type=click.Path(),
+    multiple=True,
+    envvar="FLUE_PY_KEY_FILE",
+    help="The file with the key of the database; again for another that it may have. Also FLUE_PY_KEY_FILE.",
+)
+@click.option("--unchecked", is_flag=True, help="Read a database without its key: nothing is checked or written.")
 @click.option("--no-import", is_flag=True, help="Do not import first, whatever config.toml says.")
 @click.version_option(package_name="flue-py", prog_name="flue-py")
 @click.pass_context
-def main(ctx: click.Context, database: str, no_import: bool) -> None:
+def main(ctx: click.Context, database: str, key_files: tuple[str, ...], unchecked: bool, no_import: bool) -> None:
     """Store, read and change the sessions of agents.
 
     SESSION is the id or key of a session, or the beginning of one. ENTRY is the id of an entry, or the beginning of
@@ -172,7 +183,8 @@ def main(ctx: click.Context, database: str, no_import: bool) -> None:
     # A database that is named for one command may be any: sessions of others, a copy.
     is_typed = source is click.core.ParameterSource.COMMANDLINE
     imports = ctx.invoked_subcommand in READING and not (is_typed or no_import)
-    ctx.obj = Place(expanded(database), is_named=is_named, before_reading=_import_changed if imports else None)
+    before = _import_changed if imports and not unchecked else None
+    ctx.obj = Place(expanded(database), is_named, before, key_files, unchecked)
     if ctx.invoked_subcommand is None:
         from flue_py.cli.read import print_next_steps
 

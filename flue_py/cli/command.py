@@ -39,6 +39,7 @@ from flue_py.core.sessions import (
     SessionInfo,
 )
 from flue_py.db.files import make_private_folder
+from flue_py.db.keys import KeyChoice
 from flue_py.db.waiting import OnCaller
 from flue_py.errors import (
     AmbiguousId,
@@ -274,13 +275,21 @@ def plain_lines(text: str) -> list[Line]:
 def print_answer(answer: Answer, *, as_json: bool, paged: bool = False) -> None:
     """Print the answer of a command."""
     if as_json and answer.row is not None:
-        print_json(answer.row())
+        print_json(_marked(answer.row()))
     elif answer.document is not None:
         print_document(answer.document, is_json=answer.is_json)
     else:
         print_lines(answer.lines(), paged=paged)
     for note in answer.notes:
         tell(note)
+
+
+def _marked(row: JsonValue) -> JsonValue:
+    """Return what a command prints as JSON, as an object that says so where nothing was checked."""
+    ctx = click.get_current_context(silent=True)
+    if ctx is None or not isinstance(ctx.obj, Place) or not ctx.obj.unchecked:
+        return row
+    return {"unchecked": True, **row} if isinstance(row, dict) else {"unchecked": True, "rows": row}
 
 
 def print_json(value: JsonValue) -> None:
@@ -703,13 +712,22 @@ def _asked(ctx: click.Context, ask: Callable[[Store], Awaitable[list[Found]]]) -
     with contextlib.suppress(FlueError, OSError):
         target = expanded(str(ctx.find_root().params.get("database")))
         if "://" in target or exists(target):
-            return finished(_answer(Place(target), ask), needs_loop="://" in target)
+            options = ctx.find_root().params
+            place = Place(target, key_files=options.get("key_files", ()), unchecked=options.get("unchecked", False))
+            return finished(_answer(place, ask), needs_loop="://" in target)
     return []
 
 
 async def _answer(place: Place, ask: Callable[[Store], Awaitable[list[Found]]]) -> list[Found]:
     read_only = is_only_readable(place.target)
-    async with flue_py.open(place.target, busy_timeout=1, read_only=read_only, threads=place.threads) as store:
+    async with flue_py.open(
+        place.target,
+        busy_timeout=1,
+        read_only=read_only,
+        threads=place.threads,
+        key=place.keys(),
+        unchecked=place.unchecked,
+    ) as store:
         return await ask(store)
 
 
@@ -883,9 +901,16 @@ def _accepted(work: Callable[..., object], **arguments: object) -> dict[str, obj
 
 
 def run(
-    place: Place, work: Callable[[Store], Awaitable[Result]], *, create: bool = False, bar: str | None = None
+    place: Place,
+    work: Callable[[Store], Awaitable[Result]],
+    *,
+    create: bool = False,
+    bar: str | None = None,
+    key: KeyChoice = None,
 ) -> Result:
     """Return the result of ``work``, given the open store. ``bar`` is the text of a progress bar.
+
+    ``key`` is in place of the keys that were named.
 
     ``create`` makes a missing database, in a folder that only its owner can use; otherwise a missing database raises
     `StoreUnavailable`.
@@ -895,7 +920,7 @@ def run(
     elif not create:
         require_database(place)
     with nullcontext() if bar is None else progress_bar(bar):
-        return finished(_with_store(place, work), needs_loop=not place.is_file)
+        return finished(_with_store(place, work, key or place.keys()), needs_loop=not place.is_file)
 
 
 def require_database(place: Place) -> None:
@@ -908,9 +933,16 @@ def require_database(place: Place) -> None:
         )
 
 
-async def _with_store(place: Place, work: Callable[[Store], Awaitable[Result]]) -> Result:
+UNCHECKED = "unchecked: the database was opened without its key, and what it says may have been changed by others"
+
+
+async def _with_store(place: Place, work: Callable[[Store], Awaitable[Result]], key: KeyChoice) -> Result:
     read_only = is_only_readable(place.target)
-    async with flue_py.open(place.target, read_only=read_only, threads=place.threads) as store:
+    async with flue_py.open(
+        place.target, read_only=read_only, threads=place.threads, key=key, unchecked=place.unchecked
+    ) as store:
+        if store.unchecked:
+            tell(UNCHECKED)
         waiting = store.backend.waiting
         if isinstance(waiting, OnCaller):  # as `finished` runs it
             waiting.without_loop()

@@ -17,11 +17,12 @@ from types import MappingProxyType
 from typing import NoReturn, TextIO, TypeVar
 
 import click
+from msgspec.structs import replace
 
 from flue_py import errors
 from flue_py.core.json import Frozen
-from flue_py.errors import FlueError
-from flue_py.system import in_full
+from flue_py.errors import FlueError, InvalidArgument
+from flue_py.system import in_full, read_beginning
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which database a command works on.
@@ -42,12 +43,19 @@ def absolute(folder: str) -> str:
 class Place(Frozen):
     """The database of this run. ``is_named`` says that the user chose it, rather than taking the default.
 
-    ``before_reading`` is called by a command that reads the user's own database.
+    ``before_reading`` is called by a command that reads the user's own database. ``key_files`` hold the keys that the
+    database may have.
     """
 
     target: str
     is_named: bool = False
     before_reading: Callable[[Place], None] | None = None
+    key_files: tuple[str, ...] = ()
+    unchecked: bool = False
+
+    def keys(self) -> list[bytes | None] | None:
+        """Return the keys of the files that were named; "" is no key. Raises `InvalidArgument`."""
+        return [key_in(file) for file in self.key_files] or None
 
     @property
     def is_file(self) -> bool:
@@ -58,6 +66,23 @@ class Place(Frozen):
     def threads(self) -> bool | None:
         """How to open it: a file without threads, since a command does one thing after the other."""
         return False if self.is_file else None
+
+
+_LONGEST_KEY_FILE = 4_096
+
+
+def key_in(file: str, option: str = "--key-file") -> bytes | None:
+    """Return the key in a file, without the end of its line; None for "". Raises `InvalidArgument`."""
+    if not file:
+        return None
+    try:
+        key = read_beginning(Path(in_full(file)), _LONGEST_KEY_FILE)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise InvalidArgument(f"{option} {file}: {reason or error}") from error
+    if key is None:
+        raise InvalidArgument(f"{option} {file}: it is a pipe or a device, not a file; write it into a file first")
+    return key.removesuffix(b"\n").removesuffix(b"\r")
 
 
 def is_only_readable(target: str) -> bool:
@@ -235,7 +260,7 @@ def _with_database(command: click.Command) -> click.Command:
 
 def _take(ctx: click.Context, _: click.Parameter, database: str | None) -> None:
     if database is not None:
-        ctx.obj = Place(expanded(database), is_named=True)
+        ctx.obj = replace(ctx.obj, target=expanded(database), is_named=True, before_reading=None)
         ctx.find_root().params["database"] = database
 
 

@@ -10,14 +10,15 @@ from types import SimpleNamespace
 
 import click
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
+from msgspec.structs import replace
 
 import flue_py
 from flue_py.cli import command as cli
 from flue_py.cli.command import Answer, Plan
-from flue_py.cli.main import HelpfulGroup, Place, expanded, finished, is_only_readable
+from flue_py.cli.main import HelpfulGroup, Place, expanded, finished, is_only_readable, key_in
 from flue_py.core.entries import from_microseconds
 from flue_py.core.json import JsonObject, JsonValue
-from flue_py.core.sessions import Deletion, DocumentInfo, ScopeDeletion
+from flue_py.core.sessions import Deletion, DocumentInfo, KeyChange, ScopeDeletion
 from flue_py.core.trees import SalvageReport
 from flue_py.core.witness import GOES_ON, Head, read_head
 from flue_py.db.files import make_private_folder
@@ -163,14 +164,17 @@ _SHOWN = 10
 @click.argument("source")
 @click.argument("target")
 @click.option("--no-verify", is_flag=True, help="Do not verify both databases at the end.")
-def copy(source: str, target: str, no_verify: bool) -> Answer:
+@click.option(
+    "--target-key-file", metavar="FILE", help="The file with the key of TARGET, '' for none, if not that of SOURCE."
+)
+def copy(place: Place, source: str, target: str, no_verify: bool, target_key_file: str | None) -> Answer:
     """Copy all sessions of SOURCE to TARGET, each a file or a URL, while both are in use.
 
     If it is interrupted, run it again: later runs copy what has changed. A session that differs in TARGET, or was
     changed there, is reported and left alone; the others are copied. Nothing else in TARGET is touched.
 
     The exit code is 1 if a part is refused, or if either end has problems. The database of flue-py --db plays no
-    part.
+    part; flue-py --key-file has the key of SOURCE.
 
     With --json: an object: complete (what the exit code says), treesCopied, treesRefreshed, treesUnchanged;
     sessions, entries, paidCalls, budgets, documents, payloadBytes (what was written); budgetsKept and documentsKept
@@ -179,7 +183,9 @@ def copy(source: str, target: str, no_verify: bool) -> Answer:
     reason); onlyInTarget (how many), onlyInTargetIds (the first thousand); source, target (as info); sourceWentOn
     (it held less or more at the end); verified, sourceProblems, targetProblems (as verify).
     """
-    ours, theirs = Place(expanded(source)), Place(expanded(target))
+    ours = replace(place, target=expanded(source))
+    target_keys = place.key_files if target_key_file is None else (target_key_file,)
+    theirs = Place(expanded(target), key_files=target_keys)
     needs_loop = not (ours.is_file and theirs.is_file)
     report = finished(_copy(ours, theirs, verify=not no_verify, needs_loop=needs_loop), needs_loop=needs_loop)
     return Answer(lambda: _lines(report), lambda: _row(report), code=0 if report.is_complete else 1)
@@ -188,10 +194,18 @@ def copy(source: str, target: str, no_verify: bool) -> Answer:
 async def _copy(source: Place, target: Place, *, verify: bool, needs_loop: bool) -> CopyReport:
     _require_file(source)
     threads = None if needs_loop else False
-    async with flue_py.open(source.target, read_only=is_only_readable(source.target), threads=threads) as ours:
+    async with flue_py.open(
+        source.target,
+        read_only=is_only_readable(source.target),
+        threads=threads,
+        key=source.keys(),
+        unchecked=source.unchecked,
+    ) as ours:
+        if ours.unchecked:
+            cli.tell(cli.UNCHECKED)
         if target.is_file:
             make_private_folder(Path(target.target).parent)
-        async with flue_py.open(target.target, threads=threads) as theirs:
+        async with flue_py.open(target.target, threads=threads, key=target.keys()) as theirs:
             with cli.progress_bar("copying", "sessions") as tell:
 
                 def on_progress(now: CopyProgress) -> None:
@@ -291,7 +305,8 @@ def _row(report: CopyReport) -> JsonObject:
 async def info(store: Store) -> Answer:
     """Show where the database is, its format and its size.
 
-    With --json: an object: location, backend, formatVersion, sessions, entries, ledgerRows, documents, sizeBytes.
+    With --json: an object: location, backend, formatVersion, sessions, entries, ledgerRows, documents, sizeBytes, key
+    (its fingerprint, null without one).
     """
     facts = await store.info()
     return Answer(lambda: views.facts_lines(views.store_facts(facts), cli.look()), lambda: views.store_row(facts))
@@ -347,6 +362,40 @@ def _sentence(done: Migrated, did: str) -> str:
         return f"{done.location}: format {done.format} is the current one; nothing was changed"
     backup = "" if done.backup is None else f"; a backup is at {done.backup}"
     return f"{done.location}: upgraded from format {done.found} to {done.format}{backup}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The rekey command.
+
+
+@cli.command()
+@click.option("--new-key-file", metavar="FILE", help="The file with the new key: 16 to 64 random bytes.")
+@click.option("--remove", is_flag=True, help="Leave the database without a key.")
+def rekey(place: Place, new_key_file: str | None, remove: bool) -> Answer:
+    """Give the database another key, or its first one, or none. flue-py --key-file has the one that it has now.
+
+    Programs that have both keys go on meanwhile. If it is interrupted or killed, run it again: until it is done, the
+    database needs both keys.
+
+    With --json: an object: before and after (fingerprints, null without a key), trees, entries (how many have
+    another digest now).
+    """
+    if (new_key_file is None) is not remove:
+        raise click.UsageError("give either --new-key-file or --remove")
+    key = None if new_key_file is None else key_in(new_key_file, "--new-key-file")
+    if key is None and not remove:
+        raise click.UsageError("--new-key-file names no file; --remove leaves the database without a key")
+    keys = place.keys() or [None]
+
+    async def work(store: Store) -> KeyChange:
+        with cli.progress_bar("rekeying", "trees") as tell:
+            return await store.rekey(key, progress=tell)
+
+    done = cli.run(place, work, key=[*keys, key])
+    names = [f"key {name}" if name else "no key" for name in (done.before, done.after)]
+    changed = f"{counted(done.trees, 'tree')}, {counted(done.entries, 'entry', 'entries')}"
+    text = f"from {names[0]} to {names[1]}: {changed}"
+    return cli.said(text, views.row_of(done, "before after trees entries"))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -500,19 +549,21 @@ _SALVAGE_SHOWN = 20
 @cli.command()
 @click.argument("damaged", metavar="DAMAGED", type=click.Path(path_type=Path))
 @click.argument("new", metavar="NEW", type=click.Path(path_type=Path))
-def salvage(damaged: Path, new: Path) -> Answer:
+def salvage(place: Place, damaged: Path, new: Path) -> Answer:
     """Write what can be read of a DAMAGED SQLite file to the file NEW, and report what is lost.
 
-    DAMAGED and its write-ahead log are only read; stop programs that write to them first. NEW must not exist. Exit
-    code 0 if everything was rescued, 3 if something was lost.
+    DAMAGED and its write-ahead log are only read; stop programs that write to them first. NEW must not exist; it
+    has the key of flue-py --key-file. Exit code 0 if everything was rescued, 3 if something was lost.
 
     With --json: an object: path, complete, sessions, entries, calls, documents (how many were rescued),
-    damagedPages, and lost and changed, lists of objects: what, sessionId, entryId, detail.
+    damagedPages, unchecked (DAMAGED needs a key that was not given), and lost and changed, lists of objects: what,
+    sessionId, entryId, detail.
     """
     with cli.progress_bar("rescuing"):
-        report = salvage_file(damaged, new)
+        report = salvage_file(damaged, new, key=place.keys())
     code = 0 if report.is_complete else SOMETHING_LOST
-    return Answer(lambda: _salvage_lines(report, new), lambda: _salvage_row(report, new), code=code)
+    notes = [cli.UNCHECKED] if report.unchecked else []
+    return Answer(lambda: _salvage_lines(report, new), lambda: _salvage_row(report, new), notes=notes, code=code)
 
 
 def _salvage_lines(report: SalvageReport, new: Path) -> list[Line]:
@@ -536,7 +587,7 @@ def _more(count: int, outcome: str) -> list[Line]:
 def _salvage_row(report: SalvageReport, new: Path) -> JsonObject:
     return {
         "path": str(new),
-        **views.row_of(report, "complete=is_complete sessions entries calls documents damaged_pages"),
+        **views.row_of(report, "complete=is_complete sessions entries calls documents damaged_pages unchecked"),
         "lost": [views.row_of(loss, "what session_id entry_id detail") for loss in report.losses],
         "changed": [views.row_of(change, "what session_id entry_id detail") for change in report.changes],
     }

@@ -168,7 +168,14 @@ def browse(place: Place, session: str | None, entry: str | None) -> Answer:
     from flue_py.tui import browse as run_browser
 
     cli.require_database(place)
-    code = run_browser(place.target, read_only=is_only_readable(place.target), session=session, entry=entry)
+    code = run_browser(
+        place.target,
+        read_only=is_only_readable(place.target),
+        session=session,
+        entry=entry,
+        key=place.keys(),
+        unchecked=place.unchecked,
+    )
     return Answer(code=code)
 
 
@@ -1149,21 +1156,28 @@ def print_next_steps(place: Place, *, is_typed: bool) -> int:
 
 def _steps(place: Place) -> Steps:
     if not place.is_file and migrate.dialect_of(place.target) != "sqlite":
-        return finished(_on_store(place.target, is_file=False), needs_loop=True)
+        return finished(_on_store(place, place.target, is_file=False), needs_loop=True)
     path = str(migrate.path_of(place.target))
     if not exists(path) or not getsize(path):  # unlike Path.exists, it has no opinion on names that no file can have
         return _beginning(f"There is no database at {_room(path, 29)} yet.")
-    return finished(_on_store(path, is_file=True), needs_loop=False)
+    return finished(_on_store(place, path, is_file=True), needs_loop=False)
 
 
-async def _on_store(target: str, *, is_file: bool) -> Steps:
+async def _on_store(place: Place, target: str, *, is_file: bool) -> Steps:
     # Opening a database for writing would make the tables that it lacks, and upgrade those of an older format.
     seen = await migrate.look_at(target)
     if seen.found is None:
         return _beginning(f"There are no sessions in {_room(seen.location, 30)} yet.")
     if seen.found < seen.format:
         return _older(seen.location, seen.found, seen.format)
-    async with flue_py.open(target, read_only=is_file, threads=False if is_file else None, prices=False) as store:
+    async with flue_py.open(
+        target,
+        read_only=is_file,
+        threads=False if is_file else None,
+        prices=False,
+        key=place.keys(),
+        unchecked=place.unchecked,
+    ) as store:
         latest = (await store.list_sessions(limit=1)).sessions
         if not latest:
             return _beginning(f"There are no sessions in {_room(seen.location, 30)} yet.")

@@ -6,6 +6,8 @@ of the parent's digest, the first half, and the fields of the entry as JSON. So 
 
 The row of a session has a head, of three parts of 8 bytes: of what is said about it, of its place, which covers the
 digest of its leaf, and of its state, which covers the other two. An append makes the last two anew.
+
+Where a store has a key, both are keyed hashes: whoever lacks it can change nothing unseen.
 """
 
 from __future__ import annotations
@@ -48,24 +50,60 @@ def fields_of(text: str) -> Fields | None:
         return None
 
 
+def fingerprint(key: bytes) -> int:
+    """Return the number that names a key without telling it, never 0: a keyed hash of nothing, as signed 64 bits."""
+    named = blake2b(digest_size=HALF, key=key, person=b"fingerprint")
+    return int.from_bytes(named.digest(), "big", signed=True) or 1
+
+
 class _Begun(dict[str, blake2b]):
     """The hashes of payloads, begun with a kind. They are copied, which takes half as long as one made anew."""
 
+    def __init__(self, key: bytes) -> None:
+        super().__init__()
+        self._key = key
+
     def __missing__(self, kind: str) -> blake2b:
-        begun = blake2b(f"{kind}\0".encode(errors="surrogatepass"), digest_size=HALF)
+        begun = blake2b(f"{kind}\0".encode(errors="surrogatepass"), digest_size=HALF, key=self._key)
         # A file from elsewhere may have any number of kinds.
         return begun if len(self) > 64 else self.setdefault(kind, begun)
 
 
 class Chain:
-    """Makes and checks the digests of one store."""
+    """Makes and checks the digests of one store, by its key of 1 to 64 bytes, if it has one.
 
-    def __init__(self) -> None:
-        self._begun = _Begun()
-        self._empty = blake2b(digest_size=HALF)
+    ``earlier`` is the chain of another key, whose digests are as good: those that the store had before.
+    """
+
+    checks = True
+
+    def __init__(self, key: bytes = b"", earlier: Chain | None = None) -> None:
+        self._key = key
+        self._earlier = earlier
+        self._begun = _Begun(key)
+        self._empty = blake2b(digest_size=HALF, key=key)
         self._about, self._place, self._state = (
-            blake2b(digest_size=HALF, person=name) for name in (b"about", b"place", b"state")
+            blake2b(digest_size=HALF, key=key, person=name) for name in (b"about", b"place", b"state")
         )
+
+    @property
+    def fingerprint(self) -> int:
+        """The fingerprint of its key; 0 without one."""
+        return fingerprint(self._key) if self._key else 0
+
+    @property
+    def alone(self) -> Chain:
+        """It as a chain that takes no other digests."""
+        return Chain(self._key)
+
+    def after(self, earlier: Chain) -> Chain:
+        """Return it as a chain that takes the digests of another, too."""
+        return Chain(self._key, earlier)
+
+    def is_as(self, chain: Chain) -> bool:
+        """Return whether it makes the same digests as another, and takes no others."""
+        is_whole = self.checks and chain.checks and self._earlier is chain._earlier is None
+        return is_whole and self._key == chain._key
 
     def digest(self, above: bytes, fields: Fields, text: bytes) -> bytes:
         """Return the digest of an entry with this payload in UTF-8, below one of digest ``above``. O(size)."""
@@ -90,11 +128,15 @@ class Chain:
 
     def has_text(self, digest: bytes, above: bytes, kind: str, text: bytes) -> bool:
         """Return whether a digest is that of an entry with this payload. O(size)."""
-        return self.text(above, kind, text) == digest[:HALF]
+        if self.text(above, kind, text) == digest[:HALF]:
+            return True
+        return self._earlier is not None and self._earlier.has_text(digest, above, kind, text)
 
     def has_fields(self, digest: bytes, above: bytes, fields: Fields) -> bool:
         """Return whether a digest is that of an entry with these fields."""
-        return self.fields(above, digest, fields) == digest[HALF:]
+        if self.fields(above, digest, fields) == digest[HALF:]:
+            return True
+        return self._earlier is not None and self._earlier.has_fields(digest, above, fields)
 
     def about(self, about: Sequence[object]) -> bytes:
         """Return the first part of a session's head: of its columns `ABOUT`."""
@@ -108,7 +150,37 @@ class Chain:
         of_about, of_state = self._about.copy(), self._state.copy()
         of_about.update(_encode(about))
         of_state.update(head[: 2 * HALF] + _encode(state))
-        return of_about.digest() + head[HALF : 2 * HALF] + of_state.digest() == head
+        if of_about.digest() + head[HALF : 2 * HALF] + of_state.digest() == head:
+            return True
+        return self._earlier is not None and self._has(head, about, state)
+
+    def has_head(
+        self, head: bytes, about: Sequence[object], leaf: bytes, place: Sequence[object], state: Sequence[object]
+    ) -> bool:
+        """Return whether a head is that of a row."""
+        return self._has(head, about, state) and self.has_place(head, leaf, place)
+
+    def has_place(self, head: bytes, leaf: bytes, place: Sequence[object]) -> bool:
+        """Return whether the second part of a head is that of these columns."""
+        if self.place(leaf, place) == head[HALF : 2 * HALF]:
+            return True
+        return self._earlier is not None and self._earlier.has_place(head, leaf, place)
+
+    def has_about(self, head: bytes, about: Sequence[object]) -> bool:
+        """Return whether the first part of a head is that of these columns."""
+        if self.about(about) == head[:HALF]:
+            return True
+        return self._earlier is not None and self._earlier.has_about(head, about)
+
+    def has_state(self, head: bytes, state: Sequence[object]) -> bool:
+        """Return whether the third part of a head is that of these columns, and of the other parts."""
+        if self.state(head, state) == head[2 * HALF :]:
+            return True
+        return self._earlier is not None and self._earlier.has_state(head, state)
+
+    def _has(self, head: bytes, about: Sequence[object], state: Sequence[object]) -> bool:
+        # Each part may be by either key: an append makes the last two anew.
+        return self.has_about(head, about) and self.has_state(head, state)
 
     def place(self, leaf: bytes, place: Sequence[object]) -> bytes:
         """Return the second part: of the digest of its leaf (`NO_PARENT` without one), and of its columns `PLACE`."""
@@ -121,3 +193,64 @@ class Chain:
         digest = self._state.copy()
         digest.update(parts[: 2 * HALF] + _encode(state))
         return digest.digest()
+
+    def moved(
+        self, source: Chain, digest: bytes, above: bytes, new_above: bytes, fields: Fields, text: bytes | None
+    ) -> bytes:
+        """Return the digest here of an entry that has ``digest`` in another chain; ``text`` is None if it is lost.
+
+        An entry that does not have its digest there gets one that it does not have here. O(size).
+        """
+        first = self.text(new_above, fields[1], text or b"")
+        if text is None or not source.has_text(digest, above, fields[1], text):
+            first = _other(first)
+        try:
+            second = self.fields(new_above, first, fields)
+            is_sound = source.has_fields(digest, above, fields)
+        except UnicodeEncodeError:
+            return first + bytes(HALF)
+        return first + (second if is_sound else _other(second))
+
+
+def _other(half: bytes) -> bytes:
+    return bytes(byte ^ 0xFF for byte in half)
+
+
+class UncheckedChain(Chain):
+    """Takes every entry for what it is, for reading a store without its key."""
+
+    checks = False
+
+    def has_text(self, digest: bytes, above: bytes, kind: str, text: bytes) -> bool:
+        """Return True."""
+        del digest, above, kind, text
+        return True
+
+    def has_fields(self, digest: bytes, above: bytes, fields: Fields) -> bool:
+        """Return True."""
+        del digest, above, fields
+        return True
+
+    def has_row(self, about: Sequence[object], state: Sequence[object], head: bytes) -> bool:
+        """Return True."""
+        del about, state, head
+        return True
+
+    def has_place(self, head: bytes, leaf: bytes, place: Sequence[object]) -> bool:
+        """Return True."""
+        del head, leaf, place
+        return True
+
+    def has_about(self, head: bytes, about: Sequence[object]) -> bool:
+        """Return True."""
+        del head, about
+        return True
+
+    def has_state(self, head: bytes, state: Sequence[object]) -> bool:
+        """Return True."""
+        del head, state
+        return True
+
+
+UNKEYED = Chain()
+"""The chain of stores without a key."""

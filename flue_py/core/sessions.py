@@ -889,8 +889,23 @@ class VerifyReport(Frozen):
     problems: list[Problem] = field(default_factory=list)
 
 
+class KeyChange(Frozen):
+    """A change of the key of a store: the fingerprints before and after, None for no key.
+
+    ``entries`` have another digest, in the ``trees`` that were gone through.
+    """
+
+    before: str | None
+    after: str | None
+    trees: int
+    entries: int
+
+
 class StoreInfo(Frozen):
-    """A description of a store. ``size_bytes`` is None if there is no file."""
+    """A description of a store. ``size_bytes`` is None if there is no file.
+
+    ``key`` is the fingerprint of its key, None without one; ``unchecked`` says that it was opened without.
+    """
 
     backend: str
     location: str
@@ -900,6 +915,8 @@ class StoreInfo(Frozen):
     ledger_rows: int
     size_bytes: int | None
     documents: int = 0
+    key: str | None = None
+    unchecked: bool = False
 
 
 # ---------------------------------------------------------------------------------------------------------------------

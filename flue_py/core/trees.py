@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
 from flue_py.core import ledger
+from flue_py.core.chain import UNKEYED, Chain
 from flue_py.core.json import Frozen
 from flue_py.errors import SessionExists
 
@@ -128,7 +129,8 @@ class SalvageReport(Frozen):
 
     ``losses`` are not in the new store; ``changes`` are in it, but not as they were: a branch whose beginning is lost,
     a leaf that went back to an entry that is left, a session of which only the entries are left. ``damaged_pages`` are
-    the numbers, from 1, of the pages that could not be read whole.
+    the numbers, from 1, of the pages that could not be read whole. ``unchecked`` says that digests were not compared:
+    the key of the damaged store was not given.
     """
 
     sessions: int
@@ -138,6 +140,7 @@ class SalvageReport(Frozen):
     losses: tuple[Loss, ...] = ()
     changes: tuple[Loss, ...] = ()
     documents: int = 0
+    unchecked: bool = False
 
     @property
     def is_complete(self) -> bool:
@@ -198,7 +201,7 @@ class TreeCopy(Frozen):
     """Everything a store holds of one tree at one moment, and the calls that its sessions paid for.
 
     ``payers`` name the sessions of ``calls``; one of them may be gone while entries it made are still there.
-    ``entries`` are ordered by lane and depth. ``epoch`` is the store's.
+    ``entries`` are ordered by lane and depth, with digests of ``chain``. ``epoch`` is the store's.
     """
 
     tree_id: int
@@ -215,6 +218,7 @@ class TreeCopy(Frozen):
     payers: Sequence[ledger.Payer]
     edits: Sequence[ledger.EditRow] = ()
     attachments: Sequence[ledger.AttachmentRow] = ()
+    chain: Chain = UNKEYED
 
     @property
     def head(self) -> TreeHead:

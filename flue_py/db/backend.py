@@ -64,6 +64,7 @@ from flue_py.core.sessions import (
 )
 from flue_py.core.usage import CallDifference, PaidCall, UsageWindow
 from flue_py.db import ops, sql
+from flue_py.db.keys import Key, KeyedRunner, Keys, Rekeyed
 from flue_py.db.runner import Runner, Sources, Transaction, WordIndex
 from flue_py.db.schema import FORMAT_VERSION
 from flue_py.errors import CorruptStore, StoreClosed
@@ -165,9 +166,31 @@ class Backend:
     """
 
     def __init__(self, runner: Runner, sources: Sources) -> None:
-        self._runner = runner
+        self._runner: Runner
+        self._runner = self._keyed = KeyedRunner(runner)
         self._sources = sources
         self.waiting = runner.waiting
+
+    async def take_keys(self, keys: Keys) -> None:
+        """Check and make digests by one of these keys, the first for a store that has neither a key nor a session.
+
+        Raises `WrongKey` if the store has none of them. O(1).
+        """
+        await self._keyed.take(keys)
+
+    async def rekey(self, key: Key | None, tell: Callable[[int, int], None] | None = None) -> Rekeyed:
+        """Give the store another key, or none, while others read and write who have both.
+
+        First it states both, then each tree is a transaction, then it states the new one alone. Where it was ended
+        before, the same call goes on with that. ``tell`` is told of trees that are done, and trees in all. Raises
+        `WrongKey` while it changes to another one. O(store).
+        """
+        return await self._keyed.rekey(key, tell)
+
+    @property
+    def is_unchecked(self) -> bool:
+        """Whether it is read without checking a digest, and not written."""
+        return self._keyed.keys.is_unchecked
 
     @cached_property
     def _words_turn(self) -> AbstractAsyncContextManager[object]:
@@ -1165,6 +1188,8 @@ class Backend:
             ledger_rows,
             await runner.size_bytes(),
             documents,
+            self._keyed.key,
+            self.is_unchecked,
         )
 
     async def close(self) -> None:

@@ -140,21 +140,29 @@ def checked_text(
     Raises `CorruptStore` if the entry does not have its digest, below one of digest ``above``.
     """
     try:
-        if row.payload is not None:
-            data = row.payload.encode()
-        elif row.packed is not None:
-            data = unpack(row.packed, most)
-        else:
-            data = unpack_blob(row.blob or b"", blobs.get(row.blob or b""), most)
-        if cuts:
-            pieces = [(place, encoded(unpack_blob(sha, blobs.get(sha), most))) for place, sha in cuts]
-            check_sum(data, (len(piece) for _, piece in pieces), most)
-            data = splice(data, pieces)
+        data = stored_text(row, blobs, cuts, most)
     except CorruptStore as error:
         raise damaged_entry(row.id, f"cannot be read ({error})") from error
     if not (chain.has_text(row.digest, above, row.kind, data) and chain.has_fields(row.digest, above, row.fields)):
         raise damaged_entry(row.id, MISMATCH)
     return decode_payload(data)
+
+
+def stored_text(
+    row: EntryRow, blobs: Mapping[bytes, bytes], cuts: Sequence[tuple[int, bytes]] = (), most: int = LARGEST_ENTRY
+) -> bytes:
+    """Return the same, in UTF-8, whatever its digest. Raises `CorruptStore`."""
+    if row.payload is not None:
+        data = row.payload.encode()
+    elif row.packed is not None:
+        data = unpack(row.packed, most)
+    else:
+        data = unpack_blob(row.blob or b"", blobs.get(row.blob or b""), most)
+    if not cuts:
+        return data
+    pieces = [(place, encoded(unpack_blob(sha, blobs.get(sha), most))) for place, sha in cuts]
+    check_sum(data, (len(piece) for _, piece in pieces), most)
+    return splice(data, pieces)
 
 
 MISMATCH = "does not match its digest: it was damaged, or changed by other means"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, T
 
 from msgspec import Struct
 
-from flue_py.core.chain import HALF, NO_PARENT, Chain
+from flue_py.core.chain import HALF, NO_PARENT, UNKEYED, Chain
 from flue_py.core.json import Frozen
 from flue_py.core.sessions import Expected, OnConflict, Seen, Stored, leaf_of
 from flue_py.core.usage import Paid, UsageTotals
@@ -227,14 +227,23 @@ class SessionState(Struct):
 
     def head_by(self, chain: Chain) -> bytes:
         """Return the head that its row has with these values, and with what its own says about it."""
+        leaf, place, state = self._covered()
+        parts = self.head[:HALF] + chain.place(leaf, place)
+        return parts + chain.state(parts, state)
+
+    def has_head(self, chain: Chain) -> bool:
+        """Return whether its row has the head of these values."""
+        leaf, place, state = self._covered()
+        return chain.has_place(self.head, leaf, place) and chain.has_state(self.head, state)
+
+    def _covered(self) -> tuple[bytes, Row, Row]:
         leaf = NO_PARENT if self.position is None else self.position.digest
-        parts = self.head[:HALF] + chain.place(leaf, (self.tree_id, self.task_depth, self.active_slot))
         state = (
             self.key, self.id, self.scope, self.kind, self.forked_from_entry, self.cwd, self.leaf, self.revision,
             self.entry_count, self.message_count, self.first_message, self.spent_tokens, self.spent_cost,
             self.unpriced_calls, self.unknown_calls, self.updated_at, self.active_at,
         )  # fmt: skip
-        return parts + chain.state(parts, state)
+        return leaf, (self.tree_id, self.task_depth, self.active_slot), state
 
     def require(self, expected: Expected, on_conflict: OnConflict = "raise") -> bool:
         """Return whether the stored leaf is the expected one.
@@ -403,8 +412,15 @@ class Transaction(Protocol):
     def new_key(self) -> int:
         """Return a key for a new session (and its tree) that no session has or ever had."""
 
-    chain: Chain = Chain()
+    def lock_writers_out(self) -> None:
+        """Wait until no other transaction has written to a session, and keep others from it until the end."""
+        return None  # noqa: RET501 - without it, mypy takes the method for abstract
+
+    chain: Chain = UNKEYED
     """The digests of the store."""
+
+    stated: tuple[int, int] | None = None
+    """The fingerprints of keys (see `ops.keys.Stated`) with which it may commit alone, where that is compared then."""
 
     def saw(self, session_id: str, state: SessionState | None) -> None:
         """Note the state of a session that was read; None if it is not there."""
@@ -438,6 +454,10 @@ class Transaction(Protocol):
 
 class NeedsSnapshot(Exception):
     """A read whose statements each saw their own moment cannot tell whether their rows belong together."""
+
+
+class KeyChanged(Exception):
+    """The store states another key than the one that the digests of a write were made with."""
 
 
 class IdTaken(Exception):
@@ -543,11 +563,21 @@ class Runner(Protocol):
         del session_id, plan
         return None
 
+    def forget_states(self) -> None:
+        """Forget how sessions were left: entries of theirs have other digests now."""
+        return None  # noqa: RET501 - without it, mypy takes the method for abstract
+
     async def backup(
-        self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None
+        self,
+        target: Path,
+        *,
+        overwrite: bool,
+        verified: bool,
+        progress: Callable[[int, int], None] | None,
+        chain: Chain = UNKEYED,
     ) -> BackupReport:
-        """Copy the database into a file, where it is one (see `Backend.backup`)."""
-        del target, overwrite, verified, progress
+        """Copy the database into a file, where it is one (see `Backend.backup`); ``chain`` verifies the copy."""
+        del target, overwrite, verified, progress, chain
         raise InvalidArgument(
             f"{self.location} is not a file, so there is nothing to back up; copy it into one with flue-py copy, "
             "or use what its server brings (pg_dump)"

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from flue_py.core.chain import UNKEYED, Chain
 from flue_py.core.sessions import Problem, SessionInfo
 from flue_py.core.witness import GOES_ON, Age, Head, Witness, age_of
 from flue_py.db import sql
@@ -47,7 +48,7 @@ class _Watched(Transaction):
 
     def __init__(self, tx: Transaction, known: Collection[str] | None = None) -> None:
         self._tx, self._known = tx, known
-        self.states, self.chain = tx.states, tx.chain
+        self.states, self.chain, self.stated = tx.states, tx.chain, tx.stated
         self.read: dict[str, int] = {}
         self._written: set[int] = set()
         self._created: set[str] = set()
@@ -257,9 +258,15 @@ class WitnessedRunner(Runner):
         return self._runner.wakeups(session_id)
 
     async def backup(
-        self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None
+        self,
+        target: Path,
+        *,
+        overwrite: bool,
+        verified: bool,
+        progress: Callable[[int, int], None] | None,
+        chain: Chain = UNKEYED,
     ) -> BackupReport:
-        return await self._runner.backup(target, overwrite=overwrite, verified=verified, progress=progress)
+        return await self._runner.backup(target, overwrite=overwrite, verified=verified, progress=progress, chain=chain)
 
     async def words_location(self) -> str | None:
         return await self._runner.words_location()

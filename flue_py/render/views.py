@@ -356,6 +356,7 @@ def store_facts(info: StoreInfo) -> list[tuple[str, str]]:
         ("paid calls", f"{info.ledger_rows:,}"),
         ("documents", f"{info.documents:,}" if info.documents else ""),
         ("size", "" if info.size_bytes is None else f"{info.size_bytes:,} bytes"),
+        ("key", info.key or ""),
     ]
 
 
@@ -603,7 +604,7 @@ def problem_rows(problems: Iterable[Problem]) -> list[JsonValue]:
 
 def store_row(info: StoreInfo) -> JsonObject:
     """Return the facts about a store."""
-    return row_of(info, "location backend format_version sessions entries ledger_rows documents size_bytes")
+    return row_of(info, "location backend format_version sessions entries ledger_rows documents size_bytes key")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         DocumentInfo,
         DocumentName,
         DocumentsFound,
+        KeyChange,
         Problem,
         ScopeDeletion,
         StoreInfo,
@@ -47,9 +48,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Artifact", "ArtifactExcerpt", "BackupReport", "BranchSummary", "CallDifference", "CommonPrefix", "Compact",
     "ConvertedMessage", "DiffSide", "DocumentInfo", "DocumentName", "DocumentsFound", "EditPlan", "EntryCost", "Every",
-    "Exclude", "Exclusion", "FileWitness", "Fork", "Head", "HeldAmount", "HttpWitness", "LeafDiff", "Leaving",
-    "MarkEffect", "PathSettings", "PendingCall", "PendingTurn", "Problem", "Recorded", "ReportedSize", "RepricedCalls",
-    "Repricing", "Resume", "Rewind", "ScopeDeletion", "Searched", "SessionEvent", "SessionHits", "Snippet", "Source",
+    "Exclude", "Exclusion", "FileWitness", "Fork", "Head", "HeldAmount", "HttpWitness", "KeyChange", "LeafDiff",
+    "Leaving", "MarkEffect", "PathSettings", "PendingCall", "PendingTurn", "Problem", "Recorded", "ReportedSize",
+    "RepricedCalls", "Repricing", "Resume", "Rewind", "ScopeDeletion", "Searched", "SessionEvent", "SessionHits",
+    "Snippet", "Source",
     "StoreInfo", "StoreWitness", "TaskLink", "ToolUse", "UsageReport", "UsageRow", "VerifyReport", "Witness",
 ]  # fmt: skip
 
@@ -65,8 +67,8 @@ if not TYPE_CHECKING:
             "flue_py.core.ledger": "HeldAmount Recorded RepricedCalls Repricing UsageReport UsageRow",
             "flue_py.core.operations": "SessionEvent",
             "flue_py.core.sessions": (
-                "ConvertedMessage DocumentInfo DocumentName DocumentsFound Problem ScopeDeletion StoreInfo TaskLink "
-                "VerifyReport"
+                "ConvertedMessage DocumentInfo DocumentName DocumentsFound KeyChange Problem ScopeDeletion StoreInfo "
+                "TaskLink VerifyReport"
             ),
             "flue_py.core.trees": "BackupReport",
             "flue_py.core.usage": "CallDifference",

@@ -27,6 +27,7 @@ from flue_py.core.sessions import (
     DocumentInfo,
     DocumentName,
     DocumentsFound,
+    KeyChange,
     LeafChoice,
     Limits,
     NewDocument,
@@ -55,6 +56,7 @@ from flue_py.core.sessions import (
 )
 from flue_py.core.usage import CallDifference, program_of
 from flue_py.db.backend import Backend
+from flue_py.db.keys import Key, KeyChoice, Keys, named_fingerprint
 from flue_py.db.runner import Sources, now_us, random_id
 from flue_py.errors import (
     AmbiguousId,
@@ -1041,6 +1043,23 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         """Return what is there of sessions that had these heads, in their order. Raises `CorruptStore`. O(heads)."""
         return tuple(await self._backend.compare_heads(heads))
 
+    async def rekey(self, key: Key | None, *, progress: Callable[[int, int], None] | None = None) -> KeyChange:
+        """Give the store another key, or none, and return what was done.
+
+        Others who have both keys (``open(..., key=[new, old])``) go on meanwhile: each tree is a transaction of its
+        own. Where it is ended at any moment, the store needs both keys until the same call has completed it.
+        ``progress`` is called with trees that are done, and trees in all. Raises `InvalidArgument` for what is no key,
+        and `WrongKey` while it changes to another one. O(store).
+        """
+        handle.checked_function(progress, "progress")
+        done = await self._backend.rekey(key, progress)
+        return KeyChange(named_fingerprint(done.before), named_fingerprint(done.after), done.trees, done.entries)
+
+    @property
+    def unchecked(self) -> bool:
+        """Whether it was opened without its key: whatever it returns may have been changed by others."""
+        return self._backend.is_unchecked
+
     async def info(self) -> StoreInfo:
         """Return where the store is, its format, and how much it holds."""
         return await self._backend.info()
@@ -1082,6 +1101,8 @@ async def open(
     pool_timeout: float | None = None,
     limits: Limits = DEFAULT_LIMITS,
     prices: PricesChoice = None,
+    key: KeyChoice = None,
+    unchecked: bool = False,
     clock: Callable[[], datetime] | None = None,
     ids: Callable[[], str] | None = None,
     session_ids: Callable[[], str] | None = None,
@@ -1115,6 +1136,12 @@ async def open(
     the one that ``FLUE_PY_PRICING`` names), then published prices. A mapping, a `PriceBook` or the path of a pricing
     file are used instead; ``False`` prices nothing.
 
+    With ``key``, 16 to 64 random bytes or a function that fetches them, the digests of entries are keyed hashes: only
+    who has it can change the history unseen. A store without sessions takes the key that it is opened with, and from
+    then on it needs that: `WrongKey` names it by its fingerprint. Of a list of keys it may have any; None among them
+    is no key. ``unchecked=True`` reads a store whose key is not there: no digest is checked, every write is
+    `StoreUnavailable`, and `Store.unchecked` says so.
+
     ``clock`` gives the time (aware), ``ids`` and ``session_ids`` the ids of new entries and sessions; one that is taken
     is asked for again. Their errors end the operation that asked as `InvalidArgument`, with theirs as its cause;
     nothing was changed.
@@ -1122,9 +1149,10 @@ async def open(
     ``witness`` gets the head of each session with every commit, and a session that is not as it was seen last is
     `HistoryPutBack`, but for those of the ids in ``accept``: an older copy of them was put back on purpose.
 
-    Raises `InvalidArgument`, `InvalidPrices`, `FormatTooNew`, `NotAStore`, `StoreUnavailable`,
+    Raises `InvalidArgument`, `InvalidPrices`, `FormatTooNew`, `NotAStore`, `WrongKey`, `StoreUnavailable`,
     `StoreBusy`, `MissingExtra`, `WrongEventLoop`. O(1), whatever the store holds.
     """
+    keys = Keys(key, unchecked=handle.checked_flag(unchecked, "unchecked"))
     handle.checked_limits(limits)
     handle.checked_choice(durability, "durability", ("full", "normal"))
     handle.checked_flag(create, "create")
@@ -1154,6 +1182,7 @@ async def open(
         backend.show_heads(witness, accept)
     store = Store(backend, limits, pricer)
     try:
+        await backend.take_keys(keys)
         yield store
     finally:
         await store.close()

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, Protocol, Typ
 from flue_py.core.sessions import Change, Limits
 from flue_py.core.trees import SalvageReport
 from flue_py.db.backend import Backend
+from flue_py.db.keys import KeyChoice
 from flue_py.db.runner import Opener, starting_threads
 from flue_py.db.waiting import OnCaller, Waiting, run_here, shielded
 from flue_py.errors import InvalidArgument, StoreClosed, WrongEventLoop, shown
@@ -627,6 +628,10 @@ class Store(Twin[AsyncStore]):
     def scope(self) -> str | None:
         return self._original.scope
 
+    @property
+    def unchecked(self) -> bool:
+        return self._original.unchecked
+
     in_scope = collecting(AsyncStore.in_scope, _store)
     create_session = adapting(AsyncStore.create_session, _session)
     open_session = adapting(AsyncStore.open_session, _session)
@@ -682,6 +687,7 @@ class Store(Twin[AsyncStore]):
     verify = blocking(AsyncStore.verify)
     info = blocking(AsyncStore.info)
     backup = blocking(AsyncStore.backup)
+    rekey = blocking(AsyncStore.rekey)
 
     def close(self) -> None:
         # Twice is no error.
@@ -758,8 +764,10 @@ def _opening(
 open = _opening(store.open)
 
 
-def salvage(damaged: str | PathLike[str], new: str | PathLike[str], *, limits: Limits | None = None) -> SalvageReport:
-    return salvage_file(damaged, new, limits=limits)
+def salvage(
+    damaged: str | PathLike[str], new: str | PathLike[str], *, limits: Limits | None = None, key: KeyChoice = None
+) -> SalvageReport:
+    return salvage_file(damaged, new, limits=limits, key=key)
 
 
 salvage.__doc__ = copy.salvage.__doc__

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from flue_py.core.chain import NO_PARENT, Chain
+from flue_py.core.chain import NO_PARENT
 from flue_py.core.json import Frozen, decode_object, encode_json
 from flue_py.core.sessions import Limits
 from flue_py.core.trees import GonePayer, TreeCopy, TreeHead
@@ -153,7 +153,7 @@ def _check_payloads(copy: TreeCopy) -> None:
     digests = {entry.id: entry.digest for entry in copy.entries}
     for entry in copy.entries:
         above = NO_PARENT if entry.parent_id is None else digests.get(entry.parent_id, b"")
-        checked_text(Chain(), entry, above, blobs, cuts.get((entry.lane_id, entry.depth), ()))
+        checked_text(copy.chain, entry, above, blobs, cuts.get((entry.lane_id, entry.depth), ()))
 
 
 def _without_paths(copy: TreeCopy) -> TreeCopy:

@@ -17,6 +17,7 @@ from flue_py.core.ledger import Budget, BudgetRow, BudgetState
 from flue_py.core.sessions import LARGEST_ENTRY, DocumentName, DocumentRow, DocumentState, Limits, Problem, StoreInfo
 from flue_py.core.trees import SalvageReport, Standing, TreeCopy, TreeHead
 from flue_py.db.backend import Backend
+from flue_py.db.keys import KeyChoice, Keys
 from flue_py.db.runner import waiting_here
 from flue_py.errors import InvalidArgument, SessionExists
 from flue_py.sessions.handle import checked_flag, checked_function, checked_limits, checked_path
@@ -409,25 +410,27 @@ def _count_problems(source: StoreInfo, target: StoreInfo, extra: int) -> list[Pr
 
 
 async def salvage(
-    damaged: str | PathLike[str], new: str | PathLike[str], *, limits: Limits | None = None
+    damaged: str | PathLike[str], new: str | PathLike[str], *, limits: Limits | None = None, key: KeyChoice = None
 ) -> SalvageReport:
     """Write what is readable in a damaged SQLite file into a new store, which verifies clean; return the losses.
 
     ``damaged``, with the write-ahead log beside it, is never changed; nobody may write to it meanwhile. ``new`` must
     not be there, is readable by its owner only, and appears when it is whole. Entries whose ancestors are lost become
     branches with a root of their own; nothing that is readable is left out. An entry larger than ``limits`` allow
-    (None: whatever any store may hold, 512 MiB) is not unpacked, and is a loss. Raises `InvalidArgument` if ``new``
-    is there, `NotAStore` where nothing of a store is found, `FormatTooNew`, `StoreUnavailable`. O(file).
+    (None: whatever any store may hold, 512 MiB) is not unpacked, and is a loss. ``key`` is as for `flue_py.open`, and
+    the first becomes that of ``new``; without it digests that need one are not compared, and the report says so.
+    Raises `InvalidArgument` if ``new`` is there, `NotAStore` where nothing of a store is found, `WrongKey`,
+    `FormatTooNew`, `StoreUnavailable`. O(file).
     """
     waiting = waiting_here()
-    return await waiting.finish(waiting.call(partial(salvage_file, damaged, new, limits=limits)))
+    return await waiting.finish(waiting.call(partial(salvage_file, damaged, new, limits=limits, key=key)))
 
 
 def salvage_file(
-    damaged: str | PathLike[str], new: str | PathLike[str], *, limits: Limits | None = None
+    damaged: str | PathLike[str], new: str | PathLike[str], *, limits: Limits | None = None, key: KeyChoice = None
 ) -> SalvageReport:
     """Do the same, blocking."""
     from flue_py.db.salvage import rebuild as salvaging  # noqa: PLC0415 - needed seldom, and it imports all that makes a store
 
     most = LARGEST_ENTRY if limits is None else checked_limits(limits).entry_bytes
-    return salvaging.salvage(checked_path(damaged, "damaged"), checked_path(new, "new"), most)
+    return salvaging.salvage(checked_path(damaged, "damaged"), checked_path(new, "new"), most, Keys(key))

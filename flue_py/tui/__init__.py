@@ -8,35 +8,49 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from importlib.util import find_spec
 
 import flue_py
+from flue_py.db.keys import KeyChoice
 from flue_py.errors import MissingExtra
 from flue_py.render.lines import ASCII, UNICODE
+from flue_py.sessions.store import Store
 
 _SIGNALS = ("SIGTERM", "SIGHUP")
 """Signals that end the browser, too: the terminal is put back as it was."""
 
 
-def browse(target: str, *, read_only: bool = False, session: str | None = None, entry: str | None = None) -> int:
+def browse(
+    target: str,
+    *,
+    read_only: bool = False,
+    session: str | None = None,
+    entry: str | None = None,
+    key: KeyChoice = None,
+    unchecked: bool = False,
+) -> int:
     """Run the browser until it is left; return the exit code: 0, or that of the signal that ended it.
 
-    ``session`` and ``entry`` are names, or the beginnings of ids, to begin at.
+    ``session`` and ``entry`` are names, or the beginnings of ids, to begin at; ``key`` and ``unchecked`` are as for
+    `flue_py.open`.
 
     Raises `MissingExtra` without the extra ``tui``, `StoreUnavailable`, `SessionNotFound`, `EntryNotFound`,
     `AmbiguousId`.
     """
     if find_spec("textual") is None or find_spec("detect_secrets") is None:
         raise MissingExtra("tui", "flue-py browse")
-    return asyncio.run(_browse(target, read_only=read_only, session=session, entry=entry))
+    opening = flue_py.open(target, read_only=read_only, key=key, unchecked=unchecked)
+    return asyncio.run(_browse(opening, read_only=read_only or unchecked, session=session, entry=entry))
 
 
-async def _browse(target: str, *, read_only: bool, session: str | None, entry: str | None) -> int:
+async def _browse(
+    opening: AbstractAsyncContextManager[Store], *, read_only: bool, session: str | None, entry: str | None
+) -> int:
     from flue_py.tui.app import Browser
 
-    async with flue_py.open(target, read_only=read_only) as store:
+    async with opening as store:
         session_id = entry_id = None
         if session is not None:
             opened = await store.find_session(session)

@@ -48,7 +48,7 @@ ROOMS = {
         "CallDifference", "MarkEffect", "Exclusion", "EditPlan", "Compact", "Rewind", "Exclude", "Fork", "Resume",
         "CommonPrefix", "LeafDiff", "DiffSide", "ToolUse", "DocumentInfo", "DocumentName", "DocumentsFound",
         "SessionHits", "Snippet", "Searched", "HeldAmount", "BackupReport", "Head", "Witness", "FileWitness",
-        "StoreWitness", "HttpWitness", "Every",
+        "StoreWitness", "HttpWitness", "Every", "KeyChange",
     ),
     "flue_py.transfer": (
         "import_file", "ImportReport", "SessionImport", "export_session", "Exported", "ExportNote",
@@ -142,6 +142,7 @@ REMEDIES = {
     "StoreClosed": "Open it again; work inside the `with`.",
     "FormatTooNew": "Upgrade flue_py. Nothing was read or written.",
     "NotAStore": "Name another file; this one is not touched.",
+    "WrongKey": "Give the key that the message names by its fingerprint, or read the store unchecked.",
     "StoreUnavailable": "See to what the message says: the path, its permissions, the disk.",
     "CorruptStore": "Run `verify()`. Where it tells of damage, restore the last good backup, or rescue what is"
     " readable: see [back up and rescue](../how-to/back-up-and-rescue.md).",

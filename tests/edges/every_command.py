@@ -122,6 +122,7 @@ CALLS: dict[str, list[list[str]]] = {
     "backup": [["{new}"]],
     "salvage": [["{copy}", "{new}"]],
     "copy": [["{copy}", "{new}"]],
+    "rekey": [["--remove"], ["--new-key-file", "{odd}"], ["--new-key-file", HOSTILE]],
     "migrate": [[], ["--sql"], ["--ini"]],
     "info": [[]],
     "completion": [["bash"]],

@@ -34,11 +34,11 @@ ROOMS = {
     "flue_py.sessions": {
         "Artifact", "ArtifactExcerpt", "BackupReport", "BranchSummary", "CallDifference", "CommonPrefix", "Compact",
         "ConvertedMessage", "DiffSide", "DocumentInfo", "DocumentName", "DocumentsFound", "EditPlan", "EntryCost",
-        "Every", "Exclude", "Exclusion", "FileWitness", "Fork", "Head", "HeldAmount", "HttpWitness", "LeafDiff",
-        "Leaving", "MarkEffect", "PathSettings", "PendingCall", "PendingTurn", "Problem", "Recorded", "ReportedSize",
-        "RepricedCalls", "Repricing", "Resume", "Rewind", "ScopeDeletion", "Searched", "SessionEvent", "SessionHits",
-        "Snippet", "Source", "StoreInfo", "StoreWitness", "TaskLink", "ToolUse", "UsageReport", "UsageRow",
-        "VerifyReport", "Witness",
+        "Every", "Exclude", "Exclusion", "FileWitness", "Fork", "Head", "HeldAmount", "HttpWitness", "KeyChange",
+        "LeafDiff", "Leaving", "MarkEffect", "PathSettings", "PendingCall", "PendingTurn", "Problem", "Recorded",
+        "ReportedSize", "RepricedCalls", "Repricing", "Resume", "Rewind", "ScopeDeletion", "Searched", "SessionEvent",
+        "SessionHits", "Snippet", "Source", "StoreInfo", "StoreWitness", "TaskLink", "ToolUse", "UsageReport",
+        "UsageRow", "VerifyReport", "Witness",
     },
     "flue_py.transfer": {
         "BundleCounts", "BundleReport", "BudgetLeft", "CopyProgress", "CopyRefusal", "CopyReport", "DocumentLeft",

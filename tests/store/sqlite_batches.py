@@ -39,7 +39,7 @@ async def opened_on_engine(target: Any, sources: Sources | None = None, **option
 
 
 def runner_of(backend: Backend) -> SqliteRunner:
-    runner = backend._runner
+    runner = backend._runner._runner
     assert isinstance(runner, SqliteRunner)
     return runner
 

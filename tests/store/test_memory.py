@@ -24,7 +24,7 @@ async def test_a_store_in_memory_that_is_dropped_goes_without_a_warning(monkeypa
     monkeypatch.setattr("sys.unraisablehook", unraisable.append)
     backend = open_memory(counted_sources())
     await backend.create_session(NewSession())
-    runners.append(weakref.ref(backend._runner))  # type: ignore[arg-type]
+    runners.append(weakref.ref(backend._runner._runner))  # type: ignore[arg-type]
     del backend
     gc.collect()
 

@@ -64,7 +64,7 @@ async def backend(url: str, anyio_backend: str) -> AsyncIterator[Backend]:
 
 
 def pool_of(backend: Backend) -> Any:
-    runner = backend._runner
+    runner = backend._runner._runner
     assert isinstance(runner, PostgresRunner)
     return runner._engine.pool
 
@@ -226,7 +226,7 @@ class Interruption:
 
     async def meet(self, driver: Any, command: str, run: Callable[[], Awaitable[Any]]) -> Any:
         """Run a command on a connection of asyncpg, with what befalls it."""
-        if not self.command or not command.startswith(self.command):
+        if not self.command or not (command.startswith(self.command) or command.endswith(self.command)):
             return await run()
         self.command = ""
         self.met += 1
@@ -799,7 +799,7 @@ async def test_a_commit_that_has_begun_is_finished_before_its_caller_is_cancelle
     execute = Connection.execute
 
     def held_execute(self: Connection, sql: str) -> None:
-        if sql == "COMMIT":
+        if sql.endswith("COMMIT"):
             self.wait_for(lambda driver: slowly(lambda: driver.execute(sql)))
         else:
             execute(self, sql)

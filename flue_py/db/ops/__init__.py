@@ -12,6 +12,7 @@ from flue_py.lazy import lazy_modules
 if TYPE_CHECKING:
     from flue_py.db.ops import append as append
     from flue_py.db.ops import base as base
+    from flue_py.db.ops import chain as chain
     from flue_py.db.ops import delete as delete
     from flue_py.db.ops import documents as documents
     from flue_py.db.ops import edit as edit
@@ -21,5 +22,8 @@ if TYPE_CHECKING:
     from flue_py.db.ops import sessions as sessions
     from flue_py.db.ops import transfer as transfer
     from flue_py.db.ops import verify as verify
-__all__ = ["append", "base", "delete", "documents", "edit", "heads", "ledger", "read", "sessions", "transfer", "verify"]
+__all__ = [
+    "append", "base", "chain", "delete", "documents", "edit", "heads", "ledger", "read", "sessions", "transfer",
+    "verify",
+]  # fmt: skip
 __getattr__ = lazy_modules(__name__)

@@ -56,7 +56,7 @@ def head_after(tx: Transaction, session_id: str, seen: Head | None) -> tuple[Hea
     row = tx.first(ROW_OF_ID, id=session_id) if is_storable(session_id) else None
     if row is None:
         return None, True
-    if row[-2] != _head(tx.chain, row):
+    if not _has_head(tx.chain, row):
         raise damaged_session(session_id)
     present = Head(session_id, row[_REVISION], row[-2], row[_LEAF], row[-1] or b"")
     if seen is None or seen.leaf is None:
@@ -95,7 +95,7 @@ def changed_columns(state: SessionState) -> dict[str, object]:
 def check_heads(tx: Transaction, keys: Collection[int]) -> None:
     """Raise `CorruptStore`, naming the session, for a row that has not its head."""
     for row in _rows(tx, keys):
-        if row[-2] != _head(tx.chain, row):
+        if not _has_head(tx.chain, row):
             raise damaged_session(row[_ID])
 
 
@@ -116,9 +116,14 @@ def sessions_without_head(tx: Transaction) -> set[int]:
     """Return the keys of the sessions of which the rows have not their heads. O(sessions)."""
     damaged, last = set[int](), -1
     while rows := tx.rows(ROWS_AFTER, after_key=last, count=_PAGE):
-        damaged.update(row[_KEY] for row in rows if row[-2] != _head(tx.chain, row))
+        damaged.update(row[_KEY] for row in rows if not _has_head(tx.chain, row))
         last = rows[-1][_KEY]
     return damaged
+
+
+def with_heads(tx: Transaction, keys: Collection[int]) -> list[int]:
+    """Return those of these sessions of which the rows have their heads, by key."""
+    return [row[_KEY] for row in _rows(tx, keys) if _has_head(tx.chain, row)]
 
 
 def _rows(tx: Transaction, keys: Collection[int]) -> Sequence[Row]:
@@ -135,6 +140,13 @@ def _renew(tx: Transaction, rows: Sequence[Row]) -> None:
 def _head(chain: Chain, row: Row) -> bytes:
     leaf = NO_PARENT if row[_LEAF] is None else row[-1] or b""
     return _head_of(chain, row[:_PLACE], row[_PLACE:_STATE], row[_STATE:-2], leaf)
+
+
+def _has_head(chain: Chain, row: Row) -> bool:
+    leaf = NO_PARENT if row[_LEAF] is None else row[-1] or b""
+    # SQLite may hold anything in it.
+    head = row[-2] if isinstance(row[-2], bytes) else b""
+    return chain.has_head(head, row[:_PLACE], leaf, row[_PLACE:_STATE], row[_STATE:-2])
 
 
 def head_of_row(chain: Chain, tree_id: int, row: SessionRow, leaf: bytes) -> bytes:

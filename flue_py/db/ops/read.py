@@ -550,7 +550,7 @@ def _whole_in_row(tx: Transaction, row: StoredEntry) -> bytes | None:
         data = row.payload if row.packed is None else unpack(row.packed)
     except CorruptStore:
         return None
-    if data is None or not tx.chain.has_text(row.digest, row.digest_above, row.kind, data):
+    if data is None or not tx.chain.has_text(row.digest, row.digest_above, row.kind, data) or not tx.chain.checks:
         return None
     return data if tx.chain.has_fields(row.digest, row.digest_above, row.fields) else None
 

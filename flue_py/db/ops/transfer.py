@@ -6,10 +6,12 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, islice
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from flue_py.core.chain import NO_PARENT, Chain
 from flue_py.core.ledger import (
     AttachmentRow,
     BlobRow,
@@ -43,6 +45,7 @@ from flue_py.db import sql
 from flue_py.db.ops import ledger
 from flue_py.db.ops.heads import check_heads, renew_heads
 from flue_py.db.ops.ledger import NOBODY, delete_session_budgets, key_of_target, lock_budgets, name_calls, renew_sums
+from flue_py.db.payloads import stored_text
 from flue_py.db.runner import Insert, Nothing, Parameters, R, Row, Statement, Transaction, Written
 from flue_py.db.sql import call_columns, statement
 from flue_py.errors import CorruptStore
@@ -247,6 +250,7 @@ def read_whole_tree(tx: Transaction, tree_id: int) -> TreeCopy | None:
         payers,
         list(tx.rows(EDITS, tree_id=tree_id)),
         list(tx.rows(ATTACHMENTS, tree_id=tree_id)),
+        tx.chain,
     )
 
 
@@ -318,7 +322,7 @@ def _find(tx: Transaction, heads: Sequence[TreeHead]) -> _Found:
 
 def write_whole_tree(tx: Transaction, copy: TreeCopy) -> Standing:
     """Write a tree of another store (see `Backend.write_whole_tree`)."""
-    head = copy.head
+    head, copy = copy.head, copy if copy.chain.is_as(tx.chain) else _in_chain(tx.chain, copy)
     present = _find_locked(tx, head)
     standing = present.standing(head)
     if standing.refusal is not None:
@@ -343,6 +347,28 @@ def write_whole_tree(tx: Transaction, copy: TreeCopy) -> Standing:
     if copy.epoch:
         tx.run(RAISE_EPOCH, number=copy.epoch)
     return standing
+
+
+def _in_chain(chain: Chain, copy: TreeCopy) -> TreeCopy:
+    """Return a tree whose entries have the digests of another chain; those that are damaged stay so. O(bytes)."""
+    blobs = {blob.sha256: blob.data for blob in copy.blobs}
+    cuts: dict[tuple[int, int], list[tuple[int, bytes]]] = defaultdict(list)
+    for row in copy.attachments:
+        cuts[row.lane_id, row.depth].append((row.place, row.sha256))
+    digests: dict[str | None, tuple[bytes, bytes]] = {None: (NO_PARENT, NO_PARENT)}
+    entries = []
+    # A lane may be made before the one that it forks from, if that is a copy.
+    for entry in sorted(copy.entries, key=attrgetter("depth")):
+        above, new_above = digests.get(entry.parent_id, (b"", b""))
+        try:
+            text: bytes | None = stored_text(entry, blobs, cuts.get((entry.lane_id, entry.depth), ()))
+        except CorruptStore:
+            text = None
+        digest = chain.moved(copy.chain, entry.digest, above, new_above, entry.fields, text)
+        digests[entry.id] = entry.digest, digest
+        entries.append(entry._replace(digest=digest))
+    entries.sort(key=attrgetter("lane_id", "depth"))
+    return replace(copy, entries=entries, chain=chain)
 
 
 def _find_locked(tx: Transaction, head: TreeHead) -> _Found:

@@ -18,8 +18,9 @@ from flue_py.core.usage import NO_USAGE, NOTHING_PAID, PAID_COLUMNS, TOTAL_COLUM
 from flue_py.db import sql
 from flue_py.db.ops.base import Cuts, blob_data
 from flue_py.db.ops.heads import sessions_without_head
+from flue_py.db.ops.keys import stated
 from flue_py.db.payloads import MISMATCH, check_sum, unpack, unpack_blob
-from flue_py.db.runner import Row, Transaction
+from flue_py.db.runner import KeyChanged, Row, Transaction
 from flue_py.db.schema import all_tokens
 from flue_py.db.sql import columns, statement
 from flue_py.errors import CorruptStore, FlueError, shown
@@ -271,6 +272,8 @@ def storage_problems(tx: Transaction, location: str) -> list[Problem]:
 
 def verify(tx: Transaction) -> VerifyReport:
     """Check the whole store (see `Backend.verify`). O(store); memory: one row per entry for its place."""
+    if tx.stated is not None and stated(tx) != tx.stated:
+        raise KeyChanged
     lanes = list(tx.rows(ALL_LANES))
     sessions = tx.rows(ALL_SESSIONS)
     retracted = set(tx.rows(ALL_RETRACTED))

@@ -29,6 +29,7 @@ from flue_py.db.backend import Backend
 from flue_py.db.ops import ledger
 from flue_py.db.ops.append import EntryBatch, PlannedAppend
 from flue_py.db.ops.heads import changed_columns
+from flue_py.db.ops.keys import Stated
 from flue_py.db.ops.ledger import distinct_calls, ledger_row, paid_by
 from flue_py.db.ops.sessions import PlannedFork, get_session
 from flue_py.db.runner import (
@@ -36,6 +37,7 @@ from flue_py.db.runner import (
     Durability,
     IdTaken,
     Insert,
+    KeyChanged,
     NeedsSnapshot,
     Nothing,
     Opener,
@@ -681,6 +683,9 @@ class PostgresTransaction(Transaction):
             self.rows(LOCK_NAMED, ids=json.dumps(names))
             self.locked.update(names)
 
+    def lock_writers_out(self) -> None:
+        self.connection.execute("LOCK TABLE sessions IN SHARE ROW EXCLUSIVE MODE")
+
     def new_key(self) -> int:
         return _new_key()
 
@@ -760,7 +765,7 @@ def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> 
     if named:
         arguments.append(named)
     try:
-        written = tx.connection.fetch(_append_statement(parts, has_names=bool(named)), arguments)
+        written = tx.connection.fetch(_append_statement(parts, tx.stated, has_names=bool(named)), arguments)
     except DRIVER_ERRORS as error:
         # A call is in the ledger already: the other way of writing counts it once, or says what differs.
         if sqlstate_of(error) != DIVISION_BY_ZERO:
@@ -786,7 +791,7 @@ def fork_in_one_statement(tx: PostgresTransaction, planned: PlannedFork) -> Sess
         ("fork", sql.INSERT_SESSION, [(planned.session.tree_id, *planned.session.row)]),
         ("request", sql.INSERT_REQUEST, _optional(planned.request)),
     )
-    if not tx.connection.fetch(_fork_statement(parts), arguments):
+    if not tx.connection.fetch(_fork_statement(parts, tx.stated), arguments):
         return None
     tx.states[planned.source.id] = planned.source
     return planned.result
@@ -826,15 +831,24 @@ class _Part(NamedTuple):
     is_single: bool
 
 
-def _planned(lock: str) -> str:
+def _planned(lock: str, stated: tuple[int, int] | None) -> str:
     return (
         "planned AS (SELECT session_key FROM sessions WHERE session_key = $2::bigint AND head = $1::bytea"
-        f" AND trashed_at IS NULL FOR {lock})"
+        f" AND trashed_at IS NULL{'' if stated is None else f' AND {_states(stated)}'} FOR {lock})"
+    )
+
+
+@lru_cache(maxsize=16)
+def _states(stated: tuple[int, int]) -> str:
+    """Return the condition that the store states these keys: a key, and the one that it gets."""
+    return " AND ".join(
+        f"COALESCE((SELECT f.value FROM flue_store f WHERE f.name = '{name}'), {default}) = {number}"
+        for name, number, default in zip(Stated._fields, stated, Stated(), strict=True)
     )
 
 
 @lru_cache(maxsize=256)
-def _append_statement(parts: tuple[_Part, ...], *, has_names: bool) -> str:
+def _append_statement(parts: tuple[_Part, ...], stated: tuple[int, int] | None, *, has_names: bool) -> str:
     """Return the statement that writes these parts.
 
     Its parameters are the session's, then each part's columns, then the ids that calls were reported with.
@@ -842,7 +856,7 @@ def _append_statement(parts: tuple[_Part, ...], *, has_names: bool) -> str:
     first = len(_UPDATED) + 2
     numbers = count(first)
     last = first + sum(len(part.statement.parameters) for part in parts)
-    clauses = [_planned("UPDATE")]
+    clauses = [_planned("UPDATE", stated)]
     for part in parts:
         before, after = "", ""
         if part.name == "payer":
@@ -855,10 +869,10 @@ def _append_statement(parts: tuple[_Part, ...], *, has_names: bool) -> str:
 
 
 @lru_cache(maxsize=16)
-def _fork_statement(parts: tuple[_Part, ...]) -> str:
+def _fork_statement(parts: tuple[_Part, ...], stated: tuple[int, int] | None) -> str:
     """Return the statement that makes a fork. Its source goes on meanwhile, but cannot be deleted."""
     numbers = count(3)
-    clauses = [_planned("KEY SHARE"), *(_clause(part, numbers) for part in parts)]
+    clauses = [_planned("KEY SHARE", stated), *(_clause(part, numbers) for part in parts)]
     return f"WITH {', '.join(clauses)} SELECT session_key FROM planned"
 
 
@@ -1127,6 +1141,9 @@ class PostgresRunner(Runner):
         self._wake_followers()
         return landed
 
+    def forget_states(self) -> None:
+        self._states.clear()
+
     def _write_once(self, connection: Connection, progress: _Progress, work: Callable[[Transaction], Result]) -> Result:
         tx = PostgresTransaction(connection, locks=True)
         try:
@@ -1134,7 +1151,7 @@ class PostgresRunner(Runner):
             connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
             result = work(tx)
             progress.is_committing = True
-            connection.execute("COMMIT")
+            _commit(connection, tx.stated)
         except BaseException:
             _roll_back(connection)
             raise
@@ -1334,6 +1351,20 @@ def _has_landed(tx: PostgresTransaction, sent: PlannedAppend | PlannedFork) -> b
         return fork is not None and fork.created_us == sent.result.created_us
     last = sent.result.entry_ids[-1]
     return tx.first(sql.ENTRY_POSITION, tree_id=sent.state.tree_id, entry_id=last) is not None
+
+
+def _commit(connection: Connection, stated: tuple[int, int] | None) -> None:
+    """Commit, unless the store states other keys by now: until the end of this, nobody can change them.
+
+    Raises `KeyChanged`.
+    """
+    try:
+        # In one round trip. A session that was written to is locked, and `PostgresTransaction.lock_writers_out` waits.
+        connection.execute("COMMIT" if stated is None else f"SELECT 1 / CAST({_states(stated)} AS INTEGER); COMMIT")
+    except DRIVER_ERRORS as error:
+        if sqlstate_of(error) != DIVISION_BY_ZERO:
+            raise
+        raise KeyChanged from error
 
 
 def _roll_back(connection: Connection) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 import pydantic_core
 
-from flue_py.core.chain import HALF, NO_PARENT, Chain
+from flue_py.core.chain import HALF, NO_PARENT, Chain, UncheckedChain
 from flue_py.core.json import (
     JsonObject,
     JsonValue,
@@ -44,8 +44,10 @@ from flue_py.core.trees import Loss, SalvageReport
 from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, PAID_COLUMNS, TOTAL_COLUMNS, UsageTotals, reported_usage
 from flue_py.db import sql
 from flue_py.db.files import Part
+from flue_py.db.keys import Keys
 from flue_py.db.ops.chain import chain_anew
 from flue_py.db.ops.heads import all_heads_anew
+from flue_py.db.ops.keys import NO_KEY, Stated, state
 from flue_py.db.payloads import StoredPayload, check_sum, decode_payload, pack, unpack, unpack_blob
 from flue_py.db.salvage.pages import Cell, Image, PageFile, Scan, Shape, Value, shapes
 from flue_py.db.schema import APPLICATION_ID, FIRST_FORMAT, FORMAT_VERSION, PAID_SUMS, unreleased
@@ -372,6 +374,8 @@ class Gathered:
     file: PageFile
     most: int
     """The most bytes of a payload: of a longer one no more is unpacked, and its entry is lost."""
+    damaged: Path
+    keys: Keys
     tables: dict[str, dict[Key, Found]] = field(default_factory=lambda: {name: {} for name in _KEYS})
     entries: dict[tuple[int, str], list[EntryRow]] = field(default_factory=dict)
     blobs: dict[bytes, list[tuple[Image, int, int]]] = field(default_factory=dict)
@@ -391,10 +395,27 @@ class Gathered:
     def __post_init__(self) -> None:
         self.documents = FoundDocuments(self.file)
 
+    @property
+    def stated(self) -> Stated:
+        """The keys that the file says its digests have, as far as that is found yet."""
+        rows = self.tables["flue_store"]
+        numbers = {name: rows.get((name,), {}).get("value") for name in Stated._fields}
+        return Stated(**{name: number for name, number in numbers.items() if isinstance(number, int)})
+
+    @property
+    def chain(self) -> Chain:
+        """The digests of the file; those of a key that nobody gave are not compared. Raises `WrongKey`."""
+        stated = self.stated
+        if stated not in self._chains:
+            is_keyed = stated != Stated() and self.keys.first == NO_KEY
+            self._chains[stated] = UncheckedChain() if is_keyed else self.keys.chain(stated, str(self.damaged))
+        return self._chains[stated]
+
     _crooked: list[tuple[Found, int | None, tuple[Image, int, int], bool]] = field(default_factory=list)
     suspect: set[int] = field(default_factory=set)
     """The numbers of pages with invalid content."""
 
+    _chains: dict[Stated, Chain] = field(default_factory=dict)
     _everything_is_found: bool = False
     _bytes_to_try: int = 1 << 28
     """How much is hashed, at most, to find the parents of entries whose own rows say nothing right of them."""
@@ -668,7 +689,7 @@ class Gathered:
         try:
             is_whole = self._has_digest(entry, text.encode())
             cuts = self.cuts_of(entry)
-            if not is_whole or (cuts and not self._halves_above(entry)):
+            if not is_whole or (cuts and not (self.chain.checks and self._halves_above(entry))):
                 text, lost = self._with_cuts(text.encode(), cuts)
                 is_whole = self._has_digest(entry, text.encode())
         except UnicodeEncodeError as error:
@@ -694,11 +715,14 @@ class Gathered:
 
     def _has_digest(self, entry: EntryRow, text: bytes) -> bool:
         """Return whether a payload has the digest of an entry, or none can be compared."""
-        chain, above, digest = Chain(), self._halves_above(entry), entry.digest[:HALF]
+        chain, above, digest = self.chain, self._halves_above(entry), entry.digest[:HALF]
         computed = {chain.text(half, entry.kind, text) for half in above}
         entry.halves |= computed
         # Formats before the chain had the digest of the payload alone.
-        if not above or digest in computed or payload_digest(text) == entry.digest:
+        if not above or digest in computed or (self.stated == Stated() and payload_digest(text) == entry.digest):
+            return True
+        # As it is while a key is changed, or where none was given.
+        if any(chain.has_text(entry.digest, half, entry.kind, text) for half in above):
             return True
         # The kind may be damaged as well.
         if any(chain.text(half, kind.name, text) == digest for half in above for kind in KINDS):
@@ -1481,7 +1505,7 @@ _NOTES = {"leaf_moves": "; it cannot be undone", "session_edits": ""}
 """Tables that record what was done, also to deleted entries, and what the loss of such a row means."""
 
 
-def salvage(damaged: Path, new: Path, most: int = LARGEST_ENTRY) -> SalvageReport:
+def salvage(damaged: Path, new: Path, most: int = LARGEST_ENTRY, keys: Keys | None = None) -> SalvageReport:
     """Write the readable data of ``damaged`` into ``new``, which must not exist; return what was lost.
 
     A payload of more than ``most`` bytes is not unpacked, and its entry is lost.
@@ -1491,15 +1515,16 @@ def salvage(damaged: Path, new: Path, most: int = LARGEST_ENTRY) -> SalvageRepor
     `FormatTooNew`, `StoreUnavailable`. O(file); memory: a small part of it.
     """
     require_not_open(damaged)
+    keys = Keys(None) if keys is None else keys
     with Part(new) as part, PageFile(damaged) as file:
-        scan, found = _read(file, damaged, most)
+        scan, found = _read(file, damaged, most, keys)
         columns = [column.name for column in shapes(file.page_size).by_name["entries"].columns]
         # The sums of what was paid are derived anew.
         names = {name: place for place, name in enumerate(columns) if name not in PAID_COLUMNS}
         history = History(found, list(found.checked_entries(names)))
         history.rebuild()
         _report_pages(scan, found)
-        calls, documents = _write(part.path, history, names)
+        calls, documents = _write(part.path, history, names, keys)
         part.publish()
     return SalvageReport(
         len(history.sessions),
@@ -1509,12 +1534,13 @@ def salvage(damaged: Path, new: Path, most: int = LARGEST_ENTRY) -> SalvageRepor
         tuple(found.losses),
         tuple(found.changes),
         documents,
+        not found.chain.checks,
     )
 
 
-def _read(file: PageFile, damaged: Path, most: int) -> tuple[Scan, Gathered]:
+def _read(file: PageFile, damaged: Path, most: int, keys: Keys) -> tuple[Scan, Gathered]:
     """Return everything that can be found in the file. Raises as `salvage` says."""
-    found = Gathered(file, most)
+    found = Gathered(file, most, damaged, keys)
     scan = Scan(file, found.take)
     scan.along_trees()
     found.complete, found.suspect = scan.whole_trees, scan.suspect
@@ -1531,6 +1557,7 @@ def _read(file: PageFile, damaged: Path, most: int) -> tuple[Scan, Gathered]:
         scan.older_pages()
     found.straighten()
     rename_unusable(found)
+    found.chain  # noqa: B018 - raises
     is_ours = file.has_header and int.from_bytes(file.header[68:72]) == APPLICATION_ID
     if not (is_ours or found.entries or found.tables["sessions"] or found.tables["flue_store"]):
         check_magic(damaged)
@@ -1565,7 +1592,7 @@ UPDATE ledger_sessions SET project =
  WHERE project <> (SELECT s.cwd FROM sessions s WHERE s.session_key = ledger_sessions.session_key)"""
 
 
-def _write(path: Path, history: History, names: dict[str, int]) -> tuple[int, int]:
+def _write(path: Path, history: History, names: dict[str, int], keys: Keys) -> tuple[int, int]:
     """Write the new database and verify it; return how many calls and how many documents it has."""
     connection = open_file(path, "full", 0.0)
     with closing(connection), translated(path):
@@ -1582,12 +1609,15 @@ def _write(path: Path, history: History, names: dict[str, int]) -> tuple[int, in
         _write_budgets(connection, history.found, {row["id"] for row in history.sessions.values()})
         documents = _write_documents(connection, history.found)
         tx = SqliteTransaction(connection)
+        stated = Stated(keys.first)
+        state(tx, stated)
+        tx.chain = keys.chain(stated, str(path))
         chain_anew(tx)
         all_heads_anew(tx)
         _write_state(connection, history)
         connection.execute(_ONE_FOLDER)
         connection.execute("COMMIT")
-        problems = verify_connection(connection, str(path)).problems
+        problems = verify_connection(connection, str(path), tx.chain).problems
         if problems:
             raise CorruptStore(f"what was rescued contradicts itself ({problems[0]}); nothing was written")
         connection.execute("PRAGMA journal_mode = WAL")

@@ -1041,6 +1041,9 @@ class SoleWriter(runner.Transaction):
     def lock_named(self, session_ids: Collection[str]) -> None:
         """Nothing to do: SQLite has one writer at a time."""
 
+    def lock_writers_out(self) -> None:
+        """Nothing to do: SQLite has one writer at a time."""
+
     def new_key(self) -> int:
         row = self.first(sql.READ_STATE, name="next_key")
         if row is None:

@@ -14,6 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flue_py import errors
+from flue_py.core.chain import UNKEYED, Chain
 from flue_py.core.sessions import VerifyReport
 from flue_py.db import ops, sql
 from flue_py.db.backend import Backend
@@ -100,10 +101,16 @@ class RunnerOnFile(RunnerOnSqlite):
     """Whether the store is open for writing, so that its index may be written, too."""
 
     async def backup(
-        self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None
+        self,
+        target: Path,
+        *,
+        overwrite: bool,
+        verified: bool,
+        progress: Callable[[int, int], None] | None,
+        chain: Chain = UNKEYED,
     ) -> BackupReport:
         return await back_up_while_waiting(
-            self.waiting, self._path, target, overwrite=overwrite, verified=verified, progress=progress
+            self.waiting, self._path, target, overwrite=overwrite, verified=verified, progress=progress, chain=chain
         )
 
     @property
@@ -886,13 +893,20 @@ class _Guarded:
 
 
 async def back_up_while_waiting(
-    waiting: Waiting, path: Path, target: Path, *, overwrite: bool, verified: bool, progress: Progress | None
+    waiting: Waiting,
+    path: Path,
+    target: Path,
+    *,
+    overwrite: bool,
+    verified: bool,
+    progress: Progress | None,
+    chain: Chain,
 ) -> BackupReport:
     """Copy a database file as its store waits for that (see `Backend.backup`). Raises errors of ``progress``, too."""
     guard = _Guarded(progress)
     try:
         return await waiting.call(
-            partial(back_up, path, target, overwrite=overwrite, verified=verified, progress=guard)
+            partial(back_up, path, target, overwrite=overwrite, verified=verified, progress=guard, chain=chain)
         )
     except errors.StoreUnavailable:
         if guard.error is not None:
@@ -901,7 +915,13 @@ async def back_up_while_waiting(
 
 
 def back_up(
-    path: Path, target: Path, *, overwrite: bool = False, verified: bool = True, progress: Progress | None = None
+    path: Path,
+    target: Path,
+    *,
+    overwrite: bool = False,
+    verified: bool = True,
+    progress: Progress | None = None,
+    chain: Chain = UNKEYED,
 ) -> BackupReport:
     """Copy a database file of the current format (see `Backend.backup`). Blocks; O(file)."""
     check_magic(path)
@@ -911,7 +931,7 @@ def back_up(
         with translated(path), closing(_connect_to(path)) as source:
             copy_into(source, part.path, progress)
         with closing(connect(part.path, "full", read_only=True)) as copy, translated(part.path):
-            report = verify_connection(copy, str(path)) if verified else _counts(copy)
+            report = verify_connection(copy, str(path), chain) if verified else _counts(copy)
         if report.problems:
             count = len(report.problems)
             raise errors.CorruptStore(
@@ -929,9 +949,10 @@ def _connect_to(path: Path) -> sqlite3.Connection:
     return connect_for_reading(path, BUSY_POLL_MS / 1000)
 
 
-def verify_connection(connection: sqlite3.Connection, location: str) -> VerifyReport:
+def verify_connection(connection: sqlite3.Connection, location: str, chain: Chain = UNKEYED) -> VerifyReport:
     """Verify the database of a connection that nobody else uses (see `Backend.verify`)."""
     tx = SqliteTransaction(connection)
+    tx.chain = chain
     problems = ops.verify.storage_problems(tx, location)
     report = ops.verify.verify(tx)
     return VerifyReport(report.sessions, report.entries, problems + report.problems)

@@ -1,0 +1,223 @@
+"""Another key for a store: while others go on, and whatever the moment at which it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+import flue_py
+import flue_py.sync
+from flue_py import STORED
+from flue_py.core.chain import Chain
+from flue_py.db.keys import Key
+from flue_py.db.sqlite.file import Writer
+from flue_py.errors import WrongKey
+from tests.postgres import NewDatabase
+from tests.tables import inputs
+
+KEY, NEW, THIRD = (letter * 32 for letter in (b"k", b"n", b"t"))
+CHANGES: list[tuple[Key | None, Key | None]] = [(None, NEW), (KEY, NEW), (KEY, None)]
+TREES = 3
+COMMITS = TREES + 2
+
+
+@pytest.fixture(params=["file", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], str]]:
+    """Return a function that says where a new store is made, in either database."""
+    count = iter(range(100))
+    if request.param == "postgresql":
+        new_database: NewDatabase = request.getfixturevalue("new_store_database")
+        yield new_database
+    else:
+        yield lambda: str(tmp_path / f"{next(count)}.db")
+
+
+def message(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+async def made(place: str, key: Key | None) -> list[str]:
+    """Make a store of three trees, one with a fork; return the ids of their first sessions."""
+    async with flue_py.open(place, key=key) as store:
+        sessions = [await store.create_session() for _ in range(TREES)]
+        for session in sessions:
+            first = (await session.append_message(message("hello"))).leaf_id
+            await session.append_message(message("more " * 3_000))
+        fork = await sessions[0].fork(at=first if session is sessions[0] else sessions[0].leaf_id)
+        await fork.append_message(message("beside"))
+        return [session.id for session in sessions]
+
+
+async def check(place: str, key: Key | None, ids: list[str], count: int) -> None:
+    """Check that a store is whole, and has this key and no other."""
+    async with flue_py.open(place, key=key) as store:
+        assert not (await store.verify()).problems
+        assert (await store.info()).entries == count
+        for session_id in ids:
+            session = await store.find_session(session_id)
+            await session.append_message(message("after"))
+            assert (await session.build_context())[0]["content"] == "hello"
+        assert not (await store.verify()).problems
+
+
+@inputs("before, after", CHANGES)
+async def test_a_key_is_given_changed_and_taken_away(
+    place: Callable[[], str], before: Key | None, after: Key | None
+) -> None:
+    where = place()
+    ids = await made(where, before)
+    async with flue_py.open(where, key=before) as store:
+        told: list[tuple[int, int]] = []
+        done = await store.rekey(after, progress=lambda *now: told.append(now))
+        assert (done.trees, done.entries) == (TREES, 2 * TREES + 1)
+        assert told == [(number, TREES) for number in range(1, TREES + 1)]
+        again = await store.rekey(after)
+        assert (again.before, again.trees) == (done.after, 0)
+        session = await store.find_session(ids[0])
+        await session.append_message(message("by who changed it"))
+    for key in {before, THIRD} - {after}:
+        with pytest.raises(WrongKey):
+            async with flue_py.open(where, key=key):
+                pass
+    await check(where, after, ids, 2 * TREES + 2)
+
+
+@inputs("before, after", CHANGES)
+async def test_others_who_have_both_keys_go_on_meanwhile(
+    place: Callable[[], str], before: Key | None, after: Key | None
+) -> None:
+    where = place()
+    ids = await made(where, before)
+    both = [after, before] if before is None else [before, after]
+    async with (
+        flue_py.open(where, key=both) as other,
+        flue_py.open(where, key=before) as lacking,
+        flue_py.open(where, key=before) as store,
+    ):
+        others, theirs = [await other.find_session(name) for name in ids], await lacking.find_session(ids[0])
+        written = 0
+
+        async def go_on() -> None:
+            nonlocal written
+            for session in others:
+                await session.append_message(message("meanwhile"))
+                assert (await session.build_context())[-1]["content"] == "meanwhile"
+                written += 1
+            assert not (await other.verify()).problems
+
+        await go_on()
+        await theirs.refresh()
+        await theirs.append_message(message("last"))
+        await others[0].refresh()
+        # Between any two of its transactions, of which the first has stated both keys.
+        rekey = store.backend._runner._state  # type: ignore[attr-defined]
+
+        async def state(stated: Any) -> None:
+            await rekey(stated)
+            await go_on()
+            with pytest.raises(WrongKey):
+                await theirs.append_message(message("by a former key"), expected_leaf=STORED)
+
+        store.backend._runner._state = state  # type: ignore[method-assign]
+        await store.rekey(after)
+        await go_on()
+        fork = await others[0].fork()
+        await fork.append_message(message("by a fork"))
+        with pytest.raises(WrongKey):
+            await lacking.create_session()
+        with pytest.raises(WrongKey):
+            await theirs.build_context()
+    await check(where, after, ids, 2 * TREES + 1 + written + 2)
+
+
+class Death(BaseException):
+    """A process that ends."""
+
+
+async def test_who_ends_between_two_trees_leaves_a_store_for_both_keys(place: Callable[[], str]) -> None:
+    where = place()
+    ids = await made(where, KEY)
+
+    def die(trees: int, _: int) -> NoReturn:
+        raise Death(trees)
+
+    async with flue_py.open(where, key=KEY) as store:
+        with suppress(Death):
+            await store.rekey(NEW, progress=die)
+    names = [f"{Chain(key).fingerprint % 2**64:016x}" for key in (KEY, NEW)]
+    for key in (KEY, NEW, None):
+        with pytest.raises(WrongKey, match=f"is changing from key {names[0]} to key {names[1]}.*run flue-py rekey"):
+            async with flue_py.open(where, key=key):
+                pass
+    async with flue_py.open(where, key=[KEY, NEW, THIRD]) as store:
+        assert not (await store.verify()).problems
+        session = await store.find_session(ids[-1])
+        await session.append_message(message("between"))
+        with pytest.raises(WrongKey, match="complete that"):
+            await store.rekey(THIRD)
+        assert (await store.rekey(NEW)).trees == TREES
+    await check(where, NEW, ids, 2 * TREES + 2)
+
+
+@inputs("dies_at, is_committed", [(number, after) for number in range(COMMITS) for after in (False, True)])
+async def test_a_process_that_is_killed_at_a_commit_is_followed_by_one_that_completes_it(
+    tmp_path: Path, dies_at: int, is_committed: bool
+) -> None:
+    where = tmp_path / "s.db"
+    ids = await made(str(where), KEY)
+    assert death_of(where, dies_at, is_committed=is_committed) == -signal.SIGKILL
+    async with flue_py.open(where, key=[KEY, NEW]) as store:
+        assert not (await store.verify()).problems
+        for session_id in ids:
+            assert len(await (await store.find_session(session_id)).get_tree()) >= 2
+        done = await store.rekey(NEW)
+        assert done.after == (await store.info()).key
+    await check(str(where), NEW, ids, 2 * TREES + 1)
+
+
+def death_of(where: Path, dies_at: int, *, is_committed: bool) -> int:
+    """Return how a process ends that changes the key of a store, and is killed."""
+    child = os.fork()
+    if not child:
+        rekey_until(where, dies_at, is_committed=is_committed)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def rekey_until(where: Path, dies_at: int, *, is_committed: bool) -> NoReturn:
+    """Change the key of a store, and be killed before or after a commit."""
+    commits = iter(range(COMMITS))
+    commit = Writer._commit
+
+    def killed(self: Writer, operations: Any) -> None:
+        is_last = next(commits) == dies_at
+        if is_last and not is_committed:
+            os.kill(os.getpid(), signal.SIGKILL)
+        commit(self, operations)
+        if is_last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Writer._commit = killed  # type: ignore[method-assign]
+    try:
+        with flue_py.sync.open(where, key=KEY, durability="normal") as store:
+            store.rekey(NEW)
+    finally:
+        os._exit(1)
+
+
+async def test_a_damaged_entry_stays_damaged(tmp_path: Path) -> None:
+    await made(str(tmp_path / "s.db"), KEY)
+    with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
+        connection.execute("UPDATE entries SET role = 'system' WHERE tree_id = 1 AND depth = 0")
+        connection.commit()
+    async with flue_py.open(tmp_path / "s.db", key=KEY) as store:
+        before = [str(problem) for problem in (await store.verify()).problems]
+        assert "damaged entry" in str(before)
+        await store.rekey(NEW)
+        assert [str(problem) for problem in (await store.verify()).problems] == before
