@@ -16,11 +16,14 @@ ALL = set(EDITS)
 """1 content changed, 2 tail cut off, 3 entry deleted, 4 two exchanged, 5 forged, 6 of another session, 7 an older one,
 8 time and source changed, 9 the whole store put back as it was before."""
 
+KEYED = {"key": b"a key that no writer knows, of 32"}
 ACCEPTED: dict[str, tuple[dict[str, Any], set[int]]] = {
     "no key": ({}, {9}),
     "no key, digests made anew": ({"recomputes": True}, ALL),
     "no key, by verify": ({"detection_point": "audit"}, {9}),
     "a witness": ({"is_witnessed": True}, set()),
+    "a key, digests made anew": ({"recomputes": True, "options": KEYED}, {9}),
+    "a key and a witness": ({"recomputes": True, "options": KEYED, "is_witnessed": True}, set()),
 }
 """How a store is opened and edited, and the edits that are accepted."""
 
