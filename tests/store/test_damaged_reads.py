@@ -14,11 +14,13 @@ from random import Random
 import pytest
 
 import flue_py
+from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import NewSession, SessionInfo
 from flue_py.db.backend import Backend
 from flue_py.db.engine import open_engine
 from flue_py.db.payloads import MISMATCH
 from flue_py.db.sqlite.runner import open_sqlite
+from flue_py.db.tables import metadata
 from flue_py.errors import CorruptStore
 from tests.postgres import NewDatabase, connected
 from tests.samples import add, compaction, new_session, path_ids, user
@@ -142,6 +144,107 @@ async def test_postgresql_refuses_it_too(new_database: NewDatabase, tier: str) -
             else:
                 await connection.execute("UPDATE blobs SET data = $1", zlib.compress(OTHER.encode()))
         await refused(backend, session, entry)
+    finally:
+        await backend.close()
+
+
+COLUMNS = [column.name for column in metadata.tables["entries"].columns]
+NEXT = {"depth": "depth + 1", "id": "'forged'", "parent_id": "id"}
+FORGED = ", ".join(NEXT.get(name, name) for name in COLUMNS)
+
+
+def all_of(entry: str) -> str:
+    """Return what puts the text and the digest of another entry in the place of one's own."""
+    columns = ("kind", "role", "payload", "digest")
+    return ", ".join(f"{name} = (SELECT o.{name} FROM entries o WHERE o.id = '{{{entry}}}')" for name in columns)
+
+
+EXCHANGED = "(SELECT o.payload FROM entries o WHERE o.id = CASE entries.id WHEN '{b}' THEN '{c}' ELSE '{b}' END)"
+EDITS: dict[str, tuple[str, ...]] = {
+    "an entry left out": ("DELETE FROM entries WHERE id = '{c}'",),
+    "two entries exchanged": (
+        "UPDATE entries SET depth = 99 WHERE id = '{b}'",
+        "UPDATE entries SET depth = depth - 1 WHERE id = '{c}'",
+        "UPDATE entries SET depth = 2 WHERE id = '{b}'",
+    ),
+    "two texts exchanged": (f"UPDATE entries SET payload = {EXCHANGED} WHERE id IN ('{{b}}', '{{c}}')",),
+    "a forged end": (
+        f"INSERT INTO entries ({', '.join(COLUMNS)}) SELECT {FORGED} FROM entries WHERE id = '{{leaf}}'",
+        "UPDATE sessions SET leaf = 'forged', revision = revision WHERE leaf = '{leaf}'",
+    ),
+    "an entry of another session": (f"UPDATE entries SET {all_of('other')} WHERE id = '{{c}}'",),
+    "an older entry": (f"UPDATE entries SET {all_of('a')} WHERE id = '{{c}}'",),
+    "a time": ("UPDATE entries SET created_at = created_at + 1 WHERE id = '{c}'",),
+    "the time of a summary": ("UPDATE entries SET created_at = created_at + 1 WHERE id = '{summary}'",),
+    "a source": ("UPDATE entries SET source = 'other' WHERE id = '{c}'",),
+    "a role": ("UPDATE entries SET role = 'assistant' WHERE id = '{c}'",),
+    "further fields": ("UPDATE entries SET extra = '{{}}' WHERE id = '{c}'",),
+    "an id": ("UPDATE entries SET id = 'other' WHERE id = '{b}'",),
+    "a parent": ("UPDATE entries SET parent_id = '{a}' WHERE id = '{c}'",),
+    "a message that became a label": ("UPDATE entries SET kind = 'label' WHERE id = '{c}'",),
+    "a note that became a message": ("UPDATE entries SET kind = 'message' WHERE id = '{note}'",),
+    "a digest": ("UPDATE entries SET digest = (SELECT digest FROM entries WHERE id = '{a}') WHERE id = '{c}'",),
+}
+RETURNING = ("path", "context", "messages", "tree")
+
+
+async def make_edited(backend: Backend) -> tuple[SessionInfo, dict[str, str]]:
+    """Make a session with a summary and a note among its messages, and another; return the first, and ids by name."""
+    other = await new_session(backend, user("other"))
+    others = (NewEntry.branch_summary("far", from_id=None), NewEntry.custom("note", {"role": "user", "content": "n"}))
+    session = await new_session(backend, *map(user, "abc"), *others, user("d"))
+    names = ("a", "b", "c", "summary", "note", "leaf")
+    ids = dict(zip(names, await path_ids(backend, session.id), strict=True))
+    return session, ids | {"other": (await path_ids(backend, other.id))[0]}
+
+
+async def returned_other(backend: Backend, session: SessionInfo, entry: str, before: dict[str, object]) -> list[str]:
+    """Return the reads that return something else than before, instead of refusing it."""
+    others = []
+    for name in RETURNING:
+        try:
+            if await READS[name](backend, session.id, entry) != before[name]:
+                others.append(name)
+        except CorruptStore:
+            continue
+    return others
+
+
+@inputs("edit", EDITS)
+async def test_no_edit_of_a_row_is_returned(tmp_path: Path, edit: str) -> None:
+    path = tmp_path / "s.db"
+    async with opened(path, "sqlite3") as backend:
+        session, ids = await make_edited(backend)
+        before = {name: await READS[name](backend, session.id, ids["c"]) for name in RETURNING}
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in EDITS[edit]:
+            assert connection.execute(statement.format(**ids)).rowcount >= 1
+        connection.commit()
+    async with opened(path, "sqlite3") as backend:
+        assert await returned_other(backend, session, ids["c"], before) == []
+        with pytest.raises(CorruptStore):
+            await backend.read_path(session.id)
+        assert (await backend.verify()).problems != []
+
+
+async def test_no_edit_of_a_row_is_returned_on_postgresql(new_database: NewDatabase) -> None:
+    url = new_database()
+    backend = await open_engine(url, sources=counted_sources())
+    try:
+        session, ids = await make_edited(backend)
+        before = {name: await READS[name](backend, session.id, ids["c"]) for name in RETURNING}
+        async with connected(url) as connection:
+            for edit, statements in EDITS.items():
+                await connection.execute("CREATE TABLE kept AS SELECT * FROM entries")
+                for statement in statements:
+                    await connection.execute(statement.format(**ids))
+                assert await returned_other(backend, session, ids["c"], before) == [], edit
+                with pytest.raises(CorruptStore):
+                    await backend.read_path(session.id)
+                await connection.execute("DELETE FROM entries")
+                await connection.execute("INSERT INTO entries SELECT * FROM kept; DROP TABLE kept")
+                await connection.execute("UPDATE sessions SET leaf = $1 WHERE leaf = 'forged'", ids["leaf"])
+        assert (await backend.verify()).problems == []
     finally:
         await backend.close()
 
