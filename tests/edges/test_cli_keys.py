@@ -1,0 +1,49 @@
+"""A key on the command line: from files, and never printed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from flue_py.cli import main
+
+KEYS = {"a.key": "a" * 32 + "\n", "b.key": "b" * 32 + "\r\n"}
+
+
+def test_commands_take_keys_from_files(tmp_path: Path) -> None:
+    for name, text in KEYS.items():
+        (tmp_path / name).write_bytes(text.encode())
+    a, b, database = (str(tmp_path / name) for name in ("a.key", "b.key", "s.db"))
+    told = []
+
+    def flue_py(*args: str, code: int = 0, variable: str | None = None) -> Result:
+        result = CliRunner().invoke(main, ["--db", database, *args], env={"FLUE_PY_KEY_FILE": variable})
+        assert result.exit_code == code, result.output + result.stderr
+        told.append(result.output + result.stderr)
+        return result
+
+    session = flue_py("--key-file", a, "new").stdout.strip()
+    flue_py("append", session, "hello", variable=a)
+    assert "needs the key with the fingerprint" in flue_py("sessions", code=1).stderr
+    assert "was opened with another" in flue_py("--key-file", b, "sessions", code=1).stderr
+    assert "No such file" in flue_py("--key-file", f"{b}.gone", "sessions", code=1).stderr
+    lines = flue_py("--unchecked", "show", session, "--path")
+    assert lines.stderr.startswith("unchecked: ")
+    info = json.loads(flue_py("--unchecked", "info", "--json").stdout)
+    assert info["unchecked"] is True
+    assert json.loads(flue_py("--unchecked", "sessions", "--json").stdout)["rows"][0]["id"] == session
+    assert "for reading only" in flue_py("--unchecked", "append", session, "more", code=1).stderr
+    rekeyed = json.loads(flue_py("--key-file", a, "rekey", "--new-key-file", b, "--json").stdout)
+    assert (rekeyed["before"], rekeyed["trees"], rekeyed["entries"]) == (info["key"], 1, 1)
+    flue_py("verify", variable=f"{a}:{b}")
+    target = str(tmp_path / "copy.db")
+    flue_py("--key-file", b, "copy", database, target, "--target-key-file", "")
+    flue_py("--key-file", b, "rekey", "--remove")
+    assert json.loads(flue_py("info", "--json").stdout)["key"] is None
+    for args in ([], ["--remove", "--new-key-file", a], ["--new-key-file", ""]):
+        flue_py("rekey", *args, code=2)
+    flue_py("salvage", database, str(tmp_path / "rescued.db"))
+    for text in told:
+        assert not any(key.strip() in text for key in KEYS.values())
