@@ -1041,6 +1041,8 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
 
     async def compare_heads(self, heads: Sequence[Head]) -> tuple[Age, ...]:
         """Return what is there of sessions that had these heads, in their order. Raises `CorruptStore`. O(heads)."""
+        if not isinstance(heads, (list, tuple)) or not all(type(head).__name__ == "Head" for head in heads):
+            raise InvalidArgument(f"heads: {shown(heads)} is not a list of heads")
         return tuple(await self._backend.compare_heads(heads))
 
     async def rekey(self, key: Key | None, *, progress: Callable[[int, int], None] | None = None) -> KeyChange:

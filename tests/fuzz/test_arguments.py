@@ -151,6 +151,7 @@ def usual_of_store(session_id: str) -> Usual:
         "held_amounts": {"budget_id": "zz"}, "get_reservation": {"reservation_id": "zz"},
         "remember": {"name": "n", "body": "b"}, "memories": {}, "search": {"words": "b"},
         "search_memories": {"words": "b"}, "forget": {"name": "n"}, "verify": {}, "info": {},
+        "heads": {}, "compare_heads": {"heads": ()}, "rekey": {"key": None},
     }  # fmt: skip
 
 
