@@ -164,6 +164,10 @@ async def test_a_chat_grows_and_every_state_gives_the_whole(tmp_path: Path) -> N
         for length in range(1, len(TALK) + 1):
             seen = await imported(store, chat.save(TALK[:length]))
         assert not (await import_file(store, chat.file)).changed
+        # The person took the last message back.
+        report = await import_file(store, chat.save(TALK[:-1]))
+        assert (report.added, report.changed) == (0, True)
+        assert (await import_file(store, chat.save(TALK))).changed
         before = beside_cursor_cli(chat.file)
         (chat.file.parent / "meta.json").write_text("{}")
         assert beside_cursor_cli(chat.file) != before
