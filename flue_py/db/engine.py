@@ -339,7 +339,9 @@ class EngineRunner(RunnerOnFile):
     @contextlib.asynccontextmanager
     async def _connection(self) -> AsyncIterator[AsyncConnection]:
         try:
-            async with self._engine.connect() as connection:
+            with starting_threads(self.location):
+                connection = await self._engine.connect()
+            async with contextlib.aclosing(connection):
                 if not self._owned:
                     await connection.execution_options(isolation_level="AUTOCOMMIT")
                 yield connection

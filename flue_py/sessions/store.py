@@ -668,8 +668,9 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         are not there.
 
         Another ``scope`` in a call of it is `InvalidArgument`, and a session of another one is missing, also by its id.
-        `verify`, `info`, `heads`, `backup`, `reprice` and `backend` are of the whole store, and so are arguments of a
-        `Session` that name others: the ``scope`` of a fork, a session to merge. Raises `InvalidArgument`. No I/O.
+        `verify`, `info`, `heads`, `rekey`, `backup`, `reprice` and `backend` are of the whole store, and so are
+        arguments of a `Session` that name others: the ``scope`` of a fork, a session to merge. Raises
+        `InvalidArgument`. No I/O.
         """
         check_scope(scope)
         return Store(self._backend, self._limits, self._pricer, scope_meant(self._scope, scope))

@@ -27,11 +27,12 @@ from flue_py.core.model import FunctionModel
 from flue_py.core.sessions import NewSession
 from flue_py.core.usage import PaidCall, UsageTotals
 from flue_py.errors import EntryNotFound, FlueError, InvalidArgument, InvalidEntry, SessionNotFound
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.fuzz.hostile import ARGUMENTS, FEW, Drawn, Unprintable, check_refusal, note_refusal, odd_arguments
 from tests.samples import session_methods, store_snapshot
 from tests.strategies import hostile_texts
 from tests.tables import inputs
+from tests.values import existing
 
 USER: JsonObject = {"role": "user", "content": "x"}
 Usual = Mapping[str, Mapping[str, Any]]
@@ -248,6 +249,7 @@ def test_what_is_no_id_is_never_taken_for_one(tmp_path: Path) -> None:
     accepted = {key for key, outcome in outcomes.items() if outcome == "accepted"}
     # What is called takes a class, too.
     called = {("import_session", "on_oddity"), ("import_session", "on_conflict"), ("search", "progress")}
+    called |= {("rekey", "progress")}
     accepted -= {(*argument, "a class") for argument in called}
     assert {(method, parameter) for method, parameter, _ in accepted} == {
         ("append_custom", "data"), ("append_compaction", "details"), ("append_branch_summary", "details"),

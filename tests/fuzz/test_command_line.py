@@ -19,13 +19,13 @@ from msgspec.structs import replace
 import flue_py
 from flue_py.cli import main
 from flue_py.core.entries import NewEntry
-from tests.checks import existing
 from tests.earlier import names_unchecked
 from tests.edges.cli_runs import Flue, runner
 from tests.effort import first
 from tests.formats.pi_files import HEADER, as_lines, every_type
 from tests.fuzz.hostile import note_refusal
 from tests.tables import inputs
+from tests.values import existing
 
 if TYPE_CHECKING:
     from click.testing import Result

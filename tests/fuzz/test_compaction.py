@@ -14,10 +14,10 @@ from flue_py import compaction
 from flue_py.context.tokens import count_tokens
 from flue_py.core.entries import NewEntry
 from flue_py.errors import FlueError, InvalidArgument, InvalidEntry
-from tests.checks import existing
 from tests.fuzz.hostile import ARGUMENTS, check_refusal, containing_itself, nested
 from tests.strategies import hostile_json, hostile_messages
 from tests.tables import inputs
+from tests.values import existing
 
 contexts = st.lists(hostile_messages, max_size=6)
 settings = st.builds(compaction.CompactionSettings, st.integers(0, 2**70), st.integers(0, 50))

@@ -21,12 +21,12 @@ from flue_py.core.json import JsonValue
 from flue_py.core.sessions import MAX_NAME_BYTES
 from flue_py.errors import UnreadableFile
 from flue_py.formats.flue import parse_session_document, session_document
-from tests.checks import existing
 from tests.formats.pi_files import HEADER, as_lines, every_type, parse_pi, real_lines
 from tests.formats.transcripts import import_lines
 from tests.fuzz.hostile import check_refusal
 from tests.strategies import hostile_json, hostile_texts
 from tests.tables import inputs
+from tests.values import existing
 
 FILE = Path("session.jsonl")
 DEEP = b'{"type":"custom","id":"deep","parentId":null,"data":' + b"[" * 10_000 + b"]" * 10_000 + b"}\n"

@@ -21,10 +21,11 @@ from flue_py.core.kinds import message_preview, message_text
 from flue_py.core.messages import message_json, message_role, parse_message, validate_message
 from flue_py.core.usage import read_usage
 from flue_py.errors import CorruptStore, InvalidEntry
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.fuzz import hostile
 from tests.strategies import hostile_json, hostile_messages, hostile_texts, usages
 from tests.tables import inputs
+from tests.values import existing
 
 BUILDERS: dict[str, Callable[[Any], NewEntry]] = {
     "a further kind": lambda value: NewEntry.custom("note", value),

@@ -137,7 +137,7 @@ def test_what_a_function_of_the_caller_raises_is_an_invalid_argument_everywhere(
 def test_where_no_thread_can_be_started_the_store_is_unavailable(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     begin = Thread.start
 
-    needed = {":memory:": 1}.get(target, 2 if "://" in target else 4)
+    needed = {":memory:": 1}.get(target, 3 if "://" in target else 4)
     threads = None if "://" in target else True
     for allowed in range(needed + 1):
         begun: list[Thread] = []

@@ -14,7 +14,9 @@ from flue_py.runtime.housekeeping import find_older, find_prunable
 from tests.checks import raises
 from tests.samples import store_snapshot
 
-OF_THE_WHOLE_STORE = {"backend", "limits", "heads", "compare_heads", "info", "verify", "backup", "reprice", "close"}
+OF_THE_WHOLE_STORE = {
+    "backend", "limits", "heads", "compare_heads", "rekey", "unchecked", "info", "verify", "backup", "reprice", "close",
+}  # fmt: skip
 """What `Store.in_scope` says that it does not narrow."""
 
 
