@@ -1,4 +1,4 @@
-"""Checks that a value is there, that nothing was changed, and that a window says what the ledger says."""
+"""Checks that nothing was changed, and that a window says what the ledger says."""
 
 from __future__ import annotations
 
@@ -19,19 +19,12 @@ from flue_py.db.sqlite.file import SqliteTransaction
 from tests.samples import StoreSnapshot, store_snapshot
 
 E = TypeVar("E", bound=Exception)
-Value = TypeVar("Value")
 
 
 def give_heads(path: Path) -> None:
     """Give the sessions of a file the heads that their rows have, after a test has written to them."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         all_heads_anew(SqliteTransaction(connection))
-
-
-def existing(value: Value | None) -> Value:
-    """Return a value that must be there."""
-    assert value is not None
-    return value
 
 
 async def raises(

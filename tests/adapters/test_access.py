@@ -18,9 +18,10 @@ from flue_py.adapters.common import Access, Target
 from flue_py.db.runner import committed_before
 from flue_py.errors import InvalidArgument, StoreClosed, WrongEventLoop, WrongProcess
 from flue_py.sessions.store import Store
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.postgres import NewDatabase
 from tests.tables import inputs
+from tests.values import existing
 
 
 async def said(store: Store, text: str = "Hello") -> int:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 import flue_py
 from flue_py.core.entries import NewEntry
 from tests.adapters.needed import needs
-from tests.checks import existing
+from tests.values import existing
 
 
 class Adapter(Protocol):

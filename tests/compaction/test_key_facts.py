@@ -6,9 +6,9 @@ from typing import Any
 
 from flue_py.compaction.blocks import MOST_LINES, MOST_NAMES, MOST_TOKENS, Around, key_facts
 from flue_py.compaction.modes import Intent, Llm, Lossless, Window
-from tests.checks import existing
 from tests.compaction.strategies import assistant, call, tool_result, user
 from tests.compaction.test_modes import Asker, failed, made, material
+from tests.values import existing
 
 LONG = assistant("All of it is as it was before, and there is nothing to say about it. " * 200)
 TALK: list[Any] = [

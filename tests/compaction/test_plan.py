@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from flue_py import compaction
 from flue_py.core.json import JsonObject
 from flue_py.errors import InvalidArgument
-from tests.checks import existing
 from tests.compaction.strategies import (
     Plannable,
     assistant,
@@ -26,6 +25,7 @@ from tests.compaction.strategies import (
     user,
 )
 from tests.tables import inputs
+from tests.values import existing
 
 
 def keeping(tokens: int) -> compaction.CompactionSettings:

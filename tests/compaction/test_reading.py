@@ -13,8 +13,8 @@ from flue_py.compaction.material import Material, gathered
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry, Pairing, exchange_of
 from flue_py.core.json import JsonObject, encode_json
-from tests.checks import existing
 from tests.compaction.strategies import assistant, budgets, call, messages, tool_result, usage, user
+from tests.values import existing
 
 UNREAD = "this is not JSON, and nobody may read it"
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from flue_py import compaction
 from flue_py.core.json import JsonObject, JsonValue
-from tests.checks import existing
 from tests.compaction.strategies import assistant, call, messages, odd_messages, paths, tool_result, user
 from tests.tables import inputs
+from tests.values import existing
 
 
 def test_an_assistant_message_gives_its_thinking_its_text_and_its_calls_in_that_order() -> None:

@@ -10,9 +10,9 @@ import pytest
 from flue_py import compaction
 from flue_py.core.json import JsonObject
 from flue_py.errors import FlueError, InvalidArgument
-from tests.checks import existing
 from tests.compaction.strategies import assistant, call, tool_result, usage, user
 from tests.tables import inputs
+from tests.values import existing
 
 WHOLE_TURN = [user("ask"), call("read", {"path": "p"}), tool_result("text"), assistant("done"), user("next")]
 SPLIT_TURN = [user("old"), assistant("answer"), user("turn"), assistant("b" * 80), assistant("c" * 80)]

@@ -8,10 +8,10 @@ import pytest
 
 from flue_py.compaction.blocks import GRAMMARS, file_symbols, parsed_symbols, symbol_graph
 from flue_py.errors import MissingExtra
-from tests.checks import existing
 from tests.compaction.strategies import assistant, call, tool_result, user
 from tests.compaction.test_modes import material
 from tests.tables import inputs
+from tests.values import existing
 
 CASES = [
     (

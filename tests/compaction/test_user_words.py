@@ -12,9 +12,9 @@ from flue_py.compaction.material import Material
 from flue_py.compaction.modes import Intent
 from flue_py.compaction.plan import SessionCompactionPlan, estimate_tokens, plan_session_compaction
 from flue_py.core.json import JsonValue
-from tests.checks import existing
 from tests.compaction.strategies import assistant, user
 from tests.compaction.test_modes import Item, made, material
+from tests.values import existing
 
 
 def test_short_messages_share_a_tag_that_names_the_first_and_the_last() -> None:

@@ -28,9 +28,9 @@ from flue_py.context.tokens import (
 from flue_py.core.context import ContextEntry, Counter, EntryCounter, is_same_model, project
 from flue_py.core.entries import Entry
 from flue_py.core.json import JsonObject, JsonValue, encode_json
-from tests.checks import existing
 from tests.strategies import messages
 from tests.tables import inputs
+from tests.values import existing
 
 MODELS = inputs("model", ["gpt-5", "gpt-4", "unknown-model"])
 

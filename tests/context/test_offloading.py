@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from flue_py import Artifact, InvalidArgument, JsonObject, OffloadSettings
 from flue_py.context import artifacts
-from tests.checks import existing
 from tests.tables import inputs
+from tests.values import existing
 
 CALL: JsonObject = {"id": "c", "name": "read_file", "arguments": {"startLine": 3, "path": "src/X"}}
 ARTIFACT = Artifact("6e2982e31a1e", "read_file", "path=src/X", 9, "c", "e", datetime(2026, 1, 1, tzinfo=UTC))

@@ -16,7 +16,7 @@ from flue_py.core.ledger import CallId, NewBudget
 from flue_py.core.sessions import STORED, Appended, Deletion, Expected, Mark, NewSession, Seen
 from flue_py.core.usage import PaidCall, UsageTotals
 from flue_py.db.backend import Backend
-from tests.checks import Refusals, existing, refused, unchanged
+from tests.checks import Refusals, refused, unchanged
 from tests.samples import (
     UNKNOWN,
     add,
@@ -33,6 +33,7 @@ from tests.samples import (
 )
 from tests.sources import START_US, OpenBackend, repeating_sources
 from tests.together import outcomes, together
+from tests.values import existing
 
 REFUSED: dict[str, Callable[[], tuple[list[NewEntry], str | None]]] = {
     "an unknown parent": lambda: ([placed(user(), "a", UNKNOWN)], "a"),

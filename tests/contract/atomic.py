@@ -44,7 +44,7 @@ from flue_py.core.sessions import (
     SessionInfo,
 )
 from flue_py.db.backend import Backend
-from tests.checks import Refusals, existing, refused, unchanged
+from tests.checks import Refusals, refused, unchanged
 from tests.samples import (
     UNKNOWN,
     add,
@@ -63,6 +63,7 @@ from tests.samples import (
 )
 from tests.sources import OpenBackend, counted_sources
 from tests.together import outcomes, together
+from tests.values import existing
 
 
 def say(session_id: str, *ids: str, expected: Expected = STORED, key: str | None = None) -> AppendEntries:

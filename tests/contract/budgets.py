@@ -31,10 +31,11 @@ from flue_py.errors import (
     SessionNotFound,
     StoreClosed,
 )
-from tests.checks import Refusals, existing, refused, unchanged
+from tests.checks import Refusals, refused, unchanged
 from tests.samples import UNKNOWN, add, assistant, new_session, snapshot, talk
 from tests.sources import OpenBackend, counted_sources, repeating_sources
 from tests.together import outcomes, together
+from tests.values import existing
 
 DAILY = NewBudget("scope", "tokens", 100, period="day", tz="Europe/Berlin")
 

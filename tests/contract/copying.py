@@ -15,9 +15,10 @@ from flue_py.db.sqlite.runner import open_memory
 from flue_py.errors import BudgetExceeded, EntryNotFound, IdempotencyConflict, SessionExists
 from flue_py.sessions.store import Store
 from flue_py.transfer.copy import copy_store
-from tests.checks import existing, refused, unchanged
+from tests.checks import refused, unchanged
 from tests.samples import UNKNOWN, add, assistant, new_session, path_ids, placed, session_info, talk, tree_ids, user
 from tests.sources import counted_sources
+from tests.values import existing
 from tests.whole_stores import NOISE, copied, make_everything, told, whole_trees, with_names
 
 LONG = 3_600_000_000

@@ -30,7 +30,6 @@ from flue_py.core.sessions import (
 from flue_py.core.trees import TreeCopy
 from flue_py.db.backend import Backend
 from flue_py.errors import InvalidArgument
-from tests.checks import existing
 from tests.samples import (
     PICTURE,
     add,
@@ -45,6 +44,7 @@ from tests.samples import (
     tree_ids,
     user,
 )
+from tests.values import existing
 
 OTHER_PICTURE = PICTURE[::-1]
 _BASE64 = b64encode(PICTURE).decode()

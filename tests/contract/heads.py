@@ -11,8 +11,8 @@ from flue_py.db.ops.transfer import SESSIONS, UPDATE_SESSION
 from flue_py.db.runner import Nothing
 from flue_py.db.sql import statement
 from flue_py.errors import CorruptStore
-from tests.checks import existing
 from tests.samples import add, path_ids, talk
+from tests.values import existing
 
 # By these a session is looked for: none is found then.
 SOUGHT = ("session_key", "id", "trashed_at")

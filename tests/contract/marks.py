@@ -11,7 +11,7 @@ from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.sessions import STORED, LeafChoice, Mark, NewSession
 from flue_py.db.backend import Backend
 from flue_py.errors import EntryNotFound, InvalidArgument, SessionExists, SessionNotFound
-from tests.checks import Refusals, existing, unchanged
+from tests.checks import Refusals, unchanged
 from tests.samples import (
     UNKNOWN,
     add,
@@ -29,6 +29,7 @@ from tests.samples import (
     tree_ids,
     user,
 )
+from tests.values import existing
 
 
 async def context_ids(backend: Backend, session_id: str, leaf: LeafChoice = STORED) -> list[str]:

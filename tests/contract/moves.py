@@ -9,7 +9,7 @@ from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import STORED, Edit, LogLine, Mark, Navigated, NewSession, Note
 from flue_py.db.backend import Backend
 from flue_py.errors import EntryNotFound, InvalidArgument, InvalidEntry, LeafConflict, SessionNotFound
-from tests.checks import Refusals, existing, refused, unchanged
+from tests.checks import Refusals, refused, unchanged
 from tests.samples import (
     UNKNOWN,
     add,
@@ -25,6 +25,7 @@ from tests.samples import (
     tree_ids,
     user,
 )
+from tests.values import existing
 
 
 async def undone(backend: Backend, session_id: str) -> str | None:

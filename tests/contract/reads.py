@@ -15,7 +15,6 @@ from flue_py.core.ledger import NewBudget
 from flue_py.core.sessions import STORED, LeafChoice, NewSession
 from flue_py.db.backend import Backend
 from flue_py.errors import AmbiguousId, EntryNotFound, SessionNotFound
-from tests.checks import existing
 from tests.samples import (
     UNKNOWN,
     add,
@@ -36,6 +35,7 @@ from tests.samples import (
     user,
 )
 from tests.sources import OpenBackend, counted_sources
+from tests.values import existing
 
 PATIENCE_SECONDS = 30
 """How long a watcher may be left waiting: a lost notification fails its test instead of hanging it."""

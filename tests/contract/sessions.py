@@ -31,7 +31,7 @@ from flue_py.core.usage import NO_USAGE, PaidCall, UsageTotals
 from flue_py.db.backend import Backend
 from flue_py.db.sqlite.runner import open_memory
 from flue_py.errors import EntryNotFound, InvalidArgument, SessionExists, SessionNotFound
-from tests.checks import Refusals, existing, refused
+from tests.checks import Refusals, refused
 from tests.samples import (
     UNKNOWN,
     add,
@@ -47,6 +47,7 @@ from tests.samples import (
     user,
 )
 from tests.sources import START_US, OpenBackend, counted_sources, repeating_sources
+from tests.values import existing
 
 
 async def listed(backend: Backend, limit: int, scope: str | None = None) -> list[SessionInfo]:

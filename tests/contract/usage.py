@@ -17,7 +17,7 @@ from flue_py.core.sessions import STORED, NewSession
 from flue_py.core.usage import MAX_AMOUNT, Cost, Paid, PaidCall, Usage, read_call
 from flue_py.db.backend import Backend
 from flue_py.errors import CallConflict, EntryNotFound, InvalidEntry, SessionNotFound
-from tests.checks import check_window, existing, refused, unchanged
+from tests.checks import check_window, refused, unchanged
 from tests.samples import (
     UNKNOWN,
     add,
@@ -30,6 +30,7 @@ from tests.samples import (
     session_info,
     user,
 )
+from tests.values import existing
 
 CENT = 10**10
 """One cent in picodollars."""

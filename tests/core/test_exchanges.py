@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from flue_py.core.entries import Call, Pairing, tail_start
 from flue_py.core.json import JsonObject, JsonValue
-from tests.checks import existing
 from tests.tables import inputs
+from tests.values import existing
 
 USER: JsonObject = {"role": "user", "content": "u"}
 ANSWER: JsonObject = {"role": "assistant", "content": "a"}

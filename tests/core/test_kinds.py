@@ -13,8 +13,8 @@ from flue_py.core.kinds import KINDS, Kind, spoken_text
 from flue_py.core.usage import NO_USAGE
 from flue_py.render.lines import entry_name, entry_text
 from flue_py.render.transcript import transcript_body
-from tests.checks import existing
 from tests.tables import inputs
+from tests.values import existing
 
 COMPACTION_REFERENCES = (
     "firstKeptEntryId", "pinnedEntryIds", "baseCompactionId", "ranges", "restoresCompactionId", "takesBackCompactionId",

@@ -15,8 +15,8 @@ import flue_py
 from flue_py import OffloadSettings
 from flue_py.cli import main
 from flue_py.transfer.bundle import write_bundle
-from tests.checks import existing
 from tests.earlier import names_unchecked
+from tests.values import existing
 
 CONTEXT = click.Context(main, info_name="flue-py")
 

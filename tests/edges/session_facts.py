@@ -14,9 +14,9 @@ from typing import Any
 
 import flue_py
 from flue_py.sync import Store
-from tests.checks import existing
 from tests.edges.cli_runs import Flue
 from tests.render.test_report import data_of
+from tests.values import existing
 
 _KINDS = ("input", "output", "cache_read", "cache_write", "tokens")
 _PATH_KINDS = frozenset(f"path_{name}" for name in _KINDS)

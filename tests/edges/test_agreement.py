@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import flue_py
-from tests.checks import existing
 from tests.edges.cli_runs import REAL_ID, Flue
 from tests.edges.session_facts import facts_of_all, facts_of_store
 from tests.formats.test_fuseraft import HISTORY, snapshot
 from tests.formats.test_noumen import said
 from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, as_lines, lines_of
 from tests.formats.transcripts import facts_of as counted_in
+from tests.values import existing
 
 PI = "pi/large-session.jsonl.gz"
 REAL = (PI, CLAUDE, CODEX_REAL, CODEX_MADE)

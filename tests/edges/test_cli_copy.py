@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import make_url
 
 import flue_py
-from tests.checks import existing
 from tests.edges.cli_runs import Flue, with_a_bar_at_once
 from tests.postgres import NewDatabase
 from tests.tables import inputs
+from tests.values import existing
 
 
 @pytest.fixture

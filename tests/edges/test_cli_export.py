@@ -15,12 +15,13 @@ import flue_py
 from flue_py.errors import EntryNotFound, InvalidArgument
 from flue_py.formats.flue import parse_session_document
 from flue_py.sessions.session import Session
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.edges.cli_runs import REAL_ID, Flue
 from tests.formats.pi_files import SESSION_ID, as_lines, every_type, real_lines
 from tests.formats.test_fuseraft import HISTORY, USAGE, checkpoint, snapshot, text, turn
 from tests.formats.test_noumen import boundary, row, said, summary
 from tests.formats.trees import document
+from tests.values import existing
 
 CHAT = [
     {"role": "system", "content": "Be brief."},

@@ -15,9 +15,9 @@ import flue_py
 from flue_py.cli import transfer
 from flue_py.sessions.session import Session
 from flue_py.transfer.source import ImportSource
-from tests.checks import existing
 from tests.edges.cli_runs import REAL_ID, Flue, with_a_bar_at_once
 from tests.formats.pi_files import HEADER, SESSION_ID, as_lines, every_type, real_facts, real_lines
+from tests.values import existing
 
 
 def said(entry_id: str, parent: str | None, text: str = "hello") -> dict[str, Any]:

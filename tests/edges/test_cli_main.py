@@ -18,9 +18,9 @@ import click
 import flue_py
 import flue_py.cli
 from flue_py.cli import MODULES, SECTIONS, main
-from tests.checks import existing
 from tests.edges.cli_runs import Flue, in_own_process, runner
 from tests.tables import inputs
+from tests.values import existing
 
 HEAVY = ("aiosqlite", "alembic", "asyncio", "pydantic", "pydantic_core", "rich", "sqlalchemy", "sqlite3", "tiktoken")
 

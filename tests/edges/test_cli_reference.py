@@ -7,8 +7,8 @@ import re
 import click
 
 from flue_py.cli import main
-from tests.checks import existing
 from tests.docs.reference import command_line_page
+from tests.values import existing
 
 CONTEXT = click.Context(main, info_name="flue-py")
 

@@ -13,8 +13,9 @@ from flue_py.context.document_texts import MOST_BYTES
 from flue_py.errors import InvalidArgument, UnreadableFile
 from flue_py.transfer import FilesReport, add_files
 from flue_py.transfer import export as filing
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.edges.cli_runs import Flue
+from tests.values import existing
 
 
 def names(report: FilesReport) -> list[str]:

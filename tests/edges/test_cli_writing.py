@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import flue_py
-from tests.checks import existing
 from tests.edges.cli_runs import Flue, on_a_terminal
 from tests.formats.pi_files import every_type
 from tests.tables import inputs
+from tests.values import existing
 
 
 def leaf_of(flue: Flue, session: str) -> str | None:

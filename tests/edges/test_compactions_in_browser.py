@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import flue_py
 from flue_py.compaction import CompactionSettings
 from tests.browser import Chromium
-from tests.checks import existing
+from tests.values import existing
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

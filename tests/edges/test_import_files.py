@@ -18,7 +18,7 @@ from flue_py.transfer import imports as unchanged
 from flue_py.transfer import source as import_sources
 from flue_py.transfer import source as places
 from flue_py.transfer.imports import import_file
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.edges.cli_runs import Flue, in_own_process
 from tests.formats import test_codex_files as codex
 from tests.formats.pi_files import HEADER, every_type
@@ -34,6 +34,7 @@ from tests.formats.transcripts import (
     rows_are_accounted_for,
     seen_at_once,
 )
+from tests.values import existing
 
 TALK = [
     user("u1", None),

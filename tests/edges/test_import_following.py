@@ -17,12 +17,12 @@ from flue_py.sessions.store import Store
 from flue_py.transfer.imports import FollowedFiles, ImportedFiles, ImportReport, import_source
 from flue_py.transfer.marks import take_up
 from flue_py.transfer.source import ImportSource
-from tests.checks import existing
 from tests.formats.pi_files import HEADER, SESSION_ID, every_type
 from tests.formats.test_codex_files import FILES, FORK, SOURCE, names_of
 from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, all_seen, as_lines, lines_of
 from tests.programs.made import unpack
 from tests.tables import inputs
+from tests.values import existing
 
 
 class Anew:

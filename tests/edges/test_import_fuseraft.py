@@ -12,9 +12,9 @@ import pytest
 import flue_py
 from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import NewSession
-from tests.checks import existing
 from tests.formats.test_fuseraft import checkpoint, turn
 from tests.samples import placed
+from tests.values import existing
 
 SAVED = datetime(2026, 5, 27, 11, 0, tzinfo=UTC)
 SAVED_US = 1779879600000000

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import flue_py
-from tests.checks import existing
 from tests.formats import transcripts
 from tests.formats.test_codex import META, item, said
 from tests.formats.test_codex import count as counted
+from tests.values import existing
 
 PI = "pi/large-session.jsonl.gz"
 FILES = [transcripts.CLAUDE, transcripts.CODEX_REAL, transcripts.CODEX_MADE]

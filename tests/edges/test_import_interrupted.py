@@ -17,13 +17,13 @@ import pytest
 import flue_py
 from flue_py.db.sqlite import file as store_file
 from flue_py.errors import FlueError
-from tests.checks import existing
 from tests.edges.test_import_growth import growing_answer, ledger
 from tests.formats.pi_files import every_type
 from tests.formats.test_claude_code import call, model, result, row, text, user
 from tests.formats.test_codex import META, item, said
 from tests.formats.test_codex import count as counted
 from tests.formats.transcripts import all_seen, as_lines, import_lines
+from tests.values import existing
 
 CLAUDE_BEGUN = [user("u1", None), model("a1", "u1", "m1", text("Let me see."), 1)]
 CLAUDE_MORE = [

@@ -17,8 +17,8 @@ from sqlalchemy import make_url
 from flue_py.errors import FixTheSetup, InvalidArgument, StoreClosed, StoreUnavailable
 from tests import postgres
 from tests import postgres_server as module
-from tests.checks import existing
 from tests.postgres_server import PostgresServer, find_binaries
+from tests.values import existing
 
 ROOT = Path(__file__).resolve().parents[2]
 GUARD_SECONDS = 60

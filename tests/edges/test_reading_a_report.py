@@ -15,10 +15,10 @@ import pytest
 import flue_py
 from flue_py.render.report import ReportedSession, html_report
 from tests.browser import Chromium
-from tests.checks import existing
 from tests.formats.pi_files import parse_pi, real_lines
 from tests.formats.transcripts import CLAUDE, as_lines, import_lines, lines_of
 from tests.render.entries import forest, made, page_entries
+from tests.values import existing
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

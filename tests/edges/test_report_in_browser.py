@@ -19,10 +19,10 @@ from flue_py.render.lines import entry_text
 from flue_py.render.report import ReportedSession, html_report
 from flue_py.transfer import write_pages
 from tests.browser import Chromium
-from tests.checks import existing
 from tests.formats.pi_files import parse_pi, real_lines
 from tests.render.entries import forest, made
 from tests.render.pictures import GIF, JPEG, PNG, SVG, WEBP
+from tests.values import existing
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

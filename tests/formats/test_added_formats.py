@@ -16,10 +16,10 @@ from flue_py.core.sessions import CheckedEntries
 from flue_py.errors import InvalidArgument, UnreadableFile
 from flue_py.formats import registry
 from flue_py.transfer import imports
-from tests.checks import existing
 from tests.docs.pages import blocks_of
 from tests.edges.cli_runs import Flue
 from tests.formats.pi_files import as_lines, every_type
+from tests.values import existing
 
 PAGE = "docs/how-to/add-a-format.md"
 FILES = {

@@ -12,8 +12,8 @@ from typing import Any
 
 import flue_py
 from flue_py.sessions.store import Store
-from tests.checks import existing
 from tests.formats.transcripts import DATA, as_lines, import_lines
+from tests.values import existing
 
 SOURCE, FORK = "5b1e0000-0000-4000-8000-00000000000a", "5b1e0000-0000-4000-8000-00000000000b"
 MODEL = "claude-sonnet-4-6"

@@ -19,9 +19,10 @@ from flue_py.errors import MissingExtra, UnreadableFile
 from flue_py.formats.codex import CodexReader
 from flue_py.formats.registry import recognize
 from flue_py.transfer.source import find_files
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.formats.test_codex import count, said
 from tests.formats.transcripts import DATA, all_seen, as_lines
+from tests.values import existing
 
 # Forks and reverts of Codex 0.171, which are references to other files: rollouts that the program wrote.
 

@@ -12,10 +12,11 @@ from flue_py.errors import InvalidArgument
 from flue_py.formats.registry import export_names
 from flue_py.sessions.session import Session
 from flue_py.transfer import write_continuation
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, import_lines, lines_of
 from tests.programs.talks import TALK, texts_in
 from tests.tables import inputs
+from tests.values import existing
 
 PROGRAMS = export_names(resumed=True)
 

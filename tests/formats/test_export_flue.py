@@ -16,10 +16,10 @@ from flue_py.formats.flue import export_flue, parse_session_document
 from flue_py.formats.kit import SessionTree
 from flue_py.transfer.export import export_session
 from flue_py.transfer.imports import import_file
-from tests.checks import existing
 from tests.formats.pi_files import as_lines, every_type, parse_pi
 from tests.formats.trees import info_of, tree_of
 from tests.tables import inputs
+from tests.values import existing
 
 AT = "2026-01-05T10:00:00.000Z"
 

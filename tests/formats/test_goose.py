@@ -19,11 +19,11 @@ from flue_py.formats.goose import looks_like_goose, parse_goose
 from flue_py.formats.kit import Notes, ParsedSession, Row
 from flue_py.formats.registry import find_format, recognize
 from flue_py.sessions.store import Store
-from tests.checks import existing
 from tests.formats.transcripts import Seen, all_seen, import_file
 from tests.formats.trees import shown
 from tests.programs.made import unpack
 from tests.tables import inputs
+from tests.values import existing
 
 OLD = "20250325_200615"
 

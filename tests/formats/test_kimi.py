@@ -13,7 +13,6 @@ import flue_py
 from flue_py.errors import UnreadableFile
 from flue_py.formats.kimi import looks_like_kimi, parse_kimi, read_kimi
 from flue_py.formats.kit import Notes, ParsedSession, ParseReport, Row, read_lines
-from tests.checks import existing
 from tests.formats.transcripts import (
     all_seen,
     as_lines,
@@ -25,6 +24,7 @@ from tests.formats.transcripts import (
 from tests.formats.trees import document
 from tests.programs.made import unpack
 from tests.tables import inputs
+from tests.values import existing
 
 HEADER = {"type": "metadata", "protocol_version": "1.5", "created_at": 1_795_897_000_000}
 PLACE = "sessions/wd_x_1/session_1/agents/main/wire.jsonl"

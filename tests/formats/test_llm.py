@@ -18,10 +18,10 @@ from flue_py.formats.kit import Notes, Row
 from flue_py.formats.llm import looks_like_llm, parse_llm
 from flue_py.formats.registry import find_format
 from flue_py.sessions.store import Store
-from tests.checks import existing
 from tests.formats.transcripts import Seen, all_seen, import_file
 from tests.programs.made import unpack
 from tests.tables import inputs
+from tests.values import existing
 
 
 class Made:

@@ -17,10 +17,11 @@ from flue_py.errors import UnreadableFile
 from flue_py.formats.gathered import SESSION
 from flue_py.formats.kit import Notes, ParsedSession, Row
 from flue_py.formats.opencode import looks_like_opencode, parse_opencode
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.formats.trees import context_of, shown, text_of, tree_of
 from tests.programs.made import unpack
 from tests.tables import inputs
+from tests.values import existing
 
 Store = flue_py.Store
 

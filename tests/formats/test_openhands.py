@@ -15,11 +15,11 @@ from flue_py.errors import UnreadableFile
 from flue_py.formats.kit import Notes, ParsedSession, ParseReport, Row, read_lines
 from flue_py.formats.openhands import gather_openhands, looks_like_openhands, parse_openhands, read_openhands
 from flue_py.formats.registry import recognize
-from tests.checks import existing
 from tests.formats.transcripts import all_seen, import_file
 from tests.formats.trees import context_of, document
 from tests.programs.made import unpack
 from tests.tables import inputs
+from tests.values import existing
 
 CONVERSATIONS = ".openhands/conversations"
 NAMES = {"talk": 1, "fork": 2, "part": 3, "long": 4, "empty": 5}

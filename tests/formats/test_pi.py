@@ -21,12 +21,12 @@ from flue_py.formats import pi
 from flue_py.formats.kit import ParsedSession, SessionPart
 from flue_py.formats.pi import PiReader
 from flue_py.providers.lists import bash_text
-from tests.checks import existing
 from tests.formats import pi_files
 from tests.formats.pi_files import HEADER, as_lines, every_type, parse_pi, real_lines
 from tests.formats.test_export_pi import exported, rows_of
 from tests.formats.transcripts import import_lines
 from tests.tables import inputs
+from tests.values import existing
 
 # Hand-made pi files of all three versions: every entry type, and what migration does to the old ones.
 

@@ -15,9 +15,9 @@ import flue_py
 from flue_py.core.json import decode_object
 from flue_py.errors import UnreadableFile
 from flue_py.formats.kit import ParsedSession
-from tests.checks import existing
 from tests.formats.pi_files import HEADER, as_lines, context_at, every_type, parse_pi, rule_text
 from tests.tables import inputs
+from tests.values import existing
 
 # Costs exported to a pi file and imported again: known stays known, unknown stays unknown, free stays free.
 

@@ -17,11 +17,11 @@ from flue_py.errors import UnreadableFile
 from flue_py.formats.kit import read_lines
 from flue_py.formats.pi_sqlite import looks_like_pi_sqlite, read_pi_sqlite
 from flue_py.formats.registry import find_format, recognize
-from tests.checks import existing
 from tests.formats.pi_files import HEADER, as_lines, every_type
 from tests.formats.transcripts import all_seen, import_file, import_lines, seen
 from tests.programs.made import unpack
 from tests.tables import inputs
+from tests.values import existing
 
 SESSIONS = "id TEXT PRIMARY KEY, created_at TEXT, cwd TEXT, parent_session_id TEXT, metadata TEXT"
 ROW = "id TEXT, parent_id TEXT, type TEXT, timestamp TEXT, payload TEXT"

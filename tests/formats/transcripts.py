@@ -14,7 +14,7 @@ import flue_py
 from flue_py.core.kinds import message_text
 from flue_py.sessions.store import Store
 from flue_py.transfer.imports import ImportReport, import_file
-from tests.checks import existing
+from tests.values import existing
 
 DATA = Path(__file__).parent.parent / "data"
 CLAUDE = "claude_code/entire-ca-fca7ea73ac-0.jsonl.gz"

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from flue_py.context.overflows import named_overflow, overflow_of
 from flue_py.errors import ContextOverflow, RateLimited
-from tests.checks import existing
+from tests.values import existing
 
 
 class ClientError(Exception):

@@ -25,9 +25,9 @@ from flue_py.compaction import CompactionSettings
 from flue_py.core.model import ModelRequest
 from flue_py.errors import ContextOverflow, ModelError, ModelRefused, ModelUnavailable, SummaryFailed
 from flue_py.models import open_model
-from tests.checks import existing
 from tests.models import servers
 from tests.models.servers import COMPACTION_BLOCK, KEY, Answer, Provider
+from tests.values import existing
 
 OPENAI, ANTHROPIC, CHAT = "openai:gpt-5", "anthropic:claude-sonnet-5", "openai-chat:gpt-5"
 KEEP_LITTLE = CompactionSettings(reserve_tokens=1000, keep_recent_tokens=150)

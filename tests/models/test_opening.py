@@ -26,9 +26,9 @@ from pydantic_ai.usage import RequestUsage
 from flue_py.core.model import Model, ModelRequest
 from flue_py.errors import InvalidArgument, MissingExtra, ModelDenied, ModelRefused, ModelUnavailable
 from flue_py.models import open_model
-from tests.checks import existing
 from tests.models import servers
 from tests.models.servers import KEY, Answer
+from tests.values import existing
 
 ASKED: Any = {"role": "user", "content": "Why is the build red?"}
 REQUEST = ModelRequest((ASKED,), system="Be brief.", max_tokens=50)

@@ -18,8 +18,8 @@ from flue_py.core.entries import to_microseconds
 from flue_py.core.usage import PaidCall, UsageTotals, read_call, usd_to_picodollars
 from flue_py.errors import InvalidArgument, InvalidPrices, StoreWarning
 from flue_py.prices import PRICING_VARIABLE, PriceBook, choose_prices, published_prices
-from tests.checks import existing
 from tests.tables import inputs
+from tests.values import existing
 
 NOW = to_microseconds(datetime(2026, 5, 1, 12, tzinfo=UTC))
 MILLION = 10**12

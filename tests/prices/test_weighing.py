@@ -23,8 +23,8 @@ from flue_py.prices import (
     summary_call,
     turns_to_pay,
 )
-from tests.checks import existing
 from tests.tables import inputs
+from tests.values import existing
 
 RATES = read_rates("m", {"input": 3, "output": 15, "cacheRead": 0.3, "cacheWrite": 3.75}, "prices")
 """Dollars per million tokens: a token of input is 3 million picodollars."""

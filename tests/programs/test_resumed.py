@@ -22,10 +22,10 @@ from flue_py.core.kinds import Shape
 from flue_py.formats.registry import export_names
 from flue_py.providers.request import CONTINUE
 from flue_py.transfer import write_continuation
-from tests.checks import existing
 from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, import_lines, lines_of
 from tests.programs.loopback import Model, Turn
 from tests.programs.talks import TALK, texts_in
+from tests.values import existing
 
 FOLDER = Path(os.environ.get("FLUE_PY_PROGRAMS", "/nowhere"))
 

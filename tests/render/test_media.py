@@ -7,9 +7,9 @@ from struct import pack
 
 from flue_py.core.json import JsonObject
 from flue_py.render.media import MOST_CHARACTERS, MOST_PIXELS, media_of
-from tests.checks import existing
 from tests.render.pictures import GIF, JPEG, PNG, SVG, WEBP
 from tests.tables import inputs
+from tests.values import existing
 
 LARGE = b64encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + pack(">II", 4, MOST_PIXELS // 4 + 1)).decode()
 

@@ -13,10 +13,10 @@ import flue_py
 from flue_py.core.entries import Entry
 from flue_py.core.usage import program_of
 from flue_py.render.lines import entry_text
-from tests.checks import existing
 from tests.formats.test_cline import LAST, write
 from tests.formats.transcripts import CLAUDE, CODEX_REAL, lines_of
 from tests.programs.made import DATA, unpack
+from tests.values import existing
 
 CODEX_FORKS = DATA.parent / "codex" / "forks-0.171.json.gz"
 WRITTEN = sorted(file.name.removesuffix(".json.gz") for file in DATA.glob("*.json.gz"))

@@ -31,10 +31,10 @@ from flue_py.render.report import (
     report_data,
     reshaped_contexts,
 )
-from tests.checks import existing
 from tests.render.entries import forest, made, page_entries
 from tests.render.pictures import GIF, PNG
 from tests.tables import inputs
+from tests.values import existing
 
 ASSETS = files("flue_py.render") / "assets"
 

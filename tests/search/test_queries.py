@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from flue_py import search as queries
 from flue_py.errors import InvalidArgument
 from flue_py.search import MOST_CHARACTERS, How, Need, Span, bag_of, bits_of, may_have, one_of, pairs_of, read_query
-from tests.checks import existing
 from tests.effort import examples
 from tests.tables import inputs
+from tests.values import existing
 
 
 def _holds(need: Need, terms: set[str]) -> bool:

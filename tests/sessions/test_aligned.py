@@ -23,10 +23,11 @@ from flue_py.providers.lists import Said
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard
 from tests.adapters.messages.contexts import TRANSCRIPTS
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.formats.transcripts import lines_of
 from tests.sessions.talk import user
 from tests.tables import inputs
+from tests.values import existing
 
 MODEL = "claude-sonnet-5"
 SYSTEM = "You are a coding agent."

@@ -22,9 +22,10 @@ from flue_py import (
 )
 from flue_py.context.settings import ContextSettings, Microcompacting
 from flue_py.transfer import copy_store, export_session, import_file, read_bundle, write_bundle
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.sessions.talk import user
 from tests.tables import inputs
+from tests.values import existing
 
 OFFLOAD = OffloadSettings()
 LINES = "".join(f'line {number}: é🚨 "quoted"\\\t\r\n' for number in range(3_000))

@@ -27,10 +27,11 @@ from flue_py import (
 )
 from flue_py.core.entries import new_message
 from flue_py.db.runner import CommittedBeforeCancellation
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.context.blocks.blocks import Says
 from tests.samples import UNKNOWN, placed
 from tests.sessions.talk import assistant, path_of, say, texts, user
+from tests.values import existing
 
 
 async def stored(store: Store, session: Session) -> tuple[str | None, int]:

@@ -17,10 +17,11 @@ from flue_py.db.runner import CommittedBeforeCancellation, Sources
 from flue_py.db.sqlite.runner import MemoryRunner
 from flue_py.errors import BudgetExceeded, InvalidArgument, OutcomeUnknown, ReservationSettled, StoreBusy
 from flue_py.sessions.session import Session
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.sessions.conftest import also_in_memory
 from tests.sessions.talk import user
 from tests.sources import counted_sources
+from tests.values import existing
 
 
 async def spent(session: flue_py.Session) -> tuple[int, int]:

@@ -30,10 +30,11 @@ from flue_py.db.schema import FORMAT_VERSION
 from flue_py.db.sqlite.file import leave_wal
 from flue_py.transfer.bundle import BundleCounts, read_bundle, write_bundle
 from flue_py.transfer.export import transcript, transcripts_of_tasks, write_transcript
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.samples import placed
 from tests.sessions.talk import assistant, hold_turns, path_of, say, user
 from tests.tables import inputs
+from tests.values import existing
 from tests.whole_stores import make_everything
 
 DATA = Path(__file__).parent.parent / "data" / "bundles"

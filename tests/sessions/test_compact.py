@@ -20,10 +20,11 @@ from flue_py.context.tokens import counter_for
 from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.render.lines import entry_text
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.sessions.conftest import also_in_memory
 from tests.sessions.talk import user
 from tests.tables import inputs
+from tests.values import existing
 
 SETTINGS = CompactionSettings(keep_recent_tokens=290, user_words_share=0)
 """Two turns of `talk`."""

@@ -17,9 +17,10 @@ from flue_py.compaction.material import AboutToCompact, Cancelled, HookSummary
 from flue_py.compaction.modes import Intent, make_text
 from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.model import FunctionModel, ModelRequest
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.sessions.talk import user
 from tests.tables import inputs
+from tests.values import existing
 
 SETTINGS = CompactionSettings(keep_recent_tokens=290, user_words_share=0)
 """Two turns of `talk`."""

@@ -15,9 +15,10 @@ from flue_py.core.entries import Pairing
 from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import SummaryFailed
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.sessions.talk import user
 from tests.tables import inputs
+from tests.values import existing
 
 
 class Says:

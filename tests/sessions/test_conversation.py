@@ -18,9 +18,10 @@ from flue_py.errors import AmbiguousId, InvalidArgument, InvalidEntry, LeafConfl
 from flue_py.runtime import housekeeping
 from flue_py.runtime.conversation import COMMANDS, Conversation, Reply, run_command
 from flue_py.runtime.housekeeping import delete_all, find_completed, find_older, find_prunable, parse_age
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.sessions.talk import assistant, texts, user
 from tests.tables import inputs
+from tests.values import existing
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

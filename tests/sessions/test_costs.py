@@ -16,9 +16,10 @@ from flue_py.core.entries import NewEntry
 from flue_py.core.json import JsonObject
 from flue_py.core.sessions import NewSession
 from flue_py.transfer.imports import import_file
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.samples import placed
 from tests.tables import inputs
+from tests.values import existing
 
 PRICES = {"m": [1, 2]}
 HUGE = {"input": 2**61 + 1}

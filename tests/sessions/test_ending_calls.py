@@ -16,10 +16,11 @@ from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelRequest
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard, GuardAnswer
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.files import new_store_file
 from tests.sessions.guarded import SETTINGS, answer, events, guard_of, model, talk, wrong_results
 from tests.sessions.talk import user
+from tests.values import existing
 
 CALL: JsonObject = {"input": 700, "output": 5, "provider": "house", "model": "small", "callId": "call-7"}
 

@@ -22,9 +22,10 @@ from flue_py.db.migrate import migrate
 from flue_py.errors import LeafConflict, StoreClosed, WrongEventLoop
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.harness import Harness
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.sessions.talk import assistant, path_of, user
 from tests.tables import inputs
+from tests.values import existing
 
 GUARD_SECONDS = 30
 

@@ -20,11 +20,12 @@ from flue_py.core.operations import seen_by
 from flue_py.core.sessions import MAX_WHY_CHARACTERS
 from flue_py.errors import ModelUnavailable
 from flue_py.sessions import store as happenings
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.sessions.conftest import also_in_memory
 from tests.sessions.guarded import guard_of, model, talk
 from tests.sessions.talk import assistant, say, texts, user
 from tests.tables import inputs
+from tests.values import existing
 
 CALL: JsonObject = {
     "role": "assistant",

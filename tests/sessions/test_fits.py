@@ -21,10 +21,10 @@ from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelRequest
 from flue_py.errors import ModelUnavailable
 from flue_py.runtime.guard import CompactionGuard
-from tests.checks import existing
 from tests.effort import examples, first
 from tests.sessions.talk import user
 from tests.tables import inputs
+from tests.values import existing
 
 
 class Named:

@@ -18,10 +18,11 @@ from flue_py.core.sessions import ConvertedMessage
 from flue_py.providers.base import Leftovers
 from flue_py.providers.lists import gemini_list, said_in
 from flue_py.sessions.write import incoming_messages
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.effort import examples
 from tests.formats.test_list_round_trips import anthropic_lists, chat_lists, responses_lists, same
 from tests.tables import inputs
+from tests.values import existing
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": '{"path": "a"}'}}
 CHAT: list[JsonObject] = [

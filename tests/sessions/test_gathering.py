@@ -12,8 +12,9 @@ import pytest
 
 import flue_py
 from flue_py import IdempotencyConflict, InvalidArgument, LeafConflict, Session, Store, context
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.tables import inputs
+from tests.values import existing
 
 
 @pytest.fixture

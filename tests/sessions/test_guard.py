@@ -19,9 +19,10 @@ from flue_py.core.sessions import GUARD_KEY
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import BY, CompactionGuard, GuardAnswer
 from flue_py.sessions.compact import ELSEWHERE_SECONDS, Claim
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.sessions.guarded import SETTINGS, answer, events, guard_of, model, summary, talk
 from tests.sessions.talk import user
+from tests.values import existing
 
 
 async def test_it_compacts_what_is_due_and_says_why(session: Session, store: Store) -> None:

@@ -14,10 +14,11 @@ from flue_py.core.model import ModelRequest
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard, GuardAnswer
 from flue_py.sessions.compact import Claim
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.sessions.guarded import SETTINGS, WINDOW, answer, events, guard_of, larger, model, talk, wrong_results
 from tests.sessions.talk import user
 from tests.tables import inputs
+from tests.values import existing
 
 pytestmark = pytest.mark.parametrize("target", ["memory"], indirect=True)
 

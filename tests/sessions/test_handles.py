@@ -24,13 +24,14 @@ from flue_py.db.runner import CommittedBeforeCancellation
 from flue_py.db.sqlite.runner import MemoryRunner
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.harness import Harness, HarnessSession
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.sessions.conftest import also_in_memory
 from tests.sessions.guarded import SETTINGS, WINDOW, guard_of, talk
 from tests.sessions.talk import path_of, say, texts, user
 from tests.sessions.test_reused_ids import CALLS
 from tests.sources import counted_sources
 from tests.tables import inputs
+from tests.values import existing
 
 
 async def another_handle(store: Store, session: Session) -> Session:

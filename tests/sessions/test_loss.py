@@ -8,8 +8,9 @@ from typing import Any
 from flue_py import EntryNotFound, InvalidArgument, Session, Store
 from flue_py.compaction import CompactionSettings
 from flue_py.core.json import JsonObject
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.sessions.talk import user
+from tests.values import existing
 
 SETTINGS = CompactionSettings(keep_recent_tokens=40)
 

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from flue_py import EntryNotFound, InvalidArgument, LeafConflict, Session, Store
 from flue_py.core.entries import NewEntry
 from flue_py.core.json import JsonObject, JsonValue
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.sessions.talk import assistant, say, user
+from tests.values import existing
 
 
 def calling(*call_ids: str, text: str | None = None) -> JsonObject:

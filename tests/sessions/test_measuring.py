@@ -21,10 +21,11 @@ from flue_py.core.json import encode_json
 from flue_py.providers import to_provider
 from flue_py.sync import Session as BlockingSession
 from flue_py.transfer import export_session
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.sessions.talk import assistant, hold_turns, user
 from tests.sessions.test_compact_any_history import Step, take
 from tests.tables import inputs
+from tests.values import existing
 from tests.wire.test_applied import EDITS, RESPONSE
 
 LONG = "word " * 200

@@ -20,8 +20,9 @@ from flue_py import (
     Store,
 )
 from flue_py.core.context import MergedRange, Provenance, ToolUse, merged_range_of, provenance_of
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.sessions.talk import assistant, hold_turns, path_of, say, user
+from tests.values import existing
 
 
 def call(call_id: str, tool: str = "read", tokens: int = 0) -> JsonObject:

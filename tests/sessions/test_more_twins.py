@@ -22,11 +22,11 @@ from flue_py.runtime import conversation as commands
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard
 from flue_py.transfer import copy_store
-from tests.checks import existing
 from tests.compaction import strategies
 from tests.postgres import NewDatabase
 from tests.sessions.talk import assistant, texts, user
 from tests.tables import inputs
+from tests.values import existing
 
 PUBLIC = (
     "flue_py", "flue_py.transfer", "flue_py.prices", "flue_py.providers", "flue_py.errors", "flue_py.core.context",

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 import flue_py
 from flue_py import BranchSummary, EntryNotFound, InvalidArgument, LeafConflict, Leaving, Navigated, Session, Store
 from flue_py.runtime.harness import redo_last, undo_last
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.sessions.talk import assistant, hold_turns, path_of, say, texts, user
 from tests.tables import inputs
+from tests.values import existing
 
 
 async def test_an_answer_becomes_the_leaf_and_a_message_of_the_user_a_draft(session: Session) -> None:

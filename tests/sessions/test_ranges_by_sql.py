@@ -11,7 +11,7 @@ from pathlib import Path
 import flue_py.sync
 from flue_py.compaction import CompactionSettings
 from flue_py.sync import Session
-from tests.checks import existing
+from tests.values import existing
 
 PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
 

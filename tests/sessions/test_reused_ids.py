@@ -15,9 +15,10 @@ from flue_py.context.blocks import RuntimeEnvironment
 from flue_py.core.entries import NewEntry
 from flue_py.core.model import FunctionModel
 from flue_py.core.usage import NO_USAGE, PaidCall
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.samples import session_methods
 from tests.sessions.talk import user
+from tests.values import existing
 
 USED_AGAIN = "session 'abc' was deleted, and its id has been used again"
 

@@ -28,8 +28,8 @@ from flue_py.db.sqlite.runner import RunnerOnFile
 from flue_py.errors import StoreUnavailable
 from flue_py.search import How
 from flue_py.sessions import search as searching
-from tests.checks import existing
 from tests.sessions.test_search import found, result, user
+from tests.values import existing
 
 ROOT = Path(__file__).parents[2]
 

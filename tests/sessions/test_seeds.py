@@ -18,8 +18,9 @@ from flue_py.core.model import FunctionModel, ModelRequest
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.defaults import REPL_CONTEXT, RUN_DEFAULTS
 from flue_py.runtime.guard import CompactionGuard
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.sessions.talk import user
+from tests.values import existing
 
 pytestmark = pytest.mark.parametrize("target", ["memory"], indirect=True)
 

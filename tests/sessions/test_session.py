@@ -31,9 +31,10 @@ from flue_py.core.json import decode_object
 from flue_py.core.sessions import Limits
 from flue_py.core.usage import UsageTotals
 from flue_py.transfer import export_session
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.sessions.talk import assistant, hold_turns, path_of, say, text_of, texts, user
 from tests.tables import inputs
+from tests.values import existing
 
 # -- appending ----------------------------------------------------------------------------------------------------
 

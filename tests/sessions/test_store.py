@@ -22,7 +22,7 @@ from flue_py.db.sqlite.runner import MemoryRunner
 from flue_py.errors import TaskDepthExceeded
 from flue_py.runtime.conversation import Conversation
 from flue_py.sessions.request import read_reported
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.core.test_spoken import INSERTED
 from tests.earlier import names_unchecked
 from tests.edges.cli_runs import Flue
@@ -35,6 +35,7 @@ from tests.sessions.conftest import also_in_memory
 from tests.sessions.talk import path_of, say, user
 from tests.sources import counted_sources
 from tests.tables import inputs
+from tests.values import existing
 
 
 async def test_a_key_is_looked_up_made_and_found_again(store: Store) -> None:

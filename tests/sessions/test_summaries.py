@@ -22,10 +22,11 @@ from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.db.backend import Backend
 from flue_py.db.sqlite.runner import MemoryRunner
 from flue_py.errors import SummaryFailed
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.sessions.talk import hold_turns, user
 from tests.sources import counted_sources
 from tests.tables import inputs
+from tests.values import existing
 
 BRANCH_PREAMBLE = (
     "The user explored a different conversation branch before returning here.\nSummary of that exploration:\n\n"

@@ -17,9 +17,9 @@ import flue_py
 from flue_py import sync
 from flue_py.core.json import decode_object
 from flue_py.sessions import store as opening
-from tests.checks import existing
 from tests.sessions.talk import assistant, user
 from tests.tables import inputs
+from tests.values import existing
 
 
 @pytest.fixture

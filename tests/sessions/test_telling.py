@@ -24,12 +24,13 @@ from flue_py.core.entries import REGISTERED_KINDS, RegisteredText
 from flue_py.core.model import FunctionModel, ModelRequest
 from flue_py.errors import ContextOverflow, IdempotencyConflict, InvalidArgument, LeafConflict
 from flue_py.runtime.conversation import Conversation
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.context.blocks.blocks import Clock, Fails, Keeps, Says
 from tests.sessions.guarded import guard_of, summary
 from tests.sessions.guarded import talk as talk_until_due
 from tests.sessions.talk import assistant, say, user
 from tests.tables import inputs
+from tests.values import existing
 
 
 def names(done: BlocksAppended) -> list[str]:

@@ -17,9 +17,10 @@ from flue_py.core.sessions import NewSession
 from flue_py.core.usage import Usage
 from flue_py.errors import CallConflict
 from flue_py.transfer import export_session
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.sessions.talk import assistant, user
 from tests.tables import inputs
+from tests.values import existing
 
 CHAT = {
     "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "gpt-5", "service_tier": "default",

@@ -15,8 +15,8 @@ from flue_py.core.ledger import Amounts, NewBudget
 from flue_py.core.sessions import NewSession
 from flue_py.db.backend import Backend
 from flue_py.errors import BudgetExceeded
-from tests.checks import existing
 from tests.sources import random_sources
+from tests.values import existing
 
 ASKED = 20
 """Tokens that each call reserves."""

@@ -22,13 +22,13 @@ from flue_py.db.sqlite.runner import MemoryRunner, open_sqlite
 from flue_py.errors import CorruptStore, UnreadableFile
 from flue_py.sessions.store import Store
 from flue_py.transfer import read_bundle, write_bundle
-from tests.checks import existing
 from tests.contract.documents import TEXT, artifact
 from tests.postgres import NewDatabase, connected
 from tests.samples import PICTURE, add, compaction, new_session, path_ids, path_of, pictured, talk, user
 from tests.sources import counted_sources
 from tests.store.damaged_stores import change, root_of
 from tests.tables import inputs
+from tests.values import existing
 
 OTHER_PICTURE = PICTURE[::-1]
 LOST: JsonObject = {"type": "text", "text": "[image no longer available: image/png]"}

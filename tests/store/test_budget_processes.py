@@ -15,11 +15,11 @@ from flue_py.db.backend import Backend
 from flue_py.db.ops.ledger import deleting, releasing, reserving
 from flue_py.db.runner import Transaction
 from flue_py.errors import BudgetNotFound, ReservationSettled
-from tests.checks import existing
 from tests.sources import OpenBackend, counted_sources
 from tests.store.spending import BEYOND, LATER, NOW, check_expiry, check_spent, jobs, make_budget, prepare
 from tests.store.sqlite_batches import opened
 from tests.store.sqlite_workers import Nursery
+from tests.values import existing
 
 PROCESSES = 8
 

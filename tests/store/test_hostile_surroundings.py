@@ -37,7 +37,7 @@ from flue_py.db.sqlite import file as sqlite_journal
 from flue_py.db.sqlite import file as sqlite_writer
 from flue_py.db.sqlite.file import backup_path, begin_immediate, commit, connect, create_private, file_size
 from flue_py.errors import NotAStore, StoreBusy, StoreUnavailable, StoreWarning, WrongProcess
-from tests.checks import existing, refused
+from tests.checks import refused
 from tests.samples import add, new_session, path_ids, path_of, session_info, talk, user
 from tests.sources import OpenBackend, counted_sources, random_sources
 from tests.store.conftest import SmallDisk
@@ -45,6 +45,7 @@ from tests.store.failing_operations import OPERATIONS, SESSION, prepare
 from tests.store.scripts import AS_NOBODY, NOBODY, folder_for_all, run_script
 from tests.store.sqlite_batches import GUARD_SECONDS, runner_of
 from tests.store.sqlite_batches import opened as opened_on_file
+from tests.values import existing
 
 opened = partial(opened_on_file, sources=random_sources())
 

@@ -20,10 +20,10 @@ from flue_py.db.backend import Backend
 from flue_py.db.payloads import LARGE, PACK_ABOVE, SPILL_ABOVE, StoredPayload, decode_payload, pack, unpack, unpack_blob
 from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import CorruptStore
-from tests.checks import existing
 from tests.samples import add, new_session, path_of, user
 from tests.sources import counted_sources
 from tests.tables import inputs
+from tests.values import existing
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 

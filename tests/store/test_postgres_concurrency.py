@@ -14,13 +14,13 @@ import pytest
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.db.backend import Backend
 from flue_py.db.engine import open_engine
-from tests.checks import existing
 from tests.postgres import NewDatabase
 from tests.samples import add, assistant, new_session, path_ids, path_of, session_info, talk, tree_ids, user
 from tests.store.postgres_worker import SOURCES
 from tests.store.postgres_workers import Worker, all_at_once, workers
 from tests.store.spending import BEYOND, LATER, check_expiry, check_spent, jobs, make_budget, prepare
 from tests.store.sqlite_batches import opened
+from tests.values import existing
 from tests.whole_stores import copied
 
 PROCESSES = 8

@@ -28,7 +28,7 @@ from flue_py.db.migrate import look_at
 from flue_py.db.postgres.runner import Connection, PostgresRunner
 from flue_py.db.runner import committed_before
 from flue_py.errors import InvalidArgument, OutcomeUnknown, SessionNotFound, StoreBusy, StoreUnavailable
-from tests.checks import existing, refused
+from tests.checks import refused
 from tests.postgres import NewDatabase, connected, own_server
 from tests.postgres_guard import CLUSTER
 from tests.postgres_server import PostgresServer
@@ -36,6 +36,7 @@ from tests.samples import add, compaction, new_session, path_ids, path_of, sessi
 from tests.store.postgres_worker import SOURCES
 from tests.store.postgres_workers import Worker, workers
 from tests.store.sqlite_batches import opened_on_engine
+from tests.values import existing
 
 GUARD_SECONDS = 60
 opened = partial(opened_on_engine, sources=SOURCES)

@@ -17,12 +17,13 @@ import flue_py.sync
 from flue_py.cli import main
 from flue_py.db.runner import Transaction
 from flue_py.errors import FormatTooNew, InvalidArgument, NotAStore, StoreBusy, StoreUnavailable
-from tests.checks import existing, give_heads
+from tests.checks import give_heads
 from tests.samples import add, new_session, path_ids, talk, user
 from tests.store.conftest import SmallDisk
 from tests.store.scripts import AS_NOBODY, folder_for_all, run_script
 from tests.store.sqlite_batches import GUARD_SECONDS, opened
 from tests.tables import inputs
+from tests.values import existing
 
 READING = [
     ["sessions", "--json"],

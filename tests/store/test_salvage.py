@@ -22,7 +22,6 @@ from flue_py.db.salvage.pages import PageFile, Scan, shapes
 from flue_py.db.salvage.rebuild import salvage
 from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import FormatTooNew, InvalidArgument, NotAStore, StoreUnavailable
-from tests.checks import existing
 from tests.migrations.later import later_version
 from tests.samples import add, new_session, path_ids, talk, user
 from tests.sources import StepSources, counted_sources
@@ -38,6 +37,7 @@ from tests.store.damaged_stores import (
     template_of,
 )
 from tests.tables import inputs
+from tests.values import existing
 
 
 @pytest.fixture(scope="module")

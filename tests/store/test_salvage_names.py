@@ -20,12 +20,12 @@ from flue_py.core.sessions import NewSession, SessionInfo
 from flue_py.db.backend import Backend
 from flue_py.db.salvage.rebuild import salvage
 from flue_py.db.sqlite.runner import open_sqlite
-from tests.checks import existing
 from tests.earlier import names_unchecked
 from tests.samples import add, path_ids, path_of, placed, user
 from tests.sources import counted_sources
 from tests.store.test_verify import Made, damage, make, open_store
 from tests.tables import inputs
+from tests.values import existing
 
 BAD: dict[str, object] = {
     "NUL": "a\0b",

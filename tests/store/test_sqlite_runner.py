@@ -32,11 +32,12 @@ from flue_py.db.sqlite import file as sqlite_writer
 from flue_py.db.sqlite import runner as sqlite
 from flue_py.db.sqlite.file import begin_immediate
 from flue_py.db.sqlite.runner import open_sqlite
-from tests.checks import existing, refused, unchanged
+from tests.checks import refused, unchanged
 from tests.samples import UNKNOWN, add, assistant, compaction, new_session, path_ids, path_of, session_info, talk, user
 from tests.sources import counted_sources, repeating_sources
 from tests.store.sqlite_batches import GUARD_SECONDS, Gate, held_writer, in_one_batch, in_the_queue, opened, runner_of
 from tests.tables import inputs
+from tests.values import existing
 
 
 @pytest.fixture

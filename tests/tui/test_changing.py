@@ -10,9 +10,9 @@ needs("tui", "textual", "detect_secrets")
 
 import flue_py  # noqa: E402
 from flue_py.tui.app import SessionsScreen  # noqa: E402
-from tests.checks import existing  # noqa: E402
 from tests.tui.driving import Driver, browsing  # noqa: E402
 from tests.tui.story import KEY, answer, user  # noqa: E402
+from tests.values import existing  # noqa: E402
 
 NAME = "Why is the build"
 

@@ -19,8 +19,8 @@ from tests.adapters.needed import needs
 needs("tui", "textual", "detect_secrets")
 
 import flue_py.sync  # noqa: E402
-from tests.checks import existing  # noqa: E402
 from tests.tui.story import KEY  # noqa: E402
+from tests.values import existing  # noqa: E402
 
 if shutil.which("tmux") is None and os.environ.get("FLUE_PY_REQUIRE_FRAMEWORK") != "tui":
     pytest.skip("tmux is not installed", allow_module_level=True)

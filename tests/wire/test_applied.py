@@ -5,8 +5,8 @@ from __future__ import annotations
 from flue_py.core.json import JsonObject, JsonValue
 from flue_py.providers import AppliedEdit, applied_edits
 from flue_py.providers.anthropic import cleared_tokens
-from tests.checks import existing
 from tests.tables import inputs
+from tests.values import existing
 
 TOOLS: JsonObject = {"type": "clear_tool_uses_20250919", "cleared_tool_uses": 8, "cleared_input_tokens": 50_000}
 THINKING: JsonObject = {"type": "clear_thinking_20251015", "cleared_thinking_turns": 3, "cleared_input_tokens": 15_000}

@@ -32,7 +32,7 @@ from tests.adapters.adk.samples import (
     said,
     used,
 )
-from tests.checks import existing
+from tests.values import existing
 
 if TYPE_CHECKING:
     from google.adk.events.event import Event

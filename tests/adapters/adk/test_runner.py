@@ -23,7 +23,7 @@ from google.genai import types
 from flue_py.adapters.adk import FlueSessionService
 from tests.adapters.adk.samples import APP, USER, call, used
 from tests.adapters.adk.stores import check, with_service
-from tests.checks import existing
+from tests.values import existing
 
 if TYPE_CHECKING:
     from google.adk.models.llm_request import LlmRequest

@@ -22,7 +22,7 @@ from flue_py.errors import InvalidArgument, InvalidEntry
 from tests.adapters.adk.samples import APP, USER, call, result
 from tests.adapters.adk.stores import with_service
 from tests.adapters.adk.test_runner import Fake, fake, say
-from tests.checks import existing
+from tests.values import existing
 
 if TYPE_CHECKING:
     from google.adk.agents.callback_context import CallbackContext

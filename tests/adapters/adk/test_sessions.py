@@ -20,7 +20,8 @@ from flue_py.adapters.adk import FlueSessionService, copy_sessions, names_of, sc
 from flue_py.errors import InvalidArgument
 from tests.adapters.adk.samples import APP, KINDS, USER, acted, answered, compacted, said, used
 from tests.adapters.adk.stores import check, with_service
-from tests.checks import existing, raises
+from tests.checks import raises
+from tests.values import existing
 
 if TYPE_CHECKING:
     from google.adk.events.event import Event

@@ -21,7 +21,7 @@ import flue_py
 from flue_py.adapters.langgraph import FlueSaver
 from flue_py.db.backend import Backend
 from tests.adapters.langgraph.graphs import answers, chat, thread
-from tests.checks import existing
+from tests.values import existing
 
 
 def shown(saver: FlueSaver, id: str) -> list[Any]:

@@ -39,7 +39,7 @@ import flue_py
 from flue_py.adapters.langgraph import FlueSaver, ThreadOwned
 from flue_py.errors import InvalidArgument, LeafConflict, SessionNotFound
 from tests.adapters.langgraph.graphs import USAGE, answers, chat, thread
-from tests.checks import existing
+from tests.values import existing
 
 
 def checked(path: Path) -> Any:

@@ -18,7 +18,7 @@ import flue_py
 from flue_py.adapters.langgraph import FlueSaver, ThreadOwned
 from flue_py.db.backend import Backend
 from tests.adapters.langgraph.graphs import answers, chat, thread
-from tests.checks import existing
+from tests.values import existing
 
 
 def written(saver: FlueSaver, config: Any) -> list[Any]:

@@ -32,7 +32,7 @@ from flue_py.adapters.langgraph import FlueSaver
 from flue_py.core.entries import NewEntry
 from flue_py.errors import CorruptStore
 from tests.adapters.langgraph.graphs import thread
-from tests.checks import existing
+from tests.values import existing
 
 
 class Model(BaseModel):

@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 import flue_py
 from flue_py.core.context import ContextEntry
 from flue_py.core.json import JsonObject
-from tests.checks import existing
 from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, lines_of
+from tests.values import existing
 
 TRANSCRIPTS = (CLAUDE, CODEX_REAL, CODEX_MADE, "pi/large-session.jsonl.gz")
 

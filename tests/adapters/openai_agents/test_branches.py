@@ -17,7 +17,8 @@ from agents.testing import ScriptedModel, assistant_message
 
 import flue_py
 from flue_py.adapters.openai_agents import FlueSession
-from tests.checks import existing, raises
+from tests.checks import raises
+from tests.values import existing
 
 set_tracing_disabled(True)
 

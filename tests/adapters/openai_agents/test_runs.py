@@ -21,7 +21,8 @@ import flue_py
 from flue_py.adapters.openai_agents import Compaction, FlueSession
 from flue_py.compaction import CompactionSettings, SummaryReply, SummaryRequest
 from flue_py.errors import InvalidArgument, SummaryFailed
-from tests.checks import existing, raises
+from tests.checks import raises
+from tests.values import existing
 
 set_tracing_disabled(True)
 

@@ -24,7 +24,8 @@ from flue_py.adapters import pydantic_ai as reading
 from flue_py.adapters.pydantic_ai import FlueConversationStore
 from flue_py.db.sqlite.file import SqliteTransaction
 from tests.adapters.pydantic_ai.stores import turns
-from tests.checks import existing, raises
+from tests.checks import raises
+from tests.values import existing
 
 Work = Callable[[FlueConversationStore], Awaitable[object]]
 

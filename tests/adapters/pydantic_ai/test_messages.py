@@ -30,8 +30,9 @@ from flue_py.adapters.pydantic_ai import FlueConversationStore
 from flue_py.adapters.pydantic_ai.messages import repaired, repairs
 from flue_py.errors import InvalidArgument, InvalidEntry
 from tests.adapters.pydantic_ai.stores import PLACES, opened, turns
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.postgres import NewDatabase
+from tests.values import existing
 
 ANY = {
     "none": None, "numbers": [1, 1.0, True, 10**30, -0.0], "tuple": (1, ("a", [b"\x00\xff"])),

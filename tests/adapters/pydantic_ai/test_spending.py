@@ -28,7 +28,8 @@ import flue_py
 from flue_py.adapters.pydantic_ai import FlueConversationStore
 from flue_py.core.ledger import UsageReport
 from tests.adapters.pydantic_ai.stores import turns
-from tests.checks import existing, raises
+from tests.checks import raises
+from tests.values import existing
 
 if TYPE_CHECKING:
     from pydantic_ai.agent import AgentRunResult

@@ -23,8 +23,9 @@ import flue_py
 from flue_py.adapters.pydantic_ai import FlueConversationStore
 from flue_py.errors import MissingExtra, SessionNotFound, StoreClosed
 from tests.adapters.pydantic_ai.stores import turns
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.postgres import NewDatabase
+from tests.values import existing
 
 Change = Callable[[FlueConversationStore, Conversation], Awaitable[object]]
 

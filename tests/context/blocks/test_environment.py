@@ -13,8 +13,9 @@ import pytest
 
 from flue_py.context.blocks import BlockText, Gitignore, RuntimeEnvironment
 from flue_py.errors import InvalidArgument, UnreadableFile
-from tests.checks import existing, raises
+from tests.checks import raises
 from tests.context.blocks.blocks import Clock
+from tests.values import existing
 
 
 async def said(block: Gitignore | RuntimeEnvironment) -> BlockText:

@@ -12,8 +12,8 @@ import flue_py.sync
 from flue_py.context.blocks import FileIndex
 from flue_py.core.sessions import DocumentName, NewDocument
 from flue_py.errors import InvalidArgument
-from tests.checks import existing
 from tests.tables import inputs
+from tests.values import existing
 
 
 def file(name: str, body: str = "secret text", **more: str) -> NewDocument:

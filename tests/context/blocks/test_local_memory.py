@@ -13,10 +13,10 @@ from flue_py import JsonObject
 from flue_py.context.blocks import LocalMemory
 from flue_py.errors import InvalidArgument
 from flue_py.runtime.conversation import Conversation
-from tests.checks import existing
 from tests.postgres import NewDatabase
 from tests.sessions.talk import assistant
 from tests.tables import inputs
+from tests.values import existing
 
 HEADER = "MEMORY — facts recalled from prior sessions:"
 

@@ -13,9 +13,9 @@ from flue_py.core.json import JsonObject, JsonValue
 from flue_py.errors import InvalidArgument
 from flue_py.providers import LIMITS
 from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
-from tests.checks import existing
 from tests.context.pipeline.piped import answer, call, context, result, user
 from tests.tables import inputs
+from tests.values import existing
 
 COUNTER = counter_for("gpt-5")
 CLEARING: dict[str, Any] = {"trigger_tokens": 100, "keep": 1}

@@ -23,9 +23,9 @@ from flue_py.context.steps import steps_of
 from flue_py.context.tokens import counter_for
 from flue_py.core.context import ContextEntry
 from flue_py.errors import InvalidArgument
-from tests.checks import existing
 from tests.context.pipeline.piped import answer, call, context, done, ids, piped, result, texts, user
 from tests.tables import inputs
+from tests.values import existing
 
 TASK = "Make the build green again, and change nothing in the public interface."
 SECTIONS = GatheredContext("Coder", (Section("file:PLAN.md", "PLAN.md", "1. read the log"),))
