@@ -81,9 +81,9 @@ class Chain:
         self._key = key
         self._earlier = earlier
         self._begun = _Begun(key)
-        self._empty = blake2b(digest_size=HALF, key=key)
-        self._about, self._place, self._state = (
-            blake2b(digest_size=HALF, key=key, person=name) for name in (b"about", b"place", b"state")
+        # Each begun by its name, so that none of one sort can stand for one of another.
+        self._fields, self._about, self._place, self._state = (
+            blake2b(digest_size=HALF, key=key, person=name) for name in (b"fields", b"about", b"place", b"state")
         )
 
     @property
@@ -108,7 +108,7 @@ class Chain:
     def digest(self, above: bytes, fields: Fields, text: bytes) -> bytes:
         """Return the digest of an entry with this payload in UTF-8, below one of digest ``above``. O(size)."""
         # In one function, and each hash of joined bytes: every entry that is read comes through here.
-        of_text, of_fields = self._begun[fields[1]].copy(), self._empty.copy()
+        of_text, of_fields = self._begun[fields[1]].copy(), self._fields.copy()
         of_text.update(above[:HALF] + text)
         first = of_text.digest()
         of_fields.update(above + first + _encode(fields))
@@ -122,7 +122,7 @@ class Chain:
 
     def fields(self, above: bytes, first: bytes, fields: Fields) -> bytes:
         """Return the second half, below a digest, of one that begins with ``first``."""
-        digest = self._empty.copy()
+        digest = self._fields.copy()
         digest.update(above + first[:HALF] + _encode(fields))
         return digest.digest()
 
