@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from flue_py.core.chain import UNKEYED, Chain
-from flue_py.core.sessions import Problem, SessionInfo
+from flue_py.core.sessions import Problem, SessionInfo, is_storable
 from flue_py.core.witness import GOES_ON, Age, Head, Witness, age_of
 from flue_py.db import sql
 from flue_py.db.ops import delete, heads, transfer
@@ -199,6 +199,8 @@ class WitnessedRunner(Runner):
 
         The witness is asked first: it sees a commit after the store has it.
         """
+        if not is_storable(session_id):
+            return
         seen = await self._last(session_id)
         present, has_leaf = await self._runner.read(lambda tx: heads.head_after(tx, session_id, seen))
         age: Age = "newer" if seen is None else age_of(seen, present, has_leaf=has_leaf)

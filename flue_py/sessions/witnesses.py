@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from typing import Protocol
@@ -119,26 +120,33 @@ class HeadStore(Protocol):
 
 
 class StoreWitness:
-    """Another store, opened by `flue_py.sync.open`: heads are its files of the project ``heads``."""
+    """Another store, opened by `flue_py.sync.open`: heads are its files of the project ``heads``.
+
+    A file is named by the SHA-256 of the session's id, which may be no name of a file.
+    """
 
     def __init__(self, store: HeadStore) -> None:
         self._store = store
 
     def last(self, session_id: str, /) -> Head | None:
         """Return the last head of a session. O(1)."""
-        document = self._store.read_file(session_id, project=_PROJECT)
+        document = self._store.read_file(_name(session_id), project=_PROJECT)
         return None if document is None else read_head(document.body)
 
     def take(self, head: Head, /) -> None:
         """Store a head. One commit."""
-        self._store.add_file(head.session_id, str(head), project=_PROJECT)
+        self._store.add_file(_name(head.session_id), str(head), project=_PROJECT)
+
+
+def _name(session_id: str) -> str:
+    return sha256(session_id.encode()).hexdigest()
 
 
 class HttpWitness:
     """An endpoint of the caller: ``GET URL/SESSION`` answers with a line or 404, ``PUT URL/SESSION`` takes one.
 
-    The URL is https, or http of this machine. No redirect is followed; an answer has 64 KiB at most, and ``timeout``
-    seconds. ``token`` is sent as a bearer token.
+    The URL is https, or http of this machine. No redirect is followed; an answer has 64 KiB at most, and each piece of
+    it ``timeout`` seconds to come. ``token`` is sent as a bearer token.
     """
 
     def __init__(self, url: str, *, token: str | None = None, timeout: float = 5.0) -> None:

@@ -202,6 +202,16 @@ def test_another_store_is_a_witness(path: Path) -> None:
             store.get_session(session_id)
 
 
+def test_a_witness_knows_sessions_by_whatever_id_they_have(path: Path) -> None:
+    session_id = "a/../line\n" + 900 * "x"
+    with flue_py.sync.open(":memory:", prices=False) as other:
+        witness = StoreWitness(other)
+        with flue_py.sync.open(path, prices=False, witness=witness, session_ids=lambda: session_id) as store:
+            assert store.create_session().id == session_id
+            assert store.get_session("no \ud800 id") is None
+        assert witness.last(session_id) is not None
+
+
 def test_one_that_is_told_now_and_then_knows_at_the_end(path: Path) -> None:
     witness = Memory()
     with opened(path, Every(witness, 3_600.0)) as store:
