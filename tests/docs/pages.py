@@ -26,6 +26,7 @@ import contextlib
 import io
 import os
 import re
+import secrets
 import shlex
 import sqlite3
 import subprocess
@@ -210,7 +211,7 @@ def reason_not_to_run(block: Block) -> str | None:
 
 
 class Counting:
-    """Ids and times as a store draws them, but the same in every run.
+    """Ids, times and keys as they are drawn, but the same in every run.
 
     The first digit of an id counts up, so that a reader can follow it; a moment is a second after the one before.
     """
@@ -222,6 +223,10 @@ class Counting:
     def id(self) -> str:
         self._ids += 1
         return f"{self._ids % 16:x}{blake2b(b'%d' % self._ids, digest_size=8).hexdigest()[:15]}"
+
+    def token(self, size: int) -> str:
+        self._ids += 1
+        return blake2b(b"%d" % self._ids, digest_size=size).hexdigest()
 
     def now_us(self) -> int:
         self._seconds += 1
@@ -238,6 +243,7 @@ def surroundings(folder: Path, counting: Counting) -> Iterator[None]:
     with (
         patch.object(opening, "random_id", counting.id),
         patch.object(opening, "now_us", counting.now_us),
+        patch.object(secrets, "token_hex", counting.token),
         patch.dict(os.environ, {**kept, **settings}, clear=True),
         patch.object(sys, "path", [str(folder), *sys.path]),
         contextlib.chdir(folder),
