@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from flue_py.cli import main
+from tests.edges.cli_runs import runner
 
 KEYS = {"a.key": "a" * 32 + "\n", "b.key": "b" * 32 + "\r\n"}
 
@@ -19,7 +20,7 @@ def test_commands_take_keys_from_files(tmp_path: Path) -> None:
     told = []
 
     def flue_py(*args: str, code: int = 0, variable: str | None = None) -> Result:
-        result = CliRunner().invoke(main, ["--db", database, *args], env={"FLUE_PY_KEY_FILE": variable})
+        result = runner().invoke(main, ["--db", database, *args], env={"FLUE_PY_KEY_FILE": variable})
         assert result.exit_code == code, result.output + result.stderr
         told.append(result.output + result.stderr)
         return result
