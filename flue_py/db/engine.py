@@ -364,7 +364,8 @@ class EngineRunner(RunnerOnFile):
                 return await connection.run_sync(lambda sync: self._with_settings(sync, work))
         except StoreUnavailable:
             if self._keeper is not None and self._file is not None:
-                await asyncio.to_thread(file.rescue_log, self._keeper, self._file)
+                with starting_threads(self.location):
+                    await asyncio.to_thread(file.rescue_log, self._keeper, self._file)
             raise
 
     def _with_settings(self, connection: Connection, work: Callable[[Connection], Result]) -> Result:

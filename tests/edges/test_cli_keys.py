@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-
-from click.testing import Result
+from typing import TYPE_CHECKING
 
 from flue_py.cli import main
 from tests.edges.cli_runs import runner
+
+if TYPE_CHECKING:
+    from click.testing import Result
 
 KEYS = {"a.key": "a" * 32 + "\n", "b.key": "b" * 32 + "\r\n"}
 
