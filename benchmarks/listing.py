@@ -27,8 +27,10 @@ from benchmarks.measuring import (
     timed,
     timed_async,
 )
+from flue_py.core.chain import NO_PARENT, UNKEYED
 from flue_py.core.ledger import SessionRow
 from flue_py.core.sessions import ORDERS, SessionOrder, slot_of
+from flue_py.db.ops.heads import head_of_row
 from flue_py.errors import FixTheSetup
 from tests.postgres_server import PostgresServer, find_binaries
 
@@ -64,7 +66,7 @@ def make_rows(count: int) -> Iterator[tuple[object, ...]]:
             messages * 10**10 + chance.randrange(10**10), at, changed := at + chance.randrange(10**11),
             " ".join(chance.choices(words, k=5)) if key % 2 else None, 0, changed, 0, slot_of(changed),
         )  # fmt: skip
-        yield (key, *row)
+        yield (key, *row._replace(head=head_of_row(UNKEYED, key, row, NO_PARENT)))
 
 
 def fill_file(path: Path, count: int) -> None:
