@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
@@ -12,11 +11,10 @@ from flue_py.core.chain import UNKEYED, Chain, UncheckedChain
 from flue_py.db import ops
 from flue_py.db.ops import keys as statements
 from flue_py.db.ops.keys import NO_KEY, NOT_CHANGING, Stated
-from flue_py.db.runner import KeyChanged, Plan, Runner, Transaction, WordIndex
+from flue_py.db.runner import KeyChanged, Plan, Runner, RunnerAround, Transaction
 from flue_py.errors import CorruptStore, InvalidArgument, StoreBusy, StoreUnavailable, WrongKey
 
 if TYPE_CHECKING:
-    from flue_py.core.sessions import Problem
     from flue_py.core.trees import BackupReport
 
 Result = TypeVar("Result")
@@ -131,7 +129,7 @@ def _trees(tx: Transaction, after: int) -> list[int]:
     return [tree_id for (tree_id,) in tx.rows(statements.TREES, after_key=after, count=_PAGE)]
 
 
-class KeyedRunner(Runner):
+class KeyedRunner(RunnerAround):
     """Runs transactions on another runner, each with the digests of the key that the store has then.
 
     Every write compares what the store states with what is known here: before the first commit of others can be
@@ -139,11 +137,10 @@ class KeyedRunner(Runner):
     """
 
     def __init__(self, runner: Runner) -> None:
-        self._runner = runner
+        super().__init__(runner)
         self._keys = Keys(None)
         # Together, since other threads read them.
         self._known: tuple[Stated, Chain] = Stated(), UNKEYED
-        self.waiting = runner.waiting
 
     async def take(self, keys: Keys) -> None:
         """Have these keys, and give the first to a store without sessions. Raises `WrongKey`."""
@@ -251,25 +248,6 @@ class KeyedRunner(Runner):
         await self.write(lambda tx: statements.state(tx, stated), repeatable=True)
         await self.refresh()
 
-    # -- what has no digests is the other runner's -----------------------------------------------------------------
-
-    @property
-    def backend_name(self) -> str:
-        return self._runner.backend_name
-
-    @property
-    def location(self) -> str:
-        return self._runner.location
-
-    async def size_bytes(self) -> int | None:
-        return await self._runner.size_bytes()
-
-    async def storage_problems(self) -> list[Problem]:
-        return await self._runner.storage_problems()
-
-    def wakeups(self, session_id: str | None) -> AsyncGenerator[None, None]:
-        return self._runner.wakeups(session_id)
-
     async def backup(
         self,
         target: Path,
@@ -283,22 +261,3 @@ class KeyedRunner(Runner):
         return await self._runner.backup(
             target, overwrite=overwrite, verified=verified, progress=progress, chain=self.chain
         )
-
-    @property
-    def words_name(self) -> str:
-        return self._runner.words_name
-
-    async def words_location(self) -> str | None:
-        return await self._runner.words_location()
-
-    async def open_words(self, version: int, turn: AbstractAsyncContextManager[object]) -> WordIndex | None:
-        return await self._runner.open_words(version, turn)
-
-    async def remove_words(self) -> None:
-        await self._runner.remove_words()
-
-    async def forget_words(self, session_ids: Collection[str]) -> None:
-        await self._runner.forget_words(session_ids)
-
-    async def close(self) -> None:
-        await self._runner.close()

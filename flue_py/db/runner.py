@@ -612,6 +612,64 @@ class Runner(Protocol):
         """Finish the calls under way, and let go."""
 
 
+class RunnerAround(Runner):
+    """A runner around another one, to which it leaves all but its transactions.
+
+    It lands no plan: that would be written past whoever looks at transactions.
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self.waiting = runner.waiting
+
+    @property
+    def backend_name(self) -> str:
+        return self._runner.backend_name
+
+    @property
+    def location(self) -> str:
+        return self._runner.location
+
+    async def size_bytes(self) -> int | None:
+        return await self._runner.size_bytes()
+
+    async def storage_problems(self) -> list[Problem]:
+        return await self._runner.storage_problems()
+
+    def wakeups(self, session_id: str | None) -> AsyncGenerator[None, None]:
+        return self._runner.wakeups(session_id)
+
+    async def backup(
+        self,
+        target: Path,
+        *,
+        overwrite: bool,
+        verified: bool,
+        progress: Callable[[int, int], None] | None,
+        chain: Chain = UNKEYED,
+    ) -> BackupReport:
+        return await self._runner.backup(target, overwrite=overwrite, verified=verified, progress=progress, chain=chain)
+
+    @property
+    def words_name(self) -> str:
+        return self._runner.words_name
+
+    async def words_location(self) -> str | None:
+        return await self._runner.words_location()
+
+    async def open_words(self, version: int, turn: AbstractAsyncContextManager[object]) -> WordIndex | None:
+        return await self._runner.open_words(version, turn)
+
+    async def remove_words(self) -> None:
+        await self._runner.remove_words()
+
+    async def forget_words(self, session_ids: Collection[str]) -> None:
+        await self._runner.forget_words(session_ids)
+
+    async def close(self) -> None:
+        await self._runner.close()
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # An index of words beside a store: its rows, its questions and its functions.
 #

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TypeVar
 
-from flue_py.core.chain import UNKEYED, Chain
-from flue_py.core.sessions import Problem, SessionInfo, is_storable
+from flue_py.core.sessions import SessionInfo, is_storable
 from flue_py.core.witness import GOES_ON, Age, Head, Witness, age_of
 from flue_py.db import sql
 from flue_py.db.ops import delete, heads, transfer
@@ -21,16 +18,13 @@ from flue_py.db.runner import (
     Parameters,
     R,
     Runner,
+    RunnerAround,
     SessionState,
     Statement,
     Transaction,
-    WordIndex,
     Written,
 )
 from flue_py.errors import FlueError, HistoryPutBack, SessionNotFound, StoreUnavailable, StoreWarning
-
-if TYPE_CHECKING:
-    from flue_py.core.trees import BackupReport
 
 Result = TypeVar("Result")
 _MOST_KNOWN = 100_000
@@ -125,27 +119,15 @@ class _Watched(Transaction):
         self._tx.insert(statement, rows)
 
 
-class WitnessedRunner(Runner):
+class WitnessedRunner(RunnerAround):
     """Runs transactions on another runner's database; a session is compared when this process first needs it."""
 
     def __init__(self, runner: Runner, witness: Witness, accepted: Collection[str] = ()) -> None:
-        self._runner, self._witness = runner, witness
-        self.waiting = runner.waiting
+        super().__init__(runner)
+        self._witness = witness
         self._accepted = {*accepted}
         self._known: dict[str, int] = {}
         self._late: dict[str, Head] = {}
-
-    @property
-    def backend_name(self) -> str:
-        return self._runner.backend_name
-
-    @property
-    def location(self) -> str:
-        return self._runner.location
-
-    @property
-    def words_name(self) -> str:
-        return self._runner.words_name
 
     async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
         written: list[Head] = []
@@ -247,37 +229,3 @@ class WitnessedRunner(Runner):
         if finish is not None:
             await self.waiting.call(finish)
         await self._runner.close()
-
-    # -- what is not witnessed
-
-    async def size_bytes(self) -> int | None:
-        return await self._runner.size_bytes()
-
-    async def storage_problems(self) -> list[Problem]:
-        return await self._runner.storage_problems()
-
-    def wakeups(self, session_id: str | None) -> AsyncGenerator[None, None]:
-        return self._runner.wakeups(session_id)
-
-    async def backup(
-        self,
-        target: Path,
-        *,
-        overwrite: bool,
-        verified: bool,
-        progress: Callable[[int, int], None] | None,
-        chain: Chain = UNKEYED,
-    ) -> BackupReport:
-        return await self._runner.backup(target, overwrite=overwrite, verified=verified, progress=progress, chain=chain)
-
-    async def words_location(self) -> str | None:
-        return await self._runner.words_location()
-
-    async def open_words(self, version: int, turn: AbstractAsyncContextManager[object]) -> WordIndex | None:
-        return await self._runner.open_words(version, turn)
-
-    async def remove_words(self) -> None:
-        await self._runner.remove_words()
-
-    async def forget_words(self, session_ids: Collection[str]) -> None:
-        await self._runner.forget_words(session_ids)
