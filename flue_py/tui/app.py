@@ -704,8 +704,9 @@ class SessionScreen(ChangingScreen):
             begin = self._wanted or session.leaf_id
             self._show_rows(begin)
             is_there = begin is None or begin in self._tree.outline.place
+            before = self._chosen_id()
             await opened.load_all()
-            await self._rebuild(self._chosen_id() if is_there else begin)
+            await self._rebuild(before, before if is_there else begin)
             self._is_shown_whole = True
             async with aclosing(self.browser.store.backend.notifications(session.ref)) as woken:
                 async for _ in woken:
@@ -726,16 +727,17 @@ class SessionScreen(ChangingScreen):
                 changes += page
                 self._seen = page[-1].revision
             if changes:
-                was_at_leaf = self._chosen() == self._tree.leaf_row
+                before, was_at_leaf = self._chosen_id(), self._chosen() == self._tree.leaf_row
                 await opened.catch_up(changes)
-                await self._rebuild(opened.info.leaf_id if was_at_leaf else self._chosen_id())
+                await self._rebuild(before, opened.info.leaf_id if was_at_leaf else before)
 
-    async def _rebuild(self, entry_id: str | None) -> None:
-        """Work out the rows anew, and stay at an entry."""
+    async def _rebuild(self, before: str | None, entry_id: str | None) -> None:
+        """Work out the rows anew, and go to an entry; where another one than ``before`` was gone to meanwhile, stay."""
         opened = self._opened
         assert opened is not None
         await asyncio.to_thread(self._tree.flag, opened.outline, opened.marked)
-        self._show_rows(entry_id)
+        chosen = self._chosen_id()
+        self._show_rows(entry_id if chosen == before else chosen)
 
     def _show_rows(self, entry_id: str | None) -> None:
         opened = self._opened

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from base64 import b64encode
 from pathlib import Path
 from subprocess import run
+from typing import Any
 
 import pytest
 
@@ -16,7 +18,7 @@ needs("tui", "textual", "detect_secrets")
 
 import flue_py  # noqa: E402
 from flue_py.tui.app import RowList, SessionScreen, SessionsScreen  # noqa: E402
-from flue_py.tui.model import FIRST_PAGE, OpenedSession  # noqa: E402
+from flue_py.tui.model import FIRST_PAGE, OpenedSession, ShownTree  # noqa: E402
 from tests.tui.driving import browsing  # noqa: E402
 from tests.tui.story import KEY, answer, user  # noqa: E402
 
@@ -255,6 +257,30 @@ async def test_the_leaf_is_marked_and_followed_where_the_view_does_not_show_it(s
         await driver.press("4", "end")
         await driver.sees("labelled")
         assert driver.screen.count("← leaf") <= 1
+
+
+async def test_one_who_goes_on_while_rows_are_worked_out_stays_there(
+    story: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session_id = await id_of(story, NAME)
+    flag, moves = ShownTree.flag, 0
+    async with browsing(story, session=session_id) as driver:
+
+        def flag_while_a_key_is_pressed(tree: ShownTree, *about: Any) -> bytearray:
+            nonlocal moves
+            if threading.current_thread() is not threading.main_thread():
+                driver.app.call_from_thread(driver.app.screen.query_one(RowList).stand_on, moves)
+                moves += 1
+            return flag(tree, *about)
+
+        await driver.whole()
+        monkeypatch.setattr(ShownTree, "flag", flag_while_a_key_is_pressed)
+        driver.app.screen.follow()  # type: ignore[attr-defined]
+        await driver.until(lambda: moves == 1)
+        await driver.sees("> ● user Why is the build")
+        elsewhere(story, session_id, "session.append_message({'role': 'user', 'content': 'From elsewhere'})")
+        await driver.sees("From elsewhere")
+        assert (driver.app.screen.query_one(RowList).at, moves) == (1, 2)
 
 
 async def test_a_fork_that_another_process_makes_is_there_when_one_comes_back(story: Path) -> None:
