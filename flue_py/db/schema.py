@@ -53,6 +53,9 @@ APPLICATION_ID = 0x464C5545
 FIRST_FORMAT = 4
 """The format of the first release. Stores of a lower one were made before it, and are refused."""
 
+FIRST_CHAINED = 6
+"""The first format with a chain of digests and heads of sessions."""
+
 FORMAT_VERSION = 6
 """The stored format that this package reads and writes. Older ones are upgraded, newer ones refused."""
 

@@ -15,6 +15,7 @@ from random import Random
 import pytest
 
 import flue_py
+import flue_py.sync
 from flue_py.core.json import inflate
 from flue_py.core.sessions import NewSession
 from flue_py.core.trees import SalvageReport
@@ -555,7 +556,9 @@ def test_rows_that_name_each_other_as_parents_become_branches(small: Small) -> N
     )
     report, new = salvaged(small)
     assert report.lost_entry_ids == ()
-    assert [change.entry_id for change in report.changes if change.what == "entry"] == [small.ids[0], small.ids[2]]
+    names = [change.entry_id for change in report.changes if change.what == "entry"]
+    assert names == [small.ids[0], small.ids[2], small.ids[1]]
+    assert "the chain breaks here" in str(report.changes[-1])
     assert paths_by_parents(new) == {small.root: small.ids[2:], small.fork: [*small.ids[2:5], *small.fork_ids]}
 
 
@@ -579,6 +582,67 @@ def test_a_call_whose_amounts_are_no_numbers_is_lost_and_what_was_spent_is_deriv
     assert len(rows_of(new)["ledger"]) == len(before) - 1
     assert {loss.what for loss in report.losses} == {"page", "call"}
     assert small.ids[1] in str(report.losses[-1])
+
+
+CHANGED_ROWS = [
+    ("title = 'changed'", "title, key, metadata or dates"),
+    ("revision = revision + 1", "id, scope, leaf, revision or counts"),
+    ("active_slot = active_slot + 1", "tree, depth or leaf"),
+    ("head = X'00'", "title, key, metadata or dates, tree, depth or leaf, id, scope, leaf, revision or counts"),
+    ("head = 'text'", "title, key, metadata or dates, tree, depth or leaf, id, scope, leaf, revision or counts"),
+]
+
+
+@inputs("change_of_row, parts", CHANGED_ROWS)
+def test_a_changed_row_of_a_session_is_taken_as_it_is_and_named(small: Small, change_of_row: str, parts: str) -> None:
+    small = replace(small, path=Path(shutil.copy(small.path, small.path.parent / f"{len(change_of_row)}.db")))
+    change(small.path, f"UPDATE sessions SET {change_of_row} WHERE id = '{small.fork}'")
+    report = salvage(small.path, small.path.with_suffix(".new"))
+    assert report.losses == ()
+    assert f"session: session {small.fork}: does not match its head in {parts}: it was" in str(report.changes[0])
+    with flue_py.sync.open(small.path.with_suffix(".new")) as store:
+        assert store.get_session(small.fork).title == ("changed" if "title" in change_of_row else "a fork")
+
+
+CHANGED_FIELDS = "its id, kind, role, source, revision, time, extra or place are not of its digest"
+
+
+@inputs(
+    "change_of_entry, breaks",
+    [
+        ("source = 'other'", [CHANGED_FIELDS]),
+        ("created_at = created_at + 1", [CHANGED_FIELDS]),
+        ("extra = '{\"a\": 1}'", [CHANGED_FIELDS]),
+        ("digest = CAST(substr(digest, 1, 8) || X'0000000000000000' AS BLOB)", [CHANGED_FIELDS, CHANGED_FIELDS]),
+    ],
+)
+def test_where_the_chain_breaks_is_named(small: Small, change_of_entry: str, breaks: list[str]) -> None:
+    small = replace(small, path=Path(shutil.copy(small.path, small.path.parent / f"{len(change_of_entry)}.db")))
+    change(small.path, f"UPDATE entries SET {change_of_entry} WHERE id = '{small.ids[6]}'")
+    report = salvage(small.path, small.path.with_suffix(".new"))
+    assert report.losses == ()
+    named = [(change.what, change.session_id, change.entry_id, change.detail) for change in report.changes]
+    assert named == [
+        ("entry", small.root, entry_id, f"the chain breaks here: {why}; taken as it is")
+        for entry_id, why in zip(small.ids[6:], breaks, strict=False)
+    ]
+
+
+def test_entries_that_were_exchanged_are_named(small: Small) -> None:
+    first, second = small.ids[6:8]
+    place = "(SELECT depth FROM entries WHERE id = '{}')"
+    change(
+        small.path,
+        f"UPDATE entries SET depth = -1 WHERE id = '{first}'",
+        f"UPDATE entries SET depth = {place.format(second)} - 1 WHERE id = '{second}'",
+        f"UPDATE entries SET depth = {place.format(second)} + 1 WHERE id = '{first}'",
+    )
+    report, new = salvaged(small)
+    assert report.lost_entry_ids == ()
+    assert {change.entry_id for change in report.changes if "its place is not of its digest" in change.detail} >= {
+        second
+    }
+    assert asyncio.run(paths_of(new))[small.root][1][6:8] == [second, first]
 
 
 # -- with a write-ahead log -------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 import pydantic_core
 
-from flue_py.core.chain import HALF, NO_PARENT, Chain, UncheckedChain
+from flue_py.core.chain import ABOUT, HALF, NO_PARENT, PLACE, STATE, Chain, Fields, UncheckedChain
 from flue_py.core.json import (
     JsonObject,
     JsonValue,
@@ -50,7 +50,7 @@ from flue_py.db.ops.heads import all_heads_anew
 from flue_py.db.ops.keys import NO_KEY, Stated, state
 from flue_py.db.payloads import StoredPayload, check_sum, decode_payload, pack, unpack, unpack_blob
 from flue_py.db.salvage.pages import Cell, Image, PageFile, Scan, Shape, Value, shapes
-from flue_py.db.schema import APPLICATION_ID, FIRST_FORMAT, FORMAT_VERSION, PAID_SUMS, unreleased
+from flue_py.db.schema import APPLICATION_ID, FIRST_CHAINED, FIRST_FORMAT, FORMAT_VERSION, PAID_SUMS, unreleased
 from flue_py.db.sqlite.file import SqliteTransaction, check_magic, open_file, require_not_open, translated
 from flue_py.db.sqlite.runner import verify_connection
 from flue_py.errors import CorruptStore, FlueError, FormatTooNew, NotAStore, StoreUnavailable, shown
@@ -272,11 +272,13 @@ _REFERENCES = {
     "marks": ("entry_id",), "session_edits": ("entry_id",),
 }  # fmt: skip
 
+_FIELDS = ("id", "kind", "role", "source", "revision", "ordinal", "created_at", "extra")
+_PLACE_OF_SESSION = "tree, depth or leaf"
 _PLAIN = re.compile(r"[0-9A-Za-z_.:-]+")
 _SESSION_DEFAULTS: Found = {
     "scope": "", "kind": "root", "task_depth": 0, "revision": 0, "metadata": "{}", "created_at": 0, "updated_at": 0,
     "entry_count": 0, "message_count": 0, "spent_tokens": 0, "spent_cost": 0, "unpriced_calls": 0, "leaf": "",
-    "forked_from_entry": "", "active_at": 0, "unknown_calls": 0, "active_slot": 0,
+    "forked_from_entry": "", "active_at": 0, "unknown_calls": 0, "active_slot": 0, "head": b"",
 }  # fmt: skip
 _MAX_KEY = 2**63 - 1
 
@@ -389,6 +391,8 @@ class Gathered:
     """The new ids of entries with unusable ids, by tree and old id."""
     renamed_sessions: dict[str, str] = field(default_factory=dict)
     """The new ids of sessions with unusable ids, by old id."""
+    unlike: dict[Value, list[str]] = field(default_factory=dict)
+    """The parts of the rows of sessions that do not match their heads, by key."""
 
     documents: FoundDocuments = field(init=False)
 
@@ -700,6 +704,45 @@ class Gathered:
             raise CorruptStore("its payload does not match its digest")
         return text, lost
 
+    @property
+    def has_chain(self) -> bool:
+        """Whether the file has a chain of digests, and heads; taken for granted where its format is lost."""
+        return self.stamp is None or self.stamp >= FIRST_CHAINED
+
+    def compare_heads(self) -> None:
+        """Note which rows of sessions do not match their heads. Call it before names are replaced."""
+        if self.has_chain:
+            self.unlike = {key: self._unlike(row) for (key,), row in self.tables["sessions"].items()}
+
+    def _unlike(self, row: Found) -> list[str]:
+        about, place, state = (tuple(row[name] for name in names) for names in (ABOUT, PLACE, STATE))
+        head = row["head"] if isinstance(row["head"], bytes) else b""
+        leaves = self.entries.get((_number(row["tree_id"]), str(row["leaf"])), ())
+        above = NO_PARENT if row["leaf"] is None else leaves[0].digest if leaves else b""
+        is_like = {
+            "title, key, metadata or dates": self.chain.has_about(head, about),
+            _PLACE_OF_SESSION: self.chain.has_place(head, above, place),
+            "id, scope, leaf, revision or counts": self.chain.has_state(head, state),
+        }
+        return [part for part, is_right in is_like.items() if not is_right]
+
+    def note_break(self, entry: EntryRow, row: Found, parent: EntryRow | None) -> None:
+        """Report an entry if the chain breaks there: its fields, or its place below ``parent``, are not its digest's.
+
+        ``row`` is as it is in the file.
+        """
+        if not self.has_chain or (parent is None and (entry.parent_id is not None or entry.depth > 0)):
+            return  # what it is below is lost, and reported
+        fields: Fields = tuple(row[name] for name in _FIELDS)  # type: ignore[assignment]
+        above = NO_PARENT if parent is None else parent.digest
+        named = self.entries.get((entry.tree, entry.parent_id or ""), ())
+        if self.chain.has_fields(entry.digest, above, fields):
+            return
+        is_moved = any(self.chain.has_fields(entry.digest, each.digest, fields) for each in named)
+        wrong = "its place is not" if is_moved else "its id, kind, role, source, revision, time, extra or place are not"
+        detail = f"the chain breaks here: {wrong} of its digest; taken as it is"
+        self.changes.append(Loss("entry", self.session_id(entry.session), entry.id, detail))
+
     def _halves_above(self, entry: EntryRow) -> set[bytes]:
         """Return what may stand in an entry's digest for the one above it; nothing where that is lost.
 
@@ -794,19 +837,16 @@ class Gathered:
                 if not entry.live and whole and place not in named:
                     continue  # it was deleted before
                 try:
-                    yield self._checked(entry, names)
+                    if not entry.is_sound:
+                        self._check(entry, self.columns(entry, names))
                 except FlueError as error:
                     reason = str(error)
                 else:
+                    yield entry
                     break
             else:
                 if reason:
                     self.losses.append(Loss("entry", self.session_id(versions[0].session), place[1], reason))
-
-    def _checked(self, entry: EntryRow, names: Mapping[str, int]) -> EntryRow:
-        if not entry.is_sound:
-            self._check(entry, self.columns(entry, names))
-        return entry
 
     def _check(self, entry: EntryRow, row: Found) -> None:
         """Read an entry's payload, and set the fields read from it. Raises `CorruptStore` if it is not whole."""
@@ -882,9 +922,9 @@ class History:
     def rebuild(self) -> None:
         """Rebuild everything. O(entries)."""
         self._read_lanes()
+        self.by_id = {(entry.tree, entry.id): entry for entry in self.entries}
         self._take_sessions()
         self._note_lost_entries()
-        self.by_id = {(entry.tree, entry.id): entry for entry in self.entries}
         extra = self._note_places()
         cut = self._link_entries(extra)
         while self._make_owners():
@@ -938,11 +978,21 @@ class History:
             mended = row.pop("mended", None)
             if mended:
                 self.found.changes.append(Loss("session", session_id, None, f"lost what it had as its {mended!s}"))
+            self._report_head(row, session_id)
             metadata = checked_object(row["metadata"])
             if metadata != row["metadata"]:
                 row["metadata"] = metadata
                 self.found.changes.append(Loss("session", session_id, None, "lost its metadata"))
             self.sessions[key] = row
+
+    def _report_head(self, row: Found, session_id: str) -> None:
+        unlike = self.found.unlike.get(row["session_key"], [])
+        if isinstance(row["leaf"], str) and (_number(row["tree_id"]), row["leaf"]) not in self.by_id:
+            # It is lost, which is reported, and not compared.
+            unlike = [part for part in unlike if part != _PLACE_OF_SESSION]
+        if unlike:
+            detail = f"does not match its head in {', '.join(unlike)}: it was damaged, or changed; taken as it is"
+            self.found.changes.append(Loss("session", session_id, None, detail))
 
     def _note_lost_entries(self) -> None:
         """Report the entries that an index names and that were not found, and record where they were."""
@@ -1299,11 +1349,6 @@ _OTHERS = {
 _WHATS = {"task_links": "link", "requests": "request", "ledger": "call", "budgets": "budget"}
 
 
-def rename_unusable(found: Gathered) -> None:
-    """Replace every unusable name, report it as lost, and change what refers to it. O(rows)."""
-    _Renaming(found).run()
-
-
 @dataclass(slots=True)
 class _Renaming:
     found: Gathered
@@ -1312,6 +1357,7 @@ class _Renaming:
     taken: set[str] = field(default_factory=set)
 
     def run(self) -> None:
+        """Replace every unusable name, report it as lost, and change what refers to it. O(rows)."""
         found = self.found
         rows = found.tables["sessions"].values()
         self.taken = {row["id"] for row in rows if isinstance(row["id"], str)}
@@ -1556,8 +1602,8 @@ def _read(file: PageFile, damaged: Path, most: int, keys: Keys) -> tuple[Scan, G
     if file.log.damaged:
         scan.older_pages()
     found.straighten()
-    rename_unusable(found)
-    found.chain  # noqa: B018 - raises
+    found.compare_heads()
+    _Renaming(found).run()
     is_ours = file.has_header and int.from_bytes(file.header[68:72]) == APPLICATION_ID
     if not (is_ours or found.entries or found.tables["sessions"] or found.tables["flue_store"]):
         check_magic(damaged)
@@ -1647,7 +1693,9 @@ def _write_entries(connection: sqlite3.Connection, history: History, names: dict
     for entry in sorted(history.entries, key=lambda entry: (entry.rowid or 0, entry.where)):
         found = history.found
         row = found.columns(entry, names)
-        _place(row, entry, history.placed[id(entry)])
+        placed = history.placed[id(entry)]
+        found.note_break(entry, row, history.by_id.get((entry.tree, placed.parent_id or "")))
+        _place(row, entry, placed)
         if row["extra"] is not None and checked_object(row["extra"]) != row["extra"]:
             row["extra"] = None
             found.changes.append(Loss("entry", found.session_id(entry.session), entry.id, "lost its extra fields"))
@@ -1772,7 +1820,7 @@ def _write_ledger(connection: sqlite3.Connection, history: History) -> int:
     found = history.found
     calls, payers = found.tables["ledger"], found.tables["ledger_sessions"]
     kept = {(entry.session, entry.id) for entry in history.entries}
-    for row in _numbered(calls.values()):
+    for row in sorted(calls.values(), key=lambda row: _number(row["number"])):
         key = row["session_key"]
         if row["call_id"] is None and (key, row["entry_id"]) not in kept:
             row["call_id"] = row["entry_id"]
@@ -1787,16 +1835,11 @@ def _write_ledger(connection: sqlite3.Connection, history: History) -> int:
         row["tree_id"] = _tree_of(history, payers, row)
         _insert(connection, "ledger", row)
     for row in payers.values():
-        session = history.sessions.get(_amount(row["session_key"]), {})
+        session = history.sessions.get(_number(row["session_key"]), {})
         row["project"] = row["project"] or session.get("cwd") or None
         _insert(connection, "ledger_sessions", row)
     _note_lost_calls(found)
     return len(calls)
-
-
-def _numbered(calls: Iterable[Found]) -> list[Found]:
-    """Return the rows of calls in the order of their numbers."""
-    return sorted(calls, key=lambda row: _amount(row["number"]))
 
 
 def _note_lost_calls(found: Gathered) -> None:
@@ -1839,7 +1882,7 @@ def _write_budgets(connection: sqlite3.Connection, found: Gathered, sessions: se
             del budgets[place]
             continue
         mine = [each for each in reservations.values() if each["budget_key"] == row["budget_key"]]
-        row["reserved"] = sum(_amount(each["amount"]) for each in mine if each["state"] == "held")
+        row["reserved"] = sum(_number(each["amount"]) for each in mine if each["state"] == "held")
         row["spent"] = _spent(row, mine, found)
         _insert(connection, "budgets", row)
     for row in reservations.values():
@@ -1875,16 +1918,12 @@ def _spent(budget: Found, reservations: Iterable[Found], found: Gathered) -> int
     """Return what a budget has spent. Amounts of lost rows are part of what it began with."""
     # With a period, the ledger says what was spent.
     committed = () if budget["period"] else [each for each in reservations if each["state"] == "committed"]
-    used = sum(_amount(each["used"]) for each in committed)
-    spent = max(_amount(budget["spent"]), used)
+    used = sum(_number(each["used"]) for each in committed)
+    spent = max(_number(budget["spent"]), used)
     if budget["seeded"] != spent - used:
         budget["seeded"] = spent - used
         found.changes.append(Loss("budget", None, None, f"{budget['id']!s}: some of what was committed in it is lost"))
     return spent
-
-
-def _amount(value: Value) -> int:
-    return value if isinstance(value, int) else 0
 
 
 def _write_state(connection: sqlite3.Connection, history: History) -> None:
