@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from sys import byteorder
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 from zlib import crc32
 
 from flue_py.core.json import Frozen, JsonObject
@@ -20,7 +20,10 @@ _DENSE, _APART = 2_048, 1_024
 """Up to so many bytes of a text all of it is sampled, behind that two samples of each half of a page."""
 _FEWEST_BYTES = 4
 """Samples of fewer different bytes, such as zeros, are in every file."""
-_GRAMS = {4: "I", 8: "Q"}
+_GRAMS: dict[int, Literal["I", "Q"]] = {4: "I", 8: "Q"}
+
+BEYOND = ("bundles, exports, backups and copies of the store that were made before",)
+"""Places that no store can look in."""
 
 Occurrence: TypeAlias = tuple[int, bytes]
 """The offset of a sample, and the sample."""
@@ -121,6 +124,14 @@ class Place(NamedTuple):
     where: str = ""
 
 
+class Forgotten(NamedTuple):
+    """The files of a database that were looked through, what kept it from forgetting, and what was out of reach."""
+
+    places: Sequence[Place] = ()
+    hindrances: Sequence[str] = ()
+    out_of_reach: Sequence[str] = ()
+
+
 class Trace(Frozen):
     """Samples of erased texts at a place: how many, and where the first one is."""
 
@@ -137,7 +148,8 @@ class Look(Frozen):
 
     ``places`` were looked through: files by bytes, tables by rows. ``traces`` should not be there. ``stays`` are
     samples that rows of the store which stay have, too: who wrote the same, and what all rows have in common.
-    ``hindrances`` say what kept the database from forgetting, ``out_of_reach`` where nothing was looked for.
+    ``hindrances`` say what kept the database from forgetting, ``out_of_reach`` where nothing was looked for. Files
+    were written anew (``rebuilt``) if they had traces, or an earlier erasure was interrupted.
     """
 
     places: tuple[tuple[str, int], ...] = ()
@@ -147,6 +159,7 @@ class Look(Frozen):
     stays: tuple[Trace, ...] = ()
     hindrances: tuple[str, ...] = ()
     out_of_reach: tuple[str, ...] = ()
+    rebuilt: bool = False
 
     @property
     def is_clean(self) -> bool:
@@ -155,9 +168,10 @@ class Look(Frozen):
 
 
 def look_of(
-    needles: Needles, places: Sequence[Place], rows: Sequence[Place], hindrances: Sequence[str], beyond: Sequence[str]
+    needles: Needles, files: Forgotten, tables: Sequence[Place], rows: Sequence[Place], *, rebuilt: bool
 ) -> Look:
-    """Return the result of a look: ``places`` should have nothing, ``rows`` are tables of rows that stay."""
+    """Return the result of a look: ``rows`` are the store's tables, of rows that stay; ``tables`` are others."""
+    places = [*files.places, *tables]
     present = frozenset[bytes]().union(*(table.samples for table in rows))
     traces = (Trace(place.name, len(place.samples - present), place.where) for place in places)
     stays = (Trace(table.name, len(table.samples), table.where) for table in rows)
@@ -167,8 +181,9 @@ def look_of(
         needles.unsampled,
         tuple(trace for trace in traces if trace.samples),
         tuple(trace for trace in stays if trace.samples),
-        tuple(hindrances),
-        tuple(beyond),
+        tuple(files.hindrances),
+        (*BEYOND, *files.out_of_reach),
+        rebuilt,
     )
 
 
@@ -223,6 +238,7 @@ def _look_row(look: Look) -> JsonObject:
         "stays": [_trace_row(trace) for trace in look.stays],
         "hindrances": [*look.hindrances],
         "outOfReach": [*look.out_of_reach],
+        "rebuilt": look.rebuilt,
     }
 
 

@@ -71,10 +71,12 @@ from flue_py.errors import CorruptStore, StoreClosed
 from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
+    from flue_py.core import erasure
     from flue_py.core.trees import BackupReport
     from flue_py.core.witness import Witness
     from flue_py.db import witness as witnessing
 else:
+    erasure = lazy_module("flue_py.core.erasure")
     witnessing = lazy_module("flue_py.db.witness")
 
 
@@ -355,7 +357,13 @@ class Backend:
     """
 
     async def delete_tree(
-        self, session_id: str, *, scope: str | None = None, dry_run: bool = False, expected: Expected = STORED
+        self,
+        session_id: str,
+        *,
+        scope: str | None = None,
+        dry_run: bool = False,
+        expected: Expected = STORED,
+        erased: erasure.Needles | None = None,
     ) -> Deletion:
         """Delete the session and the closure of its task links, and every entry that no other session sees.
 
@@ -363,27 +371,60 @@ class Backend:
         the one named, deletes nothing: so does a second call; only one that is there is compared. Where a scope is
         named, tasks in another one are as missing, and stay. Ledger rows stay. Budgets of these sessions go; their
         reservations in others stay, to be settled or to expire. With ``dry_run`` nothing goes, and the same is
-        returned. Raises nothing of its own. O(rows deleted), a constant number of statements.
+        returned. With ``erased`` it is an erasure: ledger rows lose agents and folders, what goes is overwritten, and
+        ``erased`` takes samples of it, for `forget_deleted`. Raises nothing of its own. O(rows deleted), a constant
+        number of statements; an erasure O(their size).
         """
-        if dry_run:
-            return await self._runner.read(
-                lambda tx: ops.delete.delete_tree(tx, self._sources, session_id, scope, expected, dry_run=True)
-            )
-        deletion = await self._runner.write(
-            lambda tx: ops.delete.delete_tree(tx, self._sources, session_id, scope, expected, dry_run=False)
-        )
-        await self._forget_words(deletion)
+
+        def work(tx: Transaction) -> tuple[Deletion, erasure.Needles | None]:
+            # It may be run again.
+            needles = None if erased is None else erasure.Needles()
+            return ops.delete.delete_tree(
+                tx, self._sources, session_id, scope, expected, dry_run=dry_run, erased=needles
+            ), needles
+
+        deletion, needles = await (self._runner.read if dry_run else self._runner.write)(work)
+        if erased is not None and needles is not None:
+            erased.take(needles)
+        if not dry_run:
+            await self._forget_words(deletion)
         return deletion
 
-    async def empty_scope(self, scope: str, *, dry_run: bool = False) -> ScopeContents:
+    async def empty_scope(
+        self, scope: str, *, dry_run: bool = False, erased: erasure.Needles | None = None
+    ) -> ScopeContents:
         """Delete the documents and the budgets of a scope, and from the ledger the texts of its calls.
 
         These are agents and folders; scope, ids, models, times and amounts stay. Its sessions are not deleted, and
-        those that are there keep no budget. With ``dry_run`` they are only counted. Raises nothing of its own.
-        O(ledger + documents).
+        those that are there keep no budget. With ``dry_run`` they are only counted. ``erased`` is that of
+        `delete_tree`. Raises nothing of its own. O(ledger + documents).
         """
-        work = self._runner.read if dry_run else self._runner.write
-        return await work(lambda tx: ops.delete.empty_scope(tx, scope, dry_run=dry_run))
+        run = self._runner.read if dry_run else self._runner.write
+        return await run(lambda tx: ops.delete.empty_scope(tx, scope, dry_run=dry_run, erased=erased))
+
+    is_erasing = _read(lambda: ops.erase.is_erasing, loose=True)
+    """Return whether an erasure has not come to its end: it goes on, or was killed. Raises nothing of its own. O(1)."""
+
+    async def forget_deleted(self, needles: erasure.Needles, *, rebuild: bool = False) -> erasure.Look:
+        """Leave nothing of what was erased in the database's files, and look for it in them and in all rows.
+
+        To be called after the transactions of an erasure. With ``rebuild``, or if something is left in them, files
+        are written anew. Raises nothing of its own. O(store).
+        """
+        look = await self._look(needles, rebuild=rebuild)
+        if look.traces and not look.hindrances and not rebuild:
+            look = await self._look(needles, rebuild=True)
+        if look.is_clean:
+            await self._runner.write(ops.erase.finish, repeatable=True)
+        return look
+
+    async def _look(self, needles: erasure.Needles, *, rebuild: bool) -> erasure.Look:
+        if rebuild:
+            async with self._words_turn:
+                await self._runner.remove_words()
+        files = await self._runner.forget_deleted(needles, rebuild=rebuild)
+        tables, rows = await self._runner.read(lambda tx: ops.erase.look(tx, needles))
+        return erasure.look_of(needles, files, tables, rows, rebuilt=rebuild)
 
     async def _forget_words(self, *outcomes: object) -> None:
         """Remove deleted sessions from the index of words, too. The next search does that if this is killed."""

@@ -35,11 +35,13 @@ from flue_py.lazy import lazy_module
 if TYPE_CHECKING:
     import asyncio
 
+    from flue_py.core import erasure
     from flue_py.core.sessions import Problem
     from flue_py.core.trees import BackupReport
     from flue_py.search import Need, Pairs
 else:
     asyncio = lazy_module("asyncio")
+    erasure = lazy_module("flue_py.core.erasure")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -583,6 +585,11 @@ class Runner(Protocol):
             "or use what its server brings (pg_dump)"
         )
 
+    async def forget_deleted(self, needles: erasure.Needles, *, rebuild: bool) -> erasure.Forgotten:
+        """Leave nothing in files of what was deleted, and look for it there; ``rebuild`` writes them anew. O(files)."""
+        del needles, rebuild
+        return erasure.Forgotten()
+
     @property
     def words_name(self) -> str:
         """The name of the index of words, to all stores of a process that have this database."""
@@ -649,6 +656,9 @@ class RunnerAround(Runner):
         chain: Chain = UNKEYED,
     ) -> BackupReport:
         return await self._runner.backup(target, overwrite=overwrite, verified=verified, progress=progress, chain=chain)
+
+    async def forget_deleted(self, needles: erasure.Needles, *, rebuild: bool) -> erasure.Forgotten:
+        return await self._runner.forget_deleted(needles, rebuild=rebuild)
 
     @property
     def words_name(self) -> str:

@@ -125,6 +125,16 @@ DELETE_TAIL_ATTACHMENTS = _piece(
     f"DELETE FROM attachments a USING ({_POSTGRES_TAILS}) t WHERE {_IN_TAIL_TOO} RETURNING a.tree_id, a.sha256",
 )
 TAILS = _piece(_SQLITE_TAILS, _POSTGRES_TAILS)
+# Has a connection overwrite with zeros what it deletes from then on.
+OVERWRITE = _piece("PRAGMA secure_delete = ON", "SELECT 1")
+# All tables with the pages to read, where a table can be read by these, else -1. A partition is read with its table.
+ALL_TABLES = _piece(
+    "SELECT name, -1 FROM sqlite_master WHERE type = 'table' UNION SELECT 'sqlite_master', -1 ORDER BY 1",
+    "SELECT CAST(c.relname AS TEXT), CASE c.relkind WHEN 'p' THEN -1 ELSE"
+    " pg_relation_size(c.oid) / CAST(current_setting('block_size') AS BIGINT) END"
+    " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+    " WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'm', 'p') AND NOT c.relispartition ORDER BY 1",
+)
 # A payload as the bytes that are stored, which may be no valid text.
 PAYLOAD_BYTES = _piece("CAST(e.payload AS BLOB)", "convert_to(e.payload, 'UTF8')")
 # How SQLite stores a payload, whatever the column declares; PostgreSQL holds its columns to it.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from flue_py.db.ops import delete as delete
     from flue_py.db.ops import documents as documents
     from flue_py.db.ops import edit as edit
+    from flue_py.db.ops import erase as erase
     from flue_py.db.ops import heads as heads
     from flue_py.db.ops import ledger as ledger
     from flue_py.db.ops import read as read
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from flue_py.db.ops import transfer as transfer
     from flue_py.db.ops import verify as verify
 __all__ = [
-    "append", "base", "chain", "delete", "documents", "edit", "heads", "ledger", "read", "sessions", "transfer",
-    "verify",
+    "append", "base", "chain", "delete", "documents", "edit", "erase", "heads", "ledger", "read", "sessions",
+    "transfer", "verify",
 ]  # fmt: skip
 __getattr__ = lazy_modules(__name__)

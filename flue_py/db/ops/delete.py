@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -69,6 +69,14 @@ from flue_py.db.ops.sessions import (
 from flue_py.db.runner import Nothing, Row, SessionState, Sources, Transaction
 from flue_py.db.sql import announced, statement
 from flue_py.errors import FlueError, InvalidArgument, RevisionConflict, SessionNotFound
+from flue_py.lazy import lazy_module
+
+if TYPE_CHECKING:
+    from flue_py.core.erasure import Needles
+    from flue_py.db.ops import erase
+else:
+    # Seldom needed.
+    erase = lazy_module("flue_py.db.ops.erase")
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The statements of a deletion.
@@ -98,6 +106,16 @@ HOLDS = statement(Hold)(
     f" FROM ({_held_by('leaf')} UNION ALL {_held_by('forked_from_entry')}) h"
     " JOIN lanes l ON l.tree_id = h.tree_id AND l.lane_id = h.lane_id"
     f" WHERE l.owner_key {sql.IN_KEYS}"
+)
+# The sessions that stay and see entries of the lanes: their leaf is in one of them, or in a lane that forks from one.
+SEEING = statement(tuple[str])(
+    "WITH RECURSIVE below(tree_id, lane_id) AS ("
+    f"SELECT l.tree_id, l.lane_id FROM lanes l WHERE l.owner_key {sql.IN_KEYS} UNION"
+    " SELECT l.tree_id, l.lane_id FROM below b JOIN lanes l ON l.tree_id = b.tree_id AND l.parent_lane = b.lane_id)"
+    " SELECT s.id FROM sessions s JOIN entries e ON e.tree_id = s.tree_id"
+    " AND e.id = COALESCE(s.leaf, s.forked_from_entry)"
+    " WHERE (e.tree_id, e.lane_id) IN (SELECT b.tree_id, b.lane_id FROM below b)"
+    f" AND NOT s.session_key {sql.IN_KEYS} ORDER BY s.id"
 )
 # What the ends of lanes hold: how many entries per blob (None: those without one), for each tree.
 TAILS_CONTENT = statement(tuple[int, bytes | None, int])(
@@ -164,7 +182,14 @@ LINKS_OF_SESSIONS = statement(_pair)(
 
 
 def delete_tree(
-    tx: Transaction, sources: Sources, session_id: str, scope: str | None, expected: Expected = STORED, *, dry_run: bool
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    scope: str | None,
+    expected: Expected = STORED,
+    *,
+    dry_run: bool,
+    erased: Needles | None = None,
 ) -> Deletion:
     """Delete a session, its task closure, and entries that only they saw (see `Backend.delete_tree`)."""
     if not is_storable(session_id):
@@ -186,6 +211,13 @@ def delete_tree(
     links = tuple(tx.rows(LINKS_OF_SESSIONS, keys=keys))
     fates = _plan(tx, keys) if dry_run else _plan_locked(tx, keys)
     tails = _tails(fates)
+    entries_kept = sum(fate.keep_depth - fate.lane.fork_depth for fate in fates)
+    seen_by: tuple[str, ...] = ()
+    if erased is not None:
+        seen_by = tuple(name for (name,) in tx.rows(SEEING, keys=keys)) if entries_kept else ()
+        if not dry_run:
+            erase.begin(tx)
+            erase.sample_sessions(tx, erased, fates, keys)
     content = tx.rows(TAILS_CONTENT if dry_run else DELETE_TAILS, tails=tails)
     deleted = sum(count for _, _, count in content)
     if not dry_run:
@@ -199,14 +231,18 @@ def delete_tree(
         blobs = {(tree_id, bytes(blob)) for tree_id, blob, _ in content if blob is not None}
         blobs.update((tree_id, bytes(blob)) for tree_id, blob in tx.rows(DELETE_TAIL_ATTACHMENTS, tails=tails))
         _carry_out(tx, fates, blobs, keys)
-    entries_kept = sum(fate.keep_depth - fate.lane.fork_depth for fate in fates)
-    return Deletion(tuple(doomed.sessions.values()), tuple(doomed.missing), deleted, entries_kept, links)
+        if erased is not None:
+            erase.forget_payers(tx, keys)
+    return Deletion(tuple(doomed.sessions.values()), tuple(doomed.missing), deleted, entries_kept, links, seen_by)
 
 
-def empty_scope(tx: Transaction, scope: str, *, dry_run: bool) -> ScopeContents:
+def empty_scope(tx: Transaction, scope: str, *, dry_run: bool, erased: Needles | None = None) -> ScopeContents:
     """Delete the documents, budgets and names of a scope (see `Backend.empty_scope`)."""
     (contents,) = tx.rows(SCOPE_CONTENTS, scope=scope)
     if not dry_run:
+        if erased is not None:
+            erase.begin(tx)
+            erase.sample_scope(tx, erased, scope)
         delete_scope_budgets(tx, scope)
         for command in (DELETE_DOCUMENTS, FORGET_FOLDERS, FORGET_AGENTS):
             tx.run(command, scope=scope)

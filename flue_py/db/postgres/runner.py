@@ -82,10 +82,14 @@ if TYPE_CHECKING:
     from sqlalchemy import URL, PoolProxiedConnection
     from sqlalchemy import Connection as sqlalchemy_Connection
 
+    from flue_py.core import erasure
+    from flue_py.db import ops
     from flue_py.db.postgres import words
     from flue_py.db.runner import WordIndex
 else:
-    # Most programs search nothing.
+    # Most programs search nothing, and erase nothing.
+    erasure = lazy_module("flue_py.core.erasure")
+    ops = lazy_module("flue_py.db.ops")
     words = lazy_module("flue_py.db.postgres.words")
 
 
@@ -982,7 +986,20 @@ class _Progress:
 DATABASE_SIZE = statement(tuple[int])("SELECT pg_database_size(current_database())")
 # Which transactions have come to their end: it is another text after each commit.
 SNAPSHOT = statement(tuple[str])("SELECT CAST(pg_current_snapshot() AS TEXT)")
+# Which transaction comes next; and how many may still see rows that were deleted before that one.
+NEXT_TRANSACTION = statement(tuple[str])("SELECT CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS xid) AS TEXT)")
+OLDER_SNAPSHOTS = statement(tuple[int])(
+    "SELECT (SELECT COUNT(*) FROM pg_catalog.pg_stat_activity a WHERE a.datname = current_database()"
+    " AND a.pid <> pg_backend_pid() AND age(a.backend_xmin) > age(CAST(:value AS xid)))"
+    " + (SELECT COUNT(*) FROM pg_catalog.pg_prepared_xacts x WHERE x.database = current_database())"
+)
 SYNCHRONOUS_COMMIT = statement(tuple[str])("SELECT current_setting('synchronous_commit')")
+
+
+_BEYOND = (
+    "bytes of freed rows in the server's files, which VACUUM does not overwrite",
+    "the server's write-ahead log, its archive, its replicas and base backups",
+)
 
 
 class PostgresRunner(Runner):
@@ -1053,6 +1070,16 @@ class PostgresRunner(Runner):
 
     async def remove_words(self) -> None:
         await words.remove_postgres_words(self)
+
+    async def forget_deleted(self, needles: erasure.Needles, *, rebuild: bool) -> erasure.Forgotten:
+        """Have the server free the rows that were deleted, and leave its files to it (see `Runner.forget_deleted`)."""
+        del needles, rebuild
+        value, tables = await self.read(lambda tx: (tx.rows(NEXT_TRANSACTION)[0][0], tx.rows(ops.erase.ALL_TABLES)))
+        names = ", ".join(f'"{name}"' for name, _ in tables)
+        await self._run(lambda connection, _: connection.execute(f"VACUUM {names}"), repeatable=True)
+        ((count,),) = await self.read(lambda tx: tx.rows(OLDER_SNAPSHOTS, value=value))
+        held = f"{count} transactions see older rows, so VACUUM keeps them; end these, and erase again"
+        return erasure.Forgotten(hindrances=[held] if count else [], out_of_reach=_BEYOND)
 
     async def forget_words(self, session_ids: Collection[str]) -> None:
         await words.forget_postgres_words(self, session_ids)

@@ -328,17 +328,24 @@ def _failure_to_read(path: Path) -> str | None:
     for suffix in ("", "-wal"):
         name = f"{path}{suffix}"
         try:
-            identity = identity_of(name)
-            if identity not in _read_by_us:
-                _read_by_us[identity] = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
-            position = 0
-            while chunk := os.pread(_read_by_us[identity], 1 << 20, position):
-                position += len(chunk)
+            for _ in chunks_of(name):
+                pass
         except FileNotFoundError:
             continue
         except OSError as error:
             return f"{name}: {error.strerror or error}"
     return None
+
+
+def chunks_of(name: str) -> Iterator[bytes]:
+    """Yield what is in a file of a database, a megabyte at a time. Raises OSError."""
+    identity = identity_of(name)
+    if identity not in _read_by_us:
+        _read_by_us[identity] = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+    position = 0
+    while chunk := os.pread(_read_by_us[identity], 1 << 20, position):
+        yield chunk
+        position += len(chunk)
 
 
 def no_new_id(error: Exception, path: Path | str) -> FlueError:

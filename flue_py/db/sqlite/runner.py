@@ -68,14 +68,16 @@ from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
     from flue_py.core import trees
+    from flue_py.core.erasure import Forgotten, Needles
     from flue_py.core.sessions import Problem
     from flue_py.core.trees import BackupReport
     from flue_py.db.runner import WordIndex
-    from flue_py.db.sqlite import words
+    from flue_py.db.sqlite import forgetting, words
 else:
     # Most programs search nothing, and make no backup.
     trees = lazy_module("flue_py.core.trees")
     words = lazy_module("flue_py.db.sqlite.words")
+    forgetting = lazy_module("flue_py.db.sqlite.forgetting")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -164,6 +166,10 @@ class RunnerOnFile(RunnerOnSqlite):
     async def remove_words(self) -> None:
         self.close_words()
         await self.waiting.finish(self.waiting.call(partial(words.remove_words, self._place)))
+
+    async def forget_deleted(self, needles: Needles, *, rebuild: bool) -> Forgotten:
+        work = self.waiting.call(partial(forgetting.forget_deleted, self._place, needles, rebuild=rebuild))
+        return await self.waiting.finish(work)
 
     async def forget_words(self, session_ids: Collection[str]) -> None:
         # Without the module, which most programs never need.
