@@ -4,8 +4,8 @@ A digest has two halves of 8 bytes, each a BLAKE2b. The first is of the kind of 
 parent's digest, and the text of the payload: it is all that a reader of messages has to fetch and check. The second is
 of the parent's digest, the first half, and the fields of the entry as JSON. So the text can be erased, and both hold.
 
-The row of a session has a head, of three parts of 8 bytes: of what is said about it, of its place, which covers the
-digest of its leaf, and of its state, which covers the other two. An append makes the last two anew.
+The row of a session has a head: the digest of its leaf, and a BLAKE2b of 8 bytes of that and of the row as JSON. So a
+listing, which reads no leaf, takes one hash for a row, and so does an append.
 
 Where a store has a key, both are keyed hashes: whoever lacks it can change nothing unseen.
 """
@@ -25,18 +25,6 @@ NO_PARENT = bytes(2 * HALF)
 
 Fields: TypeAlias = tuple[str, str, str | None, str | None, int, int, int, str | None]
 """The fields of an entry beside its payload: id, kind, role, source, revision, ordinal, time in microseconds, extra."""
-
-ABOUT = (
-    "key", "title", "auto_title", "metadata", "forked_from_session", "config_path", "completed_at", "trashed_at",
-    "created_at",
-)  # fmt: skip
-PLACE = ("tree_id", "task_depth", "active_slot")
-STATE = (
-    "session_key", "id", "scope", "kind", "forked_from_entry", "cwd", "leaf", "revision", "entry_count",
-    "message_count", "first_message", "spent_tokens", "spent_cost", "unpriced_calls", "unknown_calls", "updated_at",
-    "active_at",
-)  # fmt: skip
-"""The columns of a session that the parts of its head cover."""
 
 _encode = Encoder().encode
 _decode: Callable[[str], Fields] = Decoder(Fields).decode
@@ -82,9 +70,7 @@ class Chain:
         self._earlier = earlier
         self._begun = _Begun(key)
         # Each begun by its name, so that none of one sort can stand for one of another.
-        self._fields, self._about, self._place, self._state = (
-            blake2b(digest_size=HALF, key=key, person=name) for name in (b"fields", b"about", b"place", b"state")
-        )
+        self._fields, self._head = (blake2b(digest_size=HALF, key=key, person=name) for name in (b"fields", b"head"))
 
     @property
     def fingerprint(self) -> int:
@@ -138,61 +124,24 @@ class Chain:
             return True
         return self._earlier is not None and self._earlier.has_fields(digest, above, fields)
 
-    def about(self, about: Sequence[object]) -> bytes:
-        """Return the first part of a session's head: of its columns `ABOUT`."""
-        digest = self._about.copy()
-        digest.update(_encode(about))
-        return digest.digest()
+    def head(self, leaf: bytes, row: Sequence[object]) -> bytes:
+        """Return the head of a session: the digest of its leaf (`NO_PARENT` without one), and a hash of both."""
+        digest = self._head.copy()
+        digest.update(leaf + _encode(row))
+        return leaf + digest.digest()
 
-    def has_row(self, about: Sequence[object], state: Sequence[object], head: bytes) -> bool:
-        """Return whether a head is that of these columns, whatever its second part is."""
+    def has_row(self, head: bytes, row: bytes) -> bool:
+        """Return whether a head is that of a row, as JSON, whatever its leaf is."""
         # In one function: every session of a listing comes through here.
-        of_about, of_state = self._about.copy(), self._state.copy()
-        of_about.update(_encode(about))
-        of_state.update(head[: 2 * HALF] + _encode(state))
-        if of_about.digest() + head[HALF : 2 * HALF] + of_state.digest() == head:
+        digest = self._head.copy()
+        digest.update(head[:-HALF] + row)
+        if digest.digest() == head[-HALF:]:
             return True
-        return self._earlier is not None and self._has(head, about, state)
+        return self._earlier is not None and self._earlier.has_row(head, row)
 
-    def has_head(
-        self, head: bytes, about: Sequence[object], leaf: bytes, place: Sequence[object], state: Sequence[object]
-    ) -> bool:
-        """Return whether a head is that of a row."""
-        return self._has(head, about, state) and self.has_place(head, leaf, place)
-
-    def has_place(self, head: bytes, leaf: bytes, place: Sequence[object]) -> bool:
-        """Return whether the second part of a head is that of these columns."""
-        if self.place(leaf, place) == head[HALF : 2 * HALF]:
-            return True
-        return self._earlier is not None and self._earlier.has_place(head, leaf, place)
-
-    def has_about(self, head: bytes, about: Sequence[object]) -> bool:
-        """Return whether the first part of a head is that of these columns."""
-        if self.about(about) == head[:HALF]:
-            return True
-        return self._earlier is not None and self._earlier.has_about(head, about)
-
-    def has_state(self, head: bytes, state: Sequence[object]) -> bool:
-        """Return whether the third part of a head is that of these columns, and of the other parts."""
-        if self.state(head, state) == head[2 * HALF :]:
-            return True
-        return self._earlier is not None and self._earlier.has_state(head, state)
-
-    def _has(self, head: bytes, about: Sequence[object], state: Sequence[object]) -> bool:
-        # Each part may be by either key: an append makes the last two anew.
-        return self.has_about(head, about) and self.has_state(head, state)
-
-    def place(self, leaf: bytes, place: Sequence[object]) -> bytes:
-        """Return the second part: of the digest of its leaf (`NO_PARENT` without one), and of its columns `PLACE`."""
-        digest = self._place.copy()
-        digest.update(leaf + _encode(place))
-        return digest.digest()
-
-    def state(self, parts: bytes, state: Sequence[object]) -> bytes:
-        """Return the third part: of the first two, with which ``parts`` begins, and of its columns `STATE`."""
-        digest = self._state.copy()
-        digest.update(parts[: 2 * HALF] + _encode(state))
-        return digest.digest()
+    def has_head(self, head: bytes, leaf: bytes, row: Sequence[object]) -> bool:
+        """Return whether a head is that of a row and of the digest of its leaf."""
+        return head[:-HALF] == leaf and self.has_row(head, _encode(row))
 
     def moved(
         self, source: Chain, digest: bytes, above: bytes, new_above: bytes, fields: Fields, text: bytes | None
@@ -224,7 +173,7 @@ class UncheckedChain(Chain):
     def _takes(self, *args: object, **named: object) -> bool:
         return True
 
-    has_text = has_fields = has_row = has_place = has_about = has_state = _takes
+    has_text = has_fields = has_row = has_head = _takes
 
 
 UNKEYED = Chain()

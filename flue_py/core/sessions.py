@@ -361,7 +361,7 @@ EditMetadata: TypeAlias = Callable[[str], str]
 """Makes new metadata of those that are stored: JSON text of each."""
 
 
-class SessionInfo(Selective):
+class SessionInfo(Selective, array_like=True):
     """A session as its row describes it, without its history.
 
     ``entry_count`` and ``message_count`` count what this session itself added (retracted entries excluded);

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, T
 
 from msgspec import Struct
 
-from flue_py.core.chain import HALF, NO_PARENT, UNKEYED, Chain
+from flue_py.core.chain import NO_PARENT, UNKEYED, Chain
 from flue_py.core.json import Frozen
 from flue_py.core.sessions import Expected, OnConflict, Seen, Stored, leaf_of
 from flue_py.core.usage import Paid, UsageTotals
@@ -201,7 +201,7 @@ class Position(NamedTuple):
 class SessionState(Struct):
     """A session inside a transaction, with the position of its leaf (None before the first entry).
 
-    ``head`` is that of its row.
+    ``head`` is that of its row, ``about`` the columns that no entry changes.
     """
 
     key: int
@@ -225,27 +225,29 @@ class SessionState(Struct):
     updated_at: int
     active_at: int
     head: bytes
+    about: Row
     position: Position | None
 
     def head_by(self, chain: Chain) -> bytes:
-        """Return the head that its row has with these values, and with what its own says about it."""
-        leaf, place, state = self._covered()
-        parts = self.head[:HALF] + chain.place(leaf, place)
-        return parts + chain.state(parts, state)
+        """Return the head that its row has with these values."""
+        return chain.head(self._leaf_digest, self._covered())
 
     def has_head(self, chain: Chain) -> bool:
         """Return whether its row has the head of these values."""
-        leaf, place, state = self._covered()
-        return chain.has_place(self.head, leaf, place) and chain.has_state(self.head, state)
+        return chain.has_head(self.head, self._leaf_digest, self._covered())
 
-    def _covered(self) -> tuple[bytes, Row, Row]:
-        leaf = NO_PARENT if self.position is None else self.position.digest
-        state = (
-            self.key, self.id, self.scope, self.kind, self.forked_from_entry, self.cwd, self.leaf, self.revision,
-            self.entry_count, self.message_count, self.first_message, self.spent_tokens, self.spent_cost,
-            self.unpriced_calls, self.unknown_calls, self.updated_at, self.active_at,
+    @property
+    def _leaf_digest(self) -> bytes:
+        return NO_PARENT if self.position is None else self.position.digest
+
+    def _covered(self) -> Row:
+        key, title, forked_from, metadata, config_path, completed_at, trashed_at, created_at, auto_title = self.about
+        return self.tree_id, self.task_depth, self.active_slot, (
+            self.id, self.scope, key, title, self.kind, forked_from, self.forked_from_entry, self.leaf, self.revision,
+            metadata, self.cwd, config_path, completed_at, trashed_at, self.entry_count, self.message_count,
+            self.first_message, self.spent_tokens, self.spent_cost, created_at, self.updated_at, auto_title,
+            self.unpriced_calls, self.active_at, self.unknown_calls, self.key,
         )  # fmt: skip
-        return leaf, (self.tree_id, self.task_depth, self.active_slot), state
 
     def require(self, expected: Expected, on_conflict: OnConflict = "raise") -> bool:
         """Return whether the stored leaf is the expected one.

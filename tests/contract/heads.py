@@ -16,12 +16,7 @@ from tests.values import existing
 
 # By these a session is looked for: none is found then.
 SOUGHT = ("session_key", "id", "trashed_at")
-# What a state does not have, which is all that a reader of a path needs; and what nothing lists.
-ABOUT = frozenset(
-    ("key", "title", "auto_title", "metadata", "forked_from_session", "config_path", "completed_at", "created_at")
-)
-PLACE = frozenset(("task_depth", "tree_id"))
-OF_ROWS, OF_STATES = frozenset(("get", "many", "list")), frozenset(("path", "messages"))
+ALL = {"get", "many", "list", "path", "messages"}
 
 MOVE_TREE = statement(Nothing)("UPDATE sessions SET tree_id = :tree_id WHERE session_key = :session_key")
 
@@ -84,13 +79,12 @@ class HeadContract:
         await write(backend, row)
         assert await refusing(backend, session) == set()
         for column, names in found.items():
-            expected = OF_ROWS if column in ABOUT else OF_STATES if column in PLACE else OF_ROWS | OF_STATES
-            assert names == expected, column
+            assert names == ALL, column
 
     async def test_a_leaf_that_is_moved_back_is_refused(self, backend: Backend) -> None:
         session = await backend.create_session(NewSession())
         await add(backend, session.id, *talk(2))
         ids, row = await path_ids(backend, session.id), await row_of(backend, session)
         await write(backend, row, leaf=ids[-2])
-        assert await refusing(backend, session) == OF_ROWS | OF_STATES
+        assert await refusing(backend, session) == ALL
         await write(backend, row)

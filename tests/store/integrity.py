@@ -18,7 +18,8 @@ from typing import Any, ClassVar, Protocol
 from agmi.adapters.base import MemoryAdapter, Record
 
 import flue_py.sync
-from flue_py.core.chain import ABOUT, NO_PARENT, PLACE, STATE, Chain
+from flue_py.core.chain import NO_PARENT, Chain
+from flue_py.db.sql import PLACE, SESSION_COLUMNS
 from flue_py.errors import CorruptStore, HistoryPutBack
 from flue_py.sessions.witnesses import FileWitness
 from tests.postgres import connect
@@ -269,11 +270,10 @@ class Adapter(MemoryAdapter):
             self._edit(sql, depth, parent, above, row["id"])
             parent = row["id"]
         self._set_leaf()
-        names = ", ".join(f'"{name}"' for name in (*ABOUT, *PLACE, *STATE))
+        names = ", ".join(f'"{name}"' for name in (*PLACE, *SESSION_COLUMNS))
         ((*row,),) = self._database.run(f"SELECT {names} FROM sessions WHERE key = ?", SESSION)
-        about, place, state = row[: len(ABOUT)], row[len(ABOUT) : -len(STATE)], row[-len(STATE) :]
-        head = chain.about(about) + chain.place(above, place)
-        self._edit("UPDATE sessions SET head = ? WHERE key = ?", head + chain.state(head, state), SESSION)
+        head = chain.head(above, (*row[: len(PLACE)], row[len(PLACE) :]))
+        self._edit("UPDATE sessions SET head = ? WHERE key = ?", head, SESSION)
 
     # -- what the suite compares
 

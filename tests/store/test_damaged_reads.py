@@ -227,6 +227,21 @@ async def test_no_edit_of_a_row_is_returned(tmp_path: Path, edit: str) -> None:
         assert (await backend.verify()).problems != []
 
 
+@inputs("value", ["title = X'C3'", "revision = 1.5", "metadata = 7", "head = 'text'", "head = X''"])
+async def test_a_row_of_a_session_with_a_value_of_another_type_is_refused_and_named(tmp_path: Path, value: str) -> None:
+    path = tmp_path / f"{len(value)}.db"
+    async with opened(path, "sqlite3") as backend:
+        session = await new_session(backend, user("a"))
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(f"UPDATE sessions SET {value}")
+            connection.commit()
+        with pytest.raises(CorruptStore):
+            await backend.get_session(session.id)
+        with pytest.raises(CorruptStore):
+            await backend.list_sessions(scope=None, kind=None, limit=9, cursor=None)
+        assert f"session {session.id}" in [problem.where for problem in (await backend.verify()).problems]
+
+
 async def test_no_edit_of_a_row_is_returned_on_postgresql(new_database: NewDatabase) -> None:
     url = new_database()
     backend = await open_engine(url, sources=counted_sources())

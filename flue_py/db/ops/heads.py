@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 
-from flue_py.core.chain import ABOUT, NO_PARENT, PLACE, STATE, Chain
+from flue_py.core.chain import NO_PARENT, Chain
 from flue_py.core.ledger import SessionRow
 from flue_py.core.sessions import is_storable
 from flue_py.core.witness import Age, Head, age_of
@@ -15,13 +15,15 @@ from flue_py.db.runner import Nothing, Row, SessionState, Statement, Transaction
 from flue_py.db.sql import columns, statement
 
 _PAGE = 200
-_PLACE, _STATE = len(ABOUT), len(ABOUT) + len(PLACE)
-_KEY, _ID, _LEAF, _REVISION = (_STATE + STATE.index(name) for name in ("session_key", "id", "leaf", "revision"))
+_PLACE = len(sql.PLACE)
+_KEY, _ID, _LEAF, _REVISION = (
+    _PLACE + sql.SESSION_COLUMNS.index(name) for name in ("session_key", "id", "leaf", "revision")
+)
 
 
 def _rows_where(condition: str) -> Statement[Row]:
     return statement(Row)(
-        f"SELECT {columns('s', (*ABOUT, *PLACE, *STATE))}, s.head, e.digest FROM sessions s"
+        f"SELECT {columns('s', (*sql.PLACE, *sql.SESSION_COLUMNS))}, {sql.HEAD}, e.digest FROM sessions s"
         f" LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf WHERE {condition}"
     )
 
@@ -138,23 +140,18 @@ def _renew(tx: Transaction, rows: Sequence[Row]) -> None:
 
 
 def _head(chain: Chain, row: Row) -> bytes:
-    leaf = NO_PARENT if row[_LEAF] is None else row[-1] or b""
-    return _head_of(chain, row[:_PLACE], row[_PLACE:_STATE], row[_STATE:-2], leaf)
+    return chain.head(*_covered(row))
 
 
 def _has_head(chain: Chain, row: Row) -> bool:
-    leaf = NO_PARENT if row[_LEAF] is None else row[-1] or b""
-    # SQLite may hold anything in it.
-    head = row[-2] if isinstance(row[-2], bytes) else b""
-    return chain.has_head(head, row[:_PLACE], leaf, row[_PLACE:_STATE], row[_STATE:-2])
+    return chain.has_head(row[-2], *_covered(row))
+
+
+def _covered(row: Row) -> tuple[bytes, Row]:
+    return NO_PARENT if row[_LEAF] is None else row[-1] or b"", (*row[:_PLACE], row[_PLACE:-2])
 
 
 def head_of_row(chain: Chain, tree_id: int, row: SessionRow, leaf: bytes) -> bytes:
     """Return the head of a session that is to be written; ``leaf`` is the digest of its leaf."""
-    about, state = (tuple(getattr(row, name) for name in names) for names in (ABOUT, STATE))
-    return _head_of(chain, about, (tree_id, row.task_depth, row.active_slot), state, leaf)
-
-
-def _head_of(chain: Chain, about: Row, place: Row, state: Row, leaf: bytes) -> bytes:
-    parts = chain.about(about) + chain.place(leaf, place)
-    return parts + chain.state(parts, state)
+    columns = tuple(getattr(row, name) for name in sql.SESSION_COLUMNS)
+    return chain.head(leaf, (tree_id, row.task_depth, row.active_slot, columns))

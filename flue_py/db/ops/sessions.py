@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from functools import lru_cache
 from operator import attrgetter
 from typing import Literal, NamedTuple
@@ -95,7 +96,7 @@ from flue_py.db.runner import (
     Statement,
     Transaction,
 )
-from flue_py.db.sql import EntryColumns, StoredEntry, Sums, columns, session_of, statement, sums_of
+from flue_py.db.sql import EntryColumns, Sums, columns, session_of, statement, sums_of
 from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, TaskDepthExceeded
 from flue_py.system import collector_held
 
@@ -119,7 +120,7 @@ def list_sessions(tx: Transaction, listing: Listing, limit: int, cursor: str | N
     count = max(limit + 1, _CANDIDATES) if where.metadata else limit + 1
     while True:
         rows = _sessions_after(tx, listing, last, count)
-        infos += [info for info in rows if where.has_metadata(info)]
+        infos += filter(where.has_metadata, rows) if where.metadata else rows
         if len(rows) < count or len(infos) > limit:
             break
         tx.require_snapshot()
@@ -207,9 +208,9 @@ def _sessions_after(tx: Transaction, listing: Listing, last: Place | None, count
     if last is not None:
         parameters |= {"last_text": last.value, "last_number": last.value, "last_key": last.number}
     statement = session_page(listing.ordering, frozenset(asked), is_first=last is None)
-    rows = tx.rows(statement, **{name: parameters[name] for name in statement.parameters})
     chain = tx.chain
-    return [session_of(chain, row) for row in rows]
+    with closing(tx.pages(statement, **{name: parameters[name] for name in statement.parameters})) as pages:
+        return [session_of(chain, row) for page in pages for row in page]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -816,11 +817,11 @@ MOVES_AFTER = statement(LeafMove)(
     " WHERE m.session_key = :session_key AND m.revision > :revision AND m.revision <= :last_revision"
     " ORDER BY m.revision"
 )
-# All entries of some revisions.
-ENTRIES_OF_REVISIONS = statement(StoredEntry)(
-    f"{sql.WITH_RANGES} SELECT {sql.ENTRY} FROM ranges r"
+# All entries of some revisions, lane by lane.
+ENTRIES_OF_REVISIONS = sql.entry_columns(
+    f"{sql.WITH_RANGES} SELECT {sql.on_path('r.low')} FROM ranges r"
     " JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = r.lane_id AND e.depth > r.low AND e.depth <= r.high"
-    " ORDER BY e.revision, e.ordinal"
+    " ORDER BY e.lane_id, e.depth"
 )
 
 
@@ -833,8 +834,8 @@ def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[Ch
     where = {"session_key": state.key, "revision": after, "last_revision": last}
     moves = {move.revision: move for move in tx.rows(MOVES_AFTER, **where)}
     added: dict[int, list[Entry]] = {}
-    rows = tx.rows(ENTRIES_OF_REVISIONS, **where, tree_id=state.tree_id, leaf=state.leaf)
-    for entry in made_entries(tx, state, rows):
+    pages = tx.pages(ENTRIES_OF_REVISIONS, **where, tree_id=state.tree_id, leaf=state.leaf)
+    for entry in sorted(entries_of_pages(tx, state, pages), key=attrgetter("revision", "ordinal")):
         added.setdefault(entry.revision, []).append(entry)
     return [
         _change(state.id, revision, tuple(added.get(revision, ())), moves.get(revision))

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 import pydantic_core
 
-from flue_py.core.chain import ABOUT, HALF, NO_PARENT, PLACE, STATE, Chain, Fields, UncheckedChain
+from flue_py.core.chain import HALF, NO_PARENT, Chain, Fields, UncheckedChain
 from flue_py.core.json import (
     JsonObject,
     JsonValue,
@@ -273,7 +273,7 @@ _REFERENCES = {
 }  # fmt: skip
 
 _FIELDS = ("id", "kind", "role", "source", "revision", "ordinal", "created_at", "extra")
-_PLACE_OF_SESSION = "tree, depth or leaf"
+_LEAF = "the digest of its leaf"
 _PLAIN = re.compile(r"[0-9A-Za-z_.:-]+")
 _SESSION_DEFAULTS: Found = {
     "scope": "", "kind": "root", "task_depth": 0, "revision": 0, "metadata": "{}", "created_at": 0, "updated_at": 0,
@@ -715,15 +715,11 @@ class Gathered:
             self.unlike = {key: self._unlike(row) for (key,), row in self.tables["sessions"].items()}
 
     def _unlike(self, row: Found) -> list[str]:
-        about, place, state = (tuple(row[name] for name in names) for names in (ABOUT, PLACE, STATE))
+        place, columns = (tuple(row[name] for name in names) for names in (sql.PLACE, sql.SESSION_COLUMNS))
         head = row["head"] if isinstance(row["head"], bytes) else b""
         leaves = self.entries.get((_number(row["tree_id"]), str(row["leaf"])), ())
         above = NO_PARENT if row["leaf"] is None else leaves[0].digest if leaves else b""
-        is_like = {
-            "title, key, metadata or dates": self.chain.has_about(head, about),
-            _PLACE_OF_SESSION: self.chain.has_place(head, above, place),
-            "id, scope, leaf, revision or counts": self.chain.has_state(head, state),
-        }
+        is_like = {"a column": self.chain.has_head(head, head[:-HALF], (*place, columns)), _LEAF: head[:-HALF] == above}
         return [part for part, is_right in is_like.items() if not is_right]
 
     def note_break(self, entry: EntryRow, row: Found, parent: EntryRow | None) -> None:
@@ -989,7 +985,7 @@ class History:
         unlike = self.found.unlike.get(row["session_key"], [])
         if isinstance(row["leaf"], str) and (_number(row["tree_id"]), row["leaf"]) not in self.by_id:
             # It is lost, which is reported, and not compared.
-            unlike = [part for part in unlike if part != _PLACE_OF_SESSION]
+            unlike = [part for part in unlike if part != _LEAF]
         if unlike:
             detail = f"does not match its head in {', '.join(unlike)}: it was damaged, or changed; taken as it is"
             self.found.changes.append(Loss("session", session_id, None, detail))
