@@ -35,7 +35,7 @@ from flue_py.core.context import (
 )
 from flue_py.core.entries import Entry, readable, tool_calls
 from flue_py.core.json import Frozen, JsonObject, JsonValue, encode_json, to_json
-from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, MESSAGE, SHOWN_KINDS
+from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, MESSAGE, SHOWN_KINDS, message_text
 from flue_py.core.ledger import UsageRow
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.usage import KINDS, ReportedUsage, agent_of, read_reported
@@ -601,9 +601,11 @@ class _Rows:
         parts = _parts(entry, value, self._pictures)
         row: JsonObject = {"id": entry.id, "sort": sort, "at": seconds - self._seconds, "parts": parts}
         self._seconds = seconds
-        line = _beginning(entry_text(entry, value))
-        if line != _line_from(self.sorts[sort], parts):
-            row["line"] = line
+        # The page derives most lines from the text: where it is the whole message, without a look at the line.
+        if not _is_said_by(parts, entry, fields):
+            line = _beginning(entry_text(entry, value))
+            if line != _line_from(self.sorts[sort], parts):
+                row["line"] = line
         parent = None if entry.parent_id is None else self._place.get(entry.parent_id)
         if parent != self._place[entry.id] - 1:
             row["parent"] = parent
@@ -669,6 +671,14 @@ def _line_from(sort: Mapping[str, JsonValue], parts: Sequence[JsonValue]) -> str
     line = _beginning(one_line(f"[{', '.join(marks)}] {first[1]}" if marks else str(first[1])))
     # Scripts count a sign beyond U+FFFF as two.
     return line if line.isascii() or max(line) <= "\uffff" else None
+
+
+def _is_said_by(parts: Sequence[JsonValue], entry: Entry, fields: JsonObject) -> bool:
+    """Return whether the first part is the whole text of a message, in ASCII: its line is the text's beginning."""
+    if entry.kind != MESSAGE or entry.role not in ("user", "assistant"):
+        return False
+    text = message_text(fields)
+    return text.isascii() and bool(text.strip()) and parts[:1] == [["text", text]]
 
 
 def _parts(entry: Entry, value: JsonValue, pictures: Pictures) -> list[JsonValue]:
