@@ -770,7 +770,7 @@ class SessionScreen(ChangingScreen):
                 (row.link.task_id if row.link else "") if row.info is None else row.info.shown_title or row.session_id
             )
             return model.begun_row(row, self.browser.masked(text), width, depth, self.browser.glyphs)
-        entry = outline.entries[row]
+        entry = model.whole(outline.entries[row])
         is_folded = self._tree.is_folded(entry.id)
         marks = replace(opened.marks_of(entry), is_leaf=row == self._tree.leaf_row)
         return model.entry_row(
@@ -797,7 +797,7 @@ class SessionScreen(ChangingScreen):
             self._read = None
             self.query_one(Reader).show([Text(self._about_begun(row), style="dim")])
             return
-        entry = self._tree.outline.entries[row]
+        entry = model.whole(self._tree.outline.entries[row])
         if self._read is None or entry.id != self._read.entry_id:
             self._is_whole_text = False
         else:
@@ -852,7 +852,9 @@ class SessionScreen(ChangingScreen):
     def chosen_entry(self) -> Entry | None:
         """Return the chosen entry; None where a fork, a task or nothing is chosen."""
         row = self._chosen()
-        return self._tree.outline.entries[row] if self._opened is not None and isinstance(row, int) else None
+        if self._opened is None or not isinstance(row, int):
+            return None
+        return model.whole(self._tree.outline.entries[row])
 
     def _chosen_id(self) -> str | None:
         row = self._chosen()

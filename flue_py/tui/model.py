@@ -6,13 +6,16 @@ import asyncio
 import json
 import re
 import time
+import zlib
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
+from msgspec import msgpack
+from msgspec.structs import astuple
 from rich.markdown import Markdown
 from rich.text import Text
 
@@ -149,6 +152,42 @@ async def plan_deletion(store: Store, session_id: str) -> Planned | None:
 #
 # No screen and no store. A row is the place of an entry in the outline, or a session that begins below an entry: a fork
 # or a task.
+
+_GROUP = 100
+
+
+class _Stub(Entry):
+    """An entry whose payload and further fields are in a group, compressed, at a place."""
+
+    group: bytes = b""
+    place: int = 0
+
+
+def stubs(entries: Sequence[Entry]) -> Iterator[Entry]:
+    """Yield entries as they take less memory: all that places them is as it was, and `whole` returns the rest."""
+    texts: dict[str, str] = {}
+    for start in range(0, len(entries), _GROUP):
+        some = entries[start : start + _GROUP]
+        group = zlib.compress(msgpack.encode([(entry.payload, entry.extra) for entry in some]), 1)
+        for place, entry in enumerate(some):
+            # An id is that of a parent, too, and few kinds are all there are: equal texts are one.
+            shared = (texts.setdefault(part, part) if isinstance(part, str) else part for part in astuple(entry)[:-2])
+            row: list[Any] = [*shared, "", None, group, place]
+            yield _Stub(*row)
+
+
+def whole(entry: Entry) -> Entry:
+    """Return an entry with its payload. O(entries of its group), once for those that are looked at together."""
+    if not isinstance(entry, _Stub):
+        return entry
+    row = (*astuple(entry)[:-4], *_payloads(entry.group)[entry.place])
+    return Entry(*row)
+
+
+@lru_cache(maxsize=16)
+def _payloads(group: bytes) -> list[tuple[str, str | None]]:
+    return msgpack.decode(zlib.decompress(group), type=list[tuple[str, str | None]])
+
 
 View: TypeAlias = Literal["default", "no tools", "prompts", "labelled", "all"]
 VIEWS: tuple[View, ...] = get_args(View)
@@ -857,7 +896,7 @@ class OpenedSession:
         """Read the cost of every entry. O(calls of the tree)."""
         self._costs_are_new = True
         paid = await self.session.money.entry_costs()
-        self._costs = await asyncio.to_thread(entry_costs, list(self.outline.entries), paid)
+        self._costs = await asyncio.to_thread(entry_costs, map(whole, [*self.outline.entries]), paid)
 
     @property
     def marked(self) -> frozenset[str]:
@@ -893,10 +932,10 @@ class OpenedSession:
         self.outline = grown
 
     async def _read_behind(self, after: str | None) -> list[Entry]:
-        """Return the entries of the tree behind one, in pages: all at once would take twice the memory. O(entries)."""
+        """Return the entries of the tree behind one, as stubs, read in pages. O(entries)."""
         entries: list[Entry] = []
         while page := await self.session.entries(after=after, limit=FIRST_PAGE):
-            entries += page
+            entries += await asyncio.to_thread(list, stubs(page))
             after = page[-1].id
         return entries
 
@@ -1033,7 +1072,7 @@ class ShownTree:
         if flagged is None or flagged.entries is not entries or (flagged.view, flagged.labels) != (self.view, labels):
             flagged = self._flagged = _Flagged(entries, self.view, labels, bytearray())
         is_shown = shows(self.view, labels)
-        flagged.flags.extend(is_shown(entry) for entry in entries[len(flagged.flags) :])
+        flagged.flags.extend(is_shown(whole(entry)) for entry in entries[len(flagged.flags) :])
         return flagged.flags
 
     def show(self, outline: Outline, labels: frozenset[str], begun: Mapping[str, Sequence[Begun]]) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from flue_py.core.entries import Entry
 from flue_py.core.json import to_json
 from flue_py.core.sessions import SessionInfo, TaskLink
 from flue_py.render.lines import plan_tree, walk_tree
-from flue_py.tui.model import VIEWS, Begun, Outline, begun_at, body, rows_of, shows
+from flue_py.tui.model import VIEWS, Begun, Outline, begun_at, body, rows_of, shows, stubs, whole
 
 
 def entry(name: str, parent: str | None, kind: str = "custom", role: str | None = None, payload: str = "{}") -> Entry:
@@ -37,6 +38,20 @@ def test_the_order_is_that_of_the_drawn_tree(tree: tuple[list[Entry], str | None
     assert [run.branch.nesting for run in plan.runs] == walk.nesting
     assert [run.opens for run in plan.runs] == walk.opens
     assert (plan.active, len(plan.branches)) == (walk.active, walk.branches)
+
+
+def test_a_stub_is_placed_as_its_entry_and_has_no_payload_of_its_own() -> None:
+    entries = [said(f"e{n}", f"e{n - 1}" if n else None, "user", "Ünï" * n) for n in range(250)]
+    entries[7] = replace(entries[7], extra='{"x":1}')
+    taken = [*stubs(entries)]
+    assert [whole(stub) for stub in taken] == entries
+    assert {whole(entry) is entry for entry in entries} == {True}
+    assert {stub.payload for stub in taken} == {""}
+    assert taken[1].parent_id is taken[0].id, "a text is there once"
+    outlines = [Outline.of(list(tree), "e9") for tree in (taken, entries)]
+    assert [(o.depths, o.opens, o.active, o.place) for o in outlines[:1]] == [
+        (o.depths, o.opens, o.active, o.place) for o in outlines[1:]
+    ]
 
 
 @given(trees())
