@@ -71,6 +71,8 @@ SECTIONS = {
     "Manage the database": {
         "store": "Add, list, show and remove files that agents read.",
         "rm": "Delete a session and its tasks, or all unused ones.",
+        "erase": "Delete for good, look for what is left, with a receipt.",
+        "cleanup": "Erase what a policy says, but for what is held.",
         "reprice": "Price the calls whose cost is unknown.",
         "verify": "Check the database for errors.",
         "head": "Print heads of sessions, to be kept elsewhere.",
@@ -116,7 +118,6 @@ FORMER = {
     "unpin": "pin --clear",
     "include": "exclude --clear",
     "prune": "rm --config-gone",
-    "cleanup": "rm --inactive-for AGE",
     "schema": "append --schema",
 }
 """Former commands, and the call that does the same."""

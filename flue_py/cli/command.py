@@ -987,7 +987,9 @@ def destructive(
                 return
             if plan.subject and not yes:
                 _ask(plan, as_json=as_json)
-            print_answer(run(place, lambda store: plan.go(narrowed(store, options.get("scope")))), as_json=as_json)
+            done = run(place, lambda store: plan.go(narrowed(store, options.get("scope"))))
+            print_answer(done, as_json=as_json)
+            click.get_current_context().exit(done.code)
 
         return _as_command(callback, find, name, group, _OPTIONS)
 

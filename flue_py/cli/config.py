@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 
@@ -15,8 +15,14 @@ from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
     import tomllib
+
+    from flue_py.runtime import housekeeping
+    from flue_py.runtime.housekeeping import Policy
 else:
     tomllib = lazy_module("tomllib")
+    housekeeping = lazy_module("flue_py.runtime.housekeeping")
+
+Read = TypeVar("Read")
 
 CONFIG_FILE = "~/.flue-py/config.toml"
 CONFIG_VARIABLE = "FLUE_PY_CONFIG"
@@ -30,9 +36,10 @@ class ImportConfig(Frozen, forbid_unknown_fields=True):
 
 
 class Config(Frozen, forbid_unknown_fields=True):
-    """The tables of the file."""
+    """The tables of the file. ``policy`` is the file of rules for `cleanup`, and of holds for all that deletes."""
 
     import_: ImportConfig = msgspec.field(default=ImportConfig(), name="import")
+    policy: str | None = None
 
 
 def read_config() -> Config:
@@ -51,9 +58,31 @@ def read_config() -> Config:
         raise InvalidArgument(f"{CONFIG_VARIABLE}: {named}: {reason or error}") from error
     except ValueError as error:
         raise InvalidArgument(f"{named or CONFIG_FILE} is not UTF-8; save it as UTF-8") from error
+    return _converted(text, path, Config, "it may have policy, and [import] with before_reading and seconds")
+
+
+def read_policy(named: str | None) -> Policy:
+    """Return the policy of a file, or of the one that the configuration names; without both an empty one.
+
+    Raises `InvalidArgument`, which names the file and the field at fault.
+    """
+    file = named or read_config().policy
+    if file is None:
+        return housekeeping.Policy()
     try:
-        return msgspec.convert(tomllib.loads(text), Config)
+        path = Path(absolute(file))
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise InvalidArgument(f"the policy {file} cannot be read: {reason or error}") from error
+    hint = f"a policy has hold and [[rule]], a rule {', '.join(housekeeping.Rule.__struct_fields__)}"
+    return _converted(text, path, housekeeping.Policy, hint)
+
+
+def _converted(text: str, path: Path, type_: type[Read], hint: str) -> Read:
+    try:
+        return msgspec.convert(tomllib.loads(text), type_)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InvalidArgument(f"{path} is not TOML: {error}") from error
     except msgspec.ValidationError as error:
-        raise InvalidArgument(f"{path}: {error}; it may have [import] with before_reading and seconds") from error
+        raise InvalidArgument(f"{path}: {error}; {hint}") from error

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from os.path import exists
 from pathlib import Path
@@ -15,21 +16,32 @@ from msgspec.structs import replace
 import flue_py
 from flue_py.cli import command as cli
 from flue_py.cli.command import Answer, Plan
+from flue_py.cli.config import read_policy
 from flue_py.cli.main import HelpfulGroup, Place, expanded, finished, is_only_readable, key_in
 from flue_py.core.entries import from_microseconds
-from flue_py.core.json import JsonObject, JsonValue
-from flue_py.core.sessions import Deletion, DocumentInfo, KeyChange, ScopeDeletion
+from flue_py.core.erasure import Receipt
+from flue_py.core.json import JsonObject, JsonValue, to_json
+from flue_py.core.sessions import Deletion, DocumentInfo, KeyChange, ScopeDeletion, SessionInfo
 from flue_py.core.trees import SalvageReport
 from flue_py.core.witness import GOES_ON, Head, read_head
-from flue_py.db.files import make_private_folder
+from flue_py.db.files import Part, make_private_folder
 from flue_py.db.migrate import dialect_of
 from flue_py.db.migrate import migrate as bring_up_to_date
 from flue_py.db.schema import Migrated, creation_sql, migrations_directory, upgrade_sql
 from flue_py.db.waiting import ON_LOOP, OnCaller
-from flue_py.errors import InvalidArgument, StoreUnavailable
+from flue_py.errors import InvalidArgument, SessionNotFound, StoreUnavailable
 from flue_py.render import views
 from flue_py.render.lines import Line, Span, counted, one_line, printable, table
-from flue_py.runtime.housekeeping import find_completed, find_older, find_prunable, parse_age
+from flue_py.runtime.housekeeping import (
+    Policy,
+    find_completed,
+    find_due,
+    find_older,
+    find_prunable,
+    holds_among,
+    parse_age,
+    without_held,
+)
 from flue_py.sessions.handle import all_sessions
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -447,6 +459,125 @@ async def reprice(store: Store, yes: bool) -> Answer:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# The commands erase and cleanup, and the holds of a policy.
+
+_hold_options = cli.all_of(
+    click.option(
+        "--policy", "policy_file", metavar="FILE", help="The policy whose holds count; else that of config.toml."
+    ),
+    click.option("--despite-hold", "despite", metavar="HOLD", multiple=True, help="Take what has this hold, too."),
+)
+_receipt_option = click.option(
+    "--receipt", metavar="FILE", type=click.Path(path_type=Path), help="Write the receipt there."
+)
+
+
+def _policy(file: str | None, despite: Sequence[str]) -> Policy:
+    """Return the policy without the holds that were named."""
+    policy = read_policy(file)
+    return replace(policy, hold=tuple(hold for hold in policy.hold if hold not in despite))
+
+
+async def _require_free(store: Store, policy: Policy, session_ids: Sequence[str], scope: str | None) -> None:
+    """Raise `InvalidArgument` if a hold is on sessions that are to go, or on their scope."""
+    holds = await holds_among(store, policy, session_ids)
+    for hold in sorted(holds | {f"scope:{scope}"}.intersection(policy.hold)):
+        raise InvalidArgument(
+            f"the policy has the hold {hold!r} on it; nothing was deleted: --despite-hold {hold} does"
+        )
+
+
+@cli.destructive()
+@click.argument("sessions", metavar="[SESSION]...", type=cli.SESSION_NAME, nargs=-1)
+@cli.scope_option
+@cli.why_option
+@_receipt_option
+@_hold_options
+async def erase(
+    store: Store,
+    sessions: tuple[str, ...],
+    why: str | None,
+    receipt: Path | None,
+    policy_file: str | None,
+    despite: tuple[str, ...],
+) -> Plan:
+    """Delete sessions as rm does, so that no byte of them is left, look for what is left, and say so in a receipt.
+
+    Without SESSION and with --scope, everything of that tenant or user. The paid calls lose agents and folders. What
+    goes is overwritten, the log is emptied, a file that has it elsewhere is written anew, and samples of all that was
+    erased are looked for in every file of the database, and in all rows. Entries that other sessions see stay, and are
+    named. If it is interrupted or killed, run it again. Exit code 1 if something is left, or could not be reached.
+
+    With --json, and in the file of --receipt, an object: dryRun, complete, sessionIds, scope, counts, bytes,
+    entriesKept, seenBy, atUs, by, why; once it is done, also lookedIn (place, size), samples, unsampled (texts too
+    short to be looked for), traces and stays (place, samples, where; stays are rows that were not erased),
+    hindrances, outOfReach, rebuilt.
+    """
+    ids = [await _erasable(store, name) for name in sessions]
+    scope = None if ids else store.scope
+    if not ids and scope is None:
+        raise click.UsageError("name a SESSION, or give --scope for everything of a tenant or user")
+    planned = await _erased(store, ids, scope, why, dry_run=True)
+    await _require_free(store, _policy(policy_file, despite), planned.session_ids, scope)
+    return await _erasure(store, planned, ids, why, receipt)
+
+
+@cli.destructive()
+@click.option("--policy", "policy_file", metavar="FILE", help="The policy; else that of config.toml.")
+@cli.why_option
+@_receipt_option
+async def cleanup(store: Store, policy_file: str | None, why: str | None, receipt: Path | None) -> Plan:
+    """Erase the sessions that the rules of a policy take, as erase does, but for those that a hold is on.
+
+    A policy is a TOML file: hold, a list of ids and keys of sessions and of scope:NAME, and tables [[rule]] with scope,
+    kind (root or fork), max_age (30d, 4w or 12h), max_sessions and max_entries: the sessions that were active longest
+    ago go until no more are left. Task sessions go with their parents only. With --json: as erase.
+    """
+    with cli.progress_bar("looking"):
+        due = await find_due(store, read_policy(policy_file), datetime.now(UTC))
+    ids = [info.id for info in due]
+    return await _erasure(store, await _erased(store, ids, None, why, dry_run=True), ids, why, receipt)
+
+
+async def _erasable(store: Store, name: str) -> str:
+    """Return the id of a session; the name itself if an erasure was interrupted, which may have been that of it."""
+    try:
+        return (await store.find_session(name)).id
+    except SessionNotFound:
+        if not await store.backend.is_erasing():
+            raise
+        return name
+
+
+async def _erased(store: Store, ids: Sequence[str], scope: str | None, why: str | None, *, dry_run: bool) -> Receipt:
+    if scope is not None:
+        return await store.erase_scope(scope, dry_run=dry_run, by=cli.BY, why=why)
+    return await store.erase(ids, dry_run=dry_run, by=cli.BY, why=why)
+
+
+async def _erasure(store: Store, planned: Receipt, ids: Sequence[str], why: str | None, file: Path | None) -> Plan:
+    names = {session_id: await cli.name_of(store, session_id) for session_id in planned.session_ids}
+
+    def shown(receipt: Receipt) -> Answer:
+        code = 0 if receipt.look is None or receipt.is_complete else 1
+        return Answer(lambda: views.receipt_lines(receipt, names), receipt.to_json, code=code)
+
+    async def go(store: Store) -> Answer:
+        with cli.progress_bar("erasing"), nullcontext() if file is None else Part(file) as part:
+            receipt = await _erased(store, ids, planned.scope, why, dry_run=False)
+            if part is not None:
+                part.write(to_json(receipt.to_json()) + b"\n")
+                part.publish()
+        return shown(receipt)
+
+    scope = planned.scope
+    subject = counted(len(names), "session") if scope is None else f"everything of scope {printable(repr(scope))}"
+    if not any(planned.counts.values()):
+        subject = "what an interrupted erasure left" if await store.backend.is_erasing() else ""
+    return Plan(subject, shown(planned), go, "erase")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # The rm command.
 
 
@@ -471,8 +602,15 @@ def _check_rm(options: SimpleNamespace) -> None:
 )
 @click.option("--config-gone", is_flag=True, help="Delete sessions whose configuration file is gone, completed or not.")
 @click.option("--without-config", is_flag=True, help="Those that never had a configuration file, too.")
+@_hold_options
 async def rm(
-    store: Store, session: str | None, inactive_for: timedelta | None, config_gone: bool, without_config: bool
+    store: Store,
+    session: str | None,
+    inactive_for: timedelta | None,
+    config_gone: bool,
+    without_config: bool,
+    policy_file: str | None,
+    despite: tuple[str, ...],
 ) -> Plan:
     """Delete SESSION, its task sessions and theirs, and every entry that no other session sees.
 
@@ -491,17 +629,23 @@ async def rm(
     several sessions dryRun, sessionIds, entriesDeleted (null with --dry-run); of a scope dryRun, sessionIds,
     entriesDeleted and entriesKept (null with --dry-run), memories, files, budgets, callsKept.
     """
+    policy = _policy(policy_file, despite)
+
+    async def plan_for(find: Awaitable[list[SessionInfo]]) -> Plan:
+        return await cli.plan_for(store, without_held(store, policy, await find))
+
     if inactive_for is not None:
-        return await cli.plan_for(store, find_older(store, inactive_for, datetime.now(UTC)))
+        return await plan_for(find_older(store, inactive_for, datetime.now(UTC)))
     if config_gone or without_config:
-        return await cli.plan_for(store, find_prunable(store, without_config=without_config))
+        return await plan_for(find_prunable(store, without_config=without_config))
     if session is None:
-        return await _plan_for_scope(store)
+        return await _plan_for_scope(store, policy)
     if session.lower() == "all" and not any(
         session in (info.id, info.key) for info in await all_sessions(store.backend, scope=store.scope)
     ):
-        return await cli.plan_for(store, find_completed(store))
+        return await plan_for(find_completed(store))
     target = await store.find_session(session)
+    await _require_free(store, policy, [target.id], None)
     seen = target.revision
     planned = await store.delete_session_tree(target.id, dry_run=True, expected_revision=seen)
     names = {session_id: await cli.name_of(store, session_id) for session_id in planned.session_ids}
@@ -519,11 +663,12 @@ async def rm(
     return Plan(counted(len(planned.session_ids), "session"), shown(planned, dry_run=True), go)
 
 
-async def _plan_for_scope(store: Store) -> Plan:
+async def _plan_for_scope(store: Store, policy: Policy) -> Plan:
     if store.scope is None:
         raise click.UsageError("name a SESSION, or give --scope for everything of a tenant or user")
     scope = store.scope
     planned = await store.delete_scope(scope, dry_run=True)
+    await _require_free(store, policy, planned.session_ids, scope)
 
     def shown(deletion: ScopeDeletion) -> Answer:
         return Answer(lambda: views.scope_deletion_lines(deletion), lambda: views.scope_deletion_row(deletion))

@@ -26,6 +26,7 @@ from flue_py.core.context import (
     window_costs,
 )
 from flue_py.core.entries import Entry, from_microseconds, readable
+from flue_py.core.erasure import Receipt
 from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object
 from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.core.ledger import Budget, HeldAmount, Unit, UsageReport, UsageRow, checked_zone, shown_amount
@@ -342,6 +343,31 @@ def scope_deletion_lines(deletion: ScopeDeletion) -> list[Line]:
     if deletion.calls:
         calls = counted(deletion.calls, "paid call")
         lines.append(((f"what was paid stays: {calls}, without agents and folders", ""),))
+    return lines
+
+
+def receipt_lines(receipt: Receipt, names: Mapping[str, str]) -> list[Line]:
+    """Return the effect of an erasure, or of a dry run, and where it was looked for. ``names`` as in a deletion."""
+    look = receipt.look
+    verb = "would be erased" if look is None else "erased"
+    words = {"entries": "entry", "memories": "memory"}
+    counts = [(name, count) for name, count in receipt.counts.items() if name != "callsKept"]
+    parts = [counted(count, words.get(name, name[:-1]), name) for name, count in counts]
+    lines: list[Line] = [((f"{', '.join(parts)} {verb}", "bold"),)]
+    lines += [((f"  {name}", "red"), (f"  {names.get(name, '')}", "")) for name in receipt.session_ids]
+    if receipt.entries_kept:
+        staying = counted(receipt.entries_kept, "entry", "entries")
+        lines.append(((f"{staying} stay, which others see: {', '.join(receipt.seen_by)}", "red"),))
+    if look is None:
+        return lines
+    texts = f"{look.samples:,} samples of {receipt.size:,} bytes"
+    lines.append(((f"{texts} looked for in {counted(len(look.places), 'file or table', 'files and tables')}", ""),))
+    lines += [((str(trace), "red"),) for trace in look.traces]
+    lines += [((f"{trace}, in rows that stay", "yellow"),) for trace in look.stays]
+    lines += [((hindrance, "red"),) for hindrance in look.hindrances]
+    lines += [((f"out of reach: {place}", "dim"),) for place in look.out_of_reach]
+    outcome = "complete: nothing of it is left" if receipt.is_complete else "not complete"
+    lines.append(((outcome, "bold"),))
     return lines
 
 

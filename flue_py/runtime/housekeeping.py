@@ -8,8 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
+from itertools import accumulate
 from os.path import exists, join
+from typing import Annotated, Literal
 
+from msgspec import Meta
+
+from flue_py.core.json import Frozen
 from flue_py.core.sessions import Deletion, SessionInfo
 from flue_py.errors import InvalidArgument, shown
 from flue_py.sessions.handle import all_sessions
@@ -26,6 +32,69 @@ def parse_age(text: str) -> timedelta:
     if match is None:
         raise InvalidArgument(f"{shown(text)} is not an age; write a number of days, weeks or hours as 30d, 4w or 12h")
     return int(match[1]) * _UNITS[match[2]]
+
+
+class Rule(Frozen, forbid_unknown_fields=True):
+    """Which sessions go: of a scope and a kind, or of all; those not active for ``max_age``, and, of the rest, those
+    that were active longest ago, until at most ``max_sessions`` with at most ``max_entries`` are left.
+    """
+
+    scope: str | None = None
+    kind: Literal["root", "fork"] | None = None
+    max_age: str | None = None
+    max_sessions: Annotated[int, Meta(ge=0)] | None = None
+    max_entries: Annotated[int, Meta(ge=0)] | None = None
+
+
+class Policy(Frozen, forbid_unknown_fields=True):
+    """Rules of what goes, and legal holds: ids and keys of sessions, and ``scope:NAME``, that stay all the same."""
+
+    hold: tuple[str, ...] = ()
+    rule: tuple[Rule, ...] = ()
+
+
+def holds_on(policy: Policy, info: SessionInfo) -> set[str]:
+    """Return the holds of a policy that are on a session."""
+    return {info.id, info.key or info.id, f"scope:{info.scope}"}.intersection(policy.hold)
+
+
+async def without_held(store: Store, policy: Policy, sessions: Sequence[SessionInfo]) -> list[SessionInfo]:
+    """Return the sessions that nothing holds, neither them nor their task sessions. O(task sessions), with holds."""
+    return [info for info in sessions if not policy.hold or not await holds_among(store, policy, [info.id])]
+
+
+async def holds_among(store: Store, policy: Policy, session_ids: Sequence[str]) -> set[str]:
+    """Return the holds that are on one of these sessions, or on a task session of one."""
+    holds = set[str]()
+    for session_id in session_ids if policy.hold else ():
+        for name in (await store.delete_session_tree(session_id, dry_run=True)).session_ids:
+            session = await store.get_session(name)
+            holds |= set() if session is None else holds_on(policy, session.info)
+    return holds
+
+
+async def find_due(store: Store, policy: Policy, now: datetime) -> list[SessionInfo]:
+    """Return the sessions that a rule of a policy takes and nothing holds. O(sessions x rules)."""
+    due: dict[str, SessionInfo] = {}
+    for rule in policy.rule:
+        chosen = await _chosen(store, partial(_is_of, rule))
+        old = [] if rule.max_age is None else await find_older(store, parse_age(rule.max_age), now)
+        ids = {info.id for info in old}
+        due |= {info.id: info for info in chosen if info.id in ids}
+        rest = sorted((info for info in chosen if info.id not in ids), key=lambda info: info.active_at, reverse=True)
+        sizes = accumulate(info.entry_count for info in rest)
+        for place, (info, size) in enumerate(zip(rest, sizes, strict=True)):
+            if place >= _or(rule.max_sessions, len(rest)) or size > _or(rule.max_entries, size):
+                due[info.id] = info
+    return await without_held(store, policy, [*due.values()])
+
+
+def _is_of(rule: Rule, info: SessionInfo) -> bool:
+    return rule.scope in (None, info.scope) and rule.kind in (None, info.kind)
+
+
+def _or(limit: int | None, default: int) -> int:
+    return default if limit is None else limit
 
 
 async def find_completed(store: Store) -> list[SessionInfo]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         ToolUse,
     )
     from flue_py.core.entries import Artifact, Exclusion, PathSettings, Source
+    from flue_py.core.erasure import Look, Receipt, Trace
     from flue_py.core.ledger import HeldAmount, Recorded, RepricedCalls, Repricing, UsageReport, UsageRow
     from flue_py.core.operations import SessionEvent
     from flue_py.core.sessions import (
@@ -49,10 +50,10 @@ __all__ = [
     "Artifact", "ArtifactExcerpt", "BackupReport", "BranchSummary", "CallDifference", "CommonPrefix", "Compact",
     "ConvertedMessage", "DiffSide", "DocumentInfo", "DocumentName", "DocumentsFound", "EditPlan", "EntryCost", "Every",
     "Exclude", "Exclusion", "FileWitness", "Fork", "Head", "HeldAmount", "HttpWitness", "KeyChange", "LeafDiff",
-    "Leaving", "MarkEffect", "PathSettings", "PendingCall", "PendingTurn", "Problem", "Recorded", "ReportedSize",
-    "RepricedCalls", "Repricing", "Resume", "Rewind", "ScopeDeletion", "Searched", "SessionEvent", "SessionHits",
-    "Snippet", "Source",
-    "StoreInfo", "StoreWitness", "TaskLink", "ToolUse", "UsageReport", "UsageRow", "VerifyReport", "Witness",
+    "Leaving", "Look", "MarkEffect", "PathSettings", "PendingCall", "PendingTurn", "Problem", "Receipt", "Recorded",
+    "ReportedSize", "RepricedCalls", "Repricing", "Resume", "Rewind", "ScopeDeletion", "Searched", "SessionEvent",
+    "SessionHits", "Snippet", "Source", "StoreInfo", "StoreWitness", "TaskLink", "ToolUse", "Trace", "UsageReport",
+    "UsageRow", "VerifyReport", "Witness",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:
@@ -64,6 +65,7 @@ if not TYPE_CHECKING:
                 "CommonPrefix DiffSide EntryCost LeafDiff PendingCall PendingTurn ReportedSize ToolUse"
             ),
             "flue_py.core.entries": "Artifact Exclusion PathSettings Source",
+            "flue_py.core.erasure": "Look Receipt Trace",
             "flue_py.core.ledger": "HeldAmount Recorded RepricedCalls Repricing UsageReport UsageRow",
             "flue_py.core.operations": "SessionEvent",
             "flue_py.core.sessions": (

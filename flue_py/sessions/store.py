@@ -35,7 +35,6 @@ from flue_py.core.sessions import (
     OnConflict,
     Ordering,
     Scalar,
-    ScopeDeletion,
     SessionFilter,
     SessionInfo,
     SessionKind,
@@ -71,6 +70,7 @@ from flue_py.errors import (
 from flue_py.lazy import lazy_module
 from flue_py.prices import NO_PRICER, CallPricer, PricesChoice, choose_prices
 from flue_py.sessions import handle
+from flue_py.sessions.erase import StoreErasure
 from flue_py.sessions.handle import HasId, Scoped
 from flue_py.sessions.money import StoreBudgets, StoreUsage
 from flue_py.sessions.session import Session
@@ -640,7 +640,7 @@ _RACES = 10
 _SHOWN = 5
 
 
-class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, StoreSearch):
+class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, StoreErasure, StoreSearch):
     """A store of sessions, made by `flue_py.open`, or from a backend of one's own by ``Store(backend)``.
 
     Where a call leaves ``scope`` out, the scope of the store is meant (see `in_scope`). A store that is opened is of
@@ -981,35 +981,6 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         meant = self._meant(scope)
         return await self._backend.delete_tree(
             handle.checked_session(session), scope=meant, dry_run=dry_run, expected=seen
-        )
-
-    async def delete_scope(self, scope: str, *, dry_run: bool) -> ScopeDeletion:
-        """Delete everything of a tenant or user: sessions, memories, files, budgets, and names in the ledger.
-
-        Paid calls stay: amounts, models and days under the scope and the ids of its sessions, entries and calls,
-        without agents and folders; so do task sessions in another scope, and the entries that sessions of other scopes
-        see. With ``dry_run``, which has to be said, it only tells which would go. Each session tree is a transaction of
-        its own, and the rest is one: an interrupted call is finished by the same one. Raises `InvalidArgument`. O(rows
-        deleted + ledger).
-        """
-        handle.checked_flag(dry_run, "dry_run")
-        check_scope(scope)
-        place = self._place(scope)
-        # Budgets of sessions go with these.
-        contents = await self._backend.empty_scope(place, dry_run=True)
-        trees: list[Deletion] = []
-        # A session that somebody writes to meanwhile, or makes, may be in no page that was read.
-        while there := await handle.all_sessions(self._backend, scope=place):
-            trees += [await self._backend.delete_tree(info.ref, scope=place, dry_run=dry_run) for info in there]
-            if dry_run:
-                break
-        if not dry_run:
-            await self._backend.empty_scope(place)
-        return ScopeDeletion(
-            tuple(dict.fromkeys(session_id for tree in trees for session_id in tree.session_ids)),
-            None if dry_run else sum(tree.entries_deleted for tree in trees),
-            None if dry_run else sum(tree.entries_kept for tree in trees),
-            *contents,
         )
 
     # -- the store itself -------------------------------------------------------------------------------------

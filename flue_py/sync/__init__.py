@@ -664,6 +664,8 @@ class Store(Twin[AsyncStore]):
     link_task = blocking(AsyncStore.link_task)
     delete_session_tree = blocking(AsyncStore.delete_session_tree)
     delete_scope = blocking(AsyncStore.delete_scope)
+    erase = blocking(AsyncStore.erase)
+    erase_scope = blocking(AsyncStore.erase_scope)
 
     remember = blocking(AsyncStore.remember)
     memories = blocking(AsyncStore.memories)

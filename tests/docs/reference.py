@@ -48,7 +48,7 @@ ROOMS = {
         "CallDifference", "MarkEffect", "Exclusion", "EditPlan", "Compact", "Rewind", "Exclude", "Fork", "Resume",
         "CommonPrefix", "LeafDiff", "DiffSide", "ToolUse", "DocumentInfo", "DocumentName", "DocumentsFound",
         "SessionHits", "Snippet", "Searched", "HeldAmount", "BackupReport", "Head", "Witness", "FileWitness",
-        "StoreWitness", "HttpWitness", "Every", "KeyChange",
+        "StoreWitness", "HttpWitness", "Every", "KeyChange", "Receipt", "Look", "Trace",
     ),
     "flue_py.transfer": (
         "import_file", "ImportReport", "SessionImport", "export_session", "Exported", "ExportNote",

@@ -115,6 +115,8 @@ CALLS: dict[str, list[list[str]]] = {
     "memory search": [["x"], [HOSTILE]],
     "memory rm": [["hostile"], [HOSTILE]],
     "rm": [["SESSION"], ["all"], ["--scope", HOSTILE], ["--config-gone", "--without-config"], ["--inactive-for", "0h"]],
+    "erase": [["SESSION"], ["--scope", HOSTILE], ["h1", HOSTILE], ["SESSION", "--policy", HOSTILE]],
+    "cleanup": [[], ["--policy", "{odd}"], ["--policy", "{policy}"]],
     "reprice": [[], ["--yes"]],
     "verify": [[]],
     "head": [[], ["SESSION"]],
@@ -176,6 +178,7 @@ def make_hostile(folder: Path) -> HostileStore:
     files = {
         "pi": "\n".join(json.dumps(each) for each in rows) + "\n",
         "odd": json.dumps({"role": HOSTILE, HOSTILE: HOSTILE}) + "\n",
+        "policy": "[[rule]]\nmax_sessions = 0\n",
     }
     for name, text in files.items():
         path = folder / f"{name}-{HOSTILE_NAME}.jsonl"

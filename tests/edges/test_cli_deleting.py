@@ -19,7 +19,7 @@ from flue_py.runtime.conversation import Conversation
 from tests.edges.cli_runs import Flue, runner
 from tests.edges.every_command import CALLS, every_command, has_option, make_hostile
 
-DELETING = {"rm", "rm --config-gone", "rm --inactive-for 0h", "budget rm", "memory rm", "store rm"}
+DELETING = {"erase", "cleanup", "rm", "rm --config-gone", "rm --inactive-for 0h", "budget rm", "memory rm", "store rm"}
 
 
 async def made(database: Path) -> None:
@@ -52,9 +52,15 @@ def flue(tmp_path: Path) -> Flue:
     return flue
 
 
+def policy(flue: Flue, *lines: str) -> Path:
+    return flue.write([f"{line}\n".encode() for line in lines], "policy.toml")
+
+
 def call(flue: Flue, name: str) -> list[str]:
     arguments = {
         "rm": ["gone"],
+        "erase": ["gone"],
+        "cleanup": ["--policy", str(policy(flue, "[[rule]]", "max_sessions = 0"))],
         "memory rm": ["a fact"],
         "store rm": ["a file"],
         "budget rm": [flue.json("budget", "list")[0]["id"]] if name == "budget rm" else [],

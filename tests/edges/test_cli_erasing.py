@@ -1,0 +1,154 @@
+"""The commands erase and cleanup: receipts, holds, and an erasure that was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import flue_py
+from tests.edges.cli_runs import Flue
+
+KILLED = """
+import os, sys
+from flue_py.cli import main
+from flue_py.db.backend import Backend
+async def killed(*_, **__):
+    os._exit(9)
+Backend.forget_deleted = killed
+main(prog_name="flue-py")
+"""
+SECRET = "Jane has an illness that nobody shall know of"
+
+
+@pytest.fixture
+def flue(tmp_path: Path) -> Flue:
+    flue = Flue(tmp_path)
+    now = [datetime.now(UTC) - timedelta(days=40)]
+    with flue_py.sync.open(flue.database, clock=lambda: now[0]) as store:
+        for name in ("old", "doomed", "held"):
+            session = store.create_session(key=name, title=f"Jane's {name}", scope="t1" if name == "held" else None)
+            session.append_message({"role": "user", "content": f"{name}: {SECRET}"})
+            session.append_message({"role": "user", "content": f"{name}: {SECRET} " * 90})
+            now[0] += timedelta(days=19)
+    return flue
+
+
+def bytes_beside(flue: Flue) -> bytes:
+    return b"".join(file.read_bytes() for file in flue.folder.glob("sessions.db*"))
+
+
+def keys(flue: Flue) -> list[str | None]:
+    with flue_py.sync.open(flue.database) as store:
+        return sorted(str(info.key) for info in store.list_sessions().sessions)
+
+
+def write(flue: Flue, *lines: str) -> str:
+    return str(flue.write([f"{line}\n".encode() for line in lines], "policy.toml"))
+
+
+def test_an_erasure_leaves_no_byte_and_a_receipt(flue: Flue) -> None:
+    file = flue.folder / "receipt.json"
+    done = flue.lines("erase", "doomed", "old", "--yes", "--why", "she asked", "--receipt", str(file))
+    assert done[0] == "2 sessions, 4 entries erased"
+    assert done[-1] == "complete: nothing of it is left"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    receipt = json.loads(file.read_text())
+    assert (receipt["complete"], receipt["by"], receipt["why"]) == (True, "flue-py", "she asked")
+    assert (receipt["traces"], receipt["hindrances"], len(receipt["outOfReach"])) == ([], [], 2)
+    assert "Jane" not in file.read_text()
+    assert b"doomed: Jane" not in bytes_beside(flue)
+    assert b"held: Jane" in bytes_beside(flue)
+    flue.run("erase", "held", "--yes", "--receipt", str(file), code=1)
+    assert keys(flue) == ["held"], "a receipt is not written over"
+
+
+def test_entries_that_a_fork_sees_stay_and_are_named(flue: Flue) -> None:
+    with flue_py.sync.open(flue.database) as store:
+        store.find_session("doomed").fork(id="the-fork")
+    text = flue.run("erase", "doomed", "--dry-run").stdout
+    assert "2 entries stay, which others see: the-fork" in text
+    receipt = flue.json("erase", "doomed", "--yes", code=1)
+    assert (receipt["complete"], receipt["entriesKept"], receipt["seenBy"]) == (False, 2, ["the-fork"])
+    assert flue.json("erase", "the-fork", "--yes")["complete"]
+    assert b"doomed: Jane" not in bytes_beside(flue)
+
+
+def test_a_scope_goes_whole_and_the_ledger_keeps_its_sums(flue: Flue) -> None:
+    with flue_py.sync.open(flue.database) as store:
+        mine = store.in_scope("t1")
+        session = mine.create_session(cwd="/home/jane-doe/secret-project")
+        usage = {"input": 3, "output": 4}
+        session.append_message({"role": "assistant", "content": "x", "usage": usage, "agent": "Jane's own agent"})
+        mine.remember("fact", f"kept in mind: {SECRET}")
+        mine.add_file("jane.txt", f"in a file: {SECRET}")
+        mine.set_budget(tokens=50)
+        mine.erase_scope("t1", dry_run=True)
+    assert "this would erase everything of scope 't1'" in flue.run("erase", "--scope", "t1", code=2).stderr
+    receipt = flue.json("erase", "--scope", "t1", "--yes")
+    assert receipt["counts"] == {
+        "sessions": 2, "entries": 3, "memories": 1, "files": 1, "budgets": 1, "callsKept": 1,
+    }  # fmt: skip
+    assert receipt["complete"]
+    for text in ("kept in mind", "in a file", "Jane's own agent", "jane-doe", "held: Jane"):
+        assert text.encode() not in bytes_beside(flue), text
+    with flue_py.sync.open(flue.database) as store:
+        (row,) = store.usage(group_by=["scope", "project", "agent"]).rows
+        assert (row.group, row.total_tokens) == ({"scope": "t1", "project": None, "agent": None}, 7)
+
+
+def test_who_was_killed_before_the_look_completes_it_by_the_same_call(flue: Flue) -> None:
+    arguments = ["--db", str(flue.database), "erase", "doomed", "--yes"]
+    killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False, timeout=60, env={**os.environ})
+    assert killed.returncode == 9
+    assert b"doomed: Jane" in bytes_beside(flue), "it is in the log"
+    assert "no session" not in flue.run("erase", "doomed", code=2).stderr
+    receipt = flue.json("erase", "doomed", "--yes")
+    assert (receipt["complete"], receipt["rebuilt"]) == (True, True)
+    assert b"doomed: Jane" not in bytes_beside(flue)
+    flue.run("erase", "doomed", "--yes", code=4)
+
+
+def test_what_is_held_goes_only_if_the_hold_is_named(flue: Flue) -> None:
+    file = write(flue, 'hold = ["doomed", "scope:t1"]', "[[rule]]", "max_sessions = 0")
+    for command in ("erase", "rm"):
+        refused = flue.run(command, "doomed", "--policy", file, "--yes", code=1).stderr
+        assert "the policy has the hold 'doomed'" in refused
+        assert "'scope:t1'" in flue.run(command, "--scope", "t1", "--policy", file, "--yes", code=1).stderr
+    flue.run("rm", "--inactive-for", "0h", "--policy", file, "--yes")
+    assert keys(flue) == ["doomed", "held"]
+    config = {"FLUE_PY_CONFIG": str(flue.write([f'policy = "{file}"\n'.encode()], "config.toml"))}
+    assert "hold 'doomed'" in flue.run("erase", "doomed", "--yes", code=1, env=config).stderr
+    assert flue.run("cleanup", "--yes", env=config).stdout.startswith("0 sessions, 0 entries erased")
+    flue.run("erase", "doomed", "--despite-hold", "doomed", "--yes", env=config)
+    assert keys(flue) == ["held"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "left"),
+    [
+        (['max_age = "30d"'], ["doomed", "held"]),
+        (["max_sessions = 1"], ["held"]),
+        (["max_entries = 4"], ["doomed", "held"]),
+        (['scope = "t1"', "max_sessions = 0"], ["doomed", "old"]),
+        (['kind = "fork"', "max_sessions = 0"], ["doomed", "held", "old"]),
+    ],
+)
+def test_rules_take_by_age_size_and_kind(flue: Flue, rule: list[str], left: list[str]) -> None:
+    flue.run("cleanup", "--policy", write(flue, "[[rule]]", *rule), "--yes")
+    assert keys(flue) == left
+
+
+def test_a_policy_with_a_setting_that_there_is_not_is_refused_by_name(flue: Flue) -> None:
+    refused = flue.run("cleanup", "--policy", write(flue, "[[rule]]", "max_ages = 3"), "--yes", code=1).stderr
+    assert "unknown field `max_ages`" in refused
+    assert "max_age, max_sessions" in refused
+    assert "30x" in flue.run("cleanup", "--policy", write(flue, "[[rule]]", 'max_age = "30x"'), code=1).stderr
+    assert "cannot be read" in flue.run("erase", "old", "--policy", "nowhere.toml", code=1).stderr
+    assert len(keys(flue)) == 3
