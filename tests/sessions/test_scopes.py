@@ -72,7 +72,7 @@ async def test_a_store_of_a_scope_reaches_nothing_of_others(store: flue_py.Store
         ("search", lambda: mine.search("secret", scope="t2"), refused), ("events", events, []),
     ]  # fmt: skip
     public = {name for name in dir(mine) if not name.startswith("_")} - OF_THE_WHOLE_STORE
-    tested_below = {"delete_session_tree", "delete_scope"}
+    tested_below = {"delete_session_tree", "delete_scope", "erase", "erase_scope"}
     assert public == {name for name, _, _ in cases} | tested_below
 
     wrong = []
@@ -90,6 +90,9 @@ async def test_a_store_of_a_scope_reaches_nothing_of_others(store: flue_py.Store
     assert (await mine.usage()).total.calls == 0
     assert (await mine.usage(other)).total.calls == 0
     assert (await mine.delete_session_tree(other)).session_ids == ()
+    assert (await mine.erase([other], dry_run=False)).session_ids == ()
+    with pytest.raises(flue_py.InvalidArgument):
+        await mine.erase_scope("t2", dry_run=False)
     assert await find_prunable(mine, without_config=True) == [own.info]
     later = datetime(2100, 1, 1, tzinfo=UTC)
     assert await find_older(mine, timedelta(days=1), later) == [own.info]
@@ -128,7 +131,9 @@ async def test_a_session_that_is_made_while_its_scope_is_deleted_goes_too(
     delete_tree = type(store.backend).delete_tree
     made: list[str] = []
 
-    async def deleting(backend: Backend, session_id: str, *, scope: str, dry_run: bool) -> flue_py.Deletion:
+    async def deleting(
+        backend: Backend, session_id: str, *, scope: str, dry_run: bool, erased: None
+    ) -> flue_py.Deletion:
         if not made:
             made.append((await store.create_session(scope="t1")).id)
         return await delete_tree(backend, session_id, scope=scope, dry_run=dry_run)
