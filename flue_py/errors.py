@@ -63,9 +63,9 @@ __all__ = [
     "FlueError", "FormatTooNew", "HistoryPutBack", "IdempotencyConflict", "InvalidArgument", "InvalidEntry",
     "InvalidPrices", "LeafConflict", "MemoryUnavailable", "MissingExtra", "ModelAborted", "ModelDenied", "ModelError",
     "ModelRefused", "ModelUnavailable", "NotAStore", "OutcomeUnknown", "RateLimited", "ReservationNotFound",
-    "ReservationSettled", "RetryOrRebase", "RevisionConflict", "SessionExists", "SessionNotFound", "StoreBusy",
-    "StoreClosed", "StoreUnavailable", "StoreWarning", "SummaryFailed", "TaskDepthExceeded", "UnreadableFile",
-    "WrongEventLoop", "WrongKey", "WrongProcess",
+    "ReservationSettled", "RetryOrRebase", "RevisionConflict", "SecretRefused", "SessionExists", "SessionNotFound",
+    "StoreBusy", "StoreClosed", "StoreUnavailable", "StoreWarning", "SummaryFailed", "TaskDepthExceeded",
+    "UnreadableFile", "WrongEventLoop", "WrongKey", "WrongProcess",
 ]  # fmt: skip
 
 _SHOWN_CHARACTERS = 200
@@ -289,6 +289,18 @@ class InvalidEntry(FixTheCall, ValueError):
 
 class InvalidArgument(FixTheCall, ValueError):
     """An argument that the call does not accept."""
+
+
+class SecretRefused(FixTheCall, ValueError):
+    """A value that was to be written holds a secret, by ``rule``, at ``place``; it never shows the text."""
+
+    def __init__(self, place: str, rule: str, *, is_name: bool = False) -> None:
+        self.place = shown(place)[1:-1]
+        self.rule = rule
+        instead = ": no mark can stand for a name" if is_name else ", or open the store with secrets='mask'"
+        super().__init__(
+            f"{self.place}: holds a secret, by the rule {rule!r}; nothing was written: take it out{instead}"
+        )
 
 
 class IdempotencyConflict(FixTheCall, ValueError):

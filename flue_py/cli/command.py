@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeAlias, TypeVar, cast
 import click
 
 import flue_py
+from flue_py.cli.config import read_config
 from flue_py.cli.main import Place, absolute, expanded, finished, is_only_readable
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry
@@ -939,7 +940,12 @@ UNCHECKED = "unchecked: the database was opened without its key, and what it say
 async def _with_store(place: Place, work: Callable[[Store], Awaitable[Result]], key: KeyChoice) -> Result:
     read_only = is_only_readable(place.target)
     async with flue_py.open(
-        place.target, read_only=read_only, threads=place.threads, key=key, unchecked=place.unchecked
+        place.target,
+        read_only=read_only,
+        threads=place.threads,
+        key=key,
+        unchecked=place.unchecked,
+        secrets=read_config().secrets.incoming,
     ) as store:
         if store.unchecked:
             tell(UNCHECKED)

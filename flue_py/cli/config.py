@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import msgspec
 
@@ -35,11 +35,18 @@ class ImportConfig(Frozen, forbid_unknown_fields=True):
     seconds: Annotated[float, msgspec.Meta(ge=0.1, le=3600)] = 2.0
 
 
+class SecretsConfig(Frozen, forbid_unknown_fields=True):
+    """The fate of secrets in whatever a command writes (``secrets`` of `flue_py.open`)."""
+
+    incoming: Literal["mask", "refuse"] | None = None
+
+
 class Config(Frozen, forbid_unknown_fields=True):
     """The tables of the file. ``policy`` is the file of rules for `cleanup`, and of holds for all that deletes."""
 
     import_: ImportConfig = msgspec.field(default=ImportConfig(), name="import")
     policy: str | None = None
+    secrets: SecretsConfig = SecretsConfig()
 
 
 def read_config() -> Config:
@@ -58,7 +65,8 @@ def read_config() -> Config:
         raise InvalidArgument(f"{CONFIG_VARIABLE}: {named}: {reason or error}") from error
     except ValueError as error:
         raise InvalidArgument(f"{named or CONFIG_FILE} is not UTF-8; save it as UTF-8") from error
-    return _converted(text, path, Config, "it may have policy, and [import] with before_reading and seconds")
+    hint = "it may have policy, [import] with before_reading and seconds, and [secrets] with incoming"
+    return _converted(text, path, Config, hint)
 
 
 def read_policy(named: str | None) -> Policy:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 import flue_py
 from flue_py.cli import command as cli
 from flue_py.cli.command import Answer, Plan
-from flue_py.cli.config import read_policy
+from flue_py.cli.config import read_config, read_policy
 from flue_py.cli.main import HelpfulGroup, Place, expanded, finished, is_only_readable, key_in
 from flue_py.core.entries import from_microseconds
 from flue_py.core.erasure import Receipt
@@ -217,7 +217,8 @@ async def _copy(source: Place, target: Place, *, verify: bool, needs_loop: bool)
             cli.tell(cli.UNCHECKED)
         if target.is_file:
             make_private_folder(Path(target.target).parent)
-        async with flue_py.open(target.target, threads=threads, key=target.keys()) as theirs:
+        secrets = read_config().secrets.incoming
+        async with flue_py.open(target.target, threads=threads, key=target.keys(), secrets=secrets) as theirs:
             with cli.progress_bar("copying", "sessions") as tell:
 
                 def on_progress(now: CopyProgress) -> None:

@@ -104,7 +104,7 @@ _BOOKKEEPING = frozenset({
     PRODUCED_UNDER,
 })  # fmt: skip
 """Fields of our messages that no model is sent."""
-_SIGNATURES = frozenset({"thinkingSignature", "textSignature", "thoughtSignature", "thinking_signature", "signature"})
+SIGNATURES = frozenset({"thinkingSignature", "textSignature", "thoughtSignature", "thinking_signature", "signature"})
 _SIGNED_DATA = frozenset({"redacted_thinking", "reasoning.encrypted"})
 
 
@@ -145,7 +145,7 @@ def signatures_in(value: JsonValue) -> Iterator[str]:
     elif isinstance(value, dict):
         for name, field_value in value.items():
             if isinstance(field_value, str):
-                if field_value and (name in _SIGNATURES or _is_encrypted(name, value)):
+                if field_value and (name in SIGNATURES or _is_encrypted(name, value)):
                     yield field_value
             elif name != "arguments":
                 yield from signatures_in(field_value)

@@ -7,7 +7,7 @@ internal keys (of sessions, and of the tree) mean nothing elsewhere: a store tha
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -201,7 +201,8 @@ class TreeCopy(Frozen):
     """Everything a store holds of one tree at one moment, and the calls that its sessions paid for.
 
     ``payers`` name the sessions of ``calls``; one of them may be gone while entries it made are still there.
-    ``entries`` are ordered by lane and depth, with digests of ``chain``. ``epoch`` is the store's.
+    ``entries`` are ordered by lane and depth, with digests of ``chain``; those in ``masked`` have other texts
+    since. ``epoch`` is the store's.
     """
 
     tree_id: int
@@ -219,6 +220,7 @@ class TreeCopy(Frozen):
     edits: Sequence[ledger.EditRow] = ()
     attachments: Sequence[ledger.AttachmentRow] = ()
     chain: Chain = UNKEYED
+    masked: Collection[str] = ()
 
     @property
     def head(self) -> TreeHead:

@@ -74,9 +74,12 @@ if TYPE_CHECKING:
     from flue_py.core import erasure
     from flue_py.core.trees import BackupReport
     from flue_py.core.witness import Witness
+    from flue_py.db import secrets
     from flue_py.db import witness as witnessing
+    from flue_py.db.secrets import SecretFilter, SecretsChoice
 else:
     erasure = lazy_module("flue_py.core.erasure")
+    secrets = lazy_module("flue_py.db.secrets")
     witnessing = lazy_module("flue_py.db.witness")
 
 
@@ -104,7 +107,7 @@ def _write(
     """Do the same with a function that writes."""
 
     async def method(self: Backend, /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        return await self._runner.write(lambda tx: function()(tx, *args, **kwargs), repeatable=repeatable)
+        return await self._runner.write(self._with_values(function(), *args, **kwargs), repeatable=repeatable)
 
     return method
 
@@ -115,9 +118,8 @@ def _write_at(
     """Do the same with a function that takes ids and the time from the store's sources."""
 
     async def method(self: Backend, /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        return await self._runner.write(
-            lambda tx: function()(tx, self._sources, *args, **kwargs), repeatable=repeatable
-        )
+        work = self._with_values(function(), self._sources, *args, **kwargs)
+        return await self._runner.write(work, repeatable=repeatable)
 
     return method
 
@@ -171,7 +173,23 @@ class Backend:
         self._runner: Runner
         self._runner = self._keyed = KeyedRunner(runner)
         self._sources = sources
+        self._secrets: SecretFilter | None = None
         self.waiting = runner.waiting
+
+    def _with_values(
+        self, function: Callable[Concatenate[Transaction, P], Result], /, *values: P.args, **named: P.kwargs
+    ) -> Callable[[Transaction], Result]:
+        """Return a function of a transaction with the values that it writes: each write but a removal is made here."""
+        if self._secrets is not None:
+            return self._secrets.with_values(function, *values, **named)
+        return lambda tx: function(tx, *values, **named)
+
+    def filter_secrets(self, choice: SecretsChoice) -> None:
+        """Mask or refuse secrets in whatever is written from now on, which raises `SecretRefused` then.
+
+        Raises `InvalidArgument` for another choice, and `MissingExtra` without the extra ``secrets``. O(1).
+        """
+        self._secrets = secrets.SecretFilter(choice)
 
     async def take_keys(self, keys: Keys) -> None:
         """Check and make digests by one of these keys, the first for a store that has neither a key nor a session.
@@ -219,11 +237,8 @@ class Backend:
 
         Raises as `atomic` does. O(the operation).
         """
-        outcome = await self._runner.write(
-            lambda tx: ops.delete.perform(tx, self._sources, cast("Operation", operation)),
-            repeatable=_is_repeatable(operation),
-        )
-        return cast("Result", outcome)
+        work = self._with_values(ops.delete.perform, self._sources, cast("Operation", operation))
+        return cast("Result", await self._runner.write(work, repeatable=_is_repeatable(operation)))
 
     # -- sessions -------------------------------------------------------------------------------------------
 
@@ -460,11 +475,11 @@ class Backend:
         """
         arguments = (self._sources, session_id, entries, expected, on_conflict, idempotency_key)
         if entries:
-            landed = await self._runner.land(session_id, lambda tx: ops.append.plan_append(tx, *arguments))
+            landed = await self._runner.land(session_id, self._with_values(ops.append.plan_append, *arguments))
             if landed is not None:
                 return landed
         return await self._runner.write(
-            lambda tx: ops.append.append(tx, *arguments), repeatable=idempotency_key is not None
+            self._with_values(ops.append.append, *arguments), repeatable=idempotency_key is not None
         )
 
     recall_append = _read(lambda: ops.append.recall_append)
@@ -486,7 +501,7 @@ class Backend:
         second call. O(entries).
         """
         return await self._runner.write(
-            lambda tx: ops.append.import_entries(tx, self._sources, session_id, entries, leaf, expected)
+            self._with_values(ops.append.import_entries, self._sources, session_id, entries, leaf, expected)
         )
 
     async def import_session(
@@ -504,7 +519,7 @@ class Backend:
         `Appended.call_conflicts` would name. Raises as `import_entries`; then there is no session. O(entries).
         """
         info, conflicts = await self._runner.write(
-            lambda tx: ops.append.import_session(tx, self._sources, new, entries, leaf, marks)
+            self._with_values(ops.append.import_session, self._sources, new, entries, leaf, marks)
         )
         if on_conflict is not None:
             for conflict in conflicts:
@@ -535,7 +550,7 @@ class Backend:
         revision of its own of the same transaction. Raises `LeafConflict`, `EntryNotFound`, `InvalidArgument`. O(1).
         """
         return await self._runner.write(
-            lambda tx: ops.edit.navigate(tx, self._sources, session_id, to, summary, label, labelled, expected, note)
+            self._with_values(ops.edit.navigate, self._sources, session_id, to, summary, label, labelled, expected, note)
         )
 
     async def retract(
@@ -548,7 +563,7 @@ class Backend:
         its own. O(1).
         """
         return await self._runner.write(
-            lambda tx: ops.base.retract(tx, self._sources, session_id, entry_id, expected, note)
+            self._with_values(ops.base.retract, self._sources, session_id, entry_id, expected, note)
         )
 
     undo = _does(Undo)
@@ -583,11 +598,11 @@ class Backend:
         session that has been deleted since. O(1): one row; with an id, O(sessions of the tree).
         """
         arguments = (self._sources, session_id, at, new, expected, idempotency_key, scope)
-        landed = await self._runner.land(session_id, lambda tx: ops.sessions.plan_fork(tx, *arguments))
+        landed = await self._runner.land(session_id, self._with_values(ops.sessions.plan_fork, *arguments))
         if landed is not None:
             return landed
         return await self._runner.write(
-            lambda tx: ops.sessions.fork(tx, *arguments), repeatable=idempotency_key is not None
+            self._with_values(ops.sessions.fork, *arguments), repeatable=idempotency_key is not None
         )
 
     set_label = _does(SetLabel)
@@ -618,7 +633,7 @@ class Backend:
         there is none for the key. The sum of the costs, and O(sessions).
         """
         done = await self._runner.write(
-            lambda tx: ops.delete.atomic(tx, self._sources, operations, idempotency_key),
+            self._with_values(ops.delete.atomic, self._sources, operations, idempotency_key),
             repeatable=idempotency_key is not None,
         )
         await self._forget_words(*done.outcomes)
@@ -857,8 +872,8 @@ class Backend:
         has retracted).
         """
         return await self._runner.write(
-            lambda tx: ops.edit.go_back(
-                tx, self._sources, session_id, revision, before=before, expected=expected, note=note
+            self._with_values(
+                ops.edit.go_back, self._sources, session_id, revision, before=before, expected=expected, note=note
             )
         )
 
@@ -912,7 +927,7 @@ class Backend:
         O(calls); O(tree) if it replaces one.
         """
         return await self._runner.write(
-            lambda tx: ops.ledger.record_call(tx, self._sources, session_id, call, steps),
+            self._with_values(ops.ledger.record_call, self._sources, session_id, call, steps),
             repeatable=call.call_id is not None,
         )
 

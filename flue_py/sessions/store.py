@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from flue_py.core.messages import Message
     from flue_py.core.trees import BackupReport
     from flue_py.core.witness import Age, Head, Witness
+    from flue_py.db.secrets import SecretsChoice
     from flue_py.search import How, Part, SearchAnswer
     from flue_py.sessions import batch as batches
     from flue_py.sessions import search as engine
@@ -1082,6 +1083,7 @@ async def open(
     session_ids: Callable[[], str] | None = None,
     witness: Witness | None = None,
     accept: Collection[str] = (),
+    secrets: SecretsChoice | None = None,
 ) -> AsyncIterator[Store]:
     """Open a store, for the length of an ``async with``.
 
@@ -1123,6 +1125,10 @@ async def open(
     ``witness`` gets the head of each session with every commit, and a session that is not as it was seen last is
     `HistoryPutBack`, but for those of the ids in ``accept``: an older copy of them was put back on purpose.
 
+    ``secrets`` searches for passwords and keys whatever this store writes (the extra ``secrets``): ``"mask"`` puts the
+    name of a rule in their place (``[secret: AWS Access Key]``); ``"refuse"`` raises `SecretRefused`, and so does either
+    for a name, such as a key of a session. Pictures and other base64 are not searched. O(characters) for each write.
+
     Raises `InvalidArgument`, `InvalidPrices`, `FormatTooNew`, `NotAStore`, `WrongKey`, `StoreUnavailable`,
     `StoreBusy`, `MissingExtra`, `WrongEventLoop`. O(1), whatever the store holds.
     """
@@ -1156,6 +1162,8 @@ async def open(
         backend.show_heads(witness, accept)
     store = Store(backend, limits, pricer)
     try:
+        if secrets is not None:
+            backend.filter_secrets(secrets)
         await backend.take_keys(keys)
         yield store
     finally:

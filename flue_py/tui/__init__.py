@@ -14,6 +14,7 @@ from importlib.util import find_spec
 
 import flue_py
 from flue_py.db.keys import KeyChoice
+from flue_py.db.secrets import SecretsChoice
 from flue_py.errors import MissingExtra
 from flue_py.render.lines import ASCII, UNICODE
 from flue_py.sessions.store import Store
@@ -30,18 +31,19 @@ def browse(
     entry: str | None = None,
     key: KeyChoice = None,
     unchecked: bool = False,
+    secrets: SecretsChoice | None = None,
 ) -> int:
     """Run the browser until it is left; return the exit code: 0, or that of the signal that ended it.
 
-    ``session`` and ``entry`` are names, or the beginnings of ids, to begin at; ``key`` and ``unchecked`` are as for
-    `flue_py.open`.
+    ``session`` and ``entry`` are names, or the beginnings of ids, to begin at; ``key``, ``unchecked`` and
+    ``secrets`` are as for `flue_py.open`.
 
     Raises `MissingExtra` without the extra ``tui``, `StoreUnavailable`, `SessionNotFound`, `EntryNotFound`,
     `AmbiguousId`.
     """
     if find_spec("textual") is None or find_spec("detect_secrets") is None:
         raise MissingExtra("tui", "flue-py browse")
-    opening = flue_py.open(target, read_only=read_only, key=key, unchecked=unchecked)
+    opening = flue_py.open(target, read_only=read_only, key=key, unchecked=unchecked, secrets=secrets)
     return asyncio.run(_browse(opening, read_only=read_only or unchecked, session=session, entry=entry))
 
 

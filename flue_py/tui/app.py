@@ -18,6 +18,7 @@ from textual.screen import Screen
 from textual.widgets import Footer, Input, Static
 from textual.worker import active_worker
 
+from flue_py import masking
 from flue_py.core.context import LeafDiff
 from flue_py.core.entries import Entry
 from flue_py.core.kinds import COMPACTION
@@ -257,7 +258,7 @@ class FindScreen(BrowserScreen[str | None]):
         shown = self.browser.masked(whole)
         if not self.browser.shows_secrets and hit is not None:
             piece = shown.strip().strip("…")
-            shown = shown.replace(piece, model.without(piece, self._secrets.get(hit.entry_id or "", ())))
+            shown = shown.replace(piece, masking.without(piece, self._secrets.get(hit.entry_id or "", ())))
         # A secret may lie across what is marked in it.
         return line if shown == whole else ((shown, ""),)
 
@@ -1219,7 +1220,7 @@ class Browser(App[None]):
         self.place = place
         self.read_only = read_only
         self.glyphs = glyphs
-        self._mask = model.Mask()
+        self._mask = masking.Mask()
         self.shows_secrets = False
         """Whether secrets were asked for."""
         self._begin = (session_id, entry_id)
@@ -1231,9 +1232,9 @@ class Browser(App[None]):
         if session_id is not None:
             self.open_session(session_id, entry_id)
 
-    def mask(self, text: str) -> model.Masked:
+    def mask(self, text: str) -> masking.Masked:
         """Return a text without its secrets, and how many are hidden: none once they were asked for."""
-        return model.Masked(text, 0) if self.shows_secrets else self._mask.masked(text)
+        return masking.Masked(text, 0) if self.shows_secrets else self._mask.masked(text)
 
     def secrets(self, text: str) -> tuple[str, ...]:
         """Return the secrets in a text."""

@@ -126,6 +126,8 @@ REMEDIES = {
     "EntryNotFound": "Take an id of `get_tree()`. Entries of other sessions, deleted and retracted ones are not seen.",
     "ArtifactNotFound": "Take an id of `artifacts()`. Those of deleted entries are gone.",
     "InvalidEntry": "Mend the field that the message names.",
+    "SecretRefused": "Take the secret out, or let the store mask it."
+    " See [keep secrets out](../how-to/keep-secrets-out.md).",
     "InvalidArgument": "Mend the argument that the message names.",
     "IdempotencyConflict": "Take a new key for a new operation. See [retries](../how-to/two-writers.md#retry-safely).",
     "CallConflict": "Report the same numbers, or give the call an id of its own. See [costs](../how-to/costs.md).",

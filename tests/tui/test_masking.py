@@ -10,7 +10,7 @@ from tests.adapters.needed import needs
 
 needs("tui", "detect_secrets")
 
-from flue_py.tui.model import HIDDEN, Mask, without  # noqa: E402
+from flue_py.masking import HIDDEN, Mask, without  # noqa: E402
 
 MASK = Mask()
 

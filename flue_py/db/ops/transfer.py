@@ -322,7 +322,8 @@ def _find(tx: Transaction, heads: Sequence[TreeHead]) -> _Found:
 
 def write_whole_tree(tx: Transaction, copy: TreeCopy) -> Standing:
     """Write a tree of another store (see `Backend.write_whole_tree`)."""
-    head, copy = copy.head, copy if copy.chain.is_as(tx.chain) else _in_chain(tx.chain, copy)
+    is_as_here = copy.chain.is_as(tx.chain) and not copy.masked
+    head, copy = copy.head, copy if is_as_here else _in_chain(tx.chain, copy)
     present = _find_locked(tx, head)
     standing = present.standing(head)
     if standing.refusal is not None:
@@ -364,7 +365,10 @@ def _in_chain(chain: Chain, copy: TreeCopy) -> TreeCopy:
             text: bytes | None = stored_text(entry, blobs, cuts.get((entry.lane_id, entry.depth), ()))
         except CorruptStore:
             text = None
-        digest = chain.moved(copy.chain, entry.digest, above, new_above, entry.fields, text)
+        if entry.id in copy.masked:
+            digest = chain.digest(new_above, entry.fields, text or b"")
+        else:
+            digest = chain.moved(copy.chain, entry.digest, above, new_above, entry.fields, text)
         digests[entry.id] = entry.digest, digest
         entries.append(entry._replace(digest=digest))
     entries.sort(key=attrgetter("lane_id", "depth"))

@@ -1,0 +1,239 @@
+"""Secrets on the way into a store: whatever a write is given is searched before its transaction begins."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from functools import cache, cached_property
+from importlib.util import find_spec
+from inspect import signature
+from typing import Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from flue_py.core.chain import NO_PARENT
+from flue_py.core.entries import NewEntry
+from flue_py.core.json import JsonValue, decode_json, encode_json
+from flue_py.core.kinds import SIGNATURES, message_title
+from flue_py.core.ledger import AttachmentRow
+from flue_py.core.operations import DeleteTree
+from flue_py.core.sessions import GUARD_KEY, DocumentName, DocumentRow, NewDocument
+from flue_py.core.trees import TreeCopy
+from flue_py.db.payloads import checked_text, pack, stored_text
+from flue_py.db.runner import Sources, Transaction
+from flue_py.errors import CorruptStore, InvalidArgument, MissingExtra, SecretRefused, shown
+from flue_py.masking import Mask, mark, replaced
+
+SecretsChoice: TypeAlias = Literal["mask", "refuse"]
+"""The fate of secrets: the name of the rule in their place, or an error."""
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+Value = TypeVar("Value")
+
+_TEXTS = frozenset({
+    "after", "agent", "auto_title", "before", "body", "by", "config_path", "cwd", "edited_by", "extra", "first_message",
+    "label", "metadata", "metadata_text", "moved_by", "oddities", "payload", "preview", "source", "summary", "text",
+    "title", "value", "why",
+})  # fmt: skip
+"""Fields that a mark can stand in. Any other text is a name by which things are found again: it is refused."""
+
+_BESIDE = [name for name in NewEntry.__struct_fields__ if name != "payload"]
+_STRUCTURE = frozenset({"type", "role", "id"})
+_SKIPPED = (bytes, Sources, DeleteTree, DocumentName)
+"""Of what is removed there are names alone, and nothing is written."""
+_BASE64 = re.compile(r"(?:data:[\w/+.;-]*;base64,)?[A-Za-z0-9+/]{1000,}={0,2}")
+_LONGEST_PASSWORD = 200
+
+
+class SecretFilter:
+    """Masks or refuses secrets in the values of writes. A value without one is returned as it is."""
+
+    def __init__(self, choice: SecretsChoice) -> None:
+        if choice not in ("mask", "refuse"):
+            raise InvalidArgument(f"secrets: {shown(choice)} is not 'mask' or 'refuse'")
+        if find_spec("detect_secrets") is None:
+            raise MissingExtra("secrets", "finding secrets")
+        self._is_refusing = choice == "refuse"
+
+    @cached_property
+    def _mask(self) -> Mask:
+        # Whoever only reads does not wait for it.
+        return Mask()
+
+    def with_values(
+        self, function: Callable[Concatenate[Transaction, P], Result], /, *values: P.args, **named: P.kwargs
+    ) -> Callable[[Transaction], Result]:
+        """Return a function of a transaction with these values, searched. Raises `SecretRefused`. O(characters)."""
+        names = _parameters(function)
+        clean = [self._value(value, name, name) for name, value in zip(names, values, strict=False)]
+        others = {name: self._value(value, name, name) for name, value in named.items()}
+        return lambda tx: function(tx, *clean, **others)  # type: ignore[arg-type]
+
+    def _value(self, value: Value, where: str, name: str) -> Value:
+        """Return a value of a write; ``name`` is that of the field or the parameter, ``where`` its place."""
+        clean: object = value
+        if isinstance(value, _SKIPPED):
+            return value
+        if isinstance(value, str):
+            clean = self._text(value, where) if name in _TEXTS else self._name(value, where)
+        elif isinstance(value, NewEntry):
+            clean = self._entry(value, where)
+        elif isinstance(value, TreeCopy):
+            clean = self._tree(value)
+        elif isinstance(value, Struct):
+            clean = replace(value, **self._changes(value, where, value.__struct_fields__))
+        elif isinstance(value, tuple):
+            clean = self._row(value, where, name)
+        elif isinstance(value, Mapping):
+            clean = {self._value(key, where, ""): self._value(item, where, name) for key, item in value.items()}
+        elif isinstance(value, (Sequence, Set)):
+            items = [self._value(item, f"{where}[{number}]", name) for number, item in enumerate(value)]
+            clean = frozenset(items) if isinstance(value, Set) else items
+        elif callable(value):
+            # What becomes of metadata is known in the transaction only.
+            clean = self._after(value, where, name)
+        return cast("Value", clean)
+
+    def _row(self, row: tuple[object, ...], where: str, name: str) -> tuple[object, ...]:
+        names: Sequence[str] = getattr(row, "_fields", ())
+        if not names:
+            return tuple(self._value(item, f"{where}[{number}]", name) for number, item in enumerate(row))
+        changes = self._changes(row, where, names)
+        fields = [changes.get(name, field) for name, field in zip(names, row, strict=True)]
+        masked = tuple.__new__(type(row), fields)
+        return _rewritten(masked) if isinstance(masked, DocumentRow) and changes else masked
+
+    def _after(self, function: Callable[..., object], where: str, name: str) -> Callable[..., object]:
+        return lambda *values: self._value(function(*values), where, name)
+
+    def _changes(self, value: object, where: str, names: Iterable[str]) -> dict[str, object]:
+        """Return the fields that are other ones when they were searched."""
+        fields = ((name, getattr(value, name)) for name in names)
+        clean = (
+            (name, field, self._value(field, f"{where}.{name}", name)) for name, field in fields if field is not None
+        )
+        return {name: new for name, field, new in clean if new is not field}
+
+    def _entry(self, entry: NewEntry, where: str) -> NewEntry:
+        payload = self._payload(entry.payload, where)
+        if payload is not entry.payload:
+            preview = None if entry.preview is None else _title(payload)
+            entry = replace(entry, payload=payload, preview=preview)
+        return replace(entry, **self._changes(entry, where, _BESIDE))
+
+    def _payload(self, text: str, where: str) -> str:
+        value = decode_json(text)
+        clean = self._json(value, where, "", 0)
+        return text if clean == value else encode_json(clean, where)[0]
+
+    def _tree(self, copy: TreeCopy) -> TreeCopy:
+        """Return a tree of another store; the digests of masked entries are made anew when it is written."""
+        blobs = {blob.sha256: blob for blob in copy.blobs}
+        data = {blob.sha256: blob.data for blob in copy.blobs}
+        cuts: dict[tuple[int, int], list[tuple[int, bytes]]] = defaultdict(list)
+        for row in copy.attachments:
+            cuts[row.lane_id, row.depth].append((row.place, row.sha256))
+        digests = {entry.id: entry.digest for entry in copy.entries}
+        titles: dict[tuple[int, str | None], str | None] = {}
+        entries, masked = [], set[str]()
+        for number, entry in enumerate(copy.entries):
+            where = f"entries[{number}]"
+            clean = self._value(entry._replace(payload=None), where, "")._replace(payload=entry.payload)
+            # Without its pictures.
+            text = stored_text(entry, data).decode()
+            if clean != entry or self._payload(text, where) is not text:
+                place = entry.lane_id, entry.depth
+                above = NO_PARENT if entry.parent_id is None else digests.get(entry.parent_id, b"")
+                whole = checked_text(copy.chain, entry, above, data, cuts.pop(place, ()))
+                new = self._payload(whole, where)
+                titles.setdefault((entry.session_key, _title(whole)), _title(new))
+                stored = pack(new)
+                blobs |= {blob.sha256: blob for blob in stored.blobs}
+                blobs.pop(entry.blob or b"", None)
+                cuts[place] = [*stored.cuts]
+                clean = clean._replace(payload=stored.payload, packed=stored.packed, blob=stored.blob)
+                masked.add(entry.id)
+            entries.append(clean)
+        attachments = [AttachmentRow(*place, *cut) for place, pieces in sorted(cuts.items()) for cut in pieces]
+        if masked:
+            firsts = (
+                (row, titles.get((row.session_key, row.first_message), row.first_message)) for row in copy.sessions
+            )
+            sessions = [row._replace(first_message=first) for row, first in firsts]
+            copy = replace(copy, sessions=sessions, entries=entries, blobs=[*blobs.values()], attachments=attachments)
+            copy = replace(copy, masked=masked)
+        others = [name for name in copy.__struct_fields__ if name not in ("entries", "blobs", "attachments", "chain")]
+        return replace(copy, **self._changes(copy, "the copy", others))
+
+    # -- texts
+
+    def _json(self, value: JsonValue, where: str, name: str, depth: int) -> JsonValue:
+        """Return JSON, searched; ``name`` is that of the field, and ``depth`` counts the objects around it."""
+        if isinstance(value, str):
+            if name in SIGNATURES or _BASE64.fullmatch(value):
+                return value
+            if depth <= 2 and (name in _STRUCTURE or name.endswith(("Id", "Ids"))):
+                return self._name(value, where)
+            return self._field(value, where, name)
+        if isinstance(value, list):
+            return [self._json(item, f"{where}[{number}]", name, depth) for number, item in enumerate(value)]
+        if not isinstance(value, dict):
+            return value
+        clean: dict[str, JsonValue] = {}
+        for key, item in value.items():
+            masked = self._plain(key, where)
+            clean[masked] = self._json(item, f"{where}.{masked}", key, depth + 1)
+        if len(clean) < len(value):  # two have the same mark
+            for key in value:
+                self._name(key, where)
+        return clean
+
+    def _field(self, text: str, where: str, name: str) -> str:
+        """Return the value of a field of JSON: its name says that it is a password, which has no form of its own."""
+        clean = self._plain(text, where)
+        if clean is text and len(text) <= _LONGEST_PASSWORD and GUARD_KEY not in where and self._mask.is_telling(name):
+            rule = self._mask.rule_behind(name, text)
+            if rule is not None:
+                return self._mark_of(rule, where)
+        return clean
+
+    def _text(self, text: str, where: str) -> str:
+        """Return a text of ours, which may be JSON."""
+        if text.startswith(("{", "[")):
+            with contextlib.suppress(CorruptStore):  # which says that it is no JSON
+                return self._payload(text, where)
+        return self._plain(text, where)
+
+    def _plain(self, text: str, where: str) -> str:
+        return replaced(text, self._mask.find(text), lambda rule: self._mark_of(rule, where))
+
+    def _mark_of(self, rule: str, where: str) -> str:
+        if self._is_refusing:
+            raise SecretRefused(where, rule)
+        return mark(rule)
+
+    def _name(self, text: str, where: str) -> str:
+        for secret in self._mask.find(text):
+            raise SecretRefused(where, secret.rule, is_name=True)
+        return text
+
+
+@cache
+def _parameters(function: Callable[..., object]) -> tuple[str, ...]:
+    """Return the names of the parameters behind the transaction."""
+    return tuple(signature(function).parameters)[1:]
+
+
+def _title(payload: str) -> str | None:
+    message = decode_json(payload)
+    return message_title(message) if isinstance(message, dict) else None
+
+
+def _rewritten(row: DocumentRow) -> DocumentRow:
+    """Return a document with the digest of its text."""
+    new = NewDocument(row.kind, row.name, row.body, row.type, row.scope, row.space, row.project, row.source)
+    return new.row(row.changed_at)._replace(created_at=row.created_at)
