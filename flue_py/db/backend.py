@@ -550,7 +550,9 @@ class Backend:
         revision of its own of the same transaction. Raises `LeafConflict`, `EntryNotFound`, `InvalidArgument`. O(1).
         """
         return await self._runner.write(
-            self._with_values(ops.edit.navigate, self._sources, session_id, to, summary, label, labelled, expected, note)
+            self._with_values(
+                ops.edit.navigate, self._sources, session_id, to, summary, label, labelled, expected, note
+            )
         )
 
     async def retract(

@@ -1126,8 +1126,9 @@ async def open(
     `HistoryPutBack`, but for those of the ids in ``accept``: an older copy of them was put back on purpose.
 
     ``secrets`` searches for passwords and keys whatever this store writes (the extra ``secrets``): ``"mask"`` puts the
-    name of a rule in their place (``[secret: AWS Access Key]``); ``"refuse"`` raises `SecretRefused`, and so does either
-    for a name, such as a key of a session. Pictures and other base64 are not searched. O(characters) for each write.
+    name of a rule in their place (``[secret: AWS Access Key]``); ``"refuse"`` raises `SecretRefused`, and so does
+    either for a name, such as a key of a session. Pictures and other base64 are not searched. O(characters) for each
+    write.
 
     Raises `InvalidArgument`, `InvalidPrices`, `FormatTooNew`, `NotAStore`, `WrongKey`, `StoreUnavailable`,
     `StoreBusy`, `MissingExtra`, `WrongEventLoop`. O(1), whatever the store holds.
