@@ -41,6 +41,7 @@ _TEXTS = frozenset({
 })  # fmt: skip
 """Fields that a mark can stand in. Any other text is a name by which things are found again: it is refused."""
 
+_MAY_BE_JSON = frozenset({"after", "before", "extra", "metadata", "metadata_text", "payload", "text"})
 _BESIDE = [name for name in NewEntry.__struct_fields__ if name != "payload"]
 _STRUCTURE = frozenset({"type", "role", "id"})
 _SKIPPED = (bytes, Sources, DeleteTree, DocumentName)
@@ -79,13 +80,14 @@ class SecretFilter:
         if isinstance(value, _SKIPPED):
             return value
         if isinstance(value, str):
-            clean = self._text(value, where) if name in _TEXTS else self._name(value, where)
+            clean = self._text(value, where, name) if name in _TEXTS else self._name(value, where)
         elif isinstance(value, NewEntry):
             clean = self._entry(value, where)
         elif isinstance(value, TreeCopy):
             clean = self._tree(value)
         elif isinstance(value, Struct):
-            clean = replace(value, **self._changes(value, where, value.__struct_fields__))
+            changes = self._changes(value, where, value.__struct_fields__)
+            clean = replace(value, **changes) if changes else value
         elif isinstance(value, tuple):
             clean = self._row(value, where, name)
         elif isinstance(value, Mapping):
@@ -128,7 +130,9 @@ class SecretFilter:
     def _payload(self, text: str, where: str) -> str:
         value = decode_json(text)
         clean = self._json(value, where, "", 0)
-        return text if clean == value else encode_json(clean, where)[0]
+        encoded = encode_json(clean, where)[0]
+        # A text that JSON spells in another way may have more in it: two fields of one name, of which one was read.
+        return text if clean == value and (encoded == text or self._plain(text, where) == text) else encoded
 
     def _tree(self, copy: TreeCopy) -> TreeCopy:
         """Return a tree of another store; the digests of masked entries are made anew when it is written."""
@@ -152,8 +156,8 @@ class SecretFilter:
                 new = self._payload(whole, where)
                 titles.setdefault((entry.session_key, _title(whole)), _title(new))
                 stored = pack(new)
-                blobs |= {blob.sha256: blob for blob in stored.blobs}
                 blobs.pop(entry.blob or b"", None)
+                blobs |= {blob.sha256: blob for blob in stored.blobs}
                 cuts[place] = [*stored.cuts]
                 clean = clean._replace(payload=stored.payload, packed=stored.packed, blob=stored.blob)
                 masked.add(entry.id)
@@ -174,9 +178,10 @@ class SecretFilter:
     def _json(self, value: JsonValue, where: str, name: str, depth: int) -> JsonValue:
         """Return JSON, searched; ``name`` is that of the field, and ``depth`` counts the objects around it."""
         if isinstance(value, str):
-            if name in SIGNATURES or _BASE64.fullmatch(value):
+            is_part = depth <= 2
+            if (is_part and name in SIGNATURES) or _BASE64.fullmatch(value):
                 return value
-            if depth <= 2 and (name in _STRUCTURE or name.endswith(("Id", "Ids"))):
+            if is_part and (name in _STRUCTURE or name.endswith(("Id", "Ids"))):
                 return self._name(value, where)
             return self._field(value, where, name)
         if isinstance(value, list):
@@ -201,9 +206,8 @@ class SecretFilter:
                 return self._mark_of(rule, where)
         return clean
 
-    def _text(self, text: str, where: str) -> str:
-        """Return a text of ours, which may be JSON."""
-        if text.startswith(("{", "[")):
+    def _text(self, text: str, where: str, name: str) -> str:
+        if name in _MAY_BE_JSON and text.startswith(("{", "[")):
             with contextlib.suppress(CorruptStore):  # which says that it is no JSON
                 return self._payload(text, where)
         return self._plain(text, where)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 import flue_py
 from flue_py.cli import main
@@ -62,6 +63,8 @@ def _brought(folder: Path, text: str) -> tuple[Path, Path, Path]:
             first = session.append_message(_message(text)).entry_ids[0]
             session.append_message(_message(f"{text} {'many words ' * 9_000}"))
             session.append_message(_message("more"))
+            beside = flue_py.NewEntry.message(_message("many words " * 9_000), id="beside", extra={"a": text})
+            session.import_entries([beside], leaf="beside")
             session.marks.set_label(first, text, why=text)
             session.tasks.create(task_id="t").tasks.end("done", summary=text)
             store.remember("fact", text)
@@ -80,6 +83,8 @@ def _ways(store: flue_py.sync.Store, session: flue_py.sync.Session, brought: tup
     first, _ = session.append_messages([_message("first"), _message("second")]).entry_ids
     task = session.tasks.create(task_id="task")
     entry = flue_py.NewEntry.message(_message(KEY), id="e1")
+
+    twice = f'{{"role":"user","content":"{KEY}","content":"x"}}'
 
     def batch() -> object:
         with store.atomic() as atomic:
@@ -121,6 +126,7 @@ def _ways(store: flue_py.sync.Store, session: flue_py.sync.Session, brought: tup
         "task result": lambda: task.tasks.end("done", summary=KEY),
         "memory": lambda: store.remember("fact", KEY), "file": lambda: store.add_file("f.txt", KEY, source=KEY),
         "entries": lambda: session.import_entries([entry], leaf="e1"),
+        "twice": lambda: session.import_entries([replace(entry, id="e2", payload=twice)], leaf="e2"),
         "session": lambda: store.import_session(flue_py.NewSession(title=KEY), [entry], leaf="e1"),
         "import": lambda: flue_py.sync.import_file(store, file), "copy of a store": copy,
         "bundle": lambda: flue_py.sync.read_bundle(store, bundle),
