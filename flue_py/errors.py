@@ -503,3 +503,11 @@ class InvalidPrices(FixTheSetup, ValueError):
 
 class StoreWarning(UserWarning):
     """The store works, and keeps every promise, but not as well as it does elsewhere."""
+
+
+def damaged_session(session_id: object) -> CorruptStore:
+    """Return the error for a session of which the row is not as it was written."""
+    return CorruptStore(
+        f"session {session_id!r}: its row does not match its head: it was damaged, or changed by other means; verify() "
+        "names every such session: restore a backup, or rescue what is readable by salvage"
+    )

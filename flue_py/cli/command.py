@@ -1176,12 +1176,18 @@ async def chooser(store: Store, choice: SessionChoice, times: Times = (None, Non
 
 
 async def chosen_sessions(
-    store: Store, choice: SessionChoice, times: Times = (None, None), *, completed: bool | None = None
+    store: Store,
+    choice: SessionChoice,
+    times: Times = (None, None),
+    *,
+    completed: bool | None = None,
+    damaged: list[str] | None = None,
 ) -> list[SessionInfo]:
-    """Return the sessions that are chosen, most recently active first. O(sessions)."""
+    """Return the sessions that are chosen, most recently active first (see `listed_sessions`). O(sessions)."""
     is_chosen = await chooser(store, choice, times)
     sessions: list[SessionInfo] = []
-    async with aclosing(listed_sessions(partial(store.list_sessions, completed=completed, limit=_PAGE))) as listed:
+    pages = partial(store.list_sessions, completed=completed, limit=_PAGE)
+    async with aclosing(listed_sessions(pages, damaged)) as listed:
         async for info in listed:
             if len(sessions) == choice.newest:
                 break

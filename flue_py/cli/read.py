@@ -553,15 +553,18 @@ async def sessions(
     With --json: a list of objects: id, name (as it is listed), key, title, autoTitle, scope, kind, forkedFrom
     (sessionId, entryId, or null), leafId, revision, cwd, entryCount, messageCount, firstMessage, spentTokens and
     spent (null where nobody knows them), unpricedCalls, unknownCalls (those of which nobody knows the tokens
-    either), metadata, completedAt, createdAt, activeAt, updatedAt, model.
+    either), metadata, completedAt, createdAt, activeAt, updatedAt, model. Of one that was changed by other means, and
+    cannot be opened, id and damaged (true) alone.
     """
+    damaged: list[str] = []
     wanted = dict(map(_pair, metadata)) or None
     times = choice.times()
     completed = None if show_all else False
     if choice.newest is None:
         is_chosen = await cli.chooser(store, choice, times)
     else:
-        ids = {info.id for info in await cli.chosen_sessions(store, choice, times, completed=completed)}
+        newest = await cli.chosen_sessions(store, choice, times, completed=completed, damaged=damaged)
+        ids = {info.id for info in newest}
         is_chosen = lambda info: info.id in ids  # noqa: E731
     infos: list[SessionInfo] = []
     # The store knows only titles, not names: all sessions are read before they are put in the order of their names.
@@ -574,7 +577,7 @@ async def sessions(
         completed=completed,
         limit=_PAGE if enough is None or choice != cli.SessionChoice() else min(enough, _PAGE),
     )
-    async with aclosing(listed_sessions(pages)) as sessions:
+    async with aclosing(listed_sessions(pages, damaged)) as sessions:
         async for info in sessions:
             if is_chosen(info):
                 infos.append(info)
@@ -585,9 +588,14 @@ async def sessions(
         rows.sort(key=lambda row: (row.name.casefold(), row.name), reverse=reverse)
     listed = rows[:limit]
     has_others = not show_all and (await listing(completed=True, limit=1)).sessions
+    unread = list(dict.fromkeys(damaged))
+    unread_rows: list[JsonValue] = [{"id": session_id, "damaged": True} for session_id in unread]
     return Answer(
-        lambda: views.session_lines(listed, cli.look()),
-        lambda: [{**views.session_row(row.info, row.name), "model": row.model or None} for row in listed],
+        lambda: [*views.session_lines(listed, cli.look()), *views.damaged_lines(unread)],
+        lambda: [
+            *({**views.session_row(row.info, row.name), "model": row.model or None} for row in listed),
+            *unread_rows,
+        ],
         notes=("completed sessions are left out; --all lists them, too",) if has_others else (),
     )
 

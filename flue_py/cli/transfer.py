@@ -29,7 +29,7 @@ from flue_py.errors import FixTheCall, FlueError, InvalidArgument, shown
 from flue_py.formats.registry import FORMATS, canonical_name, export_names, format_names, known_format, programs_seen
 from flue_py.lazy import lazy_module
 from flue_py.render.lines import Line, counted, printable
-from flue_py.render.views import row_of
+from flue_py.render.views import damaged_lines, row_of
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.transfer.ahead import ReadAhead
@@ -288,18 +288,21 @@ async def report(
     Behind it is a page for each session with its tasks, as of export html. They need no network. Files are for their
     owner alone.
 
-    With --json: an object: file (of --all the list), bytes, sessions (how many).
+    With --json: an object: file (of --all the list), bytes, sessions (how many), damaged (the ids of those that cannot
+    be opened).
     """
     made_at = None if no_time else datetime.now(UTC)
     if session is not None:
         text = await session.reports.html(made_at=made_at, sizes=sizes)
         path = Path(output or f"report-{_safe(session.id)}.html")
         return _written(path, text, (), overwrite=overwrite, is_opened=open)
-    infos = await cli.chosen_sessions(store, choice, choice.times())
+    damaged: list[str] = []
+    infos = await cli.chosen_sessions(store, choice, choice.times(), damaged=damaged)
     pages = await write_pages(
         store,
         output or "report",
         [info for info in infos if info.kind != "task"],
+        damaged=damaged,
         sizes=sizes,
         overwrite=overwrite,
         made_at=made_at,
@@ -308,8 +311,9 @@ async def report(
     )
     if open:
         webbrowser.open(pages.index.resolve().as_uri())
-    row: JsonObject = {"file": str(pages.index), "bytes": pages.size_bytes, "sessions": pages.sessions}
-    return cli.said(f"{pages.index}: {counted(pages.sessions, 'session')}, {pages.size_bytes:,} bytes", row)
+    row: JsonObject = {"file": str(pages.index), **row_of(pages, "bytes=size_bytes sessions damaged")}
+    line = f"{pages.index}: {counted(pages.sessions, 'session')}, {pages.size_bytes:,} bytes"
+    return Answer(lambda: [*cli.plain_lines(line), *damaged_lines(pages.damaged)], lambda: row)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

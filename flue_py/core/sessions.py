@@ -645,10 +645,15 @@ def require_meant(session_id: str, session_key: int) -> None:
 
 
 class SessionPage(Frozen):
-    """One page of sessions, in the order that was asked for; ``next_cursor`` is None on the last."""
+    """One page of sessions, in the order that was asked for; ``next_cursor`` is None on the last.
+
+    ``damaged`` are the ids of those there that were changed by other means: nothing else is known of them. One may be
+    on two pages.
+    """
 
     sessions: tuple[SessionInfo, ...]
     next_cursor: str | None = None
+    damaged: tuple[str, ...] = ()
 
 
 TaskEnd: TypeAlias = Literal["done", "failed"]

@@ -275,7 +275,8 @@ class Backend:
 
         Sessions that are equal in that order are in the order they were made, reversed where ``ordering`` descends. A
         session that changes while pages are read may be met twice or not at all, every other exactly once. Raises
-        `InvalidArgument` for a limit below 1, and for a cursor that is malformed or of another order. O(page) by
+        `InvalidArgument` for a limit below 1, and for a cursor that is malformed or of another order. Damaged sessions
+        are named (`SessionPage.damaged`), and the others are there. O(page) by
         activity, creation or title without a filter that passes sessions over; else O(sessions), of these scopes.
         """
         listing = Listing(scope, kind, where, ordering)

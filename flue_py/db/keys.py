@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
 
 from flue_py.core.chain import UNKEYED, Chain, UncheckedChain
+from flue_py.core.sessions import SessionPage
 from flue_py.db import ops
 from flue_py.db.ops import keys as statements
 from flue_py.db.ops.keys import NO_KEY, NOT_CHANGING, Stated
@@ -213,7 +214,14 @@ class KeyedRunner(RunnerAround):
         return await self._again(lambda: self._runner.write(partial(self._writing, work), repeatable=repeatable))
 
     async def read(self, work: Callable[[Transaction], Result], *, loose: bool = False) -> Result:
-        return await self._again(lambda: self._runner.read(partial(self._reading, work), loose=loose))
+        async def checked() -> Result:
+            result = await self._runner.read(partial(self._reading, work), loose=loose)
+            # All of them look damaged to who has the former key.
+            if isinstance(result, SessionPage) and result.damaged and await self.refresh():
+                raise KeyChanged
+            return result
+
+        return await self._again(checked)
 
     async def land(self, session_id: str, plan: Callable[[Transaction], Plan[Result] | Result]) -> Result | None:
         # A plan is of digests that are not compared when it lands.

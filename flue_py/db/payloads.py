@@ -177,14 +177,6 @@ def damaged_entry(entry_id: str, problem: str, session_id: str | None = None) ->
     )
 
 
-def damaged_session(session_id: object) -> CorruptStore:
-    """Return the error for a session of which the row is not as it was written."""
-    return CorruptStore(
-        f"session {session_id!r}: its row {MISMATCH.replace('digest', 'head')}; verify() names every such session: "
-        "restore a backup, or rescue what is readable by salvage"
-    )
-
-
 def damaged_path(session_id: str, count: int, expected: int) -> CorruptStore:
     """Return the error for a path, or a part of it, that has not as many entries as its places say."""
     return CorruptStore(

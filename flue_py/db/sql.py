@@ -36,8 +36,8 @@ from flue_py.core.sessions import (
     TaskNames,
 )
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS, Paid, UsageTotals
-from flue_py.db.payloads import damaged_session
 from flue_py.db.runner import Insert, Nothing, Position, R, Reader, Row, SessionState, Statement
+from flue_py.errors import damaged_session
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What differs between the databases in SQL: pieces of statements, as SQLite and as PostgreSQL has them.
@@ -479,7 +479,7 @@ def session_of(chain: Chain, columns: Row) -> SessionInfo:
         # PostgreSQL writes JSON with spaces.
         has_head = chain.has_row(head, row) or chain.has_row(head, encode(decode(row)))
     except (DecodeError, UnicodeDecodeError):
-        raise damaged_session(json.loads(row.decode(errors="replace"))[-1][0]) from None
+        raise damaged_session(session_id_of(columns)) from None
     if not has_head:
         raise damaged_session(info.id)
     if links is None:
@@ -487,6 +487,11 @@ def session_of(chain: Chain, columns: Row) -> SessionInfo:
     depth, parent, tasks = json.loads(links)
     named = tuple((task_id, child_id) for _, task_id, child_id in sorted(tasks or ()))
     return replace(info, task_names=replace(task_of(info.kind, depth, parent), tasks=named))
+
+
+def session_id_of(columns: Row) -> str:
+    """Return the id in the columns of `SESSION`, of a row that may be damaged."""
+    return str(json.loads(columns[0].decode(errors="replace"))[-1][0])
 
 
 def task_of(kind: str, depth: int, parent: Sequence[str] | None) -> TaskNames:

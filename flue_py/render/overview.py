@@ -19,16 +19,18 @@ def overview(
     sums: Mapping[str, Sequence[UsageRow]],
     total: UsageRow,
     *,
+    damaged: Sequence[str] = (),
     made_at: datetime | None = None,
 ) -> str:
     """Return sessions as an HTML file, in their order, and by name of a dimension the sums of what was paid.
 
-    ``pages`` has the sessions by the files of their pages. Each row of ``sums`` has that one group. The same arguments
-    give the same text. O(sessions + rows).
+    ``pages`` has the sessions by the files of their pages, ``damaged`` are the ids of those that have none. Each row of
+    ``sums`` has that one group. The same arguments give the same text. O(sessions + rows).
     """
     data: JsonObject = {
         "made": None if made_at is None else f"{minute(made_at)} UTC",
         "sessions": [_session_json(session, file) for file, session in pages.items()],
+        "damaged": [*damaged],
         "sums": {name: [_sum_json(row) for row in rows] for name, rows in sums.items()},
         "total": bill_json(total),
     }

@@ -945,6 +945,12 @@ def session_lines(sessions: Sequence[ListedSession], look: Look) -> list[Line]:
     return [clipped(line, look) for line in table(shown, right=_RIGHT)]
 
 
+def damaged_lines(session_ids: Iterable[str]) -> list[Line]:
+    """Return a line for each session that is damaged, which says what to do."""
+    advice = "damaged, or changed by other means: flue-py verify says more, restore a backup, or rescue it by salvage"
+    return [((one_line(session_id), "bold"), (f"  {advice}", "red")) for session_id in session_ids]
+
+
 def name_width(width: int) -> int:
     """Return the cells for a program, a project or a model in lists of this width."""
     return _NAMES + max(0, width - _NARROW) // 8

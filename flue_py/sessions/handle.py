@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
 from math import isfinite
@@ -42,7 +42,16 @@ from flue_py.core.sessions import (
     SessionRef,
 )
 from flue_py.core.usage import MAX_AMOUNT
-from flue_py.errors import AmbiguousId, EntryNotFound, InvalidArgument, InvalidEntry, SessionNotFound, shown
+from flue_py.errors import (
+    AmbiguousId,
+    CorruptStore,
+    EntryNotFound,
+    InvalidArgument,
+    InvalidEntry,
+    SessionNotFound,
+    damaged_session,
+    shown,
+)
 from flue_py.lazy import lazy_module
 from flue_py.prices import NO_PRICER, CallPricer
 
@@ -851,11 +860,18 @@ class Pages(Protocol):
     async def __call__(self, *, cursor: str | None) -> SessionPage: ...
 
 
-async def listed_sessions(pages: Pages) -> AsyncGenerator[SessionInfo, None]:
-    """Yield the sessions of a listing, page by page. O(sessions)."""
+async def listed_sessions(pages: Pages, damaged: list[str] | None = None) -> AsyncGenerator[SessionInfo, None]:
+    """Yield the sessions of a listing, page by page. O(sessions).
+
+    The ids of damaged ones are added to ``damaged``; without it, they raise `CorruptStore`.
+    """
     cursor: str | None = None
     while True:
         page = await pages(cursor=cursor)
+        if damaged is not None:
+            damaged += [session_id for session_id in page.damaged if session_id not in damaged]
+        elif page.damaged:
+            raise damaged_session(page.damaged[0])
         for info in page.sessions:
             yield info
         cursor = page.next_cursor
@@ -933,11 +949,11 @@ async def find_named(backend: Backend, name: str, scope: str | None) -> SessionI
 
 
 async def all_sessions(
-    backend: Backend, *, scope: str | None = None, kind: SessionKind | None = None
+    backend: Backend, *, scope: str | None = None, kind: SessionKind | None = None, damaged: list[str] | None = None
 ) -> list[SessionInfo]:
-    """Return every session, or those of a scope or kind, most recently active first. O(sessions)."""
+    """Return every session, or those of a scope or kind, most recently active first (see `listed_sessions`)."""
     pages = partial(backend.list_sessions, scope=scope, kind=kind, limit=_SESSIONS_LISTED)
-    return [info async for info in listed_sessions(pages)]
+    return [info async for info in listed_sessions(pages, damaged)]
 
 
 def _spellings(name: str) -> list[str]:
@@ -961,7 +977,7 @@ async def _with_beginning_of_id(backend: Backend, name: str, scope: str | None) 
             ids = [match for match in ids if await backend.get_session(match, scope) is not None]
         elif scope is not None:
             # Not all are here: those of others may stand before the one that is meant.
-            everything = await all_sessions(backend, scope=scope)
+            everything = await all_sessions(backend, scope=scope, damaged=[])
             ids = sorted(info.id for info in everything if info.id.startswith(spelling))[:_SESSIONS_MATCHED]
         if not ids:
             continue
@@ -975,7 +991,7 @@ async def _with_beginning_of_id(backend: Backend, name: str, scope: str | None) 
 
 async def _with_beginning_of_key(backend: Backend, name: str, scope: str | None) -> SessionInfo | None:
     """Look through all keys: a key is unique within a scope only, and people do not think of scopes."""
-    everything = await all_sessions(backend, scope=scope)
+    everything = await all_sessions(backend, scope=scope, damaged=[])
     whole = [info for info in everything if info.key == name]
     begun = [info for info in everything if name and info.key is not None and info.key.startswith(name)]
     matches = whole or begun
@@ -988,15 +1004,20 @@ async def _with_beginning_of_key(backend: Backend, name: str, scope: str | None)
 # Forks and the sessions they came from: their names, and where they begin.
 
 
+async def source_of(backend: Backend, info: SessionInfo) -> SessionInfo | None:
+    """Return the session that a fork without a name of its own is known by; None if it is gone or damaged."""
+    source = info.forked_from_session if views.needs_source(info) else None
+    with suppress(CorruptStore):
+        return None if source is None else await backend.get_session(source)
+    return None
+
+
 async def names_of(backend: Backend, listed: Sequence[SessionInfo]) -> dict[str, str]:
     """Return the names that people know sessions by, by id. O(listed); the sources of nameless forks are read."""
     there = {info.id: info for info in listed}
     for info in listed:
-        source = info.forked_from_session
-        if source is not None and source not in there and views.needs_source(info):
-            source_info = await backend.get_session(source)
-            if source_info is not None:
-                there[source] = source_info
+        if info.forked_from_session not in there and (source := await source_of(backend, info)) is not None:
+            there[source.id] = source
     return {info.id: views.session_name(info, there.get(info.forked_from_session or "")) for info in listed}
 
 
@@ -1005,7 +1026,7 @@ async def forks_seen(backend: Backend, info: SessionInfo, seen: Collection[str])
 
     ``seen`` are the ids of those entries. They are by the id of the entry, None for forks from before the first one.
     """
-    forks = {fork.id: fork for fork in await all_sessions(backend, kind="fork")}
+    forks = {fork.id: fork for fork in await all_sessions(backend, kind="fork", damaged=[])}
     origins: dict[str, str] = {}
 
     def origin_of(session_id: str) -> str:

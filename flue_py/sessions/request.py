@@ -25,7 +25,7 @@ from flue_py.core.entries import Entry, NewEntry, from_microseconds
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, CUSTOM_MESSAGE, EXCLUSION, MESSAGE, SHOWN_KINDS
 from flue_py.core.ledger import LedgerQuery
-from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict, SessionInfo, Stored
+from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict, Stored
 from flue_py.core.usage import MAX_AMOUNT, PaidCall, UsageTotals
 from flue_py.db.backend import Backend
 from flue_py.errors import IdempotencyConflict, InvalidArgument, SessionNotFound, shown
@@ -472,7 +472,7 @@ class Reports(Group[Writing]):
         """
         async with self._session._turn:
             info = await self._session._stored_info()
-            return render.views.session_name(info, await source_of(self._backend, info))
+            return render.views.session_name(info, await handle.source_of(self._backend, info))
 
     async def html(
         self,
@@ -578,15 +578,9 @@ async def _read_one(
         parent_id,
         entry_sizes(entries) if sizes else {},
         costs,
-        await source_of(backend, info),
+        await handle.source_of(backend, info),
         await backend.waiting.call(lambda: _losses(entries)) if lost else {},
     )
-
-
-async def source_of(backend: Backend, info: SessionInfo) -> SessionInfo | None:
-    """Return the session that a fork without a name of its own is known by; None for others, and where it is gone."""
-    source = info.forked_from_session if render.views.needs_source(info) else None
-    return None if source is None else await backend.get_session(source)
 
 
 def checked_thresholds(warn_at: int, cutover_at: int) -> Thresholds:

@@ -23,6 +23,7 @@ from flue_py.core.ledger import Dimension, UsageRow
 from flue_py.core.sessions import STORED, DocumentInfo, LeafChoice, Limits, SessionInfo, Stored, made_id
 from flue_py.db.files import Part, make_private_folder, write_whole
 from flue_py.errors import (
+    CorruptStore,
     EntryNotFound,
     FlueError,
     InvalidArgument,
@@ -171,11 +172,12 @@ _SUMS: tuple[Dimension, ...] = ("day", "month", "project", "agent", "model")
 
 
 class PagesReport(Frozen):
-    """The folder of pages: the list, how many pages of sessions, and their bytes."""
+    """The folder of pages: the list, how many pages of sessions, and their bytes; damaged sessions have none."""
 
     index: Path
     sessions: int
     size_bytes: int
+    damaged: tuple[str, ...] = ()
 
 
 async def write_pages(
@@ -183,6 +185,7 @@ async def write_pages(
     folder: str | PathLike[str],
     sessions: Sequence[SessionInfo] | None = None,
     *,
+    damaged: Sequence[str] = (),
     sizes: bool = False,
     overwrite: bool = False,
     made_at: datetime | None = None,
@@ -191,24 +194,31 @@ async def write_pages(
 ) -> PagesReport:
     """Write a page for each session, with its tasks, and `index.html`, the list of them with what they cost.
 
-    ``sessions`` are all that are not tasks if they are left out; they stand in their order. Days are those of ``tz``.
+    ``sessions`` are all that are not tasks if they are left out; they stand in their order. Of ``damaged`` ones the
+    list has the ids alone. Days are those of ``tz``.
     ``sizes`` counts tokens, which takes time. Files are for their owner alone. Raises `InvalidArgument` if a file is
     there and ``overwrite`` is False, `StoreUnavailable`. O(entries).
     """
     target = checked_path(folder, "folder")
     if sessions is None:
-        listed = listed_sessions(partial(store.list_sessions, limit=_PAGE))
+        damaged = ids = list[str]()
+        listed = listed_sessions(partial(store.list_sessions, limit=_PAGE), ids)
         sessions = [info async for info in listed if info.kind != "task"]
     waiting, size = store.backend.waiting, 0
     if not checked_flag(overwrite, "overwrite") and (target / _INDEX).exists():
         raise InvalidArgument(f"{target / _INDEX} is there already; name another folder, or overwrite it")
     await waiting.call(partial(make_private_folder, target))
     pages: dict[str, ListedSession] = {}
+    unread = [*damaged]
     for number, row in enumerate(await listed_rows(store, sessions), 1):
         session = await store.get_session(row.info.id)
         if session is None:
             continue  # it was deleted meanwhile
-        data = (await session.reports.html(sizes=sizes, made_at=made_at)).encode(errors="backslashreplace")
+        try:
+            data = (await session.reports.html(sizes=sizes, made_at=made_at)).encode(errors="backslashreplace")
+        except CorruptStore:
+            unread.append(session.id)
+            continue
         name = f"session-{_file_name(row.info.id)}.html"
         await waiting.call(partial(write_whole, target / name, data, overwrite=overwrite))
         pages[name] = row
@@ -223,9 +233,9 @@ async def write_pages(
         # The newest period comes first, else the most expensive.
         sums[name] = usage.rows[::-1] if name in ("day", "month") else _dearest_first(usage.rows)
         total = usage.total
-    data = overview(pages, sums, total, made_at=made_at).encode(errors="backslashreplace")
+    data = overview(pages, sums, total, damaged=unread, made_at=made_at).encode(errors="backslashreplace")
     await waiting.call(partial(write_whole, target / _INDEX, data, overwrite=overwrite))
-    return PagesReport(target / _INDEX, len(pages), size + len(data))
+    return PagesReport(target / _INDEX, len(pages), size + len(data), tuple(unread))
 
 
 def _dearest_first(rows: Sequence[UsageRow]) -> tuple[UsageRow, ...]:

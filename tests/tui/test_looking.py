@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import sys
 import threading
 from base64 import b64encode
+from contextlib import closing
 from pathlib import Path
 from subprocess import run
 from typing import Any
@@ -26,6 +28,7 @@ NAME = "Why is the build"
 
 WRITER = """
 import asyncio
+import sqlite3
 import sys
 import flue_py.sync
 with flue_py.sync.open(sys.argv[1]) as store:
@@ -406,3 +409,14 @@ async def test_pictures_are_named_by_their_bytes_and_saved(tmp_path: Path, monke
         await driver.sees("is there already")
         await driver.press("home", "i")
         await driver.sees("there is no picture")
+
+
+async def test_a_damaged_session_is_named_and_the_others_are_listed(story: Path) -> None:
+    session_id = await id_of(story, NAME)
+    with closing(sqlite3.connect(story, isolation_level=None)) as connection:
+        (created,) = connection.execute("SELECT created_at FROM sessions WHERE id = ?", (session_id,)).fetchone()
+        set_creation = "UPDATE sessions SET created_at = ? WHERE id = ?"
+        connection.execute(set_creation, (created + 1, session_id))
+        async with browsing(story, size=(120, 24)) as driver:
+            assert NAME not in await driver.sees(f"1 damaged: {session_id}")
+            connection.execute(set_creation, (created, session_id))

@@ -34,7 +34,7 @@ from flue_py.core.sessions import (
 )
 from flue_py.db import sql
 from flue_py.db.ops.heads import write_state
-from flue_py.db.payloads import MISMATCH, check_sum, damaged_entry, damaged_path, damaged_session, unpack, unpack_blob
+from flue_py.db.payloads import MISMATCH, check_sum, damaged_entry, damaged_path, unpack, unpack_blob
 from flue_py.db.runner import (
     Insert,
     Nothing,
@@ -58,7 +58,7 @@ from flue_py.db.sql import (
     state_of,
     statement,
 )
-from flue_py.errors import CorruptStore, EntryNotFound, IdempotencyConflict, SessionNotFound
+from flue_py.errors import CorruptStore, EntryNotFound, IdempotencyConflict, SessionNotFound, damaged_session
 from flue_py.system import collector_held
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ from flue_py.core.ledger import SessionRow
 from flue_py.core.sessions import is_storable
 from flue_py.core.witness import Age, Head, age_of
 from flue_py.db import sql
-from flue_py.db.payloads import damaged_session
 from flue_py.db.runner import Nothing, Row, SessionState, Statement, Transaction
 from flue_py.db.sql import columns, statement
+from flue_py.errors import damaged_session
 
 _PAGE = 200
 _PLACE = len(sql.PLACE)

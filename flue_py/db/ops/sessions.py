@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from flue_py.core.chain import NO_PARENT
+from flue_py.core.chain import NO_PARENT, Chain
 from flue_py.core.context import begins_turn
 from flue_py.core.entries import Entry
 from flue_py.core.json import Frozen
@@ -96,8 +96,8 @@ from flue_py.db.runner import (
     Statement,
     Transaction,
 )
-from flue_py.db.sql import EntryColumns, Sums, columns, session_of, statement, sums_of
-from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, TaskDepthExceeded
+from flue_py.db.sql import EntryColumns, Sums, columns, session_id_of, session_of, statement, sums_of
+from flue_py.errors import CorruptStore, InvalidArgument, SessionExists, SessionNotFound, TaskDepthExceeded
 from flue_py.system import collector_held
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -116,20 +116,28 @@ def list_sessions(tx: Transaction, listing: Listing, limit: int, cursor: str | N
     if not where.can_match or (listing.scope is not None and not is_storable(listing.scope)):
         return SessionPage(())
     infos: list[SessionInfo] = []
+    damaged: dict[str, None] = {}
     # No database compares JSON exactly as it was given: of metadata, what may be meant is looked at here.
     count = max(limit + 1, _CANDIDATES) if where.metadata else limit + 1
     while True:
         rows = _sessions_after(tx, listing, last, count)
-        infos += filter(where.has_metadata, rows) if where.metadata else rows
+        sound = [info for info in rows if not isinstance(info, str)]
+        if len(sound) < len(rows):
+            damaged |= dict.fromkeys(name for name in rows if isinstance(name, str))
+        infos += filter(where.has_metadata, sound) if where.metadata else sound
         if len(rows) < count or len(infos) > limit:
             break
         tx.require_snapshot()
-        last = Place(sort_value(rows[-1], ordering.order), rows[-1].session_key)
+        if sound:
+            last = Place(sort_value(sound[-1], ordering.order), sound[-1].session_key)
+        else:
+            # The place of a damaged one may be anywhere.
+            count *= 2
     page = tuple(infos[:limit])
     if len(infos) <= limit:
-        return SessionPage(page)
+        return SessionPage(page, damaged=tuple(damaged))
     end = Place(sort_value(page[-1], ordering.order), page[-1].session_key)
-    return SessionPage(page, write_cursor(ordering, end))
+    return SessionPage(page, write_cursor(ordering, end), tuple(damaged))
 
 
 # What a listing is sorted by. Every append changes the counters, so that no index has them (decision 0003): a page by
@@ -188,8 +196,8 @@ def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool)
     return statement(Row)(f"SELECT {sql.SESSION} FROM sessions s {tail}")
 
 
-def _sessions_after(tx: Transaction, listing: Listing, last: Place | None, count: int) -> Sequence[SessionInfo]:
-    """Return the first sessions behind a place that match, except for their metadata."""
+def _sessions_after(tx: Transaction, listing: Listing, last: Place | None, count: int) -> list[SessionInfo | str]:
+    """Return the first sessions behind a place that match, except for their metadata; of damaged ones the ids."""
     where = listing.where
     asked = where.asked
     asked |= {name: value for name, value in (("scope", listing.scope), ("kind", listing.kind)) if value is not None}
@@ -210,7 +218,14 @@ def _sessions_after(tx: Transaction, listing: Listing, last: Place | None, count
     statement = session_page(listing.ordering, frozenset(asked), is_first=last is None)
     chain = tx.chain
     with closing(tx.pages(statement, **{name: parameters[name] for name in statement.parameters})) as pages:
-        return [session_of(chain, row) for page in pages for row in page]
+        return [_listed(chain, row) for page in pages for row in page]
+
+
+def _listed(chain: Chain, row: Row) -> SessionInfo | str:
+    try:
+        return session_of(chain, row)
+    except CorruptStore:
+        return session_id_of(row)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

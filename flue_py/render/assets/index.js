@@ -87,6 +87,7 @@ for (const name of FILTERS) {
   byId(name).replaceChildren(make("option", { value: "", text: "all" }), ...values.map((value) => make("option", { value, text: value })));
   byId(name).addEventListener("change", drawSessions);
 }
+byId("damaged").textContent = data.damaged.map((id) => `${id}: damaged, and has no page`).join("\n");
 byId("by").replaceChildren(...Object.keys(data.sums).map((name) => make("option", { value: name, text: name })));
 byId("by").addEventListener("change", drawSums);
 byId("find").addEventListener("input", drawSessions);
