@@ -59,7 +59,6 @@ from flue_py.core.kinds import (
     kind_of,
     may_be_paid,
     message_text,
-    message_title,
     native_beside,
     prompt_text,
     words_of,
@@ -178,10 +177,7 @@ def _copied(entry: Entry, session_id: str) -> NewEntry:
     if provenance_of(entry) is None:
         extra_fields[PROVENANCE] = {"session": entry.session_id or session_id, "entry": entry.id}
     extra, _ = encode_json(extra_fields, "extra")
-    preview = message_title(entry.fields) if entry.kind == MESSAGE and entry.role == "user" else None
-    return NewEntry(
-        entry.kind, entry.payload, entry.role, entry.source, extra=extra, preview=preview, counted=False, built=True
-    )
+    return NewEntry(entry.kind, entry.payload, entry.role, entry.source, extra=extra, counted=False, built=True)
 
 
 def range_key(*parts: str | None) -> str:

@@ -183,11 +183,17 @@ class NewEntry(Selective):
     created_us: int | None = None
     extra: str | None = None
     surrogates_replaced: int = 0
-    preview: str | None = None
     counted: bool = True
     oddities: tuple[str, ...] = ()
     unpaid: bool = False
     built: bool = False
+
+    @property
+    def preview(self) -> str | None:
+        """The title that a message of the user gives its session; None for others, and without words. O(size)."""
+        if self.kind != kinds.MESSAGE or self.role != "user":
+            return None
+        return kinds.message_title(decode_object(self.payload))
 
     @classmethod
     def message(
@@ -420,13 +426,10 @@ def entry_of_message(
         text, replaced = encode_json(value, where, is_json=True)
     messages.check_complete(value, where)
     paid: tuple[PaidCall, ...] = ()
-    preview = None
     reported = None
     if role == "assistant" and value.get("usage") is not None:
         reported = read_beside(value, f"{where}.usage")
         paid = calls_of_answer(reported, value)
-    elif role == "user":
-        preview = kinds.message_title(value)
     return NewEntry(
         kinds.MESSAGE,
         text,
@@ -435,7 +438,6 @@ def entry_of_message(
         NO_USAGE if reported is None else reported.totals,
         paid,
         surrogates_replaced=replaced,
-        preview=preview,
         oddities=odd if reported is None else all_oddities(odd, reported.oddities),
         built=True,
     )
@@ -466,13 +468,10 @@ def _with_kept_usage(value: Mapping[str, JsonValue], where: str) -> tuple[Mappin
 
 
 def derived_from_payload(entry: NewEntry, payload: Mapping[str, JsonValue]) -> NewEntry:
-    """Return an entry with the preview and the usage of its payload, and, if it names no call, with the call of that.
+    """Return an entry with the usage of its payload, and, if it names no call, with the call of that.
 
     ``payload`` is the entry's, decoded. The same entry where nothing differs.
     """
-    says = kinds.message_title(payload) if entry.kind == kinds.MESSAGE and entry.role == "user" else None
-    if entry.preview != says:
-        entry = replace(entry, preview=says)
     if not kinds.may_be_paid(entry.kind, entry.role):
         return entry if entry.usage == NO_USAGE else replace(entry, usage=NO_USAGE)
     usage = payload.get("usage")

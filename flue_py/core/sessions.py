@@ -1206,7 +1206,6 @@ def _checked(entry: NewEntry) -> NewEntry:
     checked_kind(entry.kind)
     checked_source(entry.source)
     check_label(entry.role, "role")
-    check_label(entry.preview, "preview")
     payload = _decoded(entry.payload, "payload")
     if entry.kind in BUILT_KINDS and not isinstance(payload, dict):
         raise InvalidEntry(f"payload: {shown(entry.payload)} is not the JSON object that a {entry.kind} is")

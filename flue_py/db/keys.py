@@ -140,6 +140,7 @@ class KeyedRunner(RunnerAround):
     def __init__(self, runner: Runner) -> None:
         super().__init__(runner)
         self._keys = Keys(None)
+        self._lands = type(runner).land is not Runner.land
         # Together, since other threads read them.
         self._known: tuple[Stated, Chain] = Stated(), UNKEYED
 
@@ -194,24 +195,28 @@ class KeyedRunner(RunnerAround):
     def _writing(self, work: Callable[[Transaction], Result], tx: Transaction) -> Result:
         if tx.is_alone and not tx.states and statements.stated(tx) != self._stated:
             raise KeyChanged
-        return self._reading(work, tx)
+        tx.stated, tx.chain = self._known
+        return work(tx)
 
-    async def _again(self, call: Callable[[], Awaitable[Result]]) -> Result:
-        """Run a call, once more where it failed because the key is another one now."""
+    async def _again(self, error: KeyChanged | CorruptStore, call: Callable[[], Awaitable[Result]]) -> Result:
+        """Run a call that failed with an error once more, if that is because the key is another one now."""
         for _ in range(_ATTEMPTS):
+            if not await self.refresh() and isinstance(error, CorruptStore):
+                raise error
             try:
                 return await call()
-            except KeyChanged:
-                await self.refresh()
-            except CorruptStore:
-                if not await self.refresh():
-                    raise
+            except (KeyChanged, CorruptStore) as another:
+                error = another
         raise StoreBusy(f"{self.location}: its key is being changed; try again")
 
     async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
         if self._keys.is_unchecked:
             raise StoreUnavailable(f"{self.location} was opened unchecked, and is for reading only; give its key")
-        return await self._again(lambda: self._runner.write(partial(self._writing, work), repeatable=repeatable))
+        keyed = partial(self._writing, work)
+        try:
+            return await self._runner.write(keyed, repeatable=repeatable)
+        except (KeyChanged, CorruptStore) as error:
+            return await self._again(error, lambda: self._runner.write(keyed, repeatable=repeatable))
 
     async def read(self, work: Callable[[Transaction], Result], *, loose: bool = False) -> Result:
         async def checked() -> Result:
@@ -221,13 +226,20 @@ class KeyedRunner(RunnerAround):
                 raise KeyChanged
             return result
 
-        return await self._again(checked)
+        try:
+            return await checked()
+        except (KeyChanged, CorruptStore) as error:
+            return await self._again(error, checked)
 
     async def land(self, session_id: str, plan: Callable[[Transaction], Plan[Result] | Result]) -> Result | None:
         # A plan is of digests that are not compared when it lands.
-        if self._keys.is_unchecked or self._stated.new_key != NOT_CHANGING:
+        if not self._lands or self._keys.is_unchecked or self._stated.new_key != NOT_CHANGING:
             return None
-        return await self._again(lambda: self._runner.land(session_id, partial(self._reading, plan)))
+        keyed = partial(self._reading, plan)
+        try:
+            return await self._runner.land(session_id, keyed)
+        except (KeyChanged, CorruptStore) as error:
+            return await self._again(error, lambda: self._runner.land(session_id, keyed))
 
     async def rekey(self, key: Key | None, tell: Callable[[int, int], None] | None = None) -> Rekeyed:
         """Give the store another key, a tree in each transaction (see `Backend.rekey`)."""

@@ -21,7 +21,7 @@ from msgspec.structs import asdict, replace
 from flue_py.core.context import ContextEntry, EntryCost, project
 from flue_py.core.entries import Entry, NewEntry, checked_kind, entry_of_message, from_microseconds, to_microseconds
 from flue_py.core.json import MAX_DIGITS, Frozen, JsonObject, JsonValue, encode_json, replace_lone_surrogates, without
-from flue_py.core.kinds import MESSAGE, SHOWN_KINDS, message_title
+from flue_py.core.kinds import MESSAGE, SHOWN_KINDS
 from flue_py.core.sessions import MAX_NAME_BYTES, NewSession, SessionInfo, TaskLink, is_usable, made_id
 from flue_py.core.usage import NO_USAGE, Cost, PaidCall, ReportedUsage, by_model, call_of, read_reported
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
@@ -441,11 +441,10 @@ def message_content(message: JsonObject, usage: ReportedUsage | None = None) -> 
     if not isinstance(role, str) or not is_plain or (role == "toolResult" and not message.get("toolCallId")):
         return replace(entry_of_message(message), oddities=())
     text, replaced = encode_decoded(message, "message")
-    preview = message_title(message) if role == "user" else None
     totals = NO_USAGE
     if role == "assistant":
         totals = (read_reported(message.get("usage")) if usage is None else usage).totals
-    return NewEntry(MESSAGE, text, role, usage=totals, surrogates_replaced=replaced, preview=preview, built=True)
+    return NewEntry(MESSAGE, text, role, usage=totals, surrogates_replaced=replaced, built=True)
 
 
 def stored_entry(

@@ -231,7 +231,6 @@ def new_entry(row: kit.Row, file: PiFile) -> NewEntry:
         moment,
         extra,
         replaced,
-        entry.preview,
         built=True,
     )
 

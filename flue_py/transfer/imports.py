@@ -481,7 +481,7 @@ def storable_entries(part: SessionPart, most: int, notes: list[LineNote]) -> Seq
         text = f"{size} bytes are more than an entry may have ({most}); its content was left out"
         notes.append(LineNote(line, text))
         body = encode_json({"kind": entry.kind, "bytes": size}, "entry")[0]
-        entries.append(replace(entry, kind="unreadable_entry", payload=body, role=None, extra=None, preview=None))
+        entries.append(replace(entry, kind="unreadable_entry", payload=body, role=None, extra=None))
     return entries
 
 

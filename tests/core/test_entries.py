@@ -52,12 +52,9 @@ def test_a_user_message_is_kept_key_by_key_and_reports_nothing() -> None:
     message: JsonObject = {"timestamp": 1.0, "role": "user", "content": "hé😀", "x": {"b": 1, "a": [None]}}
     new = NewEntry.message(message, "prompt")
     assert new == NewEntry(
-        MESSAGE,
-        '{"timestamp":1.0,"role":"user","content":"hé😀","x":{"b":1,"a":[null]}}',
-        role="user",
-        source="prompt",
-        preview="hé😀",
+        MESSAGE, '{"timestamp":1.0,"role":"user","content":"hé😀","x":{"b":1,"a":[null]}}', role="user", source="prompt"
     )
+    assert new.preview == "hé😀"
 
 
 def test_an_assistant_message_reports_its_usage_and_one_paid_call() -> None:

@@ -555,7 +555,6 @@ ODD_ENTRIES: dict[str, object] = {
     "extra that is no object": replace(SOUND, extra="[]"),
     "extra that is no JSON": replace(SOUND, extra="x"),
     "extra that is no text": replace(SOUND, extra={}),  # type: ignore[arg-type]
-    "a preview with NUL": replace(SOUND, preview="\0"),
     "usage that is no sum": replace(SOUND, usage={"input": 1}),  # type: ignore[arg-type]
     "usage below zero": replace(SOUND, usage=UsageTotals(input=-1)),
     "usage beyond 64 bits": replace(SOUND, usage=UsageTotals(cost_total=2**70)),

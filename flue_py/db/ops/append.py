@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence, Set
+from copy import copy
 from os import urandom
 from typing import Any
 
@@ -311,7 +312,7 @@ class EntryBatch:
         self._taken: set[str] | None = None
         self.message_count = 0
         self.newest_us: int | None = None
-        self.preview: str | None = None
+        self.first_message = state.first_message
         self._spent = NOTHING_PAID
         # Of each row its parent, and the calls that it adds to the sums of the path if the ledger has none of them.
         self._paying: list[tuple[Position | None, list[CallRow]]] = []
@@ -458,22 +459,16 @@ class EntryBatch:
 
     def state_after(self, leaf: str | None) -> SessionState:
         """Return the session as this call leaves it, with its leaf, and with the head that it gets."""
-        old = self.state
-        active_at = self._active_after()
-        position = None if leaf is None else old.position if leaf == old.leaf else self.find(leaf)
-        after = replace(
-            old,
-            leaf=leaf,
-            revision=self.revision,
-            updated_at=self.now_us,
-            entry_count=old.entry_count + len(self.ids),
-            message_count=old.message_count + self.message_count,
-            first_message=self.preview if old.first_message is None else old.first_message,
-            active_at=active_at,
-            active_slot=slot_of(active_at),
-            position=position,
-            **spending(old, self._spent),
-        )
+        old, after = self.state, copy(self.state)
+        if leaf is None or leaf != old.leaf:
+            after.leaf, after.position = leaf, None if leaf is None else self.find(leaf)
+        after.revision, after.updated_at, after.first_message = self.revision, self.now_us, self.first_message
+        after.entry_count += len(self.ids)
+        after.message_count += self.message_count
+        after.active_at = self._active_after()
+        after.active_slot = slot_of(after.active_at)
+        if self._spent is not NOTHING_PAID:
+            after = replace(after, **spending(old, self._spent))
         after.head = after.head_by(self._tx.chain)
         return after
 
@@ -541,7 +536,8 @@ class EntryBatch:
         self.newest_us = at if self.newest_us is None else max(self.newest_us, at)
         if new.kind == "message":
             self.message_count += 1
-            self.preview = self.preview or new.preview
+            if self.first_message is None:
+                self.first_message = new.preview
 
     def _book(self, new: NewEntry, entry_id: str, at: int) -> list[CallRow]:
         """Note the calls of an entry; return those of its calls that no other entry of this batch has reported."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from operator import attrgetter
 
 from flue_py.core.chain import NO_PARENT, Chain
 from flue_py.core.ledger import SessionRow
@@ -89,9 +90,12 @@ def write_state(tx: Transaction, state: SessionState) -> None:
     tx.run(sql.UPDATE_STATE, **changed_columns(state))
 
 
+_CHANGED, _changed = ("session_key", *sql.CHANGED), attrgetter("key", *sql.CHANGED)
+
+
 def changed_columns(state: SessionState) -> dict[str, object]:
     """Return the parameters of `sql.UPDATE_STATE`."""
-    return {"session_key": state.key, **{name: getattr(state, name) for name in sql.CHANGED}}
+    return dict(zip(_CHANGED, _changed(state), strict=True))
 
 
 def check_heads(tx: Transaction, keys: Collection[int]) -> None:
