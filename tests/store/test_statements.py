@@ -304,6 +304,7 @@ PAGES: dict[str, Read] = {
     "the last compactions": lambda backend, session: backend.read_entries(
         session, kind="compaction", limit=20, newest_first=True
     ),
+    "the changes of the last revision": lambda backend, session: backend.changes(session, 1, 20),
 }
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from contextlib import closing
 from functools import lru_cache
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -832,12 +832,14 @@ MOVES_AFTER = statement(LeafMove)(
     " WHERE m.session_key = :session_key AND m.revision > :revision AND m.revision <= :last_revision"
     " ORDER BY m.revision"
 )
-# All entries of some revisions, lane by lane.
+# All entries of some revisions, in no order: SQLite would go through the whole tree for one.
 ENTRIES_OF_REVISIONS = sql.entry_columns(
     f"{sql.WITH_RANGES} SELECT {sql.on_path('r.low')} FROM ranges r"
     " JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = r.lane_id AND e.depth > r.low AND e.depth <= r.high"
-    " ORDER BY e.lane_id, e.depth"
 )
+
+
+_BY_PLACE = itemgetter(1, 0)
 
 
 def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[Change]:
@@ -849,8 +851,9 @@ def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[Ch
     where = {"session_key": state.key, "revision": after, "last_revision": last}
     moves = {move.revision: move for move in tx.rows(MOVES_AFTER, **where)}
     added: dict[int, list[Entry]] = {}
-    pages = tx.pages(ENTRIES_OF_REVISIONS, **where, tree_id=state.tree_id, leaf=state.leaf)
-    for entry in sorted(entries_of_pages(tx, state, pages), key=attrgetter("revision", "ordinal")):
+    rows = tx.rows(ENTRIES_OF_REVISIONS, **where, tree_id=state.tree_id, leaf=state.leaf)
+    entries = made_entries(tx, state, sorted(rows, key=_BY_PLACE))
+    for entry in sorted(entries, key=attrgetter("revision", "ordinal")):
         added.setdefault(entry.revision, []).append(entry)
     return [
         _change(state.id, revision, tuple(added.get(revision, ())), moves.get(revision))
