@@ -285,9 +285,9 @@ class Backend:
     async def session_heads(self) -> Sequence[SessionHead]:
         """Return the head of every session, for a search, most recently active last.
 
-        Raises nothing of its own. O(sessions), of which little is read.
+        Raises `CorruptStore` if one has no counts. O(sessions), of which little is read.
         """
-        return await self._runner.read(lambda tx: tx.rows(sql.SESSION_HEADS), loose=True)
+        return await self._runner.read(ops.sessions.session_heads, loose=True)
 
     get_sessions = _read(lambda: ops.read.get_sessions)
     """Return these sessions, in the order given: None for one that is missing.

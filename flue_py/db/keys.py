@@ -13,7 +13,7 @@ from flue_py.db import ops
 from flue_py.db.ops import keys as statements
 from flue_py.db.ops.keys import NO_KEY, NOT_CHANGING, Stated
 from flue_py.db.runner import KeyChanged, Plan, Runner, RunnerAround, Transaction
-from flue_py.errors import CorruptStore, InvalidArgument, StoreBusy, StoreUnavailable, WrongKey
+from flue_py.errors import CorruptStore, FlueError, InvalidArgument, StoreBusy, StoreUnavailable, WrongKey
 
 if TYPE_CHECKING:
     from flue_py.core.trees import BackupReport
@@ -30,6 +30,7 @@ KeyChoice: TypeAlias = Key | Sequence[Key | None] | None
 """A key, or none, or several of which a store may have any: None among them stands for no key."""
 
 _ATTEMPTS = 3
+_OF_ODD_ROWS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
 
 
 class Keys:
@@ -230,6 +231,16 @@ class KeyedRunner(RunnerAround):
             return await checked()
         except (KeyChanged, CorruptStore) as error:
             return await self._again(error, checked)
+        except _OF_ODD_ROWS as error:
+            await self._refuse_damage(error)
+            raise
+
+    async def _refuse_damage(self, error: Exception) -> None:
+        """Raise `CorruptStore` for an error in a read of a damaged file: its columns may have anything."""
+        problems = [] if isinstance(error, FlueError) else await self._runner.storage_problems()
+        if problems:
+            advice = "restore a backup, or run flue-py salvage"
+            raise CorruptStore(f"{self.location} is damaged ({problems[0].detail}); {advice}") from error
 
     async def land(self, session_id: str, plan: Callable[[Transaction], Plan[Result] | Result]) -> Result | None:
         # A plan is of digests that are not compared when it lands.

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from flue_py.core.ledger import Amounts, LedgerQuery, NewBudget
-from flue_py.core.sessions import DocumentFilter, NewDocument, NewSession, PathRead
+from flue_py.core.sessions import DocumentFilter, NewDocument, NewSession, PathRead, SessionPage
 from flue_py.db.backend import Backend
-from flue_py.errors import FlueError
+from flue_py.errors import CorruptStore, FlueError
 from flue_py.sessions.store import Store
 from tests.samples import add, assistant, compaction, new_session, path_ids, pictured, talk, user
 
@@ -113,22 +113,12 @@ class Edit(NamedTuple):
 
 
 class Rows:
-    """The rows of a store, as a program sees them that has nothing but the file."""
+    """The rows of a store by table, and edits of them."""
 
-    def __init__(self, path: Path) -> None:
-        self.connection = sqlite3.connect(path, isolation_level=None)
-        for pragma in ("foreign_keys = OFF", "ignore_check_constraints = ON", "synchronous = OFF"):
-            self.connection.execute(f"PRAGMA {pragma}")
-        tables = self.connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+    def __init__(self) -> None:
         self.columns: dict[str, list[str]] = {}
         self.keys: dict[str, list[str]] = {}
         self.rows: dict[str, list[tuple[Any, ...]]] = {}
-        for (name,) in tables.fetchall():
-            about = self.connection.execute(f"PRAGMA table_info({name})").fetchall()
-            self.columns[name] = [column[1] for column in about]
-            self.keys[name] = [column[1] for column in about if column[5]]
-            in_order = f"SELECT * FROM {name} ORDER BY {', '.join(self.keys[name])}"
-            self.rows[name] = self.connection.execute(in_order).fetchall()
 
     def edits(self) -> list[Edit]:
         """Return every edit that there is, in order."""
@@ -141,8 +131,8 @@ class Rows:
                     edits += [Edit(table, kind, column, row, other) for kind in ("change", "take", "null")]
         return edits
 
-    def make(self, edit: Edit) -> bool:
-        """Make an edit; return False where it changes nothing, or the database does not take it."""
+    def edited(self, edit: Edit) -> list[tuple[Any, ...]] | None:
+        """Return the rows of the table with an edit; None where it changes nothing."""
         names, rows = self.columns[edit.table], list(self.rows[edit.table])
         row, other = rows[edit.row], rows[edit.other]
         if edit.column is not None:
@@ -158,18 +148,38 @@ class Rows:
             rows[edit.row] = self._with_key(edit.table, row, other)
             if edit.kind == "exchange":
                 rows[edit.other] = self._with_key(edit.table, other, row)
-        if rows == self.rows[edit.table]:
-            return False
-        return self._write(edit.table, rows)
-
-    def undo(self, edit: Edit) -> None:
-        """Put back the rows as they were."""
-        assert self._write(edit.table, self.rows[edit.table])
+        return None if rows == self.rows[edit.table] else rows
 
     def _with_key(self, table: str, key: tuple[Any, ...], content: tuple[Any, ...]) -> tuple[Any, ...]:
         keys = {*self.keys[table], "id"}
         columns = zip(self.columns[table], key, content, strict=True)
         return tuple(own if name in keys else new for name, own, new in columns)
+
+
+class FileRows(Rows):
+    """The rows of a store, as a program sees them that has nothing but the file."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.connection = sqlite3.connect(path, isolation_level=None)
+        for pragma in ("foreign_keys = OFF", "ignore_check_constraints = ON", "synchronous = OFF"):
+            self.connection.execute(f"PRAGMA {pragma}")
+        tables = self.connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+        for (name,) in tables.fetchall():
+            about = self.connection.execute(f"PRAGMA table_info({name})").fetchall()
+            self.columns[name] = [column[1] for column in about]
+            self.keys[name] = [column[1] for column in about if column[5]]
+            in_order = f"SELECT * FROM {name} ORDER BY {', '.join(self.keys[name])}"
+            self.rows[name] = self.connection.execute(in_order).fetchall()
+
+    def make(self, edit: Edit) -> bool:
+        """Make an edit; return False where it changes nothing, or the database does not take it."""
+        rows = self.edited(edit)
+        return rows is not None and self._write(edit.table, rows)
+
+    def undo(self, edit: Edit) -> None:
+        """Put back the rows as they were."""
+        assert self._write(edit.table, self.rows[edit.table])
 
     def _write(self, table: str, rows: list[tuple[Any, ...]]) -> bool:
         marks = ", ".join("?" * len(self.columns[table]))
@@ -197,7 +207,17 @@ def changed(value: Any) -> Any:
 
 def answer_of(read: Read) -> object:
     """Return the answer of a read; an error by its type and text."""
+    return ran(awaited_answer_of(read))
+
+
+async def awaited_answer_of(read: Read) -> object:
+    """Return the answer of a read; an error by its type and text."""
     try:
-        return ran(read())
+        return await read()
     except FlueError as error:
         return error
+
+
+def is_refused(answer: object) -> bool:
+    """Return whether an answer refuses something by name: an error, or a page of sessions that names it."""
+    return isinstance(answer, CorruptStore) or (isinstance(answer, SessionPage) and answer.damaged != ())

@@ -34,6 +34,7 @@ from flue_py.core.sessions import (
     PathRead,
     Place,
     ReadStamp,
+    SessionHead,
     SessionInfo,
     SessionKind,
     SessionOrder,
@@ -97,7 +98,14 @@ from flue_py.db.runner import (
     Transaction,
 )
 from flue_py.db.sql import EntryColumns, Sums, columns, session_id_of, session_of, statement, sums_of
-from flue_py.errors import CorruptStore, InvalidArgument, SessionExists, SessionNotFound, TaskDepthExceeded
+from flue_py.errors import (
+    CorruptStore,
+    InvalidArgument,
+    SessionExists,
+    SessionNotFound,
+    TaskDepthExceeded,
+    damaged_session,
+)
 from flue_py.system import collector_held
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -219,6 +227,16 @@ def _sessions_after(tx: Transaction, listing: Listing, last: Place | None, count
     chain = tx.chain
     with closing(tx.pages(statement, **{name: parameters[name] for name in statement.parameters})) as pages:
         return [_listed(chain, row) for page in pages for row in page]
+
+
+def session_heads(tx: Transaction) -> Sequence[SessionHead]:
+    """Return the head of every session (see `Backend.session_heads`)."""
+    heads = tx.rows(sql.SESSION_HEADS)
+    for head in heads:
+        # Nothing else is checked of a session that is only counted.
+        if not (isinstance(head.entry_count, int) and isinstance(head.revision, int)):
+            raise damaged_session(head.id)
+    return heads
 
 
 def _listed(chain: Chain, row: Row) -> SessionInfo | str:

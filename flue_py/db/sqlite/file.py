@@ -311,6 +311,9 @@ def translated(path: Path | str) -> Iterator[None]:
         yield
     except (sqlite3.Error, MemoryError) as error:
         raise translate(error, path) from error
+    except UnicodeDecodeError as error:
+        # Of the schema: a text of a row that is no UTF-8 is an error of the driver.
+        raise CorruptStore(f"{path} is damaged ({error}); restore a backup, or run flue-py salvage") from error
 
 
 def primary_code(error: sqlite3.Error) -> int | None:
