@@ -21,6 +21,7 @@ from flue_py.cli.main import HelpfulGroup, Place, expanded, finished, is_only_re
 from flue_py.core.entries import from_microseconds
 from flue_py.core.erasure import Receipt
 from flue_py.core.json import JsonObject, JsonValue, to_json
+from flue_py.core.redaction import Redaction
 from flue_py.core.sessions import Deletion, DocumentInfo, KeyChange, ScopeDeletion, SessionInfo
 from flue_py.core.trees import SalvageReport
 from flue_py.core.witness import GOES_ON, Head, read_head
@@ -681,6 +682,58 @@ async def _plan_for_scope(store: Store, policy: Policy) -> Plan:
     is_empty = not (planned.session_ids or planned.memories or planned.files or planned.budgets or planned.calls)
     subject = "" if is_empty else f"everything of scope {printable(repr(scope))}"
     return Plan(subject, shown(planned), go)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The redact command.
+
+
+@cli.destructive()
+@click.argument("session", type=cli.SESSION_NAME)
+@click.argument("entries", metavar="ENTRY...", type=cli.ENTRY_NAME, nargs=-1, required=True)
+@click.option("--why", metavar="TEXT", required=True, help="The reason, which stands in the place of the text.")
+async def redact(store: Store, session: str, entries: tuple[str, ...], why: str) -> Plan:
+    """Take the text of entries of SESSION for good: a line with the reason stands in its place, for the model, too.
+
+    Attachments, previews, automatic titles and words of the index that were made of it go as well. Forks that see the
+    entries, summaries that were made over them, and copies in other sessions are named: a summary stays, unless it is
+    an ENTRY, too. The amounts paid stay. It cannot be undone.
+
+    With --json: an object: dryRun, sessionId, entryIds, already (what was redacted before), mayQuote (summaries),
+    seenBy (sessions that see one of them), copies (a list of objects: sessionId, entryId).
+    """
+    target = await store.find_session(session)
+    ids = [await target.resolve_entry_id(entry) for entry in entries]
+    planned = await target.redact(ids, why, by=cli.BY, dry_run=True)
+
+    async def go(store: Store) -> Answer:
+        done = await (await store.find_session(target.id)).redact(ids, why, by=cli.BY)
+        return _redacted(done, "redacted", dry_run=False)
+
+    subject = counted(len(planned.entry_ids), "entry", "entries") if planned.entry_ids else ""
+    return Plan(subject, _redacted(planned, "would be redacted", dry_run=True), go, "redact")
+
+
+def _redacted(redaction: Redaction, verb: str, *, dry_run: bool) -> Answer:
+    copies = [f"{entry_id} of session {session_id}" for session_id, entry_id in redaction.copies]
+    named = {
+        "redacted before": redaction.already,
+        "may quote it": redaction.may_quote,
+        "see it, and go on without its text": redaction.seen_by[1:],
+        "copies of it, which stay": copies,
+    }
+
+    def lines() -> Iterable[Line]:
+        yield ((f"{counted(len(redaction.entry_ids), 'entry', 'entries')} {verb}", "bold"),)
+        yield from (((f"  {entry_id}", "red"),) for entry_id in redaction.entry_ids)
+        yield from (((f"{what}: {', '.join(names)}", "yellow"),) for what, names in named.items() if names)
+
+    def row() -> JsonObject:
+        pairs: list[JsonValue] = [{"sessionId": name, "entryId": entry_id} for name, entry_id in redaction.copies]
+        names = "session_id entry_ids already may_quote seen_by"
+        return {"dryRun": dry_run, **views.row_of(redaction, names), "copies": pairs}
+
+    return Answer(lines, row)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

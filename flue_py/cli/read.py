@@ -768,7 +768,7 @@ async def _history(store: Store, session: Session, last: int | None) -> Answer:
 
 
 async def _last_answer(session: Session) -> Answer:
-    answer = await session.latest_assistant()
+    answer = await session.context.latest_assistant()
     if answer is None:
         return Answer(lambda: cli.plain_lines("there is no answer yet"), lambda: None)
     return Answer(lambda: cli.plain_lines(message_text(answer.fields)), lambda: views.entry_row(answer))

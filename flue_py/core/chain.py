@@ -2,7 +2,8 @@
 
 A digest has two halves of 8 bytes, each a BLAKE2b. The first is of the kind of the entry, a NUL, the first half of the
 parent's digest, and the text of the payload: it is all that a reader of messages has to fetch and check. The second is
-of the parent's digest, the first half, and the fields of the entry as JSON. So the text can be erased, and both hold.
+of the parent's digest, the first half, and the fields of the entry as JSON. So the text can be erased, and both hold:
+in its place there is a tombstone (`flue_py.core.redaction`) with a seal, a hash of the digest and of the tombstone.
 
 The row of a session has a head: the digest of its leaf, and a BLAKE2b of 8 bytes of that and of the row as JSON. So a
 listing, which reads no leaf, takes one hash for a row, and so does an append.
@@ -26,8 +27,28 @@ NO_PARENT = bytes(2 * HALF)
 Fields: TypeAlias = tuple[str, str, str | None, str | None, int, int, int, str | None]
 """The fields of an entry beside its payload: id, kind, role, source, revision, ordinal, time in microseconds, extra."""
 
+
+ABOUT = (
+    "key", "title", "auto_title", "metadata", "forked_from_session", "config_path", "completed_at", "trashed_at",
+    "created_at",
+)  # fmt: skip
+PLACE = ("tree_id", "task_depth", "active_slot")
+STATE = (
+    "session_key", "id", "scope", "kind", "forked_from_entry", "cwd", "leaf", "revision", "entry_count",
+    "message_count", "first_message", "spent_tokens", "spent_cost", "unpriced_calls", "unknown_calls", "updated_at",
+    "active_at",
+)  # fmt: skip
+"""The columns of a session that the parts of its head cover."""
+
+_SEAL = b',"seal":"%b"}}'
+_SEALED = len(_SEAL % bytes(2 * HALF))
 _encode = Encoder().encode
 _decode: Callable[[str], Fields] = Decoder(Fields).decode
+
+
+def without_seal(text: bytes) -> bytes:
+    """Return a sealed tombstone as it was before; of any other text its beginning."""
+    return text[:-_SEALED] + b"}}"
 
 
 def fields_of(text: str) -> Fields | None:
@@ -70,7 +91,9 @@ class Chain:
         self._earlier = earlier
         self._begun = _Begun(key)
         # Each begun by its name, so that none of one sort can stand for one of another.
-        self._fields, self._head = (blake2b(digest_size=HALF, key=key, person=name) for name in (b"fields", b"head"))
+        self._fields, self._head, self._erased = (
+            blake2b(digest_size=HALF, key=key, person=name) for name in (b"fields", b"head", b"erased")
+        )
 
     @property
     def fingerprint(self) -> int:
@@ -114,13 +137,15 @@ class Chain:
 
     def has_text(self, digest: bytes, above: bytes, kind: str, text: bytes) -> bool:
         """Return whether a digest is that of an entry with this payload. O(size)."""
-        if self.text(above, kind, text) == digest[:HALF]:
+        if self.text(above, kind, text) == digest[:HALF] or self._is_erased(digest, text):
             return True
         return self._earlier is not None and self._earlier.has_text(digest, above, kind, text)
 
     def has_fields(self, digest: bytes, above: bytes, fields: Fields) -> bool:
         """Return whether a digest is that of an entry with these fields."""
-        if self.fields(above, digest, fields) == digest[HALF:]:
+        if self.fields(above, digest, fields) == digest[HALF:] or self._is_erased(
+            digest + above + _encode(fields[:-1]), (fields[-1] or "").encode()
+        ):
             return True
         return self._earlier is not None and self._earlier.has_fields(digest, above, fields)
 
@@ -129,6 +154,22 @@ class Chain:
         digest = self._head.copy()
         digest.update(leaf + _encode(row))
         return leaf + digest.digest()
+
+    def erased_text(self, digest: bytes, tombstone: bytes) -> bytes:
+        """Return a tombstone, of which the last member is an object, with the seal in it by which it stands for a text.
+
+        ``digest`` is that of the entry. O(size).
+        """
+        seal = self._erased.copy()
+        seal.update(digest + tombstone)
+        return tombstone[:-2] + _SEAL % seal.hexdigest().encode()
+
+    def erased_fields(self, digest: bytes, above: bytes, fields: Fields, tombstone: str) -> str:
+        """Return the same of a tombstone for the last of an entry's fields."""
+        return self.erased_text(digest + above + _encode(fields[:-1]), tombstone.encode()).decode()
+
+    def _is_erased(self, digest: bytes, text: bytes) -> bool:
+        return text == self.erased_text(digest, without_seal(text))
 
     def has_row(self, head: bytes, row: bytes) -> bool:
         """Return whether a head is that of a row, as JSON, whatever its leaf is."""

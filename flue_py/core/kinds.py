@@ -101,7 +101,7 @@ PRODUCED_UNDER = "producedUnder"
 
 _BOOKKEEPING = frozenset({
     "api", "provider", "model", "usage", "stopReason", "errorMessage", "timestamp", "responseId", "details",
-    PRODUCED_UNDER,
+    "redacted", PRODUCED_UNDER,
 })  # fmt: skip
 """Fields of our messages that no model is sent."""
 SIGNATURES = frozenset({"thinkingSignature", "textSignature", "thoughtSignature", "thinking_signature", "signature"})

@@ -1504,8 +1504,9 @@ LOGGED_IDS = 20
 """How many of the entries that a revision added its line names."""
 
 EditKind: TypeAlias = Literal[
-    "title", "auto_title", "metadata", "completed", "label", "pin", "task", "ended", "depth", "retracted"
-]
+    "title", "auto_title", "metadata", "completed", "label", "pin", "task", "ended", "depth", "retracted",
+    "redacted",
+]  # fmt: skip
 RESTORABLE: frozenset[str] = frozenset({"title", "auto_title", "metadata", "completed", "label", "pin"})
 """The edits whose values can be gone back to by themselves."""
 
@@ -1541,7 +1542,7 @@ class Edit(Frozen):
     ``label`` or the ``pin`` (``on``, ``off``) of entry ``entry_id``; a ``task`` that was linked (its id); how a task of
     the session ``ended`` (JSON with ``childId``, ``status`` and ``summary``); the ``depth`` of a task session, in
     digits, once it is known whose task its parent is; entries (a JSON list of ids) that were ``retracted`` and that
-    going back brought back.
+    going back brought back, or that were ``redacted``.
     """
 
     what: EditKind

@@ -72,6 +72,7 @@ from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
     from flue_py.core import erasure
+    from flue_py.core.redaction import Redaction
     from flue_py.core.trees import BackupReport
     from flue_py.core.witness import Witness
     from flue_py.db import secrets
@@ -441,6 +442,42 @@ class Backend:
         files = await self._runner.forget_deleted(needles, rebuild=rebuild)
         tables, rows = await self._runner.read(lambda tx: ops.erase.look(tx, needles))
         return erasure.look_of(needles, files, tables, rows, rebuilt=rebuild)
+
+    async def redact(
+        self,
+        session_id: str,
+        entry_ids: Sequence[str],
+        *,
+        expected: Expected = STORED,
+        note: Note = NO_NOTE,
+        dry_run: bool = False,
+    ) -> Redaction:
+        """Take the payloads of entries, and what derives from them, and leave tombstones with their digests.
+
+        Of a tool's result that is stored apart, its artifact goes along. Previews, titles of programs that quote them,
+        texts in results of batches, and attachments that nobody else has go in the same transaction, the words of an
+        index after it; usage and ledger stay. The sessions that added the entries get a line in their logs. An entry
+        that is a tombstone stays as it is, and a call of such alone writes nothing but takes their words from the index
+        again. Then it is looked for in all files, and goes from there (`forget_deleted`). With ``dry_run`` nothing is
+        changed, and the same is returned. Raises `EntryNotFound` for an entry that the session neither sees nor has
+        retracted. O(store).
+        """
+
+        def work(tx: Transaction) -> tuple[Redaction, erasure.Needles]:
+            # It may be run again.
+            needles = erasure.Needles()
+            return ops.redact.redact(tx, self._sources, session_id, entry_ids, expected, note, needles), needles
+
+        if dry_run:
+            return await self._runner.read(
+                lambda tx: ops.redact.redact(tx, self._sources, session_id, entry_ids, expected, note, None)
+            )
+        was_killed = await self.is_erasing()
+        redaction, needles = await self._runner.write(work)
+        await self.waiting.finish(self._forget_in_turn(redaction.seen_by))
+        if not redaction.entry_ids and not was_killed:
+            return redaction
+        return replace(redaction, look=await self.waiting.finish(self.forget_deleted(needles, rebuild=was_killed)))
 
     async def _forget_words(self, *outcomes: object) -> None:
         """Remove deleted sessions from the index of words, too. The next search does that if this is killed."""

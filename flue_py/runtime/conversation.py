@@ -161,7 +161,7 @@ class Conversation:
 
     async def last(self) -> str | None:
         """Return the words of the last answer on the active path; None before the first."""
-        answer = await self.session.latest_assistant()
+        answer = await self.session.context.latest_assistant()
         return None if answer is None else message_text(answer.fields)
 
     async def model(self) -> str:
@@ -382,7 +382,7 @@ def _checked_replay(turns: int) -> int:
 
 
 async def _model_of(session: Session) -> str:
-    answer = await session.latest_assistant()
+    answer = await session.context.latest_assistant()
     name = None if answer is None else answer.fields.get("model")
     return name if isinstance(name, str) else ""
 

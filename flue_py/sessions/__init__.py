@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from flue_py.core.erasure import Look, Receipt, Trace
     from flue_py.core.ledger import HeldAmount, Recorded, RepricedCalls, Repricing, UsageReport, UsageRow
     from flue_py.core.operations import SessionEvent
+    from flue_py.core.redaction import Redaction
     from flue_py.core.sessions import (
         ConvertedMessage,
         DocumentInfo,
@@ -51,9 +52,9 @@ __all__ = [
     "ConvertedMessage", "DiffSide", "DocumentInfo", "DocumentName", "DocumentsFound", "EditPlan", "EntryCost", "Every",
     "Exclude", "Exclusion", "FileWitness", "Fork", "Head", "HeldAmount", "HttpWitness", "KeyChange", "LeafDiff",
     "Leaving", "Look", "MarkEffect", "PathSettings", "PendingCall", "PendingTurn", "Problem", "Receipt", "Recorded",
-    "ReportedSize", "RepricedCalls", "Repricing", "Resume", "Rewind", "ScopeDeletion", "Searched", "SessionEvent",
-    "SessionHits", "Snippet", "Source", "StoreInfo", "StoreWitness", "TaskLink", "ToolUse", "Trace", "UsageReport",
-    "UsageRow", "VerifyReport", "Witness",
+    "Redaction", "ReportedSize", "RepricedCalls", "Repricing", "Resume", "Rewind", "ScopeDeletion", "Searched",
+    "SessionEvent", "SessionHits", "Snippet", "Source", "StoreInfo", "StoreWitness", "TaskLink", "ToolUse", "Trace",
+    "UsageReport", "UsageRow", "VerifyReport", "Witness",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:
@@ -68,6 +69,7 @@ if not TYPE_CHECKING:
             "flue_py.core.erasure": "Look Receipt Trace",
             "flue_py.core.ledger": "HeldAmount Recorded RepricedCalls Repricing UsageReport UsageRow",
             "flue_py.core.operations": "SessionEvent",
+            "flue_py.core.redaction": "Redaction",
             "flue_py.core.sessions": (
                 "ConvertedMessage DocumentInfo DocumentName DocumentsFound KeyChange Problem ScopeDeletion StoreInfo "
                 "TaskLink VerifyReport"

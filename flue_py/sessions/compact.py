@@ -1204,7 +1204,7 @@ class Compactions(Group[Writing]):
             answer = await self._last_answer_by(model, provider, leaf)
             is_warm = answer is not None and self._seconds_too_old(answer, model, provider) is None
         else:
-            answer = await self._session.latest_assistant(leaf=leaf)
+            answer = await handle.latest_answer(self._session, leaf)
             is_warm = cached and answer is not None
         sent = await self._sent_for(answer if is_warm else None)
         counter, rules = tokens.counter_for(model), prices.cache_rules(model, provider)

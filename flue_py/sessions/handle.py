@@ -730,14 +730,6 @@ class Handle:
             self._note_read(read, leaf)
             return read.items
 
-    async def latest_assistant(self, *, leaf: LeafChoice = sessions.STORED) -> Entry | None:
-        """Return the last assistant message on the path, or None. Usually the cost of the context."""
-        context = await self._read_context(leaf)
-        answer = _last_assistant(context.tail)
-        if answer is None and context.compaction is not None:
-            answer = _last_assistant(await self.get_active_path(leaf=context.stamp.leaf_id))
-        return answer
-
     async def pending(self, *, leaf: LeafChoice = sessions.STORED) -> PendingTurn:
         """Return the debt of the last turn of the context: the results of tool calls, an answer of the model, or
         nothing.
@@ -825,6 +817,15 @@ def _is_row_of(row: str, others: Sequence[str]) -> bool:
 async def shown_context(session: Handle) -> KnownContext:
     """Return the context for a reader who answers nothing: the session keeps its leaf."""
     return await session._read_context(sessions.STORED)
+
+
+async def latest_answer(session: Handle, leaf: LeafChoice) -> Entry | None:
+    """Return the last assistant message on the path; None if there is none."""
+    context = await session._read_context(leaf)
+    answer = _last_assistant(context.tail)
+    if answer is None and context.compaction is not None:
+        answer = _last_assistant(await session.get_active_path(leaf=context.stamp.leaf_id))
+    return answer
 
 
 def _last_assistant(entries: Sequence[Entry]) -> Entry | None:

@@ -131,6 +131,10 @@ class Context(Group[Writing]):
         except context.tokens.NotCounted:
             return await handle.waiting_of(self._session).call(measure)
 
+    async def latest_assistant(self, *, leaf: LeafChoice = STORED) -> Entry | None:
+        """Return the last assistant message on the path, or None. Usually the cost of the context."""
+        return await handle.latest_answer(self._session, leaf)
+
     async def common_prefix(self, leaf_a: LeafChoice, leaf_b: LeafChoice = STORED) -> CommonPrefix:
         """Return the common beginning of the contexts at two leaves, byte for byte, as a provider's cache has it.
 

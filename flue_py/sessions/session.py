@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from flue_py.context.settings import ContextSettings
     from flue_py.context.sources import GatheredContext, SourceReader
     from flue_py.core.model import Model
+    from flue_py.core.redaction import Redaction
     from flue_py.sessions import compact as summaries
     from flue_py.sessions import request as requests
 else:
@@ -656,6 +657,35 @@ class Session(Writing):
         if before is not None:
             handle.checked_revision(before, "before")
         return await self._ask(self._backend.read_log, before=before, limit=limit)
+
+    async def redact(
+        self,
+        entry: str | Sequence[str],
+        why: str,
+        *,
+        by: str | None = None,
+        dry_run: bool = False,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Redaction:
+        """Take the payload of an entry, or of several, for good, and leave a tombstone that says who did so and why.
+
+        Everything below stays as it is: the tombstone keeps the entry's place, digest, role, ids of tool calls, and
+        usage, so that contexts stay valid; its text is ``[redacted by ...: why]``, for the model, too. With the payload
+        go its attachments, the artifact of a tool's result, the words in the index, and the preview and the automatic
+        title that were made of it. Forks that see the entry go on without its text. Summaries that were made over it
+        are named (``may_quote``), to be redacted as well if they say it, and so are copies in other histories.
+
+        It is a line of the log, and cannot be taken back. An entry that was redacted before stays as it is
+        (``already``). With ``dry_run`` nothing is changed. Raises `EntryNotFound`, `InvalidArgument` without a reason.
+        O(entries of the store).
+        """
+        ids = [*dict.fromkeys(handle.checked_ids([entry] if isinstance(entry, str) else entry))]
+        if not ids or not (handle.checked_text(why, "why") or "").strip():
+            raise InvalidArgument("redact: takes the id of an entry, or of several, and a reason")
+        handle.checked_flag(dry_run, "dry_run")
+        note, seen = Note(by, why), handle.checked_seen(expected_leaf, expected_revision)
+        return await self._ask(self._backend.redact, ids, expected=seen, note=note, dry_run=dry_run)
 
     async def go_back(
         self,

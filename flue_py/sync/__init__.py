@@ -455,6 +455,7 @@ class Context(Twin[request.Context]):
     """The blocking twin of ``session.context``."""
 
     measure = blocking(request.Context.measure)
+    latest_assistant = blocking(request.Context.latest_assistant)
     common_prefix = blocking(request.Context.common_prefix)
     gather = blocking(request.Context.gather)
     validate = blocking(request.Context.validate)
@@ -538,6 +539,7 @@ class Session(Twin[AsyncSession]):
     remove_leaf_message = blocking(AsyncSession.remove_leaf_message)
     log = blocking(AsyncSession.log)
     go_back = blocking(AsyncSession.go_back)
+    redact = blocking(AsyncSession.redact)
 
     fork = adapting(AsyncSession.fork, _session)
     copy = adapting(AsyncSession.copy, _session)
@@ -546,7 +548,6 @@ class Session(Twin[AsyncSession]):
     turns = blocking(AsyncSession.turns)
     pending = blocking(AsyncSession.pending)
     settings = blocking(AsyncSession.settings)
-    latest_assistant = blocking(AsyncSession.latest_assistant)
     build_context_entries = blocking(AsyncSession.build_context_entries)
     build_context = blocking(AsyncSession.build_context)
     get_entry = blocking(AsyncSession.get_entry)

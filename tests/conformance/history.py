@@ -213,7 +213,7 @@ class History:
         check(op["expect"], window.usage.to_json())
 
     async def latest_assistant(self, op: Op) -> None:
-        entry = await self.session.latest_assistant()
+        entry = await self.session.context.latest_assistant()
         check(op["expect"], None if entry is None else self.symbol(entry.id))
 
     async def leaf(self, op: Op) -> None:

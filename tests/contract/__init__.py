@@ -21,6 +21,7 @@ from tests.contract.heads import HeadContract
 from tests.contract.marks import ForkContract, ForkMarkContract, MarkContract
 from tests.contract.moves import LogContract, MergingContract, MoveContract, NavigationContract, UndoContract
 from tests.contract.reads import EndContract, EntryContract, ReadContract
+from tests.contract.redaction import RedactionContract
 from tests.contract.usage import EntryCostContract, LedgerContract, UsageContract
 from tests.sources import OpenBackend, counted_sources
 
@@ -67,6 +68,7 @@ class BackendContract(
     MergingContract,
     TaskContract,
     DeletionContract,
+    RedactionContract,
     ReadContract,
     EndContract,
     EntryContract,

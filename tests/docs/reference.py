@@ -44,8 +44,9 @@ ROOMS = {
     "flue_py.sessions": (
         "ReportedSize", "Source", "PathSettings", "PendingTurn", "PendingCall", "Artifact", "ArtifactExcerpt",
         "TaskLink", "Leaving", "BranchSummary", "ConvertedMessage", "SessionEvent", "ScopeDeletion", "VerifyReport",
-        "Problem", "StoreInfo", "UsageReport", "UsageRow", "EntryCost", "Recorded", "RepricedCalls", "Repricing",
-        "CallDifference", "MarkEffect", "Exclusion", "EditPlan", "Compact", "Rewind", "Exclude", "Fork", "Resume",
+        "Problem", "StoreInfo", "UsageReport", "UsageRow", "EntryCost", "Recorded", "Redaction", "RepricedCalls",
+        "Repricing", "CallDifference", "MarkEffect", "Exclusion", "EditPlan", "Compact", "Rewind", "Exclude", "Fork",
+        "Resume",
         "CommonPrefix", "LeafDiff", "DiffSide", "ToolUse", "DocumentInfo", "DocumentName", "DocumentsFound",
         "SessionHits", "Snippet", "Searched", "HeldAmount", "BackupReport", "Head", "Witness", "FileWitness",
         "StoreWitness", "HttpWitness", "Every", "KeyChange", "Receipt", "Look", "Trace",

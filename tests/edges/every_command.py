@@ -114,6 +114,7 @@ CALLS: dict[str, list[list[str]]] = {
     "memory list": [[], ["--agent", "hostile"]],
     "memory search": [["x"], [HOSTILE]],
     "memory rm": [["hostile"], [HOSTILE]],
+    "redact": [["SESSION", "{first}", "{last}", "--why", HOSTILE]],
     "rm": [["SESSION"], ["all"], ["--scope", HOSTILE], ["--config-gone", "--without-config"], ["--inactive-for", "0h"]],
     "erase": [["SESSION"], ["--scope", HOSTILE], ["h1", HOSTILE], ["SESSION", "--policy", HOSTILE]],
     "cleanup": [[], ["--policy", "{odd}"], ["--policy", "{policy}"]],

@@ -19,7 +19,7 @@ from flue_py.runtime.conversation import Conversation
 from tests.edges.cli_runs import Flue, runner
 from tests.edges.every_command import CALLS, every_command, has_option, make_hostile
 
-DELETING = {"erase", "cleanup", "rm", "rm --config-gone", "rm --inactive-for 0h", "budget rm", "memory rm", "store rm"}
+DELETING = {"erase", "redact", "cleanup", "rm", "rm --config-gone", "rm --inactive-for 0h", "budget rm", "memory rm", "store rm"}
 
 
 async def made(database: Path) -> None:
@@ -39,7 +39,11 @@ async def made(database: Path) -> None:
 async def held(database: Path) -> tuple[set[str], set[str], set[str], set[str], str | None]:
     async with flue_py.open(database) as store:
         sessions = {info.id for info in (await store.list_sessions()).sessions}
-        entries = {entry.id for each in sessions for entry in await (await store.find_session(each)).get_tree()}
+        entries = {
+            f"{entry.id} {entry.payload}"
+            for name in sessions
+            for entry in await (await store.find_session(name)).get_tree()
+        }
         leaf = (await store.find_session("gone")).leaf_id if "gone" in sessions else None
         budgets = {budget.id for budget in await store.list_budgets()}
         return sessions, entries, budgets, {each.name for each in [*await store.memories(), *await store.files()]}, leaf
@@ -58,6 +62,7 @@ def policy(flue: Flue, *lines: str) -> Path:
 
 def call(flue: Flue, name: str) -> list[str]:
     arguments = {
+        "redact": ["gone", flue.json("tree", "gone")["entries"][0]["id"], "--why", "by request"],
         "rm": ["gone"],
         "erase": ["gone"],
         "cleanup": ["--policy", str(policy(flue, "[[rule]]", "max_sessions = 0"))],

@@ -76,7 +76,7 @@ def compacting(asked: Asked, session: Session, **more: Any) -> Any:
 
 async def test_the_request_is_the_last_one_and_a_message_more(session: Session) -> None:
     await talk(session)
-    answer = existing(await session.latest_assistant())
+    answer = existing(await session.context.latest_assistant())
     sent = ModelRequest(tuple(await session.build_context(leaf=answer.parent_id)), SYSTEM, TOOLS)
     asked = Asked()
     done = await compacting(asked, session, instructions="mind the questions")
@@ -149,7 +149,7 @@ async def test_reasoning_behind_another_beginning_is_not_sent_there_either(sessi
     await talk(session)
     asked = Asked()
     guard = CompactionGuard(store, session, asked.model, settings=SETTINGS, system=SYSTEM, tools=TOOLS)
-    assert await session.latest_assistant() is not None
+    assert await session.context.latest_assistant() is not None
     sent: list[list[JsonObject]] = []
 
     async def ask(messages: list[JsonObject]) -> None:
@@ -393,7 +393,7 @@ def aligned_share(session: flue_py.sync.Session, leaf: str) -> float | None:
     """Compact a fork at a leaf; return the share of the request that was sent before, None for a transcript."""
     fork = session.fork(at=leaf)
     model = fork.settings().model
-    answer = fork.latest_assistant()
+    answer = fork.context.latest_assistant()
     asked = Asked("short notes", name=model or "unknown")
     done = fork.compact(asked.model, mode="llm", settings=SETTINGS, system=SYSTEM, tools=TOOLS)
     for request in asked.requests:

@@ -299,7 +299,7 @@ async def test_the_latest_assistant_is_not_a_pinned_one(session: Session) -> Non
     first, second, end = await append(session, assistant("pinned"), assistant("later"), user("u"))
     await session.marks.pin(first)
     await compact(session, end)
-    assert existing(await session.latest_assistant()).id == second
+    assert existing(await session.context.latest_assistant()).id == second
 
 
 async def test_a_retracted_entry_is_neither_pinned_nor_labelled_until_it_is_back(session: Session) -> None:

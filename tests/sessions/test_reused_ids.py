@@ -23,7 +23,7 @@ from tests.values import existing
 USED_AGAIN = "session 'abc' was deleted, and its id has been used again"
 
 ALONE = """\
-refresh reports.name undo redo copy fork get_active_path settings turns latest_assistant pending build_context
+refresh reports.name undo redo copy fork get_active_path settings turns context.latest_assistant pending build_context
 build_context_entries context.measure context.gather compactions.latest money.entry_costs entries get_tree
 marks.labels tasks.links tasks.parents reports.html reports.snapshots compactions.plan compactions.uncompact
 compactions.loss_report artifacts.all marks.registered changes marks.pins marks.exclusions log money.budgets
@@ -87,6 +87,7 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "marks.unregister": lambda session, entry: session.marks.unregister("n"),
     "watch": lambda session, entry: anext(session.watch(after=0)),
     "go_back": lambda session, entry: session.go_back(to=0),
+    "redact": lambda session, entry: session.redact(entry, "by request"),
     "money.reserve": lambda session, entry: session.money.reserve(tokens=1),
 }
 OTHERS = {

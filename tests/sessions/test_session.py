@@ -120,13 +120,13 @@ async def test_the_window_since_a_leaf_is_a_part_of_the_path_and_never_all_of_it
 
 
 async def test_the_latest_assistant_is_found_before_a_compaction_that_keeps_none(session: Session) -> None:
-    assert await session.latest_assistant() is None
+    assert await session.context.latest_assistant() is None
     ids = await hold_turns(session, 2)
     (last,) = await say(session, "U3")
     await session.append_compaction("s", first_kept_entry_id=last, tokens_before=1)
-    assert existing(await session.latest_assistant()).id == ids[-1]
-    assert existing(await session.latest_assistant(leaf=ids[2])).id == ids[1]
-    assert await session.latest_assistant(leaf=ids[0]) is None
+    assert existing(await session.context.latest_assistant()).id == ids[-1]
+    assert existing(await session.context.latest_assistant(leaf=ids[2])).id == ids[1]
+    assert await session.context.latest_assistant(leaf=ids[0]) is None
 
 
 async def test_reads_at_a_leaf_the_session_does_not_see_are_refused(session: Session) -> None:

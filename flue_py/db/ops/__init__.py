@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from flue_py.db.ops import heads as heads
     from flue_py.db.ops import ledger as ledger
     from flue_py.db.ops import read as read
+    from flue_py.db.ops import redact as redact
     from flue_py.db.ops import sessions as sessions
     from flue_py.db.ops import transfer as transfer
     from flue_py.db.ops import verify as verify
 __all__ = [
-    "append", "base", "chain", "delete", "documents", "edit", "erase", "heads", "ledger", "read", "sessions",
+    "append", "base", "chain", "delete", "documents", "edit", "erase", "heads", "ledger", "read", "redact", "sessions",
     "transfer", "verify",
 ]  # fmt: skip
 __getattr__ = lazy_modules(__name__)

@@ -306,7 +306,10 @@ def go_back(
         # A leaf by itself is of interest only where the leaf is moved.
         state.require(expected)
     check_is_logged(state.id, revision, state.revision)
-    edits = [] if revision == 0 else restorable(_lines(tx, state, revision - 1, revision)[0].edits)
+    logged = () if revision == 0 else _lines(tx, state, revision - 1, revision)[0].edits
+    if before and any(edit.what == "redacted" for edit in logged):
+        raise InvalidArgument(f"revision {revision} of session {state.id!r} is a redaction, which cannot be taken back")
+    edits = restorable(logged)
     if edits:
         wanted = [replace(edit, after=edit.before if before else edit.after) for edit in edits]
         if not restore_edits(tx, sources, state, wanted, note):
