@@ -12,6 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
+from msgspec.structs import replace
+
 from flue_py.core.context import ContextRead
 from flue_py.core.entries import Entry, NewEntry, PathSettings
 from flue_py.core.ledger import Amounts, Budget, HeldAmount, Recorded, Reservation, UnpricedCall

@@ -14,6 +14,7 @@ from tests.contract.budgets import BudgetContract
 from tests.contract.deletion import DeletionContract, TaskContract
 from tests.contract.documents import AttachmentContract, DocumentContract
 from tests.contract.reads import ReadContract
+from tests.contract.redaction import RedactionContract
 from tests.contract.sessions import ListingContract, SessionContract
 from tests.contract.usage import LedgerContract
 
@@ -61,6 +62,7 @@ OF_RUNNERS = frozenset(
         ReadContract.test_watching_ends_when_the_store_closes,
         ReadContract.test_of_many_ids_that_begin_alike_those_the_session_sees_are_found,
         ReadContract.test_the_feed_tells_the_entries_of_a_revision_in_the_order_they_came,
+        RedactionContract.test_a_payload_gives_way_to_a_tombstone_and_the_context_stays_whole,
         SessionContract.test_a_generated_session_id_that_is_taken_is_asked_for_again,
         SizeContract.test_a_message_of_a_megabyte_comes_back_as_it_was,
         SizeContract.test_the_same_large_payload_may_be_stored_many_times_and_deleted_bit_by_bit,

@@ -74,6 +74,24 @@ async def test_a_context_with_tombstones_breaks_no_rule_of_a_provider(target: st
         assert validity.left == ()
 
 
+@inputs("key", [None, KEY])
+async def test_no_byte_of_it_is_in_any_file(tmp_path: Path, key: Key | None) -> None:
+    async with flue_py.open(tmp_path / "s.db", key=key) as store:
+        session, ids = await made(store)
+        long = "".join(f"{SECRET} {number} " for number in range(3_000))
+        (large,) = (await session.append_message({"role": "user", "content": long})).entry_ids
+        other = await store.create_session()
+        await other.append_message({"role": "user", "content": "something else"})
+        await store.search("vault")
+        done = await session.redact([*ids, large], "by request", by="a person")
+        assert done.look is not None
+        assert done.look.is_clean
+        await other.build_context()
+    files = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert [name for name, data in files.items() if b"vault" in data or b"4711" in data] == []
+    assert "s.db" in files
+
+
 async def test_handles_that_have_read_it_before_see_the_tombstone(tmp_path: Path) -> None:
     async with flue_py.open(tmp_path / "s.db") as store, flue_py.open(tmp_path / "s.db") as another:
         session, ids = await made(store)

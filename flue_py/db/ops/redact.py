@@ -195,7 +195,9 @@ def _not_seen(tx: Transaction, state: SessionState, entry_id: str) -> EntryNotFo
     return EntryNotFound(state.id, entry_id, detail=detail if others else None)
 
 
-def _put_tombstones(tx: Transaction, state: SessionState, taken: Sequence[_Taken], mark: JsonObject, needles: Needles) -> None:
+def _put_tombstones(
+    tx: Transaction, state: SessionState, taken: Sequence[_Taken], mark: JsonObject, needles: Needles
+) -> None:
     """Write the tombstones, and delete what only the payloads held."""
     blobs: set[bytes] = set()
     for row, _, fields in taken:
@@ -232,7 +234,9 @@ def _drop_drafts(tx: Transaction, state: SessionState, text: str, line: str) -> 
         tx.run(SET_RESULT, session_key=key, idempotency_key=idempotency_key, result=to_json(outcomes).decode())
 
 
-def _drop_derived(tx: Transaction, session: StoredSession, taken: Sequence[_Taken], line: str, needles: Needles) -> None:
+def _drop_derived(
+    tx: Transaction, session: StoredSession, taken: Sequence[_Taken], line: str, needles: Needles
+) -> None:
     """Take from a session's row what was made of its entries: the preview, and a title that a program made of it."""
     for row, text, fields in taken:
         if row.session_key != session.key or row.kind != MESSAGE:
