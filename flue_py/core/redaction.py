@@ -84,12 +84,9 @@ def tombstone(kind: str, payload: JsonValue, mark: JsonObject) -> JsonObject:
 def _content(message: JsonObject, line: str) -> JsonValue:
     text: JsonValue = {"type": "text", "text": line}
     if message.get("role") == "assistant":
-        return [text, *({**_named(call), "arguments": {}} for call in tool_calls(message))]
+        ids = ({name: call[name] for name in ("type", "id", "name") if name in call} for call in tool_calls(message))
+        return [text, *({**call, "arguments": {}} for call in ids)]
     return [text] if message.get("role") == "toolResult" else line
-
-
-def _named(call: JsonObject) -> JsonObject:
-    return {name: call[name] for name in ("type", "id", "name") if name in call}
 
 
 def _without_texts(value: JsonValue) -> JsonValue:

@@ -468,14 +468,13 @@ class Backend:
         def work(tx: Transaction) -> tuple[Redaction, erasure.Needles]:
             # It may be run again.
             needles = erasure.Needles()
-            return ops.redact.redact(tx, self._sources, session_id, entry_ids, expected, note, needles), needles
+            samples = None if dry_run else needles
+            return ops.redact.redact(tx, self._sources, session_id, entry_ids, expected, note, samples), needles
 
-        if dry_run:
-            return await self._runner.read(
-                lambda tx: ops.redact.redact(tx, self._sources, session_id, entry_ids, expected, note, None)
-            )
         was_killed = await self.is_erasing()
-        redaction, needles = await self._runner.write(work)
+        redaction, needles = await (self._runner.read if dry_run else self._runner.write)(work)
+        if dry_run:
+            return redaction
         await self.waiting.finish(self._forget_in_turn(redaction.seen_by))
         if not redaction.entry_ids and not was_killed:
             return redaction

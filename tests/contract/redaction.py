@@ -166,12 +166,8 @@ class RedactionContract:
         info = await new_session(backend, user(SECRET))
         other = await new_session(backend, user("other"))
         (mine,), (theirs,) = [await tree_ids(backend, each.id) for each in (info, other)]
-        for entry_id, words in (
-            (UNKNOWN, "sees no entry"),
-            (theirs, f"it is of session {other.id}"),
-            ("\0", "sees no"),
-        ):
-            with pytest.raises(EntryNotFound, match=words):
+        for entry_id in (UNKNOWN, theirs, "\0"):
+            with pytest.raises(EntryNotFound, match="it may belong to another session"):
                 await backend.redact(info.id, [mine, entry_id], note=NOTE)
         with pytest.raises(RevisionConflict):
             await backend.redact(info.id, [mine], expected=Seen(revision=9), note=NOTE)

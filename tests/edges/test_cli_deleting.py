@@ -19,7 +19,10 @@ from flue_py.runtime.conversation import Conversation
 from tests.edges.cli_runs import Flue, runner
 from tests.edges.every_command import CALLS, every_command, has_option, make_hostile
 
-DELETING = {"erase", "redact", "cleanup", "rm", "rm --config-gone", "rm --inactive-for 0h", "budget rm", "memory rm", "store rm"}
+DELETING = {
+    "erase", "redact", "cleanup", "rm", "rm --config-gone", "rm --inactive-for 0h", "budget rm", "memory rm",
+    "store rm",
+}  # fmt: skip
 
 
 async def made(database: Path) -> None:

@@ -47,12 +47,7 @@ def rekey_tree(tx: Transaction, tree_id: int) -> int:
 
     Those that have the digest of neither key get one that they do not have. O(bytes), a page of entries in memory.
     """
-    locked: set[int] = set()
-    # A fork is made by who has locked its source, so that none is missing once nothing is new.
-    while new := {key for (key,) in tx.rows(KEYS_OF_TREE, tree_id=tree_id)} - locked:
-        locked |= new
-        tx.lock_sessions(locked)
-    tx.states.clear()
+    locked = lock_tree(tx, tree_id)
     source, target = tx.chain, tx.chain.alone
 
     def digest_of(tree_id: int, row: StoredEntry, cuts: Cuts, above: Above) -> bytes:
@@ -63,6 +58,17 @@ def rekey_tree(tx: Transaction, tree_id: int) -> int:
     # Those of the others are of no key then.
     renew_heads(tx, intact)
     return count
+
+
+def lock_tree(tx: Transaction, tree_id: int) -> set[int]:
+    """Keep others from writing to the sessions of a tree, and return their keys."""
+    locked: set[int] = set()
+    # A fork is made by who has locked its source, so that none is missing once nothing is new.
+    while new := {key for (key,) in tx.rows(KEYS_OF_TREE, tree_id=tree_id)} - locked:
+        locked |= new
+        tx.lock_sessions(locked)
+    tx.states.clear()
+    return locked
 
 
 class Above(NamedTuple):

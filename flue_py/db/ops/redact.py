@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from flue_py.core.chain import HALF
 from flue_py.core.context import merged_range_of
@@ -13,23 +14,22 @@ from flue_py.core.erasure import Needles
 from flue_py.core.json import JsonObject, decode_json, to_json
 from flue_py.core.kinds import ARTIFACT, COMPACTION, MESSAGE, SUMMARIES, message_preview, message_text, message_title
 from flue_py.core.redaction import Redaction, extra_left, is_tombstone, line_of, mark_of, tombstone
-from flue_py.core.sessions import Edit, Expected, Note, is_storable
+from flue_py.core.sessions import Edit, Expected, Note, SessionInfo, is_storable
 from flue_py.db import sql
 from flue_py.db.ops import erase
-from flue_py.db.ops.base import blob_data, checked_payload, entries_of_rows, find_held, in_parts, read_state
-from flue_py.db.ops.chain import KEYS_OF_TREE
+from flue_py.db.ops.base import blob_data, checked_payload, entries_of_rows, find_held, read_state, spans_of
+from flue_py.db.ops.chain import lock_tree
 from flue_py.db.ops.delete import DELETE_UNUSED_BLOB, LOCK_BLOB
 from flue_py.db.ops.edit import UPDATE_AUTO_TITLE
 from flue_py.db.ops.heads import renew_heads
-from flue_py.db.ops.read import SESSIONS_OF_ENTRY
+from flue_py.db.ops.read import FOUND_ENTRY
 from flue_py.db.ops.sessions import write_revision
 from flue_py.db.payloads import decode_payload
-from flue_py.db.runner import Nothing, SessionState, Sources, Transaction
+from flue_py.db.runner import Nothing, Row, SessionState, Sources, Transaction
 from flue_py.db.sql import StoredEntry, statement
 from flue_py.errors import EntryNotFound
 
 TREE_OF = statement(tuple[int])("SELECT s.tree_id FROM sessions s WHERE s.id = :id")
-NAMED_ENTRIES = statement(StoredEntry)(f"SELECT {sql.ENTRY} FROM {sql.ENTRIES_BY_ID}")
 ARTIFACT_ENTRIES = statement(StoredEntry)(
     f"SELECT {sql.ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id > :after AND e.id < :before"
     f" AND e.kind = '{ARTIFACT}'"
@@ -38,18 +38,12 @@ _KINDS = ", ".join(f"'{kind}'" for kind in sorted(SUMMARIES))
 SUMMARY_ENTRIES = statement(StoredEntry)(
     f"SELECT {sql.ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.kind IN ({_KINDS})"
 )
-PLACE_OF = statement(tuple[int, int])(
-    "SELECT e.lane_id, e.depth FROM entries e WHERE e.tree_id = :tree_id AND e.id = :entry_id"
-)
 PUT_TOMBSTONE = statement(Nothing)(
     "UPDATE entries SET payload = :payload, packed = NULL, blob = NULL, extra = :extra"
     " WHERE tree_id = :tree_id AND lane_id = :lane_id AND depth = :depth"
 )
-ATTACHMENTS_OF = statement(tuple[bytes])(
-    "SELECT a.sha256 FROM attachments a WHERE a.tree_id = :tree_id AND a.lane_id = :lane_id AND a.depth = :depth"
-)
-DROP_ATTACHMENTS = statement(Nothing)(
-    "DELETE FROM attachments WHERE tree_id = :tree_id AND lane_id = :lane_id AND depth = :depth"
+DROP_ATTACHMENTS = statement(tuple[bytes])(
+    "DELETE FROM attachments WHERE tree_id = :tree_id AND lane_id = :lane_id AND depth = :depth RETURNING sha256"
 )
 
 
@@ -57,21 +51,8 @@ _NAVIGATED = 5
 """How many fields of going elsewhere are written down, the draft as the last one."""
 
 
-class StoredSession(NamedTuple):
-    """A session of a tree, as far as a redaction may change it."""
-
-    key: int
-    id: str
-    leaf: str | None
-    forked_from_entry: str | None
-    revision: int
-    first_message: str | None
-    auto_title: str | None
-
-
-SESSIONS_OF_TREE = statement(StoredSession)(
-    "SELECT s.session_key, s.id, s.leaf, s.forked_from_entry, s.revision, s.first_message, s.auto_title"
-    " FROM sessions s WHERE s.tree_id = :tree_id ORDER BY s.created_at, s.session_key"
+SESSIONS_OF_TREE = statement(Row)(
+    f"SELECT {sql.SESSION} FROM sessions s WHERE s.tree_id = :tree_id ORDER BY s.created_at, s.session_key"
 )
 SET_FIRST_MESSAGE = statement(Nothing)("UPDATE sessions SET first_message = :text WHERE session_key = :session_key")
 # What the title was before, and after, is in the log.
@@ -95,6 +76,10 @@ COPIES = statement(tuple[str, str | None])(
     f" AND (e.id = :entry_id OR substr({sql.DIGEST}, 1, {HALF}) = :digest OR {sql.PLACE_IN}(e.extra, :text) > 0)"
     " ORDER BY 2, 1"
 )
+
+
+_Spans: TypeAlias = dict[int, int]
+"""A path, of each lane the depth to which it goes there."""
 
 
 class _Taken(NamedTuple):
@@ -123,24 +108,24 @@ def redact(
     state = read_state(tx, session_id)
     state.require(expected)
     taken, tombstones = _taken(tx, state, entry_ids)
-    sessions = tx.rows(SESSIONS_OF_TREE, tree_id=state.tree_id)
-    ids = tuple(each.row.id for each in taken)
+    sessions = [sql.session_of(tx.chain, row) for row in tx.rows(SESSIONS_OF_TREE, tree_id=state.tree_id)]
+    ids = tuple(item.row.id for item in taken)
     revision = state.revision
     if taken and needles is not None:
         erase.begin(tx)
         mark = mark_of(note, sources.now_us())
         _put_tombstones(tx, state, taken, mark, needles)
-        keys = {state.key, *(each.row.session_key for each in taken)}
+        keys = {state.key, *(item.row.session_key for item in taken)}
         edit = Edit("redacted", None, None, to_json(ids).decode())
         for session in sessions:
-            if session.key in keys:
+            if session.session_key in keys:
                 _drop_derived(tx, session, taken, line_of(mark), needles)
-                write_revision(tx, session.key, session.revision + 1, [edit], note, sources.now_us())
-        renew_heads(tx, keys.intersection(session.key for session in sessions))
+                write_revision(tx, session.session_key, session.revision + 1, [edit], note, sources.now_us())
+        renew_heads(tx, keys)
         tx.run(NEXT_EPOCH)
         tx.states.clear()
         revision += 1
-    rows = [*(each.row for each in taken), *tombstones]
+    rows = [*(item.row for item in taken), *tombstones]
     return Redaction(
         state.id,
         ids,
@@ -153,24 +138,20 @@ def redact(
 
 
 def _lock_tree(tx: Transaction, session_id: str) -> None:
-    (tree_id,) = tx.first(TREE_OF, id=session_id) or (None,)
-    locked: set[int] = set()
-    while tree_id is not None and (new := {key for (key,) in tx.rows(KEYS_OF_TREE, tree_id=tree_id)} - locked):
-        locked |= new
-        tx.lock_sessions(locked)
-    tx.states.clear()
+    for (tree_id,) in tx.rows(TREE_OF, id=session_id) if is_storable(session_id) else ():
+        lock_tree(tx, tree_id)
 
 
 def _taken(tx: Transaction, state: SessionState, entry_ids: Sequence[str]) -> tuple[list[_Taken], list[StoredEntry]]:
     """Return the entries to be redacted, with the artifacts that hold the rest of them; and the tombstones."""
     rows: dict[str, StoredEntry] = {}
-    for some in in_parts(filter(is_storable, entry_ids)):
-        rows |= {row.id: row for row in tx.rows(NAMED_ENTRIES, tree_id=state.tree_id, ids=json.dumps(some))}
     for entry_id in entry_ids:
-        if entry_id not in rows or find_held(tx, state, entry_id)[0] is None:
-            raise _not_seen(tx, state, entry_id)
+        row = tx.first(FOUND_ENTRY, tree_id=state.tree_id, entry_id=entry_id) if is_storable(entry_id) else None
+        if row is None or find_held(tx, state, entry_id)[0] is None:
+            raise EntryNotFound(state.id, entry_id)
+        rows[entry_id] = row
     taken, tombstones = list[_Taken](), list[StoredEntry]()
-    waiting = [rows[entry_id] for entry_id in entry_ids]
+    waiting = [*rows.values()]
     while waiting:
         row = waiting.pop(0)
         text = decode_payload(checked_payload(tx, state, row))
@@ -188,13 +169,6 @@ def _taken(tx: Transaction, state: SessionState, entry_ids: Sequence[str]) -> tu
     return taken, tombstones
 
 
-def _not_seen(tx: Transaction, state: SessionState, entry_id: str) -> EntryNotFound:
-    holders = tx.rows(SESSIONS_OF_ENTRY, entry_id=entry_id, count=3) if is_storable(entry_id) else ()
-    others = ", ".join(name for (name,) in holders if name != state.id)
-    detail = f"session {state.id!r} does not see entry {entry_id!r}: it is of session {others}; redact it there"
-    return EntryNotFound(state.id, entry_id, detail=detail if others else None)
-
-
 def _put_tombstones(
     tx: Transaction, state: SessionState, taken: Sequence[_Taken], mark: JsonObject, needles: Needles
 ) -> None:
@@ -202,9 +176,8 @@ def _put_tombstones(
     blobs: set[bytes] = set()
     for row, _, fields in taken:
         where = {"tree_id": state.tree_id, "lane_id": row.lane_id, "depth": row.depth}
-        blobs.update(bytes(sha256) for (sha256,) in tx.rows(ATTACHMENTS_OF, **where))
+        blobs.update(bytes(sha256) for (sha256,) in tx.rows(DROP_ATTACHMENTS, **where))
         blobs.update([row.blob] if row.blob is not None else ())
-        tx.run(DROP_ATTACHMENTS, **where)
         left = tombstone(row.kind, fields, mark)
         payload = tx.chain.erased_text(row.digest, to_json(left)).decode()
         needles.add(row.payload, row.packed)
@@ -234,32 +207,28 @@ def _drop_drafts(tx: Transaction, state: SessionState, text: str, line: str) -> 
         tx.run(SET_RESULT, session_key=key, idempotency_key=idempotency_key, result=to_json(outcomes).decode())
 
 
-def _drop_derived(
-    tx: Transaction, session: StoredSession, taken: Sequence[_Taken], line: str, needles: Needles
-) -> None:
+def _drop_derived(tx: Transaction, session: SessionInfo, taken: Sequence[_Taken], line: str, needles: Needles) -> None:
     """Take from a session's row what was made of its entries: the preview, and a title that a program made of it."""
     for row, text, fields in taken:
-        if row.session_key != session.key or row.kind != MESSAGE:
+        if row.session_key != session.session_key or row.kind != MESSAGE:
             continue
         own = message_text(fields)
         is_first = session.first_message in (message_title(fields), message_preview(own)) and bool(own)
         if is_first:
             needles.add(session.first_message)
-            tx.run(SET_FIRST_MESSAGE, session_key=session.key, text=message_preview(line))
+            tx.run(SET_FIRST_MESSAGE, session_key=row.session_key, text=message_preview(line))
         if session.auto_title and (
             is_first or session.auto_title in own or to_json(session.auto_title) in text.encode()
         ):
             needles.add(session.auto_title)
-            tx.run(UPDATE_AUTO_TITLE, session_key=session.key, auto_title=None)
-            tx.run(DROP_AUTO_TITLES, session_key=session.key)
+            tx.run(UPDATE_AUTO_TITLE, session_key=row.session_key, auto_title=None)
+            tx.run(DROP_AUTO_TITLES, session_key=row.session_key)
 
 
-def _spans(tx: Transaction, state: SessionState, entry_id: str | None) -> dict[int, int]:
-    """Return the path to an entry, of each lane the depth to which it goes there; nothing if it is not in the tree."""
-    place = None if entry_id is None else tx.first(PLACE_OF, tree_id=state.tree_id, entry_id=entry_id)
-    if place is None:
-        return {}
-    return dict(tx.rows(sql.SPANS, tree_id=state.tree_id, lane_id=place[0], depth=place[1]))
+def _spans(tx: Transaction, state: SessionState, entry_id: str | None) -> _Spans:
+    """Return the path to an entry; nothing if it is not in the tree."""
+    row = None if entry_id is None else tx.first(sql.ENTRY_POSITION, tree_id=state.tree_id, entry_id=entry_id)
+    return {} if row is None else dict(tx.rows(sql.SPANS, **spans_of(state, row.position)))
 
 
 def _may_quote(tx: Transaction, state: SessionState, rows: Sequence[StoredEntry]) -> Iterator[str]:
@@ -269,32 +238,35 @@ def _may_quote(tx: Transaction, state: SessionState, rows: Sequence[StoredEntry]
     for summary in summaries:
         if summary.id in ids or is_tombstone(summary.kind, summary.payload):
             continue
-        if any(_is_over(tx, state, summary, row) for row in rows):
+        paths, low, own = _stretch(tx, state, summary)
+        if any(_is_on(row, paths) and row.depth < low and not _is_on(row, own) for row in rows):
             yield summary.id
 
 
-def _is_over(tx: Transaction, state: SessionState, summary: Entry, row: StoredEntry) -> bool:
-    """Return whether an entry is before what a compaction keeps, or on the branch that another summary is of."""
-    fields = summary.fields
-    is_above = row.depth <= _spans(tx, state, summary.id).get(row.lane_id, -1)
+def _stretch(tx: Transaction, state: SessionState, summary: Entry) -> tuple[list[_Spans], int, list[_Spans]]:
+    """Return the paths that a summary was made of, above which depth, and the paths that it was not made of."""
+    own, fields = _spans(tx, state, summary.id), summary.fields
     if summary.kind == COMPACTION:
         layout = layout_of(summary.id, fields)
-        kept = _spans(tx, state, layout.first_kept_id)
-        return is_above and not (layout.is_plain and kept and row.depth >= max(kept.values()))
+        first_kept = _spans(tx, state, layout.first_kept_id) if layout.is_plain else {}
+        return [own], max(first_kept.values(), default=summary.depth), []
     merged = merged_range_of(summary)
     names = (fields.get("fromId"), fields.get("abandonedLeafId"), None if merged is None else merged.leaf_id)
-    paths = [_spans(tx, state, name) for name in names if isinstance(name, str)]
-    return not is_above and any(row.depth <= path.get(row.lane_id, -1) for path in paths)
+    return [_spans(tx, state, name) for name in names if isinstance(name, str)], sys.maxsize, [own]
+
+
+def _is_on(row: StoredEntry, paths: Sequence[_Spans]) -> bool:
+    return any(row.depth <= path.get(row.lane_id, -1) for path in paths)
 
 
 def _seen_by(
-    tx: Transaction, state: SessionState, sessions: Sequence[StoredSession], rows: Sequence[StoredEntry]
+    tx: Transaction, state: SessionState, sessions: Sequence[SessionInfo], rows: Sequence[StoredEntry]
 ) -> Iterator[str]:
     yield state.id
     for session in sessions:
-        where = {"session_key": session.key, "leaf": session.leaf, "forked_from_entry": session.forked_from_entry}
-        spans = dict(tx.rows(sql.HELD_SPANS, tree_id=state.tree_id, **where)) if session.key != state.key else {}
-        if any(row.depth <= spans.get(row.lane_id, -1) for row in rows):
+        where = {"session_key": session.session_key, "leaf": session.leaf_id}
+        where |= {"tree_id": state.tree_id, "forked_from_entry": session.forked_from_entry}
+        if session.id != state.id and any(_is_on(row, [dict(tx.rows(sql.HELD_SPANS, **where))]) for row in rows):
             yield session.id
 
 
