@@ -19,7 +19,7 @@ from flue_py.cli.command import Answer, Plan
 from flue_py.cli.config import read_config, read_policy
 from flue_py.cli.main import HelpfulGroup, Place, expanded, finished, is_only_readable, key_in
 from flue_py.core.entries import from_microseconds
-from flue_py.core.erasure import Receipt
+from flue_py.core.erasure import Receipt, look_row
 from flue_py.core.json import JsonObject, JsonValue, to_json
 from flue_py.core.redaction import Redaction
 from flue_py.core.sessions import Deletion, DocumentInfo, KeyChange, ScopeDeletion, SessionInfo
@@ -700,7 +700,9 @@ async def redact(store: Store, session: str, entries: tuple[str, ...], why: str)
     an ENTRY, too. The amounts paid stay. It cannot be undone.
 
     With --json: an object: dryRun, sessionId, entryIds, already (what was redacted before), mayQuote (summaries),
-    seenBy (sessions that see one of them), copies (a list of objects: sessionId, entryId).
+    seenBy (sessions that see one of them), copies (a list of objects: sessionId, entryId); once it is done also
+    lookedIn, samples, unsampled, traces, stays, hindrances, outOfReach and rebuilt, as erase. Exit code 1 if something
+    of it is left.
     """
     target = await store.find_session(session)
     ids = [await target.resolve_entry_id(entry) for entry in entries]
@@ -715,6 +717,7 @@ async def redact(store: Store, session: str, entries: tuple[str, ...], why: str)
 
 
 def _redacted(redaction: Redaction, verb: str, *, dry_run: bool) -> Answer:
+    look = redaction.look
     copies = [f"{entry_id} of session {session_id}" for session_id, entry_id in redaction.copies]
     named = {
         "redacted before": redaction.already,
@@ -727,13 +730,16 @@ def _redacted(redaction: Redaction, verb: str, *, dry_run: bool) -> Answer:
         yield ((f"{counted(len(redaction.entry_ids), 'entry', 'entries')} {verb}", "bold"),)
         yield from (((f"  {entry_id}", "red"),) for entry_id in redaction.entry_ids)
         yield from (((f"{what}: {', '.join(names)}", "yellow"),) for what, names in named.items() if names)
+        if look is not None:
+            yield from views.look_lines(look, redaction.size, is_complete=look.is_clean)
 
     def row() -> JsonObject:
         pairs: list[JsonValue] = [{"sessionId": name, "entryId": entry_id} for name, entry_id in redaction.copies]
         names = "session_id entry_ids already may_quote seen_by"
-        return {"dryRun": dry_run, **views.row_of(redaction, names), "copies": pairs}
+        looked = {} if look is None else look_row(look)
+        return {"dryRun": dry_run, **views.row_of(redaction, names), "copies": pairs, **looked}
 
-    return Answer(lines, row)
+    return Answer(lines, row, code=0 if look is None or look.is_clean else 1)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -226,10 +226,11 @@ class Receipt(Frozen):
             "by": self.by,
             "why": self.why,
         }
-        return row if look is None else row | _look_row(look)
+        return row if look is None else row | look_row(look)
 
 
-def _look_row(look: Look) -> JsonObject:
+def look_row(look: Look) -> JsonObject:
+    """Return a look as JSON has it."""
     return {
         "lookedIn": [{"place": name, "size": size} for name, size in look.places],
         "samples": look.samples,

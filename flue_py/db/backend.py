@@ -478,7 +478,8 @@ class Backend:
         await self.waiting.finish(self._forget_in_turn(redaction.seen_by))
         if not redaction.entry_ids and not was_killed:
             return redaction
-        return replace(redaction, look=await self.waiting.finish(self.forget_deleted(needles, rebuild=was_killed)))
+        look = await self.waiting.finish(self.forget_deleted(needles, rebuild=was_killed))
+        return replace(redaction, size=needles.size, look=look)
 
     async def _forget_words(self, *outcomes: object) -> None:
         """Remove deleted sessions from the index of words, too. The next search does that if this is killed."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
 
+from flue_py.core import erasure
 from flue_py.core.context import (
     PROMPT,
     ContextEntry,
@@ -360,15 +361,21 @@ def receipt_lines(receipt: Receipt, names: Mapping[str, str]) -> list[Line]:
         lines.append(((f"{staying} stay, which others see: {', '.join(receipt.seen_by)}", "red"),))
     if look is None:
         return lines
-    texts = f"{look.samples:,} samples of {receipt.size:,} bytes"
-    lines.append(((f"{texts} looked for in {counted(len(look.places), 'file or table', 'files and tables')}", ""),))
+    return lines + look_lines(look, receipt.size, is_complete=receipt.is_complete)
+
+
+def look_lines(look: erasure.Look, size: int, *, is_complete: bool) -> list[Line]:
+    """Return where ``size`` bytes were looked for after they were erased, and whether something is left."""
+    texts = f"{look.samples:,} samples of {size:,} bytes"
+    lines: list[Line] = [
+        ((f"{texts} looked for in {counted(len(look.places), 'file or table', 'files and tables')}", ""),)
+    ]
     lines += [((str(trace), "red"),) for trace in look.traces]
     lines += [((f"{trace}, in rows that stay", "yellow"),) for trace in look.stays]
     lines += [((hindrance, "red"),) for hindrance in look.hindrances]
     lines += [((f"out of reach: {place}", "dim"),) for place in look.out_of_reach]
-    outcome = "complete: nothing of it is left" if receipt.is_complete else "not complete"
-    lines.append(((outcome, "bold"),))
-    return lines
+    outcome = "complete: nothing of it is left" if is_complete else "not complete"
+    return [*lines, ((outcome, "bold"),)]
 
 
 def store_facts(info: StoreInfo) -> list[tuple[str, str]]:

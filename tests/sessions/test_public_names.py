@@ -37,7 +37,8 @@ ROOMS = {
         "Every", "Exclude", "Exclusion", "FileWitness", "Fork", "Head", "HeldAmount", "HttpWitness", "KeyChange",
         "LeafDiff", "Leaving", "Look", "MarkEffect", "PathSettings", "PendingCall", "PendingTurn", "Problem", "Receipt",
         "Recorded", "Redaction", "ReportedSize", "RepricedCalls", "Repricing", "Resume", "Rewind", "ScopeDeletion",
-        "Searched", "SessionEvent", "SessionHits", "Snippet", "Source", "StoreInfo", "StoreWitness", "TaskLink", "ToolUse", "Trace",
+        "Searched", "SessionEvent", "SessionHits", "Snippet", "Source", "StoreInfo", "StoreWitness",
+        "TaskLink", "ToolUse", "Trace",
         "UsageReport", "UsageRow", "VerifyReport", "Witness",
     },
     "flue_py.transfer": {
