@@ -143,9 +143,11 @@ class Chain:
 
     def has_fields(self, digest: bytes, above: bytes, fields: Fields) -> bool:
         """Return whether a digest is that of an entry with these fields."""
-        if self.fields(above, digest, fields) == digest[HALF:] or self._is_erased(
-            digest + above + _encode(fields[:-1]), (fields[-1] or "").encode()
-        ):
+        if self.fields(above, digest, fields) == digest[HALF:]:
+            return True
+        # SQLite may hold anything in the last of them.
+        extra = fields[-1].encode() if isinstance(fields[-1], str) else b""
+        if self._is_erased(digest + above + _encode(fields[:-1]), extra):
             return True
         return self._earlier is not None and self._earlier.has_fields(digest, above, fields)
 
