@@ -945,7 +945,7 @@ async def _with_store(place: Place, work: Callable[[Store], Awaitable[Result]], 
         threads=place.threads,
         key=key,
         unchecked=place.unchecked,
-        secrets=read_config().secrets.incoming,
+        secrets=read_config().secrets,
     ) as store:
         if store.unchecked:
             tell(UNCHECKED)

@@ -35,18 +35,15 @@ class ImportConfig(Frozen, forbid_unknown_fields=True):
     seconds: Annotated[float, msgspec.Meta(ge=0.1, le=3600)] = 2.0
 
 
-class SecretsConfig(Frozen, forbid_unknown_fields=True):
-    """The fate of secrets in whatever a command writes (``secrets`` of `flue_py.open`)."""
-
-    incoming: Literal["mask", "refuse"] | None = None
-
-
 class Config(Frozen, forbid_unknown_fields=True):
-    """The tables of the file. ``policy`` is the file of rules for `cleanup`, and of holds for all that deletes."""
+    """The fields of the file. ``policy`` is the file of rules for `cleanup`, and of holds for all that deletes.
+
+    ``secrets`` is that of `flue_py.open`, for whatever a command writes.
+    """
 
     import_: ImportConfig = msgspec.field(default=ImportConfig(), name="import")
     policy: str | None = None
-    secrets: SecretsConfig = SecretsConfig()
+    secrets: Literal["mask", "refuse"] | None = None
 
 
 def read_config() -> Config:
@@ -65,7 +62,7 @@ def read_config() -> Config:
         raise InvalidArgument(f"{CONFIG_VARIABLE}: {named}: {reason or error}") from error
     except ValueError as error:
         raise InvalidArgument(f"{named or CONFIG_FILE} is not UTF-8; save it as UTF-8") from error
-    hint = "it may have policy, [import] with before_reading and seconds, and [secrets] with incoming"
+    hint = "it may have policy, secrets, and [import] with before_reading and seconds"
     return _converted(text, path, Config, hint)
 
 

@@ -218,7 +218,7 @@ async def _copy(source: Place, target: Place, *, verify: bool, needs_loop: bool)
             cli.tell(cli.UNCHECKED)
         if target.is_file:
             make_private_folder(Path(target.target).parent)
-        secrets = read_config().secrets.incoming
+        secrets = read_config().secrets
         async with flue_py.open(target.target, threads=threads, key=target.keys(), secrets=secrets) as theirs:
             with cli.progress_bar("copying", "sessions") as tell:
 

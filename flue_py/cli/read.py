@@ -176,7 +176,7 @@ def browse(place: Place, session: str | None, entry: str | None) -> Answer:
         entry=entry,
         key=place.keys(),
         unchecked=place.unchecked,
-        secrets=read_config().secrets.incoming,
+        secrets=read_config().secrets,
     )
     return Answer(code=code)
 

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
 from msgspec.structs import replace
 
-from flue_py.core.context import ContextRead
-from flue_py.core.entries import Entry, NewEntry, PathSettings
-from flue_py.core.ledger import Amounts, Budget, HeldAmount, Recorded, Reservation, UnpricedCall
+from flue_py.core.entries import NewEntry
+from flue_py.core.ledger import Amounts, Budget, HeldAmount, Recorded, Reservation
 from flue_py.core.operations import (
     Committed,
     CreateTask,
@@ -35,25 +34,17 @@ from flue_py.core.sessions import (
     ANY_SESSION,
     DEFAULT_LIMITS,
     LAST_ACTIVE_FIRST,
-    NO_NOTE,
     STORED,
     Appended,
     Deletion,
     Expected,
     LeafChoice,
     Listing,
-    LogLine,
     Mark,
-    MessagesRead,
-    Moved,
-    Navigated,
     NewSession,
-    Note,
     OnConflict,
     Ordering,
-    PathRead,
     Problem,
-    ReadStamp,
     ScopeContents,
     Seen,
     SessionFilter,
@@ -64,7 +55,7 @@ from flue_py.core.sessions import (
     StoreInfo,
     VerifyReport,
 )
-from flue_py.core.usage import CallDifference, PaidCall, UsageWindow
+from flue_py.core.usage import CallDifference, PaidCall
 from flue_py.db import ops, sql
 from flue_py.db.keys import Key, KeyedRunner, Keys, Rekeyed
 from flue_py.db.runner import Runner, Sources, Transaction, WordIndex
@@ -315,12 +306,11 @@ class Backend:
         """Return where the index of words lies; None if there is none yet. Raises nothing of its own. O(1)."""
         return await self._runner.words_location()
 
-    async def match_session_ids(self, prefix: str, limit: int = 2) -> list[str]:
-        """Return up to ``limit`` session ids that start with ``prefix``, in order of id.
+    match_session_ids = _read(lambda: ops.sessions.match_session_ids, loose=True)
+    """Return up to ``limit`` session ids that start with ``prefix``, in order of id.
 
-        Raises nothing of its own. O(limit).
-        """
-        return await self._runner.read(lambda tx: ops.sessions.match_session_ids(tx, prefix, limit), loose=True)
+    Raises nothing of its own. O(limit).
+    """
 
     update_session = _does(UpdateSession)
     """Change the fields that are given, count one revision, log it, and return the session.
@@ -528,21 +518,16 @@ class Backend:
     Raises nothing of its own. O(1).
     """
 
-    async def import_entries(
-        self, session_id: str, entries: Sequence[NewEntry], *, leaf: str | None, expected: Expected = STORED
-    ) -> Appended:
-        """Add entries that bring their own ids, parents and times, parents first, and set the leaf.
+    import_entries = _write_at(lambda: ops.append.import_entries)
+    """Add entries that bring their own ids, parents and times, parents first, and set the leaf.
 
-        A ``parent_id`` of None is a root; any other must be an entry that the session sees or an earlier one of the
-        same call. ``leaf`` must be one that the session then sees, or None. Nothing is written if there are no entries
-        and the leaf is there already. A paid call that was reported before with other numbers is named in
-        ``call_conflicts``, and the ledger keeps the first, unless the call says that it ``replaces`` that one, and this
-        session paid it. Raises `LeafConflict`, `EntryNotFound`, and `InvalidEntry` for an id that is taken: so does a
-        second call. O(entries).
-        """
-        return await self._runner.write(
-            self._with_values(ops.append.import_entries, self._sources, session_id, entries, leaf, expected)
-        )
+    A ``parent_id`` of None is a root; any other must be an entry that the session sees or an earlier one of the
+    same call. ``leaf`` must be one that the session then sees, or None. Nothing is written if there are no entries
+    and the leaf is there already. A paid call that was reported before with other numbers is named in
+    ``call_conflicts``, and the ledger keeps the first, unless the call says that it ``replaces`` that one, and this
+    session paid it. Raises `LeafConflict`, `EntryNotFound`, and `InvalidEntry` for an id that is taken: so does a
+    second call. O(entries).
+    """
 
     async def import_session(
         self,
@@ -573,40 +558,20 @@ class Backend:
     leaf is compared. Raises `LeafConflict`, `EntryNotFound`, `IdempotencyConflict`. O(1).
     """
 
-    async def navigate(
-        self,
-        session_id: str,
-        to: str | None,
-        *,
-        summary: NewEntry | None = None,
-        label: str | None = None,
-        labelled: str | None = None,
-        expected: Expected = STORED,
-        note: Note = NO_NOTE,
-    ) -> Navigated:
-        """Set the leaf to any entry that the session sees, or to None, and append a summary below it, if there is one.
+    navigate = _write_at(lambda: ops.edit.navigate)
+    """Set the leaf to any entry that the session sees, or to None, and append a summary below it, if there is one.
 
-        Both are one revision, and one step of `undo`. A label is given to the summary, or else to ``labelled``, in a
-        revision of its own of the same transaction. Raises `LeafConflict`, `EntryNotFound`, `InvalidArgument`. O(1).
-        """
-        return await self._runner.write(
-            self._with_values(
-                ops.edit.navigate, self._sources, session_id, to, summary, label, labelled, expected, note
-            )
-        )
+    Both are one revision, and one step of `undo`. A label is given to the summary, or else to ``labelled``, in a
+    revision of its own of the same transaction. Raises `LeafConflict`, `EntryNotFound`, `InvalidArgument`. O(1).
+    """
 
-    async def retract(
-        self, session_id: str, entry_id: str, *, expected: Expected = STORED, note: Note = NO_NOTE
-    ) -> Moved | None:
-        """Retract a failed leaf message: the leaf steps back and, for this session, the entry leaves every view.
+    retract = _write_at(lambda: ops.base.retract)
+    """Retract a failed leaf message: the leaf steps back and, for this session, the entry leaves every view.
 
-        Returns None, and changes nothing, unless ``entry_id`` is the stored leaf, a message, and childless for the
-        session: so does a second call. The row, its cost and the move stay; `undo` brings it back. Raises nothing of
-        its own. O(1).
-        """
-        return await self._runner.write(
-            self._with_values(ops.base.retract, self._sources, session_id, entry_id, expected, note)
-        )
+    Returns None, and changes nothing, unless ``entry_id`` is the stored leaf, a message, and childless for the
+    session: so does a second call. The row, its cost and the move stay; `undo` brings it back. Raises nothing of
+    its own. O(1).
+    """
 
     undo = _does(Undo)
     """Return the leaf to where it was before the last operation not yet undone; None if there is none.
@@ -703,81 +668,68 @@ class Backend:
 
     # -- reads ----------------------------------------------------------------------------------------------
 
-    async def read_path(
-        self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
-    ) -> PathRead:
-        """Return the entries from root to leaf; ``entries=None`` if ``unless`` still holds.
+    read_path = _read(lambda: ops.sessions.read_path, loose=True)
+    """Return the entries from root to leaf; ``entries=None`` if ``unless`` still holds.
 
-        Raises `EntryNotFound`. O(entries on the path), by a range scan for each lane it runs through; O(1) if
-        ``unless`` holds.
-        """
-        return await self._runner.read(lambda tx: ops.sessions.read_path(tx, session_id, leaf, unless), loose=True)
+    Raises `EntryNotFound`. O(entries on the path), by a range scan for each lane it runs through; O(1) if
+    ``unless`` holds.
+    """
 
-    async def read_path_since(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> PathRead:
-        """Return the path's entries after ``since``, root to leaf: all for None, none if it is not on the path.
+    read_path_since = _read(lambda: ops.sessions.read_path_since)
+    """Return the path's entries after ``since``, root to leaf: all for None, none if it is not on the path.
 
-        Raises `EntryNotFound`. O(entries returned + forks on the path).
-        """
-        return await self._runner.read(lambda tx: ops.sessions.read_path_since(tx, session_id, since, leaf))
+    Raises `EntryNotFound`. O(entries returned + forks on the path).
+    """
 
-    async def read_path_end(self, session_id: str, limit: int, *, leaf: LeafChoice = STORED) -> PathRead:
-        """Return the last ``limit`` entries of the path, or fewer, root to leaf: the last whole exchanges.
+    read_path_end = _read(lambda: ops.read.read_path_end, loose=True)
+    """Return the last ``limit`` entries of the path, or fewer, root to leaf: the last whole exchanges.
 
-        No tool call is left out whose result is returned (`core.exchange.tail_start`): they begin as early as that and
-        ``limit`` allow. A last exchange that is longer than ``limit`` is returned whole. Raises `EntryNotFound`.
-        O(limit + forks on the path), and up to the calls of the results in it: all of the path for one without a call.
-        """
-        return await self._runner.read(lambda tx: ops.read.read_path_end(tx, session_id, limit, leaf), loose=True)
+    No tool call is left out whose result is returned (`core.exchange.tail_start`): they begin as early as that and
+    ``limit`` allow. A last exchange that is longer than ``limit`` is returned whole. Raises `EntryNotFound`.
+    O(limit + forks on the path), and up to the calls of the results in it: all of the path for one without a call.
+    """
 
-    async def read_context(
-        self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
-    ) -> PathRead:
-        """Return the input of `context_of`: the kept part of the path, root to leaf, and the compaction.
+    read_context = _read(lambda: ops.read.read_context, loose=True)
+    """Return the input of `context_of`: the kept part of the path, root to leaf, and the compaction.
 
-        If that one has pinned entries, they come first, with the exclusions that lie before the kept part.
-        ``entries=None`` if ``unless`` still holds. No context shows artifacts, and the text cut out of them is neither
-        read nor part of their payloads here. Raises `EntryNotFound`. O(kept entries + forks on the path), however
-        long the history before them; with pins, also O(exclusions).
-        """
-        return await self._runner.read(lambda tx: ops.read.read_context(tx, session_id, leaf, unless), loose=True)
+    If that one has pinned entries, they come first, with the exclusions that lie before the kept part.
+    ``entries=None`` if ``unless`` still holds. No context shows artifacts, and the text cut out of them is neither
+    read nor part of their payloads here. Raises `EntryNotFound`. O(kept entries + forks on the path), however
+    long the history before them; with pins, also O(exclusions).
+    """
 
-    async def read_messages(self, session_id: str, *, leaf: LeafChoice = STORED) -> MessagesRead:
-        """Return the messages that the projection of `read_context` gives, in its order, decoded afresh.
+    read_messages = _read(lambda: ops.read.read_messages, loose=True)
+    """Return the messages that the projection of `read_context` gives, in its order, decoded afresh.
 
-        Raises `EntryNotFound`. O(kept entries + forks on the path), and less for each than `read_context`.
-        """
-        return await self._runner.read(lambda tx: ops.read.read_messages(tx, session_id, leaf), loose=True)
+    Raises `EntryNotFound`. O(kept entries + forks on the path), and less for each than `read_context`.
+    """
 
-    async def read_context_end(self, session_id: str, limit: int, *, leaf: LeafChoice = STORED) -> ContextRead:
-        """Return the last ``limit`` items that `context_of` makes of `read_context`, or fewer: whole exchanges.
+    read_context_end = _read(lambda: ops.read.read_context_end, loose=True)
+    """Return the last ``limit`` items that `context_of` makes of `read_context`, or fewer: whole exchanges.
 
-        They begin where `read_path_end` lets entries begin, counted in items. Raises `EntryNotFound`. O(entries that
-        they come from + forks on the path), and up to the calls of the results in it; the cost of `read_context` where
-        the context has not many more.
-        """
-        return await self._runner.read(lambda tx: ops.read.read_context_end(tx, session_id, limit, leaf), loose=True)
+    They begin where `read_path_end` lets entries begin, counted in items. Raises `EntryNotFound`. O(entries that
+    they come from + forks on the path), and up to the calls of the results in it; the cost of `read_context` where
+    the context has not many more.
+    """
 
-    async def read_usage(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> UsageWindow:
-        """Return the usage after ``since`` up to the leaf: a difference of two stored sums.
+    read_usage = _read(lambda: ops.sessions.read_usage, loose=True)
+    """Return the usage after ``since`` up to the leaf: a difference of two stored sums.
 
-        ``on_path=False``, and nothing used, if ``since`` is not on the path. Raises `EntryNotFound`. O(forks on the
-        path).
-        """
-        return await self._runner.read(lambda tx: ops.sessions.read_usage(tx, session_id, since, leaf), loose=True)
+    ``on_path=False``, and nothing used, if ``since`` is not on the path. Raises `EntryNotFound`. O(forks on the
+    path).
+    """
 
-    async def read_turns(self, session_id: str, *, leaf: LeafChoice = STORED) -> list[Entry]:
-        """Return the messages of the path that a turn begins with (`begins_turn`), root to leaf.
+    read_turns = _read(lambda: ops.sessions.read_turns)
+    """Return the messages of the path that a turn begins with (`begins_turn`), root to leaf.
 
-        Raises `EntryNotFound`. O(user messages on the path + its forks).
-        """
-        return await self._runner.read(lambda tx: ops.sessions.read_turns(tx, session_id, leaf))
+    Raises `EntryNotFound`. O(user messages on the path + its forks).
+    """
 
-    async def read_settings(self, session_id: str, *, leaf: LeafChoice = STORED) -> PathSettings:
-        """Return the model and the thinking level in force at a leaf, as `settings_on` finds them on its path.
+    read_settings = _read(lambda: ops.read.read_settings)
+    """Return the model and the thinking level in force at a leaf, as `settings_on` finds them on its path.
 
-        Raises `EntryNotFound`. O(entries since the last answer or change of model + forks on the path).
-        """
-        return await self._runner.read(lambda tx: ops.read.read_settings(tx, session_id, leaf))
+    Raises `EntryNotFound`. O(entries since the last answer or change of model + forks on the path).
+    """
 
     read_tree = _read(lambda: ops.sessions.read_tree)
     """Return every entry that the session sees: the inherited ones root first, then its own as they were added.
@@ -825,27 +777,15 @@ class Backend:
     for every 5,000 ids, and two more for each large entry.
     """
 
-    async def read_entries(
-        self,
-        session_id: str,
-        *,
-        kind: str | None = None,
-        after: str | None = None,
-        newest_first: bool = False,
-        limit: int = 100,
-        contents: bool = True,
-    ) -> list[Entry]:
-        """Return up to ``limit`` of the entries of `read_tree`, in its order or the reverse, of one kind or of all.
+    read_entries = _read(lambda: ops.read.read_entries)
+    """Return up to ``limit`` of the entries of `read_tree`, in its order or the reverse, of one kind or of all.
 
-        Without ``contents``, artifacts come without their text, as in `read_context`.
-        They begin behind ``after``, which may have been retracted since; fewer than ``limit`` are the last. Raises
-        `EntryNotFound` for an ``after`` that the session never saw. O(limit + retracted entries) in each lane of the
-        session; of a kind, O(entries behind ``after``) without their payloads, but for compactions and exclusions,
-        which have an index.
-        """
-        return await self._runner.read(
-            lambda tx: ops.read.read_entries(tx, session_id, kind, after, newest_first, limit, contents)
-        )
+    Without ``contents``, artifacts come without their text, as in `read_context`.
+    They begin behind ``after``, which may have been retracted since; fewer than ``limit`` are the last. Raises
+    `EntryNotFound` for an ``after`` that the session never saw. O(limit + retracted entries) in each lane of the
+    session; of a kind, O(entries behind ``after``) without their payloads, but for compactions and exclusions,
+    which have an index.
+    """
 
     children = _read(lambda: ops.read.children)
     """Return the entries that the session sees whose parent is ``entry_id``; for None, the roots.
@@ -854,12 +794,11 @@ class Backend:
     session builds on).
     """
 
-    async def match_entry_ids(self, session_id: str, prefix: str, limit: int = 2) -> list[str]:
-        """Return up to ``limit`` ids of entries that the session sees and that start with ``prefix``, in order of id.
+    match_entry_ids = _read(lambda: ops.sessions.match_entry_ids)
+    """Return up to ``limit`` ids of entries that the session sees and that start with ``prefix``, in order of id.
 
-        Raises nothing of its own. O(entries of the tree that start so), until ``limit`` are found.
-        """
-        return await self._runner.read(lambda tx: ops.sessions.match_entry_ids(tx, session_id, prefix, limit))
+    Raises nothing of its own. O(entries of the tree that start so), until ``limit`` are found.
+    """
 
     taken_entry_ids = _read(lambda: ops.sessions.taken_entry_ids)
     """Return those of ``ids`` that entries of the session's tree have, also ones that it has retracted.
@@ -873,16 +812,11 @@ class Backend:
     Raises `EntryNotFound` for either that the session does not see. O(lanes the session builds on).
     """
 
-    async def common_ancestor(
-        self, session_id: str, other_id: str, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
-    ) -> str | None:
-        """Return the deepest entry on the paths of both sessions; None if they have none in common.
+    common_ancestor = _read(lambda: ops.sessions.common_ancestor)
+    """Return the deepest entry on the paths of both sessions; None if they have none in common.
 
-        Sessions of different trees have none. Raises `EntryNotFound`. O(forks on the paths).
-        """
-        return await self._runner.read(
-            lambda tx: ops.sessions.common_ancestor(tx, session_id, other_id, leaf, other_leaf)
-        )
+    Sessions of different trees have none. Raises `EntryNotFound`. O(forks on the paths).
+    """
 
     read_marks = _read(lambda: ops.sessions.read_marks)
     """Return the marks that the session sees, in order of entry id, those of one entry in order of kind.
@@ -900,24 +834,17 @@ class Backend:
     revision with many entries, only the first are looked at.
     """
 
-    async def go_back(
-        self, session_id: str, revision: int, *, before: bool = False, expected: Expected = STORED, note: Note = NO_NOTE
-    ) -> LogLine | None:
-        """Bring back the state of a line of the log, and return the new line; None if nothing changed.
+    go_back = _write_at(lambda: ops.edit.go_back)
+    """Bring back the state of a line of the log, and return the new line; None if nothing changed.
 
-        Of a line that edited the session's title, metadata, completion or marks: the value that it gave. Of any other:
-        the leaf as it was then, as a move that can be undone (a leaf that is ``expected`` by itself is compared only
-        then); entries on its path that were retracted since come back (and undoing it retracts them again). With
-        ``before``: as it was before that line. 0 is the session as it was created. A second call changes nothing.
-        Raises `InvalidArgument` for a revision that does not exist yet, `EntryNotFound` for a leaf or a marked entry
-        that has been deleted, `LeafConflict` if a leaf is to be moved. O(1); with retractions, O(entries the session
-        has retracted).
-        """
-        return await self._runner.write(
-            self._with_values(
-                ops.edit.go_back, self._sources, session_id, revision, before=before, expected=expected, note=note
-            )
-        )
+    Of a line that edited the session's title, metadata, completion or marks: the value that it gave. Of any other:
+    the leaf as it was then, as a move that can be undone (a leaf that is ``expected`` by itself is compared only
+    then); entries on its path that were retracted since come back (and undoing it retracts them again). With
+    ``before``: as it was before that line. 0 is the session as it was created. A second call changes nothing.
+    Raises `InvalidArgument` for a revision that does not exist yet, `EntryNotFound` for a leaf or a marked entry
+    that has been deleted, `LeafConflict` if a leaf is to be moved. O(1); with retractions, O(entries the session
+    has retracted).
+    """
 
     changes = _read(lambda: ops.sessions.changes)
     """Return up to ``limit`` revisions after ``after``, in order and without a gap.
@@ -997,12 +924,11 @@ class Backend:
     the query is about its path, was deleted. O(calls of the sessions selected), or O(ledger) if none is named.
     """
 
-    async def unpriced_calls(self, after: int = -1, *, limit: int = 500) -> list[UnpricedCall]:
-        """Return the paid calls whose cost is unknown, of all sessions, in the order they were written.
+    unpriced_calls = _read(lambda: ops.ledger.unpriced_calls, loose=True)
+    """Return the paid calls whose cost is unknown, of all sessions, in the order they were written.
 
-        The next page is ``after`` the number of the last one. Raises nothing of its own. O(ledger behind ``after``).
-        """
-        return await self._runner.read(lambda tx: ops.ledger.unpriced_calls(tx, after, limit), loose=True)
+    The next page is ``after`` the number of the last one. Raises nothing of its own. O(ledger behind ``after``).
+    """
 
     price_calls = _write(lambda: ops.ledger.price_calls, repeatable=True)
     """Give calls their costs, in the ledger and in the sums of sessions and paths; return how many had none before.

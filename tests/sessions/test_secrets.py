@@ -263,7 +263,7 @@ def test_an_entry_that_was_edited_gets_no_sound_digest_by_a_mask(tmp_path: Path)
 def test_commands_have_it_from_the_settings(tmp_path: Path) -> None:
     _, _, file = _brought(tmp_path / "in", f"the key is {KEY}")
     config = tmp_path / "in" / "config.toml"
-    config.write_text('[secrets]\nincoming = "mask"\n')
+    config.write_text('secrets = "mask"\n')
     folder = tmp_path / "store"
     folder.mkdir()
 

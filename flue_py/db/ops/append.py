@@ -188,8 +188,9 @@ def import_entries(
     sources: Sources,
     session_id: str,
     entries: Sequence[NewEntry],
+    *,
     leaf: str | None,
-    expected: Expected,
+    expected: Expected = STORED,
 ) -> Appended:
     """Add entries with their own ids and parents, and set the leaf (see `Backend.import_entries`)."""
     with collector_held(len(entries)):
@@ -238,7 +239,7 @@ def import_session(
     alone = take_calls_of_deleted(tx, read_state(tx, info.id))
     if alone:
         entries = [_settling(entry, alone) for entry in entries]
-    added = import_entries(tx, sources, info.id, entries, leaf, None)
+    added = import_entries(tx, sources, info.id, entries, leaf=leaf, expected=None)
     if marks:
         state, now = read_state(tx, info.id), sources.now_us()
         tx.insert(sql.PUT_MARK, [MarkRow(state.key, mark.entry_id, mark.kind, mark.value, now) for mark in marks])

@@ -20,6 +20,8 @@ from flue_py.core.json import encoded, splice, to_json
 from flue_py.core.kinds import ARTIFACT, without_lost
 from flue_py.core.ledger import MarkRow, MoveRow, RequestRow
 from flue_py.core.sessions import (
+    NO_NOTE,
+    STORED,
     Expected,
     LeafChoice,
     Mark,
@@ -686,7 +688,13 @@ def _position(tx: Transaction, state: SessionState, entry_id: str) -> Position:
 
 
 def retract(
-    tx: Transaction, sources: Sources, session_id: str, entry_id: str, expected: Expected, note: Note
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    entry_id: str,
+    *,
+    expected: Expected = STORED,
+    note: Note = NO_NOTE,
 ) -> Moved | None:
     """Retract a failed leaf message (see `Backend.retract`)."""
     state = read_state(tx, session_id)

@@ -14,6 +14,7 @@ from flue_py.core.kinds import SHOWN_KINDS, message_text
 from flue_py.core.ledger import MoveRow
 from flue_py.core.sessions import (
     LOGGED_IDS,
+    NO_NOTE,
     STORED,
     Edit,
     EditKind,
@@ -298,7 +299,14 @@ def _logged_edits(rows: list[sql.LoggedEdit]) -> LoggedEdits:
 
 
 def go_back(
-    tx: Transaction, sources: Sources, session_id: str, revision: int, *, before: bool, expected: Expected, note: Note
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    revision: int,
+    *,
+    before: bool = False,
+    expected: Expected = STORED,
+    note: Note = NO_NOTE,
 ) -> LogLine | None:
     """Go back to a line of the log (see `Backend.go_back`)."""
     state = read_state(tx, session_id)
@@ -385,7 +393,7 @@ def go_to(
         return Navigated(state.leaf, state.leaf, state.revision)
     to, draft = (entry.parent_id, message_text(entry.fields)) if is_editable(entry) else (entry_id, None)
     new = None if summary is None else leaving(summary, to, state.leaf)
-    went = navigate(tx, sources, session_id, to, new, label, entry_id, STORED, note)
+    went = navigate(tx, sources, session_id, to, summary=new, label=label, labelled=entry_id, note=note)
     return replace(went, draft=draft)
 
 
@@ -394,11 +402,12 @@ def navigate(
     sources: Sources,
     session_id: str,
     to: str | None,
-    summary: NewEntry | None,
-    label: str | None,
-    labelled: str | None,
-    expected: Expected,
-    note: Note,
+    *,
+    summary: NewEntry | None = None,
+    label: str | None = None,
+    labelled: str | None = None,
+    expected: Expected = STORED,
+    note: Note = NO_NOTE,
 ) -> Navigated:
     """Set the leaf, with a summary below it, and label one of them (see `Backend.navigate`)."""
     check_entry_label(label)

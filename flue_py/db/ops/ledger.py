@@ -1115,7 +1115,7 @@ def _insert_many(
     return new
 
 
-def unpriced_calls(tx: Transaction, after: int, limit: int) -> list[UnpricedCall]:
+def unpriced_calls(tx: Transaction, after: int = -1, *, limit: int = 500) -> list[UnpricedCall]:
     """Return calls whose cost is unknown (see `Backend.unpriced_calls`)."""
     return list(tx.rows(UNPRICED_CALLS, after_key=after, count=limit))
 

@@ -44,6 +44,7 @@ from flue_py.core.entries import (
 from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_json, decode_object
 from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, EXCLUSION, MESSAGE
 from flue_py.core.sessions import (
+    STORED,
     EntryPlace,
     LeafChoice,
     MessagesRead,
@@ -117,7 +118,9 @@ class Kept(NamedTuple):
 EVERYTHING = Kept(0)
 
 
-def read_context(tx: Transaction, session_id: str, leaf: LeafChoice, unless: ReadStamp | None) -> PathRead:
+def read_context(
+    tx: Transaction, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
+) -> PathRead:
     """Return the kept part of a path and its latest compaction (see `Backend.read_context`)."""
     if unless is None and isinstance(leaf, Stored):
         state, epoch, compaction = _read_state_and_compaction(tx, session_id)
@@ -160,7 +163,7 @@ LANE_BODIES = _bodies(sql.lane_range(_BODY.format(sql.first_below(":low"))))
 SPANS_BODIES = _bodies(spans_range(_BODY.format(sql.first_below(":low_depth"))))
 
 
-def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> MessagesRead:
+def read_messages(tx: Transaction, session_id: str, *, leaf: LeafChoice = STORED) -> MessagesRead:
     """Return the messages of a context (see `Backend.read_messages`): as `project`, from rows instead of entries."""
     state, at, position, compaction = place_and_compaction(tx, session_id, leaf)
     messages: list[JsonObject] | None = []
@@ -178,7 +181,7 @@ def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> Message
     if messages is None:
         # What is pinned, summarized in its place, excluded or damaged is found by ids, which are not among the bodies.
         tx.require_snapshot()
-        read = read_context(tx, session_id, leaf, None)
+        read = read_context(tx, session_id, leaf=leaf)
         messages = [item.data for item in context_of(read.entries or (), read.compaction)]
     return MessagesRead(at, state.leaf, state.revision, messages)
 
@@ -349,7 +352,7 @@ _FEW = 8
 """How many entries before the end are read at first, when the end begins with results: their calls are near."""
 
 
-def read_path_end(tx: Transaction, session_id: str, limit: int, leaf: LeafChoice) -> PathRead:
+def read_path_end(tx: Transaction, session_id: str, limit: int, *, leaf: LeafChoice = STORED) -> PathRead:
     """Return the last entries of a path (see `Backend.read_path_end`)."""
     state, epoch = read_state_and_epoch(tx, session_id)
     at, position = place_to_read(tx, state, leaf)
@@ -357,7 +360,7 @@ def read_path_end(tx: Transaction, session_id: str, limit: int, leaf: LeafChoice
     return PathRead(at, state.leaf, state.revision, ReadStamp(at, epoch), entries or ())
 
 
-def read_context_end(tx: Transaction, session_id: str, limit: int, leaf: LeafChoice) -> ContextRead:
+def read_context_end(tx: Transaction, session_id: str, limit: int, *, leaf: LeafChoice = STORED) -> ContextRead:
     """Return the last items of a context (see `Backend.read_context_end`)."""
     state, at, position, compaction = place_and_compaction(tx, session_id, leaf)
     items: Sequence[ContextEntry] | None = ()
@@ -369,7 +372,7 @@ def read_context_end(tx: Transaction, session_id: str, limit: int, leaf: LeafCho
     if items is None:
         # It may take the summary, too, or what that has pinned.
         tx.require_snapshot()
-        read = read_context(tx, session_id, leaf, None)
+        read = read_context(tx, session_id, leaf=leaf)
         items = context_of(read.entries or (), read.compaction)
         items = items[tail_start(_messages_in(items), limit, is_all=True) :]
     return ContextRead(at, state.leaf, state.revision, items)
@@ -693,11 +696,12 @@ _ReadPage = Callable[[Place, int], Sequence[StoredEntry]]
 def read_entries(
     tx: Transaction,
     session_id: str,
-    kind: str | None,
-    after: str | None,
-    newest_first: bool,
-    limit: int,
-    contents: bool,
+    *,
+    kind: str | None = None,
+    after: str | None = None,
+    newest_first: bool = False,
+    limit: int = 100,
+    contents: bool = True,
 ) -> list[Entry]:
     """Return a page of entries (see `Backend.read_entries`)."""
     state = read_state(tx, session_id)
@@ -1064,7 +1068,7 @@ LAST_SETTING = statement(StoredEntry)(
 )
 
 
-def read_settings(tx: Transaction, session_id: str, leaf: LeafChoice) -> PathSettings:
+def read_settings(tx: Transaction, session_id: str, *, leaf: LeafChoice = STORED) -> PathSettings:
     """Return the settings in force at a leaf (see `Backend.read_settings`)."""
     state = read_state(tx, session_id)
     _, position = place(tx, state, leaf)

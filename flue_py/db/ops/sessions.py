@@ -21,6 +21,7 @@ from flue_py.core.sessions import (
     NO_NOTE,
     NO_TASK_NAMES,
     SLOT_BITS,
+    STORED,
     Change,
     Edit,
     Expected,
@@ -644,7 +645,9 @@ def edit_row(session_key: int, revision: int, edit: Edit, note: Note, at: int) -
 _LAST_DEPTH = 2**62
 
 
-def read_path(tx: Transaction, session_id: str, leaf: LeafChoice, unless: ReadStamp | None) -> PathRead:
+def read_path(
+    tx: Transaction, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
+) -> PathRead:
     """Return the entries from root to leaf (see `Backend.read_path`)."""
     state, epoch = read_state_and_epoch(tx, session_id)
     at, position = place_to_read(tx, state, leaf)
@@ -655,7 +658,7 @@ def read_path(tx: Transaction, session_id: str, leaf: LeafChoice, unless: ReadSt
     return PathRead(at, state.leaf, state.revision, stamp, entries)
 
 
-def read_path_since(tx: Transaction, session_id: str, since: str | None, leaf: LeafChoice) -> PathRead:
+def read_path_since(tx: Transaction, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> PathRead:
     """Return the entries after an anchor (see `Backend.read_path_since`)."""
     state, epoch = read_state_and_epoch(tx, session_id)
     at, position = place(tx, state, leaf)
@@ -682,7 +685,7 @@ WINDOW = statement(_usage_window)(
 )
 
 
-def read_usage(tx: Transaction, session_id: str, since: str | None, leaf: LeafChoice) -> UsageWindow:
+def read_usage(tx: Transaction, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> UsageWindow:
     """Return a usage window (see `Backend.read_usage`)."""
     if isinstance(leaf, Stored) and since is not None and is_storable(session_id) and is_storable(since):
         ends = tx.first(WINDOW, id=session_id, entry_id=since)
@@ -735,7 +738,7 @@ LANE_TURNS = sql.entry_columns(sql.lane_range(sql.on_path(":low", _ASKED)))
 SPANS_TURNS = sql.entry_columns(spans_range(sql.on_path(":low_depth", _ASKED)))
 
 
-def read_turns(tx: Transaction, session_id: str, leaf: LeafChoice) -> list[Entry]:
+def read_turns(tx: Transaction, session_id: str, *, leaf: LeafChoice = STORED) -> list[Entry]:
     """Return the messages of the path that a turn begins with (see `Backend.read_turns`)."""
     state = read_state(tx, session_id)
     _, position = place(tx, state, leaf)
@@ -785,7 +788,7 @@ ENTRY_IDS_FROM = statement(tuple[str])(
 )
 
 
-def match_entry_ids(tx: Transaction, session_id: str, prefix: str, limit: int) -> list[str]:
+def match_entry_ids(tx: Transaction, session_id: str, prefix: str, limit: int = 2) -> list[str]:
     """Return ids of visible entries that start with a prefix, in order of id."""
     state = read_state(tx, session_id)
     matches: list[str] = []
@@ -817,7 +820,7 @@ def is_ancestor(tx: Transaction, session_id: str, entry_id: str, of: str) -> boo
 
 
 def common_ancestor(
-    tx: Transaction, session_id: str, other_id: str, leaf: LeafChoice, other_leaf: LeafChoice
+    tx: Transaction, session_id: str, other_id: str, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
 ) -> str | None:
     """Return the deepest entry on two paths (see `Backend.common_ancestor`): where their spans end together."""
     state = read_state(tx, session_id)
@@ -896,7 +899,7 @@ SESSION_IDS_FROM = statement(tuple[str])(
 )
 
 
-def match_session_ids(tx: Transaction, prefix: str, limit: int) -> list[str]:
+def match_session_ids(tx: Transaction, prefix: str, limit: int = 2) -> list[str]:
     """Return session ids that start with a prefix, in order of id."""
     if not is_storable(prefix):
         return []
