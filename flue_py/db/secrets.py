@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from functools import cache, cached_property
+from collections.abc import Callable, Mapping, Sequence, Set
+from functools import cache, cached_property, partial
 from importlib.util import find_spec
 from inspect import signature
 from typing import Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, cast
@@ -42,7 +42,6 @@ _TEXTS = frozenset({
 """Fields that a mark can stand in. Any other text is a name by which things are found again: it is refused."""
 
 _MAY_BE_JSON = frozenset({"after", "before", "extra", "metadata", "metadata_text", "payload", "text"})
-_BESIDE = [name for name in NewEntry.__struct_fields__ if name != "payload"]
 _STRUCTURE = frozenset({"type", "role", "id"})
 _SKIPPED = (bytes, Sources, DeleteTree, DocumentName)
 """Of what is removed there are names alone, and nothing is written."""
@@ -85,47 +84,38 @@ class SecretFilter:
             clean = self._entry(value, where)
         elif isinstance(value, TreeCopy):
             clean = self._tree(value)
-        elif isinstance(value, Struct):
-            changes = self._changes(value, where, value.__struct_fields__)
-            clean = replace(value, **changes) if changes else value
-        elif isinstance(value, tuple):
-            clean = self._row(value, where, name)
+        elif isinstance(value, Struct) or hasattr(value, "_fields"):
+            clean = self._fields(value, where)
         elif isinstance(value, Mapping):
-            clean = {self._value(key, where, ""): self._value(item, where, name) for key, item in value.items()}
+            clean = dict(self._value(tuple(value.items()), where, name))
         elif isinstance(value, (Sequence, Set)):
             items = [self._value(item, f"{where}[{number}]", name) for number, item in enumerate(value)]
-            clean = frozenset(items) if isinstance(value, Set) else items
+            clean = frozenset(items) if isinstance(value, Set) else tuple(items) if isinstance(value, tuple) else items
         elif callable(value):
             # What becomes of metadata is known in the transaction only.
-            clean = self._after(value, where, name)
+            clean = partial(self._later, value, where, name)
         return cast("Value", clean)
 
-    def _row(self, row: tuple[object, ...], where: str, name: str) -> tuple[object, ...]:
-        names: Sequence[str] = getattr(row, "_fields", ())
-        if not names:
-            return tuple(self._value(item, f"{where}[{number}]", name) for number, item in enumerate(row))
-        changes = self._changes(row, where, names)
-        fields = [changes.get(name, field) for name, field in zip(names, row, strict=True)]
-        masked = tuple.__new__(type(row), fields)
-        return _rewritten(masked) if isinstance(masked, DocumentRow) and changes else masked
+    def _later(self, function: Callable[[str], str], where: str, name: str, stored: str) -> str:
+        return self._value(function(stored), where, name)
 
-    def _after(self, function: Callable[..., object], where: str, name: str) -> Callable[..., object]:
-        return lambda *values: self._value(function(*values), where, name)
-
-    def _changes(self, value: object, where: str, names: Iterable[str]) -> dict[str, object]:
-        """Return the fields that are other ones when they were searched."""
-        fields = ((name, getattr(value, name)) for name in names)
-        clean = (
-            (name, field, self._value(field, f"{where}.{name}", name)) for name, field in fields if field is not None
-        )
-        return {name: new for name, field, new in clean if new is not field}
+    def _fields(self, value: Value, where: str, *without: str) -> Value:
+        """Return a value or a row with its fields searched, but for some."""
+        names: Sequence[str] = getattr(value, "_fields", ()) or getattr(value, "__struct_fields__", ())
+        old = {name: getattr(value, name) for name in names if name not in without}
+        new = {name: self._value(field, f"{where}.{name}", name) for name, field in old.items() if field is not None}
+        changes = {name: field for name, field in new.items() if field is not old[name]}
+        if not changes:
+            return value
+        changed = getattr(value, "_replace", partial(replace, value))(**changes)  # type: ignore[type-var]
+        return cast("Value", _rewritten(changed) if isinstance(changed, DocumentRow) else changed)
 
     def _entry(self, entry: NewEntry, where: str) -> NewEntry:
         payload = self._payload(entry.payload, where)
         if payload is not entry.payload:
             preview = None if entry.preview is None else _title(payload)
             entry = replace(entry, payload=payload, preview=preview)
-        return replace(entry, **self._changes(entry, where, _BESIDE))
+        return self._fields(entry, where, "payload")
 
     def _payload(self, text: str, where: str) -> str:
         value = decode_json(text)
@@ -146,7 +136,7 @@ class SecretFilter:
         entries, masked = [], set[str]()
         for number, entry in enumerate(copy.entries):
             where = f"entries[{number}]"
-            clean = self._value(entry._replace(payload=None), where, "")._replace(payload=entry.payload)
+            clean = self._fields(entry, where, "payload")
             # Without its pictures.
             text = stored_text(entry, data).decode()
             if clean != entry or self._payload(text, where) is not text:
@@ -170,8 +160,7 @@ class SecretFilter:
             sessions = [row._replace(first_message=first) for row, first in firsts]
             copy = replace(copy, sessions=sessions, entries=entries, blobs=[*blobs.values()], attachments=attachments)
             copy = replace(copy, masked=masked)
-        others = [name for name in copy.__struct_fields__ if name not in ("entries", "blobs", "attachments", "chain")]
-        return replace(copy, **self._changes(copy, "the copy", others))
+        return self._fields(copy, "the copy", "entries", "blobs", "attachments", "chain")
 
     # -- texts
 
