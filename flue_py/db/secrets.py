@@ -36,7 +36,7 @@ Value = TypeVar("Value")
 
 _TEXTS = frozenset({
     "after", "agent", "auto_title", "before", "body", "by", "config_path", "cwd", "edited_by", "extra", "first_message",
-    "label", "metadata", "metadata_text", "moved_by", "oddities", "payload", "preview", "source", "summary", "text",
+    "label", "metadata", "metadata_text", "moved_by", "oddities", "payload", "source", "summary", "text",
     "title", "value", "why",
 })  # fmt: skip
 """Fields that a mark can stand in. Any other text is a name by which things are found again: it is refused."""
@@ -81,7 +81,8 @@ class SecretFilter:
         if isinstance(value, str):
             clean = self._text(value, where, name) if name in _TEXTS else self._name(value, where)
         elif isinstance(value, NewEntry):
-            clean = self._entry(value, where)
+            entry = replace(value, payload=self._payload(value.payload, where))
+            clean = self._fields(entry, where, "payload")
         elif isinstance(value, TreeCopy):
             clean = self._tree(value)
         elif isinstance(value, Struct) or hasattr(value, "_fields"):
@@ -109,13 +110,6 @@ class SecretFilter:
             return value
         changed = getattr(value, "_replace", partial(replace, value))(**changes)  # type: ignore[type-var]
         return cast("Value", _rewritten(changed) if isinstance(changed, DocumentRow) else changed)
-
-    def _entry(self, entry: NewEntry, where: str) -> NewEntry:
-        payload = self._payload(entry.payload, where)
-        if payload is not entry.payload:
-            preview = None if entry.preview is None else _title(payload)
-            entry = replace(entry, payload=payload, preview=preview)
-        return self._fields(entry, where, "payload")
 
     def _payload(self, text: str, where: str) -> str:
         value = decode_json(text)
