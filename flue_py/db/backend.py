@@ -34,6 +34,7 @@ from flue_py.core.sessions import (
     ANY_SESSION,
     DEFAULT_LIMITS,
     LAST_ACTIVE_FIRST,
+    NO_NOTE,
     STORED,
     Appended,
     Deletion,
@@ -42,6 +43,7 @@ from flue_py.core.sessions import (
     Listing,
     Mark,
     NewSession,
+    Note,
     OnConflict,
     Ordering,
     Problem,
@@ -459,7 +461,8 @@ class Backend:
             # It may be run again.
             needles = erasure.Needles()
             samples = None if dry_run else needles
-            return ops.redact.redact(tx, self._sources, session_id, entry_ids, expected, note, samples), needles
+            redact = self._with_values(ops.redact.redact, self._sources, session_id, entry_ids, expected, note, samples)
+            return redact(tx), needles
 
         was_killed = await self.is_erasing()
         redaction, needles = await (self._runner.read if dry_run else self._runner.write)(work)

@@ -129,7 +129,7 @@ def _ways(store: flue_py.sync.Store, session: flue_py.sync.Session, brought: tup
         "twice": lambda: session.import_entries([replace(entry, id="e2", payload=twice)], leaf="e2"),
         "session": lambda: store.import_session(flue_py.NewSession(title=KEY), [entry], leaf="e1"),
         "import": lambda: flue_py.sync.import_file(store, file), "copy of a store": copy,
-        "bundle": lambda: flue_py.sync.read_bundle(store, bundle),
+        "bundle": lambda: flue_py.sync.read_bundle(store, bundle), "redaction": lambda: session.redact(first, KEY),
     }  # fmt: skip
 
 
