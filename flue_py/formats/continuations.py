@@ -12,14 +12,17 @@ from hashlib import sha256
 from itertools import count
 from uuid import uuid5
 
+from msgspec.structs import replace
+
 from flue_py.core.entries import from_microseconds
 from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.formats.kit import FILE, Continuation, Exported, SessionTree, id_elsewhere, iso_time, json_line
-from flue_py.providers.base import Leftovers, blocks_of, listed, objects_in
+from flue_py.providers.base import Leftovers, blocks_of, fields_of, listed, objects_in
 from flue_py.providers.lists import (
     Said,
     answered,
     anthropic_list,
+    chat_list,
     gemini_list,
     joined_answers,
     responses_list,
@@ -27,6 +30,7 @@ from flue_py.providers.lists import (
     speakers_only,
     with_own_ids,
 )
+from flue_py.providers.openai_chat import arguments_from_text
 
 _STEP_US = 1_000
 """Rows that follow each other are this far apart in time: programs sort by it."""
@@ -306,3 +310,90 @@ def _opencode_parts(one: Said, results: Mapping[str, Said], moment: int, left: L
 def _parts_of(message: JsonObject) -> list[JsonValue]:
     content = message.get("content")
     return [{"type": "text", "text": content}] if isinstance(content, str) else [*blocks_of(content)]
+
+
+# Copilot CLI: a header, and a row for each message, call and result. Kimi Code: a row for each message.
+
+
+def _chat(session: SessionTree, left: Leftovers) -> Iterator[tuple[JsonObject, str, list[str], bool]]:
+    """Yield the chat messages of a context: each with its text, the URLs of its pictures, and whether a tool failed."""
+    said = with_own_ids([*said_in(session.context())], left)
+    failed = {one.message.get("toolCallId") for one in said if one.message.get("isError") is True}
+    # Chat messages have no place for that, and would name it as left out.
+    said = [one.with_message(without(one.message, "isError")) for one in said]
+    for message in chat_list(said, left):
+        if message["role"] in ("system", "developer"):
+            left.note(_OWN_PROMPT)
+            continue
+        parts = [part for _, part in objects_in(_parts_of(message))]
+        text = "\n".join(str(part["text"]) for part in parts if part.get("type") == "text")
+        pictures = [str(fields_of(part.get("image_url")).get("url")) for part in parts if "image_url" in part]
+        yield message, text, pictures, message.get("tool_call_id") in failed
+
+
+def export_copilot_cli(session: SessionTree) -> Exported:
+    """Return a session as Copilot CLI resumes it. O(entries)."""
+    left, own_id, start = Leftovers(), id_elsewhere(session), session.info.active_us
+    rows: list[JsonObject] = []
+
+    def add(kind: str, data: JsonObject) -> None:
+        about: JsonObject = {"id": str(uuid5(own_id, str(len(rows)))), "parentId": rows[-1]["id"] if rows else None}
+        rows.append({"type": kind, "data": data, **about, "timestamp": iso_time(start + len(rows) * _STEP_US)})
+
+    head: JsonObject = {"sessionId": str(own_id), "version": 1, "producer": "flue-py", "copilotVersion": "1.0.102"}
+    add("session.start", {**head, "startTime": iso_time(start), "context": {"cwd": session.info.cwd or "/"}})
+    for message, text, pictures, has_failed in _chat(session, left):
+        if message["role"] == "tool":
+            end: JsonObject = {"toolCallId": message["tool_call_id"], "success": not has_failed}
+            name, key = ("error", "message") if has_failed else ("result", "content")
+            add("tool.execution_complete", {**end, name: {key: text}})
+        elif message["role"] == "user":
+            blobs = [match.groupdict() for url in pictures if (match := _DATA_URL.match(url))]
+            files: list[JsonValue] = [{"type": "blob", **blob} for blob in blobs]
+            add("user.message", {"content": text, "attachments": files})
+        else:
+            calls: list[JsonValue] = [
+                {"toolCallId": call["id"], "name": call["name"], "arguments": arguments_from_text(call["arguments"])}
+                for call in _calls(message)
+            ]
+            add("assistant.message", {"content": text, "messageId": str(uuid5(own_id, text)), "toolRequests": calls})
+    if session.info.title is not None:
+        left.note("the title, which the program keeps elsewhere")
+    place = f"~/.copilot/session-state/{own_id}/events.jsonl"
+    return _exported("copilot-cli", rows, place, session, left, ("copilot", "--resume", str(own_id)))
+
+
+def _calls(message: JsonObject) -> Iterator[JsonObject]:
+    for _, call in objects_in(message.get("tool_calls")):
+        yield {"type": "function", "id": call["id"], **fields_of(call.get("function"))}
+
+
+_DATA_URL = re.compile(r"data:(?P<mimeType>[\w/+.-]+);base64,(?P<data>.*)", re.DOTALL)
+
+
+def export_kimi(session: SessionTree) -> Exported:
+    """Return a session as Kimi Code resumes it. O(entries)."""
+    left, own_id, folder = Leftovers(), id_elsewhere(session), session.info.cwd or "/"
+    start = session.info.active_us // 1_000
+    rows: list[JsonObject] = [{"type": "metadata", "protocol_version": "1.5", "created_at": start}]
+    for message, text, pictures, has_failed in _chat(session, left):
+        parts: list[JsonValue] = [{"type": "text", "text": text}] if text else []
+        parts += [{"type": "image_url", "imageUrl": {"url": url}} for url in pictures]
+        value: JsonObject = {"role": message["role"], "content": parts, "toolCalls": [*_calls(message)]}
+        value |= {"toolCallId": message["tool_call_id"]} if message["role"] == "tool" else {}
+        value |= {"isError": True} if has_failed else {}
+        value |= {"id": f"msg_{own_id.hex[:18]}{len(rows):08}"}
+        value |= {"origin": {"kind": "user"}} if message["role"] == "user" else {}
+        moment = start + len(rows)
+        rows.append({"type": "context.append_message", "agentId": "main", "message": value, "time": moment})
+    title = session.info.title or session.info.auto_title or "Continued"
+    name, times = f"session_{own_id}", {"createdAt": start, "updatedAt": start + len(rows)}
+    about: JsonObject = {"id": name, "version": 2, "cwd": folder, "title": title, "agents": {"main": {"type": "main"}}}
+    about |= {"isCustomTitle": session.info.title is not None, "custom": {}, "archived": False, **times}
+    name_of_folder = re.sub(r"[^A-Za-z0-9._-]", "-", folder.rpartition("/")[2])[:60]
+    digest = sha256(folder.encode(errors="replace")).hexdigest()[:12]
+    place = f"~/.kimi-code/sessions/wd_{name_of_folder}_{digest}/{name}/agents/main/wire.jsonl"
+    exported = _exported("kimi", rows, place, session, left, ("kimi", "-S", name))
+    assert exported.continuation is not None
+    beside = {"../../state.json": json_line(about) + "\n"}
+    return replace(exported, continuation=replace(exported.continuation, beside=beside))

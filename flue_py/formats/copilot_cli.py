@@ -18,7 +18,7 @@ from flue_py.core.usage import PaidCall, call_of, read_reported, usage_json
 from flue_py.errors import UnreadableFile
 from flue_py.formats import kit
 from flue_py.formats.gathered import read_beside, states_of
-from flue_py.providers.base import fields_of, listed
+from flue_py.providers.base import fields_of, listed, objects_in, only
 
 # Events stand in the order in which they happened, those of sub-agents among the others: each agent has a chain of its
 # own. Parents do not help: the calls of a compaction name one that is not there. A rewind cuts the file, so that rows
@@ -158,7 +158,11 @@ class CopilotCliReader(kit.RowReader):
     def _read(self, row: kit.Row, data: JsonObject, agent: _Agent) -> None:
         content, sent = data.get("content"), data.get("transformedContent")
         if row.type == "user.message":
-            message: JsonObject = {"role": "user", "content": sent if isinstance(sent, str) else content}
+            pictures = _pictures(data)
+            words = sent if isinstance(sent, str) else content
+            parts: list[JsonValue] = [{"type": "text", "text": words}, *pictures]
+            message: JsonObject = {"role": "user", "content": parts if pictures else words}
+            data = without(data, "attachments") if pictures else data
             self._say(row, message, without(data, "transformedContent" if isinstance(sent, str) else "content"), agent)
             agent.texts += [content] if isinstance(content, str) else []
         elif row.type == "system.notification":
@@ -326,3 +330,11 @@ def _workspace(data: bytes) -> dict[str, str]:
             value = str((kit.decode_row(2, f'{{"value": {value}}}'.encode(), kit.Notes()) or {}).get("value", value))
         fields[name] = value.strip("'").replace("''", "'") if value.startswith("'") else value
     return fields
+
+
+def _pictures(data: JsonObject) -> list[JsonValue]:
+    """Return the pictures that stand in a message of the user, if no other file is attached to it."""
+    files = [file for _, file in objects_in(data.get("attachments"))]
+    if any(file.get("type") != "blob" or not isinstance(file.get("data"), str) for file in files):
+        return []
+    return [{"type": "image", **only(file, "data", "mimeType")} for file in files]

@@ -529,12 +529,13 @@ class Continuation(Frozen):
     """The way on with an exported session in its program: where the file lies, and the commands to type.
 
     ``place`` begins with ``~``, the home. ``commands`` may name the file as `FILE`; they are typed in ``folder``, if
-    there is one.
+    there is one. ``beside`` are texts of other files that the program needs, by their paths from that of the file.
     """
 
     place: str
     commands: tuple[tuple[str, ...], ...]
     folder: str | None = None
+    beside: Mapping[str, str] = field(default_factory=dict)
 
     def line(self, path: str) -> str:
         """Return the line to type, for a shell, of a file at this path."""

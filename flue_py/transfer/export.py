@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import datetime, tzinfo
 from functools import partial
 from os import PathLike
@@ -138,7 +138,7 @@ async def write_continuation(
     way = exported.continuation
     assert way is not None
     path = place_in_home(way.place, None if home is None else checked_path(home, "home"))
-    is_new = await waiting_of(session).call(partial(_write_once, path, exported.text))
+    is_new = await waiting_of(session).call(partial(_write_once, path, exported.text, way.beside))
     return ContinuationReport(path, way.line(str(path)), is_new, exported.notes)
 
 
@@ -156,10 +156,12 @@ _FOLDERS = {"~/.claude/": "CLAUDE_CONFIG_DIR", "~/.codex/": "CODEX_HOME", "~/.pi
 """The folders of programs, and the variables that name others in their place."""
 
 
-def _write_once(path: Path, text: str) -> bool:
+def _write_once(path: Path, text: str, beside: Mapping[str, str]) -> bool:
     if os.path.exists(path):  # unlike Path.exists, it has no opinion on names that no file can have
         return False
     make_private_folder(path.parent)
+    for place, other in beside.items():
+        write_whole(path.parent / place, other.encode(errors="replace"), overwrite=True)
     write_whole(path, text.encode(errors="replace"))
     return True
 

@@ -221,8 +221,7 @@ def test_python_gets_the_value_and_the_notes(flue: Flue) -> None:
         assert isinstance(rows, list)
         assert len(rows) == len(every_type())
         with pytest.raises(
-            InvalidArgument,
-            match="is not one of pi, claude-code, codex, gemini-cli, opencode, flue, qwen-code, anthropic, openai-resp",
+            InvalidArgument, match="is not one of pi, claude-code, codex, kimi, gemini-cli, copilot-cli, opencode, flue"
         ):
             await flue_py.export_session(session, "word")
         await raises(EntryNotFound, flue_py.export_session(session, "pi", leaf="nobody"))

@@ -3,13 +3,14 @@
 They are run where `FLUE_PY_PROGRAMS` names a folder of their commands, such as ``node_modules/.bin`` after
 ``npm install node@22.23.3 @openai/codex@0.171.0 @anthropic-ai/claude-code@2.1.332 @qwen-code/qwen-code@0.24.4``
 and ``@google/gemini-cli@0.61.0``, and after ``npm install opencode-ai@1.18.33``
-``node node_modules/opencode-ai/postinstall.mjs``.
+``node node_modules/opencode-ai/postinstall.mjs``, and ``@github/copilot@1.0.102 @moonshot-ai/kimi-code@2.1.0``.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +45,8 @@ class Program(NamedTuple):
     settings: tuple[str, Callable[[str], str]] | None = None
     joins: bool = False
     """Whether it sends the texts of an answer as one, with nothing between them."""
+    splits: bool = False
+    """Whether it sends neighbouring messages of the user as one, with an empty line between them."""
     before: tuple[str, ...] = ()
     """The arguments that take the file in before."""
     said: str = "go on"
@@ -110,6 +113,35 @@ PROGRAMS = {
         ("system", "developer"),
         joins=True,
     ),
+    "copilot-cli": Program(
+        "copilot",
+        ("--allow-all-tools", "-p", "go on", "--resume", "ID"),
+        {
+            "COPILOT_PROVIDER_BASE_URL": "URL/v1",
+            "COPILOT_PROVIDER_API_KEY": "made-up",
+            "COPILOT_MODEL": "made-up",
+            "COPILOT_OFFLINE": "true",
+        },
+        "openai-chat",
+        "messages",
+        ("system", "developer"),
+    ),
+    "kimi": Program(
+        "kimi",
+        ("-S", "session_ID", "-m", "__kimi_env_model__", "-p", "go on"),
+        {
+            "KIMI_MODEL_NAME": "made-up",
+            "KIMI_MODEL_API_KEY": "made-up",
+            "KIMI_MODEL_BASE_URL": "URL/v1",
+            "KIMI_MODEL_PROVIDER_TYPE": "openai",
+            "KIMI_CODE_NO_AUTO_UPDATE": "1",
+            "KIMI_DISABLE_TELEMETRY": "1",
+        },
+        "openai-chat",
+        "messages",
+        ("system", "developer"),
+        splits=True,
+    ),
     "opencode": Program(
         "opencode",
         ("run", "-s", "ID", "-m", "x/made-up", "go on"),
@@ -142,7 +174,8 @@ def sent_by(program: Program, home: Path, folder: Path, file: Path) -> Any:
             (home / place).write_text(text(model.url))
         environment = {name: value.replace("URL", model.url) for name, value in program.environment.items()}
         environment |= {"HOME": str(home), "LANG": "C.UTF-8", "PATH": f"{FOLDER}:/usr/bin:/bin"}
-        words = {"ID": file.stem[-36:], "FILE": str(file)}
+        own_id = re.findall(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|ses_\w+", str(file))[-1]
+        words = {"ID": own_id, "session_ID": f"session_{own_id}", "FILE": str(file)}
         for arguments in filter(None, (program.before, program.arguments)):
             line = [str(FOLDER / program.command), *(words.get(word, word) for word in arguments)]
             done = subprocess.run(  # noqa: PLW1510 - the output is shown if it fails
@@ -155,8 +188,9 @@ def sent_by(program: Program, home: Path, folder: Path, file: Path) -> Any:
 def is_sent_as(text: str, sent: str) -> bool:
     """Return whether a text was sent: whole, or without the middle that Codex cuts out of long results.
 
-    pi has words of its own before a summary.
+    pi has words of its own before a summary, Kimi Code before the result of a tool that failed.
     """
+    sent = sent.removeprefix("<system>ERROR: Tool execution failed.</system>\n")
     if text.startswith(_SUMMARY):
         return text.removeprefix(_SUMMARY).strip() in sent
     return text == sent or (
@@ -191,13 +225,16 @@ async def test_the_program_sends_what_the_model_saw(tmp_path: Path, name: str, t
         expected = texts_in([message for message in request.messages if message.get("role") not in program.own_roles])
         # A request ends with words of the user, as the prompt here does.
         expected = [text for text in expected if text != CONTINUE]
+        if program.splits:
+            sent, expected = ([line for text in texts for line in text.split("\n\n")] for texts in (sent, expected))
         places = iter(sent)
         is_joined = program.joins and "".join(expected) in "".join(sent)
         missing = (
             [] if is_joined else [text for text in expected if not any(is_sent_as(text, other) for other in places)]
         )
         assert not missing, "the words are sent, in their order"
-        assert program.said in places
+        # Some programs put the time before a prompt.
+        assert any(text.endswith(program.said) for text in places)
 
 
 def test_every_program_that_is_gone_on_with_is_tried() -> None:
