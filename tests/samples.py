@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
+from inspect import Parameter, signature
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -17,6 +19,7 @@ from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.ledger import Budget
 from flue_py.core.usage import UsageWindow
 from flue_py.db.backend import Backend
+from flue_py.sessions import handle
 from flue_py.sessions.session import Session
 
 UNKNOWN = "no-such-id"
@@ -196,3 +199,15 @@ def session_methods() -> set[str]:
         for name in dir(owner)
         if not name.startswith("_") and callable(getattr(owner, name))
     }
+
+
+def parameters_of(function: Callable[..., object]) -> list[str]:
+    """Return the names of the parameters of a function, those of an `Unpack` of options one by one."""
+    parameters = signature(function).parameters.values()
+    return [name for parameter in parameters for name in options_of(parameter) or [parameter.name]]
+
+
+def options_of(parameter: Parameter) -> Iterable[str] | None:
+    """Return the names of the options that a parameter stands for; None for any other parameter."""
+    options = re.fullmatch(r"Unpack\[(?:handle\.)?(\w+Options)\]", str(parameter.annotation))
+    return getattr(handle, options[1]).__annotations__ if options else None  # type: ignore[no-any-return]

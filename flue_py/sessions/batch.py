@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import update_wrapper
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar, Unpack, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -41,7 +41,6 @@ from flue_py.core.sessions import (
     Navigated,
     NewSession,
     Note,
-    OnConflict,
     Seen,
     SessionInfo,
     SessionRef,
@@ -59,9 +58,13 @@ from flue_py.errors import CallConflict, InvalidArgument, SessionNotFound, shown
 from flue_py.prices import CallPricer
 from flue_py.sessions import write
 from flue_py.sessions.handle import (
+    EditOptions,
     Handle,
     HasId,
     Landing,
+    LandingOptions,
+    SeenOptions,
+    checked_edit,
     checked_id,
     checked_landing,
     checked_leaf,
@@ -323,16 +326,13 @@ class Atomic:
         entries: Sequence[NewEntry],
         *,
         offload: OffloadSettings | None = None,
-        idempotency_key: str | None = None,
-        on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
+        **options: Unpack[LandingOptions],
     ) -> Pending[Appended]:
         """Append entries that the builders of `NewEntry` made, as a chain: compactions, summaries, further kinds.
 
         Their ``parent_id`` and ``created_us`` are ignored. Raises `InvalidArgument` for any other entry.
         """
-        landing = checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        landing = checked_landing(**options)
         if isinstance(entries, NewEntry) or not all(isinstance(entry, NewEntry) and entry.built for entry in entries):
             raise InvalidArgument("entries: should be a sequence of what NewEntry.message, .custom and the others made")
         chain = write.as_incoming([replace(entry, parent_id=None, created_us=None) for entry in entries])
@@ -371,8 +371,7 @@ class Atomic:
         metadata: Mapping[str, JsonValue] | None = None,
         cwd: str | None = None,
         idempotency_key: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
+        **options: Unpack[SeenOptions],
     ) -> Session:
         """Fork a session, as `Session.fork` does; return the handle on the fork.
 
@@ -381,7 +380,7 @@ class Atomic:
         """
         checked_leaf(at, "at")
         check_name(idempotency_key, "idempotency_key")
-        seen = checked_seen(expected_leaf, expected_revision)
+        seen = checked_seen(**options)
         session_id, handle = self._handle_of(session)
         new = write.new_fork(
             handle.info, self._limits, id=id, scope=scope, key=key, title=title, metadata=metadata, cwd=cwd
@@ -398,12 +397,11 @@ class Atomic:
         metadata: Mapping[str, JsonValue] | None = None,
         cwd: str | None = None,
         idempotency_key: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
+        **options: Unpack[SeenOptions],
     ) -> Session:
         """Start a task session, as `Session.tasks.create` does; return the handle on it."""
         check_name(idempotency_key, "idempotency_key")
-        seen = checked_seen(expected_leaf, expected_revision)
+        seen = checked_seen(**options)
         session_id, handle = self._handle_of(session)
         limits = self._limits
         new = write.new_task(handle.info, limits, task_id=task_id, key=key, title=title, metadata=metadata, cwd=cwd)
@@ -416,13 +414,12 @@ class Atomic:
         *,
         task_id: str,
         entry_id: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
+        **options: Unpack[SeenOptions],
     ) -> None:
         """Link a session to a parent as its task session, as `Store.link_task` does."""
         check_name(checked_id(task_id, "task_id"), "task_id")
         checked_place(entry_id, "entry_id")
-        seen = checked_seen(expected_leaf, expected_revision)
+        seen = checked_seen(**options)
         parent_id, handle = self._named(parent)
         child_id = str(checked_session(child))
         self._collect(LinkTask(parent_id, child_id, task_id, entry_id, seen), handle, Pending[None]())
@@ -430,16 +427,11 @@ class Atomic:
     end_task = _collected(Tasks.end, Tasks, "Note how a task ended, as `Session.tasks.end` does.")
 
     def delete_session_tree(
-        self,
-        session: HasId | str,
-        *,
-        scope: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
+        self, session: HasId | str, *, scope: str | None = None, **options: Unpack[SeenOptions]
     ) -> Pending[Deletion]:
         """Delete a session and its task sessions, as `Store.delete_session_tree` does."""
         scope = scope_meant(self._scope, scope)
-        seen = checked_seen(expected_leaf, expected_revision)
+        seen = checked_seen(**options)
         session_id, handle = self._named(session)
         return self._collect(DeleteTree(session_id, scope, seen), handle, Pending[Deletion]())
 
@@ -454,10 +446,7 @@ class Atomic:
         *,
         summary: str | BranchSummary | None = None,
         label: str | None = None,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
+        **options: Unpack[EditOptions],
     ) -> Pending[Navigated]:
         """Go to an entry, as `Session.navigate` does; it may be one that this batch appends.
 
@@ -466,7 +455,7 @@ class Atomic:
         """
         checked_id(entry_id, "entry_id")
         check_entry_label(label)
-        seen = checked_seen(expected_leaf, expected_revision)
+        note, seen = checked_edit(**options)
         session_id, handle = self._named(session)
         entries: Sequence[NewEntry] = []
         if summary is not None:
@@ -474,7 +463,7 @@ class Atomic:
             self._limits.check_entries(entries)
             entries = self._pricer.price_entries(entries)
         pending = Pending[Navigated]([entry.id for entry in entries if entry.id is not None])
-        operation = Navigate(session_id, entry_id, next(iter(entries), None), label, seen, Note(by, why))
+        operation = Navigate(session_id, entry_id, next(iter(entries), None), label, seen, note)
         return self._collect(operation, handle, pending)
 
     undo = _collected(
@@ -496,34 +485,14 @@ class Atomic:
         "Label an entry, as `Session.marks.set_label` does; it may be one that this batch appends.",
     )
 
-    def pin(
-        self,
-        session: HasId | str,
-        entry_id: str,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Pending[tuple[str, ...]]:
+    def pin(self, session: HasId | str, entry_id: str, **options: Unpack[EditOptions]) -> Pending[tuple[str, ...]]:
         """Pin an entry, as `Session.marks.pin` does; the result are the ids of the entries pinned with it, in path
         order."""
-        seen = checked_seen(expected_leaf, expected_revision)
-        return self._set_pin(session, entry_id, Note(by, why), seen, pinned=True)
+        return self._set_pin(session, entry_id, *checked_edit(**options), pinned=True)
 
-    def unpin(
-        self,
-        session: HasId | str,
-        entry_id: str,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Pending[tuple[str, ...]]:
+    def unpin(self, session: HasId | str, entry_id: str, **options: Unpack[EditOptions]) -> Pending[tuple[str, ...]]:
         """Let go of a pinned entry, as `Session.marks.unpin` does; the result is as for `pin`."""
-        seen = checked_seen(expected_leaf, expected_revision)
-        return self._set_pin(session, entry_id, Note(by, why), seen, pinned=False)
+        return self._set_pin(session, entry_id, *checked_edit(**options), pinned=False)
 
     def _set_pin(
         self, session: HasId | str, entry_id: str, note: Note, seen: Seen, *, pinned: bool

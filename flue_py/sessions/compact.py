@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from inspect import isawaitable
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, Unpack, cast
 
 from msgspec import ValidationError, convert, to_builtins
 from msgspec.structs import force_setattr, replace
@@ -737,9 +737,7 @@ class Compactions(Group[Writing]):
         basis = await self._basis_of(mode, settings, window, system=system, tools=tools)
         return basis.nothing(basis.planned.reason if isinstance(basis.planned, plan.NoCompaction) else "dry_run")
 
-    async def uncompact(
-        self, *, expected_leaf: LeafChoice = STORED, expected_revision: int | None = None
-    ) -> Uncompacted | None:
+    async def uncompact(self, **options: Unpack[handle.SeenOptions]) -> Uncompacted | None:
         """Take the compaction in effect back, so that the model sees the entries behind it again; None if there is
         none.
 
@@ -747,7 +745,7 @@ class Compactions(Group[Writing]):
         stay, after those that come back. One entry is appended; nothing is removed, and `undo` takes it back. Raises
         `LeafConflict`, `RevisionConflict`. The cost of the context that comes back.
         """
-        seen = handle.checked_seen(expected_leaf, expected_revision)
+        seen = handle.checked_seen(**options)
         await self._session._compare(seen)
         read = await self._session._read_context(STORED)
         peeled = read.compaction
@@ -1016,11 +1014,10 @@ class Compactions(Group[Writing]):
         instructions: str | None = None,
         window: int | None = None,
         dry_run: bool = False,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
         system: str | None = None,
         tools: Sequence[Mapping[str, JsonValue]] | None = None,
         before_compaction: BeforeCompaction | None = None,
+        **options: Unpack[handle.SeenOptions],
     ) -> CompactionResult:
         """Replace a range of the context by a text that stands for it, and return the result, or why nothing was done.
 
@@ -1048,7 +1045,7 @@ class Compactions(Group[Writing]):
         checked_hook(before_compaction)
         summarizer = None if model is None else model_of(model)
         maker = modes.checked_mode(mode, settings, has_model=summarizer is not None or dry_run)
-        await self._session._compare(handle.checked_seen(expected_leaf, expected_revision))
+        await self._session._compare(handle.checked_seen(**options))
         basis = await self._range_basis(
             first, last, maker, settings, window, summarizer=summarizer, system=system, tools=tools
         )

@@ -11,7 +11,19 @@ from functools import partial
 from math import isfinite
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, cast
+from typing import (
+    TYPE_CHECKING,
+    ClassVar,
+    Concatenate,
+    Generic,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+)
 
 from msgspec import field
 from msgspec.structs import replace
@@ -128,12 +140,41 @@ def checked_leaf(leaf: LeafChoice, name: str = "leaf") -> LeafChoice:
     return leaf
 
 
-def checked_seen(leaf: LeafChoice, revision: int | None) -> Seen:
+class SeenOptions(TypedDict, total=False):
+    """The leaf and the revision that the caller of a write has seen (see `Session`)."""
+
+    expected_leaf: LeafChoice
+    expected_revision: int | None
+
+
+class EditOptions(SeenOptions, total=False):
+    """The same of an edit, with who does it and why, for the log."""
+
+    by: str | None
+    why: str | None
+
+
+class LandingOptions(SeenOptions, total=False):
+    """The same of an append, with the choice if the leaf is another now, and the key of retries."""
+
+    idempotency_key: str | None
+    on_conflict: OnConflict
+
+
+def checked_seen(expected_leaf: LeafChoice = sessions.STORED, expected_revision: int | None = None) -> Seen:
     """Return the leaf and the revision a caller has seen. Raises `InvalidArgument` unless they can be such."""
-    if leaf is sessions.STORED and revision is None:
+    if expected_leaf is sessions.STORED and expected_revision is None:
         return sessions.NOTHING_SEEN
-    checked_leaf(leaf, "expected_leaf")
-    return Seen(leaf, None if revision is None else checked_revision(revision, "expected_revision"))
+    checked_leaf(expected_leaf, "expected_leaf")
+    revision = None if expected_revision is None else checked_revision(expected_revision, "expected_revision")
+    return Seen(expected_leaf, revision)
+
+
+def checked_edit(
+    by: str | None = None, why: str | None = None, **seen: Unpack[SeenOptions]
+) -> tuple[sessions.Note, Seen]:
+    """Return who makes an edit and why, and the leaf and the revision it expects. Raises `InvalidArgument`."""
+    return sessions.Note(by, why), checked_seen(**seen)
 
 
 class Landing(NamedTuple):
@@ -145,10 +186,10 @@ class Landing(NamedTuple):
 
 
 def checked_landing(
-    idempotency_key: str | None, on_conflict: OnConflict, leaf: LeafChoice, revision: int | None
+    idempotency_key: str | None = None, on_conflict: OnConflict = "raise", **expected: Unpack[SeenOptions]
 ) -> Landing:
     """Return where an append lands, from the arguments that all appends take. Raises `InvalidArgument`."""
-    seen = checked_seen(leaf, revision)
+    seen = checked_seen(**expected)
     checked_choice(on_conflict, "on_conflict", ("raise", "branch", "rebase"))
     sessions.check_name(idempotency_key, "idempotency_key")
     return Landing(seen, on_conflict, idempotency_key)

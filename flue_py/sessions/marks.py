@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Unpack
 
 from flue_py import context
 from flue_py.core import entries, sessions
@@ -24,7 +25,7 @@ from flue_py.core.entries import (
 from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, SHOWN_KINDS
 from flue_py.core.operations import SetLabel
-from flue_py.core.sessions import Appended, LeafChoice, Note, OnConflict, PathRead, Seen
+from flue_py.core.sessions import Appended, LeafChoice, Note, PathRead, Seen
 from flue_py.errors import EntryNotFound, InvalidArgument, shown
 from flue_py.sessions import handle
 from flue_py.sessions.handle import Group
@@ -70,23 +71,14 @@ def _tokens_of(items: Iterable[ContextEntry]) -> int:
 class Marks(Group[Writing]):
     """Labels, pins, exclusions and registered texts of a session."""
 
-    async def set_label(
-        self,
-        entry_id: str,
-        label: str | None,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = sessions.STORED,
-        expected_revision: int | None = None,
-    ) -> None:
+    async def set_label(self, entry_id: str, label: str | None, **options: Unpack[handle.EditOptions]) -> None:
         """Label an entry the session sees; None or "" clears. Raises `EntryNotFound`. O(1).
 
         A label that a fork sets or clears is its own: its source is left alone.
         """
         handle.checked_id(entry_id, "entry_id")
         sessions.check_entry_label(label)
-        note, seen = Note(by, why), handle.checked_seen(expected_leaf, expected_revision)
+        note, seen = handle.checked_edit(**options)
         await self._session._do(SetLabel(self._ref, entry_id, label, seen, note))
 
     async def labels(self) -> dict[str, str]:
@@ -101,15 +93,7 @@ class Marks(Group[Writing]):
             mark.entry_id: mark.value or "" for mark in marks if mark.kind == "label" and mark.entry_id not in retracted
         }
 
-    async def pin(
-        self,
-        entry_id: str,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = sessions.STORED,
-        expected_revision: int | None = None,
-    ) -> MarkEffect:
+    async def pin(self, entry_id: str, **options: Unpack[handle.EditOptions]) -> MarkEffect:
         """Have every later compaction keep an entry word for word.
 
         With a tool call its results are pinned, and the reverse. The context stays as it is; a compaction
@@ -117,24 +101,14 @@ class Marks(Group[Writing]):
         pin on the path they share, and the pins of a compaction, until they are let go of there. Raises
         `EntryNotFound`, and `InvalidArgument` for an entry of a kind that no context has. The cost of the context.
         """
-        seen = handle.checked_seen(expected_leaf, expected_revision)
-        return await self._set_pin(entry_id, Note(by, why), seen, pinned=True)
+        return await self._set_pin(entry_id, *handle.checked_edit(**options), pinned=True)
 
-    async def unpin(
-        self,
-        entry_id: str,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = sessions.STORED,
-        expected_revision: int | None = None,
-    ) -> MarkEffect:
+    async def unpin(self, entry_id: str, **options: Unpack[handle.EditOptions]) -> MarkEffect:
         """Let go of a pinned entry, with its call or results: the next compaction no longer keeps it.
 
         Entries that a compaction has pinned before stay in the context until then. Otherwise as `pin`.
         """
-        seen = handle.checked_seen(expected_leaf, expected_revision)
-        return await self._set_pin(entry_id, Note(by, why), seen, pinned=False)
+        return await self._set_pin(entry_id, *handle.checked_edit(**options), pinned=False)
 
     async def _set_pin(self, entry_id: str, note: Note, seen: Seen, *, pinned: bool) -> MarkEffect:
         handle.checked_id(entry_id, "entry_id")
@@ -159,14 +133,7 @@ class Marks(Group[Writing]):
         return await self._session._pins()
 
     async def exclude(
-        self,
-        entry_id: str,
-        part: int | str | None = None,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = sessions.STORED,
-        expected_revision: int | None = None,
+        self, entry_id: str, part: int | str | None = None, **options: Unpack[handle.EditOptions]
     ) -> MarkEffect:
         """Leave an entry of the path, or one part of a message's content, out of the context; later entries stay.
 
@@ -177,25 +144,16 @@ class Marks(Group[Writing]):
         that is not on the path, of a kind that no context has, or is a compaction; for a part that is not there; and
         for a tool call whose result is still to come. The cost of the context.
         """
-        seen = handle.checked_seen(expected_leaf, expected_revision)
-        return await self._set_excluded(entry_id, part, Note(by, why), seen, excluded=True)
+        return await self._set_excluded(entry_id, part, *handle.checked_edit(**options), excluded=True)
 
     async def include(
-        self,
-        entry_id: str,
-        part: int | str | None = None,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = sessions.STORED,
-        expected_revision: int | None = None,
+        self, entry_id: str, part: int | str | None = None, **options: Unpack[handle.EditOptions]
     ) -> MarkEffect:
         """Take an excluded entry with all its parts, or one part of it, back into the context. Appends the reverse.
 
         An entry that is not excluded changes nothing. Otherwise as `exclude`.
         """
-        seen = handle.checked_seen(expected_leaf, expected_revision)
-        return await self._set_excluded(entry_id, part, Note(by, why), seen, excluded=False)
+        return await self._set_excluded(entry_id, part, *handle.checked_edit(**options), excluded=False)
 
     async def _set_excluded(self, entry_id: str, part: _Part, note: Note, seen: Seen, *, excluded: bool) -> MarkEffect:
         handle.checked_id(entry_id, "entry_id")
@@ -306,15 +264,7 @@ class Marks(Group[Writing]):
         return entries.texts_in_force(await self._session.get_active_path(leaf=read.stamp.leaf_id))
 
     async def register(
-        self,
-        name: str,
-        text: str,
-        *,
-        kind: RegisteredKind = "instructions",
-        idempotency_key: str | None = None,
-        on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = sessions.STORED,
-        expected_revision: int | None = None,
+        self, name: str, text: str, *, kind: RegisteredKind = "instructions", **options: Unpack[handle.LandingOptions]
     ) -> Appended | None:
         """Have every later compaction bring a text back word for word, under a name; None if it is registered already.
 
@@ -328,9 +278,9 @@ class Marks(Group[Writing]):
             raise InvalidArgument("text: is not a text with words in it; take a text off the register by unregister()")
         handle.checked_text(text, "text")
         handle.checked_choice(kind, "kind", entries.REGISTERED_KINDS)
-        landing = handle.checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        landing = handle.checked_landing(**options)
         await self._session._compare(landing.seen)
-        if idempotency_key is None and any(
+        if landing.idempotency_key is None and any(
             (registered.name, registered.kind, registered.text) == (name, kind, text)
             for registered in await self.registered(leaf=self._session._built_on(landing.seen))
         ):
@@ -338,24 +288,16 @@ class Marks(Group[Writing]):
         entry = NewEntry.custom(entries.REGISTERED, entries.registration(name, kind, text))
         return await self._session._append([entry], landing)
 
-    async def unregister(
-        self,
-        name: str,
-        *,
-        idempotency_key: str | None = None,
-        on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = sessions.STORED,
-        expected_revision: int | None = None,
-    ) -> Appended | None:
+    async def unregister(self, name: str, **options: Unpack[handle.LandingOptions]) -> Appended | None:
         """Take a text off the register, so that later compactions leave it out; None where there is none of this name.
 
         Otherwise as `register`.
         """
         _check_name(name)
-        landing = handle.checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        landing = handle.checked_landing(**options)
         await self._session._compare(landing.seen)
         texts = await self.registered(leaf=self._session._built_on(landing.seen))
-        if idempotency_key is None and all(registered.name != name for registered in texts):
+        if landing.idempotency_key is None and all(registered.name != name for registered in texts):
             return None
         entry = NewEntry.custom(entries.REGISTERED, entries.registration(name, None, None))
         return await self._session._append([entry], landing)

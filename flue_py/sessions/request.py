@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from msgspec.structs import replace
 
@@ -25,7 +25,7 @@ from flue_py.core.entries import Entry, NewEntry, from_microseconds
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, CUSTOM_MESSAGE, EXCLUSION, MESSAGE, SHOWN_KINDS
 from flue_py.core.ledger import LedgerQuery
-from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict, Stored
+from flue_py.core.sessions import STORED, Appended, LeafChoice, Stored
 from flue_py.core.usage import MAX_AMOUNT, PaidCall, UsageTotals
 from flue_py.db.backend import Backend
 from flue_py.errors import IdempotencyConflict, InvalidArgument, SessionNotFound, shown
@@ -251,10 +251,7 @@ class Context(Group[Writing]):
         *,
         settings: ContextSettings | Mapping[str, object],
         sources: Mapping[str, SourceReader] | None = None,
-        idempotency_key: str | None = None,
-        on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
+        **options: Unpack[handle.LandingOptions],
     ) -> Handoff:
         """Append the handoff of ``agent`` before its turn, and return it: the texts of the sources in its ``handoff``.
 
@@ -265,10 +262,11 @@ class Context(Group[Writing]):
         if not isinstance(agent, str) or not agent.strip() or agent.splitlines() != [agent]:
             raise InvalidArgument(f"agent: should be the name of an agent, on one line, not {shown(agent)}")
         handle.checked_text(agent, "agent")
-        landing = handle.checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        landing = handle.checked_landing(**options)
         wanted = context_settings.context_settings(settings).of(agent).handoff
         checked_sources = self._checked_gathering(sources)
-        if idempotency_key is not None and (first := await self._first_try(agent, idempotency_key)) is not None:
+        key = landing.idempotency_key
+        if key is not None and (first := await self._first_try(agent, key)) is not None:
             return Handoff(None, first)
         await self._session._compare(landing.seen)
         context = await self._session._read_context(await self._session._leaf_before(landing))

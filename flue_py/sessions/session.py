@@ -7,7 +7,7 @@ from contextlib import aclosing, suppress
 from datetime import datetime
 from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias, Unpack, cast
 
 from msgspec import field
 from msgspec.structs import replace
@@ -168,14 +168,7 @@ class Session(Writing):
         return requests.Reports(self)
 
     async def set_title(
-        self,
-        title: str | None,
-        *,
-        auto: bool = False,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
+        self, title: str | None, *, auto: bool = False, **options: Unpack[handle.EditOptions]
     ) -> SessionInfo:
         """Set or clear the title, and return the session's row. O(1).
 
@@ -183,20 +176,12 @@ class Session(Writing):
         title that was given is shown before it, whichever came later (`SessionInfo.shown_title`).
         """
         title, is_own = checked_title(title), not handle.checked_flag(auto, "auto")
-        update = UpdateSession(
-            self._ref, expected=handle.checked_seen(expected_leaf, expected_revision), note=Note(by, why)
-        )
+        note, seen = handle.checked_edit(**options)
+        update = UpdateSession(self._ref, expected=seen, note=note)
         return await self._do(replace(update, title=title) if is_own else replace(update, auto_title=title))
 
     async def set_metadata(
-        self,
-        metadata: Mapping[str, JsonValue],
-        *,
-        merge: bool = False,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
+        self, metadata: Mapping[str, JsonValue], *, merge: bool = False, **options: Unpack[handle.EditOptions]
     ) -> SessionInfo:
         """Replace the metadata, and return the session's row.
 
@@ -210,21 +195,13 @@ class Session(Writing):
             raise InvalidArgument("metadata: should be an object, not None; {} takes all of yours away")
         text = handle.checked_metadata(metadata, self._limits)
         change = handle.ChangedMetadata(text, handle.checked_flag(merge, "merge"), self._limits)
-        note, seen = Note(by, why), handle.checked_seen(expected_leaf, expected_revision)
+        note, seen = handle.checked_edit(**options)
         return await self._do(UpdateSession(self._ref, metadata_text=change, expected=seen, note=note))
 
-    async def set_completed(
-        self,
-        at: datetime | None,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> SessionInfo:
+    async def set_completed(self, at: datetime | None, **options: Unpack[handle.EditOptions]) -> SessionInfo:
         """Note when the session's work was completed, or with None that it goes on; return the session's row."""
         moment = None if at is None else handle.checked_moment(at)
-        note, seen = Note(by, why), handle.checked_seen(expected_leaf, expected_revision)
+        note, seen = handle.checked_edit(**options)
         return await self._do(UpdateSession(self._ref, completed_us=moment, expected=seen, note=note))
 
     async def changes(self, *, after: int = 0, limit: int = 100) -> list[Change]:
@@ -266,12 +243,11 @@ class Session(Writing):
         instructions: str | None = None,
         window: int | None = None,
         dry_run: bool = False,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
         system: str | None = None,
         tools: Sequence[Mapping[str, JsonValue]] | None = None,
         aligned: bool = True,
         before_compaction: BeforeCompaction | None = None,
+        **options: Unpack[handle.SeenOptions],
     ) -> CompactionResult:
         """Replace the beginning of the context by a text that stands for it, and return the result, or why nothing was
         done.
@@ -310,7 +286,7 @@ class Session(Writing):
         summaries.checked_hook(before_compaction)
         summarizer = None if model is None else model_of(model)
         maker = modes.checked_mode(mode, settings, has_model=summarizer is not None or dry_run)
-        await self._compare(handle.checked_seen(expected_leaf, expected_revision))
+        await self._compare(handle.checked_seen(**options))
         basis = await self.compactions._basis_of(
             maker, settings, window, summarizer=summarizer, system=system, tools=tools
         )
@@ -325,15 +301,12 @@ class Session(Writing):
         *,
         summary: str | BranchSummary | Summarizing | None = None,
         label: str | None = None,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
         model: Model | None = None,
         mode: str | Mode | None = None,
         settings: CompactionSettings | None = None,
         instructions: str | None = None,
         window: int | None = None,
+        **options: Unpack[handle.EditOptions],
     ) -> Navigated:
         """Go to an entry that the session sees, and return where that led.
 
@@ -365,8 +338,7 @@ class Session(Writing):
             if summary is not None:
                 raise InvalidArgument("summary: give either a summary, or the model or mode that makes it")
             summary = self._made_by(making)
-        note = Note(by, why)
-        seen = handle.checked_seen(expected_leaf, expected_revision)
+        note, seen = handle.checked_edit(**options)
         async with self._turn:
             await self._compare(seen)
             left, expected = self._built_on(seen), self._expected(seen)
@@ -478,8 +450,7 @@ class Session(Writing):
         metadata: Mapping[str, JsonValue] | None = None,
         cwd: str | None = None,
         idempotency_key: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
+        **options: Unpack[handle.SeenOptions],
     ) -> Self:
         """Return a new session of the same tree whose leaf is ``at`` (default: the stored leaf). It copies nothing.
 
@@ -492,7 +463,7 @@ class Session(Writing):
         O(sessions of the tree).
         """
         handle.checked_leaf(at, "at")
-        seen = handle.checked_seen(expected_leaf, expected_revision)
+        seen = handle.checked_seen(**options)
         check_name(idempotency_key, "idempotency_key")
         new = new_fork(self._info, self._limits, id=id, scope=scope, key=key, title=title, metadata=metadata, cwd=cwd)
         draft = None
@@ -548,14 +519,7 @@ class Session(Writing):
         return entry.parent_id, message_text(entry.fields)
 
     async def move_leaf(
-        self,
-        to: str | None,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        idempotency_key: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
+        self, to: str | None, *, idempotency_key: str | None = None, **options: Unpack[handle.EditOptions]
     ) -> Moved:
         """Set the leaf to any entry the session sees, or to None: before the first entry.
 
@@ -563,20 +527,12 @@ class Session(Writing):
         `IdempotencyConflict`. O(1).
         """
         handle.checked_place(to, "to")
-        note = Note(by, why)
+        note, seen = handle.checked_edit(**options)
         check_name(idempotency_key, "idempotency_key")
-        seen = handle.checked_seen(expected_leaf, expected_revision)
         return await self._do(MoveLeaf(self._ref, to, seen, note=note, idempotency_key=idempotency_key))
 
     async def rewind(
-        self,
-        *,
-        to: LeafChoice = STORED,
-        turns: int | None = None,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
+        self, *, to: LeafChoice = STORED, turns: int | None = None, **options: Unpack[handle.EditOptions]
     ) -> Moved | None:
         """Go back on the active path, and return the move; None if there is nothing to go back over.
 
@@ -587,8 +543,8 @@ class Session(Writing):
         `EntryNotFound`, `LeafConflict`. O(1) with ``to``; with ``turns`` it reads the path's user messages.
         """
         handle.check_rewind(to, turns)
-        seen = handle.checked_seen(expected_leaf, expected_revision)
-        return await self._commit(partial(self._rewind_now, to, turns, seen, Note(by, why)), self._note_move)
+        note, seen = handle.checked_edit(**options)
+        return await self._commit(partial(self._rewind_now, to, turns, seen, note), self._note_move)
 
     async def _rewind_now(self, to: LeafChoice, turns: int | None, seen: Seen, note: Note) -> Moved | None:
         await self._compare(seen)
@@ -598,42 +554,22 @@ class Session(Writing):
             return None
         return await self._backend.move(self._ref, target, expected=self._expected(seen), reason="rewind", note=note)
 
-    async def undo(
-        self,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Moved | None:
+    async def undo(self, **options: Unpack[handle.EditOptions]) -> Moved | None:
         """Return the leaf to where it was before the last operation not yet undone; None if there is none.
 
         Operations are appends (a batch is one), moves, retractions, imports and going back, of this session, by
         any handle. Nothing is deleted. Raises `LeafConflict`, and `EntryNotFound` if the entry to return to
         has been deleted. O(1).
         """
-        return await self._do(Undo(self._ref, handle.checked_seen(expected_leaf, expected_revision), Note(by, why)))
+        note, seen = handle.checked_edit(**options)
+        return await self._do(Undo(self._ref, seen, note))
 
-    async def redo(
-        self,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> Moved | None:
+    async def redo(self, **options: Unpack[handle.EditOptions]) -> Moved | None:
         """Do again the operation undone last; None if there is none, or a new one came since. O(1)."""
-        return await self._do(Redo(self._ref, handle.checked_seen(expected_leaf, expected_revision), Note(by, why)))
+        note, seen = handle.checked_edit(**options)
+        return await self._do(Redo(self._ref, seen, note))
 
-    async def remove_leaf_message(
-        self,
-        entry_id: str,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> bool:
+    async def remove_leaf_message(self, entry_id: str, **options: Unpack[handle.EditOptions]) -> bool:
         """Retract a failed leaf: it leaves every view of this session, and the leaf steps back.
 
         True only where the entry is the session's leaf, a message, and childless; otherwise nothing changes.
@@ -641,7 +577,7 @@ class Session(Writing):
         session sees the entry, it stays visible there.
         """
         handle.checked_id(entry_id, "entry_id")
-        note, seen = Note(by, why), handle.checked_seen(expected_leaf, expected_revision)
+        note, seen = handle.checked_edit(**options)
         retract = partial(self._backend.retract, self._ref, entry_id, expected=seen, note=note)
         moved = await self._commit(retract, self._note_move)
         return moved is not None
@@ -665,8 +601,7 @@ class Session(Writing):
         *,
         by: str | None = None,
         dry_run: bool = False,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
+        **options: Unpack[handle.SeenOptions],
     ) -> Redaction:
         """Take the payload of an entry, or of several, for good, and leave a tombstone that says who did so and why.
 
@@ -684,19 +619,10 @@ class Session(Writing):
         if not ids or not (handle.checked_text(why, "why") or "").strip():
             raise InvalidArgument("redact: takes the id of an entry, or of several, and a reason")
         handle.checked_flag(dry_run, "dry_run")
-        note, seen = Note(by, why), handle.checked_seen(expected_leaf, expected_revision)
+        note, seen = Note(by, why), handle.checked_seen(**options)
         return await self._ask(self._backend.redact, ids, expected=seen, note=note, dry_run=dry_run)
 
-    async def go_back(
-        self,
-        *,
-        to: int,
-        before: bool = False,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
-    ) -> LogLine | None:
+    async def go_back(self, *, to: int, before: bool = False, **options: Unpack[handle.EditOptions]) -> LogLine | None:
         """Bring back the state of line ``to`` of the log, and return the new line; None if it is so already.
 
         Of a line that set the title, the metadata, the completion, a label or a pin: that value. Of every other line:
@@ -709,7 +635,7 @@ class Session(Writing):
         """
         handle.checked_revision(to, "to")
         handle.checked_flag(before, "before")
-        note, seen = Note(by, why), handle.checked_seen(expected_leaf, expected_revision)
+        note, seen = handle.checked_edit(**options)
         return await self._commit(partial(self._go_back_now, to, before and to > 0, seen, note), self._note_line)
 
     async def _go_back_now(self, to: int, before: bool, seen: Seen, note: Note) -> LogLine | None:
@@ -746,8 +672,7 @@ class Tasks(Group[Session]):
         metadata: Mapping[str, JsonValue] | None = None,
         cwd: str | None = None,
         idempotency_key: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
+        **options: Unpack[handle.SeenOptions],
     ) -> Session:
         """Return a task session of its own history, linked to this one; the same ``task_id``, the same session.
 
@@ -757,7 +682,7 @@ class Tasks(Group[Session]):
         4 levels (see `Limits`) below a session that is no task, `SessionExists`, `IdempotencyConflict`. O(1).
         """
         check_name(idempotency_key, "idempotency_key")
-        seen = handle.checked_seen(expected_leaf, expected_revision)
+        seen = handle.checked_seen(**options)
         new = new_task(
             self._session._info,
             self._session._limits,
@@ -775,14 +700,7 @@ class Tasks(Group[Session]):
         return Session(self._backend, info, self._session._limits, self._session._pricer)
 
     async def end(
-        self,
-        status: TaskEnd,
-        *,
-        summary: str | None = None,
-        by: str | None = None,
-        why: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
+        self, status: TaskEnd, *, summary: str | None = None, **options: Unpack[handle.EditOptions]
     ) -> SessionInfo:
         """Note how this task ended, ``"done"`` or ``"failed"``, with a summary; return the session's row.
 
@@ -792,7 +710,7 @@ class Tasks(Group[Session]):
         characters. O(parents).
         """
         check_task_end(status, summary)
-        note, seen = Note(by, why), handle.checked_seen(expected_leaf, expected_revision)
+        note, seen = handle.checked_edit(**options)
         return await self._session._do(EndTask(self._ref, status, summary, seen, note))
 
     async def links(self) -> list[TaskLink]:
@@ -938,8 +856,7 @@ class Branches(Group[Session]):
         *,
         source: HasId | str | None = None,
         whole: bool = True,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
+        **options: Unpack[handle.SeenOptions],
     ) -> Appended:
         """Append copies of chosen entries of a branch, a fork or a task session below the leaf, in order of depth.
 
@@ -952,7 +869,7 @@ class Branches(Group[Session]):
         O(entries).
         """
         handle.checked_flag(whole, "whole")
-        seen = handle.checked_seen(expected_leaf, expected_revision)
+        seen = handle.checked_seen(**options)
         source_id = self._session.ref if source is None else handle.checked_session(source)
         if isinstance(entry_ids, (str, bytes)) or not isinstance(entry_ids, Sequence) or not entry_ids:
             raise InvalidArgument(f"entry_ids: {errors.shown(entry_ids)} is not a list of entry ids; name at least one")
@@ -1020,13 +937,12 @@ class Branches(Group[Session]):
         details: Mapping[str, JsonValue] | None = None,
         usage: Mapping[str, JsonValue] | None = None,
         calls: Sequence[Mapping[str, JsonValue]] = (),
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
         model: Model | None = None,
         mode: str | Mode | None = None,
         settings: CompactionSettings | None = None,
         instructions: str | None = None,
         window: int | None = None,
+        **options: Unpack[handle.SeenOptions],
     ) -> Appended:
         """Append a summary of a branch, a fork or a task session, from where it parted from the leaf.
 
@@ -1048,7 +964,7 @@ class Branches(Group[Session]):
         or a mode, the cost of the source's context.
         """
         handle.checked_leaf(source_leaf, "source_leaf")
-        seen = handle.checked_seen(expected_leaf, expected_revision)
+        seen = handle.checked_seen(**options)
         source_id = self._session.ref if source is None else handle.checked_session(source)
         if details is not None and (not isinstance(details, Mapping) or MERGED in details):
             raise InvalidArgument(f"details: should be an object without {MERGED!r}, which the summary brings along")

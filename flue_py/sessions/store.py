@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 from os import PathLike, fspath
 from pathlib import PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, Unpack, cast
 
 from flue_py import db
 from flue_py.core import operations
@@ -28,11 +28,9 @@ from flue_py.core.sessions import (
     DocumentName,
     DocumentsFound,
     KeyChange,
-    LeafChoice,
     Limits,
     NewDocument,
     NewSession,
-    OnConflict,
     Ordering,
     Scalar,
     SessionFilter,
@@ -890,10 +888,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         *,
         source: str | None = None,
         offload: OffloadSettings | None = None,
-        idempotency_key: str | None = None,
-        on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
+        **options: Unpack[handle.LandingOptions],
     ) -> Appended:
         """Append messages to a session without a handle on it: one transaction, for callers who keep no state.
 
@@ -901,20 +896,12 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         otherwise; left out, below whatever is stored. Otherwise as `Session.append_messages`. Raises `SessionNotFound`,
         too. O(len(messages)).
         """
-        handle.checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        handle.checked_landing(**options)
         session_id = await self._own(session)
         writer = Writing(self._backend, SessionInfo(session_id), self._limits, self._pricer)
         # No row was read: it is whichever session has this id, and the leaf is the one that is stored.
         writer._ref, writer._leaf_id = cast("SessionRef", session_id), cast("str", STORED)
-        return await writer.append_messages(
-            messages,
-            source=source,
-            offload=offload,
-            idempotency_key=idempotency_key,
-            on_conflict=on_conflict,
-            expected_leaf=expected_leaf,
-            expected_revision=expected_revision,
-        )
+        return await writer.append_messages(messages, source=source, offload=offload, **options)
 
     @async_once("atomic()")
     async def atomic(self, *, idempotency_key: str | None = None) -> AsyncIterator[Atomic]:
@@ -944,8 +931,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         *,
         task_id: str,
         entry_id: str | None = None,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
+        **options: Unpack[handle.SeenOptions],
     ) -> None:
         """Link a session to a parent, as its task session: a bare link, with no check of depth.
 
@@ -955,7 +941,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         parent. Raises `SessionNotFound` for it, `LeafConflict`, `RevisionConflict`. O(1).
         """
         check_name(handle.checked_id(task_id, "task_id"), "task_id")
-        seen = handle.checked_seen(expected_leaf, expected_revision)
+        seen = handle.checked_seen(**options)
         child_id = str(handle.checked_session(child))
         parent_id = await self._own(parent)
         await self._own(child_id)
@@ -967,8 +953,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         *,
         scope: str | None = None,
         dry_run: bool = False,
-        expected_leaf: LeafChoice = STORED,
-        expected_revision: int | None = None,
+        **options: Unpack[handle.SeenOptions],
     ) -> Deletion:
         """Delete a session, the task sessions it links to, theirs, and every entry no other session sees.
 
@@ -977,7 +962,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         goes, and the same is returned. With ``expected_leaf`` or ``expected_revision``, it deletes nothing that was
         saved since: `LeafConflict`, `RevisionConflict`. O(rows deleted).
         """
-        seen = handle.checked_seen(expected_leaf, expected_revision)
+        seen = handle.checked_seen(**options)
         handle.checked_flag(dry_run, "dry_run")
         meant = self._meant(scope)
         return await self._backend.delete_tree(

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, Unpack, cast
 
 from msgspec.structs import replace
 
@@ -36,7 +36,7 @@ from flue_py.core.entries import (
 from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, encode_json
 from flue_py.core.kinds import ARTIFACT, EXCLUSION, MESSAGE
 from flue_py.core.operations import MoveLeaf, Redo, Undo, Write
-from flue_py.core.sessions import Appended, LeafChoice, Limits, Mark, NewSession, OnConflict, SessionInfo
+from flue_py.core.sessions import Appended, LeafChoice, Limits, Mark, NewSession, SessionInfo
 from flue_py.core.usage import RESPONSE_ID, TOO_LARGE, SumTooLarge, ledger_name, program_of
 from flue_py.db.backend import Backend
 from flue_py.errors import CallConflict
@@ -614,10 +614,7 @@ class Writing(Handle):
         calls: Sequence[Mapping[str, JsonValue]] = (),
         produced_under: str | None = None,
         offload: OffloadSettings | None = None,
-        idempotency_key: str | None = None,
-        on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = sessions.STORED,
-        expected_revision: int | None = None,
+        **options: Unpack[handle.LandingOptions],
     ) -> Appended:
         """Append one message below the leaf, and return where it landed.
 
@@ -650,7 +647,7 @@ class Writing(Handle):
         Raises `InvalidEntry` naming the field that is wrong or cannot be converted, `IdempotencyConflict`,
         `RevisionConflict`. O(1).
         """
-        landing = handle.checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        landing = handle.checked_landing(**options)
         incoming = incoming_message(message, source, calls, handle.checked_text(produced_under, "produced_under"))
         return await self._append_incoming(incoming, offload, landing)
 
@@ -661,17 +658,14 @@ class Writing(Handle):
         source: str | None = None,
         produced_under: str | None = None,
         offload: OffloadSettings | None = None,
-        idempotency_key: str | None = None,
-        on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = sessions.STORED,
-        expected_revision: int | None = None,
+        **options: Unpack[handle.LandingOptions],
     ) -> Appended:
         """Append messages as a chain, all or none of them, in one transaction; otherwise as `append_message`.
 
         An error names the message, too (``messages[1].content``). No messages change nothing, and only compare the
         leaf. O(len(messages)).
         """
-        landing = handle.checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        landing = handle.checked_landing(**options)
         incoming = incoming_messages(
             handle.checked_messages(messages), source, handle.checked_text(produced_under, "produced_under")
         )
@@ -692,10 +686,7 @@ class Writing(Handle):
         exit_code: int | None,
         *,
         offload: OffloadSettings | None = None,
-        idempotency_key: str | None = None,
-        on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = sessions.STORED,
-        expected_revision: int | None = None,
+        **options: Unpack[handle.LandingOptions],
     ) -> Appended:
         """Append a shell command that a person ran, with its output, so that the model and compaction see it.
 
@@ -703,8 +694,8 @@ class Writing(Handle):
         its result, an error unless ``exit_code`` is 0. None is a command that was killed. Nothing is run. With
         ``offload`` a long output is put aside, too. Raises `InvalidArgument`; otherwise as `append_messages`. O(1).
         """
-        landing = handle.checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
-        entries = shell_entries(command, output, exit_code, self._backend.new_entry_id(), idempotency_key)
+        landing = handle.checked_landing(**options)
+        entries = shell_entries(command, output, exit_code, self._backend.new_entry_id(), landing.idempotency_key)
         return await self._append_incoming(as_incoming(entries), offload, landing)
 
     async def append_compaction(
@@ -717,11 +708,8 @@ class Writing(Handle):
         usage: Mapping[str, JsonValue] | None = None,
         calls: Sequence[Mapping[str, JsonValue]] = (),
         from_hook: bool = False,
-        idempotency_key: str | None = None,
-        on_conflict: OnConflict = "raise",
         keep_exchanges_whole: bool = True,
-        expected_leaf: LeafChoice = sessions.STORED,
-        expected_revision: int | None = None,
+        **options: Unpack[handle.LandingOptions],
     ) -> Appended:
         """Append a compaction: from here on, the summary stands for the entries before the first kept one.
 
@@ -734,7 +722,7 @@ class Writing(Handle):
         """
         handle.checked_flag(keep_exchanges_whole, "keep_exchanges_whole")
         handle.checked_flag(from_hook, "from_hook")
-        landing = handle.checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        landing = handle.checked_landing(**options)
         if first_kept_entry_id == "":
             raise errors.EntryNotFound(self.id, first_kept_entry_id)
         entry = NewEntry.compaction(
@@ -800,29 +788,19 @@ class Writing(Handle):
         details: JsonValue = None,
         usage: Mapping[str, JsonValue] | None = None,
         calls: Sequence[Mapping[str, JsonValue]] = (),
-        idempotency_key: str | None = None,
-        on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = sessions.STORED,
-        expected_revision: int | None = None,
+        **options: Unpack[handle.LandingOptions],
     ) -> Appended:
         """Append the summary of a branch that was left. ``from_id`` is kept as given, not checked.
 
         ``usage`` is the usage of the summarization calls, ``calls`` their single usages: the ledger counts them,
         windows over the path do not. Otherwise as `append_compaction`.
         """
-        landing = handle.checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        landing = handle.checked_landing(**options)
         entry = NewEntry.branch_summary(summary, from_id=from_id, details=details, usage=usage, calls=calls)
         return await self._append([entry], landing)
 
     async def append_custom(
-        self,
-        kind: str,
-        data: JsonValue = None,
-        *,
-        idempotency_key: str | None = None,
-        on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = sessions.STORED,
-        expected_revision: int | None = None,
+        self, kind: str, data: JsonValue = None, **options: Unpack[handle.LandingOptions]
     ) -> Appended:
         """Append an entry of a further kind.
 
@@ -831,7 +809,7 @@ class Writing(Handle):
         """
         if kind == EXCLUSION:
             raise errors.InvalidEntry(f"kind: {kind!r} has methods of its own; use exclude() and include()")
-        landing = handle.checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
+        landing = handle.checked_landing(**options)
         return await self._append([NewEntry.custom(kind, data)], landing)
 
     def _append(self, entries: Sequence[NewEntry], landing: Landing) -> Awaitable[Appended]:
@@ -857,12 +835,7 @@ class Writing(Handle):
         return with_oddities(*await write_what_fits(write, self._pricer.price_entries(entries)))
 
     async def import_entries(
-        self,
-        entries: Sequence[NewEntry],
-        *,
-        leaf: str | None,
-        expected_leaf: LeafChoice = sessions.STORED,
-        expected_revision: int | None = None,
+        self, entries: Sequence[NewEntry], *, leaf: str | None, **options: Unpack[handle.SeenOptions]
     ) -> Appended:
         """Add entries that bring their own ids, parents and times, parents first, and set the leaf.
 
@@ -874,7 +847,7 @@ class Writing(Handle):
         """
         entries = sessions.checked_imported_entries(entries, program_of(self.metadata))
         handle.checked_place(leaf, "leaf")
-        seen = handle.checked_seen(expected_leaf, expected_revision)
+        seen = handle.checked_seen(**options)
 
         def write(priced: Sequence[NewEntry]) -> Awaitable[Appended]:
             return self._commit(
@@ -885,14 +858,7 @@ class Writing(Handle):
         return await self._write(write, entries)
 
     async def append_blocks(
-        self,
-        blocks: Iterable[Block],
-        *,
-        patience: float = PATIENCE,
-        idempotency_key: str | None = None,
-        on_conflict: OnConflict = "raise",
-        expected_leaf: LeafChoice = sessions.STORED,
-        expected_revision: int | None = None,
+        self, blocks: Iterable[Block], *, patience: float = PATIENCE, **options: Unpack[handle.LandingOptions]
     ) -> BlocksAppended:
         """Append the texts that blocks have now, unless the context shows the same already.
 
@@ -909,11 +875,11 @@ class Writing(Handle):
         """
         wanted = protocol.checked_blocks(blocks)
         handle.checked_patience(patience)
-        landing = handle.checked_landing(idempotency_key, on_conflict, expected_leaf, expected_revision)
-        if idempotency_key is not None:
-            first = await self._backend.recall_append(self._ref, idempotency_key)
+        landing = handle.checked_landing(**options)
+        if (key := landing.idempotency_key) is not None:
+            first = await self._backend.recall_append(self._ref, key)
             if first is not None:
-                return await self._told_before(first, idempotency_key)
+                return await self._told_before(first, key)
         await self._compare(landing.seen)
         # No turn is held meanwhile: a block may ask this session, or take its time.
         texts = await self._backend.waiting.ask(lambda: protocol.read_blocks(wanted, patience), None)

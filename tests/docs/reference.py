@@ -25,6 +25,7 @@ from flue_py import errors, transfer
 from flue_py.cli import SECTIONS
 from flue_py.cli import main as commands
 from flue_py.context.settings import SettingsModel
+from tests.samples import options_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -199,9 +200,12 @@ def _call(name: str, called: inspect.Signature, parameters: list[inspect.Paramet
     parts = []
     is_keyword = False
     for parameter in parameters:
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not is_keyword:
+        if parameter.kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD) and not is_keyword:
             is_keyword = True
             parts.append("*")
+        if (options := options_of(parameter)) is not None:
+            parts += [f"{option}=..." for option in options]
+            continue
         parts.append(
             parameter.name if parameter.default is parameter.empty else f"{parameter.name}={parameter.default!r}"
         )

@@ -29,7 +29,7 @@ from flue_py.core.usage import PaidCall, UsageTotals
 from flue_py.errors import EntryNotFound, FlueError, InvalidArgument, InvalidEntry, SessionNotFound
 from tests.checks import raises
 from tests.fuzz.hostile import ARGUMENTS, FEW, Drawn, Unprintable, check_refusal, note_refusal, odd_arguments
-from tests.samples import session_methods, store_snapshot
+from tests.samples import parameters_of, session_methods, store_snapshot
 from tests.strategies import hostile_texts
 from tests.tables import inputs
 from tests.values import existing
@@ -220,7 +220,7 @@ async def all_outcomes(where: str, names: tuple[str, ...]) -> dict[tuple[str, st
             assert public_methods(owner) == set(methods)
             for method, usual in methods.items():
                 call = attrgetter(method)(owner)
-                for parameter in inspect.signature(call).parameters:
+                for parameter in parameters_of(call):
                     for name in names:
                         given = with_odd_argument(method, usual, parameter, ARGUMENTS[name])
                         outcome = await outcome_of(call, given)
@@ -284,7 +284,7 @@ def test_the_blocking_twin_refuses_alike() -> None:
         first, last = session.append_messages([USER, {"role": "assistant", "content": "y"}]).entry_ids
         for owner, methods in ((session, usual_of_session(first, last)), (store, usual_of_store("s"))):
             for method, usual in methods.items():
-                for parameter in inspect.signature(attrgetter(method)(owner)).parameters:
+                for parameter in parameters_of(attrgetter(method)(owner)):
                     for name in names:
                         given = with_odd_argument(method, usual, parameter, ARGUMENTS[name])
                         try:
@@ -315,7 +315,7 @@ def test_several_odd_arguments_at_once_are_refused_like_one(data: st.DataObject)
                 )
                 method = data.draw(st.sampled_from(sorted(methods)))
                 call = attrgetter(method)(owner)
-                parameters = [name for name in inspect.signature(call).parameters if method not in ("watch", "events")]
+                parameters = [name for name in parameters_of(call) if method not in ("watch", "events")]
                 chosen = data.draw(st.sets(st.sampled_from(parameters))) if parameters else set()
                 given = {**methods[method], **{name: data.draw(odd_or_text).value for name in chosen}}
                 before = await store_snapshot(store.backend)
@@ -331,7 +331,7 @@ async def test_a_wrong_name_of_an_argument_is_a_type_error() -> None:
         for owner, methods in ((session, usual_of_session(first, last)), (store, usual_of_store("s"))):
             for method, usual in methods.items():
                 with pytest.raises(TypeError, match="no_such_argument"):
-                    attrgetter(method)(owner)(**usual, no_such_argument=1)
+                    await attrgetter(method)(owner)(**usual, no_such_argument=1)
 
 
 # --- Opening ------------------------------------------------------------------------------------------------

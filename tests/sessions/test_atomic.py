@@ -29,7 +29,7 @@ from flue_py.core.entries import new_message
 from flue_py.db.runner import CommittedBeforeCancellation
 from tests.checks import raises
 from tests.context.blocks.blocks import Says
-from tests.samples import UNKNOWN, placed
+from tests.samples import UNKNOWN, parameters_of, placed
 from tests.sessions.talk import assistant, path_of, say, texts, user
 from tests.values import existing
 
@@ -318,7 +318,7 @@ def test_every_method_that_writes_takes_what_was_seen() -> None:
     makes_its_own = {"create_session"}
     for name, method in inspect.getmembers(Atomic, inspect.isfunction):
         if not name.startswith("_") and name not in makes_its_own:
-            assert {"expected_leaf", "expected_revision"} <= inspect.signature(method).parameters.keys(), name
+            assert {"expected_leaf", "expected_revision"} <= {*parameters_of(method)}, name
 
 
 def test_the_blocking_twin_commits_several_operations_too(tmp_path: object) -> None:
@@ -527,7 +527,7 @@ def test_no_write_is_forgotten() -> None:
     names = {name.partition(" ")[0] for name in WRITES}
     for owner, prefix in ((Session, ""), (Store, "Store.")):
         for name, member in inspect.getmembers(owner, inspect.isfunction):
-            takes = {"expected_leaf", "expected_revision"} & inspect.signature(member).parameters.keys()
+            takes = {"expected_leaf", "expected_revision"} & {*parameters_of(member)}
             assert len(takes) in (0, 2), name
             assert (f"{prefix}{name}" in names) is bool(takes), name
 

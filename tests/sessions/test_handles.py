@@ -25,6 +25,7 @@ from flue_py.db.sqlite.runner import MemoryRunner
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.harness import Harness, HarnessSession
 from tests.checks import raises
+from tests.samples import parameters_of
 from tests.sessions.conftest import also_in_memory
 from tests.sessions.guarded import SETTINGS, WINDOW, guard_of, talk
 from tests.sessions.talk import path_of, say, texts, user
@@ -213,7 +214,7 @@ async def test_who_guards_or_serves_a_session_leaves_what_its_caller_builds_on(s
 
 def test_it_is_decided_of_each_read_whether_it_is_what_is_built_on() -> None:
     public = {name: value for name, value in inspect.getmembers(Session, callable) if not name.startswith("_")}
-    reads = {name for name, value in public.items() if "expected_leaf" not in inspect.signature(value).parameters}
+    reads = {name for name, value in public.items() if "expected_leaf" not in parameters_of(value)}
     decided = {name for name in (*ANSWERED, *LOOKED_AT) if name.isidentifier()}
     assert reads - decided - ELSEWHERE - MONEY - {"fit_to"} == set()
     page = Path("docs/concepts/durability.md").read_text(encoding="utf-8")
