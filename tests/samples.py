@@ -210,4 +210,4 @@ def parameters_of(function: Callable[..., object]) -> list[str]:
 def options_of(parameter: Parameter) -> Iterable[str] | None:
     """Return the names of the options that a parameter stands for; None for any other parameter."""
     options = re.fullmatch(r"Unpack\[(?:handle\.)?(\w+Options)\]", str(parameter.annotation))
-    return getattr(handle, options[1]).__annotations__ if options else None  # type: ignore[no-any-return]
+    return getattr(handle, options[1]).__annotations__ if options else None

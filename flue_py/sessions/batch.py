@@ -59,11 +59,13 @@ from flue_py.prices import CallPricer
 from flue_py.sessions import write
 from flue_py.sessions.handle import (
     EditOptions,
+    ForkOptions,
     Handle,
     HasId,
     Landing,
     LandingOptions,
     SeenOptions,
+    TaskOptions,
     checked_edit,
     checked_id,
     checked_landing,
@@ -364,14 +366,8 @@ class Atomic:
         session: HasId,
         *,
         at: LeafChoice = STORED,
-        id: str | None = None,
-        scope: str | None = None,
-        key: str | None = None,
-        title: str | None = None,
-        metadata: Mapping[str, JsonValue] | None = None,
-        cwd: str | None = None,
         idempotency_key: str | None = None,
-        **options: Unpack[SeenOptions],
+        **options: Unpack[ForkOptions],
     ) -> Session:
         """Fork a session, as `Session.fork` does; return the handle on the fork.
 
@@ -380,31 +376,18 @@ class Atomic:
         """
         checked_leaf(at, "at")
         check_name(idempotency_key, "idempotency_key")
-        seen = checked_seen(**options)
         session_id, handle = self._handle_of(session)
-        new = write.new_fork(
-            handle.info, self._limits, id=id, scope=scope, key=key, title=title, metadata=metadata, cwd=cwd
-        )
-        return self._make(ForkSession(session_id, at, new, scope, seen, idempotency_key), handle)
+        new, seen = write.new_fork(handle.info, self._limits, **options)
+        return self._make(ForkSession(session_id, at, new, options.get("scope"), seen, idempotency_key), handle)
 
     def create_task(
-        self,
-        session: HasId,
-        *,
-        task_id: str,
-        key: str | None = None,
-        title: str | None = None,
-        metadata: Mapping[str, JsonValue] | None = None,
-        cwd: str | None = None,
-        idempotency_key: str | None = None,
-        **options: Unpack[SeenOptions],
+        self, session: HasId, *, task_id: str, idempotency_key: str | None = None, **options: Unpack[TaskOptions]
     ) -> Session:
         """Start a task session, as `Session.tasks.create` does; return the handle on it."""
         check_name(idempotency_key, "idempotency_key")
-        seen = checked_seen(**options)
         session_id, handle = self._handle_of(session)
         limits = self._limits
-        new = write.new_task(handle.info, limits, task_id=task_id, key=key, title=title, metadata=metadata, cwd=cwd)
+        new, seen = write.new_task(handle.info, limits, task_id, **options)
         return self._make(CreateTask(session_id, task_id, new, seen, idempotency_key, limits.task_depth), handle)
 
     def link_task(

@@ -154,6 +154,30 @@ class EditOptions(SeenOptions, total=False):
     why: str | None
 
 
+class TaskOptions(SeenOptions, total=False):
+    """The same of a new task session, with its row."""
+
+    key: str | None
+    title: str | None
+    metadata: Mapping[str, JsonValue] | None
+    cwd: str | None
+
+
+class RowOptions(TypedDict, total=False):
+    """The row of a new session."""
+
+    id: str | None
+    scope: str | None
+    key: str | None
+    title: str | None
+    metadata: Mapping[str, JsonValue] | None
+    cwd: str | None
+
+
+class ForkOptions(RowOptions, SeenOptions, total=False):
+    """The row of a fork, and the leaf and the revision that were seen of its source."""
+
+
 class LandingOptions(SeenOptions, total=False):
     """The same of an append, with the choice if the leaf is another now, and the key of retries."""
 

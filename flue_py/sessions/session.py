@@ -443,14 +443,8 @@ class Session(Writing):
         *,
         at: LeafChoice = STORED,
         before: str | None = None,
-        id: str | None = None,
-        scope: str | None = None,
-        key: str | None = None,
-        title: str | None = None,
-        metadata: Mapping[str, JsonValue] | None = None,
-        cwd: str | None = None,
         idempotency_key: str | None = None,
-        **options: Unpack[handle.SeenOptions],
+        **options: Unpack[handle.ForkOptions],
     ) -> Self:
         """Return a new session of the same tree whose leaf is ``at`` (default: the stored leaf). It copies nothing.
 
@@ -463,9 +457,9 @@ class Session(Writing):
         O(sessions of the tree).
         """
         handle.checked_leaf(at, "at")
-        seen = handle.checked_seen(**options)
         check_name(idempotency_key, "idempotency_key")
-        new = new_fork(self._info, self._limits, id=id, scope=scope, key=key, title=title, metadata=metadata, cwd=cwd)
+        new, seen = new_fork(self._info, self._limits, **options)
+        scope = options.get("scope")
         draft = None
         async with self._turn:
             if before is not None:
@@ -477,16 +471,7 @@ class Session(Writing):
             )
         return type(self)(self._backend, info, self._limits, self._pricer, draft)
 
-    async def copy(
-        self,
-        *,
-        id: str | None = None,
-        scope: str | None = None,
-        key: str | None = None,
-        title: str | None = None,
-        metadata: Mapping[str, JsonValue] | None = None,
-        cwd: str | None = None,
-    ) -> Self:
+    async def copy(self, **options: Unpack[handle.RowOptions]) -> Self:
         """Return a new session with all that this one sees, the branches beside the path, too, in a tree of its own.
 
         Its entries have the same ids, parents and times, and its leaf, labels and pins are those of this session.
@@ -494,7 +479,7 @@ class Session(Writing):
         ``copiedFrom``. Nothing is paid again, and the cost of the copied entries is this session's. Raises
         `SessionExists`, and then nothing is made. One transaction, O(entries).
         """
-        new = new_fork(self._info, self._limits, id=id, scope=scope, key=key, title=title, metadata=metadata, cwd=cwd)
+        new, _ = new_fork(self._info, self._limits, **options)
         about = {**decode_object(new.metadata_text), PROVENANCE: self.id}
         new = replace(new, metadata_text=handle.checked_metadata(about, self._limits))
         async with self._turn:
@@ -664,15 +649,7 @@ class Tasks(Group[Session]):
     """The task sessions of a session, and its parents."""
 
     async def create(
-        self,
-        *,
-        task_id: str,
-        key: str | None = None,
-        title: str | None = None,
-        metadata: Mapping[str, JsonValue] | None = None,
-        cwd: str | None = None,
-        idempotency_key: str | None = None,
-        **options: Unpack[handle.SeenOptions],
+        self, *, task_id: str, idempotency_key: str | None = None, **options: Unpack[handle.TaskOptions]
     ) -> Session:
         """Return a task session of its own history, linked to this one; the same ``task_id``, the same session.
 
@@ -682,22 +659,13 @@ class Tasks(Group[Session]):
         4 levels (see `Limits`) below a session that is no task, `SessionExists`, `IdempotencyConflict`. O(1).
         """
         check_name(idempotency_key, "idempotency_key")
-        seen = handle.checked_seen(**options)
-        new = new_task(
-            self._session._info,
-            self._session._limits,
-            task_id=task_id,
-            key=key,
-            title=title,
-            metadata=metadata,
-            cwd=cwd,
-        )
-        depth = self._session._limits.task_depth
-        create = partial(self._backend.create_task, self._ref, task_id, new, expected=seen, max_depth=depth)
+        limits = self._session._limits
+        new, seen = new_task(self._session._info, limits, task_id, **options)
+        create = partial(self._backend.create_task, self._ref, task_id, new, expected=seen, max_depth=limits.task_depth)
         info = await self._session._commit(
             partial(create, idempotency_key=idempotency_key), partial(self._session._note_task, task_id)
         )
-        return Session(self._backend, info, self._session._limits, self._session._pricer)
+        return Session(self._backend, info, limits, self._session._pricer)
 
     async def end(
         self, status: TaskEnd, *, summary: str | None = None, **options: Unpack[handle.EditOptions]

@@ -534,14 +534,15 @@ def new_fork(
     source: SessionInfo,
     limits: Limits,
     *,
-    id: str | None,
-    scope: str | None,
-    key: str | None,
-    title: str | None,
-    metadata: Mapping[str, JsonValue] | None,
-    cwd: str | None,
-) -> NewSession:
-    """Return a fork: scope and working directory are those of its source unless given.
+    id: str | None = None,
+    scope: str | None = None,
+    key: str | None = None,
+    title: str | None = None,
+    metadata: Mapping[str, JsonValue] | None = None,
+    cwd: str | None = None,
+    **seen: Unpack[handle.SeenOptions],
+) -> tuple[NewSession, sessions.Seen]:
+    """Return a fork, and what its source was seen as: scope and working directory are those of that unless given.
 
     Raises `InvalidArgument`, and `InvalidEntry` for metadata that JSON cannot hold.
     """
@@ -549,34 +550,33 @@ def new_fork(
     sessions.check_new_name(id, "id")
     sessions.check_name(scope, "scope")
     sessions.check_label(cwd, "cwd")
-    return NewSession(
-        key,
-        title,
-        source.scope if scope is None else scope,
-        handle.checked_metadata(metadata, limits),
-        source.cwd if cwd is None else cwd,
-        source.config_path,
-        id,
-    )
+    place, folder = source.scope if scope is None else scope, source.cwd if cwd is None else cwd
+    text = handle.checked_metadata(metadata, limits)
+    return NewSession(key, title, place, text, folder, source.config_path, id), handle.checked_seen(**seen)
 
 
 def new_task(
     parent: SessionInfo,
     limits: Limits,
-    *,
     task_id: str,
-    key: str | None,
-    title: str | None,
-    metadata: Mapping[str, JsonValue] | None,
-    cwd: str | None,
-) -> NewSession:
-    """Return a task session, in the scope of its parent. Raises as `new_fork`, and if ``task_id`` is not a name."""
+    *,
+    key: str | None = None,
+    title: str | None = None,
+    metadata: Mapping[str, JsonValue] | None = None,
+    cwd: str | None = None,
+    **seen: Unpack[handle.SeenOptions],
+) -> tuple[NewSession, sessions.Seen]:
+    """Return a task session in the scope of its parent, and what that was seen as.
+
+    Raises as `new_fork`, and if ``task_id`` is not a name.
+    """
     sessions.check_new_name(task_id, "task_id")
     sessions.check_new_name(key, "key")
     if task_id is None:
         raise errors.InvalidArgument("task_id: should be a string, not None")
     sessions.check_label(cwd, "cwd")
-    return NewSession(key, title, parent.scope, handle.checked_metadata(metadata, limits), cwd or parent.cwd)
+    new = NewSession(key, title, parent.scope, handle.checked_metadata(metadata, limits), cwd or parent.cwd)
+    return new, handle.checked_seen(**seen)
 
 
 PATIENCE = 10.0
